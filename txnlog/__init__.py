@@ -1,0 +1,1 @@
+"""Transactional topics on object storage."""

@@ -1,0 +1,313 @@
+"""Every error that txnlog raises, grouped by what the caller does next.
+
+::
+
+    TxnLogError
+    ├── RetriableError            try the same call again
+    │   ├── OutcomeUnknown        the answer never came: ask again, never assume
+    │   └── ConsumerBusy          another consumer's lease lasts
+    ├── AbortableError            abort the transaction, begin again
+    │   ├── TransactionTimedOut
+    │   ├── TransactionAborted
+    │   ├── TransactionConflict
+    │   ├── TransactionHasFailedOperation
+    │   └── OutOfOrderSequence
+    ├── FencedError               another owner took over: stop
+    │   ├── ProducerFenced
+    │   ├── ConsumerFenced
+    │   └── CoordinatorFenced
+    ├── InvalidInputError         fix the call
+    │   ├── NameNotAllowed, SchemaMismatch, LimitExceeded, ReadOnly, UnsupportedFeature
+    │   ├── InvalidTransactionState, TransactionNotFound
+    │   ├── NamespaceNotFound, TopicNotFound, SubscriptionNotFound, TopicExists, SubscriptionExists
+    │   └── VersionNotAvailable, OffsetOutOfRange
+    ├── StoreError                the store misbehaves or refuses: mend the surroundings
+    │   └── UnsafeStore, ClockSkew
+    └── CorruptionError           stored bytes are damaged: restore data, nothing was guessed
+
+The text of an error ends with what to do and with whether anything may be durable. Both are attributes as well
+(``advice``, ``durable``), so that a program need not read prose.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import ClassVar
+
+
+class Durable(enum.Enum):
+    """Whether effects of the failed call may be on the store."""
+
+    NOTHING = "nothing was written"
+    MAYBE = "data may be durable"
+    YES = "data is durable"
+
+
+class TxnLogError(Exception):
+    """Base of all errors of txnlog."""
+
+    default_advice: ClassVar[str] = "see the message"
+    default_durable: ClassVar[Durable] = Durable.NOTHING
+
+    def __init__(self, message: str, *, advice: str | None = None, durable: Durable | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.advice = self.default_advice if advice is None else advice
+        self.durable = self.default_durable if durable is None else durable
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.advice}; {self.durable.value})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Errors cross process borders (Spark workers); keyword arguments need their own way through pickling.
+        return (_rebuild, (type(self), self.message, self.advice, self.durable, self.__dict__))
+
+
+def _rebuild(
+    kind: type[TxnLogError], message: str, advice: str, durable: Durable, attributes: dict[str, object]
+) -> TxnLogError:
+    error = kind.__new__(kind, message)
+    TxnLogError.__init__(error, message, advice=advice, durable=durable)
+    error.__dict__.update(attributes)
+    return error
+
+
+# --- try the same again -------------------------------------------------------------------------------------------
+
+
+class RetriableError(TxnLogError):
+    """The same call may succeed later; it does not harm an open transaction."""
+
+    default_advice = "try the same call again"
+
+
+class OutcomeUnknown(RetriableError):
+    """The store never said whether the entry exists. Neither success nor failure may be assumed."""
+
+    default_advice = "call commit() again, or ns.abort(txn_id) to make the outcome definite"
+    default_durable = Durable.MAYBE
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        txn_ids: tuple[str, ...] = (),
+        advice: str | None = None,
+        durable: Durable | None = None,
+    ) -> None:
+        super().__init__(message, advice=advice, durable=durable)
+        self.txn_ids = txn_ids
+
+
+class ConsumerBusy(RetriableError):
+    """The subscription keeps its consumer until that consumer's lease ends."""
+
+    default_advice = "wait for the lease to end, or close the other consumer"
+
+
+# --- abort, begin again -------------------------------------------------------------------------------------------
+
+
+class AbortableError(TxnLogError):
+    """The transaction can only be aborted; its work may be done again in a new one."""
+
+    default_advice = "abort the transaction and begin a new one"
+
+
+class TransactionTimedOut(AbortableError):
+    """The transaction's deadline passed before its end was logged."""
+
+    default_advice = "begin a new transaction, with a longer timeout_ms if the work needs it"
+
+
+class TransactionAborted(AbortableError):
+    """The log says aborted; ``reason`` is one of user, timeout, fenced, admin, failed."""
+
+    default_advice = "begin a new transaction"
+
+    def __init__(
+        self, message: str, *, reason: str = "user", advice: str | None = None, durable: Durable | None = None
+    ) -> None:
+        super().__init__(message, advice=advice, durable=durable)
+        self.reason = reason
+
+
+class TransactionConflict(AbortableError):
+    """Another transaction holds, or the subscription already took, an acknowledged message: the first wins."""
+
+
+class TransactionHasFailedOperation(AbortableError):
+    """An earlier operation of this transaction failed; commit aborted it instead."""
+
+
+class OutOfOrderSequence(AbortableError):
+    """A batch leaves a gap after the last sequence, or repeats a part of it."""
+
+    default_advice = "continue at producer.last_sequence(topic, partition) + 1"
+
+
+# --- another owner took over: stop --------------------------------------------------------------------------------
+
+
+class FencedError(TxnLogError):
+    """Another owner took over; this one must stop."""
+
+    default_advice = "stop: another owner took over"
+
+
+class ProducerFenced(FencedError):
+    """A newer producer was started under the same name."""
+
+    default_advice = "stop: a newer producer with this name is at work"
+
+
+class ConsumerFenced(FencedError):
+    """The subscription's epoch was raised by a newer consumer, a seek or a drop."""
+
+    default_advice = "stop: open a new consumer if this process should go on"
+
+
+class CoordinatorFenced(FencedError):
+    """The block of numbers this writer used was closed."""
+
+    default_advice = "open the namespace again and repeat the work; what was not committed is garbage"
+
+
+# --- fix the call -------------------------------------------------------------------------------------------------
+
+
+class InvalidInputError(TxnLogError):
+    """The call is wrong as it stands; an open transaction is unharmed."""
+
+    default_advice = "fix the call"
+
+
+class NameNotAllowed(InvalidInputError):
+    """A name outside the allow-list, or one that clashes with another but for case."""
+
+
+class SchemaMismatch(InvalidInputError):
+    """Rows or a schema do not fit; the message names the column."""
+
+
+class LimitExceeded(InvalidInputError):
+    """A documented limit; the message names it and its value."""
+
+
+class ReadOnly(InvalidInputError):
+    """A write through a handle opened with mode="r"."""
+
+    default_advice = 'open the namespace with mode="rw"'
+
+
+class UnsupportedFeature(InvalidInputError):
+    """The log, or the running Spark, needs or lacks a feature; the message names it."""
+
+    default_advice = "use a version that has the feature"
+
+
+class InvalidTransactionState(InvalidInputError):
+    """The transaction's state does not allow the operation."""
+
+
+class TransactionNotFound(InvalidInputError):
+    """The log remembers no outcome for this id; that is not a negative answer."""
+
+    default_advice = "call ns.abort(txn_id) to make the outcome definite"
+
+
+class NamespaceNotFound(InvalidInputError):
+    """No namespace at this path."""
+
+    default_advice = "check the path, or open with create=True"
+
+
+class TopicNotFound(InvalidInputError):
+    """No such topic; the message offers the nearest name."""
+
+
+class TopicExists(InvalidInputError):
+    """The topic exists already."""
+
+    default_advice = "use if_not_exists=True if that is fine"
+
+
+class SubscriptionNotFound(InvalidInputError):
+    """No such subscription on the topic; the message offers the nearest name."""
+
+
+class SubscriptionExists(InvalidInputError):
+    """The subscription exists already, with other settings."""
+
+
+class VersionNotAvailable(InvalidInputError):
+    """The version lies in the future or behind the oldest readable one; the message names the range."""
+
+
+class OffsetOutOfRange(InvalidInputError):
+    """An offset outside what the partition holds; the message names the range."""
+
+
+# --- mend the surroundings ----------------------------------------------------------------------------------------
+
+
+class StoreError(TxnLogError):
+    """The store misbehaves or refuses: permissions, a full disk, an endpoint that is gone."""
+
+    default_advice = "check the store, its credentials and its free space"
+
+
+class UnsafeStore(StoreError):
+    """The store has no atomic create-if-absent; txnlog refuses to append to it."""
+
+    default_advice = "use a store that honours create-if-absent; see docs/stores.md"
+
+
+class ClockSkew(StoreError):
+    """This machine's clock is more than a minute ahead of the store's."""
+
+    default_advice = "set this machine's clock, then open the namespace again"
+
+
+class CorruptionError(TxnLogError):
+    """Stored bytes are damaged or contradict each other. Nothing was guessed."""
+
+    default_advice = "restore the named object from a copy; no damaged data was returned"
+
+
+__all__ = [
+    "AbortableError",
+    "ClockSkew",
+    "ConsumerBusy",
+    "ConsumerFenced",
+    "CoordinatorFenced",
+    "CorruptionError",
+    "Durable",
+    "FencedError",
+    "InvalidInputError",
+    "InvalidTransactionState",
+    "LimitExceeded",
+    "NameNotAllowed",
+    "NamespaceNotFound",
+    "OffsetOutOfRange",
+    "OutOfOrderSequence",
+    "OutcomeUnknown",
+    "ProducerFenced",
+    "ReadOnly",
+    "RetriableError",
+    "SchemaMismatch",
+    "StoreError",
+    "SubscriptionExists",
+    "SubscriptionNotFound",
+    "TopicExists",
+    "TopicNotFound",
+    "TransactionAborted",
+    "TransactionConflict",
+    "TransactionHasFailedOperation",
+    "TransactionNotFound",
+    "TransactionTimedOut",
+    "TxnLogError",
+    "UnsafeStore",
+    "UnsupportedFeature",
+    "VersionNotAvailable",
+]
