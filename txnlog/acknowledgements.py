@@ -1,0 +1,211 @@
+"""What transactions take off subscriptions: pending acknowledgements, conflicts, and what becomes of them at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from txnlog import ranges
+from txnlog.actions import Acknowledgement, PartitionRanges
+from txnlog.errors import (
+    ConsumerFenced,
+    CorruptionError,
+    InvalidInputError,
+    LimitExceeded,
+    OffsetOutOfRange,
+    SubscriptionNotFound,
+    TransactionConflict,
+)
+from txnlog.limits import MAX_ACKNOWLEDGED_RANGES
+from txnlog.ranges import Ranges
+from txnlog.state import CumulativeHold, Cursor, Draft, Hold, Redelivery, SubscriptionRecord
+
+
+def live_subscription(draft: Draft, subscription: int) -> SubscriptionRecord:
+    """The subscription with an id, or SubscriptionNotFound."""
+    record = draft.subscriptions.get(subscription)
+    if record is None:
+        raise SubscriptionNotFound(
+            f"no subscription with the id {subscription}", advice="it was dropped: create another"
+        )
+    return record
+
+
+def cursor_of(draft: Draft, subscription: int, partition: int) -> Cursor:
+    """The cursor of one partition, or OffsetOutOfRange where the topic has no such partition."""
+    cursor = draft.cursors.get((subscription, partition))
+    if cursor is None:
+        raise OffsetOutOfRange(f"the subscription's topic has no partition {partition}")
+    return cursor
+
+
+def check_offset(draft: Draft, topic: int, partition: int, offset: int) -> None:
+    end = draft.ends.get((topic, partition)) or 0
+    if not 0 <= offset <= end:
+        raise OffsetOutOfRange(f"partition {partition} ends at offset {end}; {offset} is outside")
+
+
+def check_ranges(item: PartitionRanges, end: int) -> None:
+    if not item.ranges or not ranges.is_normal(item.ranges) or item.ranges[0][0] < 0 or item.ranges[-1][1] > end:
+        raise OffsetOutOfRange(
+            f"partition {item.partition} ends at offset {end}: ranges outside it, empty or not in order"
+        )
+
+
+def check_epoch(record: SubscriptionRecord, epoch: int) -> None:
+    """Raise ConsumerFenced for an acknowledgement of an older epoch."""
+    if epoch != record.epoch:
+        raise ConsumerFenced(
+            f"the epoch of the subscription {record.name!r} is {record.epoch}, this consumer's is {epoch}"
+        )
+
+
+def hold(draft: Draft, txn: int, wanted: Acknowledgement) -> tuple[tuple[int, int], ...]:
+    """Make one transaction's acknowledgements pending. Returns the (subscription, partition) pairs that it holds now.
+
+    Raises TransactionConflict where another (or the same) transaction was first: checked both ways between individual and
+    cumulative ones, which Pulsar does not.
+    """
+    record = live_subscription(draft, wanted.subscription)
+    check_epoch(record, wanted.epoch)
+    touched: list[tuple[int, int]] = []
+    for partition, position in wanted.expected:
+        cursor = cursor_of(draft, record.id, partition)
+        if cursor.position != position:
+            raise TransactionConflict(
+                f"the cursor of {record.name!r} in partition {partition} is at {cursor.position}, not at {position}",
+                advice="another run of this query went on: restart from the subscription's cursor",
+            )
+    for item in wanted.ranges:
+        cursor = cursor_of(draft, record.id, item.partition)
+        check_ranges(item, draft.ends.get((record.topic, item.partition)) or 0)
+        _check_individual(record, cursor, item)
+        draft.cursors.put(
+            (record.id, item.partition), msgspec.structs.replace(cursor, holds=(*cursor.holds, Hold(txn, item.ranges)))
+        )
+        touched.append((record.id, item.partition))
+    for partition, end in wanted.cumulative:
+        cursor = cursor_of(draft, record.id, partition)
+        _check_cumulative(draft, record, cursor, txn, partition, end)
+        draft.cursors.put((record.id, partition), msgspec.structs.replace(cursor, cumulative=CumulativeHold(txn, end)))
+        touched.append((record.id, partition))
+    return tuple(touched)
+
+
+def _check_individual(record: SubscriptionRecord, cursor: Cursor, item: PartitionRanges) -> None:
+    where = f"partition {item.partition} of the subscription {record.name!r}"
+    if item.ranges[0][0] < cursor.position or ranges.overlaps(item.ranges, cursor.acknowledged):
+        raise TransactionConflict(f"{where}: a message was acknowledged before")
+    if cursor.cumulative is not None and item.ranges[0][0] < cursor.cumulative.end:
+        raise TransactionConflict(f"{where}: a message is pending in the transaction {cursor.cumulative.txn}")
+    for other in cursor.holds:
+        if ranges.overlaps(item.ranges, other.ranges):
+            raise TransactionConflict(f"{where}: a message is pending in the transaction {other.txn}")
+    if len(cursor.acknowledged) + len(item.ranges) > MAX_ACKNOWLEDGED_RANGES:
+        raise LimitExceeded(
+            f"{where} has {len(cursor.acknowledged):,} acknowledged ranges above its cursor",
+            advice="acknowledge the messages in between",
+        )
+
+
+def _check_cumulative(
+    draft: Draft, record: SubscriptionRecord, cursor: Cursor, txn: int, partition: int, end: int
+) -> None:
+    where = f"partition {partition} of the subscription {record.name!r}"
+    if record.type == "shared":
+        raise InvalidInputError(
+            f"the subscription {record.name!r} is shared: cumulative acknowledgements are for Exclusive and Failover",
+            advice="acknowledge the messages themselves",
+        )
+    check_offset(draft, record.topic, partition, end)
+    if end <= cursor.position:
+        raise TransactionConflict(f"{where}: everything below {cursor.position} was acknowledged before")
+    if cursor.cumulative is not None:
+        if cursor.cumulative.txn != txn:
+            raise TransactionConflict(f"{where}: the transaction {cursor.cumulative.txn} acknowledges cumulatively")
+        if end <= cursor.cumulative.end:
+            raise TransactionConflict(f"{where}: this transaction acknowledged up to {cursor.cumulative.end} already")
+    for other in cursor.holds:
+        if other.txn != txn and other.ranges[0][0] < end:
+            raise TransactionConflict(f"{where}: a message below {end} is pending in the transaction {other.txn}")
+
+
+def settle(draft: Draft, txn: int, held: Iterable[tuple[int, int]], *, committed: bool) -> None:
+    """A transaction ends: what it holds becomes acknowledged, or available again."""
+    for key in dict.fromkeys(held):
+        cursor = draft.cursors.get(key)
+        if cursor is None:
+            continue  # the subscription was dropped meanwhile
+        mine: Ranges = ranges.EMPTY
+        for item in cursor.holds:
+            if item.txn == txn:
+                mine = ranges.union(mine, item.ranges)
+        others = tuple(item for item in cursor.holds if item.txn != txn)
+        cumulative = cursor.cumulative
+        end = 0
+        if cumulative is not None and cumulative.txn == txn:
+            end, cumulative = cumulative.end, None
+        cursor = msgspec.structs.replace(cursor, holds=others, cumulative=cumulative)
+        if committed:
+            cursor = _advance(cursor, mine, end)
+        else:
+            cursor = _give_back(draft, key[0], cursor, mine)
+        draft.cursors.put(key, cursor)
+
+
+def _advance(cursor: Cursor, individually: Ranges, end: int) -> Cursor:
+    position = max(cursor.position, end)
+    acknowledged = ranges.union(cursor.acknowledged, individually)
+    if acknowledged and acknowledged[0][0] <= position:
+        acknowledged = ranges.subtract(acknowledged, ((0, position),)) if position else acknowledged
+        if acknowledged and acknowledged[0][0] == position:
+            position, acknowledged = acknowledged[0][1], acknowledged[1:]
+    done: Ranges = ((0, position),) if position else ranges.EMPTY
+    done = ranges.union(done, acknowledged)
+    leases = tuple(
+        msgspec.structs.replace(grant, ranges=left)
+        for grant in cursor.leases
+        if (left := ranges.subtract(grant.ranges, done))
+    )
+    redeliveries = tuple(
+        Redelivery(start, stop, item.count)
+        for item in cursor.redeliveries
+        for start, stop in ranges.subtract(((item.start, item.end),), done)
+    )
+    return msgspec.structs.replace(
+        cursor, position=position, acknowledged=acknowledged, leases=leases, redeliveries=redeliveries
+    )
+
+
+def _give_back(draft: Draft, subscription: int, cursor: Cursor, mine: Ranges) -> Cursor:
+    record = draft.subscriptions.get(subscription)
+    if record is None:
+        raise CorruptionError(f"the subscription {subscription} has a cursor but no record")
+    if record.type != "shared" or not mine:
+        return cursor
+    leases = tuple(
+        msgspec.structs.replace(grant, ranges=left)
+        for grant in cursor.leases
+        if (left := ranges.subtract(grant.ranges, mine))
+    )
+    return count_redelivery(msgspec.structs.replace(cursor, leases=leases), mine)
+
+
+def count_redelivery(cursor: Cursor, again: Ranges) -> Cursor:
+    """Add one to the count of every range that is neither acknowledged nor held."""
+    taken = ranges.union(cursor.acknowledged, ((0, cursor.position),) if cursor.position else ())
+    for hold in cursor.holds:
+        taken = ranges.union(taken, hold.ranges)
+    again = ranges.subtract(again, taken)
+    result: list[Redelivery] = []
+    for old in cursor.redeliveries:
+        span: Ranges = ((old.start, old.end),)
+        result.extend(Redelivery(start, end, old.count) for start, end in ranges.subtract(span, again))
+        result.extend(Redelivery(start, end, old.count + 1) for start, end in ranges.intersect(span, again))
+    known = ranges.normalize((old.start, old.end) for old in cursor.redeliveries)
+    result.extend(Redelivery(start, end, 1) for start, end in ranges.subtract(again, known))
+    return msgspec.structs.replace(cursor, redeliveries=tuple(sorted(result, key=lambda item: item.start)))
+
+
+__all__ = ["check_offset", "check_ranges", "count_redelivery", "cursor_of", "hold", "live_subscription", "settle"]

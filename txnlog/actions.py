@@ -1,0 +1,393 @@
+"""The actions of a commit log: the vocabulary of PROTOCOL.md as frozen, strict structs.
+
+An entry is a header and actions, one JSON object a line, each tagged by ``"action"``. Defaults are left out on the wire.
+Topics, subscriptions and producers' epochs are named by id: the version of the entry that made them.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from txnlog.ranges import Ranges
+from txnlog.schema import StructType
+
+SubscriptionType = Literal["exclusive", "failover", "shared"]
+Takeover = Literal["any", "same_name", "after_lease"]
+AbortReason = Literal["user", "timeout", "fenced", "admin", "failed"]
+
+
+class Action(Struct, frozen=True, tag_field="action", omit_defaults=True, forbid_unknown_fields=True, gc=False):
+    """Base of all lines of an entry."""
+
+
+# --- the entry itself -----------------------------------------------------------------------------------------------
+
+
+class Header(Action, frozen=True, tag="header"):
+    """First line of every entry.
+
+    ``previous`` is the digest of entry ``version - 1`` (empty at version 0); ``checkpoint`` the newest checkpoint the writer
+    knew; ``timestamp_ms`` never goes back.
+    """
+
+    version: int
+    writer: str
+    timestamp_ms: int
+    previous: str = ""
+    checkpoint: int | None = None
+
+
+class Protocol(Action, frozen=True, tag="protocol"):
+    """What a reader and a writer must know. At version 0, and again whenever a feature is enabled."""
+
+    reader_version: int
+    writer_version: int
+    reader_features: tuple[str, ...] = ()
+    writer_features: tuple[str, ...] = ()
+
+
+class Namespace(Action, frozen=True, tag="namespace"):
+    """Name, coordinator id (the high 16 bits of its TxnIDs) and settings of this log. At version 0."""
+
+    name: str
+    coordinator: int
+    max_timeout_ms: int | None = None
+    outcome_retention_ms: int | None = None
+
+
+# --- the root log ---------------------------------------------------------------------------------------------------
+
+
+class Register(Action, frozen=True, tag="register"):
+    """Root log: a namespace and its coordinator id, never given again. The namespace's id is this entry's version."""
+
+    name: str
+    coordinator: int
+
+
+class Unregister(Action, frozen=True, tag="unregister"):
+    """Root log: a namespace was dropped. Its folder may be removed afterwards; its coordinator id stays used."""
+
+    namespace: int
+
+
+class Verdict(Action, frozen=True, tag="verdict"):
+    """Root log: this store was probed and honours create-if-absent."""
+
+    store: str
+    endpoint: str
+    rounds: int
+
+
+# --- topics ---------------------------------------------------------------------------------------------------------
+
+
+class Topic(Action, frozen=True, tag="topic"):
+    """A topic is created; its id is this entry's version. ``schema`` is in Delta's schema JSON."""
+
+    name: str
+    schema: StructType
+    partitions: int
+    key: str | None = None
+    properties: dict[str, str] = {}
+
+
+class AlterTopic(Action, frozen=True, tag="alter_topic"):
+    """A topic's schema or properties change; what is left out stays."""
+
+    topic: int
+    schema: StructType | None = None
+    properties: dict[str, str] | None = None
+
+
+class DropTopic(Action, frozen=True, tag="drop_topic"):
+    """A topic and its subscriptions are dropped; older versions still show it."""
+
+    topic: int
+
+
+class DeleteRecords(Action, frozen=True, tag="delete_records"):
+    """The earliest offset of partitions moves up: ``before`` holds ``(partition, offset)``."""
+
+    topic: int
+    before: tuple[tuple[int, int], ...]
+
+
+# --- subscriptions --------------------------------------------------------------------------------------------------
+
+
+class Subscription(Action, frozen=True, tag="subscription"):
+    """A subscription is created; its id is this entry's version. ``start`` has one offset a partition."""
+
+    topic: int
+    name: str
+    type: SubscriptionType
+    start: tuple[int, ...]
+    lease_ms: int
+    takeover: Takeover = "any"
+    max_redeliveries: int | None = None
+    dead_letter_topic: str | None = None
+
+
+class DropSubscription(Action, frozen=True, tag="drop_subscription"):
+    """A subscription is dropped; its epoch ends."""
+
+    subscription: int
+
+
+class Consumer(Action, frozen=True, tag="consumer"):
+    """A consumer opens. On Exclusive and Failover the subscription's epoch becomes this entry's version, which fences the older
+    one and aborts open transactions that hold its acknowledgements. ``stream`` is the identity of a streaming query.
+    """
+
+    subscription: int
+    name: str
+    stream: str | None = None
+
+
+class Seek(Action, frozen=True, tag="seek"):
+    """Cursors move to ``(partition, offset)``; the epoch becomes this entry's version."""
+
+    subscription: int
+    positions: tuple[tuple[int, int], ...]
+
+
+class PartitionRanges(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
+    """Offsets of one partition: ``[partition, [[start, end], ...]]``, normal ranges."""
+
+    partition: int
+    ranges: Ranges
+
+
+class Lease(Action, frozen=True, tag="lease"):
+    """Shared: ranges granted to a consumer until ``timestamp_ms + lease_ms`` of this entry's header."""
+
+    subscription: int
+    consumer: str
+    ranges: tuple[PartitionRanges, ...]
+
+
+class Release(Action, frozen=True, tag="release"):
+    """Shared: leased ranges return; ``redeliver`` counts one more delivery for them."""
+
+    subscription: int
+    consumer: str
+    ranges: tuple[PartitionRanges, ...]
+    redeliver: bool = False
+
+
+# --- numbers --------------------------------------------------------------------------------------------------------
+
+
+class Reserve(Action, frozen=True, tag="reserve"):
+    """A block of numbers for one writer: ``count`` from ``first``, which is the namespace's next number."""
+
+    writer: str
+    first: int
+    count: int
+
+
+class Renew(Action, frozen=True, tag="renew"):
+    """The writer of the block that begins at ``first`` is alive though nothing else shows it."""
+
+    first: int
+
+
+class Close(Action, frozen=True, tag="close"):
+    """The block that begins at ``first`` gives no new number any more: the fence before its garbage is collected."""
+
+    first: int
+
+
+# --- producers ------------------------------------------------------------------------------------------------------
+
+
+class Producer(Action, frozen=True, tag="producer"):
+    """A named producer starts: its epoch becomes this entry's version and its older OPEN transactions are aborted.
+
+    ``fenced_by`` marks an administrator's fence: nobody owns the new epoch.
+    """
+
+    name: str
+    fenced_by: str | None = None
+
+
+class ForgetApp(Action, frozen=True, tag="forget_app"):
+    """The last ``txn_version`` of an application id is forgotten."""
+
+    app_id: str
+
+
+# --- transactions ---------------------------------------------------------------------------------------------------
+
+
+class Begin(Action, frozen=True, tag="begin"):
+    """A transaction shows its first effect in the log; ``timeout_ms`` is what is left, None for no deadline."""
+
+    txn: int
+    timeout_ms: int | None = None
+    producer: str | None = None
+    epoch: int | None = None
+    app_id: str | None = None
+    app_version: int | None = None
+
+
+class SliceRows(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
+    """Rows of one partition in a segment: ``[partition, rows]`` or ``[partition, rows, first_sequence]``."""
+
+    partition: int
+    rows: int
+    sequence: int | None = None
+
+
+class Segment(Action, frozen=True, tag="segment"):
+    """A Parquet file of a topic, already durable. Rows lie by partition, in the order of ``slices``.
+
+    With ``txn`` it is pending and belongs to that transaction; without, it is shared by the commits of this very entry, which
+    claim all of its rows, and becomes visible here. ``checksum`` is ``crc32:<8 hex>`` of the whole file where the writer
+    had its bytes, else ``footer-crc32:<8 hex>`` of the footer (pages carry checksums of their own).
+    """
+
+    segment: int
+    topic: int
+    file: str
+    rows: int
+    size_bytes: int
+    checksum: str
+    slices: tuple[SliceRows, ...]
+    txn: int | None = None
+    statistics: dict[str, tuple[str | int | float | bool | None, str | int | float | bool | None, int | None]] = {}
+
+
+class Acknowledgement(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
+    """What one transaction takes off one subscription.
+
+    ``ranges`` individually; ``cumulative`` as ``(partition, end)``: everything below ``end``. ``expected`` as
+    ``(partition, cursor)`` makes it valid only where the cursor stands exactly there (streams).
+    """
+
+    subscription: int
+    epoch: int
+    ranges: tuple[PartitionRanges, ...] = ()
+    cumulative: tuple[tuple[int, int], ...] = ()
+    expected: tuple[tuple[int, int], ...] = ()
+
+
+class Acknowledge(Action, frozen=True, tag="acknowledge"):
+    """Acknowledgements of an open transaction become pending."""
+
+    txn: int
+    acknowledgement: Acknowledgement
+
+
+class Share(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
+    """Rows that a commit claims of a shared segment of its entry: ``[segment, partition, rows]`` or with a first sequence.
+
+    Claims follow each other: the commits of an entry claim each slice from its first row on, in log order.
+    """
+
+    segment: int
+    partition: int
+    rows: int
+    sequence: int | None = None
+
+
+class StreamBatch(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
+    """The micro-batch of a streaming query that this commit holds: remembered for ever, so that a replay is skipped."""
+
+    identity: str
+    query: str
+    batch: int
+    offsets_digest: str
+
+
+class Commit(Action, frozen=True, tag="commit"):
+    """A transaction ends: all it holds becomes visible and acknowledged, here.
+
+    Of a transaction that no earlier entry shows, it is the beginning too and names producer and epoch. ``digest`` tells a
+    repetition from another transaction's success.
+    """
+
+    txn: int
+    digest: str = ""
+    shares: tuple[Share, ...] = ()
+    acknowledgements: tuple[Acknowledgement, ...] = ()
+    producer: str | None = None
+    epoch: int | None = None
+    app_id: str | None = None
+    app_version: int | None = None
+    stream: StreamBatch | None = None
+
+
+class Abort(Action, frozen=True, tag="abort"):
+    """A transaction ends without effect, for ever: also one that no entry showed before."""
+
+    txn: int
+    reason: AbortReason = "user"
+    by: str | None = None
+    why: str | None = None
+
+
+class Prepare(Action, frozen=True, tag="prepare"):
+    """A transaction waits for an external decision: no timeout, no fencing, acknowledgements pending, sequences held."""
+
+    txn: int
+    digest: str
+
+
+# --- maintenance ----------------------------------------------------------------------------------------------------
+
+
+class Replace(Action, frozen=True, tag="replace"):
+    """Visible segments of one topic are replaced by those of ``txn``: the same rows at the same offsets.
+
+    ``offsets`` is the first offset of each new segment (of one slice), in the order they were logged.
+    """
+
+    topic: int
+    txn: int
+    removed: tuple[int, ...]
+    offsets: tuple[int, ...]
+
+
+class Vacuum(Action, frozen=True, tag="vacuum"):
+    """Announced before files are deleted: versions below ``oldest_readable`` can no longer be read."""
+
+    oldest_readable: int
+
+
+AnyAction = (
+    Protocol
+    | Namespace
+    | Register
+    | Unregister
+    | Verdict
+    | Topic
+    | AlterTopic
+    | DropTopic
+    | DeleteRecords
+    | Subscription
+    | DropSubscription
+    | Consumer
+    | Seek
+    | Lease
+    | Release
+    | Reserve
+    | Renew
+    | Close
+    | Producer
+    | ForgetApp
+    | Begin
+    | Segment
+    | Acknowledge
+    | Commit
+    | Abort
+    | Prepare
+    | Replace
+    | Vacuum
+)
+
+KNOWN_ACTIONS = frozenset(kind.__struct_config__.tag for kind in AnyAction.__args__) | {"header"}
+"""Tags of this format version; any other tag means that the entry needs a newer client."""

@@ -1,0 +1,251 @@
+"""The one fold: ``apply_entry(state, entry)``.
+
+Validation and replay are the same code. A writer applies its own actions to a draft and takes a typed refusal as its answer;
+a reader applies what the log holds, and there a refusal can only mean damage: :class:`CorruptionError` naming entry and action.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from txnlog import apply_subscriptions, apply_topics, apply_transactions, numbers
+from txnlog.actions import (
+    Abort,
+    Acknowledge,
+    AlterTopic,
+    AnyAction,
+    Begin,
+    Close,
+    Commit,
+    Consumer,
+    DeleteRecords,
+    DropSubscription,
+    DropTopic,
+    ForgetApp,
+    Header,
+    Lease,
+    Namespace,
+    Prepare,
+    Producer,
+    Protocol,
+    Register,
+    Release,
+    Renew,
+    Replace,
+    Reserve,
+    Seek,
+    Segment,
+    Subscription,
+    Topic,
+    Unregister,
+    Vacuum,
+    Verdict,
+)
+from txnlog.codec import Entry
+from txnlog.errors import (
+    CorruptionError,
+    InvalidInputError,
+    LimitExceeded,
+    NameNotAllowed,
+    TxnLogError,
+    UnsupportedFeature,
+)
+from txnlog.limits import FORMAT_VERSION, MAX_COORDINATORS
+from txnlog.names import folded, parse_namespace_name
+from txnlog.state import Draft, NamespaceRecord, State
+
+READER_FEATURES: frozenset[str] = frozenset()
+WRITER_FEATURES: frozenset[str] = frozenset()
+"""Features of the format that this code implements; a log that names another one is refused."""
+
+
+def apply(draft: Draft, action: AnyAction, at: Header) -> None:
+    """Apply one action of the entry headed ``at``. Raises a typed refusal; the caller rolls back to its savepoint then."""
+    _HANDLERS[type(action)](draft, action, at)
+
+
+def begin_entry(draft: Draft, header: Header) -> None:
+    """Move the head to a new entry. Raises CorruptionError where the chain is broken."""
+    head = draft.head
+    if header.version != head.version + 1:
+        raise CorruptionError(f"entry {header.version} follows entry {head.version}")
+    if header.previous != head.digest:
+        raise CorruptionError(
+            f"entry {header.version} continues another log: it names {header.previous[:40]!a} as the digest of entry "
+            f"{head.version}, which is {head.digest!r}"
+        )
+    if header.timestamp_ms < head.timestamp_ms:
+        raise CorruptionError(
+            f"entry {header.version} goes back in time, from {head.timestamp_ms} to {header.timestamp_ms}"
+        )
+    checkpoint = head.checkpoint
+    if header.checkpoint is not None:
+        if header.checkpoint >= header.version:
+            raise CorruptionError(f"entry {header.version} names a checkpoint of the future, {header.checkpoint}")
+        checkpoint = header.checkpoint if checkpoint is None else max(checkpoint, header.checkpoint)
+    draft.head = msgspec.structs.replace(
+        head, version=header.version, timestamp_ms=header.timestamp_ms, checkpoint=checkpoint
+    )
+
+
+def finish_entry(draft: Draft, digest: str) -> None:
+    """Check what must hold at the end of an entry, and note its digest."""
+    apply_transactions.check_claims(draft)
+    draft.head = msgspec.structs.replace(draft.head, digest=digest)
+
+
+def apply_entry(state: State, entry: Entry) -> None:
+    """Fold one entry into a state: all of it, or nothing and CorruptionError or UnsupportedFeature."""
+    draft = state.draft()
+    header = entry.header
+    begin_entry(draft, header)
+    position = 1
+    try:
+        for action in entry.actions:
+            position += 1
+            apply(draft, action, header)
+        position += 1
+        finish_entry(draft, entry.digest)
+    except (CorruptionError, UnsupportedFeature):
+        raise
+    except TxnLogError as refusal:
+        kind = type(entry.actions[position - 2]).__name__ if position - 2 < len(entry.actions) else "end"
+        raise CorruptionError(f"entry {header.version}, line {position} ({kind}): {refusal.message}") from refusal
+    draft.merge()
+
+
+# --- protocol, namespace, root log ----------------------------------------------------------------------------------
+
+
+def _protocol(draft: Draft, action: Protocol, at: Header) -> None:
+    if action.reader_version > FORMAT_VERSION or not READER_FEATURES.issuperset(action.reader_features):
+        missing = sorted(set(action.reader_features) - READER_FEATURES)
+        raise UnsupportedFeature(
+            f"entry {at.version} asks readers for format version {action.reader_version}"
+            + (f" and the features {', '.join(ascii(item[:40]) for item in missing[:5])}" if missing else "")
+            + f"; this txnlog reads version {FORMAT_VERSION}",
+            advice="use a newer txnlog",
+        )
+    head = draft.head
+    if action.writer_version < head.writer_version or action.reader_version < head.reader_version:
+        raise InvalidInputError("the protocol cannot go back to an older version")
+    draft.head = msgspec.structs.replace(
+        head,
+        reader_version=action.reader_version,
+        writer_version=action.writer_version,
+        reader_features=action.reader_features,
+        writer_features=action.writer_features,
+    )
+
+
+def check_writable(state: State | Draft) -> None:
+    """Raise UnsupportedFeature where the log may be read but not written by this code."""
+    head = state.head
+    missing = sorted(set(head.writer_features) - WRITER_FEATURES)
+    if head.writer_version > FORMAT_VERSION or missing:
+        raise UnsupportedFeature(
+            f"the log asks writers for format version {head.writer_version}"
+            + (f" and the features {', '.join(ascii(item[:40]) for item in missing[:5])}" if missing else "")
+            + f"; this txnlog writes version {FORMAT_VERSION}",
+            advice='use a newer txnlog, or open with mode="r"',
+        )
+
+
+def _namespace(draft: Draft, action: Namespace, at: Header) -> None:
+    if at.version != 0:
+        raise InvalidInputError("a namespace is named at version 0 only")
+    if not 0 <= action.coordinator < MAX_COORDINATORS:
+        raise InvalidInputError(f"the coordinator id {action.coordinator} has more than 16 bits")
+    draft.head = msgspec.structs.replace(
+        draft.head,
+        name=action.name,
+        coordinator=action.coordinator,
+        max_timeout_ms=action.max_timeout_ms,
+        outcome_retention_ms=action.outcome_retention_ms,
+    )
+
+
+def _register(draft: Draft, action: Register, at: Header) -> None:
+    name = parse_namespace_name(action.name)
+    head = draft.head
+    taken = draft.namespace_names.get(folded(name))
+    if taken is not None:
+        other = draft.namespaces.get(taken)
+        assert other is not None, "names and namespaces are changed together"
+        raise NameNotAllowed(f"the namespace {other.name!r} exists", advice="choose another name, not only in case")
+    if draft.namespaces.get(at.version) is not None:
+        raise InvalidInputError("one entry registers one namespace, whose id is the entry's version")
+    if action.coordinator != head.next_coordinator:
+        raise InvalidInputError(f"the next coordinator id is {head.next_coordinator}, not {action.coordinator}")
+    if action.coordinator >= MAX_COORDINATORS:
+        raise LimitExceeded("all coordinator ids of this root are used", advice=f"a root has {MAX_COORDINATORS:,}")
+    draft.namespaces.put(at.version, NamespaceRecord(at.version, name, action.coordinator))
+    draft.namespace_names.put(folded(name), at.version)
+    draft.head = msgspec.structs.replace(head, next_coordinator=action.coordinator + 1)
+
+
+def _unregister(draft: Draft, action: Unregister, at: Header) -> None:
+    record = draft.namespaces.get(action.namespace)
+    if record is None or record.dropped_version is not None:
+        raise InvalidInputError(f"no namespace with the id {action.namespace}")
+    draft.namespaces.put(record.id, msgspec.structs.replace(record, dropped_version=at.version))
+    draft.namespace_names.remove(folded(record.name))
+
+
+def _verdict(draft: Draft, action: Verdict, _at: Header) -> None:
+    draft.verdicts.put((action.store, action.endpoint), action)
+
+
+def _vacuum(draft: Draft, action: Vacuum, at: Header) -> None:
+    head = draft.head
+    if not head.oldest_readable <= action.oldest_readable <= at.version:
+        raise InvalidInputError(
+            f"the oldest readable version goes from {head.oldest_readable} up to {at.version}, not to {action.oldest_readable}"
+        )
+    draft.head = msgspec.structs.replace(head, oldest_readable=action.oldest_readable)
+
+
+_HANDLERS: dict[type[Any], Callable[[Draft, Any, Header], None]] = {
+    Protocol: _protocol,
+    Namespace: _namespace,
+    Register: _register,
+    Unregister: _unregister,
+    Verdict: _verdict,
+    Topic: apply_topics.create,
+    AlterTopic: apply_topics.alter,
+    DropTopic: apply_topics.drop,
+    DeleteRecords: apply_topics.delete_records,
+    Subscription: apply_subscriptions.create,
+    DropSubscription: apply_subscriptions.drop,
+    Consumer: apply_subscriptions.open_consumer,
+    Seek: apply_subscriptions.seek,
+    Lease: apply_subscriptions.lease,
+    Release: apply_subscriptions.release,
+    Reserve: numbers.reserve,
+    Renew: numbers.renew,
+    Close: numbers.close,
+    Producer: apply_transactions.start_producer,
+    ForgetApp: apply_transactions.forget_app,
+    Begin: apply_transactions.begin,
+    Segment: apply_transactions.add_segment,
+    Acknowledge: apply_transactions.acknowledge,
+    Commit: apply_transactions.commit,
+    Abort: apply_transactions.abort,
+    Prepare: apply_transactions.prepare,
+    Replace: apply_transactions.replace_segments,
+    Vacuum: _vacuum,
+}
+
+
+__all__ = [
+    "READER_FEATURES",
+    "WRITER_FEATURES",
+    "apply",
+    "apply_entry",
+    "begin_entry",
+    "check_writable",
+    "finish_entry",
+]

@@ -1,0 +1,130 @@
+"""Every object key of a namespace, and back. Nothing else in the project builds or takes apart a key.
+
+Keys are relative to the namespace's folder, so a byte copy of the folder is the same namespace.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from txnlog.limits import ENTRIES_PER_FOLDER
+from txnlog.names import TopicName
+
+CATALOG_FOLDER: Final = "_catalog"
+"""The root log's folder: a namespace of its own, whose name no user can choose (names begin with a letter or digit)."""
+
+LOG_FOLDER: Final = "_log/"
+CHECKPOINT_FOLDER: Final = "_log/checkpoints/"
+PROBE_FOLDER: Final = "_catalog/probe/"
+SEGMENT_COLUMN: Final = "_txnlog_segment"
+"""The partition column that the path of a segment hands to Spark."""
+
+
+def entry_key(version: int) -> str:
+    """Key of the commit log's slot for one version."""
+    return f"_log/{version // ENTRIES_PER_FOLDER:010d}/{version:020d}.json"
+
+
+def manifest_key(version: int) -> str:
+    """Key of the checkpoint manifest at one version."""
+    return f"{CHECKPOINT_FOLDER}{version:020d}.json"
+
+
+def part_key(unique: str) -> str:
+    """Key of one Parquet part of a checkpoint; ``unique`` is 32 hexadecimal digits."""
+    return f"{CHECKPOINT_FOLDER}parts/{unique}.parquet"
+
+
+def topic_folder(name: TopicName, topic: int, *, first: bool) -> str:
+    """Folder of a topic: its name, or ``name~id`` when an earlier topic bore the name."""
+    return name if first else f"{name}~{topic}"
+
+
+def segment_folder(folder: str, segment: int) -> str:
+    """Folder of one segment inside its topic's folder; ends in ``/``."""
+    return f"{folder}/{SEGMENT_COLUMN}={segment}/"
+
+
+def segment_key(folder: str, segment: int, file: str) -> str:
+    """Key of a segment's Parquet file."""
+    return f"{segment_folder(folder, segment)}{file}"
+
+
+@dataclass(frozen=True, slots=True)
+class EntryKey:
+    """A commit-log slot."""
+
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestKey:
+    """A checkpoint manifest."""
+
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartKey:
+    """A Parquet part of a checkpoint."""
+
+    unique: str
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentKey:
+    """A segment's Parquet file."""
+
+    folder: str
+    segment: int
+    file: str
+
+
+ParsedKey = EntryKey | ManifestKey | PartKey | SegmentKey
+
+_ENTRY: Final = re.compile(r"_log/([0-9]{10})/([0-9]{20})\.json", re.ASCII)
+_MANIFEST: Final = re.compile(r"_log/checkpoints/([0-9]{20})\.json", re.ASCII)
+_PART: Final = re.compile(r"_log/checkpoints/parts/([0-9a-f]{32})\.parquet", re.ASCII)
+_SEGMENT: Final = re.compile(
+    r"([A-Za-z0-9][A-Za-z0-9._-]*(?:~[0-9]+)?)/_txnlog_segment=(0|[1-9][0-9]*)/([0-9a-f]{32}\.parquet)", re.ASCII
+)
+FILE_NAME: Final = re.compile(r"[0-9a-f]{32}\.parquet", re.ASCII)
+"""A segment's file name: a random 128-bit number, never chosen by a user, so a log entry cannot point elsewhere."""
+
+
+def parse_key(key: str) -> ParsedKey | None:
+    """What a key is, or None where it is none of ours (Delta's log, a stranger's file)."""
+    if match := _SEGMENT.fullmatch(key):
+        return SegmentKey(match[1], int(match[2]), match[3])
+    if match := _ENTRY.fullmatch(key):
+        version = int(match[2])
+        return EntryKey(version) if int(match[1]) == version // ENTRIES_PER_FOLDER else None
+    if match := _MANIFEST.fullmatch(key):
+        return ManifestKey(int(match[1]))
+    if match := _PART.fullmatch(key):
+        return PartKey(match[1])
+    return None
+
+
+__all__ = [
+    "CATALOG_FOLDER",
+    "CHECKPOINT_FOLDER",
+    "FILE_NAME",
+    "LOG_FOLDER",
+    "PROBE_FOLDER",
+    "SEGMENT_COLUMN",
+    "EntryKey",
+    "ManifestKey",
+    "ParsedKey",
+    "PartKey",
+    "SegmentKey",
+    "entry_key",
+    "manifest_key",
+    "parse_key",
+    "part_key",
+    "segment_folder",
+    "segment_key",
+    "topic_folder",
+]

@@ -1,0 +1,134 @@
+"""Limits, each with its reason. A limit that is met gives ``LimitExceeded`` naming it; nothing is forgotten instead."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# --- the log --------------------------------------------------------------------------------------------------------
+
+FORMAT_VERSION: Final = 1
+"""Reader and writer version of PROTOCOL.md that this code implements."""
+
+ENTRIES_PER_FOLDER: Final = 10_000
+"""A folder of slots stays short enough for an unordered listing (S3 Express, local file systems)."""
+
+MAX_ENTRY_BYTES: Final = 8 << 20
+"""One entry is one single-part PUT, read whole; 8 MiB keeps it far below every store's single-part limit."""
+
+MAX_ENTRY_ACTIONS: Final = 50_000
+"""Decoding an entry stays below about 100 ms whatever a hostile writer put into it."""
+
+TARGET_ENTRY_BYTES: Final = 1 << 20
+"""Group commit stops adding commands here: above it, latency grows without fewer requests."""
+
+MAX_NUMBER: Final = (1 << 63) - 1
+"""Numbers have 112 bits in a TxnID; this format version hands out 63 of them so that Parquet and Spark hold them as long."""
+
+MAX_BLOCK_NUMBERS: Final = 1 << 40
+"""One reserved block; a Spark job spreads its tasks' numbers over a sparse block."""
+
+# --- names ----------------------------------------------------------------------------------------------------------
+
+MAX_NAME_CHARACTERS: Final = 100
+"""Names become folder names; file systems allow 255 bytes, and an incarnation suffix must fit."""
+
+MAX_LABEL_CHARACTERS: Final = 256
+"""Producer names, application ids, consumer names: shown to people, never part of a key."""
+
+# --- state of a namespace -------------------------------------------------------------------------------------------
+
+MAX_COORDINATORS: Final = 1 << 16
+"""Namespaces of one root: the coordinator id has 16 bits."""
+
+MAX_TOPICS: Final = 10_000
+MAX_PARTITIONS: Final = 10_000
+MAX_COLUMNS: Final = 2_000
+MAX_SCHEMA_DEPTH: Final = 32
+MAX_SUBSCRIPTIONS: Final = 100_000
+MAX_OPEN_TRANSACTIONS: Final = 10_000
+"""Transactions that the log shows OPEN or PREPARED: each is held in the memory of every client."""
+
+MAX_ACKNOWLEDGED_RANGES: Final = 10_000
+"""Individually acknowledged ranges above the cursor of one (subscription, partition)."""
+
+MAX_LEASED_MESSAGES: Final = 50_000
+"""Messages leased to one Shared consumer at a time."""
+
+RECENT_BATCHES: Final = 5
+"""Sequenced batches whose offsets a (producer, partition) answers from memory, Kafka's number; older ones from history."""
+
+# --- time -----------------------------------------------------------------------------------------------------------
+
+DEFAULT_TIMEOUT_MS: Final = 60_000
+MAX_TIMEOUT_MS: Final = 15 * 60_000
+"""Cap of a namespace that sets none (Kafka's transaction.max.timeout.ms)."""
+
+EXPIRY_GRACE_MS: Final = 5_000
+"""Others end a transaction this long after its deadline; the owner stops at the deadline itself."""
+
+MAX_CLOCK_AHEAD_MS: Final = 60_000
+"""A client further ahead of the store may not append: it would drag log time with it."""
+
+OUTCOME_RETENTION_MS: Final = 7 * 24 * 3_600_000
+"""Ended transactions are remembered at least this long after their end."""
+
+# --- segments and checkpoints ---------------------------------------------------------------------------------------
+
+SMALL_PRODUCE_BYTES: Final = 1 << 20
+"""Below it, buffered rows may share a segment with other transactions of the same entry; above it a file of their own."""
+
+TARGET_SEGMENT_BYTES: Final = 128 << 20
+"""Uncompressed Arrow bytes after which a big write goes on in the next segment."""
+
+BUFFER_BYTES: Final = 64 << 20
+"""A transaction's buffered rows above this are flushed without waiting for the commit."""
+
+MAX_FOOTER_BYTES: Final = 64 << 20
+"""A Parquet footer that claims more is refused before it is read."""
+
+CHECKPOINT_ENTRIES: Final = 1_000
+CHECKPOINT_TAIL_BYTES: Final = 16 << 20
+"""A checkpoint is due after either; opening reads at most this much tail."""
+
+MAX_CHECKPOINT_RUNS: Final = 8
+"""More runs than this are merged, so that opening reads few objects."""
+
+STATISTICS_COLUMNS: Final = 32
+STATISTICS_CHARACTERS: Final = 32
+"""Columns with recorded minimum and maximum, and the length of a string there (Delta's defaults)."""
+
+__all__ = [
+    "BUFFER_BYTES",
+    "CHECKPOINT_ENTRIES",
+    "CHECKPOINT_TAIL_BYTES",
+    "DEFAULT_TIMEOUT_MS",
+    "ENTRIES_PER_FOLDER",
+    "EXPIRY_GRACE_MS",
+    "FORMAT_VERSION",
+    "MAX_ACKNOWLEDGED_RANGES",
+    "MAX_BLOCK_NUMBERS",
+    "MAX_CHECKPOINT_RUNS",
+    "MAX_CLOCK_AHEAD_MS",
+    "MAX_COLUMNS",
+    "MAX_COORDINATORS",
+    "MAX_ENTRY_ACTIONS",
+    "MAX_ENTRY_BYTES",
+    "MAX_FOOTER_BYTES",
+    "MAX_LABEL_CHARACTERS",
+    "MAX_LEASED_MESSAGES",
+    "MAX_NAME_CHARACTERS",
+    "MAX_NUMBER",
+    "MAX_OPEN_TRANSACTIONS",
+    "MAX_PARTITIONS",
+    "MAX_SCHEMA_DEPTH",
+    "MAX_SUBSCRIPTIONS",
+    "MAX_TIMEOUT_MS",
+    "MAX_TOPICS",
+    "OUTCOME_RETENTION_MS",
+    "RECENT_BATCHES",
+    "SMALL_PRODUCE_BYTES",
+    "STATISTICS_CHARACTERS",
+    "STATISTICS_COLUMNS",
+    "TARGET_ENTRY_BYTES",
+    "TARGET_SEGMENT_BYTES",
+]
