@@ -1,0 +1,59 @@
+# Every target makes the virtual environment it needs: a clean clone, Python 3.11+ and make are enough.
+# `make PYTHON=python3.13 test` takes another Python, `make test ARGS="-k fence"` hands arguments on.
+
+PYTHON ?= python3
+ARGS ?=
+
+VENV := .venv
+RUN := $(CURDIR)/$(VENV)/bin
+# What the checks look at: the folders that exist (git keeps no empty ones).
+SOURCES := $(wildcard txnlog catalog spark_ext pyspark_txnlog.py tests tools examples benchmarks)
+# For what starts Spark: a Java 17+ (a bundled one where the machine has none), this Python, and the loopback address.
+SPARK_ENV = JAVA_HOME="$$($(RUN)/python tools/java_home.py)" \
+	PYSPARK_PYTHON="$(RUN)/python" PYSPARK_DRIVER_PYTHON="$(RUN)/python" SPARK_LOCAL_IP=127.0.0.1 && \
+	export JAVA_HOME PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON SPARK_LOCAL_IP &&
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help install check format test test-fast mutants demo bench lock clean
+
+help: ## Show this list.
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+
+install: ## Make .venv from requirements/dev.lock (done already: costs nothing).
+	@$(PYTHON) tools/install.py $(VENV)
+
+check: install ## Formatting, lint, types and the layers.
+	@$(RUN)/ruff format --check --quiet --diff $(SOURCES)
+	@$(RUN)/ruff check --quiet $(SOURCES)
+	@$(RUN)/mypy
+	@$(RUN)/lint-imports --no-logo
+
+format: install ## Format the code and sort the imports.
+	@$(RUN)/ruff check --quiet --select I --fix $(SOURCES)
+	@$(RUN)/ruff format --quiet $(SOURCES)
+
+test: check ## Everything: the checks, then all tests.
+	@$(SPARK_ENV) $(RUN)/python -m pytest $(ARGS)
+
+test-fast: install ## Unit tests only: seconds, no Spark.
+	@$(RUN)/python -m pytest tests/unit $(ARGS)
+
+mutants: install ## Plant known bugs one by one: the tests must catch every one.
+	@$(SPARK_ENV) $(RUN)/python tests/mutants/run.py $(ARGS)
+
+demo: install ## A pipeline over several topics, start to end, on this machine.
+	@$(SPARK_ENV) $(RUN)/python -m examples.demo $(ARGS)
+
+bench: install ## Measure again what the benchmarks claim.
+	@$(SPARK_ENV) $(RUN)/python -m benchmarks.run $(ARGS)
+
+lock: install ## Resolve requirements/dev.lock again (ARGS=--upgrade takes newer versions).
+	@$(RUN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" --quiet \
+		--output-file requirements/dev.lock $(ARGS)
+
+clean: ## Remove what the other targets made.
+	rm -rf $(VENV) build dist out spark-warehouse metastore_db *.egg-info .mypy_cache .ruff_cache .pytest_cache \
+		.hypothesis .import_linter_cache
+	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,81 @@
+"""Make the virtual environment of the checkout, exactly as ``requirements/dev.lock`` says; do nothing if it is there.
+
+``python3 tools/install.py [FOLDER]`` needs nothing but Python: the Makefile calls it before every target. What was
+installed is remembered by digest in the environment itself, so an unchanged lock costs some milliseconds, whatever
+the times of the files are.
+"""
+
+import hashlib
+import subprocess
+import sys
+from pathlib import Path
+
+MINIMUM_PYTHON = (3, 11)
+ROOT = Path(__file__).resolve().parent.parent
+LOCK = ROOT / "requirements" / "dev.lock"
+
+
+def main(arguments: "list[str]") -> int:
+    """Bring the environment up to date and return the exit code."""
+    if sys.version_info < MINIMUM_PYTHON:
+        found = ".".join(str(part) for part in sys.version_info[:3])
+        sys.stderr.write(
+            f"txnlog needs Python 3.11 or newer, but {sys.executable} is Python {found}.\n"
+            "Name another one: make PYTHON=/path/to/python3 ...\n"
+        )
+        return 1
+    folder = ROOT / (arguments[0] if arguments else ".venv")
+    python = folder / "bin" / "python"
+    ensure_environment(folder, python)
+    ensure_installed(
+        folder / "lock.sha256",
+        digest_of(LOCK),
+        [str(python), "-m", "pip", "install", "--quiet", "--require-hashes", "--requirement", str(LOCK)],
+    )
+    # The compat mode puts the root itself on the path, so that Spark's search for `pyspark_*` modules finds ours.
+    ensure_installed(
+        folder / "project.sha256",
+        digest_of(LOCK, ROOT / "pyproject.toml"),
+        [
+            *[str(python), "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"],
+            *["--config-settings", "editable_mode=compat", "--editable", str(ROOT)],
+        ],
+    )
+    return 0
+
+
+def ensure_environment(folder: Path, python: Path) -> None:
+    """Make the environment anew if it is missing or of another Python than the one that runs this."""
+    marker = folder / "python.version"
+    if python.exists() and marker.exists() and marker.read_text() == sys.version:
+        return
+    sys.stdout.write(f"Making {folder.name} with Python {sys.version.split()[0]}\n")
+    sys.stdout.flush()
+    subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
+    marker.write_text(sys.version)
+
+
+def ensure_installed(stamp: Path, digest: str, command: "list[str]") -> None:
+    """Run ``command`` unless ``stamp`` says that it was done with this digest; the stamp is written last."""
+    if stamp.exists() and stamp.read_text() == digest:
+        return
+    stamp.unlink(missing_ok=True)
+    sys.stdout.write(f"Installing: {stamp.stem}\n")
+    sys.stdout.flush()
+    subprocess.run(command, check=True, cwd=ROOT)
+    stamp.write_text(digest)
+
+
+def digest_of(*files: Path) -> str:
+    """Return one digest of the bytes of all files, in order."""
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(hashlib.sha256(file.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except subprocess.CalledProcessError as failure:
+        sys.exit(failure.returncode or 1)
