@@ -247,7 +247,8 @@ class Segment(Action, frozen=True, tag="segment"):
 
     With ``txn`` it is pending and belongs to that transaction; without, it is shared by the commits of this very entry, which
     claim all of its rows, and becomes visible here. ``checksum`` is ``crc32:<8 hex>`` of the whole file where the writer
-    had its bytes, else ``footer-crc32:<8 hex>`` of the footer (pages carry checksums of their own).
+    had its bytes, else ``footer-crc32:<8 hex>`` of the footer (pages carry checksums of their own). A ``compacted`` one stores
+    what the log no longer says of each row: ``_txn``, ``_version`` and ``_timestamp``.
     """
 
     segment: int
@@ -258,6 +259,7 @@ class Segment(Action, frozen=True, tag="segment"):
     checksum: str
     slices: tuple[SliceRows, ...]
     txn: int | None = None
+    compacted: bool = False
     statistics: dict[str, tuple[str | int | float | bool | None, str | int | float | bool | None, int | None]] = {}
 
 

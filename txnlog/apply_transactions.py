@@ -193,6 +193,7 @@ def add_segment(draft: Draft, action: Segment, at: Header) -> None:
             action.txn,
             ended,
             timestamp,
+            action.compacted,
             action.statistics,
         ),
     )

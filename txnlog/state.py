@@ -242,6 +242,7 @@ class SegmentRecord(Record, frozen=True):
     txn: int | None = None
     ended_version: int | None = None
     timestamp_ms: int | None = None
+    compacted: bool = False
     statistics: Statistics = {}
 
 

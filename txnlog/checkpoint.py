@@ -1,0 +1,370 @@
+"""Bytes of a checkpoint and back: a manifest, one Parquet part of hot state, and runs of cold rows. Pure.
+
+Hot state (topics, cursors, open transactions, producers ...) is one part of ``(table, row)`` pairs, rows as JSON. Cold rows
+(outcomes, segments, removals, sequenced batches) are columnar runs: a checkpoint adds the rows that ended since the one before,
+and its manifest names all runs, so old rows are never written again until runs are merged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, Literal
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from msgspec import Struct
+
+from txnlog.actions import Verdict
+from txnlog.codec import digest_of
+from txnlog.errors import CorruptionError, UnsupportedFeature
+from txnlog.limits import FORMAT_VERSION
+from txnlog.state import (
+    AppRecord,
+    Batch,
+    Block,
+    Cursor,
+    Head,
+    NamespaceRecord,
+    Outcome,
+    ProducerRecord,
+    SegmentRecord,
+    SegmentSlice,
+    Sequences,
+    State,
+    StreamRecord,
+    SubscriptionRecord,
+    TopicRecord,
+    TransactionRecord,
+)
+
+PartKind = Literal["hot", "outcomes", "segments", "removals", "batches"]
+COLD_KINDS: Final[tuple[PartKind, ...]] = ("outcomes", "segments", "removals", "batches")
+
+Key2 = tuple[int, int]
+_HOT: Final[dict[str, Any]] = {
+    "heads": tuple[str, Head],
+    "topics": tuple[int, TopicRecord],
+    "topic_names": tuple[str, int],
+    "ends": tuple[Key2, int],
+    "starts": tuple[Key2, int],
+    "subscriptions": tuple[int, SubscriptionRecord],
+    "subscription_names": tuple[tuple[int, str], int],
+    "cursors": tuple[Key2, Cursor],
+    "blocks": tuple[int, Block],
+    "used": tuple[int, str],
+    "producers": tuple[str, ProducerRecord],
+    "sequences": tuple[tuple[str, int, int], Sequences],
+    "transactions": tuple[int, TransactionRecord],
+    "apps": tuple[str, AppRecord],
+    "streams": tuple[str, StreamRecord],
+    "segments": tuple[int, SegmentRecord],
+    "namespaces": tuple[int, NamespaceRecord],
+    "namespace_names": tuple[str, int],
+    "verdicts": tuple[tuple[str, str], Verdict],
+}
+"""Key and value of every hot table. ``used`` holds bitmaps wider than JSON's numbers, so as hexadecimal text;
+``segments`` only the pending ones."""
+
+_decoders: Final = {name: msgspec.json.Decoder(kind) for name, kind in _HOT.items()}
+_encode: Final = msgspec.json.Encoder().encode
+_HOT_SCHEMA: Final = pa.schema([pa.field("table", pa.string(), False), pa.field("row", pa.binary(), False)])
+_SLICE: Final = pa.struct(
+    [
+        pa.field("partition", pa.int32(), False),
+        pa.field("rows", pa.int64(), False),
+        pa.field("offset", pa.int64()),
+        pa.field("sequence", pa.int64()),
+    ]
+)
+_COLD_SCHEMAS: Final[dict[str, pa.Schema]] = {
+    "outcomes": pa.schema(
+        [
+            pa.field("number", pa.int64(), False),
+            pa.field("version", pa.int64(), False),
+            pa.field("timestamp_ms", pa.int64(), False),
+            pa.field("committed", pa.bool_(), False),
+            pa.field("reason", pa.string(), False),
+        ]
+    ),
+    "segments": pa.schema(
+        [
+            pa.field("number", pa.int64(), False),
+            pa.field("topic", pa.int64(), False),
+            pa.field("file", pa.string(), False),
+            pa.field("rows", pa.int64(), False),
+            pa.field("size_bytes", pa.int64(), False),
+            pa.field("checksum", pa.string(), False),
+            pa.field("slices", pa.list_(pa.field("element", _SLICE, False)), False),
+            pa.field("state", pa.string(), False),
+            pa.field("logged_version", pa.int64(), False),
+            pa.field("txn", pa.int64()),
+            pa.field("ended_version", pa.int64()),
+            pa.field("timestamp_ms", pa.int64()),
+            pa.field("compacted", pa.bool_(), False),
+            pa.field("statistics", pa.string(), False),
+        ]
+    ),
+    "removals": pa.schema([pa.field("number", pa.int64(), False), pa.field("version", pa.int64(), False)]),
+    "batches": pa.schema(
+        [
+            pa.field("producer", pa.string(), False),
+            *(pa.field(n, pa.int64(), False) for n in ("topic", "partition", "sequence", "rows", "offset")),
+            pa.field("version", pa.int64(), False),
+            pa.field("txn", pa.int64(), False),
+        ]
+    ),
+}
+
+
+class Part(Struct, frozen=True, forbid_unknown_fields=True):
+    """One Parquet object of a checkpoint: its unique name, digest, size; for cold runs the versions it covers."""
+
+    kind: PartKind
+    unique: str
+    digest: str
+    size_bytes: int
+    rows: int
+    first_version: int
+    last_version: int
+    timestamp_ms: int
+
+
+class Manifest(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a checkpoint is: the fold up to ``version``, whose entry has ``digest``. Created last, never overwritten."""
+
+    format: int
+    version: int
+    digest: str
+    timestamp_ms: int
+    parts: tuple[Part, ...]
+
+    def runs(self, kind: PartKind) -> tuple[Part, ...]:
+        """The parts of one kind, oldest first."""
+        return tuple(part for part in self.parts if part.kind == kind)
+
+
+_manifest_decoder = msgspec.json.Decoder(Manifest)
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """The bytes of a manifest."""
+    return msgspec.json.format(_encode(manifest), indent=1) + b"\n"
+
+
+def decode_manifest(data: bytes, version: int) -> Manifest:
+    """The manifest at a version. Raises CorruptionError, or UnsupportedFeature for a later format."""
+    try:
+        manifest = _manifest_decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise CorruptionError(f"the checkpoint manifest {version} is damaged: {ascii(str(error))[:200]}") from None
+    if manifest.format > FORMAT_VERSION:
+        raise UnsupportedFeature(f"the checkpoint {version} has format {manifest.format}", advice="use a newer txnlog")
+    if manifest.version != version or len(manifest.runs("hot")) != 1:
+        raise CorruptionError(f"the checkpoint manifest {version} contradicts itself")
+    return manifest
+
+
+def _to_parquet(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd", write_page_checksum=True, store_schema=False)
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
+def read_part(data: bytes, part: Part) -> pa.Table:
+    """The rows of a part. Raises CorruptionError unless the bytes are exactly those the manifest names."""
+    if len(data) != part.size_bytes or digest_of(data) != part.digest:
+        raise CorruptionError(f"the checkpoint part {part.unique} ({part.kind}) is not what its manifest names")
+    table = pq.read_table(pa.BufferReader(data), page_checksum_verification=True)
+    schema = _HOT_SCHEMA if part.kind == "hot" else _COLD_SCHEMAS[part.kind]
+    if table.num_rows != part.rows or table.column_names != schema.names:
+        raise CorruptionError(f"the checkpoint part {part.unique} ({part.kind}) has other rows than its manifest names")
+    return table
+
+
+def _part(kind: PartKind, table: pa.Table, unique: str, span: tuple[int, int], timestamp_ms: int) -> tuple[Part, bytes]:
+    data = _to_parquet(table)
+    part = Part(kind, unique, digest_of(data), len(data), table.num_rows, span[0], span[1], timestamp_ms)
+    return part, data
+
+
+# --- hot ------------------------------------------------------------------------------------------------------------
+
+
+def encode_hot(state: State, unique: str) -> tuple[Part, bytes]:
+    """The part that holds the hot tables of a state."""
+    tables: list[str] = []
+    rows: list[bytes] = []
+    for name in _HOT:
+        for key, value in sorted(getattr(state, name).items()):
+            if name == "segments" and value.state != "pending":
+                continue
+            tables.append(name)
+            rows.append(_encode((key, f"{value:x}" if name == "used" else value)))
+    table = pa.table([pa.array(tables, pa.string()), pa.array(rows, pa.binary())], schema=_HOT_SCHEMA)
+    head = state.head
+    return _part("hot", table, unique, (head.version, head.version), head.timestamp_ms)
+
+
+def decode_hot(table: pa.Table) -> State:
+    """The state that a hot part holds; its cold tables are empty."""
+    state = State()
+    tables = {name: getattr(state, name) for name in _HOT}
+    names = table.column("table").to_pylist()
+    for name, row in zip(names, table.column("row").to_pylist(), strict=True):
+        decoder = _decoders.get(name)
+        if decoder is None:
+            raise CorruptionError(f"a checkpoint has the unknown table {name[:40]!a}")
+        try:
+            key, value = decoder.decode(row)
+            tables[name][key] = int(value, 16) if name == "used" else value
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
+            raise CorruptionError(f"a checkpoint's row of {name} is damaged: {ascii(str(error))[:200]}") from None
+    return state
+
+
+# --- cold -----------------------------------------------------------------------------------------------------------
+
+
+def cold_rows(state: State) -> dict[PartKind, pa.Table]:
+    """The cold rows that a state holds, as tables; sorted so that a look-up touches few row groups."""
+    ended = [record for record in state.segments.values() if record.state != "pending"]
+    ended.sort(key=lambda record: (record.topic, record.number))
+    outcomes = sorted(state.outcomes.values(), key=lambda outcome: outcome.number)
+    return {
+        "outcomes": pa.Table.from_pylist(
+            [
+                {
+                    "number": item.number,
+                    "version": item.version,
+                    "timestamp_ms": item.timestamp_ms,
+                    "committed": item.state == "COMMITTED",
+                    "reason": item.reason,
+                }
+                for item in outcomes
+            ],
+            schema=_COLD_SCHEMAS["outcomes"],
+        ),
+        "segments": pa.Table.from_pylist([_segment_row(item) for item in ended], schema=_COLD_SCHEMAS["segments"]),
+        "removals": pa.Table.from_pylist(
+            [{"number": number, "version": version} for number, version in sorted(state.removals.items())],
+            schema=_COLD_SCHEMAS["removals"],
+        ),
+        "batches": pa.Table.from_pylist(
+            [msgspec.structs.asdict(batch) for _, batch in sorted(state.batches.items())],
+            schema=_COLD_SCHEMAS["batches"],
+        ),
+    }
+
+
+def _segment_row(record: SegmentRecord) -> dict[str, Any]:
+    row = msgspec.structs.asdict(record)
+    row["slices"] = [msgspec.structs.asdict(item) for item in record.slices]
+    row["statistics"] = _encode(record.statistics).decode()
+    return row
+
+
+_statistics_decoder = msgspec.json.Decoder(
+    dict[str, tuple[str | int | float | bool | None, str | int | float | bool | None, int | None]]
+)
+
+
+def segments_of(table: pa.Table, topic: int | None = None) -> list[SegmentRecord]:
+    """The segment records of a cold run, of one topic or of all."""
+    if topic is not None:
+        table = table.filter(pc.field("topic") == topic)
+    result: list[SegmentRecord] = []
+    for row in table.to_pylist():
+        row["slices"] = tuple(SegmentSlice(**item) for item in row["slices"])
+        row["statistics"] = _statistics_decoder.decode(row["statistics"])
+        result.append(SegmentRecord(**row))
+    return result
+
+
+def outcome_in(table: pa.Table, number: int) -> Outcome | None:
+    """The outcome of one transaction in a cold run; its digest and offsets stand in the entry at its version."""
+    found = table.filter(pc.field("number") == number)
+    if found.num_rows == 0:
+        return None
+    row = found.to_pylist()[0]
+    return Outcome(
+        number,
+        "COMMITTED" if row["committed"] else "ABORTED",
+        row["version"],
+        row["timestamp_ms"],
+        row["reason"],
+    )
+
+
+def removals_in(table: pa.Table) -> dict[int, int]:
+    """Which segments a cold run says were replaced, and at which version."""
+    return dict(zip(table.column("number").to_pylist(), table.column("version").to_pylist(), strict=True))
+
+
+def batch_in(table: pa.Table, producer: str, topic: int, partition: int, sequence: int) -> Batch | None:
+    """The sequenced batch of a cold run that holds a sequence."""
+    found = table.filter(
+        (pc.field("producer") == producer)
+        & (pc.field("topic") == topic)
+        & (pc.field("partition") == partition)
+        & (pc.field("sequence") <= sequence)
+        & (pc.field("sequence") + pc.field("rows") > sequence)
+    )
+    return Batch(**found.to_pylist()[0]) if found.num_rows else None
+
+
+def encode_run(
+    kind: PartKind, table: pa.Table, unique: str, span: tuple[int, int], timestamp_ms: int
+) -> tuple[Part, bytes]:
+    """One cold run: rows that ended in the versions ``span`` (inclusive), the last of them at ``timestamp_ms``."""
+    return _part(kind, table, unique, span, timestamp_ms)
+
+
+def merge_runs(kind: PartKind, tables: Sequence[pa.Table], *, expired_before_ms: int) -> pa.Table:
+    """Several runs as one, sorted again; outcomes that ended before the given time of the log are dropped."""
+    table = pa.concat_tables(tables)
+    if kind == "outcomes":
+        return table.filter(pc.field("timestamp_ms") >= expired_before_ms).sort_by("number")
+    if kind == "segments":
+        return table.sort_by([("topic", "ascending"), ("number", "ascending")])
+    if kind == "removals":
+        return table.sort_by("number")
+    return table.sort_by(
+        [("producer", "ascending"), ("topic", "ascending"), ("partition", "ascending"), ("sequence", "ascending")]
+    )
+
+
+def trim(state: State, version: int) -> None:
+    """Drop the cold rows that a checkpoint at ``version`` holds. Only memory: what the fold means does not change."""
+    for number in [n for n, outcome in state.outcomes.items() if outcome.version <= version]:
+        del state.outcomes[number]
+    ended: Iterable[SegmentRecord] = list(state.segments.values())
+    for record in ended:
+        if record.ended_version is not None and record.ended_version <= version:
+            del state.segments[record.number]
+    for number in [n for n, removed in state.removals.items() if removed <= version]:
+        del state.removals[number]
+    for key in [k for k, batch in state.batches.items() if batch.version <= version]:
+        del state.batches[key]
+
+
+__all__ = [
+    "COLD_KINDS",
+    "Manifest",
+    "Part",
+    "PartKind",
+    "batch_in",
+    "cold_rows",
+    "decode_hot",
+    "decode_manifest",
+    "encode_hot",
+    "encode_manifest",
+    "encode_run",
+    "merge_runs",
+    "outcome_in",
+    "read_part",
+    "removals_in",
+    "segments_of",
+    "trim",
+]
