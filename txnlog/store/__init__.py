@@ -1,0 +1,28 @@
+"""Stores: where the bytes of a root lie. ``docs/stores.md`` says which of them are safe and why."""
+
+from txnlog.store.base import Created, ObjectInfo, ObjectNotFound, Store
+from txnlog.store.identity import StoreIdentity, identity_of
+from txnlog.store.local import LocalStore
+from txnlog.store.memory import MemoryStore
+from txnlog.store.object_store import FsspecStore
+from txnlog.store.open import open_store
+from txnlog.store.wrappers import Call, CountingStore, ForwardingStore, HookStore, PrefixStore, ReadOnlyStore
+
+__all__ = [
+    "Call",
+    "CountingStore",
+    "Created",
+    "ForwardingStore",
+    "FsspecStore",
+    "HookStore",
+    "LocalStore",
+    "MemoryStore",
+    "ObjectInfo",
+    "ObjectNotFound",
+    "PrefixStore",
+    "ReadOnlyStore",
+    "Store",
+    "StoreIdentity",
+    "identity_of",
+    "open_store",
+]

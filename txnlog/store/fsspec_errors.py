@@ -1,0 +1,178 @@
+"""What the exceptions of s3fs, adlfs and gcsfs say, and a text of them that gives nothing away.
+
+Each library translates its service's answers in its own way; the code of the answer is looked for along the chain of
+causes. Nothing is imported: an exception is known by what it carries.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+_CHAIN_LIMIT: Final = 8
+_TEXT_LIMIT: Final = 300
+_SECRET_CHARACTERS: Final = 3
+"""Shorter values of options ("1", "eu") would blot out text at random and protect nothing."""
+
+_REFUSED: Final = frozenset(
+    {
+        # S3 (Error codes in its API reference); ExpiredToken and RequestTimeTooSkewed are missing on purpose: they
+        # pass.
+        *("AccessDenied", "AllAccessDisabled", "AccountProblem", "InvalidAccessKeyId", "SignatureDoesNotMatch"),
+        *("NoSuchBucket", "InvalidBucketName", "MethodNotAllowed", "PermanentRedirect", "EntityTooLarge"),
+        *("KeyTooLongError", "NotSignedUp", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException"),
+        # Azure (Blob service error codes)
+        *("AuthorizationFailure", "AuthorizationPermissionMismatch", "AuthenticationFailed", "ContainerNotFound"),
+        *("InsufficientAccountPermissions", "AccountIsDisabled", "ContainerDisabled", "InvalidResourceName"),
+        *("AuthorizationProtocolMismatch", "AuthorizationServiceMismatch", "AuthorizationSourceIPMismatch"),
+    }
+)
+"""Codes of answers that stored nothing and stay the same until somebody changes rights, names or keys."""
+
+_NEVER_SENT: Final = frozenset({"NoCredentialsError", "PartialCredentialsError", "ParamValidationError"})
+"""Exceptions of botocore from before the first byte went out."""
+
+_CONTAINER_MISSING: Final = frozenset({"NoSuchBucket", "ContainerNotFound"})
+
+_BROKEN_BODY: Final = frozenset(
+    {"ClientPayloadError", "IncompleteReadError", "IncompleteRead", "ResponseStreamingError"}
+)
+"""An answer that began and broke off, which botocore's own retries do not cover."""
+
+
+def is_refused(error: BaseException) -> bool:
+    """Whether a conditional write certainly stored nothing and would be answered the same way again.
+
+    An answer to a repeated request says nothing of the first, which may have been stored; botocore says how often it
+    asked.
+    """
+    for link in _chain(error):
+        if type(link).__name__ in _NEVER_SENT:
+            return True
+        if _code(link) in _REFUSED:
+            return _retries(link) == 0
+        # gcsfs makes an OSError of a 403 ("Forbidden: …"), of a rate limit too, and a FileNotFoundError of a missing
+        # bucket.
+        if str(link).startswith("Forbidden:"):
+            return "rate" not in str(link).lower()
+    return isinstance(error, FileNotFoundError)
+
+
+def is_absent(error: BaseException) -> bool:
+    """Whether the answer to a read is: no such object. A missing bucket or container is not."""
+    return isinstance(error, FileNotFoundError) and not any(_code(link) in _CONTAINER_MISSING for link in _chain(error))
+
+
+def is_empty_range(error: BaseException) -> bool:
+    """Whether a ranged read began behind the end of the object (416)."""
+    return any(_code(link) in {"InvalidRange", "416"} or _status(link) == 416 for link in _chain(error))
+
+
+def is_broken_body(error: BaseException) -> bool:
+    """Whether a read may simply be asked again: the answer broke off in the middle."""
+    return any(type(link).__name__ in _BROKEN_BODY for link in _chain(error))
+
+
+def advice_for(error: BaseException) -> str | None:
+    """What to do about it, where that is known."""
+    codes = {_code(link) for link in _chain(error)}
+    if codes & _CONTAINER_MISSING or isinstance(error, FileNotFoundError):
+        return "create the bucket or container, or correct the URL"
+    if codes & {"ExpiredToken", "RequestTimeTooSkewed", "TokenRefreshRequired"}:
+        return "renew the credentials (and check this machine's clock)"
+    if isinstance(error, PermissionError) or codes & _REFUSED or str(error).startswith("Forbidden:"):
+        return "give these credentials the rights named in docs/stores.md"
+    if any(type(link).__name__ in _NEVER_SENT for link in _chain(error)):
+        return "pass credentials in storage_options or by the environment"
+    return None
+
+
+def describe(error: BaseException, secrets: Iterable[str]) -> str:
+    """Kind, code and text of an exception, without the values of storage options, signatures and queries of URLs."""
+    codes = [code for link in _chain(error) if (code := _code(link))]
+    code = f" {codes[0]}" if codes else ""
+    return f"{type(error).__name__}{code}: {scrub(str(error), secrets)}"
+
+
+def scrub(text: str, secrets: Iterable[str]) -> str:
+    """``text`` on one line, cut short, without anything secret."""
+    for secret in sorted(secrets, key=len, reverse=True):
+        text = text.replace(secret, "***")
+    for pattern, replacement in _PATTERNS:
+        text = pattern.sub(replacement, text)
+    return " ".join(text.split())[:_TEXT_LIMIT]
+
+
+def option_values(options: Mapping[str, Any]) -> frozenset[str]:
+    """Every text inside storage options, however deep: none of them may show up in a message."""
+    return frozenset(text for text in _texts(options) if len(text) >= _SECRET_CHARACTERS)
+
+
+_PATTERNS: Final = (
+    # The query of a signed URL, user:password@ in one, key ids of AWS, fields of an Azure connection string, bearers.
+    (re.compile(r"\?[^\s\"'<>)]+"), "?***"),
+    (re.compile(r"://[^\s/@\"'<>]+@"), "://***@"),
+    (re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}\b"), "***"),
+    (
+        re.compile(r"\b(AccountKey|SharedAccessSignature|sig|Signature|X-Amz-[A-Za-z-]+)=[^\s;&\"'<>]+", re.IGNORECASE),
+        r"\1=***",
+    ),
+    (re.compile(r"\bBearer\s+\S+", re.IGNORECASE), "Bearer ***"),
+)
+
+
+def _texts(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, bytes):
+        yield value.decode("utf-8", "replace")
+    elif isinstance(value, Mapping):
+        for below in value.values():
+            yield from _texts(below)
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        for below in value:
+            yield from _texts(below)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    link: BaseException | None = error
+    for _ in range(_CHAIN_LIMIT):
+        if link is None:
+            return
+        yield link
+        link = link.__cause__ or link.__context__
+
+
+def _code(error: BaseException) -> str | None:
+    """The service's code: S3 keeps it in ``response``, Azure in ``error_code``."""
+    code = _of_response(error, "Error", "Code") or getattr(error, "error_code", None)
+    return str(getattr(code, "value", code)) if code else None
+
+
+def _status(error: BaseException) -> int | None:
+    status = _of_response(error, "ResponseMetadata", "HTTPStatusCode") or getattr(error, "status_code", None)
+    return status if isinstance(status, int) else None
+
+
+def _retries(error: BaseException) -> int:
+    retries = _of_response(error, "ResponseMetadata", "RetryAttempts")
+    return retries if isinstance(retries, int) else 0
+
+
+def _of_response(error: BaseException, part: str, field: str) -> object:
+    response = getattr(error, "response", None)
+    inner = response.get(part) if isinstance(response, dict) else None
+    return inner.get(field) if isinstance(inner, dict) else None
+
+
+__all__ = [
+    "advice_for",
+    "describe",
+    "is_absent",
+    "is_broken_body",
+    "is_empty_range",
+    "is_refused",
+    "option_values",
+    "scrub",
+]

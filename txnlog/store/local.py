@@ -1,0 +1,378 @@
+"""A store in a folder of a local (POSIX) file system, durable against power cuts.
+
+An object comes into being by ``link(2)``, which is atomic and refuses a taken name: a nameless file (``O_TMPFILE``) is
+written and fsynced, linked under its name, then the folder is fsynced (``docs/stores.md``, "Local file systems").
+Readers see a whole object or none. Where the system has no nameless files, a file under a name that is never used
+again takes the part.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import threading
+from collections.abc import Callable, Iterator
+from typing import Final, NoReturn
+
+from txnlog.errors import Durable, StoreError
+from txnlog.store import posix
+from txnlog.store.base import Created, ObjectInfo, ObjectNotFound
+from txnlog.store.identity import StoreIdentity, make_identity
+from txnlog.store.key_guard import TEMPORARY_PREFIX, check_key, check_prefix, is_key, split_prefix
+
+_ADVICE: Final = {
+    errno.ENOSPC: "free space on the file system, then try again",
+    errno.EDQUOT: "free space below your quota, then try again",
+    errno.EACCES: "give this user write access to the root, or open with mode='r'",
+    errno.EPERM: "give this user write access to the root, on a file system that has hard links",
+    errno.EROFS: "mount the file system writable, or open with mode='r'",
+    errno.EMFILE: "raise the limit of open files",
+    errno.ENFILE: "raise the limit of open files",
+}
+
+_NOT_LINKED: Final = frozenset(
+    {
+        *(
+            errno.EACCES,
+            errno.EPERM,
+            errno.EROFS,
+            errno.ENOSPC,
+            errno.EDQUOT,
+            errno.EMLINK,
+            errno.ENOENT,
+            errno.ENOTDIR,
+        ),
+        *(errno.ENAMETOOLONG, errno.EXDEV, errno.EOPNOTSUPP, errno.ENOSYS, errno.ELOOP, errno.EISDIR, errno.ENOTEMPTY),
+    }
+)
+"""What link and rename answer when they did not give the name. Any other (EIO, ESTALE, ETIMEDOUT) is a doubt."""
+
+_CANNOT_SYNC: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS})
+"""Answers of opening or fsyncing a folder above the root that need not stop anybody."""
+
+_Entries = list[os.DirEntry[str]]  # inside the class, `list` is the method
+
+
+class LocalStore:
+    """Objects as files below ``root``.
+
+    Args:
+        root: the folder; made at the first write. A symbolic link is resolved now, once.
+        use_tmpfile: False takes the way for systems without ``O_TMPFILE`` or ``/proc``.
+
+    After a failed fsync nobody knows what of this process's writes is on disk, and asking again proves nothing (the
+    kernel forgets the failure): from then on every create, put and sync of this instance raises StoreError(MAYBE).
+    Open again.
+    """
+
+    def __init__(self, root: str | os.PathLike[str], *, use_tmpfile: bool = True) -> None:
+        self._root = os.path.realpath(os.fspath(root))
+        self._use_tmpfile = use_tmpfile
+        self._lock = threading.Lock()
+        self._durable_folders: dict[tuple[str, ...], tuple[int, int]] = {}
+        self._failed_sync: str | None = None
+
+    @property
+    def identity(self) -> StoreIdentity:
+        """Kind ``local``, hashed with the resolved root: a copy of the folder on another disk is probed anew."""
+        return make_identity("local", "", self._root)
+
+    def create(self, key: str, data: bytes) -> Created:
+        """Create ``key`` atomically; on disk with its folders when CREATED. An fsync of the file, one of the folder."""
+        with self._staged(key, data) as (folder, name, link):
+            try:
+                link(name)
+            except FileExistsError:
+                return Created.UNKNOWN
+            except OSError as error:
+                if error.errno in _NOT_LINKED:
+                    self._fail("create", key, error, Durable.NOTHING)
+                return Created.UNKNOWN
+            # The name exists, so readers may act upon it: a failure from here on is no longer "nothing", nor is it
+            # UNKNOWN, since reading the slot back would show it without proving that a power cut leaves it there.
+            self._sync_folder("create", key, folder)
+            return Created.CREATED
+
+    def put(self, key: str, data: bytes) -> None:
+        """Replace ``key`` by ``rename(2)``; on disk with its folders on return."""
+        with self._staged(key, data) as (folder, name, link):
+            temporary = _temporary_name()
+            try:
+                link(temporary)
+                os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+            except OSError as error:
+                _remove(folder, temporary)
+                self._fail("put", key, error, Durable.NOTHING if error.errno in _NOT_LINKED else Durable.MAYBE)
+            self._sync_folder("put", key, folder)
+
+    def get(self, key: str) -> bytes:
+        """The whole object. Raises ObjectNotFound."""
+        with self._reading(key) as file, open(file, "rb", buffering=0, closefd=False) as stream:
+            data = stream.read()
+        assert data is not None, "a regular file never blocks"
+        return data
+
+    def get_range(self, key: str, start: int, end: int) -> bytes:
+        """Bytes ``[start, end)``; shorter where the object ends. Raises ObjectNotFound."""
+        assert 0 <= start <= end, (start, end)
+        with self._reading(key) as file:
+            return posix.read_range(file, start, end)
+
+    def info(self, key: str) -> ObjectInfo:
+        """Size and modification time. Raises ObjectNotFound."""
+        with self._translated("info", key), self._folder_of(key) as (folder, name):
+            return _info(key, posix.status_of_file(folder, name))
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        """Files whose key starts with ``prefix``, in key order. Symbolic links and strangers' names are skipped."""
+        folder, rest = split_prefix(check_prefix(prefix))
+        return self._walk(tuple(folder.split("/")) if folder else (), rest)
+
+    def delete(self, key: str) -> None:
+        """Remove ``key``; an absent key is fine. No fsync: what a power cut brings back is garbage, not damage."""
+        with (
+            contextlib.suppress(ObjectNotFound),
+            self._translated("delete", key),
+            self._folder_of(key) as (folder, name),
+        ):
+            os.unlink(name, dir_fd=folder)
+
+    def url(self, key: str) -> str:
+        """The absolute path."""
+        return os.path.join(self._root, check_key(key))
+
+    def sync(self, key: str) -> None:
+        """Fsync the folders that lead to ``key``; its bytes were fsynced before it got its name."""
+        parts = check_key(key).split("/")
+        self._refuse_after_failed_sync()
+        try:
+            folder = self._open_durable(tuple(parts[:-1]), make=False)
+        except OSError as error:
+            self._fail("sync", key, error, Durable.MAYBE)
+        with posix.closing(folder):
+            self._sync_folder("sync", key, folder)
+
+    def __repr__(self) -> str:
+        return f"<LocalStore {self._root}>"
+
+    # --- writing ----------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _staged(self, key: str, data: bytes) -> Iterator[tuple[int, str, Callable[[str], None]]]:
+        """Bytes on disk in the folder of ``key``, without its name: the folder, the name, and what gives a name."""
+        *parents, name = check_key(key).split("/")
+        self._refuse_after_failed_sync()
+        with contextlib.ExitStack() as stack:
+            try:
+                folder = stack.enter_context(posix.closing(self._open_durable(tuple(parents), make=True)))
+                link = self._stage(folder, data, stack)
+            except OSError as error:
+                # Whatever went wrong, the name was not given yet.
+                self._fail("write", key, error, Durable.NOTHING)
+            yield folder, name, link
+
+    def _stage(self, folder: int, data: bytes, stack: contextlib.ExitStack) -> Callable[[str], None]:
+        file = posix.open_nameless(folder) if self._use_tmpfile else None
+        if file is not None:
+            nameless = stack.enter_context(posix.closing(file))
+            self._write(nameless, data)
+            return lambda name: self._link_nameless(nameless, folder, name, data, stack)
+        return self._stage_named(folder, data, stack)
+
+    def _stage_named(self, folder: int, data: bytes, stack: contextlib.ExitStack) -> Callable[[str], None]:
+        # 128 random bits and O_EXCL: a name used twice could truncate an object that was linked from it.
+        temporary = _temporary_name()
+        with posix.closing(posix.open_temporary(folder, temporary)) as file:
+            stack.callback(_remove, folder, temporary)
+            self._write(file, data)
+        return lambda name: os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+
+    def _link_nameless(self, file: int, folder: int, name: str, data: bytes, stack: contextlib.ExitStack) -> None:
+        try:
+            posix.link_nameless(file, folder, name)
+        except FileNotFoundError:
+            if os.path.exists(f"/proc/self/fd/{file}"):
+                raise
+            # A container without /proc.
+            self._use_tmpfile = False
+            self._stage_named(folder, data, stack)(name)
+
+    def _write(self, file: int, data: bytes) -> None:
+        posix.write_all(file, data)
+        self._fsync(file)
+
+    def _open_durable(self, parts: tuple[str, ...], *, make: bool) -> int:
+        """Descriptor of a folder that is on disk itself, with every folder above it."""
+        folder = self._open_durable_root(make=make)
+        for depth, part in enumerate(parts, start=1):
+            with posix.closing(folder):
+                below = _open_or_make(folder, part) if make else posix.open_subfolder(folder, part)
+                try:
+                    self._make_durable(parts[:depth], below, folder)
+                except OSError:
+                    os.close(below)
+                    raise
+            folder = below
+        return folder
+
+    def _make_durable(self, path: tuple[str, ...], folder: int, parent: int) -> None:
+        """Fsync ``parent`` unless this very folder is known to be on disk: others may have made it a moment ago."""
+        status = os.fstat(folder)
+        inode = (status.st_dev, status.st_ino)
+        with self._lock:
+            known = self._durable_folders.get(path) == inode
+        if not known:
+            self._fsync(parent)
+            with self._lock:
+                self._durable_folders[path] = inode
+
+    def _open_durable_root(self, *, make: bool) -> int:
+        if make and () not in self._durable_folders:
+            os.makedirs(self._root, exist_ok=True)
+        folder = posix.open_folder(self._root, ())
+        try:
+            status = os.fstat(folder)
+            with self._lock:
+                known = self._durable_folders.get(()) == (status.st_dev, status.st_ino)
+            if not known:
+                self._sync_above_root()
+                with self._lock:
+                    self._durable_folders[()] = (status.st_dev, status.st_ino)
+        except OSError:
+            os.close(folder)
+            raise
+        return folder
+
+    def _sync_above_root(self) -> None:
+        """Once per instance: any folder that leads to the root may have been made a moment ago, by whomever."""
+        folder = self._root
+        while folder != os.path.dirname(folder):
+            folder = os.path.dirname(folder)
+            try:
+                with posix.closing(posix.open_folder(folder, ())) as parent:
+                    os.fsync(parent)
+            except OSError as error:
+                if error.errno not in _CANNOT_SYNC:
+                    self._note_failed_sync(error)
+                    raise
+                # Nobody made a folder there a moment ago: it is read-only, not ours to read, or has no fsync.
+
+    # --- fsync ------------------------------------------------------------------------------------------------------
+
+    def _fsync(self, descriptor: int) -> None:
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            self._note_failed_sync(error)
+            raise
+
+    def _note_failed_sync(self, error: OSError) -> None:
+        with self._lock:
+            self._failed_sync = os.strerror(error.errno or errno.EIO)
+
+    def _sync_folder(self, call: str, key: str, folder: int) -> None:
+        try:
+            self._fsync(folder)
+        except OSError as error:
+            self._fail(call, key, error, Durable.MAYBE)
+
+    def _refuse_after_failed_sync(self) -> None:
+        with self._lock:
+            failed = self._failed_sync
+        if failed is not None:
+            raise StoreError(
+                f"an earlier fsync below {self._root} failed: {failed}",
+                advice="check the disk, then open again",
+                durable=Durable.MAYBE,
+            )
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _folder_of(self, key: str) -> Iterator[tuple[int, str]]:
+        *parents, name = check_key(key).split("/")
+        with posix.closing(posix.open_folder(self._root, tuple(parents))) as folder:
+            yield folder, name
+
+    @contextlib.contextmanager
+    def _reading(self, key: str) -> Iterator[int]:
+        with (
+            self._translated("get", key),
+            self._folder_of(key) as (folder, name),
+            posix.closing(posix.open_file(folder, name)) as file,
+        ):
+            yield file
+
+    @contextlib.contextmanager
+    def _translated(self, call: str, key: str) -> Iterator[None]:
+        try:
+            yield
+        except (posix.SymbolicLinkError, posix.SpecialFileError) as error:
+            self._fail(call, key, error, Durable.NOTHING)
+        except (FileNotFoundError, NotADirectoryError):
+            raise ObjectNotFound(key) from None
+        except OSError as error:
+            self._fail(call, key, error, Durable.NOTHING)
+
+    def _walk(self, folder: tuple[str, ...], name_prefix: str) -> Iterator[ObjectInfo]:
+        for entry in self._entries(folder, name_prefix):
+            key = "/".join((*folder, entry.name))
+            if entry.is_dir(follow_symlinks=False):
+                yield from self._walk((*folder, entry.name), "")
+            elif entry.is_file(follow_symlinks=False):
+                # Deleted since the folder was read: not there, then.
+                with contextlib.suppress(ObjectNotFound):
+                    yield self.info(key)
+
+    def _entries(self, folder: tuple[str, ...], name_prefix: str) -> _Entries:
+        path = "/".join(folder)
+        try:
+            with (
+                self._translated("list", path),
+                posix.closing(posix.open_folder(self._root, folder)) as descriptor,
+                os.scandir(descriptor) as scan,
+            ):
+                found = [entry for entry in scan if entry.name.startswith(name_prefix) and is_key(entry.name)]
+                # A folder sorts where its first key would: "a-b" lies before "a/b".
+                return sorted(found, key=lambda entry: entry.name + "/" * entry.is_dir(follow_symlinks=False))
+        except ObjectNotFound:
+            return []
+
+    def _fail(self, call: str, key: str, error: OSError, durable: Durable) -> NoReturn:
+        code = error.errno or errno.EIO
+        if isinstance(error, posix.SymbolicLinkError):
+            advice = "replace the symbolic link by what it leads to: links below the root are not followed"
+        elif self._failed_sync is not None:
+            advice = "check the disk, then open again"
+        else:
+            advice = _ADVICE.get(code, "check the file system below the root")
+        text = f"{call} of {key!r} in {self._root} failed: {os.strerror(code)}"
+        raise StoreError(text, advice=advice, durable=durable) from error
+
+
+def _info(key: str, status: os.stat_result) -> ObjectInfo:
+    return ObjectInfo(key, status.st_size, status.st_mtime_ns // 1_000_000)
+
+
+def _open_or_make(folder: int, name: str) -> int:
+    try:
+        return posix.open_subfolder(folder, name)
+    except FileNotFoundError:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(name, dir_fd=folder)
+        return posix.open_subfolder(folder, name)
+
+
+def _temporary_name() -> str:
+    return f"{TEMPORARY_PREFIX}{secrets.token_hex(16)}"
+
+
+def _remove(folder: int, name: str) -> None:
+    # A temporary that stays is garbage without a name that anybody lists; failing the caller for it would be wrong.
+    with contextlib.suppress(OSError):
+        os.unlink(name, dir_fd=folder)
+
+
+__all__ = ["LocalStore"]

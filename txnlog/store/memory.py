@@ -1,0 +1,117 @@
+"""A store in this process's memory: for trying things out and for tests. Nothing survives the process."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from txnlog.store.base import Created, ObjectInfo, ObjectNotFound
+from txnlog.store.identity import StoreIdentity, make_identity
+from txnlog.store.key_guard import check_key, check_prefix
+
+
+class _Space:
+    """The objects of one name: bytes and modification time by key."""
+
+    __slots__ = ("lock", "objects")
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.objects: dict[str, tuple[bytes, int]] = {}
+
+
+_spaces: Final[dict[str, _Space]] = {}
+_spaces_lock: Final = threading.Lock()
+
+
+def _system_clock_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class MemoryStore:
+    """Objects in a dict under a lock. Handles of the same ``name`` share one space for the life of the process.
+
+    Args:
+        name: the space to share; None makes one of its own.
+        clock_ms: what modification times are taken from, in epoch milliseconds.
+    """
+
+    def __init__(self, name: str | None = None, *, clock_ms: Callable[[], int] = _system_clock_ms) -> None:
+        self._name = name
+        self._clock_ms = clock_ms
+        if name is None:
+            self._space = _Space()
+        else:
+            with _spaces_lock:
+                self._space = _spaces.setdefault(name, _Space())
+
+    @property
+    def identity(self) -> StoreIdentity:
+        """Kind ``memory``, hashed with the name of the space."""
+        return make_identity("memory", "", self._name or "")
+
+    def create(self, key: str, data: bytes) -> Created:
+        """Atomic by the space's lock."""
+        check_key(key)
+        with self._space.lock:
+            if key in self._space.objects:
+                return Created.UNKNOWN
+            self._space.objects[key] = (bytes(data), self._clock_ms())
+            return Created.CREATED
+
+    def put(self, key: str, data: bytes) -> None:
+        """Replace under the lock."""
+        check_key(key)
+        with self._space.lock:
+            self._space.objects[key] = (bytes(data), self._clock_ms())
+
+    def get(self, key: str) -> bytes:
+        """The whole object. Raises ObjectNotFound."""
+        return self._object(key)[0]
+
+    def get_range(self, key: str, start: int, end: int) -> bytes:
+        """Bytes ``[start, end)``; shorter where the object ends. Raises ObjectNotFound."""
+        assert 0 <= start <= end, (start, end)
+        return self._object(key)[0][start:end]
+
+    def info(self, key: str) -> ObjectInfo:
+        """Size and modification time. Raises ObjectNotFound."""
+        data, modified_ms = self._object(key)
+        return ObjectInfo(key, len(data), modified_ms)
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        """A copy of the moment of the call, in key order."""
+        check_prefix(prefix)
+        with self._space.lock:
+            found = sorted(item for item in self._space.objects.items() if item[0].startswith(prefix))
+        return (ObjectInfo(key, len(data), modified_ms) for key, (data, modified_ms) in found)
+
+    def delete(self, key: str) -> None:
+        """Remove ``key``; an absent key is fine."""
+        check_key(key)
+        with self._space.lock:
+            self._space.objects.pop(key, None)
+
+    def url(self, key: str) -> str:
+        """``memory://name/key``; only this process can follow it."""
+        return f"memory://{self._name or ''}/{check_key(key)}"
+
+    def sync(self, key: str) -> None:
+        """Nothing to do: memory is as durable as it will ever be."""
+        check_key(key)
+
+    def __repr__(self) -> str:
+        return f"<MemoryStore {self._name!r}>"
+
+    def _object(self, key: str) -> tuple[bytes, int]:
+        check_key(key)
+        with self._space.lock:
+            found = self._space.objects.get(key)
+        if found is None:
+            raise ObjectNotFound(key)
+        return found
+
+
+__all__ = ["MemoryStore"]

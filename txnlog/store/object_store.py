@@ -1,0 +1,229 @@
+"""A store on anything that fsspec opens: S3 by s3fs, Azure by adlfs, Google Cloud Storage by gcsfs.
+
+With ``pipe_file(mode="create")`` these three send the condition with the bytes (If-None-Match, ifGenerationMatch=0) and
+the service decides. Of other file systems most look first and write then; they can be wrapped for reading, and the
+probe refuses them (``docs/stores.md``).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from txnlog.errors import Durable, StoreError
+from txnlog.store import fsspec_errors
+from txnlog.store.base import Created, ObjectInfo, ObjectNotFound
+from txnlog.store.identity import StoreIdentity
+from txnlog.store.key_guard import check_key, check_prefix, is_key, split_prefix
+
+T = TypeVar("T")
+
+MAX_CREATE_BYTES: Final = 32 << 20
+"""All three libraries send this much in one conditional request (s3fs 100 MB, adlfs 64 MiB, gcsfs 50 MiB)."""
+
+_READ_ATTEMPTS: Final = 3
+"""For answers that break off in the middle; everything else is repeated by the libraries themselves, with jitter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """How to reach a store, and what is known of it.
+
+    Attributes:
+        open_filesystem: makes a file system of fsspec's; called again after a fork.
+        root: path of the root in that file system, without a ``/`` at its end.
+        url: the same as a URL.
+        identity: what a verdict is recorded for.
+        sends_condition: whether ``pipe_file(mode="create")`` is known to leave the decision to the service.
+        read_options: extra arguments of ``cat_file``.
+        secrets: texts that no message may contain.
+    """
+
+    open_filesystem: Callable[[], Any]
+    root: str
+    url: str
+    identity: StoreIdentity
+    sends_condition: bool = False
+    read_options: dict[str, Any] = field(default_factory=dict)
+    secrets: frozenset[str] = field(default=frozenset(), repr=False)
+
+
+class FsspecStore:
+    """Objects below one path of an fsspec file system. Made by :func:`txnlog.store.open_store`.
+
+    Requests are retried by the library below, bounded and with finite timeouts; a create whose outcome stays open is
+    UNKNOWN. Listings are never cached. A forked process opens connections of its own.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._lock = threading.Lock()
+        self._opened: tuple[int, Any] | None = None
+
+    @property
+    def identity(self) -> StoreIdentity:
+        """Protocol and library, hashed with endpoint and bucket."""
+        return self._backend.identity
+
+    @property
+    def sends_condition(self) -> bool:
+        """Whether the library is known to send create-if-absent to the service. False: the probe refuses."""
+        return self._backend.sends_condition
+
+    def create(self, key: str, data: bytes) -> Created:
+        """One conditional request. Whatever is not a clear yes or a lasting no of the service is UNKNOWN."""
+        path = self._path(key)
+        if len(data) > MAX_CREATE_BYTES:
+            raise StoreError(
+                f"create of {key!r} with {len(data)} bytes: at most {MAX_CREATE_BYTES} fit one conditional request",
+                advice="put big objects under unique names, and create small ones",
+                durable=Durable.NOTHING,
+            )
+        filesystem = self._filesystem("create", key)
+        try:
+            filesystem.pipe_file(path, data, mode="create")
+        except Exception as error:  # noqa: BLE001 - each library raises what it likes, and any of it is a doubt
+            if not fsspec_errors.is_refused(error):
+                return Created.UNKNOWN
+            refusal = self._failure("create", key, error, Durable.NOTHING)
+        else:
+            return Created.CREATED
+        raise refusal
+
+    def put(self, key: str, data: bytes) -> None:
+        """Replace in one request, or in parts that become visible together."""
+        path = self._path(key)
+        self._request("put", key, lambda fs: fs.pipe_file(path, data), Durable.MAYBE)
+
+    def get(self, key: str) -> bytes:
+        """The whole object. Raises ObjectNotFound."""
+        path = self._path(key)
+        return self._request("get", key, lambda fs: fs.cat_file(path, **self._backend.read_options))
+
+    def get_range(self, key: str, start: int, end: int) -> bytes:
+        """Bytes ``[start, end)``; shorter where the object ends. Raises ObjectNotFound."""
+        assert 0 <= start <= end, (start, end)
+        path = self._path(key)
+        if start == end:
+            self.info(key)
+            return b""
+
+        def read(filesystem: Any) -> bytes:
+            try:
+                return filesystem.cat_file(path, start=start, end=end)
+            except Exception as error:
+                if fsspec_errors.is_empty_range(error):
+                    return b""
+                raise
+
+        return self._request("get_range", key, read)
+
+    def info(self, key: str) -> ObjectInfo:
+        """Size and modification time (the service's Last-Modified). Raises ObjectNotFound."""
+        path = self._path(key)
+        found = self._request("info", key, lambda fs: fs.info(path))
+        if found.get("type") != "file":
+            # A "folder" is only a shared beginning of other keys.
+            raise ObjectNotFound(key)
+        return self._object_info(key, found)
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        """Objects whose key starts with ``prefix``, sorted and filtered here: some services do neither."""
+        folder, rest = split_prefix(check_prefix(prefix))
+        base = f"{self._backend.root}/{folder}" if folder else self._backend.root
+        found = self._listing(prefix, base, rest)
+        start = len(self._backend.root) + 1
+        infos = []
+        for path, info in found.items():
+            key = path[start:]
+            if info.get("type") == "file" and key.startswith(prefix) and is_key(key):
+                infos.append(self._object_info(key, info))
+        return iter(sorted(infos, key=lambda info: info.key))
+
+    def delete(self, key: str) -> None:
+        """Remove ``key``; an absent key is fine."""
+        path = self._path(key)
+        try:
+            self._request("delete", key, lambda fs: fs.rm_file(path), Durable.MAYBE)
+        except ObjectNotFound:
+            return
+
+    def url(self, key: str) -> str:
+        """The address below the URL that the store was opened with."""
+        return f"{self._backend.url}/{check_key(key)}"
+
+    def sync(self, key: str) -> None:
+        """Nothing to do: an object that can be read from the service is durable there."""
+        check_key(key)
+
+    def __repr__(self) -> str:
+        return f"<FsspecStore {self._backend.url}>"
+
+    def _path(self, key: str) -> str:
+        return f"{self._backend.root}/{check_key(key)}"
+
+    def _listing(self, prefix: str, base: str, rest: str) -> dict[str, dict[str, Any]]:
+        try:
+            return self._request("list", prefix, lambda fs: fs.find(base, prefix=rest, detail=True))
+        except ObjectNotFound:
+            return {}
+
+    def _request(self, call: str, key: str, request: Callable[[Any], T], durable: Durable = Durable.NOTHING) -> T:
+        filesystem = self._filesystem(call, key)
+        failure: Exception
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                return request(filesystem)
+            except Exception as error:  # noqa: BLE001 - each library raises what it likes; all of it becomes StoreError
+                if fsspec_errors.is_broken_body(error) and attempt < _READ_ATTEMPTS:
+                    continue
+                if fsspec_errors.is_absent(error) and call != "put":
+                    failure = ObjectNotFound(key)
+                else:
+                    refused = fsspec_errors.is_refused(error)
+                    failure = self._failure(call, key, error, Durable.NOTHING if refused else durable)
+            # Outside the except block: the library's exception may quote credentials, and would be chained in it.
+            raise failure
+
+    def _failure(self, call: str, key: str, error: Exception, durable: Durable) -> StoreError:
+        text = fsspec_errors.describe(error, self._backend.secrets)
+        return StoreError(
+            f"{call} of {key!r} in {self._backend.url} failed: {text}",
+            advice=fsspec_errors.advice_for(error),
+            durable=durable,
+        )
+
+    def _filesystem(self, call: str, key: str) -> Any:
+        failure: Exception
+        with self._lock:
+            if self._opened is not None and self._opened[0] == os.getpid():
+                return self._opened[1]
+            try:
+                filesystem = self._backend.open_filesystem()
+            except Exception as error:  # noqa: BLE001 - opening reads credentials, profiles and plug-ins
+                failure = self._failure(call, key, error, Durable.NOTHING)
+            else:
+                self._opened = (os.getpid(), filesystem)
+                return filesystem
+        raise failure
+
+    def _object_info(self, key: str, found: dict[str, Any]) -> ObjectInfo:
+        return ObjectInfo(key, int(found["size"]), self._modified_ms(key, found))
+
+    def _modified_ms(self, key: str, found: dict[str, Any]) -> int:
+        for name in ("LastModified", "last_modified", "mtime", "updated", "modified", "created"):
+            value = found.get(name)
+            if isinstance(value, dt.datetime):
+                return int(value.timestamp() * 1000)
+            if isinstance(value, (int, float)):
+                return int(value * 1000)
+        raise StoreError(f"{self._backend.url} tells no modification time of {key!r}", advice="use another store")
+
+
+__all__ = ["MAX_CREATE_BYTES", "Backend", "FsspecStore"]
