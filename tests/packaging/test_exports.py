@@ -1,0 +1,54 @@
+"""The public surface is explicit: what `__all__` names exists, is told once and in order."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+PACKAGES = ("txnlog", "catalog", "spark_ext")
+
+
+def exporting_files() -> list[str]:
+    """The modules that define `__all__`."""
+    files = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+    return [path.relative_to(ROOT).as_posix() for path in files if "__all__" in path.read_text(encoding="utf-8")]
+
+
+def exported_names(source: str) -> list[str]:
+    """The names in `__all__`, which must be one literal."""
+    values = [
+        node.value
+        for node in ast.parse(source).body
+        if isinstance(node, ast.Assign | ast.AnnAssign)
+        and any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets(node))
+    ]
+    assert len(values) == 1, "__all__ is assigned once"
+    return list(ast.literal_eval(values[0]))
+
+
+def targets(node: ast.Assign | ast.AnnAssign) -> list[ast.expr]:
+    return node.targets if isinstance(node, ast.Assign) else [node.target]
+
+
+def order(name: str) -> tuple[int, str]:
+    """Constants, then classes, then functions and modules, each by the alphabet: as the linter sorts (RUF022)."""
+    bare = name.lstrip("_")
+    return (0 if bare.isupper() else 1 if bare[:1].isupper() else 2), name
+
+
+def test_exported_names_are_sorted_exist_and_are_told_once():
+    for file in exporting_files():
+        names = exported_names((ROOT / file).read_text(encoding="utf-8"))
+        assert names == sorted(set(names), key=order), file
+        module = importlib.import_module(file.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
+        missing = [name for name in names if not hasattr(module, name)]
+        assert missing == [], file
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_says_what_it_is_for(package):
+    assert importlib.import_module(package).__doc__
