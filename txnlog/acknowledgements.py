@@ -1,4 +1,4 @@
-"""What transactions take off subscriptions: pending acknowledgements, conflicts, and what becomes of them at the end."""
+"""What transactions take off subscriptions: pending acknowledgements, conflicts, what becomes of them at the end."""
 
 from __future__ import annotations
 
@@ -41,12 +41,14 @@ def cursor_of(draft: Draft, subscription: int, partition: int) -> Cursor:
 
 
 def check_offset(draft: Draft, topic: int, partition: int, offset: int) -> None:
+    """Raise OffsetOutOfRange unless the offset is one of the partition, or its end."""
     end = draft.ends.get((topic, partition)) or 0
     if not 0 <= offset <= end:
         raise OffsetOutOfRange(f"partition {partition} ends at offset {end}; {offset} is outside")
 
 
 def check_ranges(item: PartitionRanges, end: int) -> None:
+    """Raise OffsetOutOfRange unless the ranges are normal, not empty and below the partition's end."""
     if not item.ranges or not ranges.is_normal(item.ranges) or item.ranges[0][0] < 0 or item.ranges[-1][1] > end:
         raise OffsetOutOfRange(
             f"partition {item.partition} ends at offset {end}: ranges outside it, empty or not in order"
@@ -64,8 +66,8 @@ def check_epoch(record: SubscriptionRecord, epoch: int) -> None:
 def hold(draft: Draft, txn: int, wanted: Acknowledgement) -> tuple[tuple[int, int], ...]:
     """Make one transaction's acknowledgements pending. Returns the (subscription, partition) pairs that it holds now.
 
-    Raises TransactionConflict where another (or the same) transaction was first: checked both ways between individual and
-    cumulative ones, which Pulsar does not.
+    Raises TransactionConflict where another (or the same) transaction was first: checked both ways between individual
+    and cumulative ones, which Pulsar does not.
     """
     record = live_subscription(draft, wanted.subscription)
     check_epoch(record, wanted.epoch)
@@ -87,7 +89,7 @@ def hold(draft: Draft, txn: int, wanted: Acknowledgement) -> tuple[tuple[int, in
         touched.append((record.id, item.partition))
     for partition, end in wanted.cumulative:
         cursor = cursor_of(draft, record.id, partition)
-        _check_cumulative(draft, record, cursor, txn, partition, end)
+        _check_cumulative(draft, record, txn, partition, end)
         draft.cursors.put((record.id, partition), msgspec.structs.replace(cursor, cumulative=CumulativeHold(txn, end)))
         touched.append((record.id, partition))
     return tuple(touched)
@@ -109,9 +111,8 @@ def _check_individual(record: SubscriptionRecord, cursor: Cursor, item: Partitio
         )
 
 
-def _check_cumulative(
-    draft: Draft, record: SubscriptionRecord, cursor: Cursor, txn: int, partition: int, end: int
-) -> None:
+def _check_cumulative(draft: Draft, record: SubscriptionRecord, txn: int, partition: int, end: int) -> None:
+    cursor = cursor_of(draft, record.id, partition)
     where = f"partition {partition} of the subscription {record.name!r}"
     if record.type == "shared":
         raise InvalidInputError(

@@ -1,7 +1,7 @@
 """The actions of a commit log: the vocabulary of PROTOCOL.md as frozen, strict structs.
 
-An entry is a header and actions, one JSON object a line, each tagged by ``"action"``. Defaults are left out on the wire.
-Topics, subscriptions and producers' epochs are named by id: the version of the entry that made them.
+An entry is a header and actions, one JSON object a line, each tagged by ``"action"``. Defaults are left out on the
+wire. Topics, subscriptions and producers' epochs are named by id: the version of the entry that made them.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Action(Struct, frozen=True, tag_field="action", omit_defaults=True, forbid
 class Header(Action, frozen=True, tag="header"):
     """First line of every entry.
 
-    ``previous`` is the digest of entry ``version - 1`` (empty at version 0); ``checkpoint`` the newest checkpoint the writer
-    knew; ``timestamp_ms`` never goes back.
+    ``previous`` is the digest of entry ``version - 1`` (empty at version 0); ``checkpoint`` the newest checkpoint the
+    writer knew; ``timestamp_ms`` never goes back.
     """
 
     version: int
@@ -138,8 +138,10 @@ class DropSubscription(Action, frozen=True, tag="drop_subscription"):
 
 
 class Consumer(Action, frozen=True, tag="consumer"):
-    """A consumer opens. On Exclusive and Failover the subscription's epoch becomes this entry's version, which fences the older
-    one and aborts open transactions that hold its acknowledgements. ``stream`` is the identity of a streaming query.
+    """A consumer opens.
+
+    On Exclusive and Failover the subscription's epoch becomes this entry's version, which fences the older consumer and
+    aborts open transactions that hold its acknowledgements. ``stream`` is the identity of a streaming query.
     """
 
     subscription: int
@@ -245,10 +247,10 @@ class SliceRows(Struct, frozen=True, array_like=True, forbid_unknown_fields=True
 class Segment(Action, frozen=True, tag="segment"):
     """A Parquet file of a topic, already durable. Rows lie by partition, in the order of ``slices``.
 
-    With ``txn`` it is pending and belongs to that transaction; without, it is shared by the commits of this very entry, which
-    claim all of its rows, and becomes visible here. ``checksum`` is ``crc32:<8 hex>`` of the whole file where the writer
-    had its bytes, else ``footer-crc32:<8 hex>`` of the footer (pages carry checksums of their own). A ``compacted`` one stores
-    what the log no longer says of each row: ``_txn``, ``_version`` and ``_timestamp``.
+    With ``txn`` it is pending and belongs to that transaction; without, it is shared by the commits of this very entry,
+    which claim all of its rows, and becomes visible here. ``checksum`` is ``crc32:<8 hex>`` of the whole file where the
+    writer had its bytes, else ``footer-crc32:<8 hex>`` of the footer (pages carry checksums of their own). A
+    ``compacted`` one stores what the log no longer says of each row: ``_txn``, ``_version`` and ``_timestamp``.
     """
 
     segment: int
@@ -285,7 +287,7 @@ class Acknowledge(Action, frozen=True, tag="acknowledge"):
 
 
 class Share(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
-    """Rows that a commit claims of a shared segment of its entry: ``[segment, partition, rows]`` or with a first sequence.
+    """Rows that a commit claims of a shared segment of its entry: ``[segment, partition, rows, first_sequence]``.
 
     Claims follow each other: the commits of an entry claim each slice from its first row on, in log order.
     """
@@ -308,8 +310,8 @@ class StreamBatch(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields
 class Commit(Action, frozen=True, tag="commit"):
     """A transaction ends: all it holds becomes visible and acknowledged, here.
 
-    Of a transaction that no earlier entry shows, it is the beginning too and names producer and epoch. ``digest`` tells a
-    repetition from another transaction's success.
+    Of a transaction that no earlier entry shows, it is the beginning too and names producer and epoch. ``digest`` tells
+    a repetition from another transaction's success.
     """
 
     txn: int
@@ -333,7 +335,7 @@ class Abort(Action, frozen=True, tag="abort"):
 
 
 class Prepare(Action, frozen=True, tag="prepare"):
-    """A transaction waits for an external decision: no timeout, no fencing, acknowledgements pending, sequences held."""
+    """A transaction waits for an outside decision: no timeout, no fencing, acknowledgements and sequences held."""
 
     txn: int
     digest: str

@@ -1,7 +1,8 @@
 """The one fold: ``apply_entry(state, entry)``.
 
-Validation and replay are the same code. A writer applies its own actions to a draft and takes a typed refusal as its answer;
-a reader applies what the log holds, and there a refusal can only mean damage: :class:`CorruptionError` naming entry and action.
+Validation and replay are the same code. A writer applies its own actions to a draft and takes a typed refusal as its
+answer; a reader applies what the log holds, and there a refusal can only mean damage: :class:`CorruptionError` naming
+entry and action.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ WRITER_FEATURES: frozenset[str] = frozenset()
 
 
 def apply(draft: Draft, action: AnyAction, at: Header) -> None:
-    """Apply one action of the entry headed ``at``. Raises a typed refusal; the caller rolls back to its savepoint then."""
+    """Apply one action of the entry headed ``at``. Raises a typed refusal: the caller rolls back to its savepoint."""
     _HANDLERS[type(action)](draft, action, at)
 
 
@@ -203,7 +204,8 @@ def _vacuum(draft: Draft, action: Vacuum, at: Header) -> None:
     head = draft.head
     if not head.oldest_readable <= action.oldest_readable <= at.version:
         raise InvalidInputError(
-            f"the oldest readable version goes from {head.oldest_readable} up to {at.version}, not to {action.oldest_readable}"
+            f"the oldest readable version goes from {head.oldest_readable} up to {at.version}, "
+            f"not to {action.oldest_readable}"
         )
     draft.head = msgspec.structs.replace(head, oldest_readable=action.oldest_readable)
 

@@ -266,7 +266,8 @@ def _note_app(draft: Draft, app_id: str | None, app_version: int | None, txn: in
     last = draft.apps.get(app_id)
     if last is not None and app_version <= last.app_version:
         raise InvalidTransactionState(
-            f"{app_id!r} committed version {last.app_version} at version {last.version} of the log; {app_version} is not above it"
+            f"{app_id!r} committed version {last.app_version} at version {last.version} of the log; "
+            f"{app_version} is not above it"
         )
     draft.apps.put(app_id, AppRecord(app_id, app_version, txn, at.version))
 
@@ -290,7 +291,7 @@ def _note_stream(draft: Draft, action: Commit, at: Header) -> None:
 def _make_visible(
     draft: Draft, action: Commit, transaction: TransactionRecord | None, producer: str | None, at: Header
 ) -> tuple[tuple[TopicRange, ...], tuple[int, ...]]:
-    """Assign offsets: pending segments in the order they were logged, then the shares. Returns ranges and dropped topics."""
+    """Assign offsets: pending segments in logged order, then the shares. Returns ranges and dropped topics."""
     spans: dict[tuple[int, int], list[tuple[int, int]]] = {}
     dropped: list[int] = []
     for number in transaction.segments if transaction is not None else ():
@@ -310,10 +311,10 @@ def _make_visible(
                 spans,
                 (producer, segment.topic, item.partition),
                 item.sequence,
-                offset,
-                item.rows,
-                action.txn,
-                at,
+                offset=offset,
+                rows=item.rows,
+                txn=action.txn,
+                version=at.version,
             )
         draft.segments.put(
             number,
@@ -324,7 +325,14 @@ def _make_visible(
     for share in action.shares:
         topic_id, offset = _claim(draft, share)
         _note_rows(
-            draft, spans, (producer, topic_id, share.partition), share.sequence, offset, share.rows, action.txn, at
+            draft,
+            spans,
+            (producer, topic_id, share.partition),
+            share.sequence,
+            offset=offset,
+            rows=share.rows,
+            txn=action.txn,
+            version=at.version,
         )
     offsets = tuple(
         TopicRange(topic, partition, start, end)
@@ -357,10 +365,11 @@ def _note_rows(
     spans: dict[tuple[int, int], list[tuple[int, int]]],
     place: tuple[str | None, int, int],
     sequence: int | None,
+    *,
     offset: int,
     rows: int,
     txn: int,
-    at: Header,
+    version: int,
 ) -> None:
     producer, topic, partition = place
     spans.setdefault((topic, partition), []).append((offset, offset + rows))
@@ -372,9 +381,10 @@ def _note_rows(
     known = draft.sequences.get(key)
     if known is not None and sequence != known.last + 1:
         raise OutOfOrderSequence(
-            f"the producer {producer!r} is at sequence {known.last} in partition {partition}; {sequence} does not follow it"
+            f"the producer {producer!r} is at sequence {known.last} in partition {partition}; "
+            f"{sequence} does not follow it"
         )
-    batch = Batch(producer, topic, partition, sequence, rows, offset, at.version, txn)
+    batch = Batch(producer, topic, partition, sequence, rows, offset, version, txn)
     recent = (*(known.recent if known is not None else ()), batch)[-RECENT_BATCHES:]
     draft.sequences.put(key, Sequences(sequence + rows - 1, recent))
     draft.batches.put((producer, topic, partition, sequence), batch)

@@ -1,7 +1,7 @@
 """Bytes of an entry and back, strictly.
 
-An entry is newline-delimited JSON: the header line, then one action a line. Its id is its digest; each header carries the
-digest of the entry before it, so that a log is one hash chain.
+An entry is newline-delimited JSON: the header line, then one action a line. Its id is its digest; each header carries
+the digest of the entry before it, so that a log is one hash chain.
 """
 
 from __future__ import annotations

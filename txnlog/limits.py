@@ -22,7 +22,7 @@ TARGET_ENTRY_BYTES: Final = 1 << 20
 """Group commit stops adding commands here: above it, latency grows without fewer requests."""
 
 MAX_NUMBER: Final = (1 << 63) - 1
-"""Numbers have 112 bits in a TxnID; this format version hands out 63 of them so that Parquet and Spark hold them as long."""
+"""Numbers have 112 bits in a TxnID; this format version hands out 63, so that Parquet and Spark hold them as long."""
 
 MAX_BLOCK_NUMBERS: Final = 1 << 40
 """One reserved block; a Spark job spreads its tasks' numbers over a sparse block."""
@@ -55,7 +55,7 @@ MAX_LEASED_MESSAGES: Final = 50_000
 """Messages leased to one Shared consumer at a time."""
 
 RECENT_BATCHES: Final = 5
-"""Sequenced batches whose offsets a (producer, partition) answers from memory, Kafka's number; older ones from history."""
+"""Sequenced batches whose offsets a (producer, partition) answers from memory (Kafka's number); older: from history."""
 
 # --- time -----------------------------------------------------------------------------------------------------------
 
@@ -75,7 +75,7 @@ OUTCOME_RETENTION_MS: Final = 7 * 24 * 3_600_000
 # --- segments and checkpoints ---------------------------------------------------------------------------------------
 
 SMALL_PRODUCE_BYTES: Final = 1 << 20
-"""Below it, buffered rows may share a segment with other transactions of the same entry; above it a file of their own."""
+"""Below it, buffered rows may share a segment with other transactions of the same entry; above it they do not."""
 
 TARGET_SEGMENT_BYTES: Final = 128 << 20
 """Uncompressed Arrow bytes after which a big write goes on in the next segment."""

@@ -1,8 +1,8 @@
 """Names that people choose, valid by construction.
 
-A *name* (namespace, topic, subscription) becomes part of an object key or stands beside one: it is allow-listed, so that it
-can neither leave its folder nor mean something to a shell, a URL or Spark. A *label* (producer, application, consumer) is only
-ever data.
+A *name* (namespace, topic, subscription) becomes part of an object key or stands beside one: it is allow-listed, so
+that it can neither leave its folder nor mean something to a shell, a URL or Spark. A *label* (producer, application,
+consumer) is only ever data.
 """
 
 from __future__ import annotations

@@ -34,7 +34,10 @@ def is_used(draft: Draft, number: int) -> bool:
 
 
 def use(draft: Draft, number: int, at: Header) -> None:
-    """Take a number, once. Raises CoordinatorFenced for one outside the open blocks, InvalidTransactionState for a used one."""
+    """Take a number, once.
+
+    Raises CoordinatorFenced for one outside the open blocks, InvalidTransactionState for a used one.
+    """
     block = block_of(draft, number)
     if block is None:
         if not 0 <= number < draft.head.next_number:

@@ -1,7 +1,8 @@
 """Schemas of topics: Delta's schema JSON in the log, Arrow in memory.
 
-The log stores what Delta and Spark store (``{"type": "struct", "fields": [...]}``), so the Delta view and the Spark source
-pass it on unchanged. Arrow types are mapped to the nearest of it; what has no counterpart is refused with the way out.
+The log stores what Delta and Spark store (``{"type": "struct", "fields": [...]}``), so the Delta view and the Spark
+source pass it on unchanged. Arrow types are mapped to the nearest of it; what has no counterpart is refused with the
+way out.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The state of a namespace: what folding its log gives.
 
-Hot tables describe what still matters for the next entry (topics, cursors, open transactions, producers, blocks). Cold ones
-(outcomes, segments, removals, batches) only grow; they hold what ended after the newest checkpoint that this client trimmed to,
-the rest lies in that checkpoint's Parquet runs.
+Hot tables describe what still matters for the next entry (topics, cursors, open transactions, producers, blocks). Cold
+ones (outcomes, segments, removals, batches) only grow; they hold what ended after the newest checkpoint that this
+client trimmed to, the rest lies in that checkpoint's Parquet runs.
 All records are frozen, so a draft, a snapshot and a checkpoint can share them.
 """
 

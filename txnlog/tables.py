@@ -1,8 +1,8 @@
 """A state of named tables, and drafts of it.
 
 A draft sees the state through its own changes; the state itself stays as it was until the draft is merged. That is what
-"check, then append with compare, then apply: a failed append changes nothing in memory" needs, and a savepoint inside a draft
-is what a refused command among accepted ones needs.
+"check, then append with compare, then apply: a failed append changes nothing in memory" needs, and a savepoint inside a
+draft is what a refused command among accepted ones needs.
 """
 
 from __future__ import annotations
