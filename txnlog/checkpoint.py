@@ -1,8 +1,8 @@
 """Bytes of a checkpoint and back: a manifest, one Parquet part of hot state, and runs of cold rows. Pure.
 
-Hot state (topics, cursors, open transactions, producers ...) is one part of ``(table, row)`` pairs, rows as JSON. Cold rows
-(outcomes, segments, removals, sequenced batches) are columnar runs: a checkpoint adds the rows that ended since the one before,
-and its manifest names all runs, so old rows are never written again until runs are merged.
+Hot state (topics, cursors, open transactions, producers ...) is one part of ``(table, row)`` pairs, rows as JSON.
+Cold (outcomes, segments, removals, sequenced batches) are columnar runs: a checkpoint adds the rows that ended since the
+one before, and its manifest names all runs, so old rows are never written again until runs are merged.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def decode_manifest(data: bytes, version: int) -> Manifest:
 def _to_parquet(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd", write_page_checksum=True, store_schema=False)
-    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+    return sink.getvalue().to_pybytes()
 
 
 def read_part(data: bytes, part: Part) -> pa.Table:

@@ -1,0 +1,473 @@
+"""What a client asks of the log: a command, decided against a state. Pure; the appender carries commands into entries.
+
+``decide`` looks at a draft and gives the actions that would do it, or an :class:`Answer` where nothing needs to be
+appended (a repetition, a skipped batch), or raises the refusal. The appender decides again after every lost race, so a
+command holds no conclusion of its own. A recorded outcome is answered first, whoever asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from txnlog import numbers
+from txnlog.actions import (
+    Abort,
+    AbortReason,
+    Acknowledge,
+    Acknowledgement,
+    AnyAction,
+    Begin,
+    Commit,
+    Header,
+    Prepare,
+    Segment,
+    Share,
+    StreamBatch,
+)
+from txnlog.apply_transactions import check_producer, outcome_error
+from txnlog.errors import (
+    InvalidInputError,
+    InvalidTransactionState,
+    OutOfOrderSequence,
+    TransactionNotFound,
+    TransactionTimedOut,
+    TxnLogError,
+)
+from txnlog.limits import EXPIRY_GRACE_MS
+from txnlog.state import Draft, Outcome
+
+T = TypeVar("T")
+R_co = TypeVar("R_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[T]):
+    """An answer that needs no entry."""
+
+    value: T
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows of one call for one partition, not yet in a file. ``content`` is opaque here; ``digest`` stands for it."""
+
+    topic: int
+    partition: int
+    rows: int
+    size_bytes: int
+    content: Any
+    digest: int
+    sequence: int | None = None
+
+
+SharedNumbers = Mapping[int, int]
+"""Of each topic the number of the segment that this entry's commits share."""
+
+
+class Command(Protocol[R_co]):
+    """One request to the log."""
+
+    @property
+    def txn_ids(self) -> tuple[int, ...]:
+        """Numbers to ask for when the outcome stays unknown."""
+
+    @property
+    def pieces(self) -> Sequence[Piece]:
+        """Rows that must be in the entry's shared segments."""
+
+    @property
+    def alone(self) -> Hashable:
+        """Commands of one entry must differ in this, unless it is None (ids and epochs are the entry's version)."""
+
+    def decide(self, draft: Draft, at: Header, shared: SharedNumbers) -> Sequence[AnyAction] | Answer[Any]:
+        """The actions, or an answer. Raises the typed refusal; must not change the draft."""
+
+    def result(self, draft: Draft, at: Header) -> R_co:
+        """The value for the caller, once the actions were applied to the draft."""
+
+
+@dataclass(frozen=True, slots=True)
+class Simple(Generic[T]):
+    """A command without rows: two functions of the draft."""
+
+    decider: Callable[[Draft, Header], Sequence[AnyAction] | Answer[T]]
+    resulter: Callable[[Draft, Header], T]
+    alone: Hashable = None
+    txn_ids: tuple[int, ...] = ()
+    pieces: Sequence[Piece] = ()
+
+    def decide(self, draft: Draft, at: Header, _shared: SharedNumbers) -> Sequence[AnyAction] | Answer[T]:
+        """See Command."""
+        return self.decider(draft, at)
+
+    def result(self, draft: Draft, at: Header) -> T:
+        """See Command."""
+        return self.resulter(draft, at)
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A batch that was committed before: by which transaction, at which version."""
+
+    txn: int
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicate:
+    """A sequenced batch that was committed before."""
+
+    producer: str
+    pieces: tuple[Piece, ...]
+
+
+CommitResult = Outcome | Skipped | Duplicate
+
+
+@dataclass(slots=True)
+class Opening:
+    """What the log must know of a transaction at its first effect."""
+
+    txn: int
+    timeout_ms: Callable[[], int | None]
+    producer: str | None = None
+    epoch: int | None = None
+    app_id: str | None = None
+    app_version: int | None = None
+
+    def action(self) -> Begin:
+        """The begin action, with what is left of the deadline."""
+        timeout_ms = self.timeout_ms()
+        if timeout_ms is not None and timeout_ms <= 0:
+            raise TransactionTimedOut(f"the transaction {self.txn} is past its deadline")
+        return Begin(self.txn, timeout_ms, self.producer, self.epoch, self.app_id, self.app_version)
+
+
+def refuse_ended(draft: Draft, txn: int) -> None:
+    """Raise the recorded end of a transaction, in the words for its owner."""
+    outcome = draft.outcomes.get(txn)
+    if outcome is not None:
+        raise ended_error(outcome)
+
+
+def ended_error(outcome: Outcome) -> TxnLogError:
+    """The error for an owner whose transaction ended otherwise."""
+    if outcome.state == "ABORTED" and outcome.reason == "timeout":
+        return TransactionTimedOut(f"the transaction {outcome.number} timed out, at version {outcome.version}")
+    return outcome_error(outcome)
+
+
+@dataclass(slots=True)
+class FlushCommand:
+    """Make a transaction's work so far durable and pending."""
+
+    opening: Opening
+    segments: tuple[Segment, ...]
+    acknowledgements: tuple[Acknowledgement, ...]
+    pieces: Sequence[Piece] = ()
+    alone: Hashable = None
+
+    @property
+    def txn_ids(self) -> tuple[int, ...]:
+        """See Command."""
+        return (self.opening.txn,)
+
+    def decide(self, draft: Draft, _at: Header, _shared: SharedNumbers) -> Sequence[AnyAction] | Answer[None]:
+        """See Command."""
+        txn = self.opening.txn
+        refuse_ended(draft, txn)
+        if self.segments and draft.segments.get(self.segments[-1].segment) is not None:
+            return Answer(None)  # a retry of a flush that the log shows
+        actions: list[AnyAction] = []
+        if draft.transactions.get(txn) is None:
+            actions.append(self.opening.action())
+        actions.extend(_living(draft, self.segments))
+        actions.extend(Acknowledge(txn, item) for item in self.acknowledgements if _subscribed(draft, item))
+        return actions
+
+    def result(self, _draft: Draft, _at: Header) -> None:
+        """See Command."""
+
+
+def _living(draft: Draft, segments: Sequence[Segment]) -> list[Segment]:
+    """The segments whose topic was not dropped meanwhile: the transaction goes on without the others."""
+    return [
+        item
+        for item in segments
+        if (topic := draft.topics.get(item.topic)) is not None and topic.dropped_version is None
+    ]
+
+
+def _subscribed(draft: Draft, item: Acknowledgement) -> bool:
+    return draft.subscriptions.get(item.subscription) is not None
+
+
+@dataclass(slots=True)
+class CommitCommand:
+    """Commit a transaction, a plain produce or a plain acknowledge: whatever of it is not in the log yet goes along."""
+
+    opening: Opening
+    digest: str
+    pieces: Sequence[Piece] = ()
+    segments: tuple[Segment, ...] = ()
+    acknowledgements: tuple[Acknowledgement, ...] = ()
+    stream: StreamBatch | None = None
+    plain: bool = False
+    assign_sequences: bool = False
+    alone: Hashable = None
+    _dropped: tuple[int, ...] = field(default=(), init=False)
+
+    @property
+    def txn_ids(self) -> tuple[int, ...]:
+        """See Command."""
+        return (self.opening.txn,)
+
+    def decide(self, draft: Draft, _at: Header, shared: SharedNumbers) -> Sequence[AnyAction] | Answer[CommitResult]:
+        """See Command."""
+        opening = self.opening
+        txn = opening.txn
+        outcome = draft.outcomes.get(txn)
+        if outcome is not None:
+            return Answer(self._repeated(outcome))
+        known = draft.transactions.get(txn)
+        if known is None and opening.producer is not None:
+            check_producer(draft, opening.producer, opening.epoch)
+        if (earlier := self._committed_before(draft)) is not None:
+            return Answer(earlier)
+        actions: list[AnyAction] = []
+        segments = _living(draft, self.segments)
+        if known is None and (segments or self.segments):
+            actions.append(opening.action())
+        elif known is None:
+            timeout_ms = opening.timeout_ms()
+            if timeout_ms is not None and timeout_ms <= 0:
+                raise TransactionTimedOut(f"the transaction {txn} is past its deadline")
+        alone = known is None and not actions
+        actions.extend(segments)
+        shares = self._shares(draft, shared)
+        self._dropped = tuple(
+            dict.fromkeys(
+                [
+                    *(p.topic for p in self.pieces if p.topic not in shared),
+                    *(s.topic for s in self.segments if s not in segments),
+                ]
+            )
+        )
+        acknowledgements = tuple(item for item in self.acknowledgements if _subscribed(draft, item))
+        actions.append(
+            Commit(
+                txn,
+                self.digest,
+                shares,
+                acknowledgements,
+                opening.producer if alone else None,
+                opening.epoch if alone else None,
+                opening.app_id if alone else None,
+                opening.app_version if alone else None,
+                self.stream,
+            )
+        )
+        return actions
+
+    def _repeated(self, outcome: Outcome) -> Outcome:
+        if outcome.state == "ABORTED":
+            raise ended_error(outcome)
+        if outcome.digest and outcome.digest != self.digest:
+            raise InvalidTransactionState(
+                f"the transaction {outcome.number} was committed at version {outcome.version} with other contents",
+                advice="this is another owner's success (a fork?): begin a new transaction",
+            )
+        return outcome
+
+    def _committed_before(self, draft: Draft) -> CommitResult | None:
+        opening = self.opening
+        if opening.app_id is not None and opening.app_version is not None:
+            app = draft.apps.get(opening.app_id)
+            if app is not None and opening.app_version <= app.app_version:
+                return Skipped(app.txn, app.version)
+        if self.stream is not None and (skipped := replayed(draft, self.stream)) is not None:
+            return skipped
+        if self.plain and opening.producer is not None and self._is_duplicate(draft, opening.producer):
+            return Duplicate(opening.producer, tuple(self.pieces))
+        return None
+
+    def _is_duplicate(self, draft: Draft, producer: str) -> bool:
+        sequenced = [piece for piece in self.pieces if piece.sequence is not None]
+        if not sequenced:
+            return False
+        repeated = []
+        for piece in sequenced:
+            assert piece.sequence is not None, "chosen above"
+            known = draft.sequences.get((producer, piece.topic, piece.partition))
+            last = piece.sequence + piece.rows - 1
+            repeated.append(known is not None and last <= known.last)
+            if known is not None and piece.sequence <= known.last < last:
+                raise OutOfOrderSequence(
+                    f"the producer {producer!r} is at sequence {known.last} in partition {piece.partition}: the batch "
+                    f"{piece.sequence} to {last} repeats a part"
+                )
+        return all(repeated)
+
+    def _shares(self, draft: Draft, shared: SharedNumbers) -> tuple[Share, ...]:
+        shares: list[Share] = []
+        following: dict[tuple[int, int], int] = {}
+        for piece in self.pieces:
+            number = shared.get(piece.topic)
+            if number is None:
+                continue  # the topic was dropped meanwhile
+            sequence = piece.sequence
+            place = (piece.topic, piece.partition)
+            if self.assign_sequences and sequence is None and self.opening.producer is not None:
+                known = draft.sequences.get((self.opening.producer, *place))
+                sequence = following.get(place, 0 if known is None else known.last + 1)
+            if sequence is not None:
+                following[place] = sequence + piece.rows
+            last = shares[-1] if shares else None
+            if (
+                last is not None
+                and (last.segment, last.partition) == (number, piece.partition)
+                and (last.sequence is None if sequence is None else last.sequence == sequence - last.rows)
+            ):
+                shares[-1] = Share(number, piece.partition, last.rows + piece.rows, last.sequence)
+            else:
+                shares.append(Share(number, piece.partition, piece.rows, sequence))
+        return tuple(shares)
+
+    def result(self, draft: Draft, _at: Header) -> CommitResult:
+        """See Command."""
+        outcome = draft.outcomes.get(self.opening.txn)
+        assert outcome is not None, "a commit that was applied has its outcome"
+        return outcome
+
+    @property
+    def dropped(self) -> tuple[int, ...]:
+        """Topics that were dropped before their rows could be logged."""
+        return self._dropped
+
+
+def replayed(draft: Draft, batch: StreamBatch) -> Skipped | None:
+    """Whether a stream's batch was committed before: skipped if it is the same, refused if it is another one."""
+    last = draft.streams.get(batch.identity)
+    if last is None:
+        return None
+    if batch.query != last.query:
+        if batch.batch > last.batch:
+            return None
+        raise InvalidInputError(
+            f"the stream {batch.identity!r} committed batch {last.batch} of the query {last.query}; the query "
+            f"{batch.query} begins again at batch {batch.batch}",
+            advice="use another txnAppId for a new checkpoint, or go on with the old checkpoint",
+        )
+    if batch.batch > last.batch:
+        return None
+    if batch.batch == last.batch and batch.offsets_digest != last.offsets_digest:
+        raise InvalidInputError(
+            f"batch {batch.batch} of the stream {batch.identity!r} was committed with other source offsets",
+            advice="the checkpoint was changed or copied: go on with the one that wrote the batch, or use a new txnAppId",
+        )
+    return Skipped(last.txn, last.version)
+
+
+@dataclass(slots=True)
+class AbortCommand:
+    """End a transaction without effect; for an id that the log does not show, make that definite."""
+
+    txn: int
+    reason: AbortReason = "user"
+    by: str | None = None
+    why: str | None = None
+    force: bool = False
+    pieces: Sequence[Piece] = ()
+    alone: Hashable = None
+
+    @property
+    def txn_ids(self) -> tuple[int, ...]:
+        """See Command."""
+        return (self.txn,)
+
+    def decide(self, draft: Draft, _at: Header, _shared: SharedNumbers) -> Sequence[AnyAction] | Answer[Outcome]:
+        """See Command."""
+        outcome = draft.outcomes.get(self.txn)
+        if outcome is not None:
+            return Answer(outcome)
+        known = draft.transactions.get(self.txn)
+        if known is not None and known.state == "PREPARED" and not self.force:
+            raise InvalidTransactionState(
+                f"the transaction {self.txn} is PREPARED: an outside system may have committed",
+                advice="use ns.complete(token, commit=...), or abort with force=True",
+            )
+        if known is None and numbers.block_of(draft, self.txn) is None:
+            raise TransactionNotFound(
+                f"no outcome of the transaction {self.txn} is remembered, and it can have none any more",
+                advice="it was never committed, or ended longer ago than outcomes are kept",
+            )
+        return [Abort(self.txn, self.reason, self.by, self.why)]
+
+    def result(self, draft: Draft, _at: Header) -> Outcome:
+        """See Command."""
+        outcome = draft.outcomes.get(self.txn)
+        assert outcome is not None, "an abort that was applied has its outcome"
+        return outcome
+
+
+@dataclass(slots=True)
+class PrepareCommand:
+    """Make a transaction wait for an outside decision; its work was flushed before."""
+
+    txn: int
+    digest: str
+    pieces: Sequence[Piece] = ()
+    alone: Hashable = None
+
+    @property
+    def txn_ids(self) -> tuple[int, ...]:
+        """See Command."""
+        return (self.txn,)
+
+    def decide(self, draft: Draft, _at: Header, _shared: SharedNumbers) -> Sequence[AnyAction] | Answer[None]:
+        """See Command."""
+        refuse_ended(draft, self.txn)
+        known = draft.transactions.get(self.txn)
+        if known is not None and known.state == "PREPARED":
+            return Answer(None)
+        return [Prepare(self.txn, self.digest)]
+
+    def result(self, _draft: Draft, _at: Header) -> None:
+        """See Command."""
+
+
+_MAX_EXPIRED: Final = 100
+"""Overdue transactions ended by one entry: enough to keep up, few enough not to delay the entry's own commands."""
+
+
+def overdue(draft: Draft, now_ms: int) -> list[Abort]:
+    """Aborts for transactions whose deadline is longer than the grace ago: whoever appends next ends them."""
+    found = [
+        Abort(number, "timeout")
+        for number, transaction in draft.transactions.items()
+        if transaction.deadline_ms is not None and transaction.deadline_ms + EXPIRY_GRACE_MS <= now_ms
+    ]
+    return found[:_MAX_EXPIRED]
+
+
+__all__ = [
+    "AbortCommand",
+    "Answer",
+    "Command",
+    "CommitCommand",
+    "CommitResult",
+    "Duplicate",
+    "FlushCommand",
+    "Opening",
+    "Piece",
+    "PrepareCommand",
+    "SharedNumbers",
+    "Simple",
+    "Skipped",
+    "ended_error",
+    "overdue",
+    "refuse_ended",
+    "replayed",
+]

@@ -1,0 +1,197 @@
+"""A client's view of a namespace: the newest fold it knows, and the cold rows behind it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+
+from txnlog import checkpoint
+from txnlog.actions import Commit, Segment
+from txnlog.apply import apply_entry
+from txnlog.checkpoint import Manifest
+from txnlog.codec import Entry, decode_entry
+from txnlog.errors import CorruptionError
+from txnlog.keys import entry_key
+from txnlog.log import Log
+from txnlog.state import Batch, Draft, Outcome, SegmentRecord, TopicRange
+
+_MOST_AHEAD = 32
+"""Slots that one catch-up asks for at once."""
+
+
+class Follower:
+    """The fold of a log in memory. ``lock`` guards ``state``: hold it while reading several tables that must agree."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.lock = threading.RLock()
+        self.state, self.base, self.tail_bytes = log.load()
+        log.store.sync(entry_key(self.state.head.version))
+
+    @property
+    def version(self) -> int:
+        """The newest version this client has folded."""
+        return self.state.head.version
+
+    def refresh(self) -> int:
+        """Fold whatever was appended meanwhile: one GET where nothing was. Returns the newest version."""
+        ahead = 1
+        folded = False
+        while True:
+            first = self.version + 1
+            batch = self.log.get_many(first, ahead)
+            for index, data in enumerate(batch):
+                self.fold(decode_entry(data, first + index))
+                folded = True
+            if len(batch) < ahead:
+                break
+            ahead = min(ahead * 2, _MOST_AHEAD)
+        if folded:
+            # Another process may have linked these entries an instant ago: nobody may be told of them before they are
+            # on disk (PROTOCOL.md, "Appending").
+            self.log.store.sync(entry_key(self.version))
+        return self.version
+
+    def fold(self, entry: Entry) -> None:
+        """Fold the next entry, whoever wrote it; one that another thread folded meanwhile is passed over."""
+        with self.lock:
+            if entry.header.version <= self.version:
+                return
+            apply_entry(self.state, entry)
+            self.tail_bytes += entry.size_bytes
+
+    def adopt(self, draft: Draft, version: int, size_bytes: int) -> None:
+        """The entry that a draft of this state stands for was created; a refresh may have read and folded it first."""
+        with self.lock:
+            if self.version == version - 1:
+                draft.merge()
+                self.tail_bytes += size_bytes
+
+    def rebase(self, manifest: Manifest) -> None:
+        """Let go of the cold rows that a newer checkpoint holds."""
+        with self.lock:
+            if self.base is None or self.base.version < manifest.version:
+                self.base = manifest
+                checkpoint.trim(self.state, manifest.version)
+
+    def adopt_checkpoint(self) -> None:
+        """Rebase to the newest checkpoint that the log names, if it is newer than ours. For memory's sake only."""
+        with self.lock:
+            named = self.state.head.checkpoint
+            known = -1 if self.base is None else self.base.version
+        if named is not None and named > known:
+            self.rebase(self.log.manifest(named))
+
+    # --- cold rows --------------------------------------------------------------------------------------------------
+
+    def _runs(self, kind: checkpoint.PartKind) -> Iterable[checkpoint.Part]:
+        return () if self.base is None else self.base.runs(kind)
+
+    def segments(self, topic: int) -> tuple[list[SegmentRecord], dict[int, int]]:
+        """All segments of a topic that the log ever showed, and which of them were replaced at which version."""
+        with self.lock:
+            found = {record.number: record for record in self.state.segments.values() if record.topic == topic}
+            removals = dict(self.state.removals)
+            parts = tuple(self._runs("segments"))
+            removal_parts = tuple(self._runs("removals"))
+        for part in parts:
+            for record in checkpoint.segments_of(self.log.run(part), topic):
+                found.setdefault(record.number, record)
+        for part in removal_parts:
+            removals |= checkpoint.removals_in(self.log.run(part))
+        return list(found.values()), removals
+
+    def outcome(self, number: int) -> Outcome | None:
+        """How a transaction ended, with offsets and digest; None where nothing is remembered."""
+        with self.lock:
+            outcome = self.state.outcomes.get(number)
+            parts = tuple(self._runs("outcomes"))
+        if outcome is not None:
+            return outcome
+        for part in reversed(parts):
+            found = checkpoint.outcome_in(self.log.run(part), number)
+            if found is not None:
+                return self._completed(found)
+        return None
+
+    def _completed(self, outcome: Outcome) -> Outcome:
+        """A cold outcome with what its entry says: checkpoints keep only the end itself."""
+        if outcome.state == "ABORTED":
+            return outcome
+        entry = self.log.entry(outcome.version)
+        commit = next((item for item in entry.actions if isinstance(item, Commit) and item.txn == outcome.number), None)
+        if commit is None:
+            return outcome  # a replacement of segments ends a transaction without a commit action
+        return Outcome(
+            outcome.number,
+            outcome.state,
+            outcome.version,
+            outcome.timestamp_ms,
+            outcome.reason,
+            commit.digest,
+            self._offsets(entry, commit),
+        )
+
+    def _offsets(self, entry: Entry, commit: Commit) -> tuple[TopicRange, ...]:
+        """The offsets a commit was given, from the segments it made visible and its place among the entry's shares."""
+        records: dict[int, SegmentRecord] = {}
+        for item in entry.actions:
+            if isinstance(item, Segment) and item.txn is None:
+                for record in self.segments(item.topic)[0]:
+                    records[record.number] = record
+        claimed: dict[tuple[int, int], int] = {}
+        spans: list[TopicRange] = []
+        for action in entry.actions:
+            if not isinstance(action, Commit):
+                continue
+            for share in action.shares:
+                shared = records.get(share.segment)
+                if shared is None:
+                    raise CorruptionError(
+                        f"entry {entry.header.version} shares segment {share.segment}, which is unknown"
+                    )
+                before = claimed.get((share.segment, share.partition), 0)
+                claimed[share.segment, share.partition] = before + share.rows
+                if action.txn == commit.txn:
+                    base = next(item.offset for item in shared.slices if item.partition == share.partition)
+                    assert base is not None, "a shared segment is visible"
+                    spans.append(TopicRange(shared.topic, share.partition, base + before, base + before + share.rows))
+        for topic in self.state.topics:
+            for record in self.segments(topic)[0]:
+                if record.txn == commit.txn and record.state == "visible":
+                    spans.extend(
+                        TopicRange(topic, item.partition, item.offset, item.offset + item.rows)
+                        for item in record.slices
+                        if item.offset is not None
+                    )
+        return joined(spans)
+
+    def batch(self, producer: str, topic: int, partition: int, sequence: int) -> Batch | None:
+        """The sequenced batch that holds a sequence, from memory or from history."""
+        with self.lock:
+            known = self.state.sequences.get((producer, topic, partition))
+            hot = [item for key, item in self.state.batches.items() if key[:3] == (producer, topic, partition)]
+            parts = tuple(self._runs("batches"))
+        for item in (*(known.recent if known else ()), *hot):
+            if item.sequence <= sequence < item.sequence + item.rows:
+                return item
+        for part in reversed(parts):
+            found = checkpoint.batch_in(self.log.run(part), producer, topic, partition, sequence)
+            if found is not None:
+                return found
+        return None
+
+
+def joined(spans: Iterable[TopicRange]) -> tuple[TopicRange, ...]:
+    """Ranges of offsets in order, those that touch as one."""
+    result: list[TopicRange] = []
+    for item in sorted(spans, key=lambda span: (span.topic, span.partition, span.start)):
+        last = result[-1] if result else None
+        if last and (last.topic, last.partition, last.end) == (item.topic, item.partition, item.start):
+            result[-1] = TopicRange(last.topic, last.partition, last.start, item.end)
+        else:
+            result.append(item)
+    return tuple(result)
+
+
+__all__ = ["Follower", "joined"]

@@ -1,0 +1,179 @@
+"""Reading a commit log from its store: slots, the tail, checkpoints. Nothing here appends."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from functools import partial
+
+import pyarrow as pa
+
+from txnlog import checkpoint, keys
+from txnlog.apply import apply_entry
+from txnlog.checkpoint import Manifest, Part
+from txnlog.codec import Entry, decode_entry
+from txnlog.errors import CorruptionError, VersionNotAvailable
+from txnlog.limits import MAX_CHECKPOINT_RUNS
+from txnlog.runtime import Runtime
+from txnlog.state import State
+from txnlog.store.base import ObjectNotFound, Store
+
+_CATCH_UP = 32
+"""Slots asked for at once when a client is far behind; a tail beyond a checkpoint has about 1,000."""
+
+_CACHED_PARTS = 4 * MAX_CHECKPOINT_RUNS
+
+
+class Log:
+    """The commit log of one namespace on its store."""
+
+    def __init__(self, store: Store, runtime: Runtime) -> None:
+        self.store = store
+        self._runtime = runtime
+        self._parts: OrderedDict[str, pa.Table] = OrderedDict()
+
+    def get(self, version: int) -> bytes | None:
+        """The bytes in a slot, None where it is free."""
+        try:
+            return self.store.get(keys.entry_key(version))
+        except ObjectNotFound:
+            return None
+
+    def entry(self, version: int) -> Entry:
+        """An entry that must be there: an absent one is damage, since log objects are never deleted."""
+        data = self.get(version)
+        if data is None:
+            raise CorruptionError(f"entry {version} is missing below the tail of the log")
+        return decode_entry(data, version)
+
+    def get_many(self, first: int, count: int) -> list[bytes]:
+        """The bytes of slots from ``first`` on, up to the first free one, at most ``count``."""
+        found = self._runtime.run_all([partial(self.get, first + index) for index in range(count)])
+        result: list[bytes] = []
+        for data in found:
+            if data is None:
+                break
+            result.append(data)
+        return result
+
+    def exists(self) -> bool:
+        """Whether there is a log at all."""
+        return self.get(0) is not None
+
+    def newest(self) -> tuple[int, int | None]:
+        """The tail of the log and the newest checkpoint that headers on the way name.
+
+        No slot below the tail is ever free, so doubling and bisection find it without a LIST; each header met may name
+        a checkpoint further on, from which the doubling goes on.
+        """
+        low, checkpointed = 0, None
+        data = self.get(0)
+        if data is None:
+            raise CorruptionError("entry 0 is missing: there is no log")
+        step = 1
+        high = None
+        while high is None:
+            probe = low + step
+            data = self.get(probe)
+            if data is None:
+                high = probe
+                break
+            low, step = probe, step * 2
+            named = decode_entry(data, probe).header.checkpoint
+            if named is not None and (checkpointed is None or named > checkpointed):
+                checkpointed = named
+                if named > low:
+                    low, step = named, 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            data = self.get(middle)
+            if data is None:
+                high = middle
+            else:
+                low = middle
+                named = decode_entry(data, middle).header.checkpoint
+                if named is not None and (checkpointed is None or named > checkpointed):
+                    checkpointed = named
+        return low, checkpointed
+
+    def load(self) -> tuple[State, Manifest | None, int]:
+        """The fold up to the tail, from the newest checkpoint on; its manifest; the bytes of tail that were folded."""
+        tail, checkpointed = self.newest()
+        manifest = None if checkpointed is None else self.manifest(checkpointed)
+        state = State() if manifest is None else self.restore(manifest)
+        return state, manifest, self.fold(state, tail)
+
+    def fold(self, state: State, until: int) -> int:
+        """Apply the entries after a state's version up to ``until``. Returns their bytes."""
+        size = 0
+        while state.head.version < until:
+            first = state.head.version + 1
+            count = min(_CATCH_UP, until - first + 1)
+            batch = self.get_many(first, count)
+            if len(batch) < count:
+                raise CorruptionError(f"entry {first + len(batch)} is missing below the tail of the log")
+            for data in batch:
+                apply_entry(state, decode_entry(data, state.head.version + 1))
+                size += len(data)
+        return size
+
+    def manifest(self, version: int) -> Manifest:
+        """The manifest of a checkpoint that a header names."""
+        try:
+            data = self.store.get(keys.manifest_key(version))
+        except ObjectNotFound:
+            raise CorruptionError(f"the checkpoint {version} that the log names is missing") from None
+        return checkpoint.decode_manifest(data, version)
+
+    def restore(self, manifest: Manifest) -> State:
+        """The state of a checkpoint."""
+        (part,) = manifest.runs("hot")
+        state = checkpoint.decode_hot(self._read(part))
+        if state.head.version != manifest.version or state.head.digest != manifest.digest:
+            raise CorruptionError(f"the checkpoint {manifest.version} holds the state of another version")
+        return state
+
+    def _read(self, part: Part) -> pa.Table:
+        try:
+            data = self.store.get(keys.part_key(part.unique))
+        except ObjectNotFound:
+            raise CorruptionError(f"the checkpoint part {part.unique} ({part.kind}) is missing") from None
+        return checkpoint.read_part(data, part)
+
+    def run(self, part: Part) -> pa.Table:
+        """A cold run, kept in memory while it is used."""
+        table = self._parts.get(part.unique)
+        if table is None:
+            table = self._read(part)
+            self._parts[part.unique] = table
+            while len(self._parts) > _CACHED_PARTS:
+                self._parts.popitem(last=False)
+        else:
+            self._parts.move_to_end(part.unique)
+        return table
+
+    def state_at(self, version: int, newest: State) -> State:
+        """The fold up to an older version, from the newest checkpoint at or below it that can be found."""
+        if not 0 <= version <= newest.head.version:
+            raise VersionNotAvailable(
+                f"version {version} is not in this log",
+                advice=f"versions {newest.head.oldest_readable} to {newest.head.version} can be read",
+            )
+        start = self.entry(version).header.checkpoint
+        manifest = None if start is None else self.manifest(start)
+        state = State() if manifest is None else self.restore(manifest)
+        self.fold(state, version)
+        return state
+
+    def version_at(self, timestamp_ms: int, newest: int) -> int | None:
+        """The newest version whose timestamp is at or below a time; None where the log begins later."""
+        low, high = -1, newest + 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self.entry(middle).header.timestamp_ms <= timestamp_ms:
+                low = middle
+            else:
+                high = middle
+        return None if low < 0 else low
+
+
+__all__ = ["Log"]

@@ -1,0 +1,88 @@
+"""What the client takes from its surroundings, so that a simulation can give others: time, chance, concurrency."""
+
+from __future__ import annotations
+
+import random
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
+
+_PARALLEL_REQUESTS = 16
+"""Store requests of one data wave or one catch-up that are under way at once."""
+
+
+class Clock(Protocol):
+    """A source of wall-clock time; ``txnlog.testing.ManualClock`` is another one."""
+
+    def now_ms(self) -> int:
+        """Epoch milliseconds."""
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now_ms(self) -> int:
+        """Epoch milliseconds."""
+        return time.time_ns() // 1_000_000
+
+
+class Runtime:
+    """Time, chance and concurrency of one client. A clock that was passed in is trusted as it is."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self.clock: Clock = clock or SystemClock()
+        self.trusts_clock = clock is not None
+        self._random = random.SystemRandom()
+        self._pool: ThreadPoolExecutor | None = None
+
+    def now_ms(self) -> int:
+        """Epoch milliseconds by the client's clock."""
+        return self.clock.now_ms()
+
+    def elapsed_ms(self) -> float:
+        """A clock that never jumps, for waiting and for the client's own deadlines in real time."""
+        return time.monotonic_ns() / 1e6
+
+    def sleep_ms(self, milliseconds: float) -> None:
+        """Wait."""
+        time.sleep(milliseconds / 1e3)
+
+    def jitter(self, ceiling: float) -> float:
+        """A random number between 0 and the ceiling."""
+        return self._random.uniform(0, ceiling)
+
+    def unique(self) -> str:
+        """32 hexadecimal digits that nobody else draws."""
+        return uuid.uuid4().hex
+
+    def run_all(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        """Run independent store requests side by side; results in order, the first error raised after all ended."""
+        if len(calls) == 1:
+            return [calls[0]()]
+        if not calls:
+            return []
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(_PARALLEL_REQUESTS, thread_name_prefix="txnlog-io")
+        futures = [self._pool.submit(call) for call in calls]
+        errors = [error for future in futures if (error := future.exception()) is not None]
+        if errors:
+            raise errors[0]
+        return [future.result() for future in futures]
+
+    def after_fork(self) -> None:
+        """Forget the parent's threads."""
+        self._pool = None
+        self._random = random.SystemRandom()
+
+    def close(self) -> None:
+        """End the threads."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=True)
+            self._pool = None
+
+
+__all__ = ["Clock", "Runtime", "SystemClock"]
