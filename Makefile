@@ -25,7 +25,7 @@ install: ## Make .venv from requirements/dev.lock (done already: costs nothing).
 
 check: install ## Formatting, lint, types and the layers.
 	@$(RUN)/ruff format --check --quiet --diff $(SOURCES)
-	@$(RUN)/ruff check --quiet $(SOURCES)
+	@$(RUN)/ruff check --quiet --output-format concise $(SOURCES)
 	@$(RUN)/mypy
 	@$(RUN)/lint-imports --no-logo
 

@@ -49,20 +49,19 @@ def install(folder: Path) -> None:
     """Make the environment, install what the lock says, then this project itself in place."""
     python = folder / "bin" / "python"
     ensure_environment(folder, python)
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     lock = LOCK.read_bytes()
     ensure_installed(
         folder / "lock.sha256",
         hashlib.sha256(lock).hexdigest(),
-        [str(python), "-m", "pip", "install", "--quiet", "--require-hashes", "--requirement", str(LOCK)],
+        [*pip, "--require-hashes", "--requirement", str(LOCK)],
     )
     # The compat mode puts the root itself on the path, so that Spark's search for `pyspark_*` modules finds ours.
+    in_place = ["--no-deps", "--no-build-isolation", "--config-settings", "editable_mode=compat", "--editable"]
     ensure_installed(
         folder / "project.sha256",
         hashlib.sha256(lock + packaging_settings()).hexdigest(),
-        [
-            *[str(python), "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"],
-            *["--config-settings", "editable_mode=compat", "--editable", str(ROOT)],
-        ],
+        [*pip, *in_place, str(ROOT)],
     )
 
 
