@@ -6,12 +6,15 @@ from txnlog.store.local import LocalStore
 from txnlog.store.memory import MemoryStore
 from txnlog.store.object_store import FsspecStore
 from txnlog.store.open import open_store
+from txnlog.store.probe import ClockDifference, Effort, Verdict, clock_difference, probe
 from txnlog.store.wrappers import Call, CountingStore, ForwardingStore, HookStore, PrefixStore, ReadOnlyStore
 
 __all__ = [
     "Call",
+    "ClockDifference",
     "CountingStore",
     "Created",
+    "Effort",
     "ForwardingStore",
     "FsspecStore",
     "HookStore",
@@ -23,6 +26,9 @@ __all__ = [
     "ReadOnlyStore",
     "Store",
     "StoreIdentity",
+    "Verdict",
+    "clock_difference",
     "identity_of",
     "open_store",
+    "probe",
 ]

@@ -16,10 +16,13 @@ class StoreIdentity:
         store_kind: the protocol and who speaks it, such as ``s3/s3fs``, ``local``, ``memory``.
         endpoint_hash: 16 hexadecimal digits over protocol, endpoint and bucket (or the resolved root of a local
             store). Two roots in one bucket share it; the same bucket name behind another endpoint does not.
+        sends_condition: whether create-if-absent is known to be left to whoever can decide it. False of fsspec's other
+            file systems, most of which look first and write then: the probe refuses them.
     """
 
     store_kind: str
     endpoint_hash: str
+    sends_condition: bool = True
 
 
 @runtime_checkable
@@ -38,10 +41,10 @@ def identity_of(store: object) -> StoreIdentity:
     return make_identity(f"other/{type(store).__name__}", "", "")
 
 
-def make_identity(store_kind: str, endpoint: str, container: str) -> StoreIdentity:
+def make_identity(store_kind: str, endpoint: str, container: str, *, sends_condition: bool = True) -> StoreIdentity:
     """Identity from where requests go; credentials in ``endpoint`` (``user:password@``, a query) stay out of it."""
     where = f"{store_kind}\n{_plain_endpoint(endpoint)}\n{container}"
-    return StoreIdentity(store_kind, hashlib.sha256(where.encode()).hexdigest()[:16])
+    return StoreIdentity(store_kind, hashlib.sha256(where.encode()).hexdigest()[:16], sends_condition)
 
 
 def _plain_endpoint(endpoint: str) -> str:

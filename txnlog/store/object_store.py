@@ -38,7 +38,6 @@ class Backend:
         root: path of the root in that file system, without a ``/`` at its end.
         url: the same as a URL.
         identity: what a verdict is recorded for.
-        sends_condition: whether ``pipe_file(mode="create")`` is known to leave the decision to the service.
         read_options: extra arguments of ``cat_file``.
         secrets: texts that no message may contain.
     """
@@ -47,7 +46,6 @@ class Backend:
     root: str
     url: str
     identity: StoreIdentity
-    sends_condition: bool = False
     read_options: dict[str, Any] = field(default_factory=dict)
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
 
@@ -68,11 +66,6 @@ class FsspecStore:
     def identity(self) -> StoreIdentity:
         """Protocol and library, hashed with endpoint and bucket."""
         return self._backend.identity
-
-    @property
-    def sends_condition(self) -> bool:
-        """Whether the library is known to send create-if-absent to the service. False: the probe refuses."""
-        return self._backend.sends_condition
 
     def create(self, key: str, data: bytes) -> Created:
         """One conditional request. Whatever is not a clear yes or a lasting no of the service is UNKNOWN."""

@@ -175,7 +175,6 @@ def _backend(text: str, scheme: str, options: Options) -> Backend:
         root=root,
         url=url,
         identity=identity,
-        sends_condition=True,
         read_options=dict(service.read_options),
         secrets=secrets,
     )
@@ -206,7 +205,7 @@ def _unknown_backend(url: str, scheme: str, options: Options, secrets: frozenset
         open_filesystem=lambda: _uncached(filesystem_class, arguments),
         root=root,
         url=url,
-        identity=make_identity(f"fsspec/{scheme}", "", root),
+        identity=make_identity(f"fsspec/{scheme}", "", root, sends_condition=False),
         secrets=secrets,
     )
 
