@@ -6,16 +6,25 @@ wire. Topics, subscriptions and producers' epochs are named by id: the version o
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
-from txnlog.ranges import Ranges
+from txnlog.limits import MAX_NUMBER
 from txnlog.schema import StructType
 
 SubscriptionType = Literal["exclusive", "failover", "shared"]
 Takeover = Literal["any", "same_name", "after_lease"]
 AbortReason = Literal["user", "timeout", "fenced", "admin", "failed"]
+
+Count = Annotated[int, Meta(ge=0, le=MAX_NUMBER)]
+"""Versions, ids, numbers, offsets, times and sizes: what does not fit a signed 64-bit integer is no entry."""
+
+Signed = Annotated[int, Meta(ge=-MAX_NUMBER - 1, le=MAX_NUMBER)]
+"""What an application counts by itself (``app_version``)."""
+
+WireRanges = tuple[tuple[Count, Count], ...]
+Statistic = str | int | float | bool | None
 
 
 class Action(Struct, frozen=True, tag_field="action", omit_defaults=True, forbid_unknown_fields=True, gc=False):
@@ -32,18 +41,18 @@ class Header(Action, frozen=True, tag="header"):
     writer knew; ``timestamp_ms`` never goes back.
     """
 
-    version: int
+    version: Count
     writer: str
-    timestamp_ms: int
+    timestamp_ms: Count
     previous: str = ""
-    checkpoint: int | None = None
+    checkpoint: Count | None = None
 
 
 class Protocol(Action, frozen=True, tag="protocol"):
     """What a reader and a writer must know. At version 0, and again whenever a feature is enabled."""
 
-    reader_version: int
-    writer_version: int
+    reader_version: Count
+    writer_version: Count
     reader_features: tuple[str, ...] = ()
     writer_features: tuple[str, ...] = ()
 
@@ -52,9 +61,9 @@ class Namespace(Action, frozen=True, tag="namespace"):
     """Name, coordinator id (the high 16 bits of its TxnIDs) and settings of this log. At version 0."""
 
     name: str
-    coordinator: int
-    max_timeout_ms: int | None = None
-    outcome_retention_ms: int | None = None
+    coordinator: Count
+    max_timeout_ms: Count | None = None
+    outcome_retention_ms: Count | None = None
 
 
 # --- the root log ---------------------------------------------------------------------------------------------------
@@ -64,13 +73,13 @@ class Register(Action, frozen=True, tag="register"):
     """Root log: a namespace and its coordinator id, never given again. The namespace's id is this entry's version."""
 
     name: str
-    coordinator: int
+    coordinator: Count
 
 
 class Unregister(Action, frozen=True, tag="unregister"):
     """Root log: a namespace was dropped. Its folder may be removed afterwards; its coordinator id stays used."""
 
-    namespace: int
+    namespace: Count
 
 
 class Verdict(Action, frozen=True, tag="verdict"):
@@ -78,7 +87,7 @@ class Verdict(Action, frozen=True, tag="verdict"):
 
     store: str
     endpoint: str
-    rounds: int
+    rounds: Count
 
 
 # --- topics ---------------------------------------------------------------------------------------------------------
@@ -89,7 +98,7 @@ class Topic(Action, frozen=True, tag="topic"):
 
     name: str
     schema: StructType
-    partitions: int
+    partitions: Count
     key: str | None = None
     properties: dict[str, str] = {}
 
@@ -97,7 +106,7 @@ class Topic(Action, frozen=True, tag="topic"):
 class AlterTopic(Action, frozen=True, tag="alter_topic"):
     """A topic's schema or properties change; what is left out stays."""
 
-    topic: int
+    topic: Count
     schema: StructType | None = None
     properties: dict[str, str] | None = None
 
@@ -105,14 +114,14 @@ class AlterTopic(Action, frozen=True, tag="alter_topic"):
 class DropTopic(Action, frozen=True, tag="drop_topic"):
     """A topic and its subscriptions are dropped; older versions still show it."""
 
-    topic: int
+    topic: Count
 
 
 class DeleteRecords(Action, frozen=True, tag="delete_records"):
     """The earliest offset of partitions moves up: ``before`` holds ``(partition, offset)``."""
 
-    topic: int
-    before: tuple[tuple[int, int], ...]
+    topic: Count
+    before: tuple[tuple[Count, Count], ...]
 
 
 # --- subscriptions --------------------------------------------------------------------------------------------------
@@ -121,20 +130,20 @@ class DeleteRecords(Action, frozen=True, tag="delete_records"):
 class Subscription(Action, frozen=True, tag="subscription"):
     """A subscription is created; its id is this entry's version. ``start`` has one offset a partition."""
 
-    topic: int
+    topic: Count
     name: str
     type: SubscriptionType
-    start: tuple[int, ...]
-    lease_ms: int
+    start: tuple[Count, ...]
+    lease_ms: Count
     takeover: Takeover = "any"
-    max_redeliveries: int | None = None
+    max_redeliveries: Count | None = None
     dead_letter_topic: str | None = None
 
 
 class DropSubscription(Action, frozen=True, tag="drop_subscription"):
     """A subscription is dropped; its epoch ends."""
 
-    subscription: int
+    subscription: Count
 
 
 class Consumer(Action, frozen=True, tag="consumer"):
@@ -144,7 +153,7 @@ class Consumer(Action, frozen=True, tag="consumer"):
     aborts open transactions that hold its acknowledgements. ``stream`` is the identity of a streaming query.
     """
 
-    subscription: int
+    subscription: Count
     name: str
     stream: str | None = None
 
@@ -152,21 +161,21 @@ class Consumer(Action, frozen=True, tag="consumer"):
 class Seek(Action, frozen=True, tag="seek"):
     """Cursors move to ``(partition, offset)``; the epoch becomes this entry's version."""
 
-    subscription: int
-    positions: tuple[tuple[int, int], ...]
+    subscription: Count
+    positions: tuple[tuple[Count, Count], ...]
 
 
 class PartitionRanges(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
     """Offsets of one partition: ``[partition, [[start, end], ...]]``, normal ranges."""
 
-    partition: int
-    ranges: Ranges
+    partition: Count
+    ranges: WireRanges
 
 
 class Lease(Action, frozen=True, tag="lease"):
     """Shared: ranges granted to a consumer until ``timestamp_ms + lease_ms`` of this entry's header."""
 
-    subscription: int
+    subscription: Count
     consumer: str
     ranges: tuple[PartitionRanges, ...]
 
@@ -174,7 +183,7 @@ class Lease(Action, frozen=True, tag="lease"):
 class Release(Action, frozen=True, tag="release"):
     """Shared: leased ranges return; ``redeliver`` counts one more delivery for them."""
 
-    subscription: int
+    subscription: Count
     consumer: str
     ranges: tuple[PartitionRanges, ...]
     redeliver: bool = False
@@ -187,20 +196,20 @@ class Reserve(Action, frozen=True, tag="reserve"):
     """A block of numbers for one writer: ``count`` from ``first``, which is the namespace's next number."""
 
     writer: str
-    first: int
-    count: int
+    first: Count
+    count: Count
 
 
 class Renew(Action, frozen=True, tag="renew"):
     """The writer of the block that begins at ``first`` is alive though nothing else shows it."""
 
-    first: int
+    first: Count
 
 
 class Close(Action, frozen=True, tag="close"):
     """The block that begins at ``first`` gives no new number any more: the fence before its garbage is collected."""
 
-    first: int
+    first: Count
 
 
 # --- producers ------------------------------------------------------------------------------------------------------
@@ -228,20 +237,20 @@ class ForgetApp(Action, frozen=True, tag="forget_app"):
 class Begin(Action, frozen=True, tag="begin"):
     """A transaction shows its first effect in the log; ``timeout_ms`` is what is left, None for no deadline."""
 
-    txn: int
-    timeout_ms: int | None = None
+    txn: Count
+    timeout_ms: Count | None = None
     producer: str | None = None
-    epoch: int | None = None
+    epoch: Count | None = None
     app_id: str | None = None
-    app_version: int | None = None
+    app_version: Signed | None = None
 
 
 class SliceRows(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
     """Rows of one partition in a segment: ``[partition, rows]`` or ``[partition, rows, first_sequence]``."""
 
-    partition: int
-    rows: int
-    sequence: int | None = None
+    partition: Count
+    rows: Count
+    sequence: Count | None = None
 
 
 class Segment(Action, frozen=True, tag="segment"):
@@ -253,16 +262,16 @@ class Segment(Action, frozen=True, tag="segment"):
     ``compacted`` one stores what the log no longer says of each row: ``_txn``, ``_version`` and ``_timestamp``.
     """
 
-    segment: int
-    topic: int
+    segment: Count
+    topic: Count
     file: str
-    rows: int
-    size_bytes: int
+    rows: Count
+    size_bytes: Count
     checksum: str
     slices: tuple[SliceRows, ...]
-    txn: int | None = None
+    txn: Count | None = None
     compacted: bool = False
-    statistics: dict[str, tuple[str | int | float | bool | None, str | int | float | bool | None, int | None]] = {}
+    statistics: dict[str, tuple[Statistic, Statistic, Count | None]] = {}
 
 
 class Acknowledgement(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
@@ -272,17 +281,17 @@ class Acknowledgement(Struct, frozen=True, omit_defaults=True, forbid_unknown_fi
     ``(partition, cursor)`` makes it valid only where the cursor stands exactly there (streams).
     """
 
-    subscription: int
-    epoch: int
+    subscription: Count
+    epoch: Count
     ranges: tuple[PartitionRanges, ...] = ()
-    cumulative: tuple[tuple[int, int], ...] = ()
-    expected: tuple[tuple[int, int], ...] = ()
+    cumulative: tuple[tuple[Count, Count], ...] = ()
+    expected: tuple[tuple[Count, Count], ...] = ()
 
 
 class Acknowledge(Action, frozen=True, tag="acknowledge"):
     """Acknowledgements of an open transaction become pending."""
 
-    txn: int
+    txn: Count
     acknowledgement: Acknowledgement
 
 
@@ -292,10 +301,10 @@ class Share(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, om
     Claims follow each other: the commits of an entry claim each slice from its first row on, in log order.
     """
 
-    segment: int
-    partition: int
-    rows: int
-    sequence: int | None = None
+    segment: Count
+    partition: Count
+    rows: Count
+    sequence: Count | None = None
 
 
 class StreamBatch(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
@@ -303,7 +312,7 @@ class StreamBatch(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields
 
     identity: str
     query: str
-    batch: int
+    batch: Count
     offsets_digest: str
 
 
@@ -314,21 +323,21 @@ class Commit(Action, frozen=True, tag="commit"):
     a repetition from another transaction's success.
     """
 
-    txn: int
+    txn: Count
     digest: str = ""
     shares: tuple[Share, ...] = ()
     acknowledgements: tuple[Acknowledgement, ...] = ()
     producer: str | None = None
-    epoch: int | None = None
+    epoch: Count | None = None
     app_id: str | None = None
-    app_version: int | None = None
+    app_version: Signed | None = None
     stream: StreamBatch | None = None
 
 
 class Abort(Action, frozen=True, tag="abort"):
     """A transaction ends without effect, for ever: also one that no entry showed before."""
 
-    txn: int
+    txn: Count
     reason: AbortReason = "user"
     by: str | None = None
     why: str | None = None
@@ -337,7 +346,7 @@ class Abort(Action, frozen=True, tag="abort"):
 class Prepare(Action, frozen=True, tag="prepare"):
     """A transaction waits for an outside decision: no timeout, no fencing, acknowledgements and sequences held."""
 
-    txn: int
+    txn: Count
     digest: str
 
 
@@ -350,16 +359,16 @@ class Replace(Action, frozen=True, tag="replace"):
     ``offsets`` is the first offset of each new segment (of one slice), in the order they were logged.
     """
 
-    topic: int
-    txn: int
-    removed: tuple[int, ...]
-    offsets: tuple[int, ...]
+    topic: Count
+    txn: Count
+    removed: tuple[Count, ...]
+    offsets: tuple[Count, ...]
 
 
 class Vacuum(Action, frozen=True, tag="vacuum"):
     """Announced before files are deleted: versions below ``oldest_readable`` can no longer be read."""
 
-    oldest_readable: int
+    oldest_readable: Count
 
 
 AnyAction = (

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import msgspec
 
 from txnlog.actions import KNOWN_ACTIONS, AnyAction, Header
-from txnlog.errors import CorruptionError, LimitExceeded, UnsupportedFeature
+from txnlog.errors import CorruptionError, InvalidInputError, LimitExceeded, UnsupportedFeature
 from txnlog.limits import MAX_ENTRY_ACTIONS, MAX_ENTRY_BYTES
 
 _encoder = msgspec.json.Encoder()
@@ -43,8 +43,17 @@ def digest_of(data: bytes) -> str:
 
 
 def encode_action(action: AnyAction) -> bytes:
-    """One action as its JSON line, without the line end."""
-    return _encoder.encode(action)
+    """One action as its JSON line, without the line end.
+
+    Raises InvalidInputError for values that no reader would take (a number beyond 63 bits, text that is no Unicode): an
+    entry that cannot be read back would end its log for everybody.
+    """
+    try:
+        line = _encoder.encode(action)
+        _action_decoder.decode(line)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise InvalidInputError(f"the log cannot hold this {type(action).__name__}: {_reason(error)}") from None
+    return line
 
 
 def encode_entry(header: Header, lines: list[bytes]) -> bytes:

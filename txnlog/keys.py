@@ -87,8 +87,9 @@ ParsedKey = EntryKey | ManifestKey | PartKey | SegmentKey
 _ENTRY: Final = re.compile(r"_log/([0-9]{10})/([0-9]{20})\.json", re.ASCII)
 _MANIFEST: Final = re.compile(r"_log/checkpoints/([0-9]{20})\.json", re.ASCII)
 _PART: Final = re.compile(r"_log/checkpoints/parts/([0-9a-f]{32})\.parquet", re.ASCII)
+_FOLDER: Final = r"[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?=[A-Za-z0-9_-]))*(?:~(?:0|[1-9][0-9]{0,18}))?"
 _SEGMENT: Final = re.compile(
-    r"([A-Za-z0-9][A-Za-z0-9._-]*(?:~[0-9]+)?)/_txnlog_segment=(0|[1-9][0-9]*)/([0-9a-f]{32}\.parquet)", re.ASCII
+    rf"({_FOLDER})/{SEGMENT_COLUMN}=(0|[1-9][0-9]{{0,18}})/([0-9a-f]{{32}}\.parquet)", re.ASCII
 )
 FILE_NAME: Final = re.compile(r"[0-9a-f]{32}\.parquet", re.ASCII)
 """A segment's file name: a random 128-bit number, never chosen by a user, so a log entry cannot point elsewhere."""
