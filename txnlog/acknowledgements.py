@@ -104,11 +104,28 @@ def _check_individual(record: SubscriptionRecord, cursor: Cursor, item: Partitio
     for other in cursor.holds:
         if ranges.overlaps(item.ranges, other.ranges):
             raise TransactionConflict(f"{where}: a message is pending in the transaction {other.txn}")
-    if len(cursor.acknowledged) + len(item.ranges) > MAX_ACKNOWLEDGED_RANGES:
+    _check_bound(where, cursor, item.ranges)
+
+
+def _check_bound(where: str, cursor: Cursor, more: Ranges) -> None:
+    """Keep the ranges above a cursor countable, pending ones included. What fills a hole is always welcome."""
+    count = len(cursor.acknowledged) + sum(len(other.ranges) for other in cursor.holds)
+    if count + len(more) <= MAX_ACKNOWLEDGED_RANGES:
+        return
+    before = cursor.acknowledged
+    for other in cursor.holds:
+        before = ranges.union(before, other.ranges)
+    after = ranges.union(before, more)
+    if _above(cursor, after) > max(MAX_ACKNOWLEDGED_RANGES, _above(cursor, before)):
         raise LimitExceeded(
-            f"{where} has {len(cursor.acknowledged):,} acknowledged ranges above its cursor",
+            f"{where} has {len(before):,} acknowledged ranges above its cursor; at most {MAX_ACKNOWLEDGED_RANGES:,}",
             advice="acknowledge the messages in between",
         )
+
+
+def _above(cursor: Cursor, taken: Ranges) -> int:
+    """How many ranges would remain above the cursor once all are acknowledged."""
+    return len(taken) - (taken[:1] != () and taken[0][0] <= cursor.position)
 
 
 def _check_cumulative(draft: Draft, record: SubscriptionRecord, txn: int, partition: int, end: int) -> None:

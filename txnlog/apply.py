@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from txnlog import apply_subscriptions, apply_topics, apply_transactions, numbers
+from txnlog import apply_replace, apply_subscriptions, apply_topics, apply_transactions, numbers
 from txnlog.actions import (
     Abort,
     Acknowledge,
@@ -54,6 +54,7 @@ from txnlog.errors import (
     TxnLogError,
     UnsupportedFeature,
 )
+from txnlog.keys import CATALOG_FOLDER
 from txnlog.limits import FORMAT_VERSION, MAX_COORDINATORS
 from txnlog.names import folded, parse_namespace_name
 from txnlog.state import Draft, NamespaceRecord, State
@@ -95,6 +96,8 @@ def begin_entry(draft: Draft, header: Header) -> None:
 def finish_entry(draft: Draft, digest: str) -> None:
     """Check what must hold at the end of an entry, and note its digest."""
     apply_transactions.check_claims(draft)
+    if draft.head.version == 0 and not (draft.head.reader_version and draft.head.name):
+        raise InvalidInputError("entry 0 must hold a protocol and a namespace action")
     draft.head = msgspec.structs.replace(draft.head, digest=digest)
 
 
@@ -131,8 +134,13 @@ def _protocol(draft: Draft, action: Protocol, at: Header) -> None:
             advice="use a newer txnlog",
         )
     head = draft.head
-    if action.writer_version < head.writer_version or action.reader_version < head.reader_version:
-        raise InvalidInputError("the protocol cannot go back to an older version")
+    if action.writer_version < max(1, head.writer_version) or action.reader_version < max(1, head.reader_version):
+        raise InvalidInputError("versions of the protocol begin at 1 and cannot go back")
+    taken_back = {*head.reader_features} - {*action.reader_features} | {*head.writer_features} - {
+        *action.writer_features
+    }
+    if taken_back:
+        raise InvalidInputError("a feature of the log cannot be taken back: older entries may need it")
     draft.head = msgspec.structs.replace(
         head,
         reader_version=action.reader_version,
@@ -158,6 +166,12 @@ def check_writable(state: State | Draft) -> None:
 def _namespace(draft: Draft, action: Namespace, at: Header) -> None:
     if at.version != 0:
         raise InvalidInputError("a namespace is named at version 0 only")
+    if draft.head.name:
+        raise InvalidInputError("a namespace is named once")
+    if action.name != CATALOG_FOLDER:
+        parse_namespace_name(action.name)
+    if action.max_timeout_ms == 0 or action.outcome_retention_ms == 0:
+        raise InvalidInputError("max_timeout_ms and outcome_retention_ms are positive numbers of milliseconds")
     if not 0 <= action.coordinator < MAX_COORDINATORS:
         raise InvalidInputError(f"the coordinator id {action.coordinator} has more than 16 bits")
     draft.head = msgspec.structs.replace(
@@ -237,7 +251,7 @@ _HANDLERS: dict[type[Any], Callable[[Draft, Any, Header], None]] = {
     Commit: apply_transactions.commit,
     Abort: apply_transactions.abort,
     Prepare: apply_transactions.prepare,
-    Replace: apply_transactions.replace_segments,
+    Replace: apply_replace.replace_segments,
     Vacuum: _vacuum,
 }
 

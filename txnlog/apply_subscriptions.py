@@ -10,7 +10,7 @@ from txnlog.actions import Consumer, DropSubscription, Header, Lease, Release, S
 from txnlog.apply_topics import live_topic
 from txnlog.errors import InvalidInputError, InvalidTransactionState, LimitExceeded, SubscriptionExists
 from txnlog.limits import MAX_LEASED_MESSAGES, MAX_SUBSCRIPTIONS
-from txnlog.names import parse_subscription_name
+from txnlog.names import parse_label, parse_subscription_name, parse_topic_name
 from txnlog.state import Cursor, Draft, LeaseRecord, SubscriptionRecord
 
 
@@ -28,6 +28,8 @@ def create(draft: Draft, action: Subscription, at: Header) -> None:
         raise InvalidInputError(f"{len(action.start)} start offsets for {topic.partitions} partitions")
     if action.lease_ms <= 0:
         raise InvalidInputError("lease_ms is a positive number of milliseconds")
+    if action.dead_letter_topic is not None:
+        parse_topic_name(action.dead_letter_topic)
     for partition, offset in enumerate(action.start):
         check_offset(draft, topic.id, partition, offset)
         draft.cursors.put((at.version, partition), Cursor(offset))
@@ -64,19 +66,20 @@ def _partitions(draft: Draft, record: SubscriptionRecord) -> range:
 def open_consumer(draft: Draft, action: Consumer, at: Header) -> None:
     """A consumer opens: on Exclusive and Failover it raises the epoch and so fences its predecessor."""
     record = live_subscription(draft, action.subscription)
+    parse_label("consumer name", action.name)
     if record.type == "shared":
         draft.subscriptions.put(record.id, msgspec.structs.replace(record, consumer=action.name))
         return
-    _raise_epoch(draft, record, at)
+    if record.epoch == at.version and (record.id != at.version or record.consumer is not None):
+        raise InvalidInputError("one entry opens one consumer of a subscription: its epoch is the entry's version")
+    _abort_holders(draft, record, at)
     draft.subscriptions.put(
         record.id, msgspec.structs.replace(record, epoch=at.version, consumer=action.name, stream=action.stream)
     )
 
 
-def _raise_epoch(draft: Draft, record: SubscriptionRecord, at: Header) -> None:
+def _abort_holders(draft: Draft, record: SubscriptionRecord, at: Header) -> None:
     """Abort the OPEN transactions that hold acknowledgements of the older epoch; PREPARED ones stay."""
-    if record.epoch == at.version and record.id != at.version:
-        raise InvalidInputError("one entry raises the epoch of a subscription once")
     holders: set[int] = set()
     for partition in _partitions(draft, record):
         cursor = cursor_of(draft, record.id, partition)
@@ -118,11 +121,12 @@ def _shared(draft: Draft, subscription: int) -> SubscriptionRecord:
 def lease(draft: Draft, action: Lease, at: Header) -> None:
     """Grant ranges to a Shared consumer; a lease is a hint against double work, the acknowledgement decides."""
     record = _shared(draft, action.subscription)
+    parse_label("consumer name", action.consumer)
     leased = sum(
         ranges.size(grant.ranges)
         for partition in _partitions(draft, record)
         for grant in cursor_of(draft, record.id, partition).leases
-        if grant.consumer == action.consumer
+        if grant.consumer == action.consumer and grant.until_ms > at.timestamp_ms
     )
     for item in action.ranges:
         check_ranges(item, draft.ends.get((record.topic, item.partition)) or 0)

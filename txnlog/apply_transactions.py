@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 import msgspec
 
-from txnlog import acknowledgements, numbers, ranges
+from txnlog import acknowledgements, numbers, ranges, sequences
 from txnlog.actions import (
     Abort,
     AbortReason,
@@ -15,7 +18,6 @@ from txnlog.actions import (
     Header,
     Prepare,
     Producer,
-    Replace,
     Segment,
     Share,
 )
@@ -25,14 +27,13 @@ from txnlog.errors import (
     InvalidInputError,
     InvalidTransactionState,
     LimitExceeded,
-    OutOfOrderSequence,
     ProducerFenced,
-    TopicNotFound,
     TransactionAborted,
+    TransactionConflict,
     TransactionNotFound,
 )
 from txnlog.keys import FILE_NAME
-from txnlog.limits import MAX_OPEN_TRANSACTIONS, RECENT_BATCHES
+from txnlog.limits import MAX_NUMBER, MAX_OPEN_TRANSACTIONS, MAX_TIMEOUT_MS
 from txnlog.names import parse_label, parse_producer_name
 from txnlog.state import (
     AppRecord,
@@ -42,11 +43,12 @@ from txnlog.state import (
     ProducerRecord,
     SegmentRecord,
     SegmentSlice,
-    Sequences,
     StreamRecord,
     TopicRange,
     TransactionRecord,
 )
+
+_CHECKSUM: Final = re.compile(r"(?:footer-)?crc32:[0-9a-f]{8}", re.ASCII)
 
 # --- producers ------------------------------------------------------------------------------------------------------
 
@@ -90,16 +92,17 @@ def forget_app(draft: Draft, action: ForgetApp, _at: Header) -> None:
 
 def begin(draft: Draft, action: Begin, at: Header) -> None:
     """The log sees a transaction for the first time; its first effect follows in the same entry."""
+    refuse_ended(draft, action.txn)
     numbers.use(draft, action.txn, at)
     if len(draft.transactions) >= MAX_OPEN_TRANSACTIONS:
         raise LimitExceeded(
             f"the namespace has {MAX_OPEN_TRANSACTIONS:,} open transactions",
             advice="end some (ns.transactions() lists them), or raise the number of namespaces",
         )
-    if action.timeout_ms is not None and action.timeout_ms <= 0:
-        raise InvalidInputError("timeout_ms is a positive number of milliseconds")
-    if (action.app_id is None) != (action.app_version is None):
-        raise InvalidInputError("app_id and app_version go together")
+    cap = draft.head.max_timeout_ms or MAX_TIMEOUT_MS
+    if action.timeout_ms is not None and not 0 < action.timeout_ms <= cap:
+        raise InvalidInputError(f"timeout_ms lies between 1 and {cap}, the namespace's cap")
+    _check_pairs(action)
     if action.producer is not None:
         producer = check_producer(draft, action.producer, action.epoch)
         draft.producers.put(producer.name, msgspec.structs.replace(producer, open=(*producer.open, action.txn)))
@@ -119,7 +122,17 @@ def begin(draft: Draft, action: Begin, at: Header) -> None:
     )
 
 
-def _open(draft: Draft, number: int) -> TransactionRecord:
+def _check_pairs(action: Begin | Commit) -> None:
+    if (action.app_id is None) != (action.app_version is None):
+        raise InvalidInputError("app_id and app_version go together")
+    if action.app_id is not None:
+        parse_label("application id", action.app_id)
+    if (action.producer is None) != (action.epoch is None):
+        raise InvalidInputError("a producer's name and epoch go together")
+
+
+def open_transaction(draft: Draft, number: int) -> TransactionRecord:
+    """The OPEN transaction with a number; raises its recorded outcome, or why there is none."""
     transaction = draft.transactions.get(number)
     if transaction is None:
         refuse_ended(draft, number)
@@ -154,6 +167,8 @@ def add_segment(draft: Draft, action: Segment, at: Header) -> None:
         raise InvalidInputError(f"{action.file[:60]!a} is no segment file name")
     if not action.slices or sum(item.rows for item in action.slices) != action.rows:
         raise InvalidInputError(f"the slices of segment {action.segment} do not add up to its {action.rows} rows")
+    if not _CHECKSUM.fullmatch(action.checksum) or action.size_bytes <= 0:
+        raise InvalidInputError(f"segment {action.segment} has no checksum or no size")
     last = -1
     for item in action.slices:
         if not last < item.partition < topic.partitions or item.rows <= 0:
@@ -162,7 +177,9 @@ def add_segment(draft: Draft, action: Segment, at: Header) -> None:
             )
         last = item.partition
     if action.txn is not None:
-        transaction = _open(draft, action.txn)
+        transaction = open_transaction(draft, action.txn)
+        if transaction.producer is None and any(item.sequence is not None for item in action.slices):
+            raise InvalidInputError("sequences belong to a named producer")
         draft.transactions.put(
             action.txn, msgspec.structs.replace(transaction, segments=(*transaction.segments, action.segment))
         )
@@ -202,22 +219,30 @@ def add_segment(draft: Draft, action: Segment, at: Header) -> None:
 def _advance_end(draft: Draft, topic: int, partition: int, rows: int) -> int:
     """Give ``rows`` offsets at the end of a partition; returns the first. The only place that assigns offsets."""
     base = draft.ends.get((topic, partition)) or 0
+    if base + rows > MAX_NUMBER:
+        raise LimitExceeded(f"offset {base + rows:,} in one partition", advice="use another topic")
     draft.ends.put((topic, partition), base + rows)
     return base
 
 
 def acknowledge(draft: Draft, action: Acknowledge, _at: Header) -> None:
     """Acknowledgements of an open transaction become pending."""
-    transaction = _open(draft, action.txn)
+    transaction = open_transaction(draft, action.txn)
     held = acknowledgements.hold(draft, action.txn, action.acknowledgement)
     draft.transactions.put(action.txn, msgspec.structs.replace(transaction, held=transaction.held + held))
 
 
 def prepare(draft: Draft, action: Prepare, _at: Header) -> None:
-    """A transaction waits for an outside decision: it loses its deadline and can no longer be fenced."""
-    transaction = _open(draft, action.txn)
+    """A transaction waits for an outside decision: it loses its deadline and can no longer be fenced.
+
+    From here on its commit must succeed whenever it is asked for: its sequences and its application version are checked
+    now and held until it ends.
+    """
+    transaction = open_transaction(draft, action.txn)
     if transaction.producer is not None:
         check_producer(draft, transaction.producer, transaction.epoch)
+        sequences.check_pending(draft, transaction, transaction.producer)
+    _check_app(draft, transaction.app_id, transaction.app_version, action.txn)
     draft.transactions.put(
         action.txn, msgspec.structs.replace(transaction, state="PREPARED", deadline_ms=None, digest=action.digest)
     )
@@ -232,44 +257,58 @@ def commit(draft: Draft, action: Commit, at: Header) -> None:
     if transaction is None:
         refuse_ended(draft, action.txn)
         numbers.use(draft, action.txn, at)
+        _check_pairs(action)
         producer, epoch = action.producer, action.epoch
         app_id, app_version = action.app_id, action.app_version
     else:
         producer, epoch = transaction.producer, transaction.epoch
         app_id, app_version = transaction.app_id, transaction.app_version
-        if (action.producer, action.epoch, action.app_id, action.app_version) != (None, None, None, None):
-            raise InvalidInputError("producer and app of an open transaction stand in its begin action")
-        if transaction.state == "PREPARED" and (action.shares or action.acknowledgements):
-            raise InvalidTransactionState(f"the transaction {action.txn} is PREPARED: nothing can be added")
+        _check_commit_of_known(action, transaction)
     if producer is not None and (transaction is None or transaction.state == "OPEN"):
         check_producer(draft, producer, epoch)
-    _note_app(draft, app_id, app_version, action.txn, at)
+    _check_app(draft, app_id, app_version, action.txn)
+    if app_id is not None and app_version is not None:
+        draft.apps.put(app_id, AppRecord(app_id, app_version, action.txn, at.version))
     _note_stream(draft, action, at)
     offsets, dropped = _make_visible(draft, action, transaction, producer, at)
     held = transaction.held if transaction is not None else ()
     for wanted in action.acknowledgements:
         held += acknowledgements.hold(draft, action.txn, wanted)
     acknowledgements.settle(draft, action.txn, held, committed=True)
-    _forget(draft, transaction)
+    forget(draft, transaction)
+    digest = action.digest or (transaction.digest if transaction is not None else "")
     draft.outcomes.put(
         action.txn,
-        Outcome(action.txn, "COMMITTED", at.version, at.timestamp_ms, "", action.digest, offsets, dropped),
+        Outcome(action.txn, "COMMITTED", at.version, at.timestamp_ms, "", digest, offsets, dropped),
     )
 
 
-def _note_app(draft: Draft, app_id: str | None, app_version: int | None, txn: int, at: Header) -> None:
-    if app_id is None and app_version is None:
+def _check_commit_of_known(action: Commit, transaction: TransactionRecord) -> None:
+    if (action.producer, action.epoch, action.app_id, action.app_version) != (None, None, None, None):
+        raise InvalidInputError("producer and app of an open transaction stand in its begin action")
+    if transaction.state != "PREPARED":
         return
+    if action.shares or action.acknowledgements or action.stream is not None:
+        raise InvalidTransactionState(f"the transaction {action.txn} is PREPARED: nothing can be added")
+    if action.digest not in {"", transaction.digest}:
+        raise InvalidTransactionState(f"the transaction {action.txn} was PREPARED with other contents")
+
+
+def _check_app(draft: Draft, app_id: str | None, app_version: int | None, txn: int) -> None:
     if app_id is None or app_version is None:
-        raise InvalidInputError("app_id and app_version go together")
-    parse_label("application id", app_id)
+        return
+    for number, other in draft.transactions.items():
+        if number != txn and other.state == "PREPARED" and other.app_id == app_id:
+            raise TransactionConflict(
+                f"the transaction {number}, which is PREPARED, holds version {other.app_version} of {app_id!r}",
+                advice="complete the prepared transaction first",
+            )
     last = draft.apps.get(app_id)
     if last is not None and app_version <= last.app_version:
         raise InvalidTransactionState(
             f"{app_id!r} committed version {last.app_version} at version {last.version} of the log; "
             f"{app_version} is not above it"
         )
-    draft.apps.put(app_id, AppRecord(app_id, app_version, txn, at.version))
 
 
 def _note_stream(draft: Draft, action: Commit, at: Header) -> None:
@@ -294,50 +333,46 @@ def _make_visible(
     """Assign offsets: pending segments in logged order, then the shares. Returns ranges and dropped topics."""
     spans: dict[tuple[int, int], list[tuple[int, int]]] = {}
     dropped: list[int] = []
-    for number in transaction.segments if transaction is not None else ():
-        segment = draft.segments.get(number)
-        assert segment is not None, "a transaction lists only segments that the state holds"
+
+    def note(topic: int, partition: int, sequence: int | None, offset: int, rows: int) -> None:
+        spans.setdefault((topic, partition), []).append((offset, offset + rows))
+        if sequence is not None:
+            batch = Batch(producer or "", topic, partition, sequence, rows, offset, at.version, action.txn)
+            sequences.note(draft, producer, batch)
+
+    for segment in sequences.pending_segments(draft, transaction) if transaction is not None else ():
         topic = draft.topics.get(segment.topic)
         if topic is None or topic.dropped_version is not None:
             dropped.append(segment.topic)
-            draft.segments.put(number, msgspec.structs.replace(segment, state="aborted", ended_version=at.version))
+            draft.segments.put(
+                segment.number, msgspec.structs.replace(segment, state="aborted", ended_version=at.version)
+            )
             continue
         slices: list[SegmentSlice] = []
         for item in segment.slices:
             offset = _advance_end(draft, segment.topic, item.partition, item.rows)
             slices.append(SegmentSlice(item.partition, item.rows, offset, item.sequence))
-            _note_rows(
-                draft,
-                spans,
-                (producer, segment.topic, item.partition),
-                item.sequence,
-                offset=offset,
-                rows=item.rows,
-                txn=action.txn,
-                version=at.version,
-            )
+            note(segment.topic, item.partition, item.sequence, offset, item.rows)
         draft.segments.put(
-            number,
+            segment.number,
             msgspec.structs.replace(
                 segment, slices=tuple(slices), state="visible", ended_version=at.version, timestamp_ms=at.timestamp_ms
             ),
         )
+    pending = frozenset(spans)
     for share in action.shares:
         topic_id, offset = _claim(draft, share)
-        _note_rows(
-            draft,
-            spans,
-            (producer, topic_id, share.partition),
-            share.sequence,
-            offset=offset,
-            rows=share.rows,
-            txn=action.txn,
-            version=at.version,
-        )
+        if (topic_id, share.partition) in pending:
+            raise InvalidInputError(
+                f"the transaction {action.txn} has pending rows of partition {share.partition}: shared ones would be "
+                "visible before them",
+                advice="write the rest into a segment of the transaction's own",
+            )
+        note(topic_id, share.partition, share.sequence, offset, share.rows)
     offsets = tuple(
         TopicRange(topic, partition, start, end)
         for (topic, partition), found in sorted(spans.items())
-        for start, end in (found if len(found) == 1 else ranges.normalize(found))
+        for start, end in ranges.normalize(found)
     )
     return offsets, tuple(dict.fromkeys(dropped))
 
@@ -358,36 +393,6 @@ def _claim(draft: Draft, share: Share) -> tuple[int, int]:
         )
     draft.claims.put((share.segment, share.partition), claimed + share.rows)
     return segment.topic, item.offset + claimed
-
-
-def _note_rows(
-    draft: Draft,
-    spans: dict[tuple[int, int], list[tuple[int, int]]],
-    place: tuple[str | None, int, int],
-    sequence: int | None,
-    *,
-    offset: int,
-    rows: int,
-    txn: int,
-    version: int,
-) -> None:
-    producer, topic, partition = place
-    spans.setdefault((topic, partition), []).append((offset, offset + rows))
-    if sequence is None:
-        return
-    if producer is None:
-        raise InvalidInputError("sequences belong to a named producer")
-    key = (producer, topic, partition)
-    known = draft.sequences.get(key)
-    if known is not None and sequence != known.last + 1:
-        raise OutOfOrderSequence(
-            f"the producer {producer!r} is at sequence {known.last} in partition {partition}; "
-            f"{sequence} does not follow it"
-        )
-    batch = Batch(producer, topic, partition, sequence, rows, offset, version, txn)
-    recent = (*(known.recent if known is not None else ()), batch)[-RECENT_BATCHES:]
-    draft.sequences.put(key, Sequences(sequence + rows - 1, recent))
-    draft.batches.put((producer, topic, partition, sequence), batch)
 
 
 def check_claims(draft: Draft) -> None:
@@ -419,16 +424,15 @@ def end_aborted(draft: Draft, number: int, at: Header, reason: AbortReason) -> N
     """End an open or prepared transaction without effect."""
     transaction = draft.transactions.get(number)
     assert transaction is not None, "only a transaction that has not ended can be ended"
-    for segment_number in transaction.segments:
-        segment = draft.segments.get(segment_number)
-        assert segment is not None, "a transaction lists only segments that the state holds"
-        draft.segments.put(segment_number, msgspec.structs.replace(segment, state="aborted", ended_version=at.version))
+    for segment in sequences.pending_segments(draft, transaction):
+        draft.segments.put(segment.number, msgspec.structs.replace(segment, state="aborted", ended_version=at.version))
     acknowledgements.settle(draft, number, transaction.held, committed=False)
-    _forget(draft, transaction)
+    forget(draft, transaction)
     draft.outcomes.put(number, Outcome(number, "ABORTED", at.version, at.timestamp_ms, reason))
 
 
-def _forget(draft: Draft, transaction: TransactionRecord | None) -> None:
+def forget(draft: Draft, transaction: TransactionRecord | None) -> None:
+    """An ended transaction is no longer one of its producer's; None is fine."""
     if transaction is None:
         return
     draft.transactions.remove(transaction.number)
@@ -437,44 +441,6 @@ def _forget(draft: Draft, transaction: TransactionRecord | None) -> None:
         if producer is not None and transaction.number in producer.open:
             left = tuple(number for number in producer.open if number != transaction.number)
             draft.producers.put(producer.name, msgspec.structs.replace(producer, open=left))
-
-
-def replace_segments(draft: Draft, action: Replace, at: Header) -> None:
-    """Visible segments give way to the pending ones of a transaction: the same rows at the same offsets.
-
-    Each new segment has one slice; ``offsets`` names its first offset, in the order of the transaction's segments.
-    """
-    transaction = _open(draft, action.txn)
-    if len(transaction.segments) != len(action.offsets):
-        raise InvalidInputError(f"{len(action.offsets)} offsets for {len(transaction.segments)} segments")
-    topic = draft.topics.get(action.topic)
-    if topic is None or topic.dropped_version is not None:
-        raise TopicNotFound(f"no topic with the id {action.topic}")
-    for number in action.removed:
-        known = draft.segments.get(number)
-        if draft.removals.get(number) is not None or (known is not None and known.state != "visible"):
-            raise InvalidTransactionState(f"segment {number} is not visible")
-        draft.removals.put(number, at.version)
-    for number, offset in zip(transaction.segments, action.offsets, strict=True):
-        segment = draft.segments.get(number)
-        assert segment is not None, "a transaction lists only segments that the state holds"
-        if segment.topic != action.topic or len(segment.slices) != 1:
-            raise InvalidInputError(f"segment {number} cannot replace others")
-        item = segment.slices[0]
-        if offset + item.rows > (draft.ends.get((action.topic, item.partition)) or 0):
-            raise InvalidInputError(f"segment {number} would lie behind the end of partition {item.partition}")
-        draft.segments.put(
-            number,
-            msgspec.structs.replace(
-                segment,
-                slices=(SegmentSlice(item.partition, item.rows, offset),),
-                state="visible",
-                ended_version=at.version,
-                timestamp_ms=at.timestamp_ms,
-            ),
-        )
-    _forget(draft, transaction)
-    draft.outcomes.put(action.txn, Outcome(action.txn, "COMMITTED", at.version, at.timestamp_ms, "", "", ()))
 
 
 __all__ = [
@@ -486,10 +452,11 @@ __all__ = [
     "check_producer",
     "commit",
     "end_aborted",
+    "forget",
     "forget_app",
+    "open_transaction",
     "outcome_error",
     "prepare",
     "refuse_ended",
-    "replace_segments",
     "start_producer",
 ]

@@ -412,6 +412,7 @@ class Draft:
             if table.changed():
                 table.merge()
         self._journal.clear()
+        self.claims = DraftTable({}, self._journal)
 
 
 __all__ = [

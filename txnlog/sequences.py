@@ -1,0 +1,77 @@
+"""Sequences of named producers: they advance when rows become visible, without gaps, and PREPARED ones are held.
+
+They belong to the name and go on across epochs (PROTOCOL.md, "Producers").
+"""
+
+from __future__ import annotations
+
+from txnlog.errors import InvalidInputError, OutOfOrderSequence
+from txnlog.limits import RECENT_BATCHES
+from txnlog.state import Batch, Draft, SegmentRecord, Sequences, TransactionRecord
+
+Place = tuple[str, int, int]
+"""Producer, topic, partition."""
+
+
+def check_pending(draft: Draft, transaction: TransactionRecord, producer: str) -> None:
+    """Raise OutOfOrderSequence unless the transaction's pending rows could become visible now."""
+    following: dict[Place, int] = {}
+    for segment in pending_segments(draft, transaction):
+        for item in segment.slices:
+            if item.sequence is not None:
+                place = (producer, segment.topic, item.partition)
+                _check(draft, place, item.sequence, transaction.number, following.get(place))
+                following[place] = item.sequence + item.rows
+
+
+def pending_segments(draft: Draft, transaction: TransactionRecord) -> list[SegmentRecord]:
+    """The segments of a transaction that has not ended, in the order they were logged."""
+    found = [draft.segments.get(number) for number in transaction.segments]
+    result = [segment for segment in found if segment is not None]
+    assert len(result) == len(found), "a transaction lists only segments that the state holds"
+    return result
+
+
+def note(draft: Draft, producer: str | None, batch: Batch) -> None:
+    """A sequenced batch became visible: the sequence advances. Raises OutOfOrderSequence."""
+    if producer is None:
+        raise InvalidInputError("sequences belong to a named producer")
+    place = (producer, batch.topic, batch.partition)
+    _check(draft, place, batch.sequence, batch.txn)
+    known = draft.sequences.get(place)
+    recent = (*(known.recent if known is not None else ()), batch)[-RECENT_BATCHES:]
+    draft.sequences.put(place, Sequences(batch.sequence + batch.rows - 1, recent))
+    draft.batches.put((*place, batch.sequence), batch)
+
+
+def _check(draft: Draft, place: Place, sequence: int, txn: int, following: int | None = None) -> None:
+    producer, topic, partition = place
+    known = draft.sequences.get(place)
+    expected = following if following is not None else known.last + 1 if known is not None else sequence
+    if sequence != expected:
+        raise OutOfOrderSequence(
+            f"the producer {producer!r} is at sequence {expected - 1} in partition {partition}; "
+            f"{sequence} does not follow it"
+        )
+    record = draft.producers.get(producer)
+    for number in record.open if record is not None else ():
+        other = draft.transactions.get(number)
+        assert other is not None, "a producer lists only transactions that have not ended"
+        if number != txn and other.state == "PREPARED" and _bears_sequences(draft, other, topic, partition):
+            raise OutOfOrderSequence(
+                f"the transaction {number}, which is PREPARED, holds sequences of the producer {producer!r} "
+                f"in partition {partition}",
+                advice="complete the prepared transaction first",
+            )
+
+
+def _bears_sequences(draft: Draft, transaction: TransactionRecord, topic: int, partition: int) -> bool:
+    return any(
+        item.partition == partition and item.sequence is not None
+        for segment in pending_segments(draft, transaction)
+        if segment.topic == topic
+        for item in segment.slices
+    )
+
+
+__all__ = ["check_pending", "note", "pending_segments"]
