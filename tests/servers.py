@@ -49,7 +49,7 @@ def s3_server(bucket: str = "txnlog-tests") -> Iterator[S3Server]:
 
 @contextlib.contextmanager
 def unlocked_s3_server(bucket: str = "txnlog-tests") -> Iterator[S3Server]:
-    """A moto: it looks for the object, then writes it, without a lock, in a thread per request. The negative control."""
+    """A moto: it looks for the object, then writes it, without a lock, in many threads. The negative control."""
     port = free_port()
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     with _running(command, port, {}, bucket) as server:

@@ -40,7 +40,7 @@ _TIMESTAMP_MS: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How long a probe tries. A store that gives one key away twice in a share p of its rounds escapes with (1-p)^rounds.
+    """How long a probe tries. What gives a key away twice in a share p of the rounds escapes with (1-p)^rounds.
 
     Attributes:
         threads: racers for one key.
@@ -61,7 +61,7 @@ class Effort:
 
 
 FULL: Final = Effort()
-"""128 rounds let a file system that fails 21 rounds of 200 escape once in a million. A slow store gets 8 at least, which
+"""128 rounds let a file system that fails 21 rounds of 200 escape once in a million. A slow store gets 8 at least; that
 is enough there: what makes it slow lies between its look and its write as well, and leaves it open in most rounds."""
 
 LIGHT: Final = Effort(threads=8, rounds=8, overtaking_rounds=4, overtaking_bytes=1 << 20, least_overtaking_rounds=2)
