@@ -30,7 +30,7 @@ def replace_segments(draft: Draft, action: Replace, at: Header) -> None:
     removed = _remove(draft, action, at)
     added: dict[int, list[Range]] = {}
     for segment, offset in zip(pending_segments(draft, transaction), action.offsets, strict=True):
-        if segment.topic != action.topic or len(segment.slices) != 1:
+        if segment.topic != action.topic or not segment.compacted:
             raise InvalidInputError(f"segment {segment.number} cannot replace others")
         item = segment.slices[0]
         if offset + item.rows > (draft.ends.get((action.topic, item.partition)) or 0):

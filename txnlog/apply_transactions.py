@@ -161,6 +161,7 @@ def outcome_error(outcome: Outcome) -> AbortableError | InvalidTransactionState:
 
 def add_segment(draft: Draft, action: Segment, at: Header) -> None:
     """A file of a topic: pending in its transaction, or shared and visible by the commits of this entry."""
+    transaction = None if action.txn is None else open_transaction(draft, action.txn)
     numbers.use(draft, action.segment, at)
     topic = live_topic(draft, action.topic)
     if not FILE_NAME.fullmatch(action.file):
@@ -169,6 +170,8 @@ def add_segment(draft: Draft, action: Segment, at: Header) -> None:
         raise InvalidInputError(f"the slices of segment {action.segment} do not add up to its {action.rows} rows")
     if not _CHECKSUM.fullmatch(action.checksum) or action.size_bytes <= 0:
         raise InvalidInputError(f"segment {action.segment} has no checksum or no size")
+    if action.compacted and (transaction is None or len(action.slices) != 1):
+        raise InvalidInputError(f"segment {action.segment}: a compacted one has one slice and replaces others")
     last = -1
     for item in action.slices:
         if not last < item.partition < topic.partitions or item.rows <= 0:
@@ -176,12 +179,11 @@ def add_segment(draft: Draft, action: Segment, at: Header) -> None:
                 f"segment {action.segment}: partition {item.partition} is out of order or out of range"
             )
         last = item.partition
-    if action.txn is not None:
-        transaction = open_transaction(draft, action.txn)
+    if transaction is not None:
         if transaction.producer is None and any(item.sequence is not None for item in action.slices):
             raise InvalidInputError("sequences belong to a named producer")
         draft.transactions.put(
-            action.txn, msgspec.structs.replace(transaction, segments=(*transaction.segments, action.segment))
+            transaction.number, msgspec.structs.replace(transaction, segments=(*transaction.segments, action.segment))
         )
         slices = tuple(SegmentSlice(item.partition, item.rows, None, item.sequence) for item in action.slices)
         state, ended, timestamp = "pending", None, None
@@ -243,9 +245,16 @@ def prepare(draft: Draft, action: Prepare, _at: Header) -> None:
         check_producer(draft, transaction.producer, transaction.epoch)
         sequences.check_pending(draft, transaction, transaction.producer)
     _check_app(draft, transaction.app_id, transaction.app_version, action.txn)
+    for segment in sequences.pending_segments(draft, transaction):
+        _check_not_compacted(segment)
     draft.transactions.put(
         action.txn, msgspec.structs.replace(transaction, state="PREPARED", deadline_ms=None, digest=action.digest)
     )
+
+
+def _check_not_compacted(segment: SegmentRecord) -> None:
+    if segment.compacted:
+        raise InvalidInputError(f"segment {segment.number} is compacted: it replaces others, it brings no rows")
 
 
 # --- the end --------------------------------------------------------------------------------------------------------
@@ -348,6 +357,7 @@ def _make_visible(
                 segment.number, msgspec.structs.replace(segment, state="aborted", ended_version=at.version)
             )
             continue
+        _check_not_compacted(segment)
         slices: list[SegmentSlice] = []
         for item in segment.slices:
             offset = _advance_end(draft, segment.topic, item.partition, item.rows)
