@@ -1,9 +1,9 @@
-"""The pages of a Parquet file against its footer: what a reader must know before it trusts a file known by its footer only.
+"""The pages of a Parquet file against its footer, for files of which the log knows no more than the footer's checksum.
 
-Where a segment was written by somebody else (Spark's own Parquet writer), the log knows the checksum of the footer, and
-the pages carry checksums of their own. Between the two lie the page *headers*, which nothing covers: one flipped bit there can
-turn plain values into dictionary indices. So every header of the wanted columns is compared with the footer here: pages fill
-their column chunk to the byte, sizes and counts add up, encodings are the announced ones, and each body has its checksum.
+Those are the files that Spark's own Parquet writer made. The footer is covered by the log, the bodies of pages by
+checksums of their own; between the two lie the page *headers*, which nothing covers, and one flipped bit there can turn
+plain values into dictionary indices. So every header of the wanted columns is compared with the footer: pages fill
+their column chunk to the byte, sizes and counts add up, encodings are the announced ones, each body has its checksum.
 """
 
 from __future__ import annotations
@@ -92,12 +92,14 @@ class _Reader:
         if kind == 8:
             return self.binary()
         if kind in {9, 10}:
-            return self.items(depth)
+            return self.items(depth + 1)
         if kind == 12:
             return self.struct(depth + 1)
         raise DamagedError("a field of unknown type")
 
     def items(self, depth: int) -> list[Value]:
+        if depth > _MAX_DEPTH:
+            raise DamagedError("structures nested too deep")
         head = self.byte()
         count, kind = head >> 4, head & 15
         if count == 15:
@@ -121,15 +123,15 @@ class _Reader:
         return result
 
 
-def _get(fields: Struct, field: int, kind: type, default: Value = None) -> Value:
-    value = fields.get(field, default)
+def _get(fields: Value, field: int, kind: type, default: Value = None) -> Value:
+    value = fields.get(field, default) if type(fields) is dict else None
     if type(value) is not kind:
         raise DamagedError(f"field {field} is missing or of another type")
     return value
 
 
-def _count(fields: Struct, field: int) -> int:
-    value: int = _get(fields, field, int)
+def _count(fields: Value, field: int, default: Value = None) -> int:
+    value: int = _get(fields, field, int, default)
     if value < 0:
         raise DamagedError(f"field {field} is negative")
     return value
@@ -174,8 +176,9 @@ def parse_footer(footer: bytes, footer_start: int) -> Footer:
     """The column chunks of a footer (without length and magic) that begins at ``footer_start``. Raises DamagedError."""
     reader = _Reader(memoryview(footer), 0, len(footer))
     meta = reader.struct()
+    # Only leaves have a type: those are the columns, in the same order as in every row group.
     leaves = [
-        (_get(item, 1, int), item.get(2, 0)) for item in _get(meta, 2, list) if isinstance(item, dict) and 1 in item
+        (_count(item, 1), _count(item, 2, 0)) for item in _get(meta, 2, list) if isinstance(item, dict) and 1 in item
     ]
     chunks: list[ColumnChunk] = []
     total = 0
@@ -196,14 +199,14 @@ def parse_footer(footer: bytes, footer_start: int) -> Footer:
 
 
 def _chunk(column: Struct, rows: int, kind: int, length: int, footer_start: int) -> ColumnChunk:
-    if column.get(1):
+    if _get(column, 1, bytes, b""):
         raise DamagedError("a column lies in another file")
     meta = _get(column, 3, dict)
     if _get(meta, 1, int) != kind:
         raise DamagedError("a column has another type than the schema says")
     start = _count(meta, 9)
-    if 0 < meta.get(11, 0) < start:
-        start = _count(meta, 11)
+    if 0 < (dictionary := _count(meta, 11, 0)) < start:
+        start = dictionary
     size = _count(meta, 7)
     if start < len(MAGIC) or start + size > footer_start:
         raise DamagedError("a column lies outside the file")
@@ -221,7 +224,7 @@ def _chunk(column: Struct, rows: int, kind: int, length: int, footer_start: int)
         rows=rows,
         physical_type=kind,
         type_length=length,
-        encodings=frozenset(_get(meta, 2, list)),
+        encodings=frozenset(item for item in _get(meta, 2, list) if type(item) is int),
         pages=pages,
     )
 

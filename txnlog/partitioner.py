@@ -1,8 +1,8 @@
 """The partition of a key: Spark's ``pmod(xxhash64(key), partitions)``, in Python.
 
-Spark and Python write to the same topics, so a key must lead both to the same partition (PROTOCOL.md, "Partition of a key").
-xxhash64 with seed 42 over the UTF-8 bytes of a string, the bytes of a binary, 4 little-endian bytes of a byte, short or
-integer, 8 of a long; null gives the seed itself.
+Spark and Python write to the same topics, so a key must lead both to the same partition (PROTOCOL.md, "Partition of a
+key"): xxhash64 with seed 42 over the UTF-8 bytes of a string, the bytes of a binary, 4 little-endian bytes of a byte,
+short or integer, 8 of a long; null gives the seed itself.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def partition_of_key(value: Any, kind: pa.DataType, partitions: int) -> int:
 
 
 def split(table: pa.Table, partitions: npt.NDArray[np.int32]) -> tuple[pa.Table, list[tuple[int, int]]]:
-    """The rows by partition, each partition's in the order they had, and how many there are of each: ``(partition, rows)``."""
+    """The rows by partition, each one's in the order they had, and ``(partition, rows)`` of each in that order."""
     assert len(partitions) == table.num_rows, "one partition a row"
     if not len(partitions):
         return table, []

@@ -4,13 +4,14 @@ Two ways to be sure of a file, by the checksum that the log holds:
 
 - ``crc32:<8 hex>`` of the whole file, wherever the writer had its bytes: all of ours;
 - ``footer-crc32:<8 hex>`` from the footer's first byte to the end of the file, for files that Spark wrote itself. Pages
-  then prove themselves: by their own checksums, and by their headers agreeing with the footer (``txnlog.parquet_pages``).
+  then prove themselves, by their own checksums and by headers that agree with the footer (``txnlog.parquet_pages``).
 
-This module runs on Spark's executors too: it needs the standard library, PyArrow and ``txnlog`` modules that need no more.
+This module runs on Spark's executors too: it needs the standard library, PyArrow and modules that need no more.
 """
 
 from __future__ import annotations
 
+import mmap
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -71,8 +72,8 @@ class EncodedSegment:
 
 def _writer(sink: Any, schema: pa.Schema, statistics: list[str], collected: list[Any], *, small: bool) -> Any:
     # Small files: Snappy costs nothing that can be measured, where Zstandard's set-up alone doubles the time, and a
-    # dictionary pays only with many rows. Big ones: dictionary and Zstandard's fastest level, a fourth slower than Snappy
-    # on numbers and much smaller on text. No Arrow schema in the footer: the topic's schema is in the log.
+    # dictionary pays only with many rows. Big ones: dictionary and Zstandard's fastest level, a fourth slower than
+    # Snappy on numbers and much smaller on text. No Arrow schema in the footer: the topic's schema is in the log.
     return pq.ParquetWriter(
         sink,
         schema,
@@ -105,7 +106,7 @@ def encode(table: pa.Table) -> EncodedSegment:
 
 
 class SegmentWriter:
-    """Batches in, segments of about ``target_bytes`` (as Arrow) out, in order; memory holds one row group and one file."""
+    """Batches in, segments of about ``target_bytes`` (as Arrow) out, in order. Memory: one row group and one file."""
 
     def __init__(self, schema: pa.Schema, target_bytes: int = TARGET_SEGMENT_BYTES) -> None:
         assert target_bytes > 0, "a segment takes some bytes"
@@ -208,8 +209,8 @@ def decode(
 ) -> pa.Table:
     """The rows of a segment's file, in the topic's schema, or CorruptionError naming the key.
 
-    ``columns`` may name columns of the schema and of ``STORED_COLUMNS``; left out, it is the schema's. A column that the file
-    does not have, because it is older, is null; a stored one must be there.
+    ``columns`` may name columns of the schema and of ``STORED_COLUMNS``; left out, it is the schema's. A column that
+    the file does not have, because it is older, is null; a stored one must be there.
     """
     wanted = _wanted(schema, columns)
     view = memoryview(data)
@@ -218,6 +219,8 @@ def decode(
             if _checksum(view) != checksum:
                 raise DamagedError("its checksum differs from the one in the log")
         else:
+            if bytes(view[: len(MAGIC)]) != MAGIC:
+                raise DamagedError("it does not begin as a Parquet file does")
             names = frozenset(wanted.names)
             for chunk in _checked_footer(view, len(view), checksum, rows):
                 if chunk.column in names:
@@ -249,42 +252,34 @@ def decode_from(
     wanted = _wanted(schema, columns)
     names = frozenset(wanted.names)
     try:
-        image = _Image(file, size_bytes)
-        image.load(max(0, size_bytes - TAIL_GUESS_BYTES), size_bytes)
-        image.load(max(0, size_bytes - TAIL_BYTES - _footer_bytes(image.view)), size_bytes)
-        image.load(0, min(size_bytes, len(MAGIC)))
-        chunks = [c for c in _checked_footer(image.view, size_bytes, checksum, rows) if c.column in names]
+        tail_start = max(0, size_bytes - TAIL_GUESS_BYTES)
+        tail = _range(file, tail_start, size_bytes)
+        footer_start = size_bytes - TAIL_BYTES - _footer_bytes(memoryview(tail))
+        if 0 <= footer_start < tail_start:
+            tail = _range(file, footer_start, tail_start) + tail
+            tail_start = footer_start
+        chunks = [
+            chunk for chunk in _checked_footer(memoryview(tail), size_bytes, checksum, rows) if chunk.column in names
+        ]
+        # An image of the file for the decoder: what is not read stays untouched memory, which costs nothing.
+        image = mmap.mmap(-1, size_bytes)
+        image[tail_start:] = tail
         for start, end in _ranges(chunks):
-            image.load(start, end)
+            image[start:end] = _range(file, start, end)
+        view = memoryview(image)
         for chunk in chunks:
-            check_chunk(chunk, image.view[chunk.start : chunk.start + chunk.size_bytes])
-        return _read(pa.py_buffer(image.view), wanted, rows)
+            check_chunk(chunk, view[chunk.start : chunk.start + chunk.size_bytes])
+        return _read(pa.py_buffer(view), wanted, rows)
     except DamagedError as damage:
         raise _corruption(key, str(damage)) from None
 
 
-class _Image:
-    """A file in memory, read in parts; the rest stays zero and takes no memory that was ever touched."""
-
-    def __init__(self, file: RandomAccessFile, size_bytes: int) -> None:
-        if size_bytes < 2 * len(MAGIC) + TAIL_BYTES:
-            raise DamagedError("the file is too short")
-        self._file = file
-        self._loaded_from = size_bytes
-        self.view = memoryview(bytearray(size_bytes))
-
-    def load(self, start: int, end: int) -> None:
-        """Read a range, unless the tail that was read before holds it."""
-        end = min(end, self._loaded_from) if end > self._loaded_from else end
-        if start >= end:
-            return
-        self._file.seek(start)
-        data = self._file.read(end - start)
-        if len(data) != end - start:
-            raise DamagedError("the file is shorter than the log says")
-        self.view[start:end] = data
-        if end == self._loaded_from:
-            self._loaded_from = start
+def _range(file: RandomAccessFile, start: int, end: int) -> bytes:
+    file.seek(start)
+    data = file.read(end - start)
+    if len(data) != end - start:
+        raise DamagedError("the file is shorter than the log says")
+    return data
 
 
 def _ranges(chunks: Iterable[ColumnChunk]) -> Iterator[tuple[int, int]]:
@@ -322,17 +317,17 @@ def _footer_bytes(view: memoryview) -> int:
     return length
 
 
-def _checked_footer(view: memoryview, size_bytes: int, checksum: str, rows: int) -> tuple[ColumnChunk, ...]:
-    """The column chunks of a file whose footer is the one that the log knows."""
+def _checked_footer(tail: memoryview, size_bytes: int, checksum: str, rows: int) -> tuple[ColumnChunk, ...]:
+    """The column chunks of a file whose footer is the one that the log knows; ``tail`` ends the file and holds it."""
     if not checksum.startswith(_FOOTER):
         raise DamagedError(f"the log gives it a checksum of an unknown kind, {checksum[:32]!r}")
-    length = _footer_bytes(view)
-    start = size_bytes - TAIL_BYTES - length
-    if start < len(MAGIC) or bytes(view[: len(MAGIC)]) != MAGIC:
-        raise DamagedError("the file does not begin as a Parquet file does")
-    if f"{_FOOTER}{zlib.crc32(view[start:]):08x}" != checksum:
+    length = _footer_bytes(tail)
+    if length + TAIL_BYTES + len(MAGIC) > size_bytes:
+        raise DamagedError("its footer is longer than the file")
+    start = len(tail) - TAIL_BYTES - length
+    if f"{_FOOTER}{zlib.crc32(tail[start:]):08x}" != checksum:
         raise DamagedError("the checksum of its footer differs from the one in the log")
-    footer = parse_footer(bytes(view[start : start + length]), start)
+    footer = parse_footer(bytes(tail[start : start + length]), size_bytes - TAIL_BYTES - length)
     if footer.rows != rows:
         raise DamagedError(f"it holds {footer.rows:,} rows, the log says {rows:,}")
     return footer.chunks

@@ -1,7 +1,7 @@
-"""Minimum, maximum and null count of a segment's columns, as the log records them and as Delta's readers understand them.
+"""Minimum, maximum and null count of a segment's columns, as the log records them.
 
-They come from the Parquet footer, which the writer has in hand anyway. A bound that is not known is None; a known one always
-holds: a text is cut short so that the minimum stays below and the maximum above.
+They come from the Parquet footer, which the writer has in hand anyway. A bound that is not known is None; a known one
+always holds: text is cut short so that the minimum stays below and the maximum above.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ def _upper(value: Any, kind: pa.DataType) -> Bound:
         return _plain(value, kind)
     if len(value) <= STATISTICS_CHARACTERS:
         return value
-    # Delta's rule: the highest character takes the place of the rest. It is above the first character cut off unless that is
-    # the highest itself: then the cut moves on.
+    # Delta's rule: the highest character takes the place of the rest. It is above the first character cut off unless
+    # that is the highest itself: then the cut moves on.
     for end in range(STATISTICS_CHARACTERS, len(value)):
         if value[end] != _HIGHEST:
             return value[:end] + _HIGHEST
