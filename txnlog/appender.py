@@ -1,7 +1,7 @@
 """Compare-and-append: commands of one client become entries, several in one (PROTOCOL.md, "Appending").
 
-There is no background thread on the commit path: whoever has an open command and finds no append under way leads the next
-entry, with all commands that queued up meanwhile (group commit). ``commit_async`` alone is led by a worker thread.
+There is no background thread on the commit path: whoever has an open command and finds no append under way leads the
+next entry, with all commands that queued up meanwhile (group commit). ``commit_async`` alone is led by a worker thread.
 One entry is under way per client; an entry whose outcome is unknown is put again, byte for byte, before anything else.
 """
 
@@ -50,7 +50,7 @@ class SharedSegments(Protocol):
     """Makes the segments that an entry's commits share; implemented where Parquet is written."""
 
     def build(self, draft: Draft, pieces: list[tuple[int, Piece]], numbers: NumberPool) -> SharedWave | None:
-        """Files for ``(txn, piece)`` in commit order, without those of dropped topics; None where numbers are missing."""
+        """Files for ``(txn, piece)`` in commit order, without dropped topics; None where numbers are missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,7 @@ class SharedWave:
 @dataclass(slots=True, eq=False)
 class _Waiting:
     command: Command[Any]
+    background: bool = False
     future: Future[Any] = field(default_factory=Future)
 
 
@@ -122,6 +123,7 @@ class Appender:
         self._before_first_append = before_first_append
         self._after_append = after_append
         self._queue: deque[_Waiting] = deque()
+        self._completions: deque[tuple[Future[Any], Any, BaseException | None]] = deque()
         self._queue_lock = threading.Lock()
         self._lead_lock = threading.Lock()
         self._work = threading.Event()
@@ -136,16 +138,17 @@ class Appender:
 
     def call(self, command: Command[R]) -> R:
         """Carry out a command and wait for it. Raises its refusal, OutcomeUnknown, or what the store says."""
-        waiting = self._enqueue(command)
+        waiting = self._enqueue(command, background=False)
         while not waiting.future.done():
             with self._lead_lock:
                 if not waiting.future.done():
                     self._lead()
+            self._complete()
         return cast("R", waiting.future.result())
 
     def submit(self, command: Command[R]) -> Future[R]:
         """Carry out a command in the background."""
-        waiting = self._enqueue(command)
+        waiting = self._enqueue(command, background=True)
         with self._queue_lock:
             if self._worker is None or not self._worker.is_alive():
                 self._worker = threading.Thread(target=self._work_loop, name="txnlog-appender", daemon=True)
@@ -176,10 +179,10 @@ class Appender:
 
     # --- leading ----------------------------------------------------------------------------------------------------
 
-    def _enqueue(self, command: Command[Any]) -> _Waiting:
+    def _enqueue(self, command: Command[Any], *, background: bool) -> _Waiting:
         if self._closed is not None:
             raise self._closed
-        waiting = _Waiting(command)
+        waiting = _Waiting(command, background)
         with self._queue_lock:
             self._queue.append(waiting)
         return waiting
@@ -191,6 +194,28 @@ class Appender:
             while self._queue and self._closed is None:
                 with self._lead_lock:
                     self._lead()
+                self._complete()
+
+    def _answer(self, waiting: _Waiting, result: Any, error: BaseException | None = None) -> None:
+        """Give a command its answer: at once where a thread waits, after the lead lock where callbacks may run."""
+        if waiting.background:
+            self._completions.append((waiting.future, result, error))
+        elif error is not None:
+            waiting.future.set_exception(error)
+        else:
+            waiting.future.set_result(result)
+
+    def _complete(self) -> None:
+        """Answer the background commands. No lock is held: a callback may call anything."""
+        while True:
+            try:
+                future, result, error = self._completions.popleft()
+            except IndexError:
+                return
+            if error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(result)
 
     def _take_batch(self) -> list[_Waiting]:
         """The commands of the next entry: in order, those that must be alone in their kind one at a time."""
@@ -238,11 +263,11 @@ class Appender:
         except Exception:
             _logger.exception("maintenance after an append failed; the append itself is done")
 
-    @staticmethod
-    def _fail(batch: Iterable[_Waiting], error: BaseException) -> None:
+    def _fail(self, batch: Iterable[_Waiting], error: BaseException) -> None:
+        answered = {id(future) for future, _, _ in self._completions}
         for waiting in batch:
-            if not waiting.future.done():
-                waiting.future.set_exception(error)
+            if not waiting.future.done() and id(waiting.future) not in answered:
+                self._answer(waiting, None, error)
 
     def _resolve_doubt(self, batch: list[_Waiting]) -> None:
         """Before anything new: settle the entry that was sent and not heard of."""
@@ -276,7 +301,7 @@ class Appender:
                 if isinstance(action, Reserve):
                     self.numbers.add(action)
             for waiting, result in zip(attempt.live, entry.results, strict=True):
-                waiting.future.set_result(result)
+                self._answer(waiting, result)
             return
         raise StoreError("every race for the next entry was lost", advice="see whether the store answers truly")
 
@@ -295,9 +320,9 @@ class Appender:
             if self._follower.refresh() != header.version - 1:
                 return None
         for waiting, error in refused:
-            waiting.future.set_exception(error)
+            self._answer(waiting, None, error)
         for waiting, value in answers:
-            waiting.future.set_result(value)
+            self._answer(waiting, value)
         gone = {id(waiting) for waiting, _ in refused} | {id(waiting) for waiting, _ in answers}
         if gone:
             with_rows = any(id(waiting) in gone and waiting.command.pieces for waiting in attempt.live)
@@ -405,8 +430,8 @@ class Appender:
     def _put_entry(self, version: int, data: bytes, waiting: list[_Waiting]) -> bytes:
         """Put an entry into its slot until the slot is occupied; returns what occupies it.
 
-        Anything but *created* proves nothing until the slot was read, and "not found" proves nothing at all: the same bytes
-        go to the same slot again, so that a late first copy can only be our own success.
+        Anything but *created* proves nothing until the slot was read, and "not found" proves nothing at all: the same
+        bytes go to the same slot again, so that a late first copy can only be our own success.
         """
         key = keys.entry_key(version)
         pause = _PAUSE_MS

@@ -1,0 +1,140 @@
+"""Looking at transactions from outside, and ending them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from txnlog.actions import ForgetApp, Header
+from txnlog.actions import Producer as ProducerAction
+from txnlog.commands import AbortCommand, Answer, Simple
+from txnlog.errors import InvalidInputError, InvalidTransactionState, TransactionNotFound
+from txnlog.ids import TxnId
+from txnlog.names import nearest, parse_label, parse_producer_name
+from txnlog.results import Listing, TransactionInfo
+from txnlog.state import Draft, Outcome, TransactionRecord
+
+if TYPE_CHECKING:
+    from txnlog.connection import Connection
+
+STATES = ("OPEN", "PREPARED", "COMMITTED", "ABORTED")
+
+
+def number_of(connection: Connection, txn_id: TxnId | str) -> int:
+    """The number of a TxnID of this namespace. Raises InvalidInputError for one of another."""
+    parsed = TxnId.parse(txn_id)
+    if parsed.coordinator != connection.coordinator:
+        raise InvalidInputError(
+            f"{parsed} belongs to the namespace with coordinator id {parsed.coordinator}, this one has "
+            f"{connection.coordinator}",
+            advice="open the namespace that began the transaction",
+        )
+    return parsed.number
+
+
+def _open_info(connection: Connection, record: TransactionRecord) -> TransactionInfo:
+    return TransactionInfo(
+        TxnId(connection.coordinator, record.number),
+        record.state,
+        record.opened_version,
+        record.opened_ms,
+        None,
+        record.producer,
+        max(0, connection.runtime.now_ms() - record.opened_ms),
+        record.deadline_ms,
+    )
+
+
+def _ended_info(connection: Connection, outcome: Outcome) -> TransactionInfo:
+    return TransactionInfo(
+        TxnId(connection.coordinator, outcome.number),
+        outcome.state,
+        outcome.version,
+        outcome.timestamp_ms,
+        outcome.reason or None,
+    )
+
+
+def transactions(connection: Connection, state: str | None, min_age_ms: int | None) -> Listing:
+    """Open and prepared transactions, and those that ended since the newest checkpoint, newest first."""
+    if state is not None and state not in STATES:
+        raise InvalidInputError(f"unknown state {ascii(state)[:40]}", advice=nearest(str(state), STATES))
+    with connection.follower.lock:
+        open_ones = [_open_info(connection, item) for item in connection.follower.state.transactions.values()]
+        ended = [_ended_info(connection, item) for item in connection.follower.state.outcomes.values()]
+    found = [item for item in (*open_ones, *ended) if state is None or item.state == state]
+    if min_age_ms is not None:
+        found = [item for item in found if item.age_ms is not None and item.age_ms >= min_age_ms]
+    found.sort(key=lambda item: (item.version or 0, item.txn_id), reverse=True)
+    return Listing(found)
+
+
+def transaction(connection: Connection, txn_id: TxnId | str) -> TransactionInfo:
+    """What the log shows of a transaction; ``UNKNOWN`` is no negative answer (``abort`` gives one)."""
+    number = number_of(connection, txn_id)
+    connection.follower.refresh()
+    record = connection.follower.state.transactions.get(number)
+    if record is not None:
+        return _open_info(connection, record)
+    outcome = connection.follower.outcome(number)
+    if outcome is not None:
+        return _ended_info(connection, outcome)
+    return TransactionInfo(TxnId(connection.coordinator, number), "UNKNOWN")
+
+
+def abort(
+    connection: Connection, txn_id: TxnId | str, by: str | None, why: str | None, *, force: bool
+) -> TransactionInfo:
+    """End a transaction for ever, or tell its true outcome: afterwards the answer is definite."""
+    number = number_of(connection, txn_id)
+    if by is not None:
+        parse_label("name of the administrator", by)
+    if why is not None:
+        parse_label("reason", why)
+    connection.follower.refresh()
+    outcome = connection.follower.outcome(number)
+    if outcome is None:
+        outcome = connection.appender.call(AbortCommand(number, "admin", by, why, force))
+    return _ended_info(connection, outcome)
+
+
+def start_producer(connection: Connection, name: str, fenced_by: str | None) -> int:
+    """Raise the epoch of a producer name; returns it."""
+    label = parse_producer_name(name)
+    action = ProducerAction(label, fenced_by)
+    return connection.appender.call(
+        Simple(lambda _draft, _at: [action], lambda _draft, at: at.version, ("producer", label))
+    )
+
+
+def fence(connection: Connection, name: str, by: str) -> int:
+    """Fence a producer name that was started; returns the new epoch, which nobody owns."""
+    label = parse_producer_name(name)
+    connection.follower.refresh()
+    if label not in connection.follower.state.producers:
+        raise InvalidInputError(
+            f"no producer {label!r} was started", advice=nearest(label, connection.follower.state.producers)
+        )
+    return start_producer(connection, label, parse_label("name of the administrator", by))
+
+
+def forget_app(connection: Connection, app_id: str) -> None:
+    """Forget the last version of an application id."""
+    label = parse_label("txn_app_id", app_id)
+
+    def decide(draft: Draft, _at: Header) -> list[ForgetApp] | Answer[None]:
+        return [ForgetApp(label)] if label in draft.apps else Answer(None)
+
+    connection.appender.call(Simple(decide, lambda _draft, _at: None))
+
+
+__all__ = [
+    "InvalidTransactionState",
+    "TransactionNotFound",
+    "abort",
+    "fence",
+    "forget_app",
+    "number_of",
+    "start_producer",
+    "transaction",
+    "transactions",
+]

@@ -1,0 +1,1 @@
+"""Work off the commit path: checkpoints, and later optimize, vacuum and fsck."""

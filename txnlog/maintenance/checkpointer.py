@@ -1,0 +1,139 @@
+"""Making checkpoints, off the commit path: a failure is logged and tried again later, never shown to a committer."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from functools import partial
+
+from txnlog import checkpoint, keys
+from txnlog.checkpoint import Manifest, Part
+from txnlog.errors import TxnLogError
+from txnlog.follower import Follower
+from txnlog.limits import (
+    CHECKPOINT_ENTRIES,
+    CHECKPOINT_TAIL_BYTES,
+    FORMAT_VERSION,
+    MAX_CHECKPOINT_RUNS,
+    OUTCOME_RETENTION_MS,
+)
+from txnlog.runtime import Runtime
+from txnlog.state import State
+from txnlog.store.base import Created, ObjectNotFound, Store
+
+_logger = logging.getLogger("txnlog.checkpointer")
+
+_SPREAD_ENTRIES = CHECKPOINT_ENTRIES // 5
+"""Clients that append to one log draw a delay up to this many entries, so that mostly one of them makes the checkpoint."""
+
+
+class Checkpointer:
+    """Makes a checkpoint whenever one is due, one at a time, in a thread of its own."""
+
+    def __init__(self, follower: Follower, store: Store, runtime: Runtime) -> None:
+        self._follower = follower
+        self._store = store
+        self._runtime = runtime
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._delay = int(runtime.jitter(_SPREAD_ENTRIES))
+
+    def after_append(self) -> None:
+        """Start a checkpoint in the background if one is due."""
+        if not self.due() or not self._lock.acquire(blocking=False):
+            return
+        try:
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._quietly, name="txnlog-checkpoint", daemon=True)
+                self._thread.start()
+        finally:
+            self._lock.release()
+
+    def due(self) -> bool:
+        """Whether the tail beyond the newest checkpoint is long enough."""
+        head = self._follower.state.head
+        newest = head.checkpoint
+        base = self._follower.base
+        if base is not None and (newest is None or base.version > newest):
+            newest = base.version
+        since = head.version - (-1 if newest is None else newest)
+        return since >= CHECKPOINT_ENTRIES + self._delay or (
+            self._follower.tail_bytes >= CHECKPOINT_TAIL_BYTES and since >= 2
+        )
+
+    def _quietly(self) -> None:
+        try:
+            self.make()
+        except TxnLogError as error:
+            _logger.warning("no checkpoint was made: %s", error.message)
+
+    def make(self) -> Manifest:
+        """Make a checkpoint of the newest version now, and give back its manifest."""
+        self._follower.adopt_checkpoint()
+        with self._follower.lock:
+            base = self._follower.base
+            state = self._follower.state.copy()
+            tail_bytes = self._follower.tail_bytes
+        if base is not None and base.version == state.head.version:
+            return base
+        objects: list[tuple[str, bytes]] = []
+        parts = self._hot(state, objects) + self._cold(state, base, objects)
+        self._runtime.run_all([partial(self._store.put, key, data) for key, data in objects])
+        head = state.head
+        manifest = Manifest(FORMAT_VERSION, head.version, head.digest, head.timestamp_ms, parts)
+        manifest = self._create(manifest)
+        self._follower.rebase(manifest)
+        with self._follower.lock:
+            self._follower.tail_bytes = max(0, self._follower.tail_bytes - tail_bytes)
+        self._delay = int(self._runtime.jitter(_SPREAD_ENTRIES))
+        return manifest
+
+    def _hot(self, state: State, objects: list[tuple[str, bytes]]) -> tuple[Part, ...]:
+        part, data = checkpoint.encode_hot(state, self._runtime.unique())
+        objects.append((keys.part_key(part.unique), data))
+        return (part,)
+
+    def _cold(self, state: State, base: Manifest | None, objects: list[tuple[str, bytes]]) -> tuple[Part, ...]:
+        """The runs of the checkpoint before and one with what ended since; too many runs become one."""
+        head = state.head
+        retention_ms = head.outcome_retention_ms or OUTCOME_RETENTION_MS
+        first = 0 if base is None else base.version + 1
+        parts: list[Part] = []
+        for kind, table in checkpoint.cold_rows(state).items():
+            runs = () if base is None else base.runs(kind)
+            span = (first, head.version)
+            if len(runs) >= MAX_CHECKPOINT_RUNS:
+                tables = [self._follower.log.run(part) for part in runs]
+                table = checkpoint.merge_runs(  # noqa: PLW2901 - the run that is written
+                    kind, [*tables, table], expired_before_ms=head.timestamp_ms - retention_ms
+                )
+                span, runs = (runs[0].first_version, head.version), ()
+            parts.extend(runs)
+            if table.num_rows:
+                part, data = checkpoint.encode_run(kind, table, self._runtime.unique(), span, head.timestamp_ms)
+                objects.append((keys.part_key(part.unique), data))
+                parts.append(part)
+        return tuple(parts)
+
+    def _create(self, manifest: Manifest) -> Manifest:
+        """Put the manifest last. Somebody else's at the same version is as good: it is the fold of the same entries."""
+        key = keys.manifest_key(manifest.version)
+        data = checkpoint.encode_manifest(manifest)
+        if self._store.create(key, data) is Created.CREATED:
+            return manifest
+        try:
+            return checkpoint.decode_manifest(self._store.get(key), manifest.version)
+        except ObjectNotFound:
+            raise TxnLogError(f"the manifest of checkpoint {manifest.version} may not have been stored") from None
+
+    def close(self) -> None:
+        """Wait for a checkpoint that is under way."""
+        thread = self._thread
+        if thread is not None and thread.is_alive():
+            thread.join(timeout=60)
+
+
+Maker = Callable[[], Manifest]
+
+__all__ = ["Checkpointer"]

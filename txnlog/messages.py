@@ -1,0 +1,108 @@
+"""Messages as a consumer received them: rows, positions, and what acknowledging them means."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from txnlog.actions import Acknowledgement, PartitionRanges
+from txnlog.errors import InvalidInputError
+from txnlog.ranges import Ranges
+
+if TYPE_CHECKING:
+    from txnlog.consumer import Consumer
+
+
+class Messages:
+    """Some messages of one topic, in offset order of each partition. Slices and index lists give parts of them."""
+
+    def __init__(self, consumer: Consumer, topic: str, subscription: int, epoch: int, table: pa.Table) -> None:
+        self._consumer = consumer
+        self.topic = topic
+        self._subscription = subscription
+        self._epoch = epoch
+        self.table = table
+
+    def __len__(self) -> int:
+        rows: int = self.table.num_rows
+        return rows
+
+    def __repr__(self) -> str:
+        return f"Messages({self.topic!r}, {len(self)} messages, end_offsets={self.end_offsets})"
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{name}</th>" for name in self.table.column_names)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{str(value)[:40]}</td>" for value in row.values()) + "</tr>"
+            for row in self.table.slice(0, 20).to_pylist()
+        )
+        return f"<table><caption>{len(self)} messages of {self.topic}</caption><tr>{head}</tr>{body}</table>"
+
+    def __getitem__(self, chosen: int | slice | Sequence[int]) -> Messages:
+        """``messages[2:5]``, ``messages[[0, 7]]``, ``messages[3]``: a part, which can be acknowledged by itself."""
+        if isinstance(chosen, slice):
+            start, stop, step = chosen.indices(len(self))
+            table = (
+                self.table.slice(start, max(0, stop - start))
+                if step == 1
+                else self.table.take(list(range(start, stop, step)))
+            )
+        else:
+            positions = [chosen] if isinstance(chosen, int) else list(chosen)
+            if any(not -len(self) <= position < len(self) for position in positions):
+                raise InvalidInputError(f"there are {len(self)} messages; {positions[:5]} is outside")
+            table = self.table.take([position % len(self) for position in positions])
+        return Messages(self._consumer, self.topic, self._subscription, self._epoch, table)
+
+    def _column(self, name: str) -> npt.NDArray[np.int64]:
+        return np.asarray(self.table.column(name)).astype(np.int64)
+
+    @property
+    def positions(self) -> list[tuple[str, int, int]]:
+        """Of each message topic, partition and offset."""
+        partitions, offsets = self._column("_partition"), self._column("_offset")
+        return [(self.topic, int(p), int(o)) for p, o in zip(partitions, offsets, strict=True)]
+
+    @property
+    def end_offsets(self) -> dict[int, int]:
+        """By partition the offset behind the last of these messages."""
+        partitions, offsets = self._column("_partition"), self._column("_offset")
+        return {int(p): int(offsets[partitions == p].max()) + 1 for p in np.unique(partitions)}
+
+    @property
+    def redelivery_counts(self) -> list[int]:
+        """Of each message how often it was delivered again."""
+        return self._consumer.redelivery_counts(self._subscription, self._column("_partition"), self._column("_offset"))
+
+    def ranges(self) -> dict[int, Ranges]:
+        """By partition the offsets as ranges."""
+        partitions, offsets = self._column("_partition"), self._column("_offset")
+        result: dict[int, Ranges] = {}
+        for partition in np.unique(partitions):
+            mine = np.unique(offsets[partitions == partition])
+            cuts = np.flatnonzero(np.diff(mine) != 1)
+            starts = mine[np.concatenate(([0], cuts + 1))]
+            ends = mine[np.concatenate((cuts, [len(mine) - 1]))] + 1
+            result[int(partition)] = tuple((int(s), int(e)) for s, e in zip(starts, ends, strict=True))
+        return result
+
+    def acknowledgements(self, *, cumulative: bool) -> list[Acknowledgement]:
+        """What to log for these messages."""
+        self._consumer.check_usable()
+        if not len(self):
+            return []
+        if cumulative:
+            return [Acknowledgement(self._subscription, self._epoch, (), tuple(sorted(self.end_offsets.items())))]
+        ranges = tuple(PartitionRanges(partition, found) for partition, found in sorted(self.ranges().items()))
+        return [Acknowledgement(self._subscription, self._epoch, ranges)]
+
+    def give_back(self) -> None:
+        """They were not acknowledged: the consumer delivers them again."""
+        self._consumer.give_back(self._subscription, self.ranges())
+
+
+__all__ = ["Messages"]

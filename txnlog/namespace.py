@@ -1,0 +1,461 @@
+"""The handle of a namespace: topics, producers, consumers, snapshots, outcomes. What ``txnlog.open`` returns."""
+
+from __future__ import annotations
+
+import datetime
+import os
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import xxhash
+
+from txnlog import administration, schema, subscriptions
+from txnlog.actions import DropTopic, Header, Topic
+from txnlog.commands import Answer, CommitCommand, Opening, Simple
+from txnlog.connection import Connection, Mode, Position, epoch_ms
+from txnlog.consumer import Consumer
+from txnlog.errors import (
+    AbortableError,
+    InvalidInputError,
+    LimitExceeded,
+    OutcomeUnknown,
+    RetriableError,
+    TopicExists,
+    TopicNotFound,
+    VersionNotAvailable,
+)
+from txnlog.ids import TxnId
+from txnlog.limits import DEFAULT_TIMEOUT_MS, MAX_OPEN_TRANSACTIONS, MAX_TIMEOUT_MS
+from txnlog.names import folded, nearest, parse_label, parse_topic_name
+from txnlog.partitioning import place
+from txnlog.producer import Producer
+from txnlog.results import Committed, Listing, SubscriptionInfo, TopicInfo, TransactionInfo
+from txnlog.runtime import Clock
+from txnlog.snapshot import Snapshot
+from txnlog.state import Draft, TopicRecord
+from txnlog.store.base import Store
+from txnlog.transaction import Transaction
+
+T = TypeVar("T")
+
+_RETRY_PAUSE_MS = 20.0
+
+
+def open_namespace(
+    root: str | os.PathLike[str],
+    namespace: str | None = None,
+    *,
+    create: bool = False,
+    mode: Mode = "rw",
+    storage_options: Mapping[str, Any] | None = None,
+    clock: Clock | None = None,
+    min_commit_interval_ms: int = 0,
+    store: Store | None = None,
+) -> Namespace:
+    """Open a namespace of a root.
+
+    Args:
+        root: a local path or any fsspec URL (``s3://bucket/lake``, ``abfss://``, ``gs://``, ``memory://``).
+        namespace: its name; left out, the last part of ``root`` is the name.
+        create: make root and namespace where they do not exist.
+        mode: ``"rw"``, or ``"r"``, which needs only GET and LIST and refuses every write.
+        storage_options: fsspec's options for the store; they appear in no repr, error, log or plan.
+        clock: a clock to trust instead of the machine's (tests).
+        min_commit_interval_ms: let concurrent commits gather so long, for fewer requests.
+        store: an object with the interface of ``txnlog.store`` to use for ``root`` (tests, wrappers).
+
+    Raises:
+        NamespaceNotFound: there is none, and ``create`` is False.
+        UnsafeStore: the store has no atomic create-if-absent (found out before the first append).
+        UnsupportedFeature: the log needs a newer txnlog.
+        CorruptionError: the log is damaged.
+    """
+    if mode not in {"r", "rw"}:
+        raise InvalidInputError(f"unknown mode {ascii(mode)[:40]}", advice='use mode="r" or mode="rw"')
+    if mode == "r" and create:
+        raise InvalidInputError('create=True needs mode="rw"')
+    if min_commit_interval_ms < 0:
+        raise InvalidInputError("min_commit_interval_ms is not negative")
+    text = os.fspath(root).rstrip("/")
+    if namespace is None:
+        text, _, namespace = text.rpartition("/")
+    return Namespace(
+        text,
+        namespace,
+        create=create,
+        mode=mode,
+        storage_options=storage_options,
+        clock=clock,
+        min_commit_interval_ms=min_commit_interval_ms,
+        store=store,
+    )
+
+
+class Namespace(Connection):
+    """A handle of one namespace. Thread-safe; bound to its process (a fork or unpickling makes it a writer of its own)."""
+
+    def __enter__(self) -> Namespace:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _repr_html_(self) -> str:
+        rows = "".join(f"<tr><td>{name}</td></tr>" for name in self.topics())
+        return f"<table><caption>namespace {self.name}, version {self.follower.version}</caption>{rows}</table>"
+
+    # --- topics -----------------------------------------------------------------------------------------------------
+
+    def create_topic(
+        self,
+        name: str,
+        schema: pa.Schema | None = None,
+        partitions: int = 1,
+        key: str | None = None,
+        *,
+        if_not_exists: bool = False,
+        properties: Mapping[str, str] | None = None,
+    ) -> TopicInfo:
+        """Create a topic.
+
+        Args:
+            name: ASCII letters, digits, ``-``, ``_``, single dots.
+            schema: its columns; left out: ``key: binary, value: binary, headers: map<string, binary>``.
+            partitions: their number. Of a keyed topic it cannot change.
+            key: the column whose hash chooses the partition of a row.
+            if_not_exists: give back the topic that is there, if it has the same schema, partitions and key.
+            properties: free text settings.
+
+        Raises:
+            TopicExists, NameNotAllowed, SchemaMismatch, InvalidInputError, LimitExceeded: nothing was written.
+        """
+        stored = _schema_of(schema)
+        action = Topic(parse_topic_name(name), stored, _count("partitions", partitions), key, dict(properties or {}))
+
+        def decide(draft: Draft, _at: Header) -> list[Topic] | Answer[TopicRecord]:
+            known = draft.topic_names.get(folded(action.name))
+            record = None if known is None else draft.topics.get(known)
+            if if_not_exists and record is not None and record.name == action.name:
+                if (record.schema, record.partitions, record.key) != (stored, action.partitions, key):
+                    raise TopicExists(
+                        f"the topic {name!r} exists with another schema, number of partitions or key",
+                        advice="drop if_not_exists to see the clash, or use the topic as it is",
+                    )
+                return Answer(record)
+            return [action]
+
+        def result(draft: Draft, at: Header) -> TopicRecord:
+            record = draft.topics.get(at.version)
+            assert record is not None, "just created"
+            return record
+
+        return _info(self.appender.call(Simple(decide, result, "topic")))
+
+    def drop_topic(self, name: str) -> None:
+        """Drop a topic and its subscriptions. Older versions still show it; open transactions go on without it."""
+        parse_topic_name(name)
+
+        def decide(draft: Draft, _at: Header) -> list[DropTopic]:
+            known = draft.topic_names.get(folded(name))
+            record = None if known is None else draft.topics.get(known)
+            if record is None or record.name != name:
+                names = [item.name for _, item in draft.topics.items() if item.dropped_version is None]
+                raise TopicNotFound(f"no topic {name!r}", advice=nearest(name, names))
+            return [DropTopic(record.id)]
+
+        self.appender.call(Simple(decide, lambda _draft, _at: None))
+
+    def topics(self) -> tuple[str, ...]:
+        """Names of the topics, sorted."""
+        return self.snapshot().topics()
+
+    def topic(self, name: str) -> TopicInfo:
+        """What a topic is. Raises TopicNotFound with the nearest name."""
+        self.follower.refresh()
+        return _info(self.topic_record(name))
+
+    # --- producing --------------------------------------------------------------------------------------------------
+
+    def begin(
+        self, *, timeout_ms: int | None = None, txn_app_id: str | None = None, txn_version: int | None = None
+    ) -> Transaction:
+        """Begin an anonymous transaction; see :meth:`txnlog.producer.Producer.begin`."""
+        return self.begin_for(None, None, timeout_ms=timeout_ms, txn_app_id=txn_app_id, txn_version=txn_version)
+
+    def begin_for(
+        self,
+        producer: str | None,
+        epoch: int | None,
+        *,
+        timeout_ms: int | None,
+        txn_app_id: str | None,
+        txn_version: int | None,
+        no_timeout: bool = False,
+    ) -> Transaction:
+        """Begin a transaction of a producer."""
+        head = self.follower.state.head
+        cap = head.max_timeout_ms or MAX_TIMEOUT_MS
+        if timeout_ms is not None and not 0 < timeout_ms <= cap:
+            raise InvalidInputError(f"timeout_ms is above 0 and at most {cap}, not {timeout_ms!r}")
+        if (txn_app_id is None) != (txn_version is None):
+            raise InvalidInputError("txn_app_id and txn_version go together")
+        if txn_app_id is not None:
+            parse_label("txn_app_id", txn_app_id)
+            if not isinstance(txn_version, int) or txn_version < 0:
+                raise InvalidInputError("txn_version is a whole number, not negative")
+        if len(self.follower.state.transactions) >= MAX_OPEN_TRANSACTIONS:
+            raise LimitExceeded(
+                f"the namespace has {MAX_OPEN_TRANSACTIONS:,} open transactions", advice="end some, then begin again"
+            )
+        return Transaction(
+            self,
+            self.appender.take_numbers(1)[0],
+            timeout_ms=None if no_timeout else (timeout_ms or min(DEFAULT_TIMEOUT_MS, cap)),
+            producer=producer,
+            epoch=epoch,
+            app_id=txn_app_id,
+            app_version=txn_version,
+        )
+
+    def produce(self, topic: str, data: Any, partition: int | None = None) -> Committed:
+        """Produce outside a transaction: one atomic entry, visible on return."""
+        return self.produce_for(None, None, topic, data, partition, None)
+
+    def produce_for(
+        self,
+        producer: str | None,
+        epoch: int | None,
+        topic: str,
+        data: Any,
+        partition: int | None,
+        sequence: int | None,
+    ) -> Committed:
+        """Produce outside a transaction, in a producer's name or without."""
+        if sequence is not None and (partition is None or producer is None):
+            raise InvalidInputError(
+                "a sequence needs a named producer and a partition", advice="pass partition=, use ns.producer(name)"
+            )
+        if sequence is not None and sequence < 0:
+            raise InvalidInputError("a sequence is not negative")
+        number = self.appender.take_numbers(1)[0]
+        pieces = place(self, topic, data, partition, sequence)
+        if not pieces:
+            return Committed(TxnId(self.coordinator, number), self.follower.version, {})
+        opening = Opening(number, lambda: None, producer, epoch)
+        digest = ";".join(f"{p.topic},{p.partition},{p.rows},{p.sequence},{p.digest}" for p in pieces)
+        command = CommitCommand(
+            opening,
+            xxhash.xxh3_64_hexdigest(digest.encode()),
+            pieces,
+            plain=True,
+            assign_sequences=producer is not None,
+        )
+        return self.committed(self.appender.call(command), command.dropped)
+
+    def producer(self, name: str | None = None) -> Producer:
+        """A producer. A name makes it exclusive: it fences its predecessor and aborts its open transactions."""
+        if name is None:
+            _ = self.appender
+            return Producer(self, None, None)
+        return Producer(self, name, administration.start_producer(self, name, None))
+
+    def transact(self, work: Callable[[Transaction], T], attempts: int = 5, **options: Any) -> T:
+        """Run ``work(txn)`` and commit, again where that may help; an unknown outcome is resolved before work is repeated.
+
+        Returns what ``work`` returned in the attempt that committed. ``options`` as of :meth:`begin`.
+        """
+        if attempts < 1:
+            raise InvalidInputError("attempts is at least 1")
+        for attempt in range(attempts):
+            txn = self.begin(**options)
+            try:
+                value = work(txn)
+                self._commit_definitely(txn)
+            except (AbortableError, RetriableError) as error:
+                if txn.state == "OPEN":
+                    txn.abort()
+                if attempt + 1 == attempts or isinstance(error, OutcomeUnknown):
+                    raise
+                self.runtime.sleep_ms(self.runtime.jitter(_RETRY_PAUSE_MS * 2**attempt))
+            except BaseException:
+                if txn.state == "OPEN":
+                    txn.abort()
+                raise
+            else:
+                return value
+        raise AssertionError("the last attempt returns or raises")
+
+    @staticmethod
+    def _commit_definitely(txn: Transaction) -> None:
+        """Commit; in doubt, ask again once: the same commit is answered from the log."""
+        try:
+            txn.commit()
+        except OutcomeUnknown:
+            txn.commit()
+
+    def last_txn_version(self, txn_app_id: str) -> int | None:
+        """The last committed ``txn_version`` of an application id, None before the first."""
+        self.follower.refresh()
+        known = self.follower.state.apps.get(parse_label("txn_app_id", txn_app_id))
+        return None if known is None else known.app_version
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    def snapshot(self, version: int | None = None, timestamp: datetime.datetime | int | None = None) -> Snapshot:
+        """A consistent view of all topics: the newest, or at a version, or at the newest version of a time.
+
+        Raises:
+            VersionNotAvailable: naming the range that can be read.
+        """
+        newest = self.follower.refresh()
+        if version is not None and timestamp is not None:
+            raise InvalidInputError("give a version or a timestamp, not both")
+        if timestamp is not None:
+            version = self._version_at(timestamp)
+        return self.snapshot_at(newest if version is None else version)
+
+    def _version_at(self, timestamp: datetime.datetime | int) -> int:
+        version = self.follower.log.version_at(epoch_ms(timestamp), self.follower.version)
+        if version is None:
+            raise VersionNotAvailable(f"the log begins after {timestamp}", advice="ask for a later time")
+        return version
+
+    # --- subscriptions ----------------------------------------------------------------------------------------------
+
+    def create_subscription(
+        self,
+        topic: str,
+        name: str,
+        *,
+        type: str = "exclusive",  # noqa: A002 - the name users know from Pulsar
+        start: Position = "earliest",
+        lease_ms: int = subscriptions.DEFAULT_LEASE_MS,
+        takeover: str = "any",
+        max_redeliveries: int | None = None,
+        dead_letter_topic: str | None = None,
+        if_not_exists: bool = False,
+    ) -> SubscriptionInfo:
+        """Create a subscription of a topic: a cursor per partition, shared by whoever consumes under its name.
+
+        Args:
+            topic, name: of which topic, under which name.
+            type: ``exclusive`` (one consumer; a newer one fences it).
+            start: ``"earliest"``, ``"latest"``, ``{partition: offset}``, or an aware datetime.
+            lease_ms, takeover, max_redeliveries, dead_letter_topic: kept in the log for the other types.
+            if_not_exists: an existing subscription of that name and type is fine.
+        """
+        subscriptions.create(
+            self,
+            topic,
+            name,
+            type=type,
+            start=start,
+            lease_ms=lease_ms,
+            takeover=takeover,
+            max_redeliveries=max_redeliveries,
+            dead_letter_topic=dead_letter_topic,
+            if_not_exists=if_not_exists,
+        )
+        return subscriptions.describe(self, topic, name)
+
+    def drop_subscription(self, topic: str, name: str) -> None:
+        """Drop a subscription. Open transactions go on without what they acknowledged on it."""
+        subscriptions.drop(self, topic, name)
+
+    def subscriptions(self, topic: str) -> tuple[str, ...]:
+        """Names of a topic's subscriptions, sorted."""
+        self.follower.refresh()
+        return subscriptions.names_of(self, topic)
+
+    def subscription(self, topic: str, name: str) -> SubscriptionInfo:
+        """A subscription: type, epoch, cursor by partition, what is pending."""
+        self.follower.refresh()
+        return subscriptions.describe(self, topic, name)
+
+    def lag(self, topic: str, subscription: str) -> Listing:
+        """By partition cursor, end, behind_messages and behind_ms of a subscription."""
+        self.follower.refresh()
+        return subscriptions.lag(self, topic, subscription)
+
+    def consumer(
+        self,
+        topics: str | Sequence[str],
+        subscription: str,
+        *,
+        type: str | None = None,  # noqa: A002 - the name users know from Pulsar
+        name: str | None = None,
+    ) -> Consumer:
+        """Open a consumer; the subscription is created (from earliest) where it does not exist.
+
+        Args:
+            topics: one topic, or a list of them under the same subscription name.
+            subscription: its name.
+            type: must be the existing subscription's; left out, it is.
+            name: shown in listings.
+
+        On an exclusive subscription it takes over at once: an older consumer is fenced, and the open transactions that
+        hold its acknowledgements are aborted.
+        """
+        return subscriptions.open_consumer(self, topics, subscription, type=type, name=name)
+
+    # --- administration ---------------------------------------------------------------------------------------------
+
+    def transactions(self, state: str | None = None, min_age_ms: int | None = None) -> Listing:
+        """Open and prepared transactions, and those that ended lately; by state and age if asked."""
+        self.follower.refresh()
+        return administration.transactions(self, state, min_age_ms)
+
+    def transaction(self, txn_id: TxnId | str) -> TransactionInfo:
+        """What the log shows of a transaction. UNKNOWN is no negative answer: :meth:`abort` gives a definite one."""
+        return administration.transaction(self, txn_id)
+
+    def abort(
+        self, txn_id: TxnId | str, *, by: str | None = None, why: str | None = None, force: bool = False
+    ) -> TransactionInfo:
+        """Make a transaction's outcome definite: aborted for ever, or what it truly was.
+
+        What recovery calls before it does work again whose commit was in doubt. A prepared transaction needs ``force``.
+        """
+        return administration.abort(self, txn_id, by, why, force=force)
+
+    def fence(self, producer: str, by: str = "admin") -> int:
+        """Fence a producer name: its open transactions are aborted, its handle is refused from now on."""
+        return administration.fence(self, producer, by)
+
+    def forget_app(self, txn_app_id: str) -> None:
+        """Forget the last ``txn_version`` of an application id; the next transaction may bring any."""
+        administration.forget_app(self, txn_app_id)
+
+    def checkpoint(self) -> int:
+        """Make a checkpoint now, in this thread; returns its version. Clients make them by themselves when due."""
+        _ = self.appender
+        self.follower.refresh()
+        return self._checkpointer.make().version
+
+
+def _count(what: str, value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise InvalidInputError(f"{what} is a whole number above 0, not {ascii(value)[:40]}")
+    return value
+
+
+def _schema_of(given: pa.Schema | None) -> schema.StructType:
+    return schema.DEFAULT_SCHEMA if given is None else schema.from_arrow(given)
+
+
+def _info(record: TopicRecord) -> TopicInfo:
+    return TopicInfo(
+        record.name,
+        schema.to_arrow(record.schema),
+        record.partitions,
+        record.key,
+        dict(record.properties),
+        record.id,
+    )
+
+
+__all__ = ["Namespace", "open_namespace"]

@@ -1,0 +1,73 @@
+"""Rows of one call to their partitions: a given one, by the key's hash, or in turn."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from txnlog import partitioner
+from txnlog.commands import Piece
+from txnlog.errors import OffsetOutOfRange
+from txnlog.rows import RowBuffer
+
+if TYPE_CHECKING:
+    from txnlog.connection import Connection, TopicHandle
+
+_STICKY_ROWS = 10_000
+"""Rows that go to one partition before the next has its turn, in a topic without a key."""
+
+
+def place(
+    namespace: Connection, topic: str, data: Any, partition: int | None, sequence: int | None = None
+) -> list[Piece]:
+    """The rows of one call as pieces, each of one partition; the rows of a partition keep their order."""
+    handle = namespace.topic_handle(topic)
+    if partition is not None and not 0 <= partition < handle.partitions:
+        raise OffsetOutOfRange(
+            f"the topic {topic!r} has no partition {partition!r}", advice=f"use 0 to {handle.partitions - 1}"
+        )
+    buffer = RowBuffer(handle.schema, topic)
+    if not buffer.append(data):
+        return []
+    if partition is None and handle.partitions == 1:
+        partition = 0
+    if partition is not None:
+        return [_piece(handle, partition, buffer, sequence)]
+    if handle.key is not None:
+        return _by_key(handle, buffer)
+    if buffer.rows <= _STICKY_ROWS:
+        return [_piece(handle, namespace.next_partition(handle), buffer, None)]
+    table = buffer.to_table()
+    pieces: list[Piece] = []
+    step = max(_STICKY_ROWS, -(-table.num_rows // handle.partitions))
+    for first in range(0, table.num_rows, step):
+        pieces.append(_table_piece(handle, namespace.next_partition(handle), table.slice(first, step)))
+    return pieces
+
+
+def _by_key(handle: TopicHandle, buffer: RowBuffer) -> list[Piece]:
+    table = buffer.to_table()
+    if table.num_rows == 1:
+        key = table.column(handle.key)[0].as_py()
+        kind = table.schema.field(handle.key).type
+        return [_piece(handle, partitioner.partition_of_key(key, kind, handle.partitions), buffer, None)]
+    chosen = partitioner.partition_of_keys(table.column(handle.key), handle.partitions)
+    table, slices = partitioner.split(table, chosen)
+    pieces: list[Piece] = []
+    first = 0
+    for partition, count in slices:
+        pieces.append(_table_piece(handle, partition, table.slice(first, count)))
+        first += count
+    return pieces
+
+
+def _table_piece(handle: TopicHandle, partition: int, table: Any) -> Piece:
+    buffer = RowBuffer(handle.schema, handle.name)
+    buffer.append(table)
+    return _piece(handle, partition, buffer, None)
+
+
+def _piece(handle: TopicHandle, partition: int, buffer: RowBuffer, sequence: int | None) -> Piece:
+    return Piece(handle.id, partition, buffer.rows, buffer.size_bytes, buffer, buffer.fingerprint(), sequence)
+
+
+__all__ = ["place"]

@@ -1,0 +1,99 @@
+"""A producer: named, with an epoch that fences its predecessor, or anonymous."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from txnlog.errors import InvalidInputError, InvalidTransactionState, ProducerFenced
+from txnlog.results import Committed
+from txnlog.transaction import Transaction
+
+if TYPE_CHECKING:
+    from txnlog.namespace import Namespace
+
+
+class Producer:
+    """Begins transactions and produces plainly. A name makes it exclusive: a newer producer with it fences this one."""
+
+    def __init__(self, namespace: Namespace, name: str | None, epoch: int | None) -> None:
+        self._ns = namespace
+        self.name = name
+        self.epoch = epoch
+        self._closed = False
+        self._open: list[Transaction] = []
+        self._owner = namespace.identity
+
+    def __repr__(self) -> str:
+        return f"Producer({self.name!r}, epoch={self.epoch})"
+
+    def __enter__(self) -> Producer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def begin(
+        self, *, timeout_ms: int | None = None, txn_app_id: str | None = None, txn_version: int | None = None
+    ) -> Transaction:
+        """Begin a transaction; several may be open at once. No round trip once the client has a block of numbers.
+
+        Args:
+            timeout_ms: from the first produce or acknowledge to the commit; 60 s by default, capped by the namespace.
+            txn_app_id, txn_version: make a batch idempotent (Delta's names): one not above the last committed version of
+                the app is skipped, and the result says so.
+        """
+        self._check()
+        txn = self._ns.begin_for(
+            self.name, self.epoch, timeout_ms=timeout_ms, txn_app_id=txn_app_id, txn_version=txn_version
+        )
+        self._open = [item for item in self._open if item.state == "OPEN"]
+        self._open.append(txn)
+        return txn
+
+    def produce(self, topic: str, data: Any, partition: int | None = None, *, sequence: int | None = None) -> Committed:
+        """Produce outside a transaction: one atomic entry, visible on return.
+
+        With a name and a partition it is idempotent: ``sequence`` is that of the first row (assigned if left out); a
+        repeated batch gives its original offsets and ``result.duplicate``.
+
+        Raises:
+            OutOfOrderSequence: a gap after the last sequence, or a part of a batch repeated.
+        """
+        self._check()
+        return self._ns.produce_for(self.name, self.epoch, topic, data, partition, sequence)
+
+    def last_sequence(self, topic: str, partition: int) -> int | None:
+        """The last visible sequence of this name in a partition, also one of an earlier epoch; None before the first."""
+        self._check()
+        if self.name is None:
+            raise InvalidInputError("an anonymous producer has no sequences", advice="name it: ns.producer(name)")
+        self._ns.follower.refresh()
+        record = self._ns.topic_record(topic)
+        known = self._ns.follower.state.sequences.get((self.name, record.id, partition))
+        return None if known is None else known.last
+
+    def close(self) -> None:
+        """Abort the open transactions of this handle; the name stays, for the next producer."""
+        if self._closed:
+            return
+        self._closed = True
+        for txn in self._open:
+            if txn.state == "OPEN":
+                txn.abort()
+
+    def _check(self) -> None:
+        self._ns.check_owner(self._owner, "producer")
+        if self._closed:
+            raise InvalidTransactionState("the producer is closed", advice="start another with ns.producer(...)")
+        if self.name is not None:
+            record = self._ns.follower.state.producers.get(self.name)
+            if record is not None and record.epoch != self.epoch:
+                raise ProducerFenced(
+                    f"the producer {self.name!r} has epoch {self.epoch} but {record.epoch} is the newest"
+                )
+
+
+__all__ = ["Producer"]

@@ -1,0 +1,137 @@
+"""What operations answer: small values with a short repr and an HTML one for notebooks."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import pyarrow as pa
+
+from txnlog.ids import TxnId
+from txnlog.state import TransactionState
+
+
+class _Shown:
+    """A dataclass that notebooks show as a table of its fields."""
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><th>{html.escape(item.name)}</th><td>{html.escape(str(getattr(self, item.name)))}</td></tr>"
+            for item in fields(self)  # type: ignore[arg-type]  # every subclass is a dataclass
+        )
+        return f"<table><caption>{type(self).__name__}</caption>{rows}</table>"
+
+
+@dataclass(frozen=True)
+class Committed(_Shown):
+    """A committed transaction: visible, all of it, to whoever reads at ``version`` or later.
+
+    Attributes:
+        txn_id: the transaction; of a skipped or repeated batch the one that brought it.
+        version: the namespace's version that shows it.
+        offsets: by (topic, partition) the range of offsets it was given; None where history no longer tells.
+        skipped: the app version or stream batch was committed before; nothing was written now.
+        duplicate: the sequenced batch was committed before; nothing was written now.
+        dropped: topics and subscriptions dropped meanwhile, without which it was committed.
+    """
+
+    txn_id: TxnId | None
+    version: int
+    offsets: Mapping[tuple[str, int], range] | None = field(default_factory=dict)
+    skipped: bool = False
+    duplicate: bool = False
+    dropped: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class TopicInfo(_Shown):
+    """A topic: Arrow schema, number of partitions, the column whose hash chooses the partition, free properties."""
+
+    name: str
+    schema: pa.Schema
+    partitions: int
+    key: str | None
+    properties: Mapping[str, str]
+    id: int
+
+
+@dataclass(frozen=True)
+class PartitionCursor(_Shown):
+    """One partition of a subscription: everything below ``cursor`` is acknowledged, and the ranges above it."""
+
+    partition: int
+    cursor: int
+    acknowledged: tuple[tuple[int, int], ...]
+    pending: int
+    redelivered: int
+
+
+@dataclass(frozen=True)
+class SubscriptionInfo(_Shown):
+    """A subscription of a topic and its cursors."""
+
+    topic: str
+    name: str
+    type: str
+    epoch: int
+    consumer: str | None
+    cursors: tuple[PartitionCursor, ...]
+
+
+@dataclass(frozen=True)
+class PartitionLag(_Shown):
+    """How far a subscription is behind: messages, and the age in milliseconds of the oldest it has not taken."""
+
+    partition: int
+    cursor: int
+    end: int
+    behind_messages: int
+    behind_ms: int | None
+
+
+@dataclass(frozen=True)
+class TransactionInfo(_Shown):
+    """A transaction as the log shows it. ``state`` is ``UNKNOWN`` for an id that the log does not show."""
+
+    txn_id: TxnId
+    state: TransactionState | str
+    version: int | None = None
+    timestamp_ms: int | None = None
+    reason: str | None = None
+    producer: str | None = None
+    age_ms: int | None = None
+    deadline_ms: int | None = None
+
+
+class Listing(tuple[Any, ...]):
+    """A tuple of answers that notebooks show as one table."""
+
+    __slots__ = ()
+
+    def __new__(cls, items: Iterable[Any] = ()) -> Listing:
+        """A listing of these answers."""
+        return super().__new__(cls, tuple(items))
+
+    def _repr_html_(self) -> str:
+        if not self:
+            return "<em>none</em>"
+        names: Sequence[str] = [item.name for item in fields(self[0])]
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(str(getattr(row, name)))}</td>" for name in names) + "</tr>"
+            for row in self
+        )
+        return f"<table><tr>{head}</tr>{body}</table>"
+
+
+__all__ = [
+    "Committed",
+    "Listing",
+    "PartitionCursor",
+    "PartitionLag",
+    "SubscriptionInfo",
+    "TopicInfo",
+    "TransactionInfo",
+]

@@ -1,0 +1,155 @@
+"""The root log: which namespaces a root has, their coordinator ids, and the store's verdict. The same engine as any log."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from txnlog import keys
+from txnlog.actions import AnyAction, Header, Namespace, Protocol, Register, Unregister, Verdict
+from txnlog.appender import Appender, SharedWave
+from txnlog.apply import check_writable
+from txnlog.codec import decode_entry, encode_action, encode_entry
+from txnlog.commands import Answer, Piece, Simple
+from txnlog.errors import NamespaceNotFound, OutcomeUnknown
+from txnlog.follower import Follower
+from txnlog.limits import FORMAT_VERSION
+from txnlog.log import Log
+from txnlog.names import NamespaceName, folded, nearest
+from txnlog.numbering import NumberPool
+from txnlog.runtime import Runtime
+from txnlog.state import Draft, NamespaceRecord
+from txnlog.store.base import Created, Store
+from txnlog.store.identity import identity_of
+from txnlog.store.probe import probe
+from txnlog.store.wrappers import PrefixStore
+
+_logger = logging.getLogger("txnlog.root")
+
+_CREATE_ATTEMPTS = 8
+
+
+class _NoRows:
+    """The root log has no segments."""
+
+    def build(self, draft: Draft, pieces: list[tuple[int, Piece]], numbers: NumberPool) -> SharedWave | None:
+        raise AssertionError("the root log holds no rows")
+
+
+def create_log(store: Store, runtime: Runtime, actions: Sequence[AnyAction], writer: str) -> None:
+    """Make version 0 of a log, unless somebody else did: whoever was first, it is there on return.
+
+    Raises OutcomeUnknown when the store does not say.
+    """
+    header = Header(0, writer, runtime.now_ms())
+    data = encode_entry(header, [encode_action(action) for action in actions])
+    log = Log(store, runtime)
+    for attempt in range(_CREATE_ATTEMPTS):
+        if store.create(keys.entry_key(0), data) is Created.CREATED:
+            return
+        found = log.get(0)
+        if found is not None:
+            decode_entry(found, 0)
+            store.sync(keys.entry_key(0))
+            return
+        runtime.sleep_ms(20 * 2**attempt)
+    raise OutcomeUnknown("the store did not say whether the log exists", advice="open it again")
+
+
+class Root:
+    """The root log of a store. Opened only when it is needed: a reader of a namespace never is asked to."""
+
+    def __init__(self, store: Store, runtime: Runtime) -> None:
+        self._whole = store
+        self._store = PrefixStore(store, keys.CATALOG_FOLDER)
+        self._runtime = runtime
+        self._follower: Follower | None = None
+        self._appender: Appender | None = None
+
+    def exists(self) -> bool:
+        """Whether the root has a root log."""
+        return Log(self._store, self._runtime).exists()
+
+    @property
+    def follower(self) -> Follower:
+        """The fold of the root log, loaded at the first use."""
+        if self._follower is None:
+            self._follower = Follower(Log(self._store, self._runtime))
+        return self._follower
+
+    @property
+    def appender(self) -> Appender:
+        """The writer of the root log."""
+        if self._appender is None:
+            check_writable(self.follower.state)
+            self._appender = Appender(self.follower, self._store, self._runtime, _NoRows())
+        return self._appender
+
+    def ensure_safe(self) -> None:
+        """Make sure that this store's verdict is in the root log, probing it if it is not. Creates the root if need be.
+
+        Raises UnsafeStore where create-if-absent is not what it must be; then nothing of ours is left behind.
+        """
+        identity = identity_of(self._whole)
+        exists = self.exists()
+        if exists:
+            self.follower.refresh()
+            if (identity.store_kind, identity.endpoint_hash) in self.follower.state.verdicts:
+                return
+        verdict = probe(self._whole, keys.PROBE_FOLDER)
+        _logger.info("the store honours create-if-absent (%d rounds, %d ms)", verdict.rounds, verdict.elapsed_ms)
+        action = Verdict(identity.store_kind, identity.endpoint_hash, verdict.rounds)
+        if not exists:
+            start: list[AnyAction] = [
+                Protocol(FORMAT_VERSION, FORMAT_VERSION),
+                Namespace(keys.CATALOG_FOLDER, 0),
+                action,
+            ]
+            create_log(self._store, self._runtime, start, self._runtime.unique()[:16])
+            self.follower.refresh()
+        if (identity.store_kind, identity.endpoint_hash) not in self.follower.state.verdicts:
+            self.appender.call(Simple(lambda _draft, _at: [action], lambda _draft, _at: None))
+
+    def namespaces(self) -> list[NamespaceRecord]:
+        """The namespaces that are registered and not dropped, by name."""
+        self.follower.refresh()
+        with self.follower.lock:
+            found = [item for item in self.follower.state.namespaces.values() if item.dropped_version is None]
+        return sorted(found, key=lambda item: item.name)
+
+    def register(self, name: NamespaceName) -> NamespaceRecord:
+        """The registration of a namespace, made now if there is none. Raises NameNotAllowed for a clash in case."""
+
+        def decide(draft: Draft, _at: Header) -> list[Register] | Answer[NamespaceRecord]:
+            known = draft.namespace_names.get(folded(name))
+            if known is not None:
+                record = draft.namespaces.get(known)
+                assert record is not None, "names and namespaces are changed together"
+                if record.name == name:
+                    return Answer(record)
+            return [Register(name, draft.head.next_coordinator)]
+
+        def result(draft: Draft, at: Header) -> NamespaceRecord:
+            record = draft.namespaces.get(at.version)
+            assert record is not None, "just registered"
+            return record
+
+        return self.appender.call(Simple(decide, result, "register"))
+
+    def unregister(self, name: NamespaceName) -> None:
+        """Drop a namespace: its name is free, its coordinator id stays used, its folder is not touched."""
+
+        def decide(draft: Draft, _at: Header) -> list[Unregister]:
+            known = draft.namespace_names.get(folded(name))
+            record = None if known is None else draft.namespaces.get(known)
+            if record is None or record.name != name:
+                raise NamespaceNotFound(
+                    f"no namespace {name!r}",
+                    advice=nearest(name, [item.name for _, item in draft.namespaces.items()]),
+                )
+            return [Unregister(record.id)]
+
+        self.appender.call(Simple(decide, lambda _draft, _at: None, "register"))
+
+
+__all__ = ["Root", "create_log"]

@@ -1,0 +1,150 @@
+"""A consistent view of all topics of a namespace at one version."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from txnlog import planner
+from txnlog.errors import InvalidInputError
+from txnlog.planner import OffsetRanges, ScanPlan
+from txnlog.reader import output_schema
+from txnlog.state import TopicRecord
+
+if TYPE_CHECKING:
+    from txnlog.connection import Connection
+
+
+class Snapshot:
+    """Every topic at one version: whole transactions only, over all topics at once. Repeatable while it is readable."""
+
+    def __init__(self, namespace: Connection, version: int) -> None:
+        self._ns = namespace
+        self.version = version
+
+    def __repr__(self) -> str:
+        return f"Snapshot({self._ns.name!r}, version={self.version})"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{name}</td><td>{sum(self.end_offsets(name).values()):,}</td></tr>" for name in self.topics()
+        )
+        return f"<table><caption>{self!r}</caption><tr><th>topic</th><th>messages</th></tr>{rows}</table>"
+
+    def topics(self) -> tuple[str, ...]:
+        """Names of the topics at this version, sorted."""
+        with self._ns.follower.lock:
+            records = list(self._ns.follower.state.topics.values())
+        return tuple(sorted(record.name for record in records if record.exists_at(self.version)))
+
+    def end_offsets(self, topic: str) -> dict[int, int]:
+        """By partition the offset behind the last message that is visible at this version."""
+        return self._ends(self._ns.topic_record(topic, self.version))
+
+    def _ends(self, record: TopicRecord) -> dict[int, int]:
+        with self._ns.follower.lock:
+            state = self._ns.follower.state
+            if state.head.version == self.version:
+                return {p: state.ends.get((record.id, p), 0) for p in range(record.partitions)}
+        ends = dict.fromkeys(range(record.partitions), 0)
+        segments, _ = self._ns.follower.segments(record.id)
+        for segment in segments:
+            if segment.state != "visible" or segment.ended_version is None or segment.ended_version > self.version:
+                continue
+            for item in segment.slices:
+                if item.offset is not None:
+                    ends[item.partition] = max(ends[item.partition], item.offset + item.rows)
+        return ends
+
+    def plan(
+        self,
+        topic: str,
+        *,
+        offsets: OffsetRanges | None = None,
+        isolation_level: str = "read_committed",
+    ) -> ScanPlan:
+        """What a scan of the topic reads: files, rows and constants. For engines that read by themselves."""
+        level = planner.parse_isolation_level(isolation_level)
+        record = self._ns.topic_record(topic, self.version)
+        with self._ns.follower.lock:
+            starts = {p: self._ns.follower.state.starts.get((record.id, p), 0) for p in range(record.partitions)}
+        if offsets is not None:
+            offsets = _parsed_offsets(offsets)
+            planner.check_offsets(offsets, starts, self._ends(record))
+        segments, removals = self._ns.follower.segments(record.id)
+        return planner.plan(
+            segments,
+            removals,
+            topic=topic,
+            folder=record.folder,
+            schema=record.schema_at(self.version),
+            coordinator=self._ns.coordinator,
+            version=self.version,
+            isolation_level=level,
+            offsets=offsets,
+            starts=starts,
+        )
+
+    def scan(
+        self,
+        topic: str,
+        *,
+        columns: Sequence[str] | None = None,
+        filter: Any = None,  # noqa: A002 - pyarrow's name for it
+        offsets: OffsetRanges | None = None,
+        isolation_level: str = "read_committed",
+        include_metadata: bool = False,
+    ) -> pa.RecordBatchReader:
+        """The topic's rows as a stream of record batches, a few segments in memory at a time.
+
+        Args:
+            topic: a topic that exists at this version.
+            columns: names of user columns; all by default.
+            filter: a pyarrow expression over the columns of the result.
+            offsets: by partition the offsets ``(start, end)``; partitions that are not named are not read.
+            isolation_level: ``read_committed``, or ``read_uncommitted`` with pending and aborted rows as well.
+            include_metadata: add ``_partition``, ``_offset``, ``_timestamp``, ``_txn_id``, ``_version``.
+
+        Raises:
+            CorruptionError: a segment is missing or damaged; no rows of it come out.
+            OffsetOutOfRange, TopicNotFound, InvalidInputError: as they say, before anything is read.
+        """
+        plan = self.plan(topic, offsets=offsets, isolation_level=isolation_level)
+        schema = output_schema(plan, columns, include_metadata=include_metadata)
+        inner = columns
+        if filter is not None and columns is not None:
+            inner = None  # the filter may name columns that are not wanted
+        tables = self._ns.reader.batches(plan, columns=inner, include_metadata=include_metadata)
+        if filter is None:
+            batches = (batch for table in tables for batch in table.to_batches())
+        else:
+            batches = (batch for table in tables for batch in _filtered(table, filter, schema).to_batches())
+        return pa.RecordBatchReader.from_batches(schema, batches)
+
+    def read(self, topic: str, **options: Any) -> pa.Table:
+        """The topic's rows as one table; options as of :meth:`scan`."""
+        return self.scan(topic, **options).read_all()
+
+
+def _filtered(table: pa.Table, expression: Any, schema: pa.Schema) -> pa.Table:
+    try:
+        return ds.dataset(table).to_table(filter=expression).select(schema.names)
+    except (pa.ArrowException, TypeError, ValueError, KeyError) as error:
+        raise InvalidInputError(
+            f"the filter does not fit the columns: {str(error)[:200]}", advice="pass a pyarrow.compute expression"
+        ) from None
+
+
+def _parsed_offsets(offsets: Mapping[int, Any]) -> OffsetRanges:
+    try:
+        return {int(partition): (int(start), int(end)) for partition, (start, end) in offsets.items()}
+    except (TypeError, ValueError, AttributeError):
+        raise InvalidInputError(
+            "offsets are {partition: (start, end)}", advice="pass e.g. offsets={0: (0, 100)}"
+        ) from None
+
+
+__all__ = ["Snapshot"]
