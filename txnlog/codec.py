@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from txnlog.actions import KNOWN_ACTIONS, AnyAction, Header
+from txnlog.actions import KNOWN_ACTIONS, AlterTopic, AnyAction, Header, Topic
 from txnlog.errors import CorruptionError, InvalidInputError, LimitExceeded, UnsupportedFeature
 from txnlog.limits import MAX_ENTRY_ACTIONS, MAX_ENTRY_BYTES
 
@@ -24,7 +24,17 @@ class _Tag(msgspec.Struct):
     action: str = ""
 
 
+class _Kind(msgspec.Struct):
+    type: str
+
+
+class _Schema(msgspec.Struct):
+    schema: _Kind | None = None
+
+
 _tag_decoder = msgspec.json.Decoder(_Tag)
+_schema_decoder = msgspec.json.Decoder(_Schema)
+"""msgspec asks for a tag only where several types are possible; a header and a schema must bear theirs as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +98,8 @@ def decode_entry(data: bytes, version: int) -> Entry:
         header = _header_decoder.decode(lines[0])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CorruptionError(f"entry {version} has no valid header: {_reason(error)}") from None
+    if _tag_of(lines[0]) != "header":
+        raise CorruptionError(f"entry {version} has no valid header: its action is missing")
     if header.version != version:
         raise CorruptionError(f"entry {version} says that it is entry {header.version}")
     return Entry(header, _decode_actions(lines, version), digest_of(data), len(data))
@@ -98,7 +110,10 @@ def _decode_actions(lines: list[bytes], version: int) -> tuple[AnyAction, ...]:
     actions: list[AnyAction] = []
     for line in lines[1:]:
         try:
-            actions.append(decode(line))
+            action = decode(line)
+            if isinstance(action, Topic | AlterTopic):
+                _schema_decoder.decode(line)
+            actions.append(action)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             where = f"entry {version}, line {len(actions) + 2}"
             tag = _tag_of(line)

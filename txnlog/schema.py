@@ -70,7 +70,7 @@ _NAMES: Final = {arrow: name for name, arrow in _PRIMITIVES.items()} | {
     pa.string_view(): "string",
     pa.binary_view(): "binary",
 }
-_DECIMAL: Final = re.compile(r"decimal\((\d{1,2}),(\d{1,2})\)", re.ASCII)
+_DECIMAL: Final = re.compile(r"decimal\(([1-9][0-9]?),(0|[1-9][0-9]?)\)", re.ASCII)
 _UNSIGNED: Final = {pa.uint8(): "int16", pa.uint16(): "int32", pa.uint32(): "int64", pa.uint64(): "decimal128(20, 0)"}
 _COLUMN: Final = re.compile(r"[^\x00-\x1f\x7f ,;{}()=]+")
 
@@ -156,7 +156,7 @@ def type_to_arrow(data_type: DataType) -> pa.DataType:
         )
     if arrow := _PRIMITIVES.get(data_type):
         return arrow
-    if (match := _DECIMAL.fullmatch(data_type)) and 1 <= int(match[1]) <= 38 and int(match[2]) <= int(match[1]):
+    if (match := _DECIMAL.fullmatch(data_type)) and int(match[1]) <= 38 and int(match[2]) <= int(match[1]):
         return pa.decimal128(int(match[1]), int(match[2]))
     raise SchemaMismatch(f"unknown column type {data_type!r}")
 

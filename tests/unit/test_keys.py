@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import posixpath
+
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+
+from txnlog.errors import NameNotAllowed
+from txnlog.keys import (
+    FILE_NAME,
+    EntryKey,
+    ManifestKey,
+    PartKey,
+    SegmentKey,
+    entry_key,
+    manifest_key,
+    parse_key,
+    part_key,
+    segment_folder,
+    segment_key,
+    topic_folder,
+)
+from txnlog.limits import MAX_NUMBER
+from txnlog.names import TopicName, parse_topic_name
+
+versions = st.integers(0, 10**14 - 1)
+uniques = st.binary(min_size=16, max_size=16).map(bytes.hex)
+numbers = st.integers(0, MAX_NUMBER)
+names = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,40}", fullmatch=True)
+
+
+def topic_names(text: str) -> TopicName:
+    try:
+        return parse_topic_name(text)
+    except NameNotAllowed:
+        assume(False)
+        raise
+
+
+@pytest.mark.clause("P-1")
+def test_slots_lie_in_folders_of_ten_thousand():
+    assert entry_key(0) == "_log/0000000000/00000000000000000000.json"
+    assert entry_key(42) == "_log/0000000000/00000000000000000042.json"
+    assert entry_key(9_999) == "_log/0000000000/00000000000000009999.json"
+    assert entry_key(10_000) == "_log/0000000001/00000000000000010000.json"
+
+
+@pytest.mark.clause("P-1")
+def test_keys_look_as_the_protocol_says():
+    assert manifest_key(42) == "_log/checkpoints/00000000000000000042.json"
+    assert part_key("ab" * 16) == f"_log/checkpoints/parts/{'ab' * 16}.parquet"
+    assert segment_folder("orders", 7) == "orders/_txnlog_segment=7/"
+    assert segment_key("orders~12", 7, f"{'0' * 32}.parquet") == f"orders~12/_txnlog_segment=7/{'0' * 32}.parquet"
+
+
+@pytest.mark.clause("P-1")
+@given(versions)
+@example(0)
+@example(10**14 - 1)
+def test_the_key_of_an_entry_or_manifest_leads_back_to_its_version(version):
+    assert parse_key(entry_key(version)) == EntryKey(version)
+    assert parse_key(manifest_key(version)) == ManifestKey(version)
+
+
+@pytest.mark.clause("P-1")
+@given(uniques)
+def test_the_key_of_a_part_leads_back_to_it(unique):
+    assert parse_key(part_key(unique)) == PartKey(unique)
+
+
+@pytest.mark.clause("P-1", "P-2")
+@given(names, st.booleans(), numbers, numbers, uniques)
+def test_the_key_of_a_segment_leads_back_to_folder_number_and_file(text, first, topic, segment, unique):
+    folder = topic_folder(topic_names(text), topic, first=first)
+    file = f"{unique}.parquet"
+    assert parse_key(segment_key(folder, segment, file)) == SegmentKey(folder, segment, file)
+
+
+@given(st.lists(st.tuples(names, st.booleans(), numbers), unique=True, max_size=8))
+def test_two_topics_never_have_the_same_folder(topics):
+    ids = {number for _, _, number in topics}
+    assume(len(ids) == len(topics))
+    firsts = [name for name, first, _ in topics if first]
+    assume(len(set(firsts)) == len(firsts))
+    folders = {topic_folder(topic_names(name), number, first=first) for name, first, number in topics}
+    assert len(folders) == len(topics)
+
+
+@given(names, numbers, numbers, uniques)
+def test_no_key_escapes_its_folder(text, topic, segment, unique):
+    folder = topic_folder(topic_names(text), topic, first=False)
+    for key in (entry_key(segment % 10**14), part_key(unique), segment_key(folder, segment, f"{unique}.parquet")):
+        assert posixpath.normpath(key) == key
+        assert not key.startswith(("/", ".."))
+
+
+@given(st.text(max_size=80) | st.from_regex(r"[_a-z0-9~./=-]{1,80}"))
+def test_any_key_is_ours_or_none_and_never_two(key):
+    parsed = parse_key(key)
+    match parsed:
+        case EntryKey(version):
+            assert entry_key(version) == key
+        case ManifestKey(version):
+            assert manifest_key(version) == key
+        case PartKey(unique):
+            assert part_key(unique) == key
+        case SegmentKey(folder, segment, file):
+            assert segment_key(folder, segment, file) == key
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "",
+        "_log/0000000001/00000000000000000042.json",
+        "_log/0000000000/42.json",
+        "_log/0000000000/00000000000000000042.json\n",
+        "_log/0000000000/00000000000000000042.json/",
+        "/_log/0000000000/00000000000000000042.json",
+        "_log/0000000000/0000000000000000004\u0662.json",
+        "_log/checkpoints/42.json",
+        "_log/checkpoints/00000000000000000042.crc",
+        "_log/checkpoints/parts/x.parquet",
+        "orders/_delta_log/00000000000000000000.json",
+        f"orders/_txnlog_segment=07/{'0' * 32}.parquet",
+        f"orders/_txnlog_segment=-1/{'0' * 32}.parquet",
+        f"orders/_txnlog_segment={'9' * 20}/{'0' * 32}.parquet",
+        f"orders/_txnlog_segment={'9' * 5000}/{'0' * 32}.parquet",
+        f"orders/_txnlog_segment=1/{'A' * 32}.parquet",
+        f"orders/_txnlog_segment=1/{'0' * 31}.parquet",
+        f"orders/_txnlog_segment=1/{'0' * 32}.parquet.crc",
+        f"orders/_txnlog_segment=1/sub/{'0' * 32}.parquet",
+        f"../orders/_txnlog_segment=1/{'0' * 32}.parquet",
+        f"a..b/_txnlog_segment=1/{'0' * 32}.parquet",
+        f"a./_txnlog_segment=1/{'0' * 32}.parquet",
+        f"_log/_txnlog_segment=1/{'0' * 32}.parquet",
+        f"orders~/_txnlog_segment=1/{'0' * 32}.parquet",
+        f"orders~07/_txnlog_segment=1/{'0' * 32}.parquet",
+        f"orders~7~8/_txnlog_segment=1/{'0' * 32}.parquet",
+    ],
+)
+def test_a_strangers_key_is_none_of_ours(key):
+    assert parse_key(key) is None
+
+
+@pytest.mark.clause("P-2")
+@pytest.mark.parametrize(
+    "name", ["../../x.parquet", "x.parquet", "0" * 32, f"{'0' * 32}.PARQUET", f"{'0' * 32}.parquet\n"]
+)
+def test_a_file_name_is_32_digits_and_nothing_else(name):
+    assert FILE_NAME.fullmatch(name) is None
