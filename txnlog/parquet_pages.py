@@ -208,7 +208,7 @@ def _chunk(column: Struct, rows: int, kind: int, length: int, footer_start: int)
     if 0 < (dictionary := _count(meta, 11, 0)) < start:
         start = dictionary
     size = _count(meta, 7)
-    if start < len(MAGIC) or start + size > footer_start:
+    if size and not len(MAGIC) <= start <= footer_start - size:
         raise DamagedError("a column lies outside the file")
     pages: Counter[tuple[int, int]] | None = None
     if 13 in meta:

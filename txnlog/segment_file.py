@@ -23,7 +23,8 @@ import pyarrow.parquet as pq
 from txnlog.errors import CorruptionError
 from txnlog.limits import MAX_FOOTER_BYTES, SMALL_PRODUCE_BYTES, TARGET_SEGMENT_BYTES
 from txnlog.parquet_pages import MAGIC, TAIL_BYTES, ColumnChunk, DamagedError, check_chunk, footer_length, parse_footer
-from txnlog.segment_statistics import Statistics, columns_with_nan, from_footer, leaves, measured
+from txnlog.segment_columns import read_columns
+from txnlog.segment_statistics import Statistics, columns_with_nan, from_footer, measured
 
 STORED_COLUMNS: Final = pa.schema(
     [
@@ -38,9 +39,6 @@ STORED_COLUMNS: Final = pa.schema(
 ROW_GROUP_BYTES: Final = 32 << 20
 """Arrow bytes a row group of a streamed segment: what a writer holds uncompressed, and a reader at once."""
 
-THREADS_BYTES: Final = 4 << 20
-"""Smaller files are decoded on the calling thread: handing them over costs more than it saves."""
-
 TAIL_GUESS_BYTES: Final = 64 << 10
 """Read first of a file of which only some columns are wanted: nearly every footer is shorter."""
 
@@ -49,7 +47,6 @@ GAP_BYTES: Final = 1 << 20
 
 _WHOLE: Final = "crc32:"
 _FOOTER: Final = "footer-crc32:"
-_DAMAGE: Final = (pa.ArrowException, OSError, ValueError, KeyError, IndexError, TypeError, OverflowError)
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
@@ -206,15 +203,19 @@ def decode(
     rows: int,
     key: str,
     columns: Sequence[str] | None = None,
+    size_bytes: int | None = None,
 ) -> pa.Table:
     """The rows of a segment's file, in the topic's schema, or CorruptionError naming the key.
 
-    ``columns`` may name columns of the schema and of ``STORED_COLUMNS``; left out, it is the schema's. A column that
-    the file does not have, because it is older, is null; a stored one must be there.
+    ``checksum``, ``rows`` and ``size_bytes`` are what the log says. ``columns`` may name columns of the schema and of
+    ``STORED_COLUMNS``; left out, it is the schema's. A column that the file does not have, because it is older, is null;
+    a stored one must be there.
     """
     wanted = _wanted(schema, columns)
     view = memoryview(data)
     try:
+        if size_bytes is not None and len(view) != size_bytes:
+            raise DamagedError(f"it has {len(view):,} bytes, the log says {size_bytes:,}")
         if checksum.startswith(_WHOLE):
             if _checksum(view) != checksum:
                 raise DamagedError("its checksum differs from the one in the log")
@@ -225,7 +226,7 @@ def decode(
             for chunk in _checked_footer(view, len(view), checksum, rows):
                 if chunk.column in names:
                     check_chunk(chunk, view[chunk.start : chunk.start + chunk.size_bytes])
-        return _read(pa.py_buffer(view), wanted, rows)
+        return read_columns(pa.py_buffer(view), wanted, rows)
     except DamagedError as damage:
         raise _corruption(key, str(damage)) from None
 
@@ -248,7 +249,7 @@ def decode_from(
         # One byte more than there should be shows a file that grew.
         file.seek(0)
         data = file.read(size_bytes + 1)
-        return decode(data, checksum, schema=schema, rows=rows, key=key, columns=columns)
+        return decode(data, checksum, schema=schema, rows=rows, key=key, columns=columns, size_bytes=size_bytes)
     wanted = _wanted(schema, columns)
     names = frozenset(wanted.names)
     try:
@@ -269,7 +270,7 @@ def decode_from(
         view = memoryview(image)
         for chunk in chunks:
             check_chunk(chunk, view[chunk.start : chunk.start + chunk.size_bytes])
-        return _read(pa.py_buffer(view), wanted, rows)
+        return read_columns(pa.py_buffer(view), wanted, rows)
     except DamagedError as damage:
         raise _corruption(key, str(damage)) from None
 
@@ -341,84 +342,6 @@ def _wanted(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
 
 def _corruption(key: str, what: str) -> CorruptionError:
     return CorruptionError(f"segment {key!r} is damaged: {what}")
-
-
-def _read(buffer: pa.Buffer, wanted: pa.Schema, rows: int) -> pa.Table:
-    """The wanted columns of a file whose bytes are trusted. Raises DamagedError for whatever does not decode."""
-    try:
-        file = pq.ParquetFile(
-            pa.BufferReader(buffer), page_checksum_verification=True, coerce_int96_timestamp_unit="us"
-        )
-        if file.metadata.num_rows != rows:
-            raise DamagedError(f"it holds {file.metadata.num_rows:,} rows, the log says {rows:,}")
-        stored = file.schema_arrow
-        indices: list[int] = []
-        position = 0
-        names = frozenset(wanted.names)
-        for field in stored:
-            count = leaves(field.type)
-            if field.name in names:
-                indices += range(position, position + count)
-            position += count
-        table = file.reader.read_all(column_indices=indices, use_threads=buffer.size >= THREADS_BYTES)
-    except DamagedError:
-        raise
-    except _DAMAGE as error:
-        raise DamagedError(f"it does not decode: {error}") from None
-    if table.num_rows != rows and indices:
-        raise DamagedError(f"it decodes to {table.num_rows:,} rows, the log says {rows:,}")
-    present = table.column_names
-    if len(set(present)) != len(present):
-        raise DamagedError("a column is there twice")
-    arrays = [_column(table, field, rows) for field in wanted]
-    if not arrays:
-        return table
-    return pa.Table.from_arrays(arrays, schema=wanted)
-
-
-def _column(table: pa.Table, field: pa.Field, rows: int) -> pa.Array | pa.ChunkedArray:
-    if field.name not in table.column_names:
-        if not field.nullable and rows:
-            raise DamagedError(f"it has no column {field.name!r}")
-        return pa.nulls(rows, field.type)
-    column = table.column(field.name)
-    if column.type != field.type:
-        if not _widens(column.type, field.type):
-            raise DamagedError(f"its column {field.name!r} is {column.type}, the topic's is {field.type}")
-        try:
-            column = column.cast(field.type)
-        except _DAMAGE as error:
-            raise DamagedError(f"its column {field.name!r} does not become {field.type}: {error}") from None
-    if not field.nullable and column.null_count:
-        raise DamagedError(f"its column {field.name!r} holds null")
-    return column
-
-
-def _widens(stored: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether every value of the stored type is one of the wanted type, as schemas evolve and as Spark writes."""
-    is_ = pa.types
-    if stored == wanted:
-        return True
-    if is_.is_struct(stored) and is_.is_struct(wanted):
-        stored_fields = {field.name: field for field in stored}
-        return all(
-            _widens(stored_fields[field.name].type, field.type) if field.name in stored_fields else field.nullable
-            for field in wanted
-        )
-    if is_.is_list(stored) and is_.is_list(wanted):
-        return _widens(stored.value_type, wanted.value_type)
-    if is_.is_map(stored) and is_.is_map(wanted):
-        return _widens(stored.key_type, wanted.key_type) and _widens(stored.item_type, wanted.item_type)
-    if is_.is_integer(stored):
-        if is_.is_integer(wanted):
-            return stored.bit_width <= wanted.bit_width
-        return is_.is_float64(wanted) and stored.bit_width <= 32
-    if is_.is_float32(stored):
-        return is_.is_float64(wanted)
-    if is_.is_decimal(stored) and is_.is_decimal(wanted):
-        return stored.scale <= wanted.scale and stored.precision - stored.scale <= wanted.precision - wanted.scale
-    # Spark's old 96-bit timestamps are instants, and come without a zone.
-    return is_.is_timestamp(stored) and stored.tz is None and is_.is_timestamp(wanted)
 
 
 __all__ = [

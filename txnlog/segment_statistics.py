@@ -52,7 +52,7 @@ def from_footer(
     metadata: Any, columns: Sequence[tuple[int, pa.Field]], not_numbers: frozenset[str] = frozenset()
 ) -> Statistics:
     """Statistics of a written file; ``not_numbers`` names the columns with a NaN, for which no order holds."""
-    groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+    groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)] if metadata.num_rows else []
     result: Statistics = {}
     for index, field in columns:
         low: Any = None
