@@ -1,0 +1,1 @@
+"""Benchmarks: one script a question. ``python -m benchmarks.run`` runs them all and writes RESULTS.md."""

@@ -1,0 +1,62 @@
+"""Run every benchmark and write RESULTS.md: the figures, the command and the machine."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+SCRIPTS = {
+    "Small transactions": "transactions",
+    "Requests of a commit on S3": "requests",
+    "Partitions": "partitions",
+    "Opening": "opening",
+    "Native scan in Spark": "scan",
+    "Transactions from Spark": "spark_write",
+}
+RESULTS = Path(__file__).parent / "RESULTS.md"
+
+
+def machine() -> str:
+    """Processor, cores, memory, Python."""
+    model = next(
+        (line.split(":", 1)[1].strip() for line in _cpuinfo() if line.startswith("model name")), platform.machine()
+    )
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return f"{model}, {os.cpu_count()} cores, {memory:.0f} GiB, {platform.system()}, Python {platform.python_version()}"
+
+
+def _cpuinfo() -> list[str]:
+    path = Path("/proc/cpuinfo")
+    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+
+
+def main() -> None:
+    chosen = sys.argv[1:] or list(SCRIPTS.values())
+    sections: list[str] = []
+    for title, script in SCRIPTS.items():
+        if script not in chosen:
+            continue
+        print(f"== {title} ({script})", flush=True)
+        done = subprocess.run(
+            [sys.executable, "-m", f"benchmarks.{script}"], stdout=subprocess.PIPE, text=True, check=False
+        )
+        print(done.stdout, flush=True)
+        if done.returncode:
+            sys.exit(f"benchmarks.{script} ended with {done.returncode}")
+        sections.append(f"## {title}\n\n`python -m benchmarks.{script}`\n\n{done.stdout.strip()}\n")
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    head = (
+        "# Figures\n\nMeasured by `make bench` on "
+        f"{today}: {machine()}; local disk, every write fsynced.\nRatios are medians of pairs measured in one run, "
+        "in turns (A B A B).\n"
+    )
+    if len(sections) == len(SCRIPTS):
+        RESULTS.write_text("\n".join([head, *sections]), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
