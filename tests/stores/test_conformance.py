@@ -73,7 +73,7 @@ def keys(store: Store, prefix: str = "") -> list[str]:
     return [info.key for info in store.list(prefix)]
 
 
-# --- create -----------------------------------------------------------------------------------------------------------
+# --- create ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_created_object_holds_exactly_the_bytes_given(store: Store) -> None:
@@ -174,7 +174,7 @@ def test_sixteen_threads_creating_different_keys_do_not_disturb_each_other(store
     assert all(store.get(f"w/{racer}/7") == b"%d-7" % racer for racer in range(RACERS))
 
 
-# --- put --------------------------------------------------------------------------------------------------------------
+# --- put ------------------------------------------------------------------------------------------------------------
 
 
 def test_put_makes_and_replaces_and_each_handle_sees_the_newest(subject: Subject) -> None:
@@ -218,7 +218,7 @@ def test_readers_racing_puts_see_one_of_them_whole(subject: Subject) -> None:
     assert keys(store) == ["whole"]
 
 
-# --- read -------------------------------------------------------------------------------------------------------------
+# --- read -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("key", ["absent", "absent/below", "there/not", "ther"])
@@ -257,7 +257,7 @@ def test_size_and_modification_time_are_the_objects_own(store: Store) -> None:
     assert abs(listed.modified_ms - info.modified_ms) <= 1000
 
 
-# --- list -------------------------------------------------------------------------------------------------------------
+# --- list -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_listing_is_sorted_by_key_whatever_the_folders(store: Store) -> None:
@@ -307,7 +307,7 @@ def test_a_listing_of_many_objects_is_complete(subject: Subject) -> None:
     assert keys(store, "many/") == [f"many/{number:05d}" for number in range(count)]
 
 
-# --- delete, sync, url -----------------------------------------------------------------------------------------------
+# --- delete, sync, url ----------------------------------------------------------------------------------------------
 
 
 def test_a_deleted_object_is_gone_for_everybody_and_may_be_deleted_again(subject: Subject) -> None:
@@ -338,7 +338,7 @@ def test_handles_on_one_root_have_one_identity(subject: Subject) -> None:
     assert first.store_kind.split("/")[0] in {"memory", "local", "s3"}
 
 
-# --- hostile input ---------------------------------------------------------------------------------------------------
+# --- hostile input --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("key", HOSTILE_KEYS, ids=ascii)
@@ -369,7 +369,7 @@ def test_a_hostile_prefix_is_refused(store: Store, prefix: str) -> None:
         list(store.list(prefix))
 
 
-# --- all together ----------------------------------------------------------------------------------------------------
+# --- all together ---------------------------------------------------------------------------------------------------
 
 
 def test_random_calls_agree_with_a_dictionary(subject: Subject) -> None:

@@ -35,6 +35,8 @@ _NEVER_SENT: Final = frozenset({"NoCredentialsError", "PartialCredentialsError",
 
 _CONTAINER_MISSING: Final = frozenset({"NoSuchBucket", "ContainerNotFound"})
 
+_RATE_LIMIT: Final = re.compile(r"rate.?limit", re.IGNORECASE)
+
 _BROKEN_BODY: Final = frozenset(
     {"ClientPayloadError", "IncompleteReadError", "IncompleteRead", "ResponseStreamingError"}
 )
@@ -44,7 +46,7 @@ _BROKEN_BODY: Final = frozenset(
 def is_refused(error: BaseException) -> bool:
     """Whether a conditional write certainly stored nothing and would be answered the same way again.
 
-    An answer to a repeated request says nothing of the first, which may have been stored; botocore says how often it
+    The answer to a repeated request says nothing of the first, which may have been stored; botocore tells how often it
     asked.
     """
     for link in _chain(error):
@@ -55,8 +57,15 @@ def is_refused(error: BaseException) -> bool:
         # gcsfs makes an OSError of a 403 ("Forbidden: …"), of a rate limit too, and a FileNotFoundError of a missing
         # bucket.
         if str(link).startswith("Forbidden:"):
-            return "rate" not in str(link).lower()
+            return _RATE_LIMIT.search(str(link)) is None
     return isinstance(error, FileNotFoundError)
+
+
+def is_conflict(error: BaseException) -> bool:
+    """Whether the answer to a conditional write is the everyday one: the name is taken, or another is just taking it."""
+    return isinstance(error, FileExistsError) or any(
+        _code(link) in {"PreconditionFailed", "ConditionalRequestConflict", "412"} for link in _chain(error)
+    )
 
 
 def is_absent(error: BaseException) -> bool:
@@ -92,7 +101,7 @@ def describe(error: BaseException, secrets: Iterable[str]) -> str:
     """Kind, code and text of an exception, without the values of storage options, signatures and queries of URLs."""
     codes = [code for link in _chain(error) if (code := _code(link))]
     code = f" {codes[0]}" if codes else ""
-    return f"{type(error).__name__}{code}: {scrub(str(error), secrets)}"
+    return scrub(f"{type(error).__name__}{code}: {error}", secrets)
 
 
 def scrub(text: str, secrets: Iterable[str]) -> str:
@@ -171,6 +180,7 @@ __all__ = [
     "describe",
     "is_absent",
     "is_broken_body",
+    "is_conflict",
     "is_empty_range",
     "is_refused",
     "option_values",

@@ -193,9 +193,8 @@ class LocalStore:
         try:
             posix.link_nameless(file, folder, name)
         except FileNotFoundError:
-            if os.path.exists(f"/proc/self/fd/{file}"):
+            if posix.has_proc(file):
                 raise
-            # A container without /proc.
             self._use_tmpfile = False
             self._stage_named(folder, data, stack)(name)
 

@@ -8,6 +8,7 @@ probe refuses them (``docs/stores.md``).
 from __future__ import annotations
 
 import datetime as dt
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -29,6 +30,13 @@ _READ_ATTEMPTS: Final = 3
 """For answers that break off in the middle; everything else is repeated by the libraries themselves, with jitter."""
 
 
+_logger: Final = logging.getLogger("txnlog.store")
+
+
+def _anything(_answer: object) -> bool:
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class Backend:
     """How to reach a store, and what is known of it.
@@ -38,7 +46,9 @@ class Backend:
         root: path of the root in that file system, without a ``/`` at its end.
         url: the same as a URL.
         identity: what a verdict is recorded for.
-        read_options: extra arguments of ``cat_file``.
+        create_options: extra arguments of ``pipe_file`` for a create.
+        confirms: whether what ``pipe_file`` gave back comes from the service.
+        read_options: extra arguments of ``cat_file`` for a whole object.
         secrets: texts that no message may contain.
     """
 
@@ -46,6 +56,8 @@ class Backend:
     root: str
     url: str
     identity: StoreIdentity
+    create_options: dict[str, Any] = field(default_factory=dict)
+    confirms: Callable[[object], bool] = _anything
     read_options: dict[str, Any] = field(default_factory=dict)
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
 
@@ -78,13 +90,16 @@ class FsspecStore:
             )
         filesystem = self._filesystem("create", key)
         try:
-            filesystem.pipe_file(path, data, mode="create")
+            answer = filesystem.pipe_file(path, data, mode="create", **self._backend.create_options)
         except Exception as error:  # noqa: BLE001 - each library raises what it likes, and any of it is a doubt
             if not fsspec_errors.is_refused(error):
+                level = logging.DEBUG if fsspec_errors.is_conflict(error) else logging.WARNING
+                text = fsspec_errors.describe(error, self._backend.secrets)
+                _logger.log(level, "create of %s in %s: outcome unknown: %s", key, self._backend.url, text)
                 return Created.UNKNOWN
             refusal = self._failure("create", key, error, Durable.NOTHING)
         else:
-            return Created.CREATED
+            return Created.CREATED if self._backend.confirms(answer) else Created.UNKNOWN
         raise refusal
 
     def put(self, key: str, data: bytes) -> None:

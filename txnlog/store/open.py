@@ -6,7 +6,7 @@ import importlib
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
@@ -14,6 +14,7 @@ from txnlog.errors import InvalidInputError
 from txnlog.store.base import Store
 from txnlog.store.fsspec_errors import option_values
 from txnlog.store.identity import make_identity
+from txnlog.store.key_guard import is_key
 from txnlog.store.local import LocalStore
 from txnlog.store.memory import MemoryStore
 from txnlog.store.object_store import Backend, FsspecStore
@@ -54,7 +55,9 @@ class _Service:
     url_scheme: str | None
     defaults: Callable[[Options], Options]
     endpoint: Callable[[Options, str], str]
-    read_options: Mapping[str, Any]
+    create_options: Mapping[str, Any] = field(default_factory=dict)
+    confirms: Callable[[object], bool] = lambda _answer: True
+    read_options: Mapping[str, Any] = field(default_factory=dict)
 
 
 def _s3_options(options: Options) -> Options:
@@ -74,6 +77,11 @@ def _s3_endpoint(options: Options, _url: str) -> str:
     return str(named or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or "")
 
 
+def _has_etag(answer: object) -> bool:
+    # S3 says it of every object; a proxy's or a captive portal's 200 has none, and s3fs would take it for success.
+    return isinstance(answer, dict) and bool(answer.get("ETag"))
+
+
 def _azure_options(options: Options) -> Options:
     return {"connection_timeout": 5, "read_timeout": 20, **options}
 
@@ -89,13 +97,40 @@ def _gcs_endpoint(options: Options, _url: str) -> str:
     return str(options.get("endpoint_url") or "")
 
 
-_S3: Final = _Service("s3fs", "S3FileSystem", "s3", "s3/s3fs", "s3", _s3_options, _s3_endpoint, {"max_concurrency": 1})
-_AZURE: Final = _Service(
-    "adlfs", "AzureBlobFileSystem", "azure", "azure/adlfs", None, _azure_options, _azure_endpoint, {}
+_S3: Final = _Service(
+    module="s3fs",
+    class_name="S3FileSystem",
+    extra="s3",
+    kind="s3/s3fs",
+    url_scheme="s3",
+    defaults=_s3_options,
+    endpoint=_s3_endpoint,
+    confirms=_has_etag,
+    # Without it s3fs asks for the size first, a request more.
+    read_options={"max_concurrency": 1},
 )
-# The class of gcsfs.core by name: the package's own name may stand for one that writes to zonal buckets over gRPC,
-# where the condition is sent differently (GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT, on by default).
-_GCS: Final = _Service("gcsfs.core", "GCSFileSystem", "gcs", "gcs/gcsfs", "gs", dict, _gcs_endpoint, {})
+_AZURE: Final = _Service(
+    module="adlfs",
+    class_name="AzureBlobFileSystem",
+    extra="azure",
+    kind="azure/adlfs",
+    url_scheme=None,
+    defaults=_azure_options,
+    endpoint=_azure_endpoint,
+    # Azure's library waits 15 s and more between its attempts: an append resolves a doubt sooner by itself.
+    create_options={"retry_total": 0},
+)
+# The class of gcsfs.core by its name: the package's own may stand for one that writes to zonal buckets over gRPC, where
+# the condition travels differently (GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT, on by default).
+_GCS: Final = _Service(
+    module="gcsfs.core",
+    class_name="GCSFileSystem",
+    extra="gcs",
+    kind="gcs/gcsfs",
+    url_scheme="gs",
+    defaults=dict,
+    endpoint=_gcs_endpoint,
+)
 
 _SERVICES: Final[Mapping[str, _Service]] = {
     **dict.fromkeys(("s3", "s3a"), _S3),
@@ -146,7 +181,7 @@ def _open_local(text: str, scheme: str, options: Options) -> Store:
         text = unquote(parts.path)
     if not text:
         raise InvalidInputError("the root is empty", advice="pass a path or a URL")
-    return LocalStore(text)
+    return LocalStore(os.path.expanduser(text))
 
 
 def _open_memory(text: str, options: Options) -> Store:
@@ -155,6 +190,8 @@ def _open_memory(text: str, options: Options) -> Store:
     parts = urlsplit(text)
     store = MemoryStore(parts.netloc)
     folder = parts.path.strip("/")
+    if folder and not is_key(folder):
+        raise InvalidInputError(f"{folder!r} is no folder of a memory:// root", advice="use letters, digits, _ . ~ = -")
     return PrefixStore(store, folder) if folder else store
 
 
@@ -175,6 +212,8 @@ def _backend(text: str, scheme: str, options: Options) -> Backend:
         root=root,
         url=url,
         identity=identity,
+        create_options=dict(service.create_options),
+        confirms=service.confirms,
         read_options=dict(service.read_options),
         secrets=secrets,
     )

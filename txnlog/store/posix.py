@@ -103,6 +103,11 @@ def link_nameless(file: int, folder: int, name: str) -> None:
     os.link(f"/proc/self/fd/{file}", name, dst_dir_fd=folder, follow_symlinks=True)
 
 
+def has_proc(file: int) -> bool:
+    """Whether the way of :func:`link_nameless` exists; a container may come without ``/proc``."""
+    return os.path.lexists(f"/proc/self/fd/{file}")
+
+
 def open_temporary(folder: int, name: str) -> int:
     """A new file under a temporary name. The name must never be used twice: see ``LocalStore``."""
     return os.open(
@@ -143,6 +148,7 @@ __all__ = [
     "SpecialFileError",
     "SymbolicLinkError",
     "closing",
+    "has_proc",
     "link_nameless",
     "open_file",
     "open_folder",
