@@ -1,0 +1,85 @@
+"""The command line says what the Python handle says, and its exit code what to do."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import txnlog
+
+
+@pytest.fixture
+def lake(tmp_path):
+    with txnlog.open(tmp_path / "lake", namespace="sales", create=True) as ns:
+        ns.create_topic("orders", partitions=2)
+        with ns.producer("loader") as producer, producer.begin() as txn:
+            txn.produce("orders", [{"value": b"one"}, {"value": b"two"}], partition=1)
+        ns.create_subscription("orders", "billing")
+        open_one = ns.begin()
+        open_one.produce("orders", [{"value": b"open"}])
+        open_one.flush()
+        yield str(tmp_path / "lake" / "sales"), open_one
+
+
+def run(*arguments):
+    command = [sys.executable, "-c", "from txnlog.cli import main; main()", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def lines(*arguments):
+    done = run(*arguments)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_listings_are_json_lines_on_demand(lake):
+    path, open_one = lake
+    assert lines(path, "topics", "--json") == [{"topic": "orders", "partitions": 2, "messages": 2}]
+    (billing,) = lines(path, "subscriptions", "orders", "--json")
+    assert (billing["subscription"], billing["cursors"]) == ("billing", {"0": 0, "1": 0})
+    assert [row["behind_messages"] for row in lines(path, "lag", "orders", "billing", "--json")] == [0, 2]
+    (shown,) = lines(path, "transactions", "list", "--state", "OPEN", "--json")
+    assert shown["txn_id"] == str(open_one.id)
+    assert [row["producer"] for row in lines(path, "producers", "list", "--json")] == ["loader"]
+    assert len(lines(path, "read", "orders", "--json")) == 2
+    assert len(lines(path, "read", "orders", "--isolation-level", "read_uncommitted", "--json")) == 3
+    assert lines(path, "log", "show", "--limit", "1", "--json")[0]["actions"].startswith("1 Begin")
+
+
+def test_listings_are_columns_for_people(lake):
+    done = run(lake[0], "topics")
+    assert done.stdout.splitlines() == ["topic   partitions  messages", "orders  2           2"]
+
+
+def test_an_administrator_ends_a_transaction_and_is_told_the_true_outcome(lake):
+    path, open_one = lake
+    done = run(path, "transactions", "abort", str(open_one.id), "--why", "hanging", "--json")
+    assert (done.returncode, json.loads(done.stdout)["state"]) == (0, "ABORTED")
+    (committed,) = lines(path, "transactions", "list", "--state", "COMMITTED", "--json")
+    done = run(path, "transactions", "abort", committed["txn_id"], "--json")
+    assert (done.returncode, json.loads(done.stdout)["state"]) == (1, "COMMITTED")
+
+
+def test_a_refusal_has_exit_code_2_and_names_the_nearest(lake):
+    done = run(lake[0], "topic", "describe", "order")
+    assert done.returncode == 2
+    assert "TopicNotFound" in done.stderr
+    assert "did you mean 'orders'?" in done.stderr
+    assert run(lake[0] + "x", "topics").returncode == 2
+
+
+def test_a_checkpoint_and_a_fence_are_appended(lake):
+    path, _ = lake
+    assert run(path, "checkpoint").stdout.startswith("checkpoint at version ")
+    assert "which nobody owns" in run(path, "producers", "fence", "loader").stdout
+    assert run(path, "topic", "create", "audit", "--partitions", "3").returncode == 0
+    assert run(path, "topic", "drop", "audit", "--yes").returncode == 0
+
+
+def test_secrets_in_storage_options_are_not_shown(lake):
+    done = run("--storage-options", "secret-text", lake[0], "topics")
+    assert done.returncode == 2
+    assert "secret-text" not in done.stderr

@@ -1,0 +1,296 @@
+"""Commands over one namespace.
+
+Exit codes: 0 done, 1 warnings, 2 damage or refusal, 3 could not be done (store, network, outcome unknown).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import click
+
+import txnlog
+from txnlog.cli.output import Printer
+from txnlog.codec import encode_action
+from txnlog.errors import InvalidInputError, RetriableError, StoreError, TxnLogError
+from txnlog.namespace import Namespace
+
+DONE, WARNINGS, REFUSED, NOT_DONE = 0, 1, 2, 3
+
+
+class Context:
+    """What every command needs: where the namespace is, and how to print."""
+
+    def __init__(self, path: str, storage_options: dict[str, Any]) -> None:
+        self._path = path
+        self._storage_options = storage_options
+
+    def open(self, *, write: bool = False) -> Namespace:
+        """Open the namespace, for reading unless the command appends."""
+        return txnlog.open(self._path, mode="rw" if write else "r", storage_options=self._storage_options)
+
+
+def _options(text: str | None) -> dict[str, Any]:
+    if not text:
+        return {}
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        # Not shown: it may hold secrets.
+        raise InvalidInputError("the storage options are not a JSON object", advice="pass e.g. '{\"anon\": true}'")
+    return found
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, one object a line.")
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("namespace", metavar="ROOT/NAMESPACE")
+@click.option(
+    "--storage-options", envvar="TXNLOG_STORAGE_OPTIONS", help="fsspec's options as JSON (or TXNLOG_STORAGE_OPTIONS)."
+)
+@click.version_option(package_name="txnlog")
+@click.pass_context
+def cli(context: click.Context, namespace: str, storage_options: str | None) -> None:
+    """Look at a namespace of txnlog, and administer it."""
+    context.obj = Context(namespace, _options(storage_options))
+
+
+@cli.command()
+@json_option
+@click.pass_obj
+def topics(context: Context, *, as_json: bool) -> None:
+    """List the topics."""
+    with context.open() as ns:
+        snapshot = ns.snapshot()
+        ends = {name: snapshot.end_offsets(name) for name in snapshot.topics()}
+        rows = [
+            {"topic": name, "partitions": len(found), "messages": sum(found.values())} for name, found in ends.items()
+        ]
+    Printer(as_json).rows(rows)
+
+
+@cli.group()
+def topic() -> None:
+    """Create, describe or drop a topic."""
+
+
+@topic.command("describe")
+@click.argument("name")
+@json_option
+@click.pass_obj
+def topic_describe(context: Context, name: str, *, as_json: bool) -> None:
+    """Columns, key and offsets of a topic."""
+    with context.open() as ns:
+        info = ns.topic(name)
+        ends = ns.snapshot().end_offsets(name)
+    Printer(as_json).record(
+        {
+            "topic": info.name,
+            "id": info.id,
+            "key": info.key,
+            "columns": {field.name: str(field.type) for field in info.schema},
+            "end_offsets": ends,
+            "properties": dict(info.properties),
+        }
+    )
+
+
+@topic.command("create")
+@click.argument("name")
+@click.option("--partitions", default=1, show_default=True, help="Number of partitions.")
+@click.pass_obj
+def topic_create(context: Context, name: str, partitions: int) -> None:
+    """Create a topic of key, value and headers; one with columns of its own is made in Python."""
+    with context.open(write=True) as ns:
+        ns.create_topic(name, partitions=partitions)
+
+
+@topic.command("drop")
+@click.argument("name")
+@click.confirmation_option(prompt="Drop the topic and its subscriptions?")
+@click.pass_obj
+def topic_drop(context: Context, name: str) -> None:
+    """Drop a topic and its subscriptions; older versions still show it."""
+    with context.open(write=True) as ns:
+        ns.drop_topic(name)
+
+
+@cli.command()
+@click.argument("topic_name", metavar="TOPIC")
+@json_option
+@click.pass_obj
+def subscriptions(context: Context, topic_name: str, *, as_json: bool) -> None:
+    """List the subscriptions of a topic with their cursors."""
+    rows: list[dict[str, Any]] = []
+    with context.open() as ns:
+        for name in ns.subscriptions(topic_name):
+            info = ns.subscription(topic_name, name)
+            cursors = {item.partition: item.cursor for item in info.cursors}
+            pending = sum(item.pending for item in info.cursors)
+            rows.append({"subscription": name, "type": info.type, "cursors": cursors, "pending": pending})
+    Printer(as_json).rows(rows)
+
+
+@cli.command()
+@click.argument("topic_name", metavar="TOPIC")
+@click.argument("subscription")
+@json_option
+@click.pass_obj
+def lag(context: Context, topic_name: str, subscription: str, *, as_json: bool) -> None:
+    """How far a subscription is behind, by partition."""
+    with context.open() as ns:
+        found = ns.lag(topic_name, subscription)
+    Printer(as_json).dataclasses(found)
+
+
+@cli.group()
+def transactions() -> None:
+    """List, describe or abort transactions."""
+
+
+@transactions.command("list")
+@click.option("--state", type=click.Choice(["OPEN", "PREPARED", "COMMITTED", "ABORTED"]), help="Only these.")
+@click.option("--min-age-ms", type=int, help="Only open ones of at least this age.")
+@json_option
+@click.pass_obj
+def transactions_list(context: Context, state: str | None, min_age_ms: int | None, *, as_json: bool) -> None:
+    """Open transactions, and those that ended since the newest checkpoint."""
+    with context.open() as ns:
+        found = ns.transactions(state, min_age_ms)
+    Printer(as_json).dataclasses(found)
+
+
+@transactions.command("describe")
+@click.argument("txn_id")
+@json_option
+@click.pass_obj
+def transactions_describe(context: Context, txn_id: str, *, as_json: bool) -> None:
+    """What the log shows of a transaction (UNKNOWN is no negative answer)."""
+    with context.open() as ns:
+        found = ns.transaction(txn_id)
+    Printer(as_json).dataclasses([found])
+
+
+@transactions.command("abort")
+@click.argument("txn_id")
+@click.option("--why", help="Kept in the log.")
+@click.option("--force", is_flag=True, help="Also a prepared one.")
+@json_option
+@click.pass_obj
+def transactions_abort(context: Context, txn_id: str, why: str | None, *, force: bool, as_json: bool) -> None:
+    """Make a transaction's outcome definite: aborted for ever, or what it truly was."""
+    with context.open(write=True) as ns:
+        found = ns.abort(txn_id, by="command line", why=why, force=force)
+    Printer(as_json).dataclasses([found])
+    if found.state == "COMMITTED":
+        sys.exit(WARNINGS)
+
+
+@cli.group()
+def producers() -> None:
+    """List or fence named producers."""
+
+
+@producers.command("list")
+@json_option
+@click.pass_obj
+def producers_list(context: Context, *, as_json: bool) -> None:
+    """Named producers with their epochs and open transactions."""
+    with context.open() as ns, ns.follower.lock:
+        rows = [
+            {"producer": item.name, "epoch": item.epoch, "open": len(item.open), "fenced_by": item.fenced_by}
+            for item in sorted(ns.follower.state.producers.values(), key=lambda item: item.name)
+        ]
+    Printer(as_json).rows(rows)
+
+
+@producers.command("fence")
+@click.argument("name")
+@click.pass_obj
+def producers_fence(context: Context, name: str) -> None:
+    """Fence a producer: its open transactions are aborted, its handle is refused from now on."""
+    with context.open(write=True) as ns:
+        epoch = ns.fence(name, by="command line")
+    click.echo(f"{name} has epoch {epoch}, which nobody owns")
+
+
+@cli.group()
+def log() -> None:
+    """Look at the commit log."""
+
+
+@log.command("show")
+@click.option("--limit", default=20, show_default=True, help="Newest entries to show.")
+@click.option("--version", type=int, help="One entry, with its actions.")
+@json_option
+@click.pass_obj
+def log_show(context: Context, limit: int, version: int | None, *, as_json: bool) -> None:
+    """The newest entries, or the actions of one."""
+    with context.open() as ns:
+        newest = ns.follower.version
+        if version is not None:
+            ns.snapshot_at(version)
+            for action in ns.follower.log.entry(version).actions:
+                click.echo(encode_action(action))
+            return
+        rows: list[dict[str, Any]] = []
+        for number in range(newest, max(-1, newest - limit), -1):
+            entry = ns.follower.log.entry(number)
+            kinds = [type(action).__name__ for action in entry.actions]
+            counted = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
+            rows.append(
+                {
+                    "version": number,
+                    "timestamp_ms": entry.header.timestamp_ms,
+                    "writer": entry.header.writer,
+                    "bytes": entry.size_bytes,
+                    "actions": counted,
+                }
+            )
+    Printer(as_json).rows(rows)
+
+
+@cli.command()
+@click.argument("topic_name", metavar="TOPIC")
+@click.option("--version", type=int, help="Of the namespace; the newest by default.")
+@click.option("--limit", default=20, show_default=True, help="Rows to print.")
+@click.option("--isolation-level", default="read_committed", show_default=True)
+@json_option
+@click.pass_obj
+def read(
+    context: Context, topic_name: str, version: int | None, limit: int, isolation_level: str, *, as_json: bool
+) -> None:
+    """Print rows of a topic with their metadata."""
+    rows: list[dict[str, Any]] = []
+    with context.open() as ns:
+        scan = ns.snapshot(version=version).scan(topic_name, isolation_level=isolation_level, include_metadata=True)
+        for batch in scan:
+            rows.extend(batch.slice(0, limit - len(rows)).to_pylist())
+            if len(rows) >= limit:
+                break
+    Printer(as_json).rows(rows)
+
+
+@cli.command()
+@click.pass_obj
+def checkpoint(context: Context) -> None:
+    """Make a checkpoint now."""
+    with context.open(write=True) as ns:
+        click.echo(f"checkpoint at version {ns.checkpoint()}")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and exit."""
+    try:
+        cli.main(args=arguments, prog_name="txnlog", standalone_mode=True)
+    except TxnLogError as error:
+        click.echo(f"txnlog: {type(error).__name__}: {error}", err=True)
+        sys.exit(NOT_DONE if isinstance(error, StoreError | RetriableError) else REFUSED)
+
+
+__all__ = ["cli", "main"]

@@ -1,0 +1,65 @@
+"""Listings as aligned columns for people, as JSON lines for programs."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import click
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, int | float | bool | str) or value is None:
+        return value
+    return value.isoformat() if isinstance(value, datetime.date) else str(value)
+
+
+def _text(value: Any) -> str:
+    plain = _plain(value)
+    return "" if plain is None else plain if isinstance(plain, str) else json.dumps(plain)
+
+
+class Printer:
+    """Prints rows as columns, or as JSON, one object a line."""
+
+    def __init__(self, as_json: bool) -> None:
+        self._as_json = as_json
+
+    def rows(self, rows: list[dict[str, Any]]) -> None:
+        """Rows of the same keys."""
+        if self._as_json:
+            for row in rows:
+                click.echo(json.dumps(_plain(row)))
+            return
+        if not rows:
+            return
+        names = list(rows[0])
+        cells = [names, *([_text(row[name]) for name in names] for row in rows)]
+        widths = [max(len(line[column]) for line in cells) for column in range(len(names))]
+        for line in cells:
+            click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+    def dataclasses(self, items: Iterable[Any]) -> None:
+        """Answers of the Python handle."""
+        self.rows([{field.name: getattr(item, field.name) for field in dataclasses.fields(item)} for item in items])
+
+    def record(self, record: dict[str, Any]) -> None:
+        """One thing, a line for each of its sides."""
+        if self._as_json:
+            click.echo(json.dumps(_plain(record)))
+            return
+        width = max(len(name) for name in record)
+        for name, value in record.items():
+            click.echo(f"{name.ljust(width)}  {_text(value)}")
+
+
+__all__ = ["Printer"]
