@@ -208,8 +208,8 @@ def decode(
     """The rows of a segment's file, in the topic's schema, or CorruptionError naming the key.
 
     ``checksum``, ``rows`` and ``size_bytes`` are what the log says. ``columns`` may name columns of the schema and of
-    ``STORED_COLUMNS``; left out, it is the schema's. A column that the file does not have, because it is older, is null;
-    a stored one must be there.
+    ``STORED_COLUMNS``; left out, it is the schema's. A column that the file, being older, does not have is null; a
+    stored one must be there.
     """
     wanted = _wanted(schema, columns)
     view = memoryview(data)
