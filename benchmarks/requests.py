@@ -1,7 +1,7 @@
 """Requests that reach S3 for a commit when nobody else writes, counted where the client library sends them.
 
-Expected: one PUT for each segment (one a topic) and one for the entry; no GET, no LIST, whatever the number of partitions
-and messages. Checkpoints are counted apart.
+Expected: one PUT for each segment (one a topic) and one for the entry; no GET, no LIST, whatever the number of
+partitions and messages. Checkpoints are counted apart.
 """
 
 from __future__ import annotations

@@ -32,6 +32,7 @@ from txnlog.state import Draft
 from txnlog.store.base import Created, ObjectNotFound, Store
 
 R = TypeVar("R")
+T = TypeVar("T")
 _logger = logging.getLogger("txnlog.appender")
 
 _CREATE_ATTEMPTS = 12
@@ -49,7 +50,7 @@ _GROUP_COMMANDS = 1_024
 class SharedSegments(Protocol):
     """Makes the segments that an entry's commits share; implemented where Parquet is written."""
 
-    def build(self, draft: Draft, pieces: list[tuple[int, Piece]], numbers: NumberPool) -> SharedWave | None:
+    def build(self, draft: Draft, pieces: list[tuple[int, Piece]], numbers: NumberPool, /) -> SharedWave | None:
         """Files for ``(txn, piece)`` in commit order, without dropped topics; None where numbers are missing."""
 
 
@@ -65,7 +66,7 @@ class SharedWave:
 @dataclass(slots=True, eq=False)
 class _Waiting:
     command: Command[Any]
-    background: bool = False
+    finish: Callable[[Any, BaseException | None], Any] | None = None
     future: Future[Any] = field(default_factory=Future)
 
 
@@ -123,7 +124,7 @@ class Appender:
         self._before_first_append = before_first_append
         self._after_append = after_append
         self._queue: deque[_Waiting] = deque()
-        self._completions: deque[tuple[Future[Any], Any, BaseException | None]] = deque()
+        self._completions: deque[tuple[_Waiting, Any, BaseException | None]] = deque()
         self._queue_lock = threading.Lock()
         self._lead_lock = threading.Lock()
         self._work = threading.Event()
@@ -138,7 +139,7 @@ class Appender:
 
     def call(self, command: Command[R]) -> R:
         """Carry out a command and wait for it. Raises its refusal, OutcomeUnknown, or what the store says."""
-        waiting = self._enqueue(command, background=False)
+        waiting = self._enqueue(command, None)
         while not waiting.future.done():
             with self._lead_lock:
                 if not waiting.future.done():
@@ -146,15 +147,15 @@ class Appender:
             self._complete()
         return cast("R", waiting.future.result())
 
-    def submit(self, command: Command[R]) -> Future[R]:
-        """Carry out a command in the background."""
-        waiting = self._enqueue(command, background=True)
+    def submit(self, command: Command[R], finish: Callable[[R | None, BaseException | None], T]) -> Future[T]:
+        """Carry out a command in the background. ``finish`` makes the Future's value of the answer or the error."""
+        waiting = self._enqueue(command, finish)
         with self._queue_lock:
             if self._worker is None or not self._worker.is_alive():
                 self._worker = threading.Thread(target=self._work_loop, name="txnlog-appender", daemon=True)
                 self._worker.start()
         self._work.set()
-        return cast("Future[R]", waiting.future)
+        return cast("Future[T]", waiting.future)
 
     def take_numbers(self, count: int = 1) -> list[int]:
         """Numbers of this writer's blocks, reserving a block where there are too few."""
@@ -179,10 +180,10 @@ class Appender:
 
     # --- leading ----------------------------------------------------------------------------------------------------
 
-    def _enqueue(self, command: Command[Any], *, background: bool) -> _Waiting:
+    def _enqueue(self, command: Command[Any], finish: Callable[[Any, BaseException | None], Any] | None) -> _Waiting:
         if self._closed is not None:
             raise self._closed
-        waiting = _Waiting(command, background)
+        waiting = _Waiting(command, finish)
         with self._queue_lock:
             self._queue.append(waiting)
         return waiting
@@ -198,8 +199,8 @@ class Appender:
 
     def _answer(self, waiting: _Waiting, result: Any, error: BaseException | None = None) -> None:
         """Give a command its answer: at once where a thread waits, after the lead lock where callbacks may run."""
-        if waiting.background:
-            self._completions.append((waiting.future, result, error))
+        if waiting.finish is not None:
+            self._completions.append((waiting, result, error))
         elif error is not None:
             waiting.future.set_exception(error)
         else:
@@ -209,13 +210,16 @@ class Appender:
         """Answer the background commands. No lock is held: a callback may call anything."""
         while True:
             try:
-                future, result, error = self._completions.popleft()
+                waiting, result, error = self._completions.popleft()
             except IndexError:
                 return
-            if error is not None:
-                future.set_exception(error)
+            assert waiting.finish is not None, "only background commands are answered here"
+            try:
+                value = waiting.finish(result, error)
+            except BaseException as problem:  # noqa: BLE001 - the Future carries it to whoever waits
+                waiting.future.set_exception(problem)
             else:
-                future.set_result(result)
+                waiting.future.set_result(value)
 
     def _take_batch(self) -> list[_Waiting]:
         """The commands of the next entry: in order, those that must be alone in their kind one at a time."""
@@ -264,9 +268,9 @@ class Appender:
             _logger.exception("maintenance after an append failed; the append itself is done")
 
     def _fail(self, batch: Iterable[_Waiting], error: BaseException) -> None:
-        answered = {id(future) for future, _, _ in self._completions}
+        answered = {id(waiting) for waiting, _, _ in self._completions}
         for waiting in batch:
-            if not waiting.future.done() and id(waiting.future) not in answered:
+            if not waiting.future.done() and id(waiting) not in answered:
                 self._answer(waiting, None, error)
 
     def _resolve_doubt(self, batch: list[_Waiting]) -> None:
@@ -448,12 +452,12 @@ class Appender:
                 _logger.warning("put of entry %d: %s (attempt %d)", version, error.message, attempt + 1)
             try:
                 found = self._store.get(key)
+                self._store.sync(key)  # what may not survive a power cut has not happened yet, not even our own entry
             except ObjectNotFound:
                 pass
             except StoreError as error:
                 _logger.warning("read of entry %d: %s (attempt %d)", version, error.message, attempt + 1)
             else:
-                self._store.sync(key)
                 return found
             self._runtime.sleep_ms(pause / 2 + self._runtime.jitter(pause / 2))
             pause = min(2 * pause, _LONGEST_PAUSE_MS)

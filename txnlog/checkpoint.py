@@ -1,8 +1,8 @@
 """Bytes of a checkpoint and back: a manifest, one Parquet part of hot state, and runs of cold rows. Pure.
 
 Hot state (topics, cursors, open transactions, producers ...) is one part of ``(table, row)`` pairs, rows as JSON.
-Cold (outcomes, segments, removals, sequenced batches) are columnar runs: a checkpoint adds the rows that ended since the
-one before, and its manifest names all runs, so old rows are never written again until runs are merged.
+Cold rows (outcomes, segments, removals, sequenced batches) are columnar runs: a checkpoint adds the rows that ended
+since the one before, and its manifest names all runs, so old rows are never written again until runs are merged.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from txnlog import numbers
+from txnlog.acknowledgements import is_held
 from txnlog.actions import (
     Abort,
     AbortReason,
@@ -178,30 +179,35 @@ class FlushCommand:
         """See Command."""
         txn = self.opening.txn
         refuse_ended(draft, txn)
-        if self.segments and draft.segments.get(self.segments[-1].segment) is not None:
-            return Answer(None)  # a retry of a flush that the log shows
-        actions: list[AnyAction] = []
+        actions: list[AnyAction] = [
+            *_living(draft, self.segments),
+            *(Acknowledge(txn, item) for item in _new(draft, txn, self.acknowledgements)),
+        ]
         if draft.transactions.get(txn) is None:
-            actions.append(self.opening.action())
-        actions.extend(_living(draft, self.segments))
-        actions.extend(Acknowledge(txn, item) for item in self.acknowledgements if _subscribed(draft, item))
-        return actions
+            return [self.opening.action(), *actions]
+        return actions or Answer(None)  # a flush whose answer was lost, again
 
     def result(self, _draft: Draft, _at: Header) -> None:
         """See Command."""
 
 
 def _living(draft: Draft, segments: Sequence[Segment]) -> list[Segment]:
-    """The segments whose topic was not dropped meanwhile: the transaction goes on without the others."""
-    return [
+    """The segments that are not in the log yet (a flush whose answer was lost) and whose topic was not dropped."""
+    return [item for item in segments if draft.segments.get(item.segment) is None and not _dropped(draft, item.topic)]
+
+
+def _dropped(draft: Draft, number: int) -> bool:
+    topic = draft.topics.get(number)
+    return topic is None or topic.dropped_version is not None
+
+
+def _new(draft: Draft, txn: int, acknowledgements: Sequence[Acknowledgement]) -> tuple[Acknowledgement, ...]:
+    """Those that are not in the log yet and whose subscription was not dropped."""
+    return tuple(
         item
-        for item in segments
-        if (topic := draft.topics.get(item.topic)) is not None and topic.dropped_version is None
-    ]
-
-
-def _subscribed(draft: Draft, item: Acknowledgement) -> bool:
-    return draft.subscriptions.get(item.subscription) is not None
+        for item in acknowledgements
+        if draft.subscriptions.get(item.subscription) is not None and not is_held(draft, txn, item)
+    )
 
 
 @dataclass(slots=True)
@@ -251,17 +257,16 @@ class CommitCommand:
             dict.fromkeys(
                 [
                     *(p.topic for p in self.pieces if p.topic not in shared),
-                    *(s.topic for s in self.segments if s not in segments),
+                    *(s.topic for s in self.segments if _dropped(draft, s.topic)),
                 ]
             )
         )
-        acknowledgements = tuple(item for item in self.acknowledgements if _subscribed(draft, item))
         actions.append(
             Commit(
                 txn,
                 self.digest,
                 shares,
-                acknowledgements,
+                _new(draft, txn, self.acknowledgements),
                 opening.producer if alone else None,
                 opening.epoch if alone else None,
                 opening.app_id if alone else None,
@@ -365,7 +370,7 @@ def replayed(draft: Draft, batch: StreamBatch) -> Skipped | None:
     if batch.batch == last.batch and batch.offsets_digest != last.offsets_digest:
         raise InvalidInputError(
             f"batch {batch.batch} of the stream {batch.identity!r} was committed with other source offsets",
-            advice="the checkpoint was changed or copied: go on with the one that wrote the batch, or use a new txnAppId",
+            advice="the checkpoint was changed or copied: go on with the one that wrote it, or use a new txnAppId",
         )
     return Skipped(last.txn, last.version)
 

@@ -1,4 +1,4 @@
-"""A client's connection to a namespace: store, fold, writer, and what its handles share. The public face is Namespace."""
+"""A client's connection to a namespace: store, fold, writer, what its handles share. Namespace is its public face."""
 
 from __future__ import annotations
 
@@ -275,19 +275,20 @@ class Connection:
 
     def committed(self, result: CommitResult, dropped: Iterable[int]) -> Committed:
         """The public form of a commit's result."""
-        with self.follower.lock:
-            names = {record.id: record.name for record in self.follower.state.topics.values()}
         if isinstance(result, Skipped):
             return Committed(TxnId(self.coordinator, result.txn), result.version, None, skipped=True)
+        topics = self.follower.state.topics  # topics are never forgotten, so a look-up needs no lock
         if isinstance(result, Duplicate):
-            return self._duplicate(result, names)
+            return self._duplicate(result)
         offsets = None
         if result.offsets is not None:
-            offsets = {(names[item.topic], item.partition): range(item.start, item.end) for item in result.offsets}
-        lost = tuple(names[topic] for topic in dict.fromkeys((*result.dropped, *dropped)))
+            offsets = {
+                (topics[item.topic].name, item.partition): range(item.start, item.end) for item in result.offsets
+            }
+        lost = tuple(topics[topic].name for topic in dict.fromkeys((*result.dropped, *dropped)))
         return Committed(TxnId(self.coordinator, result.number), result.version, offsets, dropped=lost)
 
-    def _duplicate(self, result: Duplicate, names: Mapping[int, str]) -> Committed:
+    def _duplicate(self, result: Duplicate) -> Committed:
         offsets: dict[tuple[str, int], range] | None = {}
         txn: TxnId | None = None
         version = self.follower.version
@@ -300,7 +301,7 @@ class Connection:
                 break
             start = batch.offset + piece.sequence - batch.sequence
             assert offsets is not None, "set to None only before leaving the loop"
-            offsets[names[piece.topic], piece.partition] = range(start, start + piece.rows)
+            offsets[self.follower.state.topics[piece.topic].name, piece.partition] = range(start, start + piece.rows)
             txn, version = TxnId(self.coordinator, batch.txn), batch.version
         return Committed(txn, version, offsets, duplicate=True)
 

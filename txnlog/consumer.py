@@ -38,7 +38,7 @@ class _Subscribed:
 
 
 class Consumer:
-    """Receives messages that no acknowledgement has taken yet; each once, until it is given back. One thread at a time."""
+    """Receives what no acknowledgement has taken yet, each message once until it is given back. One thread at a time."""
 
     def __init__(self, namespace: Connection, name: str, subscribed: Sequence[tuple[TopicRecord, int, int]]) -> None:
         self._ns = namespace
@@ -169,7 +169,9 @@ class Consumer:
     # --- acknowledging ----------------------------------------------------------------------------------------------
 
     def acknowledge(self, messages: Messages, *, cumulative: bool = False) -> None:
-        """Take messages off the subscription, outside of any transaction; durable on return. What was taken before is fine.
+        """Take messages off the subscription, outside of any transaction; durable on return.
+
+        What was taken before is fine.
 
         Raises:
             TransactionConflict: a message is pending in an open transaction.

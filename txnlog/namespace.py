@@ -94,7 +94,7 @@ def open_namespace(
 
 
 class Namespace(Connection):
-    """A handle of one namespace. Thread-safe; bound to its process (a fork or unpickling makes it a writer of its own)."""
+    """A handle of one namespace. Thread-safe; bound to its process: a fork or unpickling makes it a writer of its own."""
 
     def __enter__(self) -> Namespace:
         return self
@@ -264,7 +264,7 @@ class Namespace(Connection):
         return Producer(self, name, administration.start_producer(self, name, None))
 
     def transact(self, work: Callable[[Transaction], T], attempts: int = 5, **options: Any) -> T:
-        """Run ``work(txn)`` and commit, again where that may help; an unknown outcome is resolved before work is repeated.
+        """Run ``work(txn)`` and commit, again where that may help; an unknown outcome is resolved before.
 
         Returns what ``work`` returned in the attempt that committed. ``options`` as of :meth:`begin`.
         """
@@ -342,10 +342,14 @@ class Namespace(Connection):
         """Create a subscription of a topic: a cursor per partition, shared by whoever consumes under its name.
 
         Args:
-            topic, name: of which topic, under which name.
+            topic: the topic.
+            name: of the subscription.
             type: ``exclusive`` (one consumer; a newer one fences it).
             start: ``"earliest"``, ``"latest"``, ``{partition: offset}``, or an aware datetime.
-            lease_ms, takeover, max_redeliveries, dead_letter_topic: kept in the log for the other types.
+            lease_ms: how long a consumer that is silent keeps its place, with ``takeover="after_lease"``.
+            takeover: who may take over from a consumer.
+            max_redeliveries: kept in the log for Shared subscriptions.
+            dead_letter_topic: the same.
             if_not_exists: an existing subscription of that name and type is fine.
         """
         subscriptions.create(

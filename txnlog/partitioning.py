@@ -37,11 +37,11 @@ def place(
     if buffer.rows <= _STICKY_ROWS:
         return [_piece(handle, namespace.next_partition(handle), buffer, None)]
     table = buffer.to_table()
-    pieces: list[Piece] = []
     step = max(_STICKY_ROWS, -(-table.num_rows // handle.partitions))
-    for first in range(0, table.num_rows, step):
-        pieces.append(_table_piece(handle, namespace.next_partition(handle), table.slice(first, step)))
-    return pieces
+    return [
+        _table_piece(handle, namespace.next_partition(handle), table.slice(first, step))
+        for first in range(0, table.num_rows, step)
+    ]
 
 
 def _by_key(handle: TopicHandle, buffer: RowBuffer) -> list[Piece]:

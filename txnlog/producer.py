@@ -42,8 +42,8 @@ class Producer:
 
         Args:
             timeout_ms: from the first produce or acknowledge to the commit; 60 s by default, capped by the namespace.
-            txn_app_id, txn_version: make a batch idempotent (Delta's names): one not above the last committed version of
-                the app is skipped, and the result says so.
+            txn_app_id: with ``txn_version`` makes a batch idempotent (Delta's names).
+            txn_version: one not above the last committed version of the app is skipped, and the result says so.
         """
         self._check()
         txn = self._ns.begin_for(
@@ -66,7 +66,7 @@ class Producer:
         return self._ns.produce_for(self.name, self.epoch, topic, data, partition, sequence)
 
     def last_sequence(self, topic: str, partition: int) -> int | None:
-        """The last visible sequence of this name in a partition, also one of an earlier epoch; None before the first."""
+        """The last visible sequence of this name in a partition, of any epoch; None before the first."""
         self._check()
         if self.name is None:
             raise InvalidInputError("an anonymous producer has no sequences", advice="name it: ns.producer(name)")

@@ -1,4 +1,4 @@
-"""The root log: which namespaces a root has, their coordinator ids, and the store's verdict. The same engine as any log."""
+"""The root log: the namespaces of a root, their coordinator ids, the store's verdict. The same engine as any log."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _CREATE_ATTEMPTS = 8
 class _NoRows:
     """The root log has no segments."""
 
-    def build(self, draft: Draft, pieces: list[tuple[int, Piece]], numbers: NumberPool) -> SharedWave | None:
+    def build(self, _draft: Draft, _pieces: list[tuple[int, Piece]], _numbers: NumberPool) -> SharedWave | None:
         raise AssertionError("the root log holds no rows")
 
 

@@ -43,8 +43,8 @@ _logger = logging.getLogger("txnlog.transaction")
 class Transaction:
     """One transaction over any number of topics and subscriptions of a namespace. Thread-safe.
 
-    As a context manager it commits at the end of the block, and raises there what the commit raises; an exception inside
-    the block aborts it. Nothing of it is visible before it is committed, all of it is afterwards.
+    As a context manager it commits at the end of the block, and raises there what the commit raises; an exception
+    inside the block aborts it. Nothing of it is visible before it is committed, all of it is afterwards.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Transaction:
 
     @property
     def id(self) -> TxnId:
-        """The 128-bit TxnID. Keep it to ask for the outcome after a crash (``ns.transaction(id)``, ``ns.abort(id)``)."""
+        """The 128-bit TxnID. Note it to ask for the outcome after a crash: ``ns.transaction(id)``, ``ns.abort(id)``."""
         return TxnId(self._ns.coordinator, self._number)
 
     @property
@@ -115,7 +115,7 @@ class Transaction:
             try:
                 self.abort()
             except TxnLogError:
-                # The user's own error is on its way out; the abort is only tidiness, since nothing commits this any more.
+                # The user's own error is on its way out; the abort is only tidiness: nothing commits this any more.
                 _logger.warning("abort of %s failed; it ends by its timeout", self.id, exc_info=True)
 
     # --- work -------------------------------------------------------------------------------------------------------
@@ -140,6 +140,8 @@ class Transaction:
                 raise InvalidInputError(
                     "a sequence needs a named producer and a partition", advice="pass partition=, use ns.producer(name)"
                 )
+            if self._buffered_bytes >= BUFFER_BYTES:
+                self._stage(everything=True)  # before anything is added: a failure here adds nothing
             for piece in place(self._ns, topic, data, partition, sequence):
                 self._start_clock()
                 self._pieces.append(piece)
@@ -147,8 +149,6 @@ class Transaction:
                 self._digest.update(
                     f"p{piece.topic},{piece.partition},{piece.rows},{piece.sequence},{piece.digest};".encode()
                 )
-            if self._buffered_bytes >= BUFFER_BYTES:
-                self._stage(everything=True)
 
     def acknowledge(self, messages: Messages, *, cumulative: bool = False) -> None:
         """Take received messages off their subscriptions, when and if this transaction commits.
@@ -200,15 +200,17 @@ class Transaction:
 
     def _log_work(self) -> None:
         command = FlushCommand(self._opening, tuple(self._staged), tuple(self._acknowledged))
+        # From here on the log may show the transaction, whatever becomes of the call: an abort must be logged as well.
+        begun, self._begun = self._begun, True
         try:
             self._ns.appender.call(command)
-        except OutcomeUnknown:
-            raise  # the same flush again is answered from the log
         except (AbortableError, FencedError) as error:
+            # An answer: of this call nothing is in the log. After a call without one (OutcomeUnknown, an interrupt) the
+            # next flush or commit leaves out what the log then shows.
+            self._begun = begun
             self._failed = error
             self._ns.release_holds(self._number)
             raise
-        self._begun = True
         self._staged.clear()
         self._logged_acknowledgements.extend(self._acknowledged)
         self._acknowledged.clear()
@@ -229,27 +231,34 @@ class Transaction:
         }
         if not chosen:
             return
-        runtime = self._ns.runtime
         for topic in sorted(chosen):
-            record = self._ns.topic_record_by_id(topic)
-            pieces = [piece for piece in self._pieces if piece.topic == topic]
-            wave: list[BuiltSegment] = []
-            waiting = 0
-            for built in build_owned(record, pieces, self._number, self._take_number, runtime.unique):
-                wave.append(built)
-                waiting += len(built.data)
-                if waiting >= BUFFER_BYTES:
-                    self._put(wave)
-                    wave, waiting = [], 0
-            self._put(wave)
+            # A topic's rows leave the buffer when all of its segments are on the store: staging that failed half-way is
+            # done again from the beginning, and what it left behind is garbage that no entry names.
+            staged = self._put_owned(topic, [piece for piece in self._pieces if piece.topic == topic])
+            self._staged.extend(staged)
             self._owned_topics.add(topic)
-        self._pieces = [piece for piece in self._pieces if piece.topic not in chosen]
-        self._buffered_bytes = sum(piece.size_bytes for piece in self._pieces)
+            self._pieces = [piece for piece in self._pieces if piece.topic != topic]
+            self._buffered_bytes = sum(piece.size_bytes for piece in self._pieces)
+
+    def _put_owned(self, topic: int, pieces: list[Piece]) -> list[Segment]:
+        runtime = self._ns.runtime
+        record = self._ns.topic_record_by_id(topic)
+        staged: list[Segment] = []
+        wave: list[BuiltSegment] = []
+        waiting = 0
+        for built in build_owned(record, pieces, self._number, self._take_number, runtime.unique):
+            wave.append(built)
+            staged.append(built.action)
+            waiting += len(built.data)
+            if waiting >= BUFFER_BYTES:
+                self._put(wave)
+                wave, waiting = [], 0
+        self._put(wave)
+        return staged
 
     def _put(self, wave: list[BuiltSegment]) -> None:
         store = self._ns.store
         self._ns.runtime.run_all([partial(store.put, built.key, built.data) for built in wave])
-        self._staged.extend(built.action for built in wave)
 
     def _take_number(self) -> int:
         return self._ns.appender.take_numbers(1)[0]
@@ -301,34 +310,29 @@ class Transaction:
 
     def commit_async(self) -> Future[Committed]:
         """Commit in the background; concurrent commits share an entry. The Future gives what commit() gives."""
-        future: Future[Committed] = Future()
         with self._lock:
             try:
                 command = self._commit_command()
-                if command is None:
-                    assert self.result is not None, "a transaction that needs no entry has its result"
-                    future.set_result(self.result)
-                    return future
-                inner = self._ns.appender.submit(command)
+                if command is not None:
+                    return self._ns.appender.submit(command, partial(self._finish, command))
+                assert self.result is not None, "a transaction that needs no entry has its result"
             except TxnLogError as error:
-                future.set_exception(error)
-                return future
-        inner.add_done_callback(partial(self._finish_async, command, future))
-        return future
+                failed: Future[Committed] = Future()
+                failed.set_exception(error)
+                return failed
+        done: Future[Committed] = Future()
+        done.set_result(self.result)
+        return done
 
-    def _finish_async(self, command: CommitCommand, future: Future[Committed], inner: Future[CommitResult]) -> None:
-        error = inner.exception()
-        if error is not None:
-            if isinstance(error, TxnLogError):
-                with self._lock:
+    def _finish(self, command: CommitCommand, result: CommitResult | None, error: BaseException | None) -> Committed:
+        """The end of a commit in the background; no lock of the appender is held."""
+        with self._lock:
+            if error is not None:
+                if isinstance(error, TxnLogError):
                     self._not_committed(error)
-            future.set_exception(error)
-            return
-        try:
-            future.set_result(self._committed(command, inner.result()))
-        except BaseException as problem:
-            future.set_exception(problem)
-            raise
+                raise error
+            assert result is not None, "an answer or an error"
+            return self._committed(command, result)
 
     def _commit_command(self) -> CommitCommand | None:
         """What to append; None where nothing must be. Stages big writes first, outside of any entry."""
