@@ -38,7 +38,7 @@ class _Subscribed:
 
 
 class Consumer:
-    """Receives what no acknowledgement has taken yet, each message once until it is given back. One thread at a time."""
+    """Receives what no acknowledgement has taken yet, each message once until it is given back. For one thread."""
 
     def __init__(self, namespace: Connection, name: str, subscribed: Sequence[tuple[TopicRecord, int, int]]) -> None:
         self._ns = namespace

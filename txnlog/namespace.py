@@ -94,7 +94,7 @@ def open_namespace(
 
 
 class Namespace(Connection):
-    """A handle of one namespace. Thread-safe; bound to its process: a fork or unpickling makes it a writer of its own."""
+    """A handle of one namespace. Thread-safe; bound to its process: forked or unpickled, it is a writer of its own."""
 
     def __enter__(self) -> Namespace:
         return self

@@ -25,7 +25,7 @@ from txnlog.store.base import Created, ObjectNotFound, Store
 _logger = logging.getLogger("txnlog.checkpointer")
 
 _SPREAD_ENTRIES = CHECKPOINT_ENTRIES // 5
-"""Clients that append to one log draw a delay up to this many entries, so that mostly one of them makes the checkpoint."""
+"""Clients that append to one log draw a delay up to this many entries: mostly one of them makes the checkpoint then."""
 
 
 class Checkpointer:

@@ -1,7 +1,8 @@
 """What txnlog asks of a store: seven calls, of which one decides.
 
 Only :meth:`Store.create` takes part in a decision. Everything else moves candidates (data files) or hints.
-Keys are relative, ``/``-separated, built by :mod:`txnlog.keys`; a store prefixes them with its root and never lets one escape it.
+Keys are relative, ``/``-separated, built by :mod:`txnlog.keys`; a store prefixes them with its root and never lets one
+escape it.
 The one conformance suite in ``tests/stores`` runs over every implementation.
 """
 
@@ -16,8 +17,8 @@ from typing import Protocol, runtime_checkable
 class Created(enum.Enum):
     """The two answers of create-if-absent (``PROTOCOL.md``, "Appending").
 
-    UNKNOWN stands for *exists*, 409, 412, 429, 5xx, a timeout, a dropped connection: clients retry inside and may report
-    their own success as a conflict, so only reading the slot tells.
+    UNKNOWN stands for *exists*, 409, 412, 429, 5xx, a timeout, a dropped connection: clients retry inside and may
+    report their own success as a conflict, so only reading the slot tells.
     """
 
     CREATED = "created"
@@ -53,8 +54,8 @@ class Store(Protocol):
     def create(self, key: str, data: bytes) -> Created:
         """Create ``key`` if it is absent, atomically: of any number of racers one gets CREATED. Durable when CREATED.
 
-        A failure that certainly stored nothing and will not change by asking again (no permission, disk full, read-only)
-        raises StoreError(durable=NOTHING); every other doubt is UNKNOWN.
+        A failure that certainly stored nothing and will not change by asking again (no permission, disk full,
+        read-only) raises StoreError(durable=NOTHING); every other doubt is UNKNOWN.
         """
 
     def put(self, key: str, data: bytes) -> None:
@@ -81,7 +82,8 @@ class Store(Protocol):
     def sync(self, key: str) -> None:
         """Make sure that an object another process created, and this one has read, survives a power cut.
 
-        A no-op on object stores; on a local file system the folder may not be on disk yet (``PROTOCOL.md``, "Appending").
+        A no-op on object stores; on a local file system the folder may not be on disk yet (``PROTOCOL.md``,
+        "Appending").
         """
 
 
