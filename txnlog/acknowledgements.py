@@ -95,6 +95,19 @@ def hold(draft: Draft, txn: int, wanted: Acknowledgement) -> tuple[tuple[int, in
     return tuple(touched)
 
 
+def is_held(draft: Draft, txn: int, wanted: Acknowledgement) -> bool:
+    """Whether the log shows this very acknowledgement pending in the transaction: an earlier flush brought it."""
+    for item in wanted.ranges:
+        cursor = draft.cursors.get((wanted.subscription, item.partition))
+        if cursor is None or Hold(txn, item.ranges) not in cursor.holds:
+            return False
+    for partition, end in wanted.cumulative:
+        cursor = draft.cursors.get((wanted.subscription, partition))
+        if cursor is None or cursor.cumulative is None or cursor.cumulative.txn != txn or cursor.cumulative.end < end:
+            return False
+    return True
+
+
 def _check_individual(record: SubscriptionRecord, cursor: Cursor, item: PartitionRanges) -> None:
     where = f"partition {item.partition} of the subscription {record.name!r}"
     if item.ranges[0][0] < cursor.position or ranges.overlaps(item.ranges, cursor.acknowledged):
@@ -226,4 +239,4 @@ def count_redelivery(cursor: Cursor, again: Ranges) -> Cursor:
     return msgspec.structs.replace(cursor, redeliveries=tuple(sorted(result, key=lambda item: item.start)))
 
 
-__all__ = ["check_offset", "check_ranges", "count_redelivery", "cursor_of", "hold", "live_subscription", "settle"]
+__all__ = ["check_offset", "check_ranges", "count_redelivery", "cursor_of", "hold", "is_held", "live_subscription", "settle"]
