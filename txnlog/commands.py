@@ -132,17 +132,25 @@ class Opening:
     """What the log must know of a transaction at its first effect."""
 
     txn: int
-    timeout_ms: Callable[[], int | None]
+    now_ms: Callable[[], int]
     producer: str | None = None
     epoch: int | None = None
     app_id: str | None = None
     app_version: int | None = None
+    deadline_ms: int | None = None
+
+    def left_ms(self) -> int | None:
+        """Milliseconds to the deadline by the owner's clock, None without one. Raises TransactionTimedOut past it."""
+        if self.deadline_ms is None:
+            return None
+        left = self.deadline_ms - self.now_ms()
+        if left <= 0:
+            raise TransactionTimedOut(f"the transaction {self.txn} is past its deadline, by {-left} ms")
+        return left
 
     def action(self) -> Begin:
         """The begin action, with what is left of the deadline."""
-        timeout_ms = self.timeout_ms()
-        if timeout_ms is not None and timeout_ms <= 0:
-            raise TransactionTimedOut(f"the transaction {self.txn} is past its deadline")
+        timeout_ms = self.left_ms()
         return Begin(self.txn, timeout_ms, self.producer, self.epoch, self.app_id, self.app_version)
 
 
@@ -236,7 +244,7 @@ class CommitCommand:
         txn = opening.txn
         outcome = draft.outcomes.get(txn)
         if outcome is not None:
-            return Answer(self._repeated(outcome))
+            return Answer(self.repeated(outcome))
         known = draft.transactions.get(txn)
         if known is None and opening.producer is not None:
             check_producer(draft, opening.producer, opening.epoch)
@@ -247,9 +255,7 @@ class CommitCommand:
         if known is None and (segments or self.segments):
             actions.append(opening.action())
         elif known is None:
-            timeout_ms = opening.timeout_ms()
-            if timeout_ms is not None and timeout_ms <= 0:
-                raise TransactionTimedOut(f"the transaction {txn} is past its deadline")
+            opening.left_ms()
         alone = known is None and not actions
         actions.extend(segments)
         shares = self._shares(draft, shared)
@@ -276,7 +282,8 @@ class CommitCommand:
         )
         return actions
 
-    def _repeated(self, outcome: Outcome) -> Outcome:
+    def repeated(self, outcome: Outcome) -> Outcome:
+        """The answer to a commit whose end is recorded: that end, or its error."""
         if outcome.state == "ABORTED":
             raise ended_error(outcome)
         if outcome.digest and outcome.digest != self.digest:

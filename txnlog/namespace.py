@@ -245,7 +245,7 @@ class Namespace(Connection):
         pieces = place(self, topic, data, partition, sequence)
         if not pieces:
             return Committed(TxnId(self.coordinator, number), self.follower.version, {})
-        opening = Opening(number, lambda: None, producer, epoch)
+        opening = Opening(number, self.runtime.now_ms, producer, epoch)
         digest = ";".join(f"{p.topic},{p.partition},{p.rows},{p.sequence},{p.digest}" for p in pieces)
         command = CommitCommand(
             opening,

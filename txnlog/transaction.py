@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import xxhash
 
+from txnlog import administration
 from txnlog.acknowledgements import hold
 from txnlog.actions import Acknowledgement, Segment, StreamBatch
 from txnlog.commands import AbortCommand, CommitCommand, CommitResult, FlushCommand, Opening, Piece, ended_error
 from txnlog.errors import (
     AbortableError,
+    CoordinatorFenced,
     FencedError,
     InvalidInputError,
     InvalidTransactionState,
@@ -61,8 +63,8 @@ class Transaction:
         self._ns = namespace
         self._number = number
         self._timeout_ms = timeout_ms
-        self._deadline_ms: int | None = None
-        self._opening = Opening(number, self._left_ms, producer, epoch, app_id, app_version)
+        # Holds no reference to this object: a cycle would leave every transaction to the garbage collector.
+        self._opening = Opening(number, namespace.runtime.now_ms, producer, epoch, app_id, app_version)
         self._lock = threading.RLock()
         self._state: TransactionState = "OPEN"
         self._ended: TxnLogError | None = None
@@ -303,9 +305,8 @@ class Transaction:
                 return self.result
             try:
                 result = self._ns.appender.call(command)
-            except TxnLogError as error:
-                self._not_committed(error)
-                raise
+            except BaseException as error:
+                return self._finish(command, None, error)
             return self._committed(command, result)
 
     def commit_async(self) -> Future[Committed]:
@@ -325,14 +326,24 @@ class Transaction:
         return done
 
     def _finish(self, command: CommitCommand, result: CommitResult | None, error: BaseException | None) -> Committed:
-        """The end of a commit in the background; no lock of the appender is held."""
+        """What a commit came to; no lock of the appender is held."""
         with self._lock:
             if error is not None:
-                if isinstance(error, TxnLogError):
-                    self._not_committed(error)
-                raise error
+                try:
+                    result = self._recorded(command, error)
+                except BaseException as end:
+                    self._not_committed(end)
+                    raise
             assert result is not None, "an answer or an error"
             return self._committed(command, result)
+
+    def _recorded(self, command: CommitCommand, error: BaseException) -> Outcome:
+        """The recorded end of a refused commit that only a checkpoint remembers; raises the error where there is none."""
+        if isinstance(error, CoordinatorFenced | InvalidTransactionState):
+            outcome = self._ns.follower.outcome(self._number)
+            if outcome is not None:
+                return command.repeated(outcome)
+        raise error
 
     def _commit_command(self) -> CommitCommand | None:
         """What to append; None where nothing must be. Stages big writes first, outside of any entry."""
@@ -373,13 +384,13 @@ class Transaction:
         self.result = self._ns.committed(result, command.dropped)
         return self.result
 
-    def _not_committed(self, error: TxnLogError) -> None:
-        if isinstance(error, OutcomeUnknown):
+    def _not_committed(self, error: BaseException) -> None:
+        if isinstance(error, OutcomeUnknown) or not isinstance(error, TxnLogError):
+            # No answer, or somebody's interrupt while the entry was under way.
             self._in_doubt = True
-            return
-        self._in_doubt = False
-        if isinstance(error, AbortableError | FencedError):
+        elif isinstance(error, AbortableError | FencedError):
             # Refused before anything of this commit was in the log; what an earlier flush logged must still be ended.
+            self._in_doubt = False
             self._failed = error
             if isinstance(error, AbortableError):
                 try:
@@ -404,7 +415,7 @@ class Transaction:
 
     def _abort(self, reason: str) -> None:
         if self._begun or self._in_doubt or self._state == "PREPARED":
-            outcome = self._ns.appender.call(AbortCommand(self._number, cast("Any", reason)))
+            outcome = administration.end(self._ns, AbortCommand(self._number, cast("Any", reason)))
             self._in_doubt = False
             if outcome.state == "COMMITTED":
                 self._state = "COMMITTED"
@@ -472,20 +483,19 @@ class Transaction:
             self._release(error)
             raise error
 
-    def _left_ms(self) -> int | None:
-        return None if self._deadline_ms is None else self._deadline_ms - self._ns.runtime.now_ms()
-
     def _start_clock(self) -> None:
-        if self._deadline_ms is None and self._timeout_ms is not None:
-            self._deadline_ms = self._ns.runtime.now_ms() + self._timeout_ms
+        if self._opening.deadline_ms is None and self._timeout_ms is not None:
+            self._opening.deadline_ms = self._ns.runtime.now_ms() + self._timeout_ms
 
     def _check_deadline(self) -> None:
-        left = self._left_ms()
-        if left is None or left > 0:
+        try:
+            self._opening.left_ms()
+        except TransactionTimedOut as timed_out:
+            error = timed_out
+        else:
             return
-        error = TransactionTimedOut(f"the transaction {self.id} is past its deadline of {self._timeout_ms} ms")
         if self._begun:
-            outcome = self._ns.appender.call(AbortCommand(self._number, "timeout"))
+            outcome = administration.end(self._ns, AbortCommand(self._number, "timeout"))
             if outcome.state == "COMMITTED":
                 self._ended_elsewhere(outcome)
         self._release(error)
