@@ -1,1 +1,42 @@
-"""PySpark on txnlog: the `txnlog` format, native scans and writes, transactions over many DataFrames."""
+"""PySpark on txnlog: the `txnlog` format, native scans and writes, transactions over many DataFrames.
+
+Names are loaded at their first use, so that an executor that only reads needs none of a client's packages.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from spark_ext.native import read_topic, visible
+    from spark_ext.process.write_stream import write_stream
+    from spark_ext.transaction import transaction
+
+_HOMES = {
+    "read_topic": "spark_ext.native",
+    "transaction": "spark_ext.transaction",
+    "visible": "spark_ext.native",
+    "write_stream": "spark_ext.process.write_stream",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'spark_ext' has no attribute {name!r}")
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})
+
+
+__all__ = [
+    "read_topic",
+    "transaction",
+    "visible",
+    "write_stream",
+]

@@ -1,0 +1,85 @@
+"""Opened namespaces, kept for the life of a process: every micro-batch would open cold otherwise.
+
+Spark reuses the Python processes that plan reads and commit writes, so what one batch opened the next one finds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from spark_ext.paths import Location, locate
+
+if TYPE_CHECKING:
+    from txnlog.namespace import Namespace
+
+_MOST: Final = 32
+"""Handles kept; the one that was not used for the longest time goes first, and ends when nobody uses it any more."""
+
+_Key = tuple[str, str, str, str]
+
+_lock = threading.Lock()
+_handles: OrderedDict[_Key, Namespace] = OrderedDict()
+_locations: OrderedDict[tuple[str, bool, str], Location] = OrderedDict()
+
+
+def namespace_at(
+    location: Location, mode: Literal["r", "rw"], storage_options: Mapping[str, Any] | None = None
+) -> Namespace:
+    """The handle of a namespace, opened at the first use. It is shared: do not close it.
+
+    What it knows of the log may be old; ``snapshot()`` and every write look at the log first.
+    """
+    from txnlog.namespace import open_namespace  # noqa: PLC0415 - needs what executors may not have
+
+    key = (location.root, location.namespace, mode, _digest(storage_options))
+    with _lock:
+        found = _handles.get(key)
+        if found is not None:
+            _handles.move_to_end(key)
+            return found
+    opened = open_namespace(location.root, location.namespace, mode=mode, storage_options=storage_options)
+    with _lock:
+        found = _handles.setdefault(key, opened)
+        while len(_handles) > _MOST:
+            _handles.popitem(last=False)
+    if found is not opened:
+        opened.close()
+    return found
+
+
+def location_of(path: str, storage_options: Mapping[str, Any] | None = None, *, topics_named: bool = False) -> Location:
+    """What a path names (see ``spark_ext.paths.locate``), remembered: a namespace does not become something else."""
+    key = (path, topics_named, _digest(storage_options))
+    with _lock:
+        found = _locations.get(key)
+    if found is None:
+        found = locate(path, storage_options, topics_named=topics_named)
+        with _lock:
+            _locations[key] = found
+            while len(_locations) > _MOST * 8:
+                _locations.popitem(last=False)
+    return found
+
+
+def _digest(storage_options: Mapping[str, Any] | None) -> str:
+    """A digest, so that no secret is kept where a dump of the keys would show it."""
+    text = json.dumps(dict(storage_options or {}), sort_keys=True, default=repr)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _after_fork() -> None:
+    # Handles belong to the parent's threads and connections, and the lock may be held by a thread that is not here.
+    global _lock  # noqa: PLW0603 - there is one per process
+    _lock = threading.Lock()
+    _handles.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+__all__ = ["location_of", "namespace_at"]

@@ -1,0 +1,136 @@
+"""From a path to a namespace and its topic, and between the ways in which Spark and txnlog write URLs.
+
+A path is ROOT/NAMESPACE/TOPIC or ROOT/NAMESPACE; which of them it is, the store says: a namespace is where a log is.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+from txnlog.errors import InvalidInputError, NamespaceNotFound
+from txnlog.keys import entry_key
+from txnlog.names import nearest
+from txnlog.store.base import ObjectNotFound
+from txnlog.store.open import open_store
+
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://", re.ASCII)
+_TO_OURS: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
+_TO_SPARK: Final = {"s3": "s3a", "gcs": "gs"}
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A namespace of a root, and the topic that the path named."""
+
+    root: str
+    namespace: str
+    topic: str | None = None
+
+
+def normal(path: str) -> str:
+    """A path as txnlog writes it: an absolute local path, or a URL with the scheme that our stores know.
+
+    Raises InvalidInputError for an empty path, or a ``file:`` URL that names a host.
+    """
+    text = os.fspath(path).strip()
+    if not text:
+        raise InvalidInputError("the path is empty", advice="give ROOT/NAMESPACE/TOPIC")
+    if text.startswith("file:"):
+        parts = urlsplit(text)
+        if parts.netloc not in {"", "localhost"} or not parts.path.startswith("/"):
+            raise InvalidInputError("a file: URL names an absolute path of this machine", advice="write file:///path")
+        return os.path.normpath(unquote(parts.path))
+    match = _SCHEME.match(text)
+    if match is None:
+        return os.path.abspath(os.path.expanduser(text))
+    scheme = match[1].lower()
+    return f"{_TO_OURS.get(scheme, scheme)}://{text[match.end() :].rstrip('/')}"
+
+
+def for_spark(url: str) -> str:
+    """The address of an object as Spark's file systems know it: ``s3a://``, ``file:///`` for local paths."""
+    match = _SCHEME.match(url)
+    if match is None:
+        return f"file://{url}"
+    scheme = match[1].lower()
+    return f"{_TO_SPARK.get(scheme, scheme)}://{url[match.end() :]}"
+
+
+def locate(path: str, storage_options: Mapping[str, Any] | None = None, *, topics_named: bool = False) -> Location:
+    """What a path names.
+
+    Args:
+        path: as a user wrote it.
+        storage_options: fsspec's.
+        topics_named: an option names the topics, so that the path should be a namespace.
+
+    Raises:
+        NamespaceNotFound: neither the path nor its parent holds a log.
+        InvalidInputError: the path names a topic although an option does.
+    """
+    text = normal(path)
+    above, name = _split(text)
+    if name and _is_namespace(above, name, storage_options):
+        return Location(above, name)
+    root, namespace = _split(above)
+    if namespace and _is_namespace(root, namespace, storage_options):
+        if topics_named:
+            raise InvalidInputError(
+                f"the path names the topic {name!r}, and an option names topics as well",
+                advice=f"leave out one of them: the namespace's path ends in {namespace!r}",
+            )
+        return Location(root, namespace, name)
+    raise NamespaceNotFound(
+        f"{_shown(text)} is neither a namespace nor a topic of one",
+        advice=_nearby(above, name, root, namespace, storage_options),
+    )
+
+
+def _split(text: str) -> tuple[str, str]:
+    """Parent and last part; ``("", "")`` where there is no more to split."""
+    match = _SCHEME.match(text)
+    start = match.end() if match else 0
+    position = text.rfind("/", start)
+    if position < 0 or position + 1 >= len(text):
+        return "", ""
+    parent = text[:position]
+    return (parent or "/"), text[position + 1 :]
+
+
+def _is_namespace(root: str, name: str, storage_options: Mapping[str, Any] | None) -> bool:
+    store = open_store(root, storage_options)
+    try:
+        store.info(f"{name}/{entry_key(0)}")
+    except ObjectNotFound:
+        return False
+    return True
+
+
+def _nearby(above: str, name: str, root: str, namespace: str, storage_options: Mapping[str, Any] | None) -> str:
+    """Advice: the namespaces of whatever root is near the path."""
+    from txnlog.root import Root  # noqa: PLC0415 - for the message only
+    from txnlog.runtime import Runtime  # noqa: PLC0415
+
+    runtime = Runtime()
+    try:
+        for candidate, wanted in ((root, namespace), (above, name)):
+            if not candidate:
+                continue
+            log = Root(open_store(candidate, storage_options), runtime)
+            if log.exists():
+                return nearest(wanted, [item.name for item in log.namespaces()])
+    finally:
+        runtime.close()
+    return "a path is ROOT/NAMESPACE/TOPIC, or ROOT/NAMESPACE with the topics in an option"
+
+
+def _shown(text: str) -> str:
+    return ascii(text if len(text) <= 120 else f"...{text[-117:]}")
+
+
+__all__ = ["Location", "for_spark", "locate", "normal"]

@@ -1,0 +1,65 @@
+"""The ``txnlog`` format as a Python data source of Spark."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from spark_ext.options import read_options, write_options
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
+
+
+class TxnLogDataSource(DataSource):
+    """Topics as a data source: batch and stream, read and write. Spark finds it by itself as ``txnlog``.
+
+    Every method runs in a process that Spark starts for planning; what goes to executors is in modules of its own.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """The name for ``format(...)``."""
+        return "txnlog"
+
+    def schema(self) -> StructType:
+        """The columns of the topic, and the metadata columns if they were asked for."""
+        from spark_ext.scan import open_scan  # noqa: PLC0415 - writing needs none of it
+
+        return open_scan(read_options(self.options)).schema
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Reads a consistent view of one or several topics."""
+        from spark_ext.batch_reader import TopicBatchReader  # noqa: PLC0415
+
+        return TopicBatchReader(read_options(self.options, streaming=False), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """Reads topics as a stream."""
+        from spark_ext.stream_reader import TopicStreamReader  # noqa: PLC0415
+
+        return TopicStreamReader(read_options(self.options, streaming=True), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Writes a DataFrame as one transaction."""
+        from spark_ext.batch_writer import TopicBatchWriter  # noqa: PLC0415
+
+        options = write_options(self.options, streaming=False)
+        return TopicBatchWriter(options, options.path, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        """Writes every micro-batch as one transaction."""
+        from spark_ext.stream_writer import TopicStreamWriter  # noqa: PLC0415
+
+        options = write_options(self.options, streaming=True)
+        return TopicStreamWriter(options, options.path, schema, overwrite)
+
+
+__all__ = ["TxnLogDataSource"]

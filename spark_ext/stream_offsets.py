@@ -1,0 +1,103 @@
+"""What a streaming source writes into a query's offset log, and what a sink finds there.
+
+The offsets describe themselves, so that a sink can tell which of a query's sources are ours, which namespace and
+subscription they belong to, and which range a batch took.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from txnlog.errors import InvalidInputError
+
+FORMAT: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOffset:
+    """A position of a stream: of every topic and partition the end of what was taken.
+
+    Attributes:
+        namespace: its name.
+        coordinator: its id, which tells namespaces of one name apart.
+        version: the version at which these offsets were ends (of the first offset: the one that was looked at).
+        subscription: whose cursor follows, None where there is none.
+        topic_ids: by topic its id, which tells topics of one name apart.
+        offsets: by topic and partition the offset behind the last row.
+    """
+
+    namespace: str
+    coordinator: int
+    version: int
+    subscription: str | None
+    topic_ids: Mapping[str, int] = field(default_factory=dict)
+    offsets: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As Spark writes it into the offset log, in an order that is always the same."""
+        return {
+            "format": FORMAT,
+            "namespace": self.namespace,
+            "coordinator": self.coordinator,
+            "version": self.version,
+            "subscription": self.subscription,
+            "topic_ids": dict(sorted(self.topic_ids.items())),
+            "offsets": {
+                topic: {str(partition): end for partition, end in sorted(ends.items())}
+                for topic, ends in sorted(self.offsets.items())
+            },
+        }
+
+    def to_json(self) -> str:
+        """The same as one line of JSON."""
+        return json.dumps(self.to_dict(), separators=(",", ":"))
+
+    @classmethod
+    def from_dict(cls, value: Any) -> StreamOffset:
+        """Parse what a checkpoint holds. Raises InvalidInputError where it is not ours, or of another format."""
+        if not is_stream_offset(value):
+            raise InvalidInputError(
+                "the checkpoint holds an offset of another source",
+                advice="the query was changed: start it with a new checkpointLocation",
+            )
+        if value["format"] != FORMAT:
+            raise InvalidInputError(
+                f"the checkpoint's offsets have the format {ascii(value['format'])[:20]}, this version knows {FORMAT}",
+                advice="use the version of txnlog that wrote it, or a new checkpointLocation",
+            )
+        try:
+            return cls(
+                str(value["namespace"]),
+                int(value["coordinator"]),
+                int(value["version"]),
+                None if value["subscription"] is None else str(value["subscription"]),
+                {str(topic): int(number) for topic, number in value["topic_ids"].items()},
+                {
+                    str(topic): {int(partition): int(end) for partition, end in ends.items()}
+                    for topic, ends in value["offsets"].items()
+                },
+            )
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise InvalidInputError(
+                "the checkpoint holds a damaged offset", advice="restore it, or use a new checkpointLocation"
+            ) from None
+
+    def positions(self) -> str:
+        """The offsets alone, as text: two positions with the same text are the same position."""
+        return json.dumps([self.namespace, self.coordinator, self.to_dict()["topic_ids"], self.to_dict()["offsets"]])
+
+    def digest(self) -> str:
+        """A digest of the positions."""
+        return hashlib.sha256(self.positions().encode()).hexdigest()
+
+
+def is_stream_offset(value: Any) -> bool:
+    """Whether a parsed offset of a query is one of ours, of any format."""
+    return isinstance(value, dict) and {"format", "namespace", "coordinator", "offsets"} <= value.keys()
+
+
+__all__ = ["FORMAT", "StreamOffset", "is_stream_offset"]
