@@ -1,0 +1,182 @@
+"""Merged segments in the place of many: the same rows at the same offsets."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.core import Log, individually
+from txnlog.actions import Acknowledge, Begin, Commit, DeleteRecords, DropTopic, Replace
+from txnlog.errors import InvalidInputError, InvalidTransactionState, TopicNotFound, TransactionNotFound
+from txnlog.visibility import is_visible
+
+
+@pytest.fixture
+def log() -> Log:
+    return Log()
+
+
+@pytest.fixture
+def topic(log) -> int:
+    """Partition 0 holds offsets 0 to 6 and partition 1 offset 0, in three segments."""
+    topic = log.topic(partitions=2)
+    log.produce(topic, {0: 2, 1: 1})
+    log.produce(topic, 3)
+    log.produce(topic, 1)
+    return topic
+
+
+def segments(log: Log) -> list[int]:
+    return sorted(log.state.segments)
+
+
+def merging(log: Log, topic: int, *rows: dict[int, int], **changes) -> int:
+    """A transaction with pending merged segments."""
+    txn = log.number()
+    options = {"compacted": True} | changes
+    log.entry(Begin(txn), *(log.segment(topic, item, txn, **options) for item in rows))
+    return txn
+
+
+@pytest.mark.clause("P-90", "P-99")
+def test_merged_segments_take_the_place_of_the_old_ones(log, topic):
+    old = segments(log)
+    txn = merging(log, topic, {0: 6}, {1: 1})
+    before = log.version
+    version = log.entry(Replace(topic, txn, tuple(old), (0, 0)))
+    new = log.state.segments.keys() - set(old)
+    assert {log.state.segments[number].slices[0].offset for number in new} == {0}
+    assert log.ends(topic) == {0: 6, 1: 1}
+    for at, shown in ((before, set(old)), (version, new), (version + 7, new)):
+        visible = {n for n, record in log.state.segments.items() if is_visible(record, at, log.state.removals)}
+        assert visible == shown
+    assert log.outcome(txn).state == "COMMITTED"
+    assert log.outcome(txn).offsets == ()
+    assert log.state.transactions == {}
+
+
+@pytest.mark.clause("P-90")
+def test_a_part_of_the_segments_can_be_merged(log, topic):
+    old = segments(log)
+    log.entry(Replace(topic, merging(log, topic, {0: 4}), tuple(old[1:]), (2,)))
+
+
+@pytest.mark.clause("P-90")
+@pytest.mark.parametrize(
+    ("rows", "offsets"),
+    [
+        ([{0: 4}], (1,)),
+        ([{0: 3}], (2,)),
+        ([{0: 4}, {1: 1}], (2, 0)),
+        ([{1: 1}], (0,)),
+        ([], ()),
+        ([{0: 3}, {0: 2}], (2, 4)),
+    ],
+    ids=["shifted", "a row lost", "a row more", "another partition", "nothing", "a row twice"],
+)
+def test_other_offsets_than_those_replaced_are_refused(log, topic, rows, offsets):
+    old = segments(log)
+    txn = merging(log, topic, *rows)
+    with pytest.raises(InvalidInputError):
+        log.entry(Replace(topic, txn, tuple(old[1:]), offsets))
+
+
+@pytest.mark.clause("P-90")
+def test_offsets_behind_the_end_are_refused(log, topic):
+    txn = merging(log, topic, {0: 7})
+    with pytest.raises(InvalidInputError, match="behind the end"):
+        log.entry(Replace(topic, txn, tuple(segments(log)[:3]), (0,)))
+
+
+@pytest.mark.clause("P-90")
+def test_rows_below_the_earliest_offset_may_be_left_out(log, topic):
+    old = segments(log)
+    log.entry(DeleteRecords(topic, ((0, 3), (1, 1))))
+    log.entry(Replace(topic, merging(log, topic, {0: 3}), tuple(old), (3,)))
+
+
+@pytest.mark.clause("P-90")
+def test_segments_that_retention_has_passed_can_be_removed_and_no_others(log, topic):
+    first, second, _ = segments(log)
+    log.entry(DeleteRecords(topic, ((0, 2), (1, 1))))
+    with pytest.raises(InvalidInputError, match="other offsets"):
+        log.entry(Replace(topic, merging(log, topic), (first, second), ()))
+    log.entry(Replace(topic, merging(log, topic), (first,), ()))
+    assert set(log.state.removals) == {first}
+
+
+def test_every_new_segment_needs_its_offset(log, topic):
+    txn = merging(log, topic, {0: 4})
+    for offsets in ((), (2, 2)):
+        with pytest.raises(InvalidInputError, match="offsets for 1 segments"):
+            log.entry(Replace(topic, txn, tuple(segments(log)[1:3]), offsets))
+
+
+@pytest.mark.clause("P-143")
+def test_only_compacted_segments_replace_others(log, topic):
+    old = segments(log)
+    txn = merging(log, topic, {0: 4}, compacted=False)
+    with pytest.raises(InvalidInputError, match="cannot replace"):
+        log.entry(Replace(topic, txn, tuple(old[1:]), (2,)))
+
+
+def test_a_segment_is_replaced_once(log, topic):
+    old = segments(log)
+    log.entry(Replace(topic, merging(log, topic, {0: 4}), tuple(old[1:]), (2,)))
+    txn = merging(log, topic, {0: 4})
+    with pytest.raises(InvalidTransactionState, match="not visible"):
+        log.entry(Replace(topic, txn, tuple(old[1:]), (2,)))
+    with pytest.raises(InvalidTransactionState, match="not visible"):
+        log.entry(Replace(topic, txn, (old[0], old[0]), (2,)))
+
+
+def test_what_is_not_visible_cannot_be_replaced(log, topic):
+    txn = log.number()
+    pending = log.segment(topic, {0: 1}, txn)
+    log.entry(Begin(txn), pending)
+    merge = merging(log, topic, {0: 1})
+    with pytest.raises(InvalidTransactionState, match="not visible"):
+        log.entry(Replace(topic, merge, (pending.segment,), (5,)))
+
+
+def test_segments_of_another_topic_are_refused(log, topic):
+    other = log.topic("audit")
+    log.produce(other, 1)
+    theirs = max(log.state.segments)
+    txn = merging(log, topic, {0: 1})
+    with pytest.raises(InvalidInputError, match="another topic"):
+        log.entry(Replace(topic, txn, (theirs,), (5,)))
+    txn = merging(log, other, {0: 1})
+    with pytest.raises(InvalidInputError, match="cannot replace"):
+        log.entry(Replace(topic, txn, (segments(log)[2],), (5,)))
+
+
+def test_a_dropped_topic_is_not_found(log, topic):
+    old = segments(log)
+    txn = merging(log, topic, {0: 4})
+    log.entry(DropTopic(topic))
+    with pytest.raises(TopicNotFound):
+        log.entry(Replace(topic, txn, tuple(old[1:]), (2,)))
+
+
+@pytest.mark.clause("P-56")
+def test_a_replacement_needs_an_open_transaction(log, topic):
+    with pytest.raises(TransactionNotFound):
+        log.entry(Replace(topic, log.number(), (), ()))
+    txn = log.number()
+    log.entry(Commit(txn))
+    with pytest.raises(InvalidTransactionState, match="was committed"):
+        log.entry(Replace(topic, txn, (), ()))
+
+
+@pytest.mark.clause("P-85")
+def test_a_transaction_that_does_more_cannot_be_ended_by_a_replacement(log, topic):
+    old = segments(log)
+    subscription = log.subscription(topic)
+    txn = merging(log, topic, {0: 4})
+    log.entry(Acknowledge(txn, individually(subscription, {0: [(0, 1)]})))
+    with pytest.raises(InvalidTransactionState, match="does more"):
+        log.entry(Replace(topic, txn, tuple(old[1:]), (2,)))
+    txn = log.number()
+    log.entry(Begin(txn, app_id="a", app_version=1))
+    with pytest.raises(InvalidTransactionState, match="does more"):
+        log.entry(Replace(topic, txn, (), ()))
