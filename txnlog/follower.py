@@ -95,7 +95,7 @@ class Follower:
             parts = tuple(self._runs("segments"))
             removal_parts = tuple(self._runs("removals"))
         for part in parts:
-            for record in checkpoint.segments_of(self.log.run(part), topic):
+            for record in self.log.segments(part, topic):
                 found.setdefault(record.number, record)
         for part in removal_parts:
             removals |= checkpoint.removals_in(self.log.run(part))

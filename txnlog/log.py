@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from functools import partial
 
@@ -14,13 +15,15 @@ from txnlog.codec import Entry, decode_entry
 from txnlog.errors import CorruptionError, VersionNotAvailable
 from txnlog.limits import MAX_CHECKPOINT_RUNS
 from txnlog.runtime import Runtime
-from txnlog.state import State
+from txnlog.state import SegmentRecord, State
 from txnlog.store.base import ObjectNotFound, Store
 
 _CATCH_UP = 32
 """Slots asked for at once when a client is far behind; a tail beyond a checkpoint has about 1,000."""
 
 _CACHED_PARTS = 4 * MAX_CHECKPOINT_RUNS
+_CACHED_TOPICS = 8 * MAX_CHECKPOINT_RUNS
+"""Runs decoded for one topic: a consumer asks for its topic's segments at every receive."""
 
 
 class Log:
@@ -29,7 +32,9 @@ class Log:
     def __init__(self, store: Store, runtime: Runtime) -> None:
         self.store = store
         self._runtime = runtime
+        self._lock = threading.Lock()
         self._parts: OrderedDict[str, pa.Table] = OrderedDict()
+        self._segments: OrderedDict[tuple[str, int], tuple[SegmentRecord, ...]] = OrderedDict()
 
     def get(self, version: int) -> bytes | None:
         """The bytes in a slot, None where it is free."""
@@ -141,15 +146,32 @@ class Log:
 
     def run(self, part: Part) -> pa.Table:
         """A cold run, kept in memory while it is used."""
-        table = self._parts.get(part.unique)
-        if table is None:
-            table = self._read(part)
+        with self._lock:
+            table = self._parts.get(part.unique)
+            if table is not None:
+                self._parts.move_to_end(part.unique)
+                return table
+        table = self._read(part)
+        with self._lock:
             self._parts[part.unique] = table
             while len(self._parts) > _CACHED_PARTS:
                 self._parts.popitem(last=False)
-        else:
-            self._parts.move_to_end(part.unique)
         return table
+
+    def segments(self, part: Part, topic: int) -> tuple[SegmentRecord, ...]:
+        """The segments of one topic in a cold run, kept in memory while they are used."""
+        key = (part.unique, topic)
+        with self._lock:
+            found = self._segments.get(key)
+            if found is not None:
+                self._segments.move_to_end(key)
+                return found
+        found = tuple(checkpoint.segments_of(self.run(part), topic))
+        with self._lock:
+            self._segments[key] = found
+            while len(self._segments) > _CACHED_TOPICS:
+                self._segments.popitem(last=False)
+        return found
 
     def state_at(self, version: int, newest: State) -> State:
         """The fold up to an older version, from the newest checkpoint at or below it that can be found."""
