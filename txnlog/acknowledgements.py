@@ -239,4 +239,13 @@ def count_redelivery(cursor: Cursor, again: Ranges) -> Cursor:
     return msgspec.structs.replace(cursor, redeliveries=tuple(sorted(result, key=lambda item: item.start)))
 
 
-__all__ = ["check_offset", "check_ranges", "count_redelivery", "cursor_of", "hold", "is_held", "live_subscription", "settle"]
+__all__ = [
+    "check_offset",
+    "check_ranges",
+    "count_redelivery",
+    "cursor_of",
+    "hold",
+    "is_held",
+    "live_subscription",
+    "settle",
+]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from txnlog.actions import ForgetApp, Header
 from txnlog.actions import Producer as ProducerAction
 from txnlog.commands import AbortCommand, Answer, Simple
-from txnlog.errors import InvalidInputError, InvalidTransactionState, TransactionNotFound
+from txnlog.errors import CoordinatorFenced, InvalidInputError, InvalidTransactionState, TransactionNotFound
 from txnlog.ids import TxnId
 from txnlog.names import nearest, parse_label, parse_producer_name
 from txnlog.results import Listing, TransactionInfo
@@ -93,8 +93,19 @@ def abort(
     connection.follower.refresh()
     outcome = connection.follower.outcome(number)
     if outcome is None:
-        outcome = connection.appender.call(AbortCommand(number, "admin", by, why, force))
+        outcome = end(connection, AbortCommand(number, "admin", by, why, force))
     return _ended_info(connection, outcome)
+
+
+def end(connection: Connection, command: AbortCommand) -> Outcome:
+    """Append an abort. An end that the log records is the answer instead, also one that only a checkpoint holds."""
+    try:
+        return connection.appender.call(command)
+    except (CoordinatorFenced, InvalidTransactionState, TransactionNotFound):
+        outcome = connection.follower.outcome(command.txn)
+        if outcome is None:
+            raise
+        return outcome
 
 
 def start_producer(connection: Connection, name: str, fenced_by: str | None) -> int:
@@ -131,6 +142,7 @@ __all__ = [
     "InvalidTransactionState",
     "TransactionNotFound",
     "abort",
+    "end",
     "fence",
     "forget_app",
     "number_of",

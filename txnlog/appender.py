@@ -36,7 +36,7 @@ T = TypeVar("T")
 _logger = logging.getLogger("txnlog.appender")
 
 _CREATE_ATTEMPTS = 12
-"""Puts of the same bytes at one slot before the outcome is reported as unknown: about a minute of doubling pauses."""
+"""About a minute of doubling pauses, in which most outages end."""
 
 _PAUSE_MS = 20.0
 _LONGEST_PAUSE_MS = 10_000.0
@@ -101,7 +101,14 @@ class _InDoubt:
 
 
 class Appender:
-    """The one writer of a handle. Thread-safe."""
+    """The one writer of a handle. Thread-safe.
+
+    Attributes:
+        writer: the name of this writer in headers and blocks.
+        numbers: its stock of numbers.
+        create_attempts: puts of the same bytes at one slot before the outcome is reported as unknown. Fewer only
+            make the question come sooner: what is in doubt then is settled by whoever asks next.
+    """
 
     def __init__(
         self,
@@ -116,6 +123,7 @@ class Appender:
     ) -> None:
         self.writer = runtime.unique()[:16]
         self.numbers = NumberPool(self.writer)
+        self.create_attempts = _CREATE_ATTEMPTS
         self._follower = follower
         self._store = store
         self._runtime = runtime
@@ -440,7 +448,7 @@ class Appender:
         key = keys.entry_key(version)
         pause = _PAUSE_MS
         sent = False
-        for attempt in range(_CREATE_ATTEMPTS):
+        for attempt in range(self.create_attempts):
             try:
                 if self._store.create(key, data) is Created.CREATED:
                     return data

@@ -305,8 +305,11 @@ class Transaction:
                 return self.result
             try:
                 result = self._ns.appender.call(command)
-            except BaseException as error:
+            except TxnLogError as error:
                 return self._finish(command, None, error)
+            except BaseException:
+                self._in_doubt = True  # interrupted while the entry may be under way
+                raise
             return self._committed(command, result)
 
     def commit_async(self) -> Future[Committed]:
@@ -338,7 +341,7 @@ class Transaction:
             return self._committed(command, result)
 
     def _recorded(self, command: CommitCommand, error: BaseException) -> Outcome:
-        """The recorded end of a refused commit that only a checkpoint remembers; raises the error where there is none."""
+        """The end of a refused commit that only a checkpoint remembers; raises the refusal where there is none."""
         if isinstance(error, CoordinatorFenced | InvalidTransactionState):
             outcome = self._ns.follower.outcome(self._number)
             if outcome is not None:
@@ -386,7 +389,6 @@ class Transaction:
 
     def _not_committed(self, error: BaseException) -> None:
         if isinstance(error, OutcomeUnknown) or not isinstance(error, TxnLogError):
-            # No answer, or somebody's interrupt while the entry was under way.
             self._in_doubt = True
         elif isinstance(error, AbortableError | FencedError):
             # Refused before anything of this commit was in the log; what an earlier flush logged must still be ended.
