@@ -85,7 +85,7 @@ def _check_same_offsets(
         start = draft.starts.get((topic, partition)) or 0
         gone: Ranges = ((0, start),) if start else ranges.EMPTY
         old = ranges.normalize(removed.get(partition, ()))
-        if ranges.subtract(old, gone) != ranges.subtract(new, gone):
+        if ranges.subtract(new, old) or ranges.subtract(ranges.subtract(old, gone), new):
             raise InvalidInputError(f"the new segments hold other offsets of partition {partition} than the old ones")
 
 
