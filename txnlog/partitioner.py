@@ -3,19 +3,22 @@
 Spark and Python write to the same topics, so a key must lead both to the same partition (PROTOCOL.md, "Partition of a
 key"): xxhash64 with seed 42 over the UTF-8 bytes of a string, the bytes of a binary, 4 little-endian bytes of a byte,
 short or integer, 8 of a long; null gives the seed itself.
+
+The hash function of texts comes from a package that a client has and an executor of Spark may lack: it is imported
+where it is needed, so that ``split`` and the hashes of numbers do without.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from functools import cache
 from itertools import repeat
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from xxhash import xxh64_intdigest
 
 SEED: Final = 42
 MAX_TAKE_BYTES: Final = 1 << 30
@@ -71,6 +74,8 @@ def _hash_chunk(array: pa.Array) -> npt.NDArray[np.uint64]:
         else:
             result = _hash_ints(values.astype(np.int32, copy=False))
     else:
+        from xxhash import xxh64_intdigest  # noqa: PLC0415 - see the module's docstring
+
         data = array.cast(pa.binary()) if pa.types.is_string(kind) else array
         values = (data.fill_null(b"") if data.null_count else data).to_numpy(zero_copy_only=False)
         result = np.fromiter(map(xxh64_intdigest, values, repeat(SEED)), dtype=np.uint64, count=len(array))
@@ -94,8 +99,11 @@ def partition_of_keys(array: pa.Array | pa.ChunkedArray, partitions: int) -> npt
     return np.mod(hash_values(array), np.int64(partitions)).astype(np.int32)
 
 
+@cache
 def key_hasher(kind: pa.DataType) -> Callable[[Any], int]:
     """A function from one Python value (or None) of a key type to its signed hash; for many calls, get it once."""
+    from xxhash import xxh64_intdigest  # noqa: PLC0415 - see the module's docstring
+
     if pa.types.is_string(kind):
         encode: Callable[[Any], bytes] = str.encode
     elif pa.types.is_binary(kind):
@@ -112,14 +120,9 @@ def key_hasher(kind: pa.DataType) -> Callable[[Any], int]:
     return hash_key
 
 
-_HASHERS: Final[dict[pa.DataType, Callable[[Any], int]]] = {
-    kind: key_hasher(kind) for kind in (pa.string(), pa.binary(), pa.int8(), pa.int16(), pa.int32(), pa.int64())
-}
-
-
 def partition_of_key(value: Any, kind: pa.DataType, partitions: int) -> int:
     """The partition of one key, a Python value of the key column's type."""
-    return _HASHERS[kind](value) % partitions
+    return key_hasher(kind)(value) % partitions
 
 
 def split(table: pa.Table, partitions: npt.NDArray[np.int32]) -> tuple[pa.Table, list[tuple[int, int]]]:
