@@ -6,27 +6,17 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 
-import numpy as np
 import pyarrow as pa
 
 from txnlog import schema as schemas
 from txnlog import segment_file
 from txnlog.errors import CorruptionError, InvalidInputError
-from txnlog.ids import TxnId
 from txnlog.names import nearest
-from txnlog.planner import PlannedSegment, PlannedSlice, ScanPlan
+from txnlog.planner import PlannedSegment, ScanPlan
 from txnlog.runtime import Runtime
 from txnlog.schema import StructType
+from txnlog.segment_rows import METADATA_FIELDS, STATE_FIELD, metadata_column, slices_of, stored_fields, txn_ids
 from txnlog.store.base import ObjectNotFound, Store
-
-METADATA_FIELDS = (
-    pa.field("_partition", pa.int32(), False),
-    pa.field("_offset", pa.int64()),
-    pa.field("_timestamp", pa.timestamp("us", "UTC")),
-    pa.field("_txn_id", pa.binary(16), False),
-    pa.field("_version", pa.int64()),
-)
-STATE_FIELD = pa.field("_txn_state", pa.string(), False)
 
 _CACHED_BYTES = 64 << 20
 _CACHEABLE_BYTES = 4 << 20
@@ -98,14 +88,8 @@ class SegmentReader:
                 f"the segment {segment.key} has {len(data):,} bytes, the log recorded {segment.size_bytes:,}"
             )
         schema = self._arrow_schema(plan)
-        for name, kind, stored in (
-            ("_txn", pa.int64(), segment.stores_txn),
-            ("_partition", pa.int32(), segment.stores_partition),
-            ("_version", pa.int64(), segment.compacted),
-            ("_timestamp", pa.timestamp("us", "UTC"), segment.compacted),
-        ):
-            if stored:
-                schema = schema.append(pa.field(name, kind))
+        for field in stored_fields(segment):
+            schema = schema.append(field)
         wanted = None
         if columns is not None and not small:
             wanted = [*columns, *(name for name in schema.names if name.startswith("_"))]
@@ -142,15 +126,12 @@ class SegmentReader:
         include_metadata: bool,
     ) -> pa.Table:
         names = [field.name for field in plan.schema.fields] if columns is None else list(columns)
+        metadata = schema.names[len(names) :] if include_metadata else []
         pieces: list[pa.Table] = []
-        for item in segment.slices:
-            rows = table.slice(item.first_row, item.rows)
-            if segment.stores_partition:
-                _check_partition(segment, item, rows)
+        for item, rows in slices_of(segment, table):
             piece = rows.select(names)
-            if include_metadata:
-                for name, column in _metadata(plan, segment, item, rows):
-                    piece = piece.append_column(name, column)
+            for name in metadata:
+                piece = piece.append_column(name, metadata_column(name, plan.coordinator, segment, item, rows))
             pieces.append(piece)
         return pa.concat_tables(pieces).cast(schema)
 
@@ -166,53 +147,6 @@ class _Decode:
 
     def __call__(self) -> pa.Table:
         return self._reader.decode(*self._arguments)
-
-
-def _check_partition(segment: PlannedSegment, item: PlannedSlice, rows: pa.Table) -> None:
-    """What the file says of its partitions must be what the log says: the two are checked against each other."""
-    stored = rows.column("_partition")
-    if any((np.asarray(chunk) != item.partition).any() for chunk in stored.chunks):
-        raise CorruptionError(f"the segment {segment.key} has its rows in other partitions than the log recorded")
-
-
-def _metadata(
-    plan: ScanPlan, segment: PlannedSegment, item: PlannedSlice, rows: pa.Table
-) -> Iterator[tuple[str, pa.Array | pa.ChunkedArray]]:
-    count = item.rows
-    yield "_partition", _repeat(item.partition, count, pa.int32())
-    if item.offset is None:
-        yield "_offset", pa.nulls(count, pa.int64())
-    else:
-        yield "_offset", pa.array(np.arange(item.offset, item.offset + count), pa.int64())
-    if segment.compacted:
-        yield "_timestamp", rows.column("_timestamp")
-    else:
-        milliseconds = segment.timestamp_ms
-        value = None if milliseconds is None else milliseconds * 1000
-        yield "_timestamp", _repeat(value, count, pa.int64()).cast(pa.timestamp("us", "UTC"))
-    if segment.txn is not None and not segment.compacted:
-        identity = TxnId(plan.coordinator, segment.txn).to_bytes()
-        yield "_txn_id", _repeat(identity, count, pa.binary(16))
-    else:
-        yield "_txn_id", txn_ids(plan.coordinator, rows.column("_txn"))
-    if segment.compacted:
-        yield "_version", rows.column("_version")
-    else:
-        yield "_version", _repeat(segment.version, count, pa.int64())
-    if plan.isolation_level == "read_uncommitted":
-        yield STATE_FIELD.name, _repeat(segment.state, count, pa.string())
-
-
-def _repeat(value: object, count: int, kind: pa.DataType) -> pa.Array:
-    return pa.repeat(pa.scalar(value, kind), count)
-
-
-def txn_ids(coordinator: int, numbers: pa.ChunkedArray) -> pa.Array:
-    """The 16-byte TxnIDs of a column of numbers."""
-    words = np.empty((len(numbers), 2), ">u8")
-    words[:, 0] = coordinator << 48
-    words[:, 1] = numbers.to_numpy()
-    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(numbers), [None, pa.py_buffer(words.tobytes())])
 
 
 __all__ = ["METADATA_FIELDS", "STATE_FIELD", "SegmentReader", "output_schema", "txn_ids"]

@@ -1,0 +1,162 @@
+"""The rows of one segment as readers give them: cut into slices, with the metadata columns that the log knows.
+
+Clients and Spark's executors share it, so it needs the standard library, NumPy and PyArrow only: segments come as any
+object with the attributes of :class:`SegmentLike` (``txnlog.planner.PlannedSegment`` is one).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from txnlog.errors import CorruptionError
+from txnlog.ids import TxnId
+
+METADATA_FIELDS: Final = (
+    pa.field("_partition", pa.int32(), False),
+    pa.field("_offset", pa.int64()),
+    pa.field("_timestamp", pa.timestamp("us", "UTC")),
+    pa.field("_txn_id", pa.binary(16), False),
+    pa.field("_version", pa.int64()),
+)
+"""What ``include_metadata`` adds after the user's columns."""
+
+STATE_FIELD: Final = pa.field("_txn_state", pa.string(), False)
+"""What read_uncommitted adds after those."""
+
+
+class SliceLike(Protocol):
+    """Rows ``[first_row, first_row + rows)`` of a file: one partition, offsets from ``offset`` on (None: pending)."""
+
+    @property
+    def partition(self) -> int:
+        """The partition."""
+
+    @property
+    def first_row(self) -> int:
+        """Position of its first row in the file."""
+
+    @property
+    def rows(self) -> int:
+        """How many rows are wanted."""
+
+    @property
+    def offset(self) -> int | None:
+        """Offset of its first row."""
+
+
+class SegmentLike(Protocol):
+    """What the log knows of a segment's rows; see ``txnlog.planner.PlannedSegment``."""
+
+    @property
+    def key(self) -> str:
+        """Key of the file."""
+
+    @property
+    def slices(self) -> Sequence[SliceLike]:
+        """What is wanted of the file."""
+
+    @property
+    def state(self) -> str:
+        """State of the rows' transaction."""
+
+    @property
+    def txn(self) -> int | None:
+        """Number of the transaction; None where the file stores it."""
+
+    @property
+    def version(self) -> int | None:
+        """The version that shows the rows; None where they are not visible, or the file stores it."""
+
+    @property
+    def timestamp_ms(self) -> int | None:
+        """Its time, likewise."""
+
+    @property
+    def compacted(self) -> bool:
+        """Whether the file stores `_txn`, `_version` and `_timestamp`."""
+
+    @property
+    def stores_partition(self) -> bool:
+        """Whether the file stores `_partition`."""
+
+
+def stored_fields(segment: SegmentLike) -> list[pa.Field]:
+    """The metadata columns that the segment's file holds after the user's."""
+    fields: list[pa.Field] = []
+    if segment.txn is None or segment.compacted:
+        fields.append(pa.field("_txn", pa.int64()))
+    if segment.stores_partition:
+        fields.append(pa.field("_partition", pa.int32()))
+    if segment.compacted:
+        fields += [pa.field("_version", pa.int64()), pa.field("_timestamp", pa.timestamp("us", "UTC"))]
+    return fields
+
+
+def slices_of(segment: SegmentLike, table: pa.Table) -> Iterator[tuple[SliceLike, pa.Table]]:
+    """The wanted slices of a decoded file. Raises CorruptionError where file and log differ about the partitions."""
+    for item in segment.slices:
+        rows = table.slice(item.first_row, item.rows)
+        if segment.stores_partition:
+            _check_partition(segment, item, rows)
+        yield item, rows
+
+
+def _check_partition(segment: SegmentLike, item: SliceLike, rows: pa.Table) -> None:
+    """What the file says of its partitions must be what the log says: the two are checked against each other."""
+    stored = rows.column("_partition")
+    if any((np.asarray(chunk) != item.partition).any() for chunk in stored.chunks):
+        raise CorruptionError(f"the segment {segment.key} has its rows in other partitions than the log recorded")
+
+
+def metadata_column(
+    name: str, coordinator: int, segment: SegmentLike, item: SliceLike, rows: pa.Table
+) -> pa.Array | pa.ChunkedArray:
+    """One metadata column of all rows of a slice."""
+    count = item.rows
+    if name == "_partition":
+        return _repeat(item.partition, count, pa.int32())
+    if name == "_offset":
+        if item.offset is None:
+            return pa.nulls(count, pa.int64())
+        return pa.array(np.arange(item.offset, item.offset + count), pa.int64())
+    if name == "_timestamp":
+        if segment.compacted:
+            return rows.column("_timestamp")
+        value = None if segment.timestamp_ms is None else segment.timestamp_ms * 1000
+        return _repeat(value, count, pa.int64()).cast(pa.timestamp("us", "UTC"))
+    if name == "_txn_id":
+        if segment.txn is not None and not segment.compacted:
+            return _repeat(TxnId(coordinator, segment.txn).to_bytes(), count, pa.binary(16))
+        return txn_ids(coordinator, rows.column("_txn"))
+    if name == "_version":
+        return rows.column("_version") if segment.compacted else _repeat(segment.version, count, pa.int64())
+    assert name == STATE_FIELD.name, f"{name} is no metadata column"
+    return _repeat(segment.state, count, pa.string())
+
+
+def _repeat(value: object, count: int, kind: pa.DataType) -> pa.Array:
+    return pa.repeat(pa.scalar(value, kind), count)
+
+
+def txn_ids(coordinator: int, numbers: pa.ChunkedArray) -> pa.Array:
+    """The 16-byte TxnIDs of a column of numbers."""
+    words = np.empty((len(numbers), 2), ">u8")
+    words[:, 0] = coordinator << 48
+    words[:, 1] = numbers.to_numpy()
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(numbers), [None, pa.py_buffer(words.tobytes())])
+
+
+__all__ = [
+    "METADATA_FIELDS",
+    "STATE_FIELD",
+    "SegmentLike",
+    "SliceLike",
+    "metadata_column",
+    "slices_of",
+    "stored_fields",
+    "txn_ids",
+]
