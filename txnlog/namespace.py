@@ -194,9 +194,9 @@ class Namespace(Connection):
         timeout_ms: int | None,
         txn_app_id: str | None,
         txn_version: int | None,
-        no_timeout: bool = False,
+        timed_from_log: bool = False,
     ) -> Transaction:
-        """Begin a transaction of a producer."""
+        """Begin a transaction of a producer; ``timed_from_log`` as Spark needs it, whose jobs take as long as they take."""
         head = self.follower.state.head
         cap = head.max_timeout_ms or MAX_TIMEOUT_MS
         if timeout_ms is not None and not 0 < timeout_ms <= cap:
@@ -214,11 +214,12 @@ class Namespace(Connection):
         return Transaction(
             self,
             self.appender.take_numbers(1)[0],
-            timeout_ms=None if no_timeout else (timeout_ms or min(DEFAULT_TIMEOUT_MS, cap)),
+            timeout_ms=timeout_ms or (cap if timed_from_log else min(DEFAULT_TIMEOUT_MS, cap)),
             producer=producer,
             epoch=epoch,
             app_id=txn_app_id,
             app_version=txn_version,
+            timed_from_log=timed_from_log,
         )
 
     def produce(self, topic: str, data: Any, partition: int | None = None) -> Committed:

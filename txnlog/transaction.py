@@ -59,10 +59,12 @@ class Transaction:
         epoch: int | None = None,
         app_id: str | None = None,
         app_version: int | None = None,
+        timed_from_log: bool = False,
     ) -> None:
         self._ns = namespace
         self._number = number
         self._timeout_ms = timeout_ms
+        self._timed_from_log = timed_from_log
         # Holds no reference to this object: a cycle would leave every transaction to the garbage collector.
         self._opening = Opening(number, namespace.runtime.now_ms, producer, epoch, app_id, app_version)
         self._lock = threading.RLock()
@@ -145,7 +147,7 @@ class Transaction:
             if self._buffered_bytes >= BUFFER_BYTES:
                 self._stage(everything=True)  # before anything is added: a failure here adds nothing
             for piece in place(self._ns, topic, data, partition, sequence):
-                self._start_clock()
+                self._note_effect()
                 self._pieces.append(piece)
                 self._buffered_bytes += piece.size_bytes
                 self._digest.update(
@@ -171,7 +173,7 @@ class Transaction:
             except (AbortableError, FencedError) as error:
                 self._failed = error
                 raise
-            self._start_clock()
+            self._note_effect()
             self._acknowledged.extend(wanted)
             self._taken.append(messages)
             for item in wanted:
@@ -201,6 +203,7 @@ class Transaction:
                 self._log_work()
 
     def _log_work(self) -> None:
+        self._start_clock()
         command = FlushCommand(self._opening, tuple(self._staged), tuple(self._acknowledged))
         # From here on the log may show the transaction, whatever becomes of the call: an abort must be logged as well.
         begun, self._begun = self._begun, True
@@ -484,6 +487,11 @@ class Transaction:
             )
             self._release(error)
             raise error
+
+    def _note_effect(self) -> None:
+        """The deadline counts from the first call, or from the log's first sight where work takes as long as it takes."""
+        if not self._timed_from_log:
+            self._start_clock()
 
     def _start_clock(self) -> None:
         if self._opening.deadline_ms is None and self._timeout_ms is not None:
