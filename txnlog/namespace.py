@@ -196,7 +196,7 @@ class Namespace(Connection):
         txn_version: int | None,
         timed_from_log: bool = False,
     ) -> Transaction:
-        """Begin a transaction of a producer; ``timed_from_log`` as Spark needs it, whose jobs take as long as they take."""
+        """Begin a transaction of a producer; ``timed_from_log``: its deadline counts from its first logged effect."""
         head = self.follower.state.head
         cap = head.max_timeout_ms or MAX_TIMEOUT_MS
         if timeout_ms is not None and not 0 < timeout_ms <= cap:

@@ -489,7 +489,7 @@ class Transaction:
             raise error
 
     def _note_effect(self) -> None:
-        """The deadline counts from the first call, or from the log's first sight where work takes as long as it takes."""
+        """The deadline counts from the first call, or from the first effect in the log where work takes its time."""
         if not self._timed_from_log:
             self._start_clock()
 
