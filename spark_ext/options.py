@@ -175,7 +175,7 @@ _READ: Final[frozenset[Use]] = frozenset({"read"})
 _STREAM: Final[frozenset[Use]] = frozenset({"readStream"})
 _READS: Final[frozenset[Use]] = _READ | _STREAM
 _SINK: Final[frozenset[Use]] = frozenset({"writeStream"})
-_WRITES: Final[frozenset[Use]] = frozenset({"write"}) | _SINK
+_WRITES: Final[frozenset[Use]] = frozenset({"write", "writeStream"})
 _ALL: Final[frozenset[Use]] = _READS | _WRITES
 
 OPTIONS: Final = (

@@ -1,0 +1,217 @@
+"""Reading segments on executors: verified Arrow batches from plain descriptions of files.
+
+It needs the standard library, NumPy, PyArrow, PySpark and those modules of txnlog that need no more; a test runs it
+with everything else blocked, since executors may have a Python that is not the driver's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from txnlog import segment_file
+from txnlog.errors import CorruptionError
+from txnlog.segment_rows import metadata_column, slices_of, stored_fields
+from txnlog.store.base import ObjectNotFound, Store
+from txnlog.store.open import open_store
+from txnlog.store.wrappers import PrefixStore
+
+BATCH_ROWS: Final = 1 << 16
+"""Rows of a batch at most: fewer make the way to the JVM slower, more only take memory."""
+
+TOPIC_COLUMN: Final = "_topic"
+
+_AHEAD: Final = 4
+_AHEAD_BYTES: Final = 64 << 20
+"""Segments fetched and decoded while an earlier one is handed over: for small ones the store is what takes time."""
+
+
+@dataclass(frozen=True, slots=True)
+class SliceTask:
+    """Rows ``[first_row, first_row + rows)`` of a file: one partition, offsets from ``offset`` on (None: pending)."""
+
+    partition: int
+    first_row: int
+    rows: int
+    offset: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentTask:
+    """One file to read, or a part of it, with what the log knows of its rows; see ``txnlog.planner.PlannedSegment``."""
+
+    topic: str
+    key: str
+    size_bytes: int
+    checksum: str
+    file_rows: int
+    slices: tuple[SliceTask, ...]
+    state: str
+    txn: int | None
+    version: int | None
+    timestamp_ms: int | None
+    compacted: bool
+    stores_partition: bool
+
+    @property
+    def rows(self) -> int:
+        """How many rows are wanted."""
+        return sum(item.rows for item in self.slices)
+
+
+class ReadPartition(InputPartition):
+    """What one task of Spark reads, in this order. ``value`` is a tuple of :class:`SegmentTask`."""
+
+    def __init__(self, segments: Sequence[SegmentTask]) -> None:
+        super().__init__(tuple(segments))
+
+    @property
+    def segments(self) -> tuple[SegmentTask, ...]:
+        """The segments to read."""
+        segments: tuple[SegmentTask, ...] = self.value
+        return segments
+
+    def __repr__(self) -> str:
+        return f"ReadPartition({len(self.segments)} segments, {sum(item.rows for item in self.segments)} rows)"
+
+
+@dataclass(frozen=True)
+class ReadJob:
+    """What is the same for all tasks of a read.
+
+    Attributes:
+        root, namespace, storage_options: where the segments are.
+        coordinator: the high part of the namespace's TxnIDs.
+        stored: the topic's columns.
+        target: the columns that Spark asked for, as it wants them: the topic's and metadata.
+    """
+
+    root: str
+    namespace: str
+    coordinator: int
+    stored: pa.Schema
+    target: pa.Schema
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+
+class _File:
+    """An object of a store as an open file."""
+
+    def __init__(self, store: Store, key: str) -> None:
+        self._store = store
+        self._key = key
+        self._position = 0
+
+    def seek(self, offset: int) -> None:
+        self._position = offset
+
+    def read(self, size: int) -> bytes:
+        data = self._store.get_range(self._key, self._position, self._position + size)
+        self._position += len(data)
+        return data
+
+
+_lock = threading.Lock()
+_stores: dict[tuple[str, str, str], Store] = {}
+
+
+def _store_of(job: ReadJob) -> Store:
+    """The namespace's store, kept while the worker lives: connecting to an object store takes longer than a read."""
+    text = json.dumps(dict(job.storage_options), sort_keys=True, default=repr)
+    key = (job.root, job.namespace, hashlib.sha256(text.encode()).hexdigest())
+    with _lock:
+        store = _stores.get(key)
+        if store is None:
+            store = PrefixStore(open_store(job.root, job.storage_options), job.namespace)
+            if len(_stores) >= 16:
+                _stores.clear()
+            _stores[key] = store
+    return store
+
+
+def _after_fork() -> None:
+    global _lock  # noqa: PLW0603 - there is one per process
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def _decode(store: Store, job: ReadJob, segment: SegmentTask) -> pa.Table:
+    """All rows of a file: the wanted columns, and the metadata columns that it stores."""
+    stored = stored_fields(segment)
+    columns = [name for name in job.target.names if name in job.stored.names] + [item.name for item in stored]
+    schema = job.stored
+    for item in stored:
+        schema = schema.append(item)
+    if not columns:
+        # Nothing but metadata is wanted: some column has to show that the file is whole.
+        columns = [schema.names[0]]
+    try:
+        return segment_file.decode_from(
+            _File(store, segment.key),
+            segment.checksum,
+            size_bytes=segment.size_bytes,
+            schema=schema,
+            rows=segment.file_rows,
+            key=segment.key,
+            columns=columns,
+        )
+    except ObjectNotFound:
+        raise CorruptionError(f"the segment {segment.key} is missing") from None
+
+
+def _batches(job: ReadJob, segment: SegmentTask, table: pa.Table) -> Iterator[pa.RecordBatch]:
+    for item, rows in slices_of(segment, table):
+        columns: list[pa.Array | pa.ChunkedArray] = []
+        for wanted in job.target:
+            if wanted.name in job.stored.names:
+                column = rows.column(wanted.name)
+            elif wanted.name == TOPIC_COLUMN:
+                column = pa.repeat(pa.scalar(segment.topic), item.rows)
+            else:
+                column = metadata_column(wanted.name, job.coordinator, segment, item, rows)
+            columns.append(column if column.type == wanted.type else column.cast(wanted.type))
+        yield from pa.Table.from_arrays(columns, schema=job.target).to_batches(max_chunksize=BATCH_ROWS)
+
+
+def read_batches(job: ReadJob, segments: Sequence[SegmentTask]) -> Iterator[pa.RecordBatch]:
+    """The rows of the segments in the target schema, batch by batch; a few segments are read ahead.
+
+    Raises CorruptionError for a segment that is missing or is not what the log recorded: none of its rows come out.
+    """
+    store = _store_of(job)
+    waiting: deque[tuple[SegmentTask, Future[pa.Table]]] = deque()
+    position = 0
+    with ThreadPoolExecutor(_AHEAD, thread_name_prefix="txnlog-read") as threads:
+        try:
+            while waiting or position < len(segments):
+                while position < len(segments) and _may_go_ahead(waiting, segments[position]):
+                    segment = segments[position]
+                    waiting.append((segment, threads.submit(_decode, store, job, segment)))
+                    position += 1
+                segment, future = waiting.popleft()
+                yield from _batches(job, segment, future.result())
+        finally:
+            for _, future in waiting:
+                future.cancel()
+
+
+def _may_go_ahead(waiting: Sequence[tuple[SegmentTask, Future[pa.Table]]], segment: SegmentTask) -> bool:
+    if not waiting:
+        return True
+    held = sum(item.size_bytes for item, _ in waiting)
+    return len(waiting) < _AHEAD and held + segment.size_bytes <= _AHEAD_BYTES
+
+
+__all__ = ["BATCH_ROWS", "TOPIC_COLUMN", "ReadJob", "ReadPartition", "SegmentTask", "SliceTask", "read_batches"]

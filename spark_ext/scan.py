@@ -1,0 +1,414 @@
+"""What a read of the ``txnlog`` format looks at: namespace, topics, version, columns. For the driver and for planning.
+
+Batch reads and streams share it; executors never import it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from spark_ext.executor_reader import (
+    BATCH_ROWS,
+    TOPIC_COLUMN,
+    ReadJob,
+    ReadPartition,
+    SegmentTask,
+    SliceTask,
+)
+from spark_ext.handles import location_of, namespace_at
+from spark_ext.options import EARLIEST_OFFSET, LATEST_OFFSET, Position, ReadOptions
+from txnlog import schema as schemas
+from txnlog.errors import InvalidInputError, OffsetOutOfRange, SchemaMismatch
+from txnlog.names import nearest
+from txnlog.planner import OffsetRanges, PlannedSegment, ScanPlan
+from txnlog.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from txnlog.namespace import Namespace
+
+_logger: Final = logging.getLogger("txnlog.spark")
+
+METADATA: Final = (
+    StructField("_partition", IntegerType(), False),
+    StructField("_offset", LongType(), True),
+    StructField("_timestamp", TimestampType(), True),
+    StructField("_txn_id", BinaryType(), False),
+    StructField("_version", LongType(), True),
+)
+STATE: Final = StructField("_txn_state", StringType(), False)
+TOPIC: Final = StructField(TOPIC_COLUMN, StringType(), False)
+
+_PARTITION_BYTES: Final = 256 << 20
+"""Compressed bytes of one input partition at most, whatever the number of processors."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """One or several topics of a namespace at a version. ``schema`` is what Spark is told."""
+
+    options: ReadOptions
+    root: str
+    namespace: Namespace
+    topics: tuple[str, ...]
+    snapshot: Snapshot
+    columns: schemas.StructType
+    schema: StructType
+
+    def job(self, wanted: StructType) -> ReadJob:
+        """What executors need to give these columns. Raises SchemaMismatch unless the topics have them."""
+        check_schema(wanted, self.schema, "the topic" if len(self.topics) == 1 else "the topics")
+        return ReadJob(
+            self.root,
+            self.namespace.name,
+            self.namespace.coordinator,
+            schemas.to_arrow(self.columns),
+            _arrow_for_spark(wanted),
+            self.options.storage_options,
+        )
+
+    def plan(self, topic: str, offsets: OffsetRanges | None) -> ScanPlan:
+        """What to read of a topic."""
+        return self.snapshot.plan(topic, offsets=offsets, isolation_level=self.options.isolation_level)
+
+
+def open_scan(options: ReadOptions, *, mode: Literal["r", "rw"] = "r") -> Scan:
+    """Find namespace, topics and version of a read.
+
+    Raises:
+        NamespaceNotFound, TopicNotFound, VersionNotAvailable: with the nearest name, or the range that can be read.
+        SchemaMismatch: several topics with different columns.
+        InvalidInputError: no topic was named, or a column is not there.
+    """
+    storage = options.storage_options
+    location = location_of(options.path, storage, topics_named=options.subscribe is not None)
+    namespace = namespace_at(location, mode, storage)
+    snapshot = namespace.snapshot(options.version_as_of, options.timestamp_as_of)
+    if options.subscribe is not None:
+        topics = options.subscribe
+    elif location.topic is not None:
+        topics = (location.topic,)
+    else:
+        raise InvalidInputError(
+            f"the path names the namespace {location.namespace!r} and no topic",
+            advice=f"append the topic, or use the option subscribe; {nearest('', snapshot.topics())}",
+        )
+    columns = _common_columns(namespace, snapshot, topics)
+    return Scan(options, location.root, namespace, topics, snapshot, columns, _offered(options, columns))
+
+
+def _common_columns(namespace: Namespace, snapshot: Snapshot, topics: Sequence[str]) -> schemas.StructType:
+    found = [namespace.topic_record(topic, snapshot.version).schema_at(snapshot.version) for topic in topics]
+    first = found[0]
+    for topic, other in zip(topics[1:], found[1:], strict=True):
+        if other == first:
+            continue
+        differing = {item.name for item in set_difference(first.fields, other.fields)}
+        name = next((item.name for item in (*first.fields, *other.fields) if item.name in differing), "order")
+        raise SchemaMismatch(
+            f"the topics {topics[0]!r} and {topic!r} have different columns (see {name!r})",
+            advice="read them one by one and union what they have in common",
+        )
+    return first
+
+
+def set_difference(left: Iterable[Any], right: Iterable[Any]) -> list[Any]:
+    """What is in one of two collections of unhashable values only."""
+    left, right = list(left), list(right)
+    return [item for item in left if item not in right] + [item for item in right if item not in left]
+
+
+def spark_schema(columns: schemas.StructType) -> StructType:
+    """A topic's columns as Spark writes them: the log holds Spark's own JSON."""
+    return StructType.fromJson(json.loads(msgspec.json.encode(columns)))
+
+
+def metadata_fields(isolation_level: str, *, topic: bool = False) -> list[StructField]:
+    """The columns that includeMetadata adds."""
+    fields = list(METADATA)
+    if isolation_level == "read_uncommitted":
+        fields.append(STATE)
+    if topic:
+        fields.append(TOPIC)
+    return fields
+
+
+def _offered(options: ReadOptions, columns: schemas.StructType) -> StructType:
+    schema = spark_schema(columns)
+    if options.columns is not None:
+        for name in options.columns:
+            if name not in schema.names:
+                raise InvalidInputError(
+                    f"the option 'columns' names {ascii(name)[:80]}, which the topic does not have",
+                    advice=nearest(name, schema.names),
+                )
+        schema = StructType([schema[name] for name in options.columns])
+    if options.include_metadata:
+        schema = StructType(
+            [*schema.fields, *metadata_fields(options.isolation_level, topic=options.subscribe is not None)]
+        )
+    return schema
+
+
+def check_schema(wanted: StructType, offered: StructType, what: str) -> None:
+    """Raise SchemaMismatch unless every wanted column is offered, with its type; null must be allowed where it is."""
+    known = {item.name: item for item in offered.fields}
+    seen: set[str] = set()
+    for item in wanted.fields:
+        if item.name in seen:
+            raise SchemaMismatch(f"the schema names the column {item.name!r} twice")
+        seen.add(item.name)
+        found = known.get(item.name)
+        if found is None:
+            advice = nearest(item.name, known)
+            if item.name in {*(field.name for field in METADATA), STATE.name, TOPIC.name}:
+                advice = "set the option includeMetadata to true"
+            raise SchemaMismatch(
+                f"the schema names the column {item.name!r}, which {what} does not have", advice=advice
+            )
+        if not _fits(item.dataType, found.dataType):
+            raise SchemaMismatch(
+                f"the schema says {item.dataType.simpleString()} of the column {item.name!r}, {what} "
+                f"{found.dataType.simpleString()}",
+                advice="read it as it is, and cast afterwards",
+            )
+        if found.nullable and not item.nullable:
+            raise SchemaMismatch(
+                f"the schema says that the column {item.name!r} is never null, which {what} does not promise",
+                advice="leave out NOT NULL",
+            )
+
+
+def _fits(wanted: DataType, offered: DataType) -> bool:
+    """Whether two types are the same, and null is allowed wherever it may come."""
+    if isinstance(wanted, StructType) and isinstance(offered, StructType):
+        return wanted.names == offered.names and all(
+            _fits(ours.dataType, theirs.dataType) and (ours.nullable or not theirs.nullable)
+            for ours, theirs in zip(wanted.fields, offered.fields, strict=True)
+        )
+    if isinstance(wanted, ArrayType) and isinstance(offered, ArrayType):
+        return _fits(wanted.elementType, offered.elementType) and (wanted.containsNull or not offered.containsNull)
+    if isinstance(wanted, MapType) and isinstance(offered, MapType):
+        return (
+            _fits(wanted.keyType, offered.keyType)
+            and _fits(wanted.valueType, offered.valueType)
+            and (wanted.valueContainsNull or not offered.valueContainsNull)
+        )
+    return wanted == offered
+
+
+def _arrow_for_spark(schema: StructType) -> pa.Schema:
+    """The very Arrow schema that Spark compares our batches with."""
+    try:
+        return to_arrow_schema(schema, timezone="UTC")
+    except TypeError:  # before Spark 4.2 it had no such argument
+        return to_arrow_schema(schema)
+
+
+# --- offsets ----------------------------------------------------------------------------------------------------------
+
+
+def bounds(scan: Scan, topic: str) -> tuple[dict[int, int], dict[int, int]]:
+    """By partition the earliest offset that can be read, and the end at the scan's version."""
+    record = scan.namespace.topic_record(topic, scan.snapshot.version)
+    with scan.namespace.follower.lock:
+        state = scan.namespace.follower.state
+        starts = {p: state.starts.get((record.id, p), 0) for p in range(record.partitions)}
+    ends = scan.snapshot.end_offsets(topic)
+    return {p: min(starts[p], ends[p]) for p in starts}, ends
+
+
+def resolve(position: Position, scan: Scan, option: str) -> dict[str, dict[int, int]]:
+    """Offsets of an option ``startingOffsets`` or ``endingOffsets``, by topic and partition; not clipped to the data.
+
+    Raises InvalidInputError where JSON leaves out, or adds, a topic or partition (as Spark's Kafka source does).
+    """
+    result: dict[str, dict[int, int]] = {}
+    if not isinstance(position, str):
+        unknown = position.keys() - set(scan.topics)
+        if unknown:
+            raise InvalidInputError(
+                f"the option {option!r} names the topic {min(unknown)!r}, which is not read",
+                advice=nearest(min(unknown), scan.topics),
+            )
+    for topic in scan.topics:
+        starts, ends = bounds(scan, topic)
+        if isinstance(position, str):
+            result[topic] = starts if position == "earliest" else ends
+            continue
+        given = position.get(topic, {})
+        missing, more = sorted(starts.keys() - given.keys()), sorted(given.keys() - starts.keys())
+        if missing or more:
+            wrong = f"leaves out partition {missing[0]}" if missing else f"names partition {more[0]}"
+            raise InvalidInputError(
+                f"the option {option!r} {wrong} of the topic {topic!r}",
+                advice=f"name its partitions 0 to {len(starts) - 1}; -2 is the earliest offset, -1 the latest",
+            )
+        special = {EARLIEST_OFFSET: starts, LATEST_OFFSET: ends}
+        result[topic] = {p: special[offset][p] if offset in special else offset for p, offset in given.items()}
+    return result
+
+
+def clip(topic: str, start: Mapping[int, int], end: Mapping[int, int], scan: Scan) -> dict[int, tuple[int, int]]:
+    """Ranges of offsets that can be read.
+
+    Raises OffsetOutOfRange for offsets that are gone or not there, unless ``failOnDataLoss`` is false: then what is
+    left is read, and a warning tells how many are not.
+    """
+    starts, ends = bounds(scan, topic)
+    result: dict[int, tuple[int, int]] = {}
+    for partition, low in start.items():
+        high = end[partition]
+        if low > high:
+            raise OffsetOutOfRange(f"partition {partition} of {topic!r}: the start {low} is behind the end {high}")
+        first, last = starts.get(partition, 0), ends.get(partition, 0)
+        kept = (min(max(low, first), last), max(min(high, last), first))
+        lost = (high - low) - max(0, kept[1] - kept[0])
+        if low < first or high > last:
+            text = f"partition {partition} of {topic!r} holds offsets {first} to {last}; {low} to {high} were asked for"
+            if scan.options.fail_on_data_loss:
+                raise OffsetOutOfRange(
+                    text, advice="ask for what is there, or set failOnDataLoss to false to go on with the rest"
+                )
+            _logger.warning("%s: %d messages are not there and are left out", text, lost)
+        if kept[0] < kept[1]:
+            result[partition] = kept
+    return result
+
+
+# --- input partitions -------------------------------------------------------------------------------------------------
+
+
+def tasks_of(plan: ScanPlan) -> list[SegmentTask]:
+    """A plan as plain values that executors understand."""
+    return [_task(plan.topic, segment) for segment in plan.segments]
+
+
+def _task(topic: str, segment: PlannedSegment) -> SegmentTask:
+    return SegmentTask(
+        topic,
+        segment.key,
+        segment.size_bytes,
+        segment.checksum,
+        segment.file_rows,
+        tuple(SliceTask(item.partition, item.first_row, item.rows, item.offset) for item in segment.slices),
+        segment.state,
+        segment.txn,
+        segment.version,
+        segment.timestamp_ms,
+        segment.compacted,
+        segment.stores_partition,
+    )
+
+
+def input_partitions(tasks: Sequence[SegmentTask], least: int | None) -> list[ReadPartition]:
+    """Tasks in about equal shares of rows, in order.
+
+    As many as this machine has processors (Spark tells the planning process no more), fewer for few rows, more for many
+    bytes or where ``minPartitions`` asks for more. A file is read by several tasks only if it is bigger than a share.
+    """
+    rows = sum(task.rows for task in tasks)
+    if rows == 0:
+        return []
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    size_bytes = sum(task.size_bytes * task.rows // max(1, task.file_rows) for task in tasks)
+    count = max(min(processors, -(-rows // BATCH_ROWS)), -(-size_bytes // _PARTITION_BYTES), least or 1)
+    return [ReadPartition(share) for share in balanced(tasks, min(count, rows))]
+
+
+def balanced(tasks: Sequence[SegmentTask], count: int) -> list[list[SegmentTask]]:
+    """The tasks in ``count`` shares or fewer of about the same number of rows; none is empty.
+
+    A share may be a quarter too big or too small if that keeps a file whole: each part of it costs its whole decoding.
+    """
+    left = sum(task.rows for task in tasks)
+    shares: list[list[SegmentTask]] = []
+    share: list[SegmentTask] = []
+    filled = 0
+    target = -(-left // count)
+
+    def close() -> None:
+        nonlocal share, filled, target
+        shares.append(share)
+        share, filled = [], 0
+        if left and len(shares) < count:
+            target = -(-left // (count - len(shares)))
+
+    for task in tasks:
+        rest: SegmentTask | None = task
+        while rest is not None:
+            last = len(shares) == count - 1
+            room = target - filled
+            if last or rest.rows <= room + target // 4:
+                share.append(rest)
+                filled += rest.rows
+                left -= rest.rows
+                rest = None
+                if not last and filled >= target:
+                    close()
+            elif filled and room <= target // 4:
+                close()
+            else:
+                part, rest = _split(rest, room)
+                share.append(part)
+                left -= part.rows
+                close()
+    if share:
+        shares.append(share)
+    return shares
+
+
+def _split(task: SegmentTask, rows: int) -> tuple[SegmentTask, SegmentTask]:
+    """A task's first rows, and the others."""
+    assert 0 < rows < task.rows, "both parts have rows"
+    first: list[SliceTask] = []
+    second: list[SliceTask] = []
+    for item in task.slices:
+        take = min(rows, item.rows)
+        if take:
+            first.append(SliceTask(item.partition, item.first_row, take, item.offset))
+        if take < item.rows:
+            offset = None if item.offset is None else item.offset + take
+            second.append(SliceTask(item.partition, item.first_row + take, item.rows - take, offset))
+        rows -= take
+    return replace(task, slices=tuple(first)), replace(task, slices=tuple(second))
+
+
+__all__ = [
+    "METADATA",
+    "STATE",
+    "TOPIC",
+    "Scan",
+    "balanced",
+    "bounds",
+    "check_schema",
+    "clip",
+    "input_partitions",
+    "metadata_fields",
+    "open_scan",
+    "resolve",
+    "set_difference",
+    "spark_schema",
+    "tasks_of",
+]
