@@ -1,0 +1,1 @@
+"""Examples: programs that use txnlog as its users do, from public calls."""

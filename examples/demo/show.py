@@ -1,0 +1,116 @@
+"""What the demo prints: a bar that moves in a terminal, plain lines in a pipe, and tables in both."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from examples.demo.compare import Verdict
+
+PIPE_WIDTH = 110
+"""Columns of a table where no terminal says how wide it is."""
+
+
+class Show:
+    """The demo's output."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self.console = console or _console()
+        self._started = time.monotonic()
+
+    def line(self, text: str) -> None:
+        """A line of text, which may hold rich's markup."""
+        self.console.print(text, highlight=False)
+
+    @contextlib.contextmanager
+    def step(self, title: str) -> Iterator[None]:
+        """Something that takes a while and has no parts."""
+        if self.console.is_terminal:
+            with self.console.status(title):
+                yield
+        else:
+            self.line(f"{title} ...")
+            yield
+        self.line(f"[green]done[/] {title} [dim]({self._elapsed()})[/]")
+
+    @contextlib.contextmanager
+    def bar(self, title: str, total: int, unit: str) -> Iterator[Callable[[int, str], None]]:
+        """Something with parts: gives a function that takes how many of ``total`` are done, and what happens now."""
+        if not self.console.is_terminal:
+            self.line(f"{title} ...")
+            yield _quarters(self.line, total, unit)
+        else:
+            columns = (
+                SpinnerColumn(),
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn(unit),
+                TimeElapsedColumn(),
+                TextColumn("[dim]{task.fields[note]}"),
+            )
+            with Progress(*columns, console=self.console, transient=True) as progress:
+                task = progress.add_task(title, total=total, note="")
+                yield lambda done, note: progress.update(task, completed=done, note=note)
+        self.line(f"[green]done[/] {title} [dim]({self._elapsed()})[/]")
+
+    def table(self, title: str, head: list[str], rows: list[list[str]], *, numbers_from: int = 1) -> None:
+        """A table; columns from ``numbers_from`` on are numbers."""
+        table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD)
+        for index, name in enumerate(head):
+            table.add_column(name, justify="right" if index >= numbers_from else "left", overflow="fold")
+        for row in rows:
+            table.add_row(*row)
+        self.console.print()
+        self.console.print(table)
+
+    def _elapsed(self) -> str:
+        return f"{time.monotonic() - self._started:.0f} s"
+
+
+def _console() -> Console:
+    console = Console()
+    return console if console.is_terminal else Console(width=PIPE_WIDTH)
+
+
+def _quarters(line: Callable[[str], None], total: int, unit: str) -> Callable[[int, str], None]:
+    """A line at each quarter, and for everything that is worth a note."""
+    last = 0
+
+    def show(done: int, note: str) -> None:
+        nonlocal last
+        quarter = 4 * done // max(1, total)
+        if quarter > last or note:
+            line(f"  {done}/{total} {unit}{'  ' + note if note else ''}")
+        last = max(last, quarter)
+
+    return show
+
+
+def verdict_rows(expected_late: int, expected_flights: int, verdicts: list[Verdict]) -> list[list[str]]:
+    """The rows of the comparison: what is measured, what the CSV says, and a column for each pipeline."""
+
+    def row(what: str, expected: int | None, field: str) -> list[str]:
+        found = [getattr(verdict, field) for verdict in verdicts]
+        marked = [f"[bold red]{count:,}[/]" if count else "[green]0[/]" for count in found]
+        return [what, "" if expected is None else f"{expected:,}", *marked]
+
+    return [
+        row("delays: rows lost", expected_late, "late_lost"),
+        row("delays: rows doubled", expected_late, "late_doubled"),
+        row("carrier_totals: flights lost", expected_flights, "flights_lost"),
+        row("carrier_totals: flights doubled", expected_flights, "flights_doubled"),
+        row("carriers with a wrong summed delay", None, "wrong_delays"),
+        row("batches and carriers where the two topics disagree", None, "disagreeing"),
+        row("cumulative counts that jump", None, "jumps"),
+        row("cumulative counts that repeat", None, "repeats"),
+    ]
+
+
+__all__ = ["Show", "verdict_rows"]
