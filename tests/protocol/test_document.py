@@ -1,0 +1,267 @@
+"""PROTOCOL.md against the code: what it shows decodes, what it lists exists, what exists is listed."""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import msgspec.inspect
+import pytest
+
+from tests.core import Log
+from tests.protocol.document import (
+    TEXT,
+    action_headings,
+    fields,
+    json_blocks,
+    rows,
+    section,
+    table_after,
+)
+from txnlog import checkpoint, limits, state
+from txnlog.actions import (
+    KNOWN_ACTIONS,
+    Acknowledgement,
+    AnyAction,
+    Header,
+    PartitionRanges,
+    Share,
+    SliceRows,
+    StreamBatch,
+)
+from txnlog.checkpoint import COLD_KINDS, Manifest, Part
+from txnlog.codec import decode_entry, digest_of, encode_action
+from txnlog.schema import KEY_TYPES, ArrayType, MapType, StructField, StructType, type_to_arrow
+
+ACTIONS: dict[str, type[Any]] = {kind.__struct_config__.tag: kind for kind in AnyAction.__args__}
+HEADER = '{"action":"header","version":7,"writer":"w","timestamp_ms":5}\n'
+VALUES: dict[str, type[Any]] = {
+    "Object `struct`:": StructType,
+    "A field:": StructField,
+    "Object `array`:": ArrayType,
+    "Object `map`:": MapType,
+    "An acknowledgement is an object inside": Acknowledgement,
+    "*partition ranges*:": PartitionRanges,
+    "*slice*:": SliceRows,
+    "*share*:": Share,
+    "*stream batch*:": StreamBatch,
+}
+
+
+def type_name(kind: Any) -> str:
+    """A type of the code in the words of the document."""
+    match kind:
+        case msgspec.inspect.UnionType():
+            others = [item for item in kind.types if not isinstance(item, msgspec.inspect.NoneType)]
+            names = {type_name(item) for item in others}
+            name = names.pop() if len(names) == 1 else "text or object" if "schema" in names else "bound"
+            return name if len(others) == len(kind.types) else f"{name} or null"
+        case msgspec.inspect.IntType():
+            assert kind.ge is not None, "every integer has bounds"
+            assert kind.le == limits.MAX_NUMBER, "every integer has bounds"
+            return "integer" if kind.ge == 0 else "signed integer"
+        case msgspec.inspect.StrType():
+            return "text"
+        case msgspec.inspect.BoolType():
+            return "boolean"
+        case msgspec.inspect.LiteralType():
+            return " / ".join(f"`{value}`" for value in kind.values)
+        case msgspec.inspect.StructType():
+            named = {
+                StructType: "schema",
+                StructField: "field",
+                Acknowledgement: "acknowledgement",
+                StreamBatch: "stream batch",
+                PartitionRanges: "partition range",
+                SliceRows: "slice",
+                Share: "share",
+            }
+            return named.get(kind.cls, "object")
+        case msgspec.inspect.VarTupleType(item_type=msgspec.inspect.TupleType()):
+            return "list of pairs"
+        case msgspec.inspect.VarTupleType():
+            return f"list of {type_name(kind.item_type)}s"
+        case msgspec.inspect.DictType(value_type=msgspec.inspect.StrType()):
+            return "object of texts"
+        case msgspec.inspect.DictType():
+            return "object of statistics"
+        case _:
+            raise AssertionError(f"no word for {kind}")
+
+
+def default_of(field: msgspec.inspect.Field) -> str:
+    if field.required:
+        return "required"
+    value = field.default_factory() if field.default is msgspec.NODEFAULT else field.default
+    return f"`{json.dumps(list(value) if isinstance(value, tuple) else value)}`"
+
+
+def assert_described(kind: type[Any], text: str) -> None:
+    """The field table in a text says of every field what the struct says."""
+    info = msgspec.inspect.type_info(kind)
+    assert isinstance(info, msgspec.inspect.StructType)
+    described = fields(text)
+    assert [item.name for item in described] == [field.encode_name for field in info.fields]
+    for item, field in zip(described, info.fields, strict=True):
+        assert item.default == default_of(field), item.name
+        words = type_name(field.type)
+        if kind is PartitionRanges and field.name == "ranges":
+            words = "ranges"
+        assert item.type == words, item.name
+        assert item.meaning, item.name
+
+
+# --- actions ----------------------------------------------------------------------------------------------------------
+
+
+def test_every_action_has_a_section_and_every_section_an_action():
+    headings = action_headings()
+    assert len(headings) == len(set(headings))
+    assert set(headings) == set(ACTIONS) == KNOWN_ACTIONS - {"header"}
+
+
+@pytest.mark.parametrize("tag", ACTIONS)
+def test_every_action_shows_a_line_that_is_written_exactly_so(tag):
+    (block,) = json_blocks(section(f"#### `{tag}`"))
+    line = block.rstrip("\n").encode()
+    (action,) = decode_entry(HEADER.encode() + line + b"\n", 7).actions
+    assert type(action) is ACTIONS[tag]
+    assert encode_action(action) == line
+
+
+@pytest.mark.parametrize("tag", ACTIONS)
+def test_the_field_table_of_an_action_is_that_of_the_code(tag):
+    assert_described(ACTIONS[tag], section(f"#### `{tag}`"))
+
+
+def test_the_field_table_of_the_header_is_that_of_the_code():
+    assert_described(Header, section("### Header"))
+
+
+@pytest.mark.parametrize(("sentence", "kind"), VALUES.items(), ids=[kind.__name__ for kind in VALUES.values()])
+def test_the_field_table_of_a_value_is_that_of_the_code(sentence, kind):
+    assert TEXT.count(sentence) == 1
+    assert_described(kind, table_after(sentence))
+
+
+# --- examples ---------------------------------------------------------------------------------------------------------
+
+
+def is_entry(block: str) -> bool:
+    return block.startswith('{"action":"header"')
+
+
+@pytest.mark.parametrize("block", json_blocks())
+def test_every_json_block_is_a_schema_an_action_or_an_entry(block):
+    if block.startswith('{"type":"struct"'):
+        msgspec.json.decode(block, type=StructType)
+    elif is_entry(block):
+        decode_entry(block.encode(), json.loads(block.splitlines()[0])["version"])
+    else:
+        decode_entry((HEADER + block).encode(), 7)
+
+
+def test_the_example_folds_to_what_the_document_says():
+    text = section("## 17. An example")
+    log = Log(begun=False)
+    for block in json_blocks(text):
+        log.fold(block.encode())
+    assert log.version == 3
+    (topic,) = log.state.topics
+    (subscription,) = log.state.subscriptions
+    ends, position = log.ends(topic), log.cursor(subscription).position
+    assert f"partition 0 of the topic ends at {ends[0]}, partition 1 at {ends[1]}" in text.replace("\n", " ")
+    assert f"the cursor of the subscription stands at {position} in partition 0" in text.replace("\n", " ")
+
+
+@pytest.mark.clause("P-19", "P-21")
+def test_the_entries_of_the_example_are_a_chain():
+    blocks = [block.encode() for block in json_blocks(section("## 17. An example"))]
+    for before, after in pairwise(blocks):
+        assert json.loads(after.splitlines()[0])["previous"] == digest_of(before)
+
+
+# --- the rest ---------------------------------------------------------------------------------------------------------
+
+
+def test_every_table_of_the_state_is_described():
+    named = {name.strip() for row in rows(table_after("The state is a set of tables")) for name in row[0].split(",")}
+    aliases = {
+        "heads": "head",
+        "topic_names": "topics",
+        "subscription_names": "subscriptions",
+        "namespace_names": "namespaces",
+    }
+    assert {aliases.get(name, name) for name in state.TABLES} == named
+
+
+def test_the_fields_of_manifest_and_part_are_those_of_the_code():
+    manifest = [row[0].strip("`") for row in rows(table_after("The **manifest** is a JSON object"))]
+    assert manifest == list(Manifest.__struct_fields__)
+    part = [name.strip(" `") for row in rows(table_after("| field of a part |")) for name in row[0].split(",")]
+    assert sorted(part) == sorted(Part.__struct_fields__)
+
+
+def test_the_columns_of_cold_runs_are_those_of_the_code():
+    described = {row[0].strip("`"): row[1] for row in rows(table_after("| kind | columns (Parquet), sorted by |"))}
+    assert set(described) == set(COLD_KINDS)
+    for kind, text in described.items():
+        for field in checkpoint._COLD_SCHEMAS[kind]:
+            if field.name != "slices":
+                assert f"`{field.name}` {field.type}{' or null' if field.nullable else ''}" in text
+
+
+def test_the_types_of_columns_are_those_of_the_code():
+    cells = rows(table_after("| type | Arrow | type | Arrow |"))
+    pairs = {row[i].strip("`"): row[i + 1] for row in cells for i in (0, 2)}
+    for name, arrow in pairs.items():
+        if name not in {"decimal(p,s)", "objects"}:
+            assert str(type_to_arrow(name)).replace(", tz=UTC", ", UTC") in {
+                arrow,
+                "string",
+                "float",
+                "double",
+                "date32[day]",
+            }
+
+
+def test_the_limits_in_the_document_are_those_of_the_code():
+    text = TEXT.replace("\n", " ")
+    for limit in (
+        limits.MAX_TOPICS,
+        limits.MAX_SUBSCRIPTIONS,
+        limits.MAX_OPEN_TRANSACTIONS,
+        limits.MAX_ACKNOWLEDGED_RANGES,
+        limits.MAX_LEASED_MESSAGES,
+        limits.MAX_ENTRY_BYTES,
+        limits.MAX_ENTRY_ACTIONS,
+        limits.MAX_COLUMNS,
+    ):
+        assert f"{limit:,}" in text
+    assert limits.MAX_BLOCK_NUMBERS == 1 << 40
+    assert limits.MAX_NUMBER == (1 << 63) - 1
+    assert limits.MAX_TIMEOUT_MS == 15 * 60_000
+    assert limits.EXPIRY_GRACE_MS == 5_000
+    assert limits.OUTCOME_RETENTION_MS == 7 * 24 * 3_600_000
+    assert f"1 to {limits.MAX_NAME_CHARACTERS} of the ASCII letters" in text
+    assert f"1 to {limits.MAX_LABEL_CHARACTERS} Unicode scalar values" in text
+    assert f"at most {limits.MAX_SCHEMA_DEPTH} levels" in text
+    assert limits.MAX_FOOTER_BYTES == 64 << 20
+
+
+def test_the_key_types_in_the_document_are_those_of_the_code():
+    found = {name.strip("` ") for row in rows(table_after("| key type | bytes |")) for name in row[0].split(",")}
+    assert found == KEY_TYPES | {"null"}
+
+
+def test_links_inside_the_document_lead_somewhere():
+    anchors = {
+        re.sub(r"[^a-z0-9 -]", "", line.lstrip("# ").lower()).replace(" ", "-")
+        for line in TEXT.splitlines()
+        if line.startswith("#")
+    }
+    for link in re.findall(r"\]\(#([^)]*)\)", TEXT):
+        assert link in anchors

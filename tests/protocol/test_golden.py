@@ -1,0 +1,72 @@
+"""Logs of format version 1 with every action, as bytes that never change: they must fold as they always did."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from txnlog.actions import KNOWN_ACTIONS
+from txnlog.apply import apply_entry
+from txnlog.codec import decode_entry, encode_action, encode_entry
+from txnlog.state import State
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "v1"
+
+EXPECTED = {
+    "namespace": (
+        "d26d43f8ff8c68bcf8462102954b906934e43084ee1fe5dc3c58458f24c42b95",
+        "c6f8589d19b92934f8402169e654e194",
+    ),
+    "root": ("4f5a6194507ca4f1d17fbb6f33d6e17a4e7f000926e12417c3bee71763dbb471", "4b852f60397a08e08323f7e25fdc72a8"),
+}
+"""Of each log: SHA-256 of ``state.json``, and the digest of the newest entry, which stands for all the bytes before."""
+
+logs = pytest.mark.parametrize("name", EXPECTED)
+
+
+def entries(name: str) -> list[bytes]:
+    return [path.read_bytes() for path in sorted((GOLDEN / name).glob("[0-9]*.json"))]
+
+
+def folded(name: str) -> State:
+    state = State()
+    for version, data in enumerate(entries(name)):
+        apply_entry(state, decode_entry(data, version))
+    return state
+
+
+def lines(state: State) -> Iterator[str]:
+    """A state as text: of every table its name, then a line a row, in the order of the keys."""
+    for name, table in state.as_tables().items():
+        yield f"# {name}"
+        for key, value in sorted(table.items()):
+            yield msgspec.json.encode([key, f"{value:x}" if name == "used" else value]).decode()
+
+
+def test_every_action_of_the_protocol_is_there():
+    tags = {line.split('"')[3] for name in EXPECTED for data in entries(name) for line in data.decode().splitlines()}
+    assert tags == KNOWN_ACTIONS
+
+
+@logs
+def test_the_log_folds_to_the_state_that_was_recorded(name):
+    found = list(lines(folded(name)))
+    assert found == (GOLDEN / name / "state.txt").read_text(encoding="utf-8").splitlines()
+
+
+@logs
+def test_neither_the_log_nor_its_state_was_made_anew(name):
+    recorded = hashlib.sha256((GOLDEN / name / "state.txt").read_bytes()).hexdigest()
+    assert (recorded, folded(name).head.digest) == EXPECTED[name]
+
+
+@pytest.mark.clause("P-24")
+@logs
+def test_an_entry_decoded_and_encoded_has_the_same_bytes(name):
+    for version, data in enumerate(entries(name)):
+        entry = decode_entry(data, version)
+        assert encode_entry(entry.header, [encode_action(action) for action in entry.actions]) == data
