@@ -317,6 +317,13 @@ def test_an_arrow_column_that_does_not_fit_is_refused(array, kind):
         stored_array(pa.chunked_array([array, array]), kind)
 
 
+def test_what_is_no_number_is_one_value_in_every_width():
+    for source in (pa.float64(), pa.float16()):
+        (value,) = stored_array(pa.array([np.float16(math.nan)]).cast(source), pa.float32())
+        assert isinstance(value, float)
+        assert math.isnan(value)
+
+
 def test_null_inside_is_refused_also_where_the_type_is_the_wanted_one():
     kind = pa.list_(pa.field("element", pa.int64(), False))
     array = pa.array([[1], [None]], kind)
@@ -337,6 +344,8 @@ def test_what_lies_below_a_null_struct_or_list_is_no_fault():
         pa.array([0, 1, 2], pa.int32()), pa.array([1, None], pa.int32()), mask=pa.array([False, True])
     )
     assert stored_array(masked, pa.list_(pa.field("element", pa.int64(), False))) == [[1], None]
+    junk_below = pa.StructArray.from_arrays([pa.array([1, 300])], names=["a"], mask=pa.array([False, True]))
+    assert stored_array(junk_below, pa.struct([("a", pa.int8())])) == [{"a": 1}, None]
 
 
 def test_a_missing_column_is_null_unless_it_may_not_be():
@@ -530,6 +539,10 @@ def test_rows_above_the_limit_become_arrow_at_once(monkeypatch):
             buffer.append(data)
             expected += [row["x"] for row in data]
         assert len(buffer._tables) > 2
+        for _ in range(20):
+            buffer.append({"x": "d" * 10})
+            expected.append("d" * 10)
+            assert len(buffer._open) <= 6
     assert concat(buffers)["x"].to_pylist() == expected
 
 

@@ -296,6 +296,22 @@ def test_text_too_long_for_a_footer_has_no_bounds():
     assert encode(pa.table({"x": ["a" * 5000, "b"]})).statistics == {"x": (None, None, 0)}
 
 
+def test_the_bounds_of_several_row_groups_are_those_of_all(monkeypatch):
+    monkeypatch.setattr(segment_file, "ROW_GROUP_BYTES", 1)
+
+    def statistics(kind: pa.DataType, *values: object) -> object:
+        table = pa.table({"x": pa.array(values, kind)})
+        (segment,) = encode_many([table.slice(i, 1) for i in range(len(values))], table.schema)
+        assert pq.ParquetFile(io.BytesIO(segment.data)).num_row_groups == len(values)
+        return segment.statistics["x"]
+
+    assert statistics(pa.int64(), 2, 3, 1) == (1, 3, 0)
+    assert statistics(pa.int64(), 2, None, 1) == (1, 2, 1)
+    assert statistics(pa.float64(), 2.0, math.nan, 1.0) == (None, None, 0)
+    # Of one row group the footer does not know the bounds.
+    assert statistics(pa.string(), "b", "z" * 5000, "a") == (None, None, 0)
+
+
 def test_the_first_simple_columns_of_the_user_have_statistics():
     columns: dict[str, Any] = {"nested": [{"a": 1}], "_txn": [1]}
     columns |= {f"c{i:02}": [i] for i in range(STATISTICS_COLUMNS + 5)}
@@ -444,6 +460,7 @@ def test_a_flipped_bit_of_a_file_known_by_its_footer_never_gives_other_rows(kind
     data = FOREIGN[kind]
     checksum = footer_checksum(data)
     table = pq.read_table(io.BytesIO(data))
+    assert read_back(data, checksum, table).equals(table)
     outcomes: Counter[str] = Counter()
     harmless: set[int] = set()
     for position in range(len(data)):
@@ -479,6 +496,7 @@ def test_many_damaged_bytes_are_found_too():
     for data in FOREIGN.values():
         table = pq.read_table(io.BytesIO(data))
         checksum = footer_checksum(data)
+        assert read_back(data, checksum, table).equals(table)
         for _ in range(500):
             damaged = bytearray(data)
             start = dice.randrange(len(data))
