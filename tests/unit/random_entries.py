@@ -166,7 +166,8 @@ class Maker:
         sequences = {
             partition: sequence
             for partition in rows
-            if (sequence := self._sequence(record and record.producer, topic, partition, dice)) is not None
+            if (sequence := self._sequence(None if record is None else record.producer, topic, partition, dice))
+            is not None
         }
         return [self.log.segment(topic, rows, txn, sequences=sequences, compacted=len(rows) == 1 and not dice(5))]
 
@@ -344,9 +345,9 @@ class Watcher:
 
     def _check_progress(self, state: State, sought: set[tuple[int, int]]) -> None:
         before = self._before
-        for key, cursor in before.cursors.items():
-            now = state.cursors.get(key)
-            if now is not None and key not in sought:
+        for place, cursor in before.cursors.items():
+            now = state.cursors.get(place)
+            if now is not None and place not in sought:
                 assert now.position >= cursor.position, "a cursor moves back by seek alone"
         for key, record in state.subscriptions.items():
             assert record.epoch >= self._epochs.get(key, 0)
@@ -361,12 +362,9 @@ class Watcher:
         for number, segment in before.segments.items():
             if segment.state != "pending":
                 assert state.segments[number] == segment, "an ended segment does not change"
-        for place, end in before.ends.items():
-            assert state.ends[place] >= end
-        for place, start in before.starts.items():
-            assert state.starts[place] >= start
-        for place, sequences in before.sequences.items():
-            assert state.sequences[place].last >= sequences.last
+        assert all(state.ends[place] >= end for place, end in before.ends.items())
+        assert all(state.starts[place] >= start for place, start in before.starts.items())
+        assert all(state.sequences[key].last >= item.last for key, item in before.sequences.items())
         assert state.head.oldest_readable >= before.head.oldest_readable
         assert state.head.next_number >= before.head.next_number
         assert state.removals.items() >= before.removals.items()
