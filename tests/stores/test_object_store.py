@@ -169,6 +169,12 @@ def test_repeated_requests_carry_identical_bytes_and_the_condition(recorder: Rec
     assert {(request.body, request.headers["if-none-match"]) for request in recorder.requests} == {(b"bytes", "*")}
 
 
+def test_azures_library_does_not_repeat_a_create_by_itself(recorder: Recorder) -> None:
+    recorder.answers = [s3_error(500, "InternalError")]
+    assert open_azure(recorder).create(KEY, b"bytes") is Created.UNKNOWN
+    assert len(recorder.requests) == 1
+
+
 def test_a_create_without_an_answer_ends_in_finite_time(recorder: Recorder) -> None:
     recorder.answers = [Answer(200, b"", delay_s=2)]
     assert open_s3(recorder).create(KEY, b"bytes") is Created.UNKNOWN
@@ -341,6 +347,18 @@ def test_an_object_without_a_modification_time_is_an_error() -> None:
     store = FsspecStore(Backend(Timeless, "r", "x://r", make_identity("fsspec/x", "", "", sends_condition=False)))
     with pytest.raises(StoreError, match="modification time"):
         store.info("a")
+
+
+def test_a_listing_is_sorted_and_filtered_whatever_the_file_system_hands_out() -> None:
+    class Careless:
+        def find(self, path: str, **options: object) -> dict[str, dict[str, object]]:
+            names = ("b/2", "b/10", "b", "a/b/1", "b/1", "b//1", "b/x y")
+            found = {f"r/{name}": {"type": "file", "size": 1, "mtime": 1.5} for name in names}
+            return {**found, "r/b/folder": {"type": "directory", "size": 0, "mtime": 0.0}}
+
+    identity = make_identity("fsspec/x", "", "", sends_condition=False)
+    store = FsspecStore(Backend(Careless, "r", "x://r", identity))
+    assert [(info.key, info.modified_ms) for info in store.list("b/")] == [("b/1", 1500), ("b/10", 1500), ("b/2", 1500)]
 
 
 def test_a_file_system_that_cannot_be_opened_is_an_error_without_its_secrets() -> None:

@@ -216,6 +216,17 @@ def test_probe_objects_stay_below_the_folder_and_what_may_not_be_deleted_is_no_f
     assert all(key.startswith(FOLDER) for key in left)
 
 
+def test_a_winner_whose_bytes_were_replaced_by_a_losers_is_no_winner() -> None:
+    arena = Arena(MemoryStore(), FOLDER)
+    key = arena.fresh_key()
+    arena.store.put(key, b"second")
+    answers = [Created.CREATED, Created.UNKNOWN]
+    with pytest.raises(UnsafeStore, match="changed after its create"):
+        arena.winner(key, [b"first", b"second"], answers)
+    assert arena.winner(key, [b"second", b"first"], answers) == 0
+    assert arena.winner(key, [b"first", b"second"], [Created.UNKNOWN] * 2) == 1
+
+
 def test_two_probes_of_one_store_do_not_meet() -> None:
     seen: list[str] = []
     store = HookStore(MemoryStore(), before=lambda call, key: seen.append(key) if call is Call.CREATE else None)

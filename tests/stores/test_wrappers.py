@@ -119,11 +119,18 @@ def test_a_prefixed_store_sees_and_writes_only_below_its_folder(inner: MemorySto
     with pytest.raises(ObjectNotFound) as caught:
         store.get("2")
     assert caught.value.key == "2"
-    for key in ("../other/1", "/other/1", "..", ""):
+
+
+def test_a_key_that_leads_out_of_the_folder_never_reaches_the_inner_store(inner: MemoryStore) -> None:
+    reached: list[str] = []
+    store = PrefixStore(HookStore(inner, before=lambda call, key: reached.append(key)), "sales")
+    for key in ("../other/1", "/other/1", "..", "", "a/../../other"):
+        for call in (store.get, store.info, store.delete, store.sync, store.url, lambda key: store.create(key, b"")):
+            with pytest.raises(StoreError):
+                call(key)
         with pytest.raises(StoreError):
-            store.get(key)
-        with pytest.raises(StoreError):
-            store.create(key, b"")
+            store.list(key + "/")
+    assert reached == []
 
 
 def test_prefixes_nest(inner: MemoryStore) -> None:

@@ -62,7 +62,7 @@ def is_refused(error: BaseException) -> bool:
 
 
 def is_conflict(error: BaseException) -> bool:
-    """Whether the answer to a conditional write is the everyday one: the name is taken, or another is just taking it."""
+    """Whether the answer to a conditional write is the everyday one: the name is taken, or somebody is taking it."""
     return isinstance(error, FileExistsError) or any(
         _code(link) in {"PreconditionFailed", "ConditionalRequestConflict", "412"} for link in _chain(error)
     )
