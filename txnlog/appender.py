@@ -1,31 +1,33 @@
 """Compare-and-append: commands of one client become entries, several in one (PROTOCOL.md, "Appending").
 
 There is no background thread on the commit path: whoever has an open command and finds no append under way leads the
-next entry, with all commands that queued up meanwhile (group commit). ``commit_async`` alone is led by a worker thread.
+next entry, with all commands that queued up meanwhile (group commit). ``submit`` alone is led by a worker thread.
 One entry is under way per client; an entry whose outcome is unknown is put again, byte for byte, before anything else.
 """
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol, TypeVar, cast
-
-import msgspec
 
 from txnlog import keys
 from txnlog.actions import AnyAction, Header, Reserve
-from txnlog.apply import apply, begin_entry, finish_entry
-from txnlog.codec import decode_entry, digest_of, encode_action, encode_entry
+from txnlog.apply import apply, begin_entry, check_writable
+from txnlog.codec import decode_entry
 from txnlog.commands import Answer, Command, Piece, overdue
-from txnlog.errors import Durable, LimitExceeded, OutcomeUnknown, StoreError, TxnLogError
+from txnlog.entry_builder import Attempt, MadeEntry, Member, Riders, SharedWave, Step
+from txnlog.errors import Durable, OutcomeUnknown, RetriableError, StoreError, TxnLogError
 from txnlog.follower import Follower
 from txnlog.ids import TxnId
-from txnlog.limits import TARGET_ENTRY_BYTES
+from txnlog.limits import BUFFER_BYTES, TARGET_ENTRY_BYTES
 from txnlog.numbering import NumberPool
 from txnlog.runtime import Runtime
 from txnlog.state import Draft
@@ -40,9 +42,10 @@ _CREATE_ATTEMPTS = 12
 
 _PAUSE_MS = 20.0
 _LONGEST_PAUSE_MS = 10_000.0
-_MAX_RACES = 1_000
-"""Lost races of one command; each was won by somebody else, so this bounds nothing but a broken store."""
+_MAX_STEPS = 4_000
+"""Lost races and second looks of one batch; every race was won by somebody else, so this bounds a broken store only."""
 
+_RACES_BEFORE_CATCHING_UP = 2
 _EXPIRY_SCAN_MS = 1_000
 _GROUP_COMMANDS = 1_024
 
@@ -54,50 +57,24 @@ class SharedSegments(Protocol):
         """Files for ``(txn, piece)`` in commit order, without dropped topics; None where numbers are missing."""
 
 
-@dataclass(frozen=True, slots=True)
-class SharedWave:
-    """Segments of one entry: by topic the number, their actions, and the objects to put before the entry."""
+class _Waiting(Member):
+    """A command and where its answer goes. ``finish`` is for those that nobody waits for in a thread."""
 
-    numbers: dict[int, int]
-    actions: tuple[AnyAction, ...]
-    objects: tuple[tuple[str, bytes], ...]
+    __slots__ = ("finish", "future")
 
-
-@dataclass(slots=True, eq=False)
-class _Waiting:
-    command: Command[Any]
-    finish: Callable[[Any, BaseException | None], Any] | None = None
-    future: Future[Any] = field(default_factory=Future)
-
-
-@dataclass(slots=True, eq=False)
-class _Attempt:
-    """One batch on its way into the log: who is left, and the shared segments made for whom."""
-
-    live: list[_Waiting]
-    wave: SharedWave = SharedWave({}, (), ())
-    waved: list[_Waiting] = field(default_factory=list)
-    refreshed: bool = False
-    lost_races: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Made:
-    """An entry that may be put, and the draft that it makes true."""
-
-    draft: Draft
-    header: Header
-    data: bytes
-    riders: tuple[AnyAction, ...]
-    results: list[Any]
+    def __init__(self, command: Command[Any], finish: Callable[[Any, BaseException | None], Any] | None = None) -> None:
+        super().__init__(command)
+        self.finish = finish
+        self.future: Future[Any] = Future()
 
 
 @dataclass(frozen=True, slots=True)
 class _InDoubt:
-    """An entry that was sent and whose slot nobody has read since."""
+    """An entry that was sent and whose slot nobody has read since; the transactions in it."""
 
     version: int
     data: bytes
+    txn_ids: frozenset[int]
 
 
 class Appender:
@@ -121,7 +98,7 @@ class Appender:
         before_first_append: Callable[[], None] = lambda: None,
         after_append: Callable[[], None] = lambda: None,
     ) -> None:
-        self.writer = runtime.unique()[:16]
+        self.writer = runtime.unique()
         self.numbers = NumberPool(self.writer)
         self.create_attempts = _CREATE_ATTEMPTS
         self._follower = follower
@@ -132,36 +109,38 @@ class Appender:
         self._before_first_append = before_first_append
         self._after_append = after_append
         self._queue: deque[_Waiting] = deque()
-        self._completions: deque[tuple[_Waiting, Any, BaseException | None]] = deque()
         self._queue_lock = threading.Lock()
-        self._lead_lock = threading.Lock()
+        self._turn = threading.Condition()
+        self._leading = False
+        self._completions: deque[tuple[_Waiting, Any, BaseException | None]] = deque()
         self._work = threading.Event()
         self._worker: threading.Thread | None = None
         self._closed: TxnLogError | None = None
         self._checked = False
         self._in_doubt: _InDoubt | None = None
         self._last_append_ms = -1e12
-        self._last_expiry_scan_ms = 0
+        self._last_expiry_scan_ms: int | None = None
 
     # --- for callers ------------------------------------------------------------------------------------------------
 
     def call(self, command: Command[R]) -> R:
         """Carry out a command and wait for it. Raises its refusal, OutcomeUnknown, or what the store says."""
         waiting = self._enqueue(command, None)
-        while not waiting.future.done():
-            with self._lead_lock:
-                if not waiting.future.done():
-                    self._lead()
-            self._complete()
+        try:
+            while self._take_lead(lambda: not waiting.future.done()):
+                self._lead()
+        except BaseException:
+            with self._queue_lock, contextlib.suppress(ValueError):
+                self._queue.remove(waiting)  # interrupted before anybody took it: nobody will
+            raise
         return cast("R", waiting.future.result())
 
     def submit(self, command: Command[R], finish: Callable[[R | None, BaseException | None], T]) -> Future[T]:
-        """Carry out a command in the background. ``finish`` makes the Future's value of the answer or the error."""
+        """Carry out a command in the background. ``finish`` makes the Future's value of the answer or the error.
+
+        Callbacks of the Future run in the worker thread: they may call anything, but not wait for another Future.
+        """
         waiting = self._enqueue(command, finish)
-        with self._queue_lock:
-            if self._worker is None or not self._worker.is_alive():
-                self._worker = threading.Thread(target=self._work_loop, name="txnlog-appender", daemon=True)
-                self._worker.start()
         self._work.set()
         return cast("Future[T]", waiting.future)
 
@@ -175,40 +154,72 @@ class Appender:
             self.call(_NumbersWanted(self.numbers))
 
     def close(self, error: TxnLogError) -> None:
-        """No more appends; what waits gets the error."""
-        self._closed = error
-        self._work.set()
-        worker = self._worker
-        if worker is not None and worker is not threading.current_thread():
-            worker.join(timeout=60)
+        """Nothing new from here on. What waits is appended yet; where the store fails, it gets the error."""
+        with self._queue_lock:
+            if self._closed is not None:
+                return
+            self._closed = error
+        while self._take_lead(lambda: bool(self._queue)):
+            if not self._lead():
+                break
         with self._queue_lock:
             waiting, self._queue = list(self._queue), deque()
         for item in waiting:
-            item.future.set_exception(error)
+            self._answer(item, None, error)
+        with self._turn:
+            while self._leading:
+                self._turn.wait()
+            self._turn.notify_all()
+        worker = self._worker
+        self._work.set()
+        if worker is not None and worker is not threading.current_thread():
+            worker.join(timeout=60)
+        self._complete()
 
-    # --- leading ----------------------------------------------------------------------------------------------------
+    # --- who leads --------------------------------------------------------------------------------------------------
 
     def _enqueue(self, command: Command[Any], finish: Callable[[Any, BaseException | None], Any] | None) -> _Waiting:
-        if self._closed is not None:
-            raise self._closed
         waiting = _Waiting(command, finish)
         with self._queue_lock:
+            if self._closed is not None:
+                raise self._closed
+            if finish is not None:
+                waiting.future.set_running_or_notify_cancel()  # what is on its way into the log cannot be cancelled
+                if self._worker is None:
+                    self._worker = threading.Thread(target=self._work_loop, name="txnlog-appender", daemon=True)
+                    self._worker.start()
             self._queue.append(waiting)
         return waiting
 
+    def _take_lead(self, wanted: Callable[[], bool]) -> bool:
+        """Wait until nobody leads, as long as there is need; whether this thread leads now."""
+        with self._turn:
+            while self._leading and wanted():
+                self._turn.wait()
+            if not wanted():
+                return False
+            self._leading = True
+            return True
+
     def _work_loop(self) -> None:
-        while self._closed is None:
+        while True:
             self._work.wait()
             self._work.clear()
-            while self._queue and self._closed is None:
-                with self._lead_lock:
+            self._complete()
+            while self._take_lead(lambda: bool(self._queue)):
+                try:
                     self._lead()
+                except BaseException:
+                    _logger.exception("an append failed; its callers were told")
                 self._complete()
+            if self._closed is not None:
+                return
 
     def _answer(self, waiting: _Waiting, result: Any, error: BaseException | None = None) -> None:
-        """Give a command its answer: at once where a thread waits, after the lead lock where callbacks may run."""
+        """Give a command its answer: at once where a thread waits, through the worker where callbacks may run."""
         if waiting.finish is not None:
             self._completions.append((waiting, result, error))
+            self._work.set()
         elif error is not None:
             waiting.future.set_exception(error)
         else:
@@ -229,14 +240,59 @@ class Appender:
             else:
                 waiting.future.set_result(value)
 
+    # --- leading ----------------------------------------------------------------------------------------------------
+
+    def _lead(self) -> bool:
+        """Append one entry with whatever waits, and let go of the lead. False where the store failed."""
+        attempt: Attempt[_Waiting] = Attempt(())
+        try:
+            self._gather()
+            attempt = Attempt(self._take_batch())
+            if not attempt.members:
+                return True
+            if not self._checked:
+                self._before_first_append()
+                self._checked = True
+            self._resolve_doubt()
+            self._append_batch(attempt)
+        except TxnLogError as error:
+            self._fail(attempt, error)
+            return False
+        except BaseException as error:
+            # A bug or an interrupt must reach every caller: a future that never ends is a hang.
+            self._fail(attempt, error)
+            raise
+        else:
+            self._maintain()
+            return True
+        finally:
+            self._last_append_ms = self._runtime.elapsed_ms()
+            with self._turn:
+                self._leading = False
+                self._turn.notify_all()
+
+    def _gather(self) -> None:
+        """Let commands gather, as the handle was told."""
+        pause = self._last_append_ms + self._min_interval_ms - self._runtime.elapsed_ms()
+        if self._min_interval_ms and pause > 0:
+            self._runtime.sleep_ms(pause)
+
+    def _maintain(self) -> None:
+        try:
+            self._after_append()
+        except Exception:
+            _logger.exception("maintenance after an append failed; the append itself is done")
+
     def _take_batch(self) -> list[_Waiting]:
         """The commands of the next entry: in order, those that must be alone in their kind one at a time."""
         batch: list[_Waiting] = []
         kept: list[_Waiting] = []
         alone: set[Hashable] = set()
-        size = 0
+        size = rows_bytes = 0
         with self._queue_lock:
-            while self._queue and len(batch) < _GROUP_COMMANDS and size < TARGET_ENTRY_BYTES:
+            while (
+                self._queue and len(batch) < _GROUP_COMMANDS and size < TARGET_ENTRY_BYTES and rows_bytes < BUFFER_BYTES
+            ):
                 waiting = self._queue.popleft()
                 kind = waiting.command.alone
                 if kind is not None and kind in alone:
@@ -245,157 +301,136 @@ class Appender:
                 if kind is not None:
                     alone.add(kind)
                 batch.append(waiting)
-                size += 200 + sum(64 for _ in waiting.command.pieces)
+                size += 200 + 64 * len(waiting.command.pieces)
+                rows_bytes += sum(piece.size_bytes for piece in waiting.command.pieces)
             self._queue.extendleft(reversed(kept))
         return batch
 
-    def _lead(self) -> None:
-        """Append one entry with whatever waits. The lead lock is held."""
-        if not self._queue:
-            return
-        pause = self._last_append_ms + self._min_interval_ms - self._runtime.elapsed_ms()
-        if self._min_interval_ms and pause > 0:
-            self._runtime.sleep_ms(pause)
-        batch = self._take_batch()
-        try:
-            if not self._checked:
-                self._before_first_append()
-                self._checked = True
-            self._resolve_doubt(batch)
-            self._append_batch(batch)
-        except TxnLogError as error:
-            self._fail(batch, error)
-        except BaseException as error:
-            # A bug or an interrupt must reach every caller: a future that never ends is a hang.
-            self._fail(batch, error)
-            raise
-        self._last_append_ms = self._runtime.elapsed_ms()
-        try:
-            self._after_append()
-        except Exception:
-            _logger.exception("maintenance after an append failed; the append itself is done")
+    def _fail(self, attempt: Attempt[_Waiting], error: BaseException) -> None:
+        """Tell everybody without an answer what is known: of an entry that may exist nothing, of others the error."""
+        sent = {id(member) for member in attempt.sent}
+        doubted = self._in_doubt.txn_ids if self._in_doubt is not None else frozenset()
+        members, attempt.members = attempt.members, []
+        for member in members:
+            told = error
+            if id(member) in sent or not doubted.isdisjoint(member.command.txn_ids):
+                told = self._unknown(member)
+                told.__cause__ = error if not isinstance(error, OutcomeUnknown) else error.__cause__
+            elif isinstance(error, OutcomeUnknown):
+                told = RetriableError(
+                    "an earlier entry of this handle is still in doubt; of this call nothing was sent"
+                )
+            elif not isinstance(error, Exception):
+                told = RetriableError(f"whoever led this append was interrupted ({type(error).__name__})")
+            elif isinstance(error, TxnLogError) and len(members) > 1:
+                told = copy.copy(error)
+                told.__cause__ = error.__cause__
+            self._answer(member, None, told)
 
-    def _fail(self, batch: Iterable[_Waiting], error: BaseException) -> None:
-        answered = {id(waiting) for waiting, _, _ in self._completions}
-        for waiting in batch:
-            if not waiting.future.done() and id(waiting) not in answered:
-                self._answer(waiting, None, error)
+    def _unknown(self, member: _Waiting) -> OutcomeUnknown:
+        coordinator = self._follower.state.head.coordinator
+        return OutcomeUnknown(
+            "the store did not say whether the entry of this call exists",
+            txn_ids=tuple(str(TxnId(coordinator, number)) for number in member.command.txn_ids),
+        )
 
-    def _resolve_doubt(self, batch: list[_Waiting]) -> None:
+    def _resolve_doubt(self) -> None:
         """Before anything new: settle the entry that was sent and not heard of."""
         doubt = self._in_doubt
         if doubt is None:
             return
-        winner = self._put_entry(doubt.version, doubt.data, batch)
-        self._in_doubt = None
-        self._follower.fold(decode_entry(winner, doubt.version))
+        winner = self._put_entry(doubt)
+        entry = decode_entry(winner, doubt.version)
+        self._follower.fold(entry)
+        if winner == doubt.data:
+            self._add_numbers(entry.actions)
 
-    def _append_batch(self, batch: list[_Waiting]) -> None:
-        attempt = _Attempt(batch)
-        for _ in range(_MAX_RACES):
-            with self._follower.lock:
-                entry = self._make_entry(attempt)
-            if entry is None:
-                if not attempt.live:
+    def _append_batch(self, attempt: Attempt[_Waiting]) -> None:
+        for _ in range(_MAX_STEPS):
+            made = self._make_entry(attempt)
+            if made is Step.DONE:
+                return
+            if isinstance(made, MadeEntry):
+                if self._send(attempt, made):
                     return
-                continue
-            self._runtime.run_all([_put(self._store, key, content) for key, content in attempt.wave.objects])
-            attempt.wave = SharedWave(attempt.wave.numbers, attempt.wave.actions, ())
-            winner = self._put_entry(entry.header.version, entry.data, attempt.live)
-            if winner != entry.data:
-                self._follower.fold(decode_entry(winner, entry.header.version))
-                attempt.lost_races += 1
+            elif made is Step.REFRESH:
+                self._follower.refresh()
                 attempt.refreshed = True
-                self._runtime.sleep_ms(self._runtime.jitter(min(_PAUSE_MS, attempt.lost_races)))
-                continue
-            self._follower.adopt(entry.draft, entry.header.version, len(entry.data))
-            for action in entry.riders:
-                if isinstance(action, Reserve):
-                    self.numbers.add(action)
-            for waiting, result in zip(attempt.live, entry.results, strict=True):
-                self._answer(waiting, result)
-            return
+            elif made is Step.WAVE:
+                self._make_wave(attempt)
         raise StoreError("every race for the next entry was lost", advice="see whether the store answers truly")
 
-    def _make_entry(self, attempt: _Attempt) -> _Made | None:
-        """Decide the live commands at the newest state. None: something changed (or nobody is left), look again."""
-        draft = self._follower.state.draft()
-        header = self._header(draft)
-        begin_entry(draft, header)
-        riders = self._riders(draft, header)
-        if not self._have_wave(attempt, draft):
-            return None
-        actions, answers, refused = self._decide(draft, header, attempt)
-        if refused and not attempt.refreshed:
-            # A refusal by an old state may be out of date: look once before saying no.
-            attempt.refreshed = True
-            if self._follower.refresh() != header.version - 1:
-                return None
-        for waiting, error in refused:
-            self._answer(waiting, None, error)
-        for waiting, value in answers:
-            self._answer(waiting, value)
-        gone = {id(waiting) for waiting, _ in refused} | {id(waiting) for waiting, _ in answers}
-        if gone:
-            with_rows = any(id(waiting) in gone and waiting.command.pieces for waiting in attempt.live)
-            attempt.live = [waiting for waiting in attempt.live if id(waiting) not in gone]
-            if with_rows or not attempt.live:
-                return None
-        finish_entry(draft, "")
-        results = [waiting.command.result(draft, header) for waiting in attempt.live]
-        try:
-            data = encode_entry(header, [encode_action(a) for a in (*riders, *attempt.wave.actions, *actions)])
-        except LimitExceeded:
-            if len(attempt.live) == 1:
-                raise
-            half = len(attempt.live) // 2
+    def _make_entry(self, attempt: Attempt[_Waiting]) -> MadeEntry[_Waiting] | Step:
+        """Decide the members at the newest state."""
+        with self._follower.lock:
+            draft = self._follower.state.draft()
+            check_writable(draft)
+            self.numbers.keep_open(draft)
+            header = self._header(draft)
+            begin_entry(draft, header)
+            made = attempt.make(draft, header, self._riders(draft, header))
+        for verdict in attempt.answers:
+            self._answer(verdict.member, verdict.value, verdict.error)
+        attempt.answers.clear()
+        if attempt.returned:
             with self._queue_lock:
-                self._queue.extendleft(reversed(attempt.live[half:]))
-            attempt.live = attempt.live[:half]
-            return None
-        draft.head = msgspec.structs.replace(draft.head, digest=digest_of(data))
-        return _Made(draft, header, data, tuple(riders), results)
+                self._queue.extendleft(reversed(attempt.returned))
+            attempt.returned = []
+        return made
 
-    def _have_wave(self, attempt: _Attempt, draft: Draft) -> bool:
-        """Make the shared segments, unless those of the last try still fit: same commands, every topic still there."""
-        members = [waiting for waiting in attempt.live if waiting.command.pieces]
-        if members == attempt.waved and all(
-            (topic := draft.topics.get(number)) is not None and topic.dropped_version is None
-            for number in attempt.wave.numbers
-        ):
-            return True
-        pieces = [(waiting.command.txn_ids[0], piece) for waiting in members for piece in waiting.command.pieces]
-        wave = self._shared.build(draft, pieces, self.numbers)
-        if wave is None:
-            self._reserve_now()
+    def _make_wave(self, attempt: Attempt[_Waiting]) -> None:
+        """Encode the segments that the members share; no lock is held, so readers go on."""
+        with self._follower.lock:
+            draft = self._follower.state.draft()
+        wave = self._shared.build(draft, attempt.pieces(), self.numbers)
+        if wave is not None:
+            attempt.set_wave(wave)
+            return
+        wanted = _Waiting(_NumbersWanted(self.numbers))
+        self._append_batch(Attempt([wanted]))
+        wanted.future.result()
+
+    def _send(self, attempt: Attempt[_Waiting], made: MadeEntry[_Waiting]) -> bool:
+        """Put the data wave, then the entry. False where another entry took the slot."""
+        self._put_wave(attempt)
+        version = made.header.version
+        numbers = frozenset(number for member in made.sent for number in member.command.txn_ids)
+        attempt.sent = made.sent
+        try:
+            winner = self._put_entry(_InDoubt(version, made.data, numbers))
+        except TxnLogError:
+            if self._in_doubt is None:
+                attempt.sent = ()
+            raise
+        if winner != made.data:
+            attempt.lost()
+            self._follower.fold(decode_entry(winner, version))
+            if attempt.lost_races >= _RACES_BEFORE_CATCHING_UP:
+                self._follower.refresh()
+                attempt.refreshed = True
+            self._runtime.sleep_ms(self._runtime.jitter(min(_PAUSE_MS, attempt.lost_races)))
             return False
-        attempt.wave, attempt.waved = wave, members
+        self._follower.adopt(made.draft, version, len(made.data))
+        self._last_expiry_scan_ms = made.header.timestamp_ms
+        self._add_numbers(made.riders.actions)
+        attempt.members, attempt.sent = [], ()
+        for verdict in made.verdicts:
+            self._answer(verdict.member, verdict.value, verdict.error)
         return True
 
-    def _decide(
-        self, draft: Draft, header: Header, attempt: _Attempt
-    ) -> tuple[list[AnyAction], list[tuple[_Waiting, Any]], list[tuple[_Waiting, TxnLogError]]]:
-        """Apply the wave and every command to the draft; a refused one leaves no trace in it."""
-        for action in attempt.wave.actions:
-            apply(draft, action, header)
-        actions: list[AnyAction] = []
-        answers: list[tuple[_Waiting, Any]] = []
-        refused: list[tuple[_Waiting, TxnLogError]] = []
-        for waiting in attempt.live:
-            mark = draft.savepoint()
-            try:
-                decided = waiting.command.decide(draft, header, attempt.wave.numbers)
-                if isinstance(decided, Answer):
-                    answers.append((waiting, decided.value))
-                    continue
-                for action in decided:
-                    apply(draft, action, header)
-            except TxnLogError as error:
-                draft.rollback(mark)
-                refused.append((waiting, error))
-                continue
-            actions.extend(decided)
-        return actions, answers, refused
+    def _put_wave(self, attempt: Attempt[_Waiting]) -> None:
+        try:
+            self._runtime.run_all([partial(self._store.put, key, content) for key, content in attempt.wave.objects])
+        except StoreError as error:
+            # A file may be there, but no entry names it: of the commands nothing was done.
+            error.durable = Durable.NOTHING
+            raise
+        attempt.wave_stored()
+
+    def _add_numbers(self, actions: tuple[AnyAction, ...]) -> None:
+        for action in actions:
+            if isinstance(action, Reserve) and action.writer == self.writer:
+                self.numbers.add(action)
 
     def _header(self, draft: Draft) -> Header:
         head = draft.head
@@ -411,71 +446,53 @@ class Appender:
             newest,
         )
 
-    def _riders(self, draft: Draft, header: Header) -> list[AnyAction]:
+    def _riders(self, draft: Draft, header: Header) -> Riders:
         """What goes along with any entry: the next block of numbers, and the end of overdue transactions."""
-        riders: list[AnyAction] = []
+        actions: list[AnyAction] = []
         if self.numbers.wants():
-            riders.append(self.numbers.reservation(draft))
-        if header.timestamp_ms - self._last_expiry_scan_ms >= _EXPIRY_SCAN_MS:
-            self._last_expiry_scan_ms = header.timestamp_ms
-            riders.extend(overdue(draft, header.timestamp_ms))
-        for action in riders:
+            actions.append(self.numbers.reservation(draft))
+        last = self._last_expiry_scan_ms
+        ending = (
+            overdue(draft, header.timestamp_ms) if last is None or header.timestamp_ms - last >= _EXPIRY_SCAN_MS else []
+        )
+        actions.extend(ending)
+        for action in actions:
             apply(draft, action, header)
-        return riders
+        return Riders(tuple(actions), bool(ending))
 
-    def _reserve_now(self) -> None:
-        """An entry of its own that reserves numbers: only a writer's first append needs it."""
-        for _ in range(_MAX_RACES):
-            draft = self._follower.state.draft()
-            header = self._header(draft)
-            begin_entry(draft, header)
-            action = self.numbers.reservation(draft)
-            apply(draft, action, header)
-            data = encode_entry(header, [encode_action(action)])
-            winner = self._put_entry(header.version, data, [])
-            self._follower.fold(decode_entry(winner, header.version))
-            if winner == data:
-                self.numbers.add(action)
-                return
-        raise StoreError("every race for a block of numbers was lost", advice="see whether the store answers truly")
-
-    def _put_entry(self, version: int, data: bytes, waiting: list[_Waiting]) -> bytes:
+    def _put_entry(self, entry: _InDoubt) -> bytes:
         """Put an entry into its slot until the slot is occupied; returns what occupies it.
 
         Anything but *created* proves nothing until the slot was read, and "not found" proves nothing at all: the same
         bytes go to the same slot again, so that a late first copy can only be our own success.
         """
-        key = keys.entry_key(version)
+        key = keys.entry_key(entry.version)
+        first = self._in_doubt is None
+        self._in_doubt = entry
         pause = _PAUSE_MS
-        sent = False
         for attempt in range(self.create_attempts):
             try:
-                if self._store.create(key, data) is Created.CREATED:
-                    return data
-                sent = True
-            except StoreError as error:
-                if error.durable is Durable.NOTHING and not sent and self._in_doubt is None:
+                if self._store.create(key, entry.data) is Created.CREATED:
+                    self._in_doubt = None
+                    return entry.data
+            except TxnLogError as error:
+                if error.durable is Durable.NOTHING and first and attempt == 0:
+                    self._in_doubt = None
                     raise
-                sent = True
-                _logger.warning("put of entry %d: %s (attempt %d)", version, error.message, attempt + 1)
+                _logger.warning("put of entry %d: %s (attempt %d)", entry.version, error.message, attempt + 1)
             try:
                 found = self._store.get(key)
                 self._store.sync(key)  # what may not survive a power cut has not happened yet, not even our own entry
             except ObjectNotFound:
                 pass
             except StoreError as error:
-                _logger.warning("read of entry %d: %s (attempt %d)", version, error.message, attempt + 1)
+                _logger.warning("read of entry %d: %s (attempt %d)", entry.version, error.message, attempt + 1)
             else:
+                self._in_doubt = None
                 return found
             self._runtime.sleep_ms(pause / 2 + self._runtime.jitter(pause / 2))
             pause = min(2 * pause, _LONGEST_PAUSE_MS)
-        self._in_doubt = _InDoubt(version, data)
-        coordinator = self._follower.state.head.coordinator
-        numbers = [number for item in waiting for number in item.command.txn_ids]
-        raise OutcomeUnknown(
-            f"the store did not say whether entry {version} exists",
-            txn_ids=tuple(str(TxnId(coordinator, number)) for number in numbers),
-        )
+        raise OutcomeUnknown(f"the store did not say whether entry {entry.version} exists")
 
 
 class _NumbersWanted:
@@ -489,14 +506,10 @@ class _NumbersWanted:
         self._pool = pool
 
     def decide(self, _draft: Draft, _at: Header, _shared: object) -> list[AnyAction] | Answer[None]:
-        return [] if self._pool.wants() else Answer(None)
+        return [] if self._pool.wants() else Answer(None, settled=True)
 
     def result(self, _draft: Draft, _at: Header) -> None:
         return None
-
-
-def _put(store: Store, key: str, content: bytes) -> Callable[[], None]:
-    return lambda: store.put(key, content)
 
 
 __all__ = ["Appender", "SharedSegments", "SharedWave"]

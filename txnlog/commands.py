@@ -32,6 +32,7 @@ from txnlog.errors import (
     InvalidInputError,
     InvalidTransactionState,
     OutOfOrderSequence,
+    TopicNotFound,
     TransactionNotFound,
     TransactionTimedOut,
     TxnLogError,
@@ -45,9 +46,10 @@ R_co = TypeVar("R_co", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[T]):
-    """An answer that needs no entry."""
+    """An answer that needs no entry. ``settled``: no later state gives another; else the log is looked at before."""
 
     value: T
+    settled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,12 +246,14 @@ class CommitCommand:
         txn = opening.txn
         outcome = draft.outcomes.get(txn)
         if outcome is not None:
-            return Answer(self.repeated(outcome))
+            return Answer(self.repeated(outcome), settled=True)
         known = draft.transactions.get(txn)
         if known is None and opening.producer is not None:
             check_producer(draft, opening.producer, opening.epoch)
         if (earlier := self._committed_before(draft)) is not None:
-            return Answer(earlier)
+            return Answer(earlier, settled=isinstance(earlier, Duplicate))
+        if self.plain:
+            self._refuse_dropped(draft)
         actions: list[AnyAction] = []
         segments = _living(draft, self.segments)
         if known is None and (segments or self.segments):
@@ -281,6 +285,14 @@ class CommitCommand:
             )
         )
         return actions
+
+    def _refuse_dropped(self, draft: Draft) -> None:
+        """A transaction goes on without a topic that was dropped; a plain produce would be nothing without it."""
+        for piece in self.pieces:
+            if _dropped(draft, piece.topic):
+                topic = draft.topics.get(piece.topic)
+                name = topic.name if topic is not None else str(piece.topic)
+                raise TopicNotFound(f"the topic {name!r} was dropped", advice="create it again, then produce again")
 
     def repeated(self, outcome: Outcome) -> Outcome:
         """The answer to a commit whose end is recorded: that end, or its error."""
@@ -403,7 +415,7 @@ class AbortCommand:
         """See Command."""
         outcome = draft.outcomes.get(self.txn)
         if outcome is not None:
-            return Answer(outcome)
+            return Answer(outcome, settled=True)
         known = draft.transactions.get(self.txn)
         if known is not None and known.state == "PREPARED" and not self.force:
             raise InvalidTransactionState(

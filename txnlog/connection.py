@@ -128,7 +128,7 @@ class Connection:
             ProtocolAction(FORMAT_VERSION, FORMAT_VERSION),
             NamespaceAction(self.name, record.coordinator),
         ]
-        create_log(self.store, self.runtime, actions, self.runtime.unique()[:16])
+        create_log(self.store, self.runtime, actions, self.runtime.unique())
 
     # --- the handle itself ------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ import threading
 from collections import deque
 
 from txnlog.actions import Reserve
-from txnlog.numbers import CHUNK
+from txnlog.numbers import CHUNK, block_of
 from txnlog.state import Draft
 
 _FIRST_BLOCK = 4 * CHUNK
@@ -58,6 +58,14 @@ class NumberPool:
         with self._lock:
             count = max(self._next_count, -(-self._demanded // CHUNK) * CHUNK)
         return Reserve(self._writer, draft.head.next_number, count)
+
+    def keep_open(self, draft: Draft) -> None:
+        """Let go of numbers whose block was closed: nobody may use them any more."""
+        with self._lock:
+            if all(block_of(draft, first) is not None for first, _ in self._ranges):
+                return
+            self._ranges = deque(item for item in self._ranges if block_of(draft, item[0]) is not None)
+            self._left = sum(end - first for first, end in self._ranges)
 
     def add(self, granted: Reserve) -> None:
         """A reservation is in the log."""

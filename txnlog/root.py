@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 from txnlog import keys
 from txnlog.actions import AnyAction, Header, Namespace, Protocol, Register, Unregister, Verdict
-from txnlog.appender import Appender, SharedWave
+from txnlog.appender import Appender
 from txnlog.apply import check_writable
 from txnlog.codec import decode_entry, encode_action, encode_entry
 from txnlog.commands import Answer, Piece, Simple
+from txnlog.entry_builder import SharedWave
 from txnlog.errors import NamespaceNotFound, OutcomeUnknown
 from txnlog.follower import Follower
 from txnlog.limits import FORMAT_VERSION
@@ -105,7 +106,7 @@ class Root:
                 Namespace(keys.CATALOG_FOLDER, 0),
                 action,
             ]
-            create_log(self._store, self._runtime, start, self._runtime.unique()[:16])
+            create_log(self._store, self._runtime, start, self._runtime.unique())
             self.follower.refresh()
         if (identity.store_kind, identity.endpoint_hash) not in self.follower.state.verdicts:
             self.appender.call(Simple(lambda _draft, _at: [action], lambda _draft, _at: None))

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from txnlog import rows, segment_file
 from txnlog.actions import Segment, SliceRows
-from txnlog.appender import SharedWave
 from txnlog.commands import Piece
+from txnlog.entry_builder import SharedWave
 from txnlog.keys import segment_key
 from txnlog.limits import TARGET_SEGMENT_BYTES
 from txnlog.numbering import NumberPool

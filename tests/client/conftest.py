@@ -1,0 +1,97 @@
+"""Roots in memory and on disk, a runtime that never waits, and the probe out of the way where it is not the point."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.client.support import SCHEMA, START_MS, FakeRuntime, Place, unique_name
+from tests.servers import s3_server
+from txnlog import connection, root
+from txnlog.store import identity_of
+from txnlog.store.base import Store
+from txnlog.store.probe import ClockDifference, Verdict
+from txnlog.testing import ManualClock
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "clause(*ids): the clauses of PROTOCOL.md that the test stands for")
+    config.addinivalue_line("markers", "real_probe: the store is probed for real")
+    config.addinivalue_line("markers", "real_runtime: waiting is real")
+
+
+@pytest.fixture(autouse=True)
+def _fast(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No waiting, and no probing: both have tests of their own."""
+    if request.node.get_closest_marker("real_runtime") is None:
+        monkeypatch.setattr(connection, "Runtime", FakeRuntime)
+    if request.node.get_closest_marker("real_probe") is None:
+        monkeypatch.setattr(root, "probe", _trusting_probe)
+
+
+def _trusting_probe(store: Store, prefix: str, **_: Any) -> Verdict:
+    return Verdict(identity_of(store), 1, 1, ClockDifference(0, 0), 0)
+
+
+@pytest.fixture
+def memory() -> Iterator[Place]:
+    """An empty root in memory."""
+    place = Place("memory", f"memory://{unique_name()}")
+    yield place
+    place.close()
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Iterator[Place]:
+    """An empty root on disk."""
+    place = Place("local", str(tmp_path / "lake"))
+    yield place
+    place.close()
+
+
+@pytest.fixture(params=["memory", "local"])
+def place(request: pytest.FixtureRequest) -> Place:
+    """An empty root of each kind in turn."""
+    found: Place = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.fixture(scope="session")
+def s3_root() -> Iterator[Any]:
+    """An S3 server that honours create-if-absent."""
+    with s3_server("txnlog-client") as server:
+        yield server
+
+
+@pytest.fixture
+def s3(s3_root: Any) -> Iterator[Place]:
+    """An empty root in S3."""
+    place = Place("s3", s3_root.url(unique_name()), s3_root.storage_options)
+    yield place
+    place.close()
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """A clock that stands at the first moment of 2026."""
+    return ManualClock(START_MS)
+
+
+@pytest.fixture
+def ns(place: Place) -> Any:
+    """A namespace with the topic ``orders`` of two partitions, on each kind of root."""
+    handle = place.open()
+    handle.create_topic("orders", SCHEMA, partitions=2)
+    return handle
+
+
+@pytest.fixture
+def sales(memory: Place) -> Any:
+    """A namespace in memory with the topics ``orders`` and ``audit`` of one partition."""
+    handle = memory.open()
+    handle.create_topic("orders", SCHEMA)
+    handle.create_topic("audit", SCHEMA)
+    return handle

@@ -1,0 +1,276 @@
+"""What the client's tests share: places for a root, a runtime that never waits, stores that misbehave on demand."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import txnlog
+from txnlog.connection import Connection
+from txnlog.errors import Durable, StoreError, TxnLogError
+from txnlog.namespace import Namespace
+from txnlog.runtime import Clock, Runtime
+from txnlog.store import CountingStore, Created, ForwardingStore, Store, open_store
+from txnlog.store.base import ObjectNotFound
+
+_unique = itertools.count()
+
+SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("name", pa.string())])
+START_MS = 1_767_225_600_000
+
+
+class FakeRuntime(Runtime):
+    """Sleeps in no time: waiting moves a clock of its own."""
+
+    slept_ms: list[float]
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        super().__init__(clock)
+        self.slept_ms = []
+        self._elapsed_ms = 0.0
+
+    def elapsed_ms(self) -> float:
+        return self._elapsed_ms
+
+    def sleep_ms(self, milliseconds: float) -> None:
+        self.slept_ms.append(milliseconds)
+        self._elapsed_ms += milliseconds
+        time.sleep(0.000_01)  # others get their turn
+
+
+class Place:
+    """A root somewhere, and the handles that a test opened on it."""
+
+    def __init__(self, kind: str, root: str, storage_options: dict[str, Any] | None = None) -> None:
+        self.kind = kind
+        self.root = root
+        self.storage_options = storage_options or {}
+        self.opened: list[Namespace] = []
+
+    def store(self) -> Store:
+        """A handle on the root's objects."""
+        return open_store(self.root, self.storage_options)
+
+    def open(self, namespace: str = "sales", *, wrap: Callable[[Store], Store] | None = None, **options: Any) -> Any:
+        """Open the namespace, made if need be; ``wrap`` puts a store around the root's."""
+        if wrap is not None:
+            options["store"] = wrap(self.store())
+        elif self.storage_options:
+            options["storage_options"] = self.storage_options
+        options.setdefault("create", options.get("mode") != "r")
+        handle = txnlog.open(self.root, namespace=namespace, **options)
+        self.opened.append(handle)
+        return handle
+
+    def counted(self, **options: Any) -> tuple[Any, CountingStore]:
+        """A handle whose requests are counted, by class of key."""
+        stores: list[CountingStore] = []
+
+        def wrap(store: Store) -> Store:
+            stores.append(CountingStore(store, classify=kind_of))
+            return stores[0]
+
+        return self.open(wrap=wrap, **options), stores[0]
+
+    def faulty(self, **options: Any) -> tuple[Any, FaultyStore]:
+        """A handle on a store that misbehaves when told."""
+        stores: list[FaultyStore] = []
+
+        def wrap(store: Store) -> Store:
+            stores.append(FaultyStore(store))
+            return stores[0]
+
+        return self.open(wrap=wrap, **options), stores[0]
+
+    def close(self) -> None:
+        """Close what was opened."""
+        for handle in self.opened:
+            handle.close()
+
+
+def kind_of(key: str) -> str:
+    """The class of a key of the whole store."""
+    if key.startswith("_catalog/"):
+        return "root"
+    if "/_log/checkpoints/" in key:
+        return "checkpoint"
+    return "entry" if "/_log/" in key else "segment"
+
+
+def is_entry(key: str) -> bool:
+    """Whether a key of the whole store is a slot of the namespace's log."""
+    return kind_of(key) == "entry"
+
+
+Fault = str | Callable[[], object]
+
+
+class FaultyStore(ForwardingStore):
+    """Creates of log entries go as ``script`` says, one word each; an empty script is an honest store.
+
+    ``ok``; ``lost``: done, but the answer is not heard; ``dropped``: not done; ``late``: not done until ``land()``;
+    ``twice``: done, and once more at ``land()``; ``refused``: StoreError(NOTHING); ``broken``: StoreError(MAYBE), not
+    done; ``broken-after``: StoreError(MAYBE), done. A callable runs first, and the next word is taken.
+    ``reads`` does the same for reads of entries (``ok``, ``absent``, ``broken``); ``puts`` for puts of segments.
+    """
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.script: deque[Fault] = deque()
+        self.reads: deque[Fault] = deque()
+        self.puts: deque[Fault] = deque()
+        self.syncs: deque[Fault] = deque()
+        self.forever: str | None = None
+        self.calls: list[tuple[str, str]] = []
+        self._late: list[tuple[str, bytes]] = []
+
+    def land(self) -> None:
+        """What was delayed arrives now."""
+        for key, data in self._late:
+            self.inner.create(key, data)
+        self._late.clear()
+
+    def create(self, key: str, data: bytes) -> Created:
+        if not is_entry(key):
+            return super().create(key, data)
+        self.calls.append(("create", key))
+        match self._next(self.script):
+            case "ok":
+                return super().create(key, data)
+            case "lost":
+                super().create(key, data)
+                return Created.UNKNOWN
+            case "dropped":
+                return Created.UNKNOWN
+            case "late":
+                self._late.append((key, data))
+                return Created.UNKNOWN
+            case "twice":
+                self._late.append((key, data))
+                return super().create(key, data)
+            case "refused":
+                raise StoreError("no space left", durable=Durable.NOTHING)
+            case "broken":
+                raise StoreError("connection dropped", durable=Durable.MAYBE)
+            case "broken-after":
+                super().create(key, data)
+                raise StoreError("connection dropped", durable=Durable.MAYBE)
+            case "killed":
+                super().create(key, data)
+                raise KeyboardInterrupt
+            case word:
+                raise AssertionError(word)
+
+    def get(self, key: str) -> bytes:
+        if is_entry(key):
+            self.calls.append(("get", key))
+            match self._next(self.reads):
+                case "absent":
+                    raise ObjectNotFound(key)
+                case "broken":
+                    raise StoreError("read timed out")
+        return super().get(key)
+
+    def put(self, key: str, data: bytes) -> None:
+        self.calls.append(("put", key))
+        if kind_of(key) == "segment":
+            match self._next(self.puts):
+                case "refused":
+                    raise StoreError("no space left", durable=Durable.NOTHING)
+                case "broken":
+                    raise StoreError("connection dropped", durable=Durable.MAYBE)
+                case "killed":
+                    raise KeyboardInterrupt
+        super().put(key, data)
+
+    def sync(self, key: str) -> None:
+        if is_entry(key) and self._next(self.syncs) == "broken":
+            raise StoreError("an earlier fsync failed", durable=Durable.MAYBE)
+        super().sync(key)
+
+    def _next(self, words: deque[Fault]) -> str:
+        while words:
+            word = words.popleft()
+            if not callable(word):
+                return word
+            word()
+        return self.forever if words is self.script and self.forever else "ok"
+
+
+def rows(*numbers: int) -> list[dict[str, Any]]:
+    """Rows that are told apart by their id."""
+    return [{"id": number, "name": f"n{number}"} for number in numbers]
+
+
+def ids(table: pa.Table) -> list[int]:
+    """The ids of rows, in order."""
+    return table.column("id").to_pylist()
+
+
+def read(ns: Connection, topic: str = "orders", **options: Any) -> list[int]:
+    """The ids of a topic's committed rows at the newest version."""
+    return ids(ns.snapshot().read(topic, **options))  # type: ignore[attr-defined]  # a Namespace
+
+
+class Unchanged:
+    """The log must not grow inside the block, as seen by a handle of its own."""
+
+    def __init__(self, place: Place, namespace: str = "sales") -> None:
+        self._handle = place.open(namespace, mode="r")
+
+    def __enter__(self) -> None:
+        self._before = self._handle.snapshot().version
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            assert self._handle.snapshot().version == self._before, "something was written"
+
+
+def raises(kind: type[TxnLogError], match: str = "", durable: Durable = Durable.NOTHING) -> Any:
+    """pytest.raises for exactly one class of our errors, with what it says about durability."""
+
+    def check(error: BaseException) -> bool:
+        assert isinstance(error, TxnLogError)
+        assert type(error) is kind, f"{type(error).__name__}: {error}"
+        assert error.durable is durable, error
+        assert error.advice, "every error says what to do"
+        return True
+
+    return pytest.raises(kind, match=match or None, check=check)
+
+
+def run_threads(*calls: Callable[[], object], seconds: float = 60) -> list[object]:
+    """Run calls side by side; what each returned or raised. A thread that does not end fails the test."""
+    results: list[object] = [None] * len(calls)
+
+    def run(index: int) -> None:
+        try:
+            results[index] = calls[index]()
+        except BaseException as error:  # noqa: BLE001 - it is the result
+            results[index] = error
+
+    threads = [threading.Thread(target=run, args=(index,), daemon=True) for index in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + seconds
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+        assert not thread.is_alive(), "a thread hangs"
+    return results
+
+
+def unique_name() -> str:
+    """A name that no other test uses."""
+    return f"client-{next(_unique)}"
+
+
+def objects(store: Store, prefix: str = "") -> Iterator[str]:
+    """Keys of a store."""
+    return (info.key for info in store.list(prefix))

@@ -1,0 +1,332 @@
+"""Entries whose answer was lost: one definite end, nothing doubled, nobody told what is not so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.client.support import SCHEMA, FaultyStore, Place, ids, raises, read, rows
+from txnlog import appender
+from txnlog.errors import (
+    Durable,
+    InvalidTransactionState,
+    OutcomeUnknown,
+    RetriableError,
+    StoreError,
+    TopicExists,
+    TransactionAborted,
+    TransactionConflict,
+)
+
+
+@pytest.fixture
+def faulty(memory: Place) -> tuple[Any, FaultyStore]:
+    """A namespace with topics and numbers at hand, on a store that misbehaves when told."""
+    ns, store = memory.faulty()
+    ns.create_topic("orders", SCHEMA)
+    ns.create_topic("audit", SCHEMA)
+    ns.produce("orders", rows(0))
+    store.calls.clear()
+    return ns, store
+
+
+ONE_FAULT = ["lost", "dropped", "late", "twice", "broken", "broken-after"]
+
+
+@pytest.mark.clause("P-24", "P-117")
+@pytest.mark.parametrize("fault", ONE_FAULT)
+def test_a_commit_survives_one_bad_answer(faulty: Any, fault: str) -> None:
+    ns, store = faulty
+    store.script.extend([fault])
+    txn = ns.begin()
+    txn.produce("orders", rows(1, 2))
+    txn.produce("audit", rows(3))
+    result = txn.commit()
+    store.land()
+    assert result.offsets == {("orders", 0): range(1, 3), ("audit", 0): range(1)}
+    assert (read(ns), read(ns, "audit")) == ([0, 1, 2], [3])
+    assert ns.snapshot().version == result.version
+
+
+@pytest.mark.clause("P-24", "P-117")
+@pytest.mark.parametrize(
+    "faults", [["late", "broken", "dropped"], ["dropped", "late", "lost"], ["broken-after", "late"]]
+)
+def test_many_bad_answers_end_in_one_commit(faulty: Any, memory: Place, faults: list[str]) -> None:
+    ns, store = faulty
+    store.script.extend(faults)
+    store.reads.extend(["broken", "absent"])
+    ns.produce("orders", rows(1))
+    store.land()
+    ns.produce("orders", rows(2))
+    assert read(ns) == read(memory.open()) == [0, 1, 2]
+
+
+@pytest.mark.clause("P-24")
+def test_the_same_bytes_are_sent_again(faulty: Any) -> None:
+    ns, store = faulty
+    sent: list[bytes] = []
+    inner = store.inner.create
+
+    def create(key: str, data: bytes) -> Any:
+        sent.append(data)
+        return inner(key, data)
+
+    store.inner.create = create
+    store.script.extend(["twice"])
+    store.forever = None
+    store.script.appendleft("late")
+    ns.produce("orders", rows(1))
+    store.land()
+    assert len(sent) == 3, "the second attempt, and both late ones"
+    assert len(set(sent)) == 1
+
+
+@pytest.mark.clause("P-118")
+@pytest.mark.parametrize("fate", ["dropped", "late", "broken-after"])
+def test_twelve_failed_puts_are_reported_as_unknown_with_the_transactions(faulty: Any, fate: str) -> None:
+    ns, store = faulty
+    store.forever = fate if fate != "broken-after" else "broken"
+    if fate == "broken-after":
+        store.script.append("broken-after")
+        store.reads.extend(["broken"] * 12)
+    txn = ns.begin()
+    txn.produce("orders", rows(1))
+    with raises(OutcomeUnknown, durable=Durable.MAYBE) as caught:
+        txn.commit()
+    assert caught.value.txn_ids == (str(txn.id),)
+    assert [call for call, _ in store.calls].count("create") == 12
+    assert sum(ns.runtime.slept_ms) < 70_000
+    assert txn.state == "OPEN"
+    with raises(InvalidTransactionState, match="in doubt"):
+        txn.produce("orders", rows(2))
+    store.forever = None
+    assert txn.commit().offsets == {("orders", 0): range(1, 2)}
+    store.land()
+    assert read(ns) == [0, 1]
+
+
+@pytest.mark.clause("P-57", "P-65", "P-118")
+@pytest.mark.parametrize("lands", [False, True])
+def test_an_abort_from_another_client_gives_one_final_answer(faulty: Any, memory: Place, lands: bool) -> None:
+    ns, store = faulty
+    store.forever = "late"
+    txn = ns.begin()
+    txn.produce("orders", rows(1))
+    with raises(OutcomeUnknown, durable=Durable.MAYBE):
+        txn.commit()
+    store.forever = None
+    other = memory.open()
+    if lands:
+        store.land()
+    info = other.abort(txn.id)
+    store.land()
+    assert info.state == ("COMMITTED" if lands else "ABORTED")
+    if lands:
+        assert txn.commit().version == info.version
+    else:
+        with raises(TransactionAborted, match="admin"):
+            txn.commit()
+        with raises(TransactionAborted):
+            txn.commit()
+    assert other.transaction(txn.id).state == info.state
+    assert other.abort(txn.id) == info
+    assert read(ns) == read(other) == ([0, 1] if lands else [0])
+
+
+@pytest.mark.clause("P-116", "P-117")
+def test_a_rival_who_takes_the_slot_in_doubt_settles_it(faulty: Any, memory: Place) -> None:
+    ns, store = faulty
+    rival = memory.open()
+    store.forever = "late"
+    txn = ns.begin()
+    txn.produce("orders", rows(1))
+    with raises(OutcomeUnknown, durable=Durable.MAYBE):
+        txn.commit()
+    store.forever = None
+    rival.produce("orders", rows(9))
+    store.land()
+    assert txn.commit().offsets == {("orders", 0): range(2, 3)}
+    assert read(ns) == read(rival) == [0, 9, 1]
+
+
+@pytest.mark.clause("P-118")
+def test_nothing_else_is_sent_while_an_entry_is_in_doubt(faulty: Any) -> None:
+    ns, store = faulty
+    store.forever = "dropped"
+    txn = ns.begin()
+    txn.produce("orders", rows(1))
+    with raises(OutcomeUnknown, durable=Durable.MAYBE):
+        txn.commit()
+    slots = {key for call, key in store.calls if call == "create"}
+    later = ns.begin()
+    later.produce("orders", rows(2))
+    with raises(RetriableError, match="in doubt"):
+        later.commit()
+    assert {key for call, key in store.calls if call == "create"} == slots
+    assert later.state == "OPEN"
+    store.forever = None
+    later.commit()
+    txn.commit()
+    assert sorted(read(ns)) == [0, 1, 2]
+
+
+@pytest.mark.clause("P-118")
+def test_a_group_in_doubt_tells_each_caller_its_own_transaction(faulty: Any) -> None:
+    ns, store = faulty
+    transactions = [ns.begin() for _ in range(4)]
+    for number, txn in enumerate(transactions):
+        txn.produce("orders", rows(number + 1))
+    store.forever = "late"
+    futures = [txn.commit_async() for txn in transactions]
+    errors = [future.exception(30) for future in futures]
+    told = {
+        str(txn.id): error.txn_ids
+        for txn, error in zip(transactions, errors, strict=True)
+        if isinstance(error, OutcomeUnknown)
+    }
+    assert told, "the first ones were sent"
+    assert all(found == (own,) for own, found in told.items())
+    assert all(isinstance(error, RetriableError) for error in errors)
+    assert len({id(error) for error in errors}) == 4, "an error of its own for each"
+    store.forever = None
+    for txn in transactions:
+        txn.commit()
+    store.land()
+    assert sorted(read(ns)) == [0, 1, 2, 3, 4]
+
+
+def test_a_reservation_in_doubt_that_came_true_gives_its_numbers(memory: Place) -> None:
+    ns, store = memory.faulty()
+    store.script.extend(["broken-after"])
+    store.reads.extend(["broken"] * 12)
+    store.forever = "broken"
+    with raises(OutcomeUnknown, durable=Durable.MAYBE):
+        ns.create_topic("orders", SCHEMA)
+    store.forever = None
+    first = ns.begin()
+    assert first.id.number < 1024, "of the block that was in doubt"
+    with raises(TopicExists):
+        ns.create_topic("orders", SCHEMA)
+
+
+@pytest.mark.clause("P-118")
+@pytest.mark.parametrize("when", ["put", "entry"])
+def test_a_refusal_before_anything_was_written_is_said_and_the_transaction_goes_on(faulty: Any, when: str) -> None:
+    ns, store = faulty
+    before = ns.snapshot().version
+    txn = ns.begin()
+    txn.produce("orders", rows(1))
+    (store.puts if when == "put" else store.script).append("refused")
+    with raises(StoreError, match="no space left"):
+        txn.commit()
+    assert (ns.snapshot().version, txn.state) == (before, "OPEN")
+    txn.produce("orders", rows(2))
+    txn.commit()
+    assert read(ns) == [0, 1, 2]
+
+
+def test_a_broken_data_wave_is_no_doubt_about_the_commit(faulty: Any) -> None:
+    ns, store = faulty
+    store.puts.append("broken")
+    txn = ns.begin()
+    txn.produce("orders", rows(1))
+    with raises(StoreError, match="connection dropped", durable=Durable.NOTHING):
+        txn.commit()
+    assert txn.commit().offsets == {("orders", 0): range(1, 2)}
+    assert read(ns) == [0, 1]
+
+
+def test_a_crash_between_data_and_entry_leaves_garbage_and_nothing_else(faulty: Any, memory: Place) -> None:
+    ns, store = faulty
+    store.script.append(lambda: (_ for _ in ()).throw(SystemExit))
+    with pytest.raises(SystemExit):
+        ns.produce("orders", rows(1))
+    other = memory.open()
+    assert read(other) == [0]
+    assert other.produce("orders", rows(2)).offsets == {("orders", 0): range(1, 2)}
+    assert ids(other.snapshot().read("orders", isolation_level="read_uncommitted")) == [0, 2]
+
+
+@pytest.mark.clause("P-118")
+def test_an_interrupted_leader_leaves_the_others_a_true_answer(faulty: Any) -> None:
+    """Whoever is interrupted while leading does not take the others along: they are told what is known."""
+    ns, store = faulty
+    other = ns.begin()
+    other.produce("orders", rows(2))
+    futures = []
+    store.script.extend([lambda: futures.append(other.commit_async()), "killed"])
+    with pytest.raises(KeyboardInterrupt):
+        ns.produce("orders", rows(1))
+    assert futures[0].result(30).offsets == {("orders", 0): range(2, 3)}
+    assert read(ns) == [0, 1, 2]
+
+
+@pytest.mark.clause("P-118")
+def test_a_member_of_an_interrupted_group_is_in_doubt(faulty: Any) -> None:
+    ns, store = faulty
+    mine, other = ns.begin(), ns.begin()
+    mine.produce("orders", rows(1))
+    other.produce("orders", rows(2))
+    futures = []
+    # While a first entry is under way two commits gather; the second of them leads both and is interrupted.
+    store.script.extend([lambda: futures.append(other.commit_async()), "ok", "killed"])
+    ns.produce("orders", rows(9))
+    error = futures[0].exception(30)
+    if error is not None:  # the worker itself was interrupted: the commit was sent and nobody heard of it
+        assert isinstance(error, KeyboardInterrupt | OutcomeUnknown)
+        assert other.commit().offsets == {("orders", 0): range(2, 3)}
+    assert read(ns) == [0, 9, 2]
+    mine.commit()
+    assert read(ns) == [0, 9, 2, 1]
+
+
+@pytest.mark.clause("P-121")
+def test_what_may_not_survive_a_power_cut_is_not_reported(faulty: Any) -> None:
+    ns, store = faulty
+    store.script.append("lost")
+    store.syncs.extend(["broken"] * 12)
+    store.forever = "dropped"
+    txn = ns.begin()
+    txn.produce("orders", rows(1))
+    with raises(OutcomeUnknown, durable=Durable.MAYBE):
+        txn.commit()
+    store.forever = None
+    assert txn.commit().offsets == {("orders", 0): range(1, 2)}
+
+
+@pytest.mark.clause("P-62")
+def test_a_plain_produce_in_doubt_can_be_asked_for(faulty: Any) -> None:
+    ns, store = faulty
+    store.forever = "dropped"
+    with raises(OutcomeUnknown, durable=Durable.MAYBE) as caught:
+        ns.produce("orders", rows(1))
+    (txn_id,) = caught.value.txn_ids
+    store.forever = None
+    assert ns.abort(txn_id).state == "COMMITTED", "the entry in doubt goes first"
+    assert read(ns) == [0, 1]
+
+
+@pytest.mark.clause("P-80")
+def test_a_plain_acknowledgement_in_doubt_is_not_doubled(faulty: Any) -> None:
+    ns, store = faulty
+    consumer = ns.consumer("orders", "billing")
+    messages = consumer.receive(timeout_ms=0)
+    store.script.append("lost")
+    consumer.acknowledge(messages)
+    consumer.acknowledge(messages)
+    assert ns.subscription("orders", "billing").cursors[0].cursor == 1
+    txn = ns.begin()
+    with raises(TransactionConflict):
+        txn.acknowledge(messages)
+
+
+def test_the_waits_grow_and_are_bounded(faulty: Any) -> None:
+    ns, store = faulty
+    store.forever = "dropped"
+    with raises(OutcomeUnknown, durable=Durable.MAYBE):
+        ns.produce("orders", rows(1))
+    waits = ns.runtime.slept_ms[-12:]
+    assert waits[-1] > waits[0]
+    assert max(waits) <= appender._LONGEST_PAUSE_MS

@@ -1,0 +1,233 @@
+"""Commands of one client decided into one entry. Pure; the appender carries it to the store.
+
+Whatever is told before the entry exists must hold without it. A refusal or an answer that rests on the log alone is
+given at once; one that rests on another command of the same entry, or on an overdue transaction that the entry ends,
+waits until the entry is there, and is decided anew where it is not.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from txnlog import numbers
+from txnlog.actions import AnyAction, Header
+from txnlog.apply import apply, finish_entry
+from txnlog.codec import digest_of, encode_action, encode_entry
+from txnlog.commands import Answer, Command, Piece
+from txnlog.errors import LimitExceeded, TxnLogError
+from txnlog.state import Draft
+
+
+@dataclass(frozen=True, slots=True)
+class SharedWave:
+    """Segments of one entry: by topic the number, their actions, and the objects to put before the entry."""
+
+    numbers: dict[int, int]
+    actions: tuple[AnyAction, ...]
+    objects: tuple[tuple[str, bytes], ...]
+
+
+class Member:
+    """Who takes part in an entry: a command, and whatever its owner adds."""
+
+    __slots__ = ("command",)
+
+    def __init__(self, command: Command[Any]) -> None:
+        self.command = command
+
+
+M = TypeVar("M", bound=Member)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict(Generic[M]):
+    """What a command came to: a value, or an error."""
+
+    member: M
+    value: Any = None
+    error: Exception | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Riders:
+    """What goes along with any entry. ``ending`` tells that some of it ends transactions: answers may rest on that."""
+
+    actions: tuple[AnyAction, ...] = ()
+    ending: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MadeEntry(Generic[M]):
+    """An entry that may be put, the draft that it makes true, and what it answers."""
+
+    draft: Draft
+    header: Header
+    data: bytes
+    riders: Riders
+    sent: tuple[M, ...]
+    verdicts: tuple[Verdict[M], ...]
+
+
+class Step(enum.Enum):
+    """What must happen before an entry can be made."""
+
+    AGAIN = "decide again"
+    REFRESH = "look at the log: a refusal by an old state may be out of date"
+    WAVE = "write the shared segments"
+    DONE = "nobody is left"
+
+
+class Attempt(Generic[M]):
+    """One batch on its way into the log: who has no answer yet, and the shared segments made for whom.
+
+    Attributes:
+        members: who has no answer yet, in order.
+        wave: the shared segments; their objects are dropped once they are stored.
+        refreshed: whether the log was looked at after the batch was taken, so that a refusal is up to date.
+        sent: the members of an entry that was sent and whose fate is not known; empty otherwise.
+        answers: verdicts to hand out now.
+        returned: members that did not fit into the entry: they are for the next one.
+    """
+
+    def __init__(self, members: Iterable[M]) -> None:
+        self.members = list(members)
+        self.wave = SharedWave({}, (), ())
+        self.refreshed = False
+        self.lost_races = 0
+        self.sent: tuple[M, ...] = ()
+        self.answers: list[Verdict[M]] = []
+        self.returned: list[M] = []
+        self._waved: list[M] = []
+        self._waiting: dict[int, Verdict[M]] = {}
+        self._version = -1
+
+    # --- shared segments --------------------------------------------------------------------------------------------
+
+    def pieces(self) -> list[tuple[int, Piece]]:
+        """The rows that the shared segments must hold, with their transactions, in commit order."""
+        return [(member.command.txn_ids[0], piece) for member in self._with_rows() for piece in member.command.pieces]
+
+    def _with_rows(self) -> list[M]:
+        return [member for member in self._live() if member.command.pieces]
+
+    def set_wave(self, wave: SharedWave) -> None:
+        """The shared segments were made of ``pieces()``."""
+        self.wave, self._waved = wave, self._with_rows()
+
+    def wave_stored(self) -> None:
+        """The objects of the wave are on the store."""
+        self.wave = SharedWave(self.wave.numbers, self.wave.actions, ())
+
+    def _wave_fits(self, draft: Draft) -> bool:
+        """Whether the segments of the last try still serve: the same commands, every topic and block still there."""
+        return self._waved == self._with_rows() and all(
+            (topic := draft.topics.get(number)) is not None
+            and topic.dropped_version is None
+            and numbers.block_of(draft, segment) is not None
+            for number, segment in self.wave.numbers.items()
+        )
+
+    # --- deciding ---------------------------------------------------------------------------------------------------
+
+    def _live(self) -> list[M]:
+        return [member for member in self.members if id(member) not in self._waiting]
+
+    def lost(self) -> None:
+        """Another entry took the slot: everybody is decided anew."""
+        self.lost_races += 1
+        self.sent = ()
+        self._waiting.clear()
+
+    def make(self, draft: Draft, header: Header, riders: Riders) -> MadeEntry[M] | Step:
+        """Decide the members at a draft that the header and the riders were applied to.
+
+        Gives the entry, or what must be done first. ``answers`` and ``returned`` are to be looked at after every call.
+        """
+        if self._version != header.version:
+            self._version = header.version
+            self._waiting.clear()
+        if not self.members:
+            return Step.DONE
+        if not self._wave_fits(draft):
+            return Step.WAVE
+        accepted, lines, verdicts = self._decide(draft, header, clean=not riders.ending)
+        if not self.refreshed and any(not settled for _, _, settled in verdicts):
+            return Step.REFRESH
+        for verdict, certain, _ in verdicts:
+            if certain:
+                self.answers.append(verdict)
+            else:
+                self._waiting[id(verdict.member)] = verdict
+        gone = {id(verdict.member) for verdict in self.answers}
+        self.members = [member for member in self.members if id(member) not in gone]
+        if any(verdict.member.command.pieces for verdict, _, _ in verdicts):
+            return Step.AGAIN  # the shared segments hold rows of somebody who fell out
+        if not accepted and not (riders.ending and self._waiting):
+            self._waiting.clear()
+            return Step.AGAIN if self.members else Step.DONE
+        return self._entry(draft, header, riders, accepted, lines)
+
+    def _decide(
+        self, draft: Draft, header: Header, *, clean: bool
+    ) -> tuple[list[M], list[bytes], list[tuple[Verdict[M], bool, bool]]]:
+        """Apply the wave and every command to the draft; a refused one leaves no trace in it.
+
+        Of each verdict: whether it rests on the log alone, and whether it holds in every later state too.
+        """
+        for action in self.wave.actions:
+            apply(draft, action, header)
+        accepted: list[M] = []
+        lines: list[bytes] = []
+        verdicts: list[tuple[Verdict[M], bool, bool]] = []
+        for member in self._live():
+            mark = draft.savepoint()
+            try:
+                decided = member.command.decide(draft, header, self.wave.numbers)
+                if isinstance(decided, Answer):
+                    verdicts.append((Verdict(member, decided.value), clean, decided.settled))
+                    continue
+                encoded = [encode_action(action) for action in decided]
+                for action in decided:
+                    apply(draft, action, header)
+            except Exception as error:  # noqa: BLE001 - a bug in one command must not fail the others
+                draft.rollback(mark)
+                verdicts.append((Verdict(member, None, error), clean, not isinstance(error, TxnLogError)))
+                continue
+            accepted.append(member)
+            lines.extend(encoded)
+            clean = clean and not encoded
+        return accepted, lines, verdicts
+
+    def _entry(
+        self, draft: Draft, header: Header, riders: Riders, accepted: Sequence[M], lines: list[bytes]
+    ) -> MadeEntry[M] | Step:
+        finish_entry(draft, "")
+        results = [Verdict(member, member.command.result(draft, header)) for member in accepted]
+        own = [encode_action(action) for action in (*riders.actions, *self.wave.actions)]
+        try:
+            data = encode_entry(header, [*own, *lines])
+        except LimitExceeded as error:
+            self._split(accepted, error)
+            return Step.AGAIN
+        draft.head = msgspec.structs.replace(draft.head, digest=digest_of(data))
+        verdicts = (*results, *self._waiting.values())
+        return MadeEntry(draft, header, data, riders, tuple(accepted), verdicts)
+
+    def _split(self, accepted: Sequence[M], error: LimitExceeded) -> None:
+        """Too much for one entry: half of it stays; what is too much by itself is refused."""
+        if len(accepted) == 1:
+            self.answers.append(Verdict(accepted[0], None, error))
+            self.members.remove(accepted[0])
+        else:
+            kept = {id(member) for member in accepted[: len(accepted) // 2]}
+            self.returned = [member for member in self.members if id(member) not in kept]
+            self.members = [member for member in self.members if id(member) in kept]
+        self._waiting.clear()
+
+
+__all__ = ["Attempt", "MadeEntry", "Member", "Riders", "SharedWave", "Step", "Verdict"]
