@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 import txnlog
-from txnlog.errors import Durable, InvalidTransactionState, OutcomeUnknown, StoreError
-from txnlog.store import Call, HookStore, MemoryStore
+from txnlog.errors import Durable, InvalidTransactionState, OutcomeUnknown, RetriableError, StoreError
+from txnlog.store import Call, Created, HookStore, MemoryStore
 from txnlog.testing import ManualClock
 
 SCHEMA = pa.schema([pa.field("value", pa.int64())])
@@ -28,6 +28,12 @@ class Faults(HookStore):
         self.dropped: set[tuple[Call, str]] = set()
         self.lost: set[tuple[Call, str]] = set()
         self.interrupt: Call | None = None
+        self.unknown = ""
+
+    def create(self, key: str, data: bytes) -> Created:
+        if self.unknown and self.unknown in key:
+            return Created.UNKNOWN
+        return super().create(key, data)
 
     def _fail(self, faults: set[tuple[Call, str]], call: Call, key: str) -> None:
         if any(call is kind and part in key for kind, part in faults):
@@ -221,6 +227,25 @@ def test_an_interrupted_commit_is_in_doubt(ns, store):
         txn.abort()
     assert txn.state == "COMMITTED"
     assert values(ns) == [0, 1]
+
+
+@pytest.mark.parametrize("fault", ["dropped", "lost"])
+def test_a_checkpoint_without_an_answer_is_made_again(ns, store, fault):
+    create = {(Call.CREATE, "/checkpoints/")}
+    store.dropped, store.lost = (create, set()) if fault == "dropped" else (set(), create)
+    with pytest.raises(StoreError):
+        ns.checkpoint()
+    store.heal()
+    assert ns.checkpoint() == ns.snapshot().version
+
+
+def test_a_manifest_that_may_not_exist_is_no_checkpoint(ns, store):
+    store.unknown = "/checkpoints/"
+    with pytest.raises(RetriableError) as raised:
+        ns.checkpoint()
+    assert raised.value.durable is Durable.MAYBE
+    store.unknown = ""
+    assert ns.checkpoint() == ns.snapshot().version
 
 
 @pytest.mark.parametrize("again", [txnlog.Transaction.flush, txnlog.Transaction.commit], ids=["flush", "commit"])

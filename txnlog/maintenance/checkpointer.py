@@ -9,7 +9,7 @@ from functools import partial
 
 from txnlog import checkpoint, keys
 from txnlog.checkpoint import Manifest, Part
-from txnlog.errors import TxnLogError
+from txnlog.errors import Durable, RetriableError, TxnLogError
 from txnlog.follower import Follower
 from txnlog.limits import (
     CHECKPOINT_ENTRIES,
@@ -123,9 +123,13 @@ class Checkpointer:
         if self._store.create(key, data) is Created.CREATED:
             return manifest
         try:
-            return checkpoint.decode_manifest(self._store.get(key), manifest.version)
+            found = self._store.get(key)
         except ObjectNotFound:
-            raise TxnLogError(f"the manifest of checkpoint {manifest.version} may not have been stored") from None
+            raise RetriableError(
+                f"the manifest of checkpoint {manifest.version} may not have been stored", durable=Durable.MAYBE
+            ) from None
+        self._store.sync(key)  # headers will name it, so it must not be lost with a power cut
+        return checkpoint.decode_manifest(found, manifest.version)
 
     def close(self) -> None:
         """Wait for a checkpoint that is under way."""
