@@ -41,7 +41,7 @@ from txnlog.snapshot import Snapshot
 from txnlog.state import Draft, TopicRecord
 from txnlog.store.base import Store
 from txnlog.store.open import open_store
-from txnlog.store.wrappers import PrefixStore, ReadOnlyStore
+from txnlog.store.wrappers import CountingStore, PrefixStore, ReadOnlyStore
 
 Mode = Literal["r", "rw"]
 Position = str | Mapping[int, int] | datetime.datetime
@@ -95,6 +95,7 @@ class Connection:
         whole = self._given_store or open_store(self.root, self._storage_options)
         if self.mode == "r":
             whole = ReadOnlyStore(whole)
+        whole = self._counting = CountingStore(whole, keys.kind_of)
         self._whole_store = whole
         self.store: Store = PrefixStore(whole, self.name)
         self._root_log = Root(whole, self.runtime)
@@ -207,6 +208,15 @@ class Connection:
             return range(end - wanted, end)
 
         return self.appender.call(Simple(decide, result, "reserve"))
+
+    @property
+    def store_requests(self) -> dict[tuple[str, str], int]:
+        """Requests that this handle sent to the store so far, by call and kind of object: ``("put", "segment"): 3``.
+
+        Calls are create, put, get, get_range, info, list, delete and sync (no request on an object store); kinds are
+        entry, segment, checkpoint, root and other.
+        """
+        return self._counting.counts()
 
     def check_owner(self, owner: object, what: str) -> None:
         """Raise unless a handle of this namespace belongs to this process and the namespace is open."""

@@ -109,6 +109,18 @@ def parse_key(key: str) -> ParsedKey | None:
     return None
 
 
+def kind_of(key: str) -> str:
+    """What a key of the whole root is about, for counting requests: entry, segment, checkpoint, root or other."""
+    if key.startswith(f"{CATALOG_FOLDER}/"):
+        return "root"
+    parsed = parse_key(key.partition("/")[2])
+    if isinstance(parsed, EntryKey):
+        return "entry"
+    if isinstance(parsed, SegmentKey):
+        return "segment"
+    return "other" if parsed is None else "checkpoint"
+
+
 __all__ = [
     "CATALOG_FOLDER",
     "CHECKPOINT_FOLDER",
@@ -122,6 +134,7 @@ __all__ = [
     "PartKey",
     "SegmentKey",
     "entry_key",
+    "kind_of",
     "manifest_key",
     "parse_key",
     "part_key",
