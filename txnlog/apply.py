@@ -55,7 +55,7 @@ from txnlog.errors import (
     UnsupportedFeature,
 )
 from txnlog.keys import CATALOG_FOLDER
-from txnlog.limits import FORMAT_VERSION, MAX_COORDINATORS
+from txnlog.limits import FORMAT_VERSION, MAX_COORDINATORS, OUTCOME_RETENTION_MS
 from txnlog.names import folded, parse_namespace_name
 from txnlog.state import Draft, NamespaceRecord, State
 
@@ -117,7 +117,9 @@ def apply_entry(state: State, entry: Entry) -> None:
         raise
     except TxnLogError as refusal:
         kind = type(entry.actions[position - 2]).__name__ if position - 2 < len(entry.actions) else "end"
-        raise CorruptionError(f"entry {header.version}, line {position} ({kind}): {refusal.message}") from refusal
+        # What was refused may quote the log: escaped and cut short, without the refusal as a cause.
+        said = ascii(refusal.message)[1:-1][:400]
+        raise CorruptionError(f"entry {header.version}, line {position} ({kind}): {said}") from None
     draft.merge()
 
 
@@ -170,8 +172,10 @@ def _namespace(draft: Draft, action: Namespace, at: Header) -> None:
         raise InvalidInputError("a namespace is named once")
     if action.name != CATALOG_FOLDER:
         parse_namespace_name(action.name)
-    if action.max_timeout_ms == 0 or action.outcome_retention_ms == 0:
-        raise InvalidInputError("max_timeout_ms and outcome_retention_ms are positive numbers of milliseconds")
+    if action.max_timeout_ms == 0:
+        raise InvalidInputError("max_timeout_ms is a positive number of milliseconds")
+    if action.outcome_retention_ms is not None and action.outcome_retention_ms < OUTCOME_RETENTION_MS:
+        raise InvalidInputError(f"outcome_retention_ms is at least {OUTCOME_RETENTION_MS:,}, 7 days")
     if not 0 <= action.coordinator < MAX_COORDINATORS:
         raise InvalidInputError(f"the coordinator id {action.coordinator} has more than 16 bits")
     draft.head = msgspec.structs.replace(

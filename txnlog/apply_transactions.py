@@ -75,9 +75,9 @@ def check_producer(draft: Draft, name: str, epoch: int | None) -> ProducerRecord
     """The producer's record, or ProducerFenced where the epoch is not the newest."""
     record = draft.producers.get(name)
     if record is None:
-        raise InvalidInputError(f"no producer {name!r} was started", advice="start it with ns.producer(name)")
+        raise InvalidInputError(f"no producer {name[:60]!a} was started", advice="start it with ns.producer(name)")
     if record.epoch != epoch:
-        by = f" by {record.fenced_by}" if record.fenced_by else ""
+        by = f" by {record.fenced_by[:60]!a}" if record.fenced_by else ""
         raise ProducerFenced(f"the producer {name!r} has epoch {epoch} but {record.epoch} is the newest{by}")
     return record
 
@@ -327,8 +327,8 @@ def _note_stream(draft: Draft, action: Commit, at: Header) -> None:
     last = draft.streams.get(parse_label("stream identity", batch.identity))
     if last is not None and batch.batch <= last.batch:
         raise InvalidTransactionState(
-            f"the stream {batch.identity!r} committed batch {last.batch} of the query {last.query}; "
-            f"batch {batch.batch} of {batch.query} is not above it"
+            f"the stream {batch.identity!r} committed batch {last.batch} of the query {last.query[:60]!a}; "
+            f"batch {batch.batch} of {batch.query[:60]!a} is not above it"
         )
     draft.streams.put(
         batch.identity,

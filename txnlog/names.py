@@ -94,7 +94,7 @@ def folded(name: str) -> str:
 def nearest(wrong: str, known: Iterable[str]) -> str:
     """Advice that offers the nearest known name, for "not found" errors."""
     candidates = sorted(known)
-    close = difflib.get_close_matches(wrong, candidates, n=1, cutoff=0.6)
+    close = difflib.get_close_matches(wrong[:MAX_LABEL_CHARACTERS], candidates, n=1, cutoff=0.6)
     if close:
         return f"did you mean {close[0]!r}?"
     if not candidates:

@@ -158,7 +158,7 @@ def type_to_arrow(data_type: DataType) -> pa.DataType:
         return arrow
     if (match := _DECIMAL.fullmatch(data_type)) and int(match[1]) <= 38 and int(match[2]) <= int(match[1]):
         return pa.decimal128(int(match[1]), int(match[2]))
-    raise SchemaMismatch(f"unknown column type {data_type!r}")
+    raise SchemaMismatch(f"unknown column type {data_type[:60]!a}")
 
 
 def check(schema: StructType) -> None:
@@ -216,7 +216,7 @@ def check_key(schema: StructType, key: str) -> None:
                     advice="add a string column to key by",
                 )
             return
-    raise SchemaMismatch(f"the key {key!r} is not a column", advice=nearest(key, (f.name for f in schema.fields)))
+    raise SchemaMismatch(f"the key {key[:60]!a} is not a column", advice=nearest(key, (f.name for f in schema.fields)))
 
 
 __all__ = [

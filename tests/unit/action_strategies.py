@@ -30,7 +30,7 @@ schemas = st.lists(
 ).map(lambda fields: StructType(tuple(fields)))
 
 
-def of_type(kind: Any) -> st.SearchStrategy[Any]:
+def of_type(kind: Any, texts: st.SearchStrategy[str] = texts) -> st.SearchStrategy[Any]:
     """Values of a field's type, within its bounds."""
     match kind:
         case msgspec.inspect.IntType():
@@ -47,25 +47,25 @@ def of_type(kind: Any) -> st.SearchStrategy[Any]:
         case msgspec.inspect.LiteralType():
             return st.sampled_from(kind.values)
         case msgspec.inspect.UnionType():
-            return st.one_of([of_type(item) for item in kind.types])
+            return st.one_of([of_type(item, texts) for item in kind.types])
         case msgspec.inspect.VarTupleType():
-            return st.lists(of_type(kind.item_type), max_size=3).map(tuple)
+            return st.lists(of_type(kind.item_type, texts), max_size=3).map(tuple)
         case msgspec.inspect.TupleType():
-            return st.tuples(*[of_type(item) for item in kind.item_types])
+            return st.tuples(*[of_type(item, texts) for item in kind.item_types])
         case msgspec.inspect.DictType():
-            return st.dictionaries(texts, of_type(kind.value_type), max_size=3)
+            return st.dictionaries(texts, of_type(kind.value_type, texts), max_size=3)
         case msgspec.inspect.StructType():
-            return schemas if kind.cls is StructType else of_struct(kind.cls)
+            return schemas if kind.cls is StructType else of_struct(kind.cls, texts)
         case _:
             raise AssertionError(f"no values for {kind}")
 
 
-def of_struct(kind: type[Any]) -> st.SearchStrategy[Any]:
+def of_struct(kind: type[Any], texts: st.SearchStrategy[str] = texts) -> st.SearchStrategy[Any]:
     """Instances of a struct, optional fields left out or given."""
     info = msgspec.inspect.type_info(kind)
     assert isinstance(info, msgspec.inspect.StructType)
-    required = {field.name: of_type(field.type) for field in info.fields if field.required}
-    optional = {field.name: of_type(field.type) for field in info.fields if not field.required}
+    required = {field.name: of_type(field.type, texts) for field in info.fields if field.required}
+    optional = {field.name: of_type(field.type, texts) for field in info.fields if not field.required}
     return st.fixed_dictionaries(required, optional=optional).map(lambda fields: kind(**fields))
 
 

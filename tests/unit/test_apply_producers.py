@@ -140,7 +140,7 @@ def test_what_fencing_ended_is_told_as_its_outcome(log):
 def test_an_administrators_fence_leaves_nobody_the_epoch(log):
     epoch = log.producer()
     log.entry(Producer("loader", "ada"))
-    with pytest.raises(ProducerFenced, match="by ada"):
+    with pytest.raises(ProducerFenced, match="by 'ada'"):
         log.entry(Begin(log.number(), None, "loader", epoch))
 
 
