@@ -1,0 +1,145 @@
+"""The format's batch writes: one DataFrame, one transaction.
+
+The writer is made in a process that Spark starts for planning, travels to the executors by pickle, and commits in yet
+another process. So everything that decides is settled at its making (numbers, the producer's epoch, the schema), and
+whoever commits opens the namespace for itself.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+from spark_ext.executor_writer import WriteSpec, WrittenSegment, write_batches
+from spark_ext.handles import location_of, namespace_at
+from spark_ext.paths import Location
+from txnlog.errors import InvalidInputError, TxnLogError
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from spark_ext.options import WriteOptions
+    from txnlog.namespace import Namespace
+
+_logger = logging.getLogger("txnlog.spark")
+
+
+@dataclass(frozen=True)
+class TaskWritten(WriterCommitMessage):
+    """What one task tells the driver: files that are durable."""
+
+    segments: tuple[WrittenSegment, ...] = ()
+
+
+@dataclass(frozen=True)
+class BatchPlan:
+    """What was settled when the writer was made. ``spec`` is None where the batch was committed before."""
+
+    location: Location
+    number: int
+    spec: WriteSpec | None
+    producer: str | None = None
+    epoch: int | None = None
+    app_id: str | None = None
+    app_version: int | None = None
+
+
+class TopicBatchWriter(DataSourceArrowWriter):
+    """Writes a DataFrame as one transaction: to a topic, or to those that its column ``topic`` names."""
+
+    def __init__(self, options: WriteOptions, path: str, schema: StructType, overwrite: bool) -> None:
+        from spark_ext import jobs  # noqa: PLC0415 - executors, which unpickle this class, need nothing of it
+
+        if overwrite:
+            raise InvalidInputError(
+                "a topic cannot be overwritten: what was committed stays readable, and subscriptions have read it",
+                advice='use mode("append"); ns.delete_records or a new topic take old rows away',
+            )
+        self._storage = jobs.storage_json(options.storage_options)
+        location = location_of(path, options.storage_options, topics_named=options.topic is not None)
+        ns = self._open(location)
+        ns.follower.refresh()
+        self._plan = _planned(ns, location, options, schema, self._storage)
+
+    def _open(self, location: Location) -> Namespace:
+        return namespace_at(location, "rw", json.loads(self._storage))
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskWritten:
+        """Runs on executors: writes the rows of one task."""
+        if self._plan.spec is None:
+            return TaskWritten()
+        return TaskWritten(tuple(write_batches(iterator, self._plan.spec)))
+
+    def commit(self, messages: Sequence[Any]) -> None:
+        """Runs once all tasks are done: names their files in the log, in one commit."""
+        from spark_ext import jobs  # noqa: PLC0415
+
+        plan = self._plan
+        if plan.spec is None:
+            return
+        ns = self._open(plan.location)
+        ns.follower.refresh()
+        txn = jobs.begin(
+            ns,
+            plan.number,
+            producer=plan.producer,
+            epoch=plan.epoch,
+            app_id=plan.app_id,
+            app_version=plan.app_version,
+        )
+        written = [item for message in messages if message is not None for item in message.segments]
+        jobs.hand_over(txn, jobs.segments_of(written, plan.spec.first_number, plan.number))
+        result = txn.commit()
+        _logger.info("committed %s at version %d%s", txn.id, result.version, " (skipped)" if result.skipped else "")
+
+    def abort(self, messages: Sequence[Any]) -> None:  # noqa: ARG002 - Spark's signature
+        """Runs when the job failed. What its tasks wrote is garbage, and the log says so, in case a commit was sent."""
+        from txnlog import administration  # noqa: PLC0415
+        from txnlog.commands import AbortCommand  # noqa: PLC0415
+
+        plan = self._plan
+        if plan.spec is None:
+            return
+        try:
+            outcome = administration.end(self._open(plan.location), AbortCommand(plan.number, "failed"))
+        except TxnLogError:
+            _logger.warning("the abort of transaction %d could not be logged", plan.number, exc_info=True)
+            return
+        if outcome.state == "COMMITTED":
+            _logger.warning(
+                "the job failed after its transaction %d was committed at version %d: its rows are visible",
+                plan.number,
+                outcome.version,
+            )
+
+
+def _planned(ns: Namespace, location: Location, options: WriteOptions, schema: StructType, storage: str) -> BatchPlan:
+    """Check everything that can be checked before rows are read, and reserve the job's numbers."""
+    from spark_ext import jobs  # noqa: PLC0415
+
+    app_id, app_version = options.txn_app_id, options.txn_version
+    skipped = jobs.skipped_before(ns, app_id, app_version)
+    if skipped is not None:
+        _logger.info("version %s of %r was committed before, at version %d", app_version, app_id, skipped.version)
+        return BatchPlan(location, skipped.txn, None)
+    columns = jobs.arrow_schema(schema)
+    topic = location.topic or options.topic
+    record = None if topic is None else ns.topic_handle(topic).record
+    if record is not None:
+        jobs.check_columns(columns, record)
+    number = jobs.take_numbers(ns)
+    if record is not None:
+        spec = jobs.spec_for_topic(ns, record, number + 1, storage)
+    else:
+        spec = jobs.spec_for_routing(ns, columns, number + 1, storage)
+    epoch = None if options.transactional_id is None else ns.producer(options.transactional_id).epoch
+    return BatchPlan(location, number, spec, options.transactional_id, epoch, app_id, app_version)
+
+
+__all__ = ["BatchPlan", "TaskWritten", "TopicBatchWriter"]

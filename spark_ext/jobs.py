@@ -1,0 +1,359 @@
+"""The driver's side of a job that writes: what it tells the tasks, and what it makes of their answers."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import pyarrow as pa
+
+from spark_ext.executor_writer import (
+    JOB_NUMBERS,
+    PARTITION_COLUMN,
+    ROUTING_COLUMN,
+    TopicTarget,
+    WriteSpec,
+    WrittenSegment,
+    in_order,
+)
+from txnlog import errors, schema
+from txnlog.actions import Segment, SliceRows
+from txnlog.codec import encode_action
+from txnlog.commands import Skipped
+from txnlog.errors import InvalidInputError, SchemaMismatch, TxnLogError
+from txnlog.limits import MAX_TIMEOUT_MS
+from txnlog.names import nearest, parse_label
+from txnlog.numbers import CHUNK
+from txnlog.row_columns import NULL_REFUSED, Unfit, conform_column, shown
+from txnlog.transaction import Transaction
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from txnlog.namespace import Namespace
+    from txnlog.state import TopicRecord
+
+ENTRY_BYTES: Final = 3 << 20
+ENTRY_SEGMENTS: Final = 10_000
+"""Segments above either go into entries of their own before the commit: an entry has 8 MiB and 50,000 actions."""
+
+# --- numbers ----------------------------------------------------------------------------------------------------------
+
+_STRIDE: Final = JOB_NUMBERS + CHUNK
+_MOST_JOBS: Final = 64
+"""Jobs of the largest block; the first block holds one, the next twice as many: few entries, and few numbers wasted."""
+
+_SILENCE_S: Final = 3_600.0
+"""A block that was not used for so long may be closed by vacuum: its rest is not used any more."""
+
+
+@dataclass(slots=True)
+class _Stock:
+    """Numbers reserved for jobs of one handle. ``owner`` is the handle's identity: after a fork it is another one."""
+
+    owner: object
+    numbers: Iterator[int]
+    next_jobs: int
+    taken_s: float
+
+
+_stocks: weakref.WeakKeyDictionary[Namespace, _Stock] = weakref.WeakKeyDictionary()
+_stocks_lock = threading.Lock()
+
+
+def take_numbers(ns: Namespace) -> int:
+    """The first of ``JOB_NUMBERS`` + 1 numbers that nobody else has: one for a transaction, then those of a job."""
+    now_s = time.monotonic()
+    with _stocks_lock:
+        stock = _stocks.get(ns)
+        if stock is None or stock.owner is not ns.identity or now_s - stock.taken_s > _SILENCE_S:
+            stock = _Stock(ns.identity, iter(()), 1, now_s)
+        number = next(stock.numbers, None)
+        if number is None:
+            block = ns.reserve_block(stock.next_jobs * _STRIDE)
+            stock.numbers = iter(range(block.start, block.stop, _STRIDE))
+            stock.next_jobs = min(2 * stock.next_jobs, _MOST_JOBS)
+            number = next(stock.numbers)
+        stock.taken_s = now_s
+        _stocks[ns] = stock
+        return number
+
+
+# --- schemas ----------------------------------------------------------------------------------------------------------
+
+
+def arrow_schema(spark_schema: StructType) -> pa.Schema:
+    """The Arrow form of a DataFrame's schema. Raises SchemaMismatch naming the column whose type no topic can have."""
+    fields = []
+    seen: set[str] = set()
+    for field in json.loads(spark_schema.json())["fields"]:
+        name = field["name"]
+        if name in seen:
+            raise SchemaMismatch(f"the column {shown(name)} is there twice", advice="rename one of them")
+        seen.add(name)
+        try:
+            kind = msgspec.convert(_without_metadata(field["type"]), schema.DataType)
+            fields.append(pa.field(name, schema.type_to_arrow(kind), field["nullable"]))
+        except (SchemaMismatch, msgspec.ValidationError):
+            raise SchemaMismatch(
+                f"the column {shown(name)} has the Spark type {spark_schema[name].dataType.simpleString()[:80]}, "
+                "which no topic can have",
+                advice="cast it to a string, binary, number, date, timestamp, array, map or struct",
+            ) from None
+    return pa.schema(fields)
+
+
+def _without_metadata(kind: Any) -> Any:
+    """A type of Spark's schema JSON without the metadata of its fields, which are anything."""
+    if isinstance(kind, dict):
+        return {key: _without_metadata(value) for key, value in kind.items() if key != "metadata"}
+    if isinstance(kind, list):
+        return [_without_metadata(item) for item in kind]
+    return kind
+
+
+def check_columns(columns: pa.Schema, record: TopicRecord) -> None:
+    """Raise SchemaMismatch unless rows with these columns may be rows of a topic: the rules of ``produce``.
+
+    Values are looked at when they are written: a column that may be null fits one that must not, until a null comes.
+    """
+    wanted = schema.to_arrow(record.schema)
+    for name in columns.names:
+        if name not in wanted.names:
+            raise SchemaMismatch(
+                f"topic {record.name!r} has no column {shown(name)}",
+                advice=nearest(name, wanted.names),
+            )
+    for field in wanted:
+        index = columns.get_field_index(field.name)
+        try:
+            if index >= 0:
+                conform_column(pa.nulls(0, columns.field(index).type), field)
+            elif not field.nullable:
+                raise Unfit(NULL_REFUSED, "give the column values")
+        except Unfit as unfit:
+            path = ".".join([field.name, *reversed(unfit.path)])
+            raise SchemaMismatch(
+                f"topic {record.name!r}, column {path!r}: {unfit.reason}",
+                advice="cast the column of the DataFrame" if index >= 0 else unfit.advice,
+            ) from None
+
+
+# --- what tasks are told ----------------------------------------------------------------------------------------------
+
+
+def storage_json(storage_options: Mapping[str, Any]) -> str:
+    """Storage options as tasks get them. Raises InvalidInputError for what is no JSON; no value is in the message."""
+    try:
+        return json.dumps(dict(storage_options))
+    except (TypeError, ValueError):
+        raise InvalidInputError(
+            "storage options for Spark are plain values: text, numbers, true, false, lists, objects",
+            advice="executors make their own clients from them; pass keys, not objects",
+        ) from None
+
+
+def _target(record: TopicRecord) -> TopicTarget:
+    arrow = schema.to_arrow(record.schema).serialize().to_pybytes()
+    return TopicTarget(record.id, record.name, record.folder, arrow, record.partitions, record.key)
+
+
+def spec_for_topic(ns: Namespace, record: TopicRecord, first_number: int, storage: str) -> WriteSpec:
+    """The job that writes rows of one topic."""
+    return WriteSpec(
+        ns.root,
+        ns.name,
+        first_number,
+        (_target(record),),
+        turn=_turn(ns),
+        storage_options=storage,
+    )
+
+
+def spec_for_routing(ns: Namespace, columns: pa.Schema, first_number: int, storage: str) -> WriteSpec:
+    """The job that writes rows to the topic that their column ``topic`` names.
+
+    Raises SchemaMismatch where there is no such column of text, or where the others fit no topic at all.
+    """
+    index = columns.get_field_index(ROUTING_COLUMN)
+    if index < 0:
+        raise InvalidInputError(
+            f"the path names a namespace and no topic, and the DataFrame has no column {ROUTING_COLUMN!r} to route by",
+            advice="write to ROOT/NAMESPACE/TOPIC, give the option 'topic', or add the column",
+        )
+    if columns.field(index).type != pa.string():
+        raise SchemaMismatch(
+            f"the column {ROUTING_COLUMN!r} is {columns.field(index).type}, not text: it names each row's topic",
+            advice="cast it to string",
+        )
+    rest = columns.remove(index)
+    targets: list[TopicTarget] = []
+    refused: list[tuple[str, str]] = []
+    with ns.follower.lock:
+        records = [item for item in ns.follower.state.topics.values() if item.dropped_version is None]
+    problem: SchemaMismatch | None = None
+    for record in records:
+        try:
+            check_columns(rest, record)
+            targets.append(_target(record))
+        except SchemaMismatch as error:
+            problem = error
+            refused.append((record.name, error.message))
+    if not targets:
+        if len(refused) == 1 and problem is not None:
+            raise problem
+        raise SchemaMismatch(
+            f"the DataFrame's columns fit no topic of the namespace {ns.name!r}",
+            advice="create the topic first, or write each topic's columns by itself (spark_ext.transaction)",
+        )
+    return WriteSpec(
+        ns.root,
+        ns.name,
+        first_number,
+        tuple(targets),
+        routes=True,
+        refused=tuple(refused),
+        turn=_turn(ns),
+        storage_options=storage,
+    )
+
+
+def _turn(ns: Namespace) -> int:
+    """Where the turn of partitions begins: anywhere, so that small jobs do not all fill partition 0."""
+    return int(ns.runtime.jitter(1 << 20))
+
+
+# --- what tasks answer ------------------------------------------------------------------------------------------------
+
+
+def segments_of(written: Iterable[WrittenSegment], first_number: int, txn: int) -> list[Segment]:
+    """The actions that name a job's files, in the order of its rows."""
+    ordered = in_order(list(written))
+    numbers = range(first_number, first_number + JOB_NUMBERS)
+    assert all(item.segment in numbers for item in ordered), "a task uses the numbers of its job"
+    assert len({item.segment for item in ordered}) == len(ordered), "every file has a number of its own"
+    return [
+        Segment(
+            item.segment,
+            item.topic,
+            item.file,
+            item.rows,
+            item.size_bytes,
+            item.checksum,
+            tuple(SliceRows(partition, rows) for partition, rows in item.slices),
+            txn,
+            statistics={name: (low, high, nulls) for name, low, high, nulls in item.statistics},
+        )
+        for item in ordered
+    ]
+
+
+def begin(
+    ns: Namespace,
+    number: int,
+    *,
+    producer: str | None = None,
+    epoch: int | None = None,
+    app_id: str | None = None,
+    app_version: int | None = None,
+) -> Transaction:
+    """A transaction under a number that was reserved for it; without a deadline until the log shows it."""
+    cap = ns.follower.state.head.max_timeout_ms or MAX_TIMEOUT_MS
+    return Transaction(
+        ns,
+        number,
+        timeout_ms=cap,
+        producer=producer,
+        epoch=epoch,
+        app_id=app_id,
+        app_version=app_version,
+        timed_from_log=True,
+    )
+
+
+def hand_over(txn: Transaction, segments: list[Segment]) -> None:
+    """Give a transaction the files of its jobs, taking them off the list: its commit brings them.
+
+    Where they are too many for one entry, all but the last part is logged now, pending. Called again after
+    OutcomeUnknown, it goes on with what is left.
+    """
+    for part in list(_entries(segments)):
+        txn.adopt_segments(part)
+        del segments[: len(part)]
+        if segments:
+            txn.flush()
+
+
+def _entries(segments: Sequence[Segment]) -> Iterator[list[Segment]]:
+    """Parts that fit into an entry each, and leave room for what else is in it."""
+    part: list[Segment] = []
+    size = 0
+    for item in segments:
+        item_bytes = len(encode_action(item))
+        if part and (size + item_bytes > ENTRY_BYTES or len(part) >= ENTRY_SEGMENTS):
+            yield part
+            part, size = [], 0
+        part.append(item)
+        size += item_bytes
+    if part:
+        yield part
+
+
+def skipped_before(ns: Namespace, app_id: str | None, app_version: int | None) -> Skipped | None:
+    """The commit that brought this version of an app, or a later one, as far as this client knows the log."""
+    if app_id is None or app_version is None:
+        return None
+    known = ns.follower.state.apps.get(parse_label("txn_app_id", app_id))
+    return None if known is None or app_version > known.app_version else Skipped(known.txn, known.version)
+
+
+# --- errors of tasks --------------------------------------------------------------------------------------------------
+
+_RAISED: Final = re.compile(r"^txnlog\.errors\.([A-Za-z]+): (.*)$", re.MULTILINE)
+_DURABLE: Final = {f"; {item.value})": item for item in errors.Durable}
+
+
+def typed(error: BaseException) -> TxnLogError | None:
+    """The error of ours that a task raised, from the text that Spark hands to the driver; None where it was none."""
+    for name, text in reversed(_RAISED.findall(str(error))):
+        kind = getattr(errors, name, None)
+        if name in errors.__all__ and isinstance(kind, type) and issubclass(kind, TxnLogError):
+            message, advice, durable = _taken_apart(text.strip())
+            return kind(message, advice=advice, durable=durable)
+    return None
+
+
+def _taken_apart(text: str) -> tuple[str, str | None, errors.Durable | None]:
+    """Message, advice and durability of an error's text: the inverse of ``str(error)``."""
+    for ending, durable in _DURABLE.items():
+        if not text.endswith(ending):
+            continue
+        depth = 0
+        for position in range(len(text) - 1, 0, -1):
+            depth += {")": 1, "(": -1}.get(text[position], 0)
+            if not depth:
+                return text[:position].rstrip(), text[position + 1 : -len(ending)], durable
+    return text, None, None
+
+
+__all__ = [
+    "PARTITION_COLUMN",
+    "arrow_schema",
+    "begin",
+    "check_columns",
+    "hand_over",
+    "segments_of",
+    "skipped_before",
+    "spec_for_routing",
+    "spec_for_topic",
+    "storage_json",
+    "take_numbers",
+    "typed",
+]

@@ -1,0 +1,146 @@
+"""A query whose handler writes each micro-batch to many topics in one transaction: ``spark_ext.write_stream``."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from spark_ext import jobs, stream_batches
+from spark_ext.checkpoints import Checkpoint
+from spark_ext.handles import location_of, namespace_at
+from spark_ext.options import session_storage
+from spark_ext.transactions import DataFrameTransaction
+from txnlog.errors import InvalidInputError, TransactionAborted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from txnlog.namespace import Namespace
+
+_logger = logging.getLogger("txnlog.spark")
+
+Handler = Callable[["DataFrame", DataFrameTransaction], object]
+
+
+def write_stream(
+    df: DataFrame,
+    path: str,
+    *,
+    checkpoint: str,
+    handler: Handler,
+    acknowledge: str | None = None,
+    trigger: Mapping[str, Any] | None = None,
+    query_name: str | None = None,
+    txn_app_id: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> StreamingQuery:
+    """Start a streaming query each of whose micro-batches is one transaction.
+
+    ::
+
+        query = spark_ext.write_stream(df, "/data/lake/sales", checkpoint=c, acknowledge="billing",
+            handler=lambda batch, txn: (txn.write(batch.where("late"), "delays"),
+                                        txn.write(batch.groupBy("carrier").count(), "counts")))
+
+    What the handler writes and the acknowledgement of what the batch read are in one entry of the log. A batch that was
+    committed before is skipped without calling the handler, so each batch takes effect exactly once.
+
+    Args:
+        df: a streaming DataFrame.
+        path: ROOT/NAMESPACE.
+        checkpoint: the query's checkpoint, a path or URL that this process can read.
+        handler: called on the driver as ``handler(batch_df, txn)``, with a
+            :class:`~spark_ext.transactions.DataFrameTransaction` that is committed when it returns, and aborted when it
+            raises (the query fails then).
+        acknowledge: the subscription of the source whose offsets are acknowledged in the same entry.
+        trigger: arguments of ``DataStreamWriter.trigger``, such as ``{"availableNow": True}``.
+        query_name: shown by Spark.
+        txn_app_id: the stream's identity instead of the checkpoint's.
+        storage_options: fsspec's, plain values only; without them the settings ``spark.txnlog.storage.<name>``.
+
+    Raises:
+        InvalidInputError: the path names a topic, the DataFrame is no stream, or nothing can read the checkpoint.
+        NamespaceNotFound: the path is no namespace.
+    """
+    options = session_storage(df.sparkSession) if storage_options is None else storage_options
+    if not df.isStreaming:
+        raise InvalidInputError("the DataFrame is no stream", advice="use spark_ext.transaction for a batch")
+    location = location_of(path, options)
+    if location.topic is not None:
+        raise InvalidInputError(
+            f"the path names the topic {location.topic!r}: a handler writes to any topic of a namespace",
+            advice="leave the topic out of the path, and name it in txn.write(df, topic)",
+        )
+    batches = _Batches(
+        namespace_at(location, "rw", options),
+        Checkpoint(checkpoint, location.root, options),
+        handler,
+        acknowledge,
+        txn_app_id,
+        jobs.storage_json(options),
+    )
+    writer = df.writeStream.foreachBatch(batches.run).option("checkpointLocation", checkpoint)
+    if trigger is not None:
+        writer = writer.trigger(**trigger)
+    if query_name is not None:
+        writer = writer.queryName(query_name)
+    return writer.start()
+
+
+class _Batches:
+    """One run of a query: it lives as long as the run, and so does what it knows."""
+
+    def __init__(
+        self,
+        ns: Namespace,
+        checkpoint: Checkpoint,
+        handler: Handler,
+        acknowledge: str | None,
+        txn_app_id: str | None,
+        storage: str,
+    ) -> None:
+        self._ns = ns
+        self._checkpoint = checkpoint
+        self._handler = handler
+        self._acknowledge = acknowledge
+        self._txn_app_id = txn_app_id
+        self._storage = storage
+        self._run = uuid.uuid4().hex
+
+    def run(self, df: DataFrame, batch_id: int) -> None:
+        """What Spark calls with each micro-batch."""
+        ns = self._ns
+        offsets = self._checkpoint.offsets(batch_id)
+        if offsets is None:
+            raise InvalidInputError(
+                f"{self._checkpoint.location} does not hold the offsets of batch {batch_id}",
+                advice="the checkpoint must be one that this process can read",
+            )
+        identity = stream_batches.identity_of(self._checkpoint, self._txn_app_id)
+        batch = stream_batches.stream_batch(identity, batch_id, offsets)
+        skipped = stream_batches.committed_before(ns, batch)
+        if skipped is not None:
+            _logger.info("batch %d of %r was committed before, at version %d", batch_id, identity.name, skipped.version)
+            return
+        wanted = []
+        if self._acknowledge is not None:
+            # Before the handler runs: a batch that could not be acknowledged is not worth its work.
+            taken = stream_batches.taken_by(ns, self._checkpoint, offsets, self._acknowledge)
+            wanted = stream_batches.acknowledgements(ns, taken, identity, self._run)
+        inner = jobs.begin(ns, jobs.take_numbers(ns))
+        inner.set_stream(batch)
+        with DataFrameTransaction(ns, inner, self._storage) as txn:
+            self._handler(df, txn)
+            if txn.state == "ABORTED":
+                raise TransactionAborted(
+                    f"the handler aborted the transaction of batch {batch_id}",
+                    advice="raise an error from the handler to stop the query, or return without writing",
+                )
+            if txn.state == "OPEN":
+                inner.acknowledge_ranges(wanted)
+
+
+__all__ = ["write_stream"]

@@ -1,0 +1,280 @@
+"""What a streaming query's commit says besides its rows: which batch it holds, and what of its sources it acknowledges.
+
+Both sinks use it, the format's and ``write_stream``. A batch is remembered for ever by (identity, batch id, digest of
+all source offsets): its replay is skipped, another one under its id refused. Its acknowledgement is the range that it
+read, ``[start, end)`` of every partition, valid only where the cursor stands at ``start``.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from spark_ext.checkpoints import BatchOffsets, Checkpoint
+from spark_ext.stream_offsets import StreamOffset, is_stream_offset
+from txnlog.actions import Acknowledgement, Commit, StreamBatch
+from txnlog.actions import Consumer as ConsumerAction
+from txnlog.commands import Simple, Skipped, replayed
+from txnlog.errors import ConsumerFenced, InvalidInputError, SubscriptionNotFound, UnsupportedFeature
+from txnlog.names import parse_label
+
+if TYPE_CHECKING:
+    from txnlog.namespace import Namespace
+    from txnlog.state import SubscriptionRecord
+
+
+@dataclass(frozen=True, slots=True)
+class QueryIdentity:
+    """Under which name a query's batches are remembered, and which query (checkpoint) it is."""
+
+    name: str
+    query: str
+
+
+def identity_of(checkpoint: Checkpoint | None, txn_app_id: str | None) -> QueryIdentity:
+    """``txn_app_id``, else the id in the checkpoint. Raises InvalidInputError where there is neither."""
+    query = None if checkpoint is None else checkpoint.query_id()
+    if txn_app_id is not None:
+        return QueryIdentity(parse_label("txnAppId", txn_app_id), query or "")
+    if query is None:
+        raise InvalidInputError(
+            "the query's identity is unknown: no checkpoint could be read"
+            + ("" if checkpoint is None else f" at {checkpoint.location}"),
+            advice="pass checkpointLocation as an option, or txnAppId",
+        )
+    return QueryIdentity(query, query)
+
+
+def stream_batch(identity: QueryIdentity, batch: int, offsets: BatchOffsets | None) -> StreamBatch:
+    """The batch as a commit names it. Without a readable checkpoint the digest is empty: only the id is compared."""
+    return StreamBatch(identity.name, identity.query, batch, "" if offsets is None else offsets.digest())
+
+
+def committed_before(ns: Namespace, batch: StreamBatch) -> Skipped | None:
+    """The commit of this very batch, if the log shows it. Raises InvalidInputError where another one has its id."""
+    ns.follower.refresh()
+    with ns.follower.lock:
+        return replayed(ns.follower.state.draft(), batch)
+
+
+# --- ranges -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What a batch took of one topic under a subscription. ``start`` is None where no checkpoint says it."""
+
+    topic: str
+    subscription: int
+    start: Mapping[int, int] | None
+    end: Mapping[int, int]
+
+
+def taken_by(ns: Namespace, checkpoint: Checkpoint, offsets: BatchOffsets, subscription: str) -> list[Taken]:
+    """What a batch took of a subscription in this namespace, by the query's own sources.
+
+    Raises:
+        InvalidInputError: no source, or several, read the subscription; the checkpoint lacks the batch before.
+        SubscriptionNotFound: it was dropped, or belongs to an earlier topic of the name.
+    """
+    before = checkpoint.offsets(offsets.batch - 1) if offsets.batch > 0 else None
+    if before is None and offsets.batch > 0:
+        raise InvalidInputError(
+            f"the checkpoint does not hold the offsets of batch {offsets.batch - 1}, where {offsets.batch} begins",
+            advice="restore the checkpoint, or go on with a new checkpointLocation: it begins at the cursor",
+        )
+    taken: list[Taken] = []
+    for name, text in offsets.sources.items():
+        end = _ours(ns, text)
+        if end is None or end.subscription != subscription:
+            continue
+        earlier = None if before is None else _ours(ns, before.sources.get(name))
+        for topic, ends in end.offsets.items():
+            number = _subscription_id(ns, topic, end, subscription)
+            if any(item.subscription == number for item in taken):
+                raise InvalidInputError(
+                    f"two sources of the query read the topic {topic!r} with the subscription {subscription!r}",
+                    advice="give each source a subscription of its own",
+                )
+            start = None if earlier is None else earlier.offsets.get(topic)
+            taken.append(Taken(topic, number, start, ends))
+    if not taken:
+        raise InvalidInputError(
+            f"no source of the query reads the namespace {ns.name!r} with the subscription {subscription!r}",
+            advice="give the source the option 'subscription', and the sink the same name as 'acknowledge'",
+        )
+    return taken
+
+
+def _ours(ns: Namespace, text: str | None) -> StreamOffset | None:
+    """The offset of a source of ours in this namespace; None for any other."""
+    if text is None:
+        return None
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return None
+    if not is_stream_offset(value):
+        return None
+    found = StreamOffset.from_dict(value)
+    return found if (found.namespace, found.coordinator) == (ns.name, ns.coordinator) else None
+
+
+def _subscription_id(ns: Namespace, topic: str, offset: StreamOffset, subscription: str) -> int:
+    number = ns.follower.state.subscription_names.get((offset.topic_ids.get(topic, -1), subscription))
+    if number is None:
+        raise SubscriptionNotFound(
+            f"the subscription {subscription!r} of the topic {topic!r}, which the checkpoint names, is gone",
+            advice="begin with a new checkpointLocation",
+        )
+    return number
+
+
+# --- acknowledgements -------------------------------------------------------------------------------------------------
+
+
+def acknowledgements(ns: Namespace, taken: Sequence[Taken], identity: QueryIdentity, run: str) -> list[Acknowledgement]:
+    """What a batch acknowledges, under epochs that this run of the query holds (or takes, at its first batch).
+
+    Raises:
+        InvalidInputError: the cursor does not stand where the batch begins, or the subscription is shared.
+        ConsumerFenced: a newer run, another consumer or a seek took the subscription over.
+    """
+    result: list[Acknowledgement] = []
+    for item in taken:
+        start = _checked_start(ns, item)
+        moved = {partition: end for partition, end in item.end.items() if end > start[partition]}
+        if not moved:
+            continue
+        epoch = _epoch_of(ns, item, identity, run)
+        result.append(
+            Acknowledgement(
+                item.subscription,
+                epoch,
+                cumulative=tuple(sorted(moved.items())),
+                expected=tuple((partition, start[partition]) for partition in sorted(moved)),
+            )
+        )
+    return result
+
+
+def _record(ns: Namespace, item: Taken) -> SubscriptionRecord:
+    return ns.follower.state.subscriptions[item.subscription]
+
+
+def _checked_start(ns: Namespace, item: Taken) -> dict[int, int]:
+    """Where the batch begins, by partition. Raises InvalidInputError where the subscription disagrees."""
+    record = _record(ns, item)
+    if record.type == "shared":
+        raise UnsupportedFeature(
+            f"the subscription {record.name!r} is shared: a stream takes whole ranges, in order",
+            advice="use an exclusive subscription for the stream",
+        )
+    start: dict[int, int] = {}
+    for partition, end in item.end.items():
+        cursor = ns.follower.state.cursors[item.subscription, partition]
+        begin = cursor.position if item.start is None else item.start.get(partition, cursor.position)
+        start[partition] = begin
+        if end <= begin:
+            continue
+        if cursor.position != begin:
+            raise InvalidInputError(
+                f"partition {partition} of {item.topic!r}: the checkpoint goes on at offset {begin}, but the cursor of "
+                f"the subscription {record.name!r} is at {cursor.position}",
+                advice="seek the subscription to the checkpoint's offset, or go on at the cursor with a new "
+                "checkpointLocation",
+            )
+        above = [(low, high) for low, high in cursor.acknowledged if low < end]
+        if above:
+            raise InvalidInputError(
+                f"partition {partition} of {item.topic!r}: the batch read the offsets {above[0][0]} to {above[0][1]}, "
+                f"which were acknowledged on the subscription {record.name!r} by themselves",
+                advice="acknowledge what lies below them, or seek, then start the stream with a new checkpointLocation",
+            )
+    return start
+
+
+# --- epochs -----------------------------------------------------------------------------------------------------------
+
+_MOST_EPOCHS: Final = 1_024
+
+_epochs: dict[tuple[object, int, str], tuple[str, int]] = {}
+"""By handle, subscription and identity: the run that took the epoch in this process, and the epoch."""
+
+_epochs_lock = threading.Lock()
+
+
+def _epoch_of(ns: Namespace, item: Taken, identity: QueryIdentity, run: str) -> int:
+    """The epoch under which a run of a query acknowledges: taken once per run, by its first batch.
+
+    Taking it fences whoever had the subscription before, an older run of the query as well. A run that had an epoch and
+    lost it never takes another. Who holds it is in the log (the consumer's name is the run), so a process that knows
+    nothing, because Spark ended the one that committed the batch before, finds out.
+    """
+    key = (ns.identity, item.subscription, identity.name)
+    record = _record(ns, item)
+    with _epochs_lock:
+        known = _epochs.get(key)
+    if known is not None and known[0] == run:
+        if record.epoch != known[1]:
+            raise _fenced(record, known[1])
+        return known[1]
+    if (record.consumer, record.stream) == (run, identity.name):
+        epoch = record.epoch
+    elif (lost := _epoch_of_last_batch(ns, item.subscription, identity, run)) is not None:
+        raise _fenced(record, lost)
+    else:
+        epoch = _take_epoch(ns, item.subscription, identity, run)
+    with _epochs_lock:
+        if len(_epochs) >= _MOST_EPOCHS:
+            _epochs.clear()
+        _epochs[key] = (run, epoch)
+    return epoch
+
+
+def _take_epoch(ns: Namespace, subscription: int, identity: QueryIdentity, run: str) -> int:
+    action = ConsumerAction(subscription, run, identity.name)
+    return ns.appender.call(
+        Simple(lambda _draft, _at: [action], lambda _draft, at: at.version, ("subscription", subscription))
+    )
+
+
+def _epoch_of_last_batch(ns: Namespace, subscription: int, identity: QueryIdentity, run: str) -> int | None:
+    """The epoch of the query's last commit, if it was this run's."""
+    last = ns.follower.state.streams.get(identity.name)
+    if last is None:
+        return None
+    log = ns.follower.log
+    epochs = [
+        found.epoch
+        for action in log.entry(last.version).actions
+        if isinstance(action, Commit) and action.txn == last.txn
+        for found in action.acknowledgements
+        if found.subscription == subscription
+    ]
+    for epoch in epochs:
+        for action in log.entry(epoch).actions:
+            if isinstance(action, ConsumerAction) and action.subscription == subscription and action.name == run:
+                return epoch
+    return None
+
+
+def _fenced(record: SubscriptionRecord, epoch: int) -> ConsumerFenced:
+    return ConsumerFenced(
+        f"the subscription {record.name!r} has epoch {record.epoch}, this run of the query had {epoch}: a newer run, "
+        "another consumer or a seek took it over"
+    )
+
+
+__all__ = [
+    "QueryIdentity",
+    "Taken",
+    "acknowledgements",
+    "committed_before",
+    "identity_of",
+    "stream_batch",
+    "taken_by",
+]

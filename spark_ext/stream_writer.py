@@ -1,0 +1,179 @@
+"""The format's streaming writes: every micro-batch is one transaction.
+
+Spark makes this object anew for every batch, twice: in a process that sends it to the executors, and in the one that
+commits, which gets the tasks' answers and nothing else. So the first of them reserves the numbers, at the moment it is
+pickled for executors, and the tasks carry what the commit needs: the job, and which query and run they belong to.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+
+from spark_ext.executor_writer import WriteSpec, WrittenSegment, write_batches
+from spark_ext.handles import location_of, namespace_at
+from txnlog.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from spark_ext.checkpoints import BatchOffsets, Checkpoint
+    from spark_ext.options import WriteOptions
+    from spark_ext.stream_batches import QueryIdentity
+    from txnlog.actions import Acknowledgement
+    from txnlog.namespace import Namespace
+
+_logger = logging.getLogger("txnlog.spark")
+
+_RUN: Final = "spark.jobGroup.id"
+"""Spark runs every job of a streaming query in a job group named by the query's run."""
+
+
+@dataclass(frozen=True)
+class StreamTaskWritten(WriterCommitMessage):
+    """What one task tells the commit: its files, the numbers of its job, the run of the query."""
+
+    first_number: int
+    run: str
+    segments: tuple[WrittenSegment, ...]
+
+
+class TopicStreamWriter(DataSourceStreamArrowWriter):
+    """Writes the micro-batches of a query, each as one transaction: to a topic, or where the column ``topic`` says."""
+
+    def __init__(self, options: WriteOptions, path: str, schema: StructType, overwrite: bool) -> None:
+        if overwrite:
+            raise InvalidInputError(
+                "a topic takes what is appended: outputMode('complete') would overwrite it with every batch",
+                advice="use outputMode('append'), or spark_ext.write_stream, whose handler writes what it likes",
+            )
+        if options.transactional_id is not None:
+            raise InvalidInputError(
+                "a streaming query is fenced by its own identity, not by a producer's name",
+                advice="leave out transactionalId; txnAppId names the stream's identity",
+            )
+        if options.checkpoint_location is None and options.txn_app_id is None:
+            raise InvalidInputError(
+                "the query's identity is unknown: a sink sees no checkpoint that comes from a setting",
+                advice="pass checkpointLocation as an option, or txnAppId",
+            )
+        if options.acknowledge is not None and options.checkpoint_location is None:
+            raise InvalidInputError(
+                "acknowledge needs the query's offsets, which are in its checkpoint",
+                advice="pass checkpointLocation as an option",
+            )
+        from spark_ext import jobs  # noqa: PLC0415 - executors, which unpickle this class, need nothing of it
+
+        self._options = options
+        self._storage = jobs.storage_json(options.storage_options)
+        self._location = location_of(path, options.storage_options, topics_named=options.topic is not None)
+        ns = self._open()
+        self._columns = jobs.arrow_schema(schema)
+        topic = self._location.topic or options.topic
+        self._record = None if topic is None else ns.topic_handle(topic).record
+        if self._record is not None:
+            jobs.check_columns(self._columns, self._record)
+        self._spec: WriteSpec | None = None
+
+    def _open(self) -> Namespace:
+        return namespace_at(self._location, "rw", json.loads(self._storage))
+
+    # --- to the executors -------------------------------------------------------------------------------------------
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Only what is sent to executors is pickled, and it needs numbers; a writer made to commit takes none.
+        if self._spec is None:
+            self._spec = self._make_spec()
+        return {"_spec": self._spec}
+
+    def _make_spec(self) -> WriteSpec:
+        from spark_ext import jobs  # noqa: PLC0415
+
+        ns = self._open()
+        number = jobs.take_numbers(ns)
+        if self._record is not None:
+            return jobs.spec_for_topic(ns, self._record, number + 1, self._storage)
+        ns.follower.refresh()
+        return jobs.spec_for_routing(ns, self._columns, number + 1, self._storage)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StreamTaskWritten:
+        """Runs on executors: writes the rows of one task."""
+        context = TaskContext.get()
+        assert context is not None, "runs inside of a Spark task"
+        assert self._spec is not None, "the writer was pickled for executors"
+        run = context.getLocalProperty(_RUN) or ""
+        return StreamTaskWritten(self._spec.first_number, run, tuple(write_batches(iterator, self._spec)))
+
+    # --- the commit -------------------------------------------------------------------------------------------------
+
+    def commit(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Runs once all tasks are done: rows, batch and acknowledgement in one entry. A replay is skipped."""
+        from spark_ext import jobs, stream_batches  # noqa: PLC0415
+
+        ns = self._open()
+        checkpoint = self._checkpoint()
+        identity = stream_batches.identity_of(checkpoint, self._options.txn_app_id)
+        offsets = None if checkpoint is None else checkpoint.offsets(batchId)
+        batch = stream_batches.stream_batch(identity, batchId, offsets)
+        skipped = stream_batches.committed_before(ns, batch)
+        if skipped is not None:
+            _logger.info("batch %d of %r was committed before, at version %d", batchId, identity.name, skipped.version)
+            return
+        answers: list[StreamTaskWritten] = [message for message in messages if message is not None]
+        assert answers, "Spark runs at least one task"
+        number = answers[0].first_number - 1
+        taken = self._acknowledged(ns, checkpoint, offsets, identity, answers[0].run)
+        txn = jobs.begin(ns, number)
+        written = [item for answer in answers for item in answer.segments]
+        jobs.hand_over(txn, jobs.segments_of(written, number + 1, number))
+        txn.acknowledge_ranges(taken)
+        txn.set_stream(batch)
+        result = txn.commit()
+        _logger.info("batch %d of %r: %s at version %d", batchId, identity.name, txn.id, result.version)
+
+    def abort(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: N803
+        """Runs when a batch failed. What its tasks wrote is garbage; the batch comes again, whatever became of it."""
+        _logger.info("batch %d failed: %d tasks had written", batchId, sum(item is not None for item in messages))
+
+    def _checkpoint(self) -> Checkpoint | None:
+        from spark_ext.checkpoints import Checkpoint  # noqa: PLC0415
+
+        options = self._options
+        if options.checkpoint_location is None:
+            return None
+        try:
+            return Checkpoint(options.checkpoint_location, self._location.root, options.storage_options)
+        except InvalidInputError:
+            if options.txn_app_id is None or options.acknowledge is not None:
+                raise
+            return None  # on a store that only Spark can read: the batch's id alone tells a replay
+
+    def _acknowledged(
+        self,
+        ns: Namespace,
+        checkpoint: Checkpoint | None,
+        offsets: BatchOffsets | None,
+        identity: QueryIdentity,
+        run: str,
+    ) -> list[Acknowledgement]:
+        from spark_ext import stream_batches  # noqa: PLC0415
+
+        if self._options.acknowledge is None:
+            return []
+        if checkpoint is None or offsets is None:
+            raise InvalidInputError(
+                "the checkpoint does not hold the offsets of the batch",
+                advice="pass the query's own checkpointLocation",
+            )
+        taken = stream_batches.taken_by(ns, checkpoint, offsets, self._options.acknowledge)
+        return stream_batches.acknowledgements(ns, taken, identity, run)
+
+
+__all__ = ["StreamTaskWritten", "TopicStreamWriter"]

@@ -1,0 +1,243 @@
+"""One transaction over many DataFrames of any schemas: ``spark_ext.transaction``.
+
+The module is not called ``transaction``: a package cannot have a function and a module of one name.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator, Mapping
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
+
+from spark_ext import jobs
+from spark_ext.executor_writer import PARTITION_COLUMN, WriteSpec, WrittenSegment, write_batches
+from spark_ext.handles import location_of, namespace_at
+from spark_ext.options import session_storage
+from txnlog.actions import Segment
+from txnlog.commands import Skipped
+from txnlog.errors import InvalidInputError, TxnLogError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from txnlog.ids import TxnId
+    from txnlog.messages import Messages
+    from txnlog.namespace import Namespace
+    from txnlog.results import Committed
+    from txnlog.state import TopicRecord
+    from txnlog.transaction import Transaction
+
+_logger = logging.getLogger("txnlog.spark")
+
+_SPARK_TYPES = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
+"""Names of key types where Spark's SQL has others than its schemas."""
+
+
+class DataFrameTransaction:
+    """A transaction that DataFrames are written in. Thread-safe.
+
+    Nothing of it is visible before the commit, all of it at one version afterwards. It has no deadline while its jobs
+    run: the log sees it at the commit only.
+    """
+
+    def __init__(self, ns: Namespace, txn: Transaction, storage: str, skipped: Skipped | None = None) -> None:
+        self._ns = ns
+        self._txn = txn
+        self._storage = storage
+        self._skipped = skipped
+        self._lock = threading.Lock()
+        self._segments: list[Segment] = []
+        self._written: dict[str, int] = {}
+        self.result: Committed | None = None
+
+    def __repr__(self) -> str:
+        return f"DataFrameTransaction({self.id}, {self.state})"
+
+    @property
+    def id(self) -> TxnId:
+        """The TxnID: ``ns.transaction(id)`` and ``ns.abort(id)`` tell its outcome after a crash."""
+        return self._txn.id
+
+    @property
+    def state(self) -> str:
+        """OPEN, COMMITTED or ABORTED."""
+        return self._txn.state
+
+    @property
+    def skipped(self) -> bool:
+        """Whether this ``txn_version`` (or a later one) of the app was committed before: then nothing is written."""
+        return self._skipped is not None
+
+    @property
+    def rows(self) -> Mapping[str, int]:
+        """Rows written so far, by topic."""
+        with self._lock:
+            return dict(self._written)
+
+    def write(self, df: DataFrame, topic: str) -> int:
+        """Write a DataFrame's rows to a topic, in this transaction; runs a Spark job now. Returns the rows.
+
+        Raises:
+            SchemaMismatch: naming the column, before a job runs, or for a null that a task finds.
+            TopicNotFound: with the nearest name.
+            ProducerFenced, TransactionTimedOut, TransactionAborted: the transaction has ended.
+        """
+        if self._skipped is not None:
+            return 0
+        self._txn.adopt_segments([])  # nothing: raises where the transaction has ended
+        record = self._ns.topic_handle(topic).record
+        jobs.check_columns(jobs.arrow_schema(df.schema), record)
+        spec = jobs.spec_for_topic(self._ns, record, jobs.take_numbers(self._ns) + 1, self._storage)
+        job = _with_partition(df, record).mapInArrow(partial(_write_partition, spec=spec), "segment string")
+        try:
+            answers = job.collect()
+        except PySparkException as error:
+            ours = jobs.typed(error)
+            if ours is None:
+                raise
+            raise ours from error
+        written = [WrittenSegment.from_json(row.segment) for row in answers]
+        segments = jobs.segments_of(written, spec.first_number, self._txn.id.number)
+        rows = sum(item.rows for item in segments)
+        with self._lock:
+            self._segments.extend(segments)
+            self._written[topic] = self._written.get(topic, 0) + rows
+        return rows
+
+    def acknowledge(self, messages: Messages, *, cumulative: bool = False) -> None:
+        """Take received messages off their subscriptions when and if this transaction commits.
+
+        See :meth:`txnlog.transaction.Transaction.acknowledge`.
+        """
+        if self._skipped is None:
+            self._txn.acknowledge(messages, cumulative=cumulative)
+
+    def commit(self) -> Committed:
+        """Commit; returns once everything is visible. Called at the end of the block."""
+        if self._skipped is not None:
+            self.result = self._ns.committed(self._skipped, ())
+        else:
+            with self._lock:
+                jobs.hand_over(self._txn, self._segments)
+                self.result = self._txn.commit()
+        return self.result
+
+    def abort(self) -> None:
+        """End without effect; called when the block raises."""
+        if self._skipped is None:
+            self._txn.abort()
+
+    def __enter__(self) -> DataFrameTransaction:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.state != "OPEN":
+            return
+        if kind is not None:
+            self._give_up()
+            return
+        try:
+            self.commit()
+        except InvalidInputError:
+            self._give_up()  # refused as it stands; what an entry before the commit may hold must be ended
+            raise
+
+    def _give_up(self) -> None:
+        """Abort while another error is on its way out, which is the one to be seen."""
+        try:
+            self.abort()
+        except TxnLogError:
+            _logger.warning("abort of %s failed; it ends by its timeout", self.id, exc_info=True)
+
+
+def _write_partition(batches: Iterator[pa.RecordBatch], spec: WriteSpec) -> Iterator[pa.RecordBatch]:
+    """Runs on executors."""
+    written = [item.to_json() for item in write_batches(batches, spec)]
+    yield pa.record_batch([pa.array(written, pa.string())], names=["segment"])
+
+
+def _with_partition(df: DataFrame, record: TopicRecord) -> DataFrame:
+    """The DataFrame with every row's partition, computed by Spark itself, where a key decides."""
+    if record.key is None or record.partitions == 1:
+        return df
+    kind = next(field.type for field in record.schema.fields if field.name == record.key)
+    assert isinstance(kind, str), "keys have plain types"
+    kind = _SPARK_TYPES.get(kind, kind)
+    # The hash depends on the type, so it is the topic's, not the DataFrame's (an int hashes otherwise than a long).
+    key = F.col(_quoted(record.key)) if record.key in df.columns else F.lit(None)
+    return df.withColumn(PARTITION_COLUMN, F.pmod(F.xxhash64(key.cast(kind)), F.lit(record.partitions)).cast("int"))
+
+
+def _quoted(name: str) -> str:
+    escaped = name.replace("`", "``")
+    return f"`{escaped}`"
+
+
+def transaction(
+    spark: SparkSession,
+    path: str,
+    producer: str | None = None,
+    txn_app_id: str | None = None,
+    txn_version: int | None = None,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+) -> DataFrameTransaction:
+    """Begin one transaction over any number of DataFrames, topics and acknowledgements.
+
+    ::
+
+        with spark_ext.transaction(spark, "/data/lake/sales", producer="nightly") as txn:
+            txn.write(orders_df, "orders")
+            txn.write(audit_df, "audit")
+        txn.result.version  # shows both
+
+    It commits at the end of the block, and raises there what the commit raises; an exception inside aborts it.
+
+    Args:
+        spark: the session whose settings ``spark.txnlog.storage.<name>`` are storage options if none are given.
+        path: ROOT/NAMESPACE.
+        producer: a name that fences its predecessor: an older transaction under it can no longer commit.
+        txn_app_id: with ``txn_version`` it makes the batch idempotent: a version not above the last committed one of
+            the app is skipped, which is known before any DataFrame runs (``txn.skipped``).
+        txn_version: see ``txn_app_id``.
+        storage_options: fsspec's, plain values only: executors make clients from them.
+
+    Raises:
+        NamespaceNotFound: the path is no namespace.
+        InvalidInputError: the path names a topic; half of ``txn_app_id`` and ``txn_version``.
+    """
+    options = session_storage(spark) if storage_options is None else storage_options
+    storage = jobs.storage_json(options)
+    location = location_of(path, options)
+    if location.topic is not None:
+        raise InvalidInputError(
+            f"the path names the topic {location.topic!r}: a transaction is over a namespace",
+            advice="leave the topic out of the path, and name it in txn.write(df, topic)",
+        )
+    ns = namespace_at(location, "rw", options)
+    ns.follower.refresh()
+    skipped = jobs.skipped_before(ns, txn_app_id, txn_version)
+    epoch = None
+    if producer is not None and skipped is None:
+        epoch = ns.producer(producer).epoch
+    txn = ns.begin_for(
+        None if skipped is not None else producer,
+        epoch,
+        timeout_ms=None,
+        txn_app_id=txn_app_id,
+        txn_version=txn_version,
+        timed_from_log=True,
+    )
+    return DataFrameTransaction(ns, txn, storage, skipped)
+
+
+__all__ = ["DataFrameTransaction", "transaction"]
