@@ -331,8 +331,8 @@ class Watcher:
         self._epochs: dict[int, int] = {}
         self._producers: dict[str, int] = {}
 
-    def look(self, state: State, sought: set[tuple[int, int]]) -> None:
-        """Check everything; ``sought`` are the (subscription, partition) pairs that this entry moved by a seek."""
+    def look(self, state: State, actions: Sequence[AnyAction]) -> None:
+        """Check everything, after an entry with these actions."""
         check_offsets(state)
         check_segments(state)
         check_cursors(state)
@@ -340,11 +340,49 @@ class Watcher:
         check_names(state)
         check_producers(state)
         check_prepared(state)
-        self._check_progress(state, sought)
+        self._check_progress(state, actions)
+        self._check_decisions(state, actions)
         self._before = state.copy()
 
-    def _check_progress(self, state: State, sought: set[tuple[int, int]]) -> None:
+    def _check_decisions(self, state: State, actions: Sequence[AnyAction]) -> None:
         before = self._before
+        decided = {action.txn for action in actions if isinstance(action, Commit | Abort)}
+        for number, transaction in before.transactions.items():
+            if transaction.state == "PREPARED":
+                assert number in decided or state.transactions[number] == transaction, "only a decision ends it"
+        forgotten = {action.app_id for action in actions if isinstance(action, ForgetApp)}
+        for app_id, app in before.apps.items():
+            if app_id not in forgotten:
+                assert state.apps[app_id].app_version >= app.app_version
+        for app_id, app in state.apps.items():
+            assert state.outcomes[app.txn].version == app.version
+            old = before.apps.get(app_id)
+            assert old is None or app == old or app_id in forgotten or app.app_version > old.app_version
+        for identity, stream in before.streams.items():
+            now = state.streams[identity]
+            assert now == stream or now.batch > stream.batch
+        for key, record in before.subscriptions.items():
+            after = state.subscriptions.get(key)
+            if after is not None and after.epoch > record.epoch and record.type != "shared":
+                assert not self._held_open(before, state, key, actions), "nothing of an older epoch stays open"
+
+    @staticmethod
+    def _held_open(before: State, state: State, subscription: int, actions: Sequence[AnyAction]) -> set[int]:
+        """OPEN transactions that held messages of a subscription before a consumer opened, and still do."""
+        if not any(isinstance(action, Consumer) and action.subscription == subscription for action in actions):
+            return set()
+        return {
+            number
+            for number, transaction in before.transactions.items()
+            if transaction.state == "OPEN"
+            and any(held == subscription for held, _ in transaction.held)
+            and number in state.transactions
+            and state.transactions[number].state == "OPEN"
+        }
+
+    def _check_progress(self, state: State, actions: Sequence[AnyAction]) -> None:
+        before = self._before
+        sought = {(a.subscription, partition) for a in actions if isinstance(a, Seek) for partition, _ in a.positions}
         for place, cursor in before.cursors.items():
             now = state.cursors.get(place)
             if now is not None and place not in sought:
