@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec.inspect
@@ -30,14 +32,30 @@ schemas = st.lists(
 ).map(lambda fields: StructType(tuple(fields)))
 
 
-def of_type(kind: Any, texts: st.SearchStrategy[str] = texts) -> st.SearchStrategy[Any]:
+def integers(low: int | None) -> st.SearchStrategy[int]:
+    """Integers from a bound on, or of 64 bits."""
+    return st.integers(-MAX_NUMBER - 1 if low is None else low, MAX_NUMBER)
+
+
+@dataclass(frozen=True)
+class Palette:
+    """Where texts and numbers come from; a small one makes actions that meet each other."""
+
+    texts: st.SearchStrategy[str] = texts
+    integers: Callable[[int | None], st.SearchStrategy[int]] = integers
+    schemas: st.SearchStrategy[StructType] = schemas
+
+
+ANY = Palette()
+
+
+def of_type(kind: Any, palette: Palette = ANY) -> st.SearchStrategy[Any]:
     """Values of a field's type, within its bounds."""
     match kind:
         case msgspec.inspect.IntType():
-            low = -MAX_NUMBER - 1 if kind.ge is None else kind.ge
-            return st.integers(low, MAX_NUMBER if kind.le is None else kind.le)
+            return palette.integers(kind.ge)
         case msgspec.inspect.StrType():
-            return texts
+            return palette.texts
         case msgspec.inspect.FloatType():
             return finite
         case msgspec.inspect.BoolType():
@@ -47,25 +65,25 @@ def of_type(kind: Any, texts: st.SearchStrategy[str] = texts) -> st.SearchStrate
         case msgspec.inspect.LiteralType():
             return st.sampled_from(kind.values)
         case msgspec.inspect.UnionType():
-            return st.one_of([of_type(item, texts) for item in kind.types])
+            return st.one_of([of_type(item, palette) for item in kind.types])
         case msgspec.inspect.VarTupleType():
-            return st.lists(of_type(kind.item_type, texts), max_size=3).map(tuple)
+            return st.lists(of_type(kind.item_type, palette), max_size=3).map(tuple)
         case msgspec.inspect.TupleType():
-            return st.tuples(*[of_type(item, texts) for item in kind.item_types])
+            return st.tuples(*[of_type(item, palette) for item in kind.item_types])
         case msgspec.inspect.DictType():
-            return st.dictionaries(texts, of_type(kind.value_type, texts), max_size=3)
+            return st.dictionaries(palette.texts, of_type(kind.value_type, palette), max_size=3)
         case msgspec.inspect.StructType():
-            return schemas if kind.cls is StructType else of_struct(kind.cls, texts)
+            return palette.schemas if kind.cls is StructType else of_struct(kind.cls, palette)
         case _:
             raise AssertionError(f"no values for {kind}")
 
 
-def of_struct(kind: type[Any], texts: st.SearchStrategy[str] = texts) -> st.SearchStrategy[Any]:
+def of_struct(kind: type[Any], palette: Palette = ANY) -> st.SearchStrategy[Any]:
     """Instances of a struct, optional fields left out or given."""
     info = msgspec.inspect.type_info(kind)
     assert isinstance(info, msgspec.inspect.StructType)
-    required = {field.name: of_type(field.type, texts) for field in info.fields if field.required}
-    optional = {field.name: of_type(field.type, texts) for field in info.fields if not field.required}
+    required = {field.name: of_type(field.type, palette) for field in info.fields if field.required}
+    optional = {field.name: of_type(field.type, palette) for field in info.fields if not field.required}
     return st.fixed_dictionaries(required, optional=optional).map(lambda fields: kind(**fields))
 
 

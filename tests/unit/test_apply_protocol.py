@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.core import PROTOCOL, WRITER, Log, tables_of
-from tests.unit.action_strategies import KINDS, of_struct
+from tests.unit.action_strategies import KINDS, Palette, of_struct
 from txnlog.actions import (
     Abort,
     Begin,
@@ -152,7 +152,7 @@ def test_whatever_a_log_holds_is_folded_or_damage_told_in_a_short_clean_line(kin
     topic = log.topic()
     log.produce(topic, 3)
     log.subscription(topic)
-    action = data.draw(of_struct(kind, st.sampled_from([HOSTILE, "a", "", "loader"])))
+    action = data.draw(of_struct(kind, Palette(st.sampled_from([HOSTILE, "a", "", "loader"]))))
     entry = decode_entry(encode_entry(log.header(), [encode_action(action)]), log.version + 1)
     try:
         apply_entry(log.state, entry)

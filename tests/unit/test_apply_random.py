@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from tests.core import Log, tables_of
+from tests.core import SCHEMA, Log, tables_of
+from tests.unit.action_strategies import KINDS, Palette, of_struct
 from tests.unit.random_entries import Watcher, append, entries
+from txnlog.apply import apply, begin_entry, finish_entry
 from txnlog.codec import decode_entry
+from txnlog.errors import TxnLogError
 
 
 @pytest.mark.clause(
@@ -39,3 +43,39 @@ def test_what_must_hold_holds_after_every_entry(todo):
         entry = decode_entry(log.stored[-1], log.version)
         watcher.look(log.state, entry.actions)
     assert tables_of(log.replayed()) == tables_of(log.state)
+
+
+FILES = [f"{number:032x}.parquet" for number in range(3)]
+CLOSE = Palette(
+    st.sampled_from(["orders", "billing", "loader", "a", "name", "crc32:00000000", "exclusive", *FILES]),
+    lambda _: st.integers(0, 6) | st.sampled_from([256, 512, 1 << 62]),
+    st.just(SCHEMA),
+)
+"""Few texts and small numbers, so that actions made at random name what there is."""
+
+
+@pytest.mark.clause("P-138")
+@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.lists(st.one_of([of_struct(kind, CLOSE) for kind in KINDS]), max_size=6), max_size=12))
+def test_any_action_that_can_be_written_is_accepted_or_refused_in_a_typed_way(todo):
+    log = Log()
+    log.produce(log.topic(partitions=3), {0: 4, 1: 2})
+    log.subscription(1, type="shared")
+    log.subscription(1, "audit")
+    log.producer()
+    for actions in todo:
+        draft = log.state.draft()
+        header = log.header()
+        begin_entry(draft, header)
+        for action in actions:
+            mark = draft.savepoint()
+            try:
+                apply(draft, action, header)
+            except TxnLogError:
+                draft.rollback(mark)
+        try:
+            finish_entry(draft, f"{header.version:032x}")
+        except TxnLogError:
+            continue
+        draft.merge()
+    Watcher().look(log.state, ())
