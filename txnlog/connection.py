@@ -182,6 +182,7 @@ class Connection:
 
     def _before_first_append(self) -> None:
         self._root_log.ensure_safe()
+        self._root_log.check_not_dropped(self.name, self.coordinator)
         if self.runtime.trusts_clock:
             return
         key = f"{keys.LOG_FOLDER}clock/{self.runtime.unique()}"

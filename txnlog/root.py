@@ -137,6 +137,19 @@ class Root:
 
         return self.appender.call(Simple(decide, result, "register"))
 
+    def check_not_dropped(self, name: NamespaceName, coordinator: int) -> None:
+        """Raise NamespaceNotFound where a namespace with this coordinator id was dropped: its folder is a relic.
+
+        By what is known of the root log after ``ensure_safe``.
+        """
+        for item in self.follower.state.namespaces.values():
+            if (item.name, item.coordinator) == (name, coordinator) and item.dropped_version is not None:
+                raise NamespaceNotFound(
+                    f"the namespace {name!r} was dropped; only its folder is still there",
+                    advice=f"remove the folder {name}/ to use the name again, or choose another name; until then "
+                    'mode="r" reads it',
+                )
+
     def unregister(self, name: NamespaceName) -> None:
         """Drop a namespace: its name is free, its coordinator id stays used, its folder is not touched."""
 
@@ -146,7 +159,9 @@ class Root:
             if record is None or record.name != name:
                 raise NamespaceNotFound(
                     f"no namespace {name!r}",
-                    advice=nearest(name, [item.name for _, item in draft.namespaces.items()]),
+                    advice=nearest(
+                        name, [item.name for _, item in draft.namespaces.items() if item.dropped_version is None]
+                    ),
                 )
             return [Unregister(record.id)]
 

@@ -1,0 +1,199 @@
+"""The namespaces of a root: what ``catalog.open`` returns."""
+
+from __future__ import annotations
+
+import html
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from txnlog import keys
+from txnlog.errors import InvalidInputError, NamespaceNotFound
+from txnlog.log import Log
+from txnlog.names import NamespaceName, folded, nearest, parse_namespace_name
+from txnlog.namespace import open_namespace
+from txnlog.root import Root
+from txnlog.runtime import Clock, Runtime
+from txnlog.state import NamespaceRecord
+from txnlog.store.base import ObjectNotFound, Store
+from txnlog.store.open import open_store
+from txnlog.store.wrappers import PrefixStore
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceInfo:
+    """A namespace of a root.
+
+    Attributes:
+        name: its name, which is its folder.
+        coordinator: the high 16 bits of its TxnIDs; never given to another namespace of the root.
+    """
+
+    name: str
+    coordinator: int
+
+    def _repr_html_(self) -> str:
+        return f"<table>{_HEAD}{_row(self)}</table>"
+
+
+_HEAD = "<tr><th>namespace</th><th>coordinator</th></tr>"
+
+
+def _row(info: NamespaceInfo) -> str:
+    return f"<tr><td>{html.escape(info.name)}</td><td>{info.coordinator}</td></tr>"
+
+
+class Catalog:
+    """The namespaces of one root. Thread-safe; a context manager. Opening it writes nothing."""
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        storage_options: Mapping[str, Any] | None = None,
+        *,
+        clock: Clock | None = None,
+        store: Store | None = None,
+    ) -> None:
+        self.root = os.fspath(root)
+        self._storage_options = dict(storage_options or {})
+        self._clock = clock
+        self._store = store or open_store(root, self._storage_options)
+        self._runtime = Runtime(clock)
+        self._root = Root(self._store, self._runtime)
+
+    # --- looking ----------------------------------------------------------------------------------------------------
+
+    def namespaces(self) -> tuple[str, ...]:
+        """Names of the namespaces, sorted; none where nothing was ever created in the root."""
+        return tuple(record.name for record in self._records())
+
+    def namespace(self, name: str) -> NamespaceInfo:
+        """What a namespace is. Raises NamespaceNotFound with the nearest name."""
+        parse_namespace_name(name)
+        records = self._records()
+        for record in records:
+            if record.name == name:
+                return NamespaceInfo(record.name, record.coordinator)
+        raise NamespaceNotFound(
+            f"no namespace {name!r} in this root", advice=nearest(name, [record.name for record in records])
+        )
+
+    def _records(self) -> list[NamespaceRecord]:
+        return self._root.namespaces() if self._root.exists() else []
+
+    # --- changing ---------------------------------------------------------------------------------------------------
+
+    def create_namespace(self, name: str, *, if_not_exists: bool = False) -> NamespaceInfo:
+        """Create a namespace, and the root if it is the first one.
+
+        Args:
+            name: ASCII letters, digits, ``-``, ``_``, single dots.
+            if_not_exists: give back the namespace that is there.
+
+        Raises:
+            NameNotAllowed: the name, or one that differs from an existing one only in case.
+            InvalidInputError: it exists; or its folder holds the log of another one, which was dropped or copied there:
+                a namespace that is created is empty.
+            UnsafeStore: the store has no atomic create-if-absent.
+        """
+        wanted = parse_namespace_name(name)
+        known = next((record for record in self._records() if folded(record.name) == folded(wanted)), None)
+        found = self._coordinator_in_folder(wanted)
+        if known is None and found is not None:
+            raise InvalidInputError(
+                f"the folder {wanted}/ holds the log of a namespace that this root does not have: it was dropped, or "
+                "copied there",
+                advice=f"remove the folder {self._store.url(wanted)}, or choose another name; "
+                'txnlog.open(..., mode="r") reads it',
+            )
+        if known is not None and known.name == wanted:
+            if found is not None and found != known.coordinator:
+                raise InvalidInputError(
+                    f"the folder {wanted}/ holds the log of another namespace, with coordinator id {found} instead of "
+                    f"{known.coordinator}",
+                    advice="bring the right folder back, or drop the namespace and choose another name",
+                )
+            if found is not None and not if_not_exists:
+                raise InvalidInputError(
+                    f"the namespace {wanted!r} exists", advice="open it, or use if_not_exists=True if that is fine"
+                )
+        # A creation that was interrupted is finished by this: the registration is there, the log not yet.
+        open_namespace(
+            self.root,
+            wanted,
+            create=True,
+            storage_options=self._storage_options,
+            clock=self._clock,
+            store=self._store,
+        ).close()
+        return self.namespace(wanted)
+
+    def _coordinator_in_folder(self, name: NamespaceName) -> int | None:
+        """The coordinator id in the log of a namespace's folder, None where there is no log."""
+        store = PrefixStore(self._store, name)
+        try:
+            store.info(keys.entry_key(0))
+        except ObjectNotFound:
+            return None
+        state, _, _ = Log(store, self._runtime).load()
+        return state.head.coordinator
+
+    def drop_namespace(self, name: str) -> str:
+        """Drop a namespace: it is no longer one of the root, and refuses whoever opens it to write.
+
+        Its folder is not touched: remove it with the tools of the store, at the address that is returned. Until then
+        the data can be read with ``mode="r"`` and the name cannot be created again; who has it open goes on.
+
+        Raises:
+            NamespaceNotFound: with the nearest name.
+        """
+        wanted = parse_namespace_name(name)
+        if not self._root.exists():
+            raise NamespaceNotFound(f"no namespace {name!r} in this root", advice="there is none yet")
+        self._root.follower.refresh()
+        self._root.unregister(wanted)
+        return self._store.url(wanted)
+
+    # --- the handle -------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Let go of the handle."""
+        self._runtime.close()
+
+    def __enter__(self) -> Catalog:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Catalog({self.root!r})"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(_row(NamespaceInfo(record.name, record.coordinator)) for record in self._records())
+        return f"<table><caption>{html.escape(self.root)}</caption>{_HEAD}{rows}</table>"
+
+
+def open_catalog(
+    root: str | os.PathLike[str],
+    storage_options: Mapping[str, Any] | None = None,
+    *,
+    clock: Clock | None = None,
+    store: Store | None = None,
+) -> Catalog:
+    """Open the catalog of a root. Writes nothing, also where there is no root yet.
+
+    Args:
+        root: a local path or any fsspec URL.
+        storage_options: fsspec's options for the store; they appear in no repr, error or log.
+        clock: a clock to trust instead of the machine's (tests).
+        store: an object with the interface of ``txnlog.store`` to use for ``root`` (tests, wrappers).
+    """
+    return Catalog(root, storage_options, clock=clock, store=store)
+
+
+__all__ = ["Catalog", "NamespaceInfo", "open_catalog"]

@@ -1,0 +1,174 @@
+"""Namespaces of a root: listing, creating, dropping, and what a dropped one's folder may still do."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import catalog as txn_catalog
+import txnlog
+from catalog import Catalog
+from txnlog.errors import InvalidInputError, NameNotAllowed, NamespaceNotFound, ReadOnly
+from txnlog.names import parse_namespace_name
+from txnlog.root import Root
+from txnlog.runtime import Runtime
+from txnlog.store import MemoryStore
+from txnlog.testing import ManualClock
+
+SCHEMA = pa.schema([("x", pa.int64())])
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    return str(tmp_path / "lake")
+
+
+@pytest.fixture
+def cat(root: str) -> Catalog:
+    return txn_catalog.open(root)
+
+
+def test_a_root_without_anything_has_no_namespaces_and_looking_creates_none(cat: Catalog, root: str) -> None:
+    assert cat.namespaces() == ()
+    assert not Path(root).exists()
+
+
+def test_created_namespaces_are_listed_and_can_be_opened(cat: Catalog, root: str) -> None:
+    first = cat.create_namespace("sales")
+    second = cat.create_namespace("audit")
+    assert cat.namespaces() == ("audit", "sales")
+    assert (first.coordinator, second.coordinator) == (0, 1)
+    with txnlog.open(root, namespace="sales") as ns:
+        ns.create_topic("orders", SCHEMA)
+        assert ns.coordinator == first.coordinator
+
+
+def test_a_namespace_that_a_client_created_is_one_of_the_root(cat: Catalog, root: str) -> None:
+    txnlog.open(root, namespace="sales", create=True).close()
+    assert cat.namespaces() == ("sales",)
+    assert cat.namespace("sales").coordinator == 0
+
+
+def test_creating_twice_is_refused_unless_that_is_fine(cat: Catalog) -> None:
+    made = cat.create_namespace("sales")
+    with pytest.raises(InvalidInputError, match="exists"):
+        cat.create_namespace("sales")
+    assert cat.create_namespace("sales", if_not_exists=True) == made
+
+
+def test_a_name_that_differs_in_case_only_is_refused(cat: Catalog) -> None:
+    cat.create_namespace("sales")
+    with pytest.raises(NameNotAllowed, match="case"):
+        cat.create_namespace("Sales", if_not_exists=True)
+
+
+@pytest.mark.parametrize("name", ["", "../x", "a/b", "_catalog", "a" * 101, None, 7])
+def test_names_that_could_leave_the_root_are_refused(cat: Catalog, root: str, name: Any) -> None:
+    for call in (cat.create_namespace, cat.drop_namespace, cat.namespace):
+        with pytest.raises(NameNotAllowed):
+            call(name)
+    assert not Path(root).exists()
+
+
+def test_an_unknown_name_is_answered_with_the_nearest_one(cat: Catalog) -> None:
+    with pytest.raises(NamespaceNotFound, match="there is none yet"):
+        cat.drop_namespace("sales")
+    cat.create_namespace("sales")
+    cat.create_namespace("sale-old")
+    cat.drop_namespace("sale-old")
+    for call in (cat.namespace, cat.drop_namespace):
+        with pytest.raises(NamespaceNotFound, match="did you mean 'sales'"):
+            call("sale")
+
+
+def test_dropping_removes_the_registration_and_nothing_else(cat: Catalog, root: str) -> None:
+    cat.create_namespace("sales")
+    with txnlog.open(root, namespace="sales") as ns:
+        ns.create_topic("orders", SCHEMA)
+        ns.produce("orders", [{"x": 1}])
+    assert cat.drop_namespace("sales") == f"{root}/sales"
+    assert cat.namespaces() == ()
+    with txnlog.open(root, namespace="sales", mode="r") as ns:
+        assert ns.snapshot().read("orders").to_pylist() == [{"x": 1}]
+        with pytest.raises(ReadOnly):
+            ns.create_topic("more", SCHEMA)
+    with pytest.raises(NamespaceNotFound):
+        cat.drop_namespace("sales")
+
+
+def test_a_dropped_namespace_does_not_come_back_under_its_name(cat: Catalog, root: str) -> None:
+    cat.create_namespace("sales")
+    folder = cat.drop_namespace("sales")
+    for flag in (False, True):
+        with pytest.raises(InvalidInputError, match="dropped, or copied") as refused:
+            cat.create_namespace("sales", if_not_exists=flag)
+        assert folder in str(refused.value)
+    with (
+        txnlog.open(root, namespace="sales", create=True) as ns,
+        pytest.raises(NamespaceNotFound, match="was dropped"),
+    ):
+        ns.create_topic("orders", SCHEMA)
+    assert cat.namespaces() == ()
+
+
+def test_once_the_folder_is_gone_the_name_is_free_and_the_coordinator_id_is_not(cat: Catalog, root: str) -> None:
+    first = cat.create_namespace("sales")
+    folder = Path(cat.drop_namespace("sales"))
+    for path in sorted(folder.rglob("*"), reverse=True):
+        path.unlink() if path.is_file() else path.rmdir()
+    folder.rmdir()
+    second = cat.create_namespace("sales")
+    assert second.coordinator == first.coordinator + 1
+    with txnlog.open(root, namespace="sales") as ns:
+        ns.create_topic("orders", SCHEMA)
+        assert ns.topics() == ("orders",)
+
+
+def test_the_folder_of_a_dropped_namespace_is_refused_below_its_successors_registration(
+    cat: Catalog, root: str
+) -> None:
+    cat.create_namespace("sales")
+    folder = Path(cat.drop_namespace("sales"))
+    folder.rename(folder.with_name("relic"))
+    cat.create_namespace("sales")
+    folder.rename(folder.with_name("successor"))
+    folder.with_name("relic").rename(folder)
+    with pytest.raises(InvalidInputError, match="another namespace, with coordinator id 0 instead of 1"):
+        cat.create_namespace("sales", if_not_exists=True)
+
+
+def test_a_creation_that_was_interrupted_is_finished_by_the_next_one() -> None:
+    clock = ManualClock(1_000_000)
+    store = MemoryStore()
+    cat = txn_catalog.open("memory://", clock=clock, store=store)
+    cat.create_namespace("other")
+    runtime = Runtime(clock)
+    record = Root(store, runtime).register(parse_namespace_name("sales"))  # the process ended here: no log was made
+    assert "sales" in cat.namespaces()
+    assert cat.create_namespace("sales").coordinator == record.coordinator
+    with txnlog.open("memory://", namespace="sales", clock=clock, store=store) as ns:
+        assert ns.coordinator == record.coordinator
+
+
+def test_handles_of_two_processes_see_each_others_namespaces(root: str) -> None:
+    with txn_catalog.open(root) as first, txn_catalog.open(root) as second:
+        first.create_namespace("a")
+        second.create_namespace("b")
+        assert first.namespaces() == second.namespaces() == ("a", "b")
+        first.drop_namespace("b")
+        assert second.namespaces() == ("a",)
+
+
+def test_reprs_name_the_root_and_its_namespaces_and_no_secret(root: str) -> None:
+    cat = Catalog("memory://r", {}, store=MemoryStore())
+    info = cat.create_namespace("sales")
+    assert repr(cat) == "Catalog('memory://r')"
+    assert "sales" in cat._repr_html_()
+    assert "sales" in info._repr_html_()
+    assert pickle.loads(pickle.dumps(info)) == info
+    secret = Catalog("s3://bucket/lake", {"key": "AKIA-SECRET", "secret": "hush"})
+    assert "hush" not in repr(secret) + repr(vars(secret)["_store"])
