@@ -1,0 +1,326 @@
+"""Native scans: Spark's own Parquet reader over the very files that a snapshot shows, with metadata from the log.
+
+What the log knows of a segment (transaction, version, time, base offset) is not in its file but comes as constants,
+looked up by the segment's number, which the path hands to the query as a partition value.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import functions as F  # noqa: N812 - as everybody imports it
+from pyspark.sql.types import IntegerType, LongType, StructField, StructType, TimestampType
+
+from spark_ext import lookups, predicates
+from spark_ext.handles import location_of, namespace_at
+from spark_ext.options import session_storage
+from spark_ext.paths import for_spark
+from spark_ext.scan import metadata_fields, spark_schema
+from txnlog.errors import CorruptionError, InvalidInputError, LimitExceeded
+from txnlog.ids import TxnId
+from txnlog.keys import SEGMENT_COLUMN
+from txnlog.names import nearest
+from txnlog.visibility import Visibility
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from txnlog.namespace import Namespace
+    from txnlog.planner import PlannedSlice, ScanPlan
+
+MAX_LOOKUP_CELLS: Final = 1 << 18
+"""Constants of one kind in a plan: more of them take longer to plan than the format takes to read."""
+
+_SCAN_OPTIONS: Final = {
+    # Spark's Parquet reader does not look at page checksums by itself: a flipped bit gives wrong sums, silently.
+    "parquet.page.verify-checksum.enabled": "true",
+    # Whatever the session says: what the log names must be there and be whole.
+    "ignoreMissingFiles": "false",
+    "ignoreCorruptFiles": "false",
+    "mergeSchema": "false",
+    # Our paths are literal; a root may be called [lake].
+    "__globPaths__": "false",
+    # The days of our files are proleptic Gregorian, as Arrow and Spark 3 write them.
+    "datetimeRebaseMode": "CORRECTED",
+    "int96RebaseMode": "CORRECTED",
+}
+_LISTING: Final = "spark.sql.sources.parallelPartitionDiscovery.threshold"
+_NO_VALUE: Final = -(1 << 63)
+
+
+def read_topic(
+    spark: SparkSession,
+    path: str,
+    version: int | None = None,
+    isolation_level: str = "read_committed",
+    include_metadata: bool = False,
+) -> DataFrame:
+    """A topic as Spark's own Parquet scan.
+
+    Args:
+        spark: the session; its settings ``spark.txnlog.storage.<name>`` are the storage options.
+        path: ROOT/NAMESPACE/TOPIC.
+        version: the namespace's version; the newest by default, fixed when this function returns.
+        isolation_level: ``read_committed``, or ``read_uncommitted`` with pending and aborted rows as well.
+        include_metadata: add ``_partition``, ``_offset``, ``_timestamp``, ``_txn_id``, ``_version``.
+
+    Pages are verified by their checksums while they are read: damage is an error of the query. For whole files against
+    the log's checksums use the format ``txnlog``.
+
+    Raises:
+        NamespaceNotFound, TopicNotFound, VersionNotAvailable, InvalidInputError: as they say.
+        CorruptionError: a segment is missing.
+        LimitExceeded: so many segments that planning would take longer than reading with the format.
+    """
+    namespace, plan = _plan(spark, path, version, isolation_level)
+    if not plan.segments:
+        fields = spark_schema(plan.schema).fields
+        if include_metadata:
+            fields = [*fields, *metadata_fields(plan.isolation_level)]
+        return spark.createDataFrame([], StructType([StructField(f.name, f.dataType, True) for f in fields]))
+    frame = _scan(spark, namespace, plan)
+    columns = [F.col(_quoted(field.name)) for field in plan.schema.fields]
+    partial = any(not segment.whole for segment in plan.segments)
+    if not include_metadata and not partial:
+        return frame.select(*columns)
+    metadata = _Metadata(plan)
+    frame = frame.select("*", *metadata.helpers())
+    if partial:
+        frame = frame.where(metadata.row_filter(namespace))
+    return frame.select(*columns, *(metadata.columns() if include_metadata else ()))
+
+
+def visible(spark: SparkSession, path: str, version: int | None = None) -> Column:
+    """The visibility predicate of a topic as a column on ``_txnlog_segment``, for one's own scans of its folder.
+
+    It selects whole segments; rows that retention has removed from a segment's beginning are not told apart.
+
+    Raises:
+        NamespaceNotFound, TopicNotFound, VersionNotAvailable, InvalidInputError: as they say.
+    """
+    _, plan = _plan(spark, path, version, "read_committed")
+    return predicates.to_column(plan.visibility)
+
+
+def _plan(spark: SparkSession, path: str, version: int | None, isolation_level: str) -> tuple[Namespace, ScanPlan]:
+    storage = session_storage(spark)
+    location = location_of(path, storage)
+    namespace = namespace_at(location, "r", storage)
+    snapshot = namespace.snapshot(version)
+    if location.topic is None:
+        raise InvalidInputError(
+            f"the path names the namespace {location.namespace!r} and no topic",
+            advice=f"append the topic; {nearest('', snapshot.topics())}",
+        )
+    return namespace, snapshot.plan(location.topic, isolation_level=isolation_level)
+
+
+# --- the scan ---------------------------------------------------------------------------------------------------------
+
+
+def _scan(spark: SparkSession, namespace: Namespace, plan: ScanPlan) -> DataFrame:
+    """All rows of the planned files, with what the files store, and the predicate attached."""
+    fields = list(spark_schema(plan.schema).fields)
+    if any(segment.stores_txn for segment in plan.segments):
+        fields.append(StructField("_txn", LongType()))
+    if any(segment.stores_partition for segment in plan.segments):
+        fields.append(StructField("_partition", IntegerType()))
+    if any(segment.compacted for segment in plan.segments):
+        fields += [StructField("_version", LongType()), StructField("_timestamp", TimestampType())]
+    fields.append(StructField(SEGMENT_COLUMN, LongType()))
+    keys = [segment.key for segment in plan.segments]
+    folder = for_spark(namespace.store.url(keys[0]).removesuffix(keys[0].removeprefix(plan.folder)))
+    files = [for_spark(namespace.store.url(key)) for key in keys]
+    reader = spark.read.format("parquet").schema(StructType(fields)).options(**_SCAN_OPTIONS).option("basePath", folder)
+    with _without_listing_jobs(spark, len(files)):
+        try:
+            frame = reader.load(files)
+        except AnalysisException as error:
+            if error.getCondition() != "PATH_NOT_FOUND":
+                raise
+            missing = str((error.getMessageParameters() or {}).get("path", ""))
+            raise CorruptionError(f"the segment {missing[-160:]} of {plan.topic!r} is missing") from None
+    return frame.where(predicates.to_column(plan.visibility))
+
+
+_settings_lock = threading.Lock()
+_settings: dict[Any, tuple[int, str | None]] = {}
+
+
+@contextmanager
+def _without_listing_jobs(spark: SparkSession, files: int) -> Iterator[None]:
+    """Let Spark look at many explicit paths by itself: above 32 it starts a job, with seconds for thousands of paths.
+
+    The setting belongs to the session: the first of several concurrent calls remembers it, the last one restores it.
+    """
+    identity = id(getattr(spark, "_jsparkSession", spark))
+    key = (identity, _LISTING)
+    with _settings_lock:
+        count, before = _settings.get(key, (0, None))
+        if count == 0:
+            before = spark.conf.get(_LISTING, None)
+        _settings[key] = (count + 1, before)
+        spark.conf.set(_LISTING, str(max(files, 1 << 30)))
+    try:
+        yield
+    finally:
+        with _settings_lock:
+            count, before = _settings.pop(key)
+            if count > 1:
+                _settings[key] = (count - 1, before)
+            elif before is None:
+                spark.conf.unset(_LISTING)
+            else:
+                spark.conf.set(_LISTING, before)
+
+
+# --- metadata ---------------------------------------------------------------------------------------------------------
+
+
+_ROW: Final = "_txnlog_row"
+_PLACE: Final = "_txnlog_place"
+
+
+class _Metadata:
+    """The metadata columns of a plan, from constants and from what the files store."""
+
+    def __init__(self, plan: ScanPlan) -> None:
+        self._plan = plan
+        self._segments = plan.segments
+        self._index = lookups.SegmentIndex.of([segment.number for segment in plan.segments])
+        if self._index.size > MAX_LOOKUP_CELLS:
+            raise _too_many(plan)
+
+    def helpers(self) -> list[Column]:
+        """Columns that :meth:`columns` and :meth:`row_filter` work with, to be selected first.
+
+        The position in the file is taken out of ``_metadata`` here: carried on, Spark would build all of that struct
+        for every row. The place is computed once for all look-ups.
+        """
+        return [
+            F.col("_metadata.row_index").alias(_ROW),
+            self._index.place(F.col(SEGMENT_COLUMN)).alias(_PLACE),
+        ]
+
+    def columns(self) -> list[Column]:
+        """In the order and with the types of ``txnlog.segment_rows``."""
+        named = [
+            self._partition().alias("_partition"),
+            self._offset().alias("_offset"),
+            self._timestamp().alias("_timestamp"),
+            self._txn_id().alias("_txn_id"),
+            self._version().alias("_version"),
+        ]
+        if self._plan.isolation_level == "read_uncommitted":
+            states = self._index.arrange([item.state for item in self._segments], self._segments[0].state)
+            named.append(lookups.text(states, F.col(_PLACE)).alias("_txn_state"))
+        return named
+
+    def _number(self, values: Sequence[int | None], *, stored: str | None = None) -> Column:
+        """A constant per segment; ``stored`` is the column of the files for which there is none."""
+        known = [value for value in values if value is not None]
+        if not known:
+            return F.col(stored).cast("bigint") if stored else F.lit(None).cast("bigint")
+        if stored:
+            # Files that store it have no constant, all others have null in the column.
+            filled = [known[0] if value is None else value for value in values]
+            constant = lookups.number(self._index.arrange(filled, known[0]), F.col(_PLACE))
+            return F.coalesce(F.col(stored).cast("bigint"), constant) if len(known) < len(values) else constant
+        filled = [_NO_VALUE if value is None else value for value in values]
+        return _nullable(self._index.arrange(filled, filled[0]), F.col(_PLACE))
+
+    def _partition(self) -> Column:
+        values = [None if item.stores_partition else item.slices[0].partition for item in self._segments]
+        return self._number(values, stored="_partition").cast("int")
+
+    def _timestamp(self) -> Column:
+        constant = F.timestamp_micros(
+            self._number([None if item.timestamp_ms is None else item.timestamp_ms * 1000 for item in self._segments])
+        )
+        compacted = any(item.compacted for item in self._segments)
+        return F.coalesce(F.col("_timestamp"), constant) if compacted else constant
+
+    def _version(self) -> Column:
+        constant = self._number([item.version for item in self._segments])
+        compacted = any(item.compacted for item in self._segments)
+        return F.coalesce(F.col("_version"), constant) if compacted else constant
+
+    def _txn_id(self) -> Column:
+        coordinator = self._plan.coordinator
+        stored = [item.stores_txn for item in self._segments]
+        computed = _txn_id_of(coordinator, F.col("_txn"))
+        if all(stored):
+            return computed
+        ids = [TxnId(coordinator, item.txn or 0).to_bytes() for item in self._segments]
+        constant = lookups.blob(self._index.arrange(ids, ids[0]), F.col(_PLACE))
+        if not any(stored):
+            return constant
+        return F.when(F.col("_txn").isNotNull(), computed).otherwise(constant)
+
+    def _offset(self) -> Column:
+        if all(len(item.slices) == 1 and item.whole for item in self._segments):
+            return self._number([_base(item.slices[0]) for item in self._segments]) + F.col(_ROW)
+        return self._slice_base() + F.col(_ROW)
+
+    def _slice_base(self) -> Column:
+        """Of a row's slice the offset minus the position of its first row: found by segment and partition."""
+        starts: list[int] = []
+        cells: list[int] = []
+        for item in self._segments:
+            partitions = [found.partition for found in item.slices]
+            first = min(partitions)
+            starts.append(len(cells) - first)
+            row = [_NO_VALUE] * (max(partitions) - first + 1)
+            for found in item.slices:
+                base = _base(found)
+                row[found.partition - first] = _NO_VALUE if base is None else base
+            cells += row
+            if len(cells) > MAX_LOOKUP_CELLS:
+                raise _too_many(self._plan)
+        return _nullable(cells, (self._number(starts) + self._partition()).cast("int"))
+
+    def row_filter(self, namespace: Namespace) -> Column:
+        """A condition on rows, for files that hold rows which are not wanted any more."""
+        record = namespace.topic_record(self._plan.topic, self._plan.version)
+        with namespace.follower.lock:
+            state = namespace.follower.state
+            starts = [state.starts.get((record.id, p), 0) for p in range(record.partitions)]
+        earliest = lookups.number(starts, self._partition())
+        partial = Visibility.of(item.number for item in self._segments if not item.whole)
+        return ~predicates.to_column(partial) | (self._offset() >= earliest)
+
+
+def _nullable(values: Sequence[int], place: Column) -> Column:
+    """The number at a place, null where it is ``_NO_VALUE``."""
+    column = lookups.number(values, place)
+    if _NO_VALUE not in values:
+        return column
+    return F.when(column != F.lit(_NO_VALUE), column)
+
+
+def _base(found: PlannedSlice) -> int | None:
+    return None if found.offset is None else found.offset - found.first_row
+
+
+def _txn_id_of(coordinator: int, txn: Column) -> Column:
+    """The 16 bytes of a TxnID whose number is a column."""
+    prefix = TxnId(coordinator, 0).to_bytes()[:8]
+    return F.concat(F.lit(bytearray(prefix)), F.unhex(F.lpad(F.hex(txn), 16, "0")))
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
+
+
+def _too_many(plan: ScanPlan) -> LimitExceeded:
+    return LimitExceeded(
+        f"the topic {plan.topic!r} has {len(plan.segments):,} segments: more than metadata can be looked up for",
+        advice="use spark.read.format('txnlog'), or optimize the topic",
+    )
+
+
+__all__ = ["MAX_LOOKUP_CELLS", "read_topic", "visible"]

@@ -1,0 +1,31 @@
+"""The visibility predicate as a Spark column on the segment number; its one definition is in ``txnlog.visibility``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 - as everybody imports it
+
+from txnlog.keys import SEGMENT_COLUMN
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+    from txnlog.visibility import Visibility
+
+
+def to_column(visibility: Visibility, column: str = SEGMENT_COLUMN) -> Column:
+    """Whether a row's segment is in the set: never null for a number, so it can be negated.
+
+    On the partition column of a scan Spark evaluates it while planning, once a folder, and never per row.
+    """
+    name = f"`{column.replace('`', '``')}`"
+    # One text that Spark parses: thousands of literals one by one take seconds to hand over.
+    parts = [f"{name} BETWEEN {first}L AND {last}L" for first, last in visibility.runs()]
+    singles = visibility.singles()
+    if singles:
+        parts.append(f"{name} IN ({', '.join(f'{number}L' for number in singles)})")
+    return F.expr(" OR ".join(parts)) if parts else F.lit(False)
+
+
+__all__ = ["to_column"]
