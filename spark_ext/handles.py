@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from spark_ext.paths import Location, locate
+from spark_ext.paths import Location, locate, normal
 
 if TYPE_CHECKING:
     from txnlog.namespace import Namespace
@@ -53,6 +53,19 @@ def namespace_at(
     return found
 
 
+def use(
+    namespace: Namespace, mode: Literal["r", "rw"] = "rw", storage_options: Mapping[str, Any] | None = None
+) -> None:
+    """From here on this process takes a handle of one's own for a namespace: over a wrapped store, with another clock.
+
+    It stays the caller's to close. What Spark starts besides (planning and executor processes) opens handles for
+    itself: of a driver this is the side that commits for ``transaction`` and ``write_stream``.
+    """
+    key = (normal(namespace.root), namespace.name, mode, _digest(storage_options))
+    with _lock:
+        _handles[key] = namespace
+
+
 def location_of(path: str, storage_options: Mapping[str, Any] | None = None, *, topics_named: bool = False) -> Location:
     """What a path names (see ``spark_ext.paths.locate``), remembered: a namespace does not become something else."""
     key = (path, topics_named, _digest(storage_options))
@@ -82,4 +95,4 @@ def _after_fork() -> None:
 
 os.register_at_fork(after_in_child=_after_fork)
 
-__all__ = ["location_of", "namespace_at"]
+__all__ = ["location_of", "namespace_at", "use"]

@@ -44,7 +44,7 @@ class DataFrameTransaction:
     """A transaction that DataFrames are written in. Thread-safe.
 
     Nothing of it is visible before the commit, all of it at one version afterwards. It has no deadline while its jobs
-    run: the log sees it at the commit only.
+    run: the log sees it at the commit, or at ``flush()``.
     """
 
     def __init__(self, ns: Namespace, txn: Transaction, storage: str, skipped: Skipped | None = None) -> None:
@@ -118,6 +118,13 @@ class DataFrameTransaction:
         """
         if self._skipped is None:
             self._txn.acknowledge(messages, cumulative=cumulative)
+
+    def flush(self) -> None:
+        """Make the work so far durable and pending: the log shows the transaction, with its deadline, from here on."""
+        if self._skipped is None:
+            with self._lock:
+                jobs.hand_over(self._txn, self._segments)
+                self._txn.flush()
 
     def commit(self) -> Committed:
         """Commit; returns once everything is visible. Called at the end of the block."""
