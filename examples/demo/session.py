@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -9,6 +11,7 @@ from pyspark.sql import SparkSession
 
 def start_spark(folder: Path, name: str) -> SparkSession:
     """Start Spark on two cores; everything it writes for itself goes below ``folder``."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     return (
         SparkSession.builder.master("local[2]")
         .appName(name)
