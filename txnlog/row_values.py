@@ -91,12 +91,14 @@ def _map(kind: pa.MapType, slow: Converter) -> Converter:
     item = converter(kind.item_type, nullable=kind.item_field.nullable)
 
     def convert(value: Any) -> object:
+        if value is None:
+            return slow(None)
         if type(value) is dict:
             pairs: Any = value.items()
-        elif isinstance(value, Mapping):
-            pairs = value.items()
         elif isinstance(value, list | tuple):
             pairs = value
+        elif isinstance(value, Mapping):
+            pairs = value.items()
         else:
             return slow(value)
         result = []
@@ -136,7 +138,7 @@ def _struct(kind: pa.StructType, slow: Converter) -> Converter:
     known = frozenset(names)
 
     def convert(value: Any) -> object:
-        if not isinstance(value, Mapping):
+        if value is None or not isinstance(value, Mapping):
             return slow(value)
         if not known.issuperset(value):
             check_names(list(value), names)

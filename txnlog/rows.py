@@ -39,7 +39,7 @@ MAX_ROW_BYTES: Final = (1 << 29) - 1
 """One row, counting a character as a byte: the offsets of Arrow's strings have 31 bits, a character up to 4 bytes."""
 
 ROWS_AT_ONCE: Final = 10_000
-"""Rows of a generator that are looked at together."""
+"""Many more Python objects at a time make the garbage collector go through all of them again and again."""
 
 MAX_CACHED_PLANS: Final = 1_000
 """Schemas whose plans are remembered."""
@@ -130,7 +130,7 @@ class RowBuffer:
         ``data`` is whatever ``conform`` takes.
         """
         kind = type(data)
-        if kind is list and data and type(data[0]) is dict:
+        if kind is list and data and type(data[0]) is dict and len(data) <= ROWS_AT_ONCE:
             return self._take_rows(data)
         if isinstance(data, Mapping):
             return self._take_rows((data,))
@@ -189,7 +189,9 @@ class RowBuffer:
         raise AssertionError("a row that did not fit fits")
 
     def _in_parts(self, rows: list[Row]) -> list[pa.Table]:
-        """Many or long rows as tables of about SEAL_BYTES."""
+        """Rows as tables of about SEAL_BYTES."""
+        if self._plan.size(rows) <= SEAL_BYTES:
+            return [self._plan.table(rows)]
         tables = []
         start = size = 0
         for number, row in enumerate(rows):
@@ -267,7 +269,7 @@ def concat(buffers: Sequence[RowBuffer]) -> pa.Table:
     rows: list[Row] = []
     rows_bytes = 0
     for buffer in buffers:
-        assert buffer._plan is plan, "buffers of one schema"
+        assert buffer._plan is plan or buffer._plan.schema.equals(plan.schema), "buffers of one schema"
         if rows and (buffer._tables or rows_bytes > SEAL_BYTES):
             tables.append(plan.table(rows))
             rows, rows_bytes = [], 0

@@ -38,8 +38,8 @@ WRITERS: dict[str, dict[str, Any]] = {
         "dictionary_pagesize_limit": 30,
     },
 }
-# What may change in a header without changing rows, by (type of page, field): whether there are statistics, the count of
-# nulls, which is told by the levels. And the length of a dictionary of texts, which their reader runs out of, or into.
+# What may change in a header without changing rows, by (type of page, field): whether there are statistics; the count
+# of nulls, which levels tell as well; the length of a dictionary of texts, beyond which their reader does not look.
 UNSEEN = {(0, 5), (3, 8), (3, 2), (2, 1)}
 
 

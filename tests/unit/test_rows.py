@@ -571,6 +571,15 @@ def test_plans_of_forgotten_schemas_are_dropped(monkeypatch):
     assert len(rows._PLANS) <= 3
 
 
+def test_buffers_of_equal_schemas_go_together():
+    buffers = []
+    for number in range(3):
+        rows._PLANS.clear()
+        buffers.append(RowBuffer(pa.schema(list(SMALL)), "t"))
+        buffers[-1].append([{"id": number}] * (rows.ROWS_AT_ONCE + 1 if number == 1 else 1))
+    assert concat(buffers)["id"].to_pylist() == [0, *[1] * (rows.ROWS_AT_ONCE + 1), 2]
+
+
 # --- properties -------------------------------------------------------------------------------------------------------
 
 
