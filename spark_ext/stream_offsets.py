@@ -28,6 +28,8 @@ class StreamOffset:
         subscription: whose cursor follows, None where there is none.
         topic_ids: by topic its id, which tells topics of one name apart.
         offsets: by topic and partition the offset behind the last row.
+        start: where the batch that ends here begins; empty for the first offset of a query. With it a batch is whole in
+            itself: Spark asks for the first offset anew when it replays batch 0, and "latest" is elsewhere by then.
     """
 
     namespace: str
@@ -36,6 +38,7 @@ class StreamOffset:
     subscription: str | None
     topic_ids: Mapping[str, int] = field(default_factory=dict)
     offsets: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    start: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """As Spark writes it into the offset log, in an order that is always the same."""
@@ -46,10 +49,8 @@ class StreamOffset:
             "version": self.version,
             "subscription": self.subscription,
             "topic_ids": dict(sorted(self.topic_ids.items())),
-            "offsets": {
-                topic: {str(partition): end for partition, end in sorted(ends.items())}
-                for topic, ends in sorted(self.offsets.items())
-            },
+            "offsets": _written(self.offsets),
+            "start": _written(self.start),
         }
 
     def to_json(self) -> str:
@@ -76,10 +77,8 @@ class StreamOffset:
                 int(value["version"]),
                 None if value["subscription"] is None else str(value["subscription"]),
                 {str(topic): int(number) for topic, number in value["topic_ids"].items()},
-                {
-                    str(topic): {int(partition): int(end) for partition, end in ends.items()}
-                    for topic, ends in value["offsets"].items()
-                },
+                _parsed(value["offsets"]),
+                _parsed(value["start"]),
             )
         except (KeyError, TypeError, ValueError, AttributeError):
             raise InvalidInputError(
@@ -93,6 +92,20 @@ class StreamOffset:
     def digest(self) -> str:
         """A digest of the positions."""
         return hashlib.sha256(self.positions().encode()).hexdigest()
+
+
+def _written(offsets: Mapping[str, Mapping[int, int]]) -> dict[str, dict[str, int]]:
+    return {
+        topic: {str(partition): offset for partition, offset in sorted(found.items())}
+        for topic, found in sorted(offsets.items())
+    }
+
+
+def _parsed(value: Any) -> dict[str, dict[int, int]]:
+    return {
+        str(topic): {int(partition): int(offset) for partition, offset in found.items()}
+        for topic, found in value.items()
+    }
 
 
 def is_stream_offset(value: Any) -> bool:

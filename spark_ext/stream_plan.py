@@ -1,0 +1,298 @@
+"""Where the batches of a stream begin and end, and what it acknowledges. Runs where Spark plans, never on executors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from spark_ext.executor_reader import ReadPartition
+from spark_ext.options import ReadOptions
+from spark_ext.scan import Scan, bounds, clip, input_partitions, open_scan, resolve, tasks_of
+from spark_ext.stream_offsets import StreamOffset
+from txnlog.actions import Acknowledgement, Commit, Header
+from txnlog.actions import Consumer as ConsumerAction
+from txnlog.commands import Answer, Simple
+from txnlog.errors import ConsumerFenced, InvalidInputError, SubscriptionNotFound, UnsupportedFeature
+
+if TYPE_CHECKING:
+    from txnlog.namespace import Namespace
+    from txnlog.state import Draft, SubscriptionRecord, TopicRecord
+
+Ends = Mapping[int, int]
+
+
+class StreamPlan:
+    """The driver's side of one source of a running query."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._last: StreamOffset | None = None
+        self._epochs: dict[int, int] = {}
+
+    @property
+    def max_rows(self) -> int | None:
+        """``maxOffsetsPerTrigger``."""
+        return self._options.max_offsets_per_trigger
+
+    def _look(self) -> Scan:
+        """The newest version of the namespace."""
+        return open_scan(self._options, mode="r" if self._options.subscription is None else "rw")
+
+    def _offset(
+        self,
+        scan: Scan,
+        offsets: Mapping[str, Ends],
+        version: int | None = None,
+        start: Mapping[str, Ends] | None = None,
+    ) -> StreamOffset:
+        return StreamOffset(
+            scan.namespace.name,
+            scan.namespace.coordinator,
+            scan.snapshot.version if version is None else version,
+            self._options.subscription,
+            {topic: _topic(scan, topic).id for topic in scan.topics},
+            offsets,
+            start or {},
+        )
+
+    # --- where batches begin and end --------------------------------------------------------------------------------
+
+    def initial(self) -> StreamOffset:
+        """The beginning of a query without a checkpoint; the subscription is created if it is missing."""
+        scan = self._look()
+        if self._options.subscription is None:
+            return self._offset(scan, resolve(self._options.starting_offsets or "earliest", scan, "startingOffsets"))
+        missing = [topic for topic in scan.topics if _subscription(scan, topic, self._options.subscription) is None]
+        if missing:
+            starts = resolve(self._options.starting_offsets or "earliest", scan, "startingOffsets")
+            for topic in missing:
+                scan.namespace.create_subscription(
+                    topic, self._options.subscription, start=starts[topic], if_not_exists=True
+                )
+        return self._offset(scan, {topic: self._cursors(scan, topic) for topic in scan.topics})
+
+    def newest(self) -> StreamOffset:
+        """The ends of all partitions."""
+        scan = self._look()
+        return self._offset(scan, {topic: bounds(scan, topic)[1] for topic in scan.topics})
+
+    def stop_at_newest(self) -> None:
+        """No batch of this run goes beyond what is there now."""
+        self._last = self.newest()
+
+    def latest(self, start: Mapping[str, Any], limit: int | None) -> dict[str, Any]:
+        """The end of the batch that begins at ``start``: at a version, with at most ``limit`` rows if that can be.
+
+        Gives back ``start`` itself while there is nothing to read.
+        """
+        begin = StreamOffset.from_dict(start)
+        scan = self._look()
+        self._check_same(scan, begin)
+        first = _begin_of(scan, begin)
+        self._check_cursor(scan, first)
+        if limit is None:
+            end = self._last or self.newest()
+            offsets = {
+                topic: {p: max(offset, end.offsets[topic].get(p, 0)) for p, offset in ends.items()}
+                for topic, ends in first.items()
+            }
+            version = end.version
+        else:
+            version, offsets = _limited(scan, first, limit, None if self._last is None else self._last.version)
+        if offsets == begin.offsets:
+            return dict(start)
+        return self._offset(scan, offsets, version, first).to_dict()
+
+    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[ReadPartition]:
+        """The rows of the batch that ends at ``end``.
+
+        By offsets, so that a replay gives the same rows whatever was compacted since; and from where ``end`` says that
+        the batch began, since a replay of the first batch may come with another ``start``.
+        """
+        last = StreamOffset.from_dict(end)
+        scan = self._look()
+        self._check_same(scan, last)
+        if start == end:
+            return []
+        begin = last.start or StreamOffset.from_dict(start).offsets
+        tasks = []
+        for topic, ends in last.offsets.items():
+            ranges = clip(topic, {p: begin.get(topic, {}).get(p, 0) for p in ends}, ends, scan)
+            if ranges:
+                tasks += tasks_of(scan.plan(topic, ranges))
+        return input_partitions(tasks, self._options.min_partitions)
+
+    def _check_same(self, scan: Scan, offset: StreamOffset) -> None:
+        """Raise InvalidInputError unless the checkpoint is of this namespace, these topics and this subscription."""
+        namespace = scan.namespace
+        if (offset.namespace, offset.coordinator) != (namespace.name, namespace.coordinator):
+            raise _changed(f"of another namespace {offset.namespace!r}", f"the namespace {namespace.name!r}")
+        if offset.subscription != self._options.subscription:
+            before, now = offset.subscription, self._options.subscription
+            raise _changed(
+                "without a subscription" if before is None else f"with the subscription {before!r}",
+                "without one" if now is None else f"with the subscription {now!r}",
+            )
+        for topic, number in offset.topic_ids.items():
+            if topic not in scan.topics:
+                raise _changed(f"of the topic {topic!r}", f"the topics {', '.join(scan.topics)}")
+            if _topic(scan, topic).id != number:
+                raise _changed(f"of a topic {topic!r} that was dropped", "a new topic of that name")
+
+    # --- the subscription -------------------------------------------------------------------------------------------
+
+    def _cursors(self, scan: Scan, topic: str) -> dict[int, int]:
+        name = self._options.subscription
+        assert name is not None, "asked for with a subscription only"
+        record = _subscription(scan, topic, name)
+        if record is None:
+            raise SubscriptionNotFound(
+                f"the subscription {name!r} of the topic {topic!r} was dropped while the query ran",
+                advice="begin with a new checkpointLocation",
+            )
+        if record.type == "shared":
+            raise UnsupportedFeature(
+                f"the subscription {name!r} of {topic!r} is shared: a stream takes whole ranges, in order",
+                advice="use an exclusive subscription for the stream",
+            )
+        with scan.namespace.follower.lock:
+            cursors = scan.namespace.follower.state.cursors
+            return {p: cursors[record.id, p].position for p in range(_topic(scan, topic).partitions)}
+
+    def _check_cursor(self, scan: Scan, offsets: Mapping[str, Ends]) -> None:
+        """Raise InvalidInputError where somebody else took messages that this query would take again.
+
+        Behind is right: a sink of another kind lets us acknowledge only when its next batch begins.
+        """
+        if self._options.subscription is None:
+            return
+        for topic, ends in offsets.items():
+            for partition, cursor in self._cursors(scan, topic).items():
+                if cursor > ends.get(partition, 0):
+                    raise InvalidInputError(
+                        f"partition {partition} of {topic!r}: the checkpoint goes on at offset "
+                        f"{ends.get(partition, 0)}, but the cursor of the subscription "
+                        f"{self._options.subscription!r} is at {cursor}",
+                        advice="seek the subscription to the checkpoint's offset, or go on at the cursor with a new "
+                        "checkpointLocation",
+                    )
+
+    def acknowledge(self, end: Mapping[str, Any]) -> None:
+        """Take everything below ``end`` off the subscription, where the sink did not.
+
+        The first time it makes this run the subscription's consumer, which fences the one before.
+
+        Raises:
+            ConsumerFenced: a newer run, another consumer or a seek took the subscription over.
+        """
+        if self._options.subscription is None:
+            return
+        offset = StreamOffset.from_dict(end)
+        scan = self._look()
+        self._check_same(scan, offset)
+        for topic, ends in offset.offsets.items():
+            cursors = self._cursors(scan, topic)
+            if all(cursors[partition] >= position for partition, position in ends.items()):
+                continue
+            record = _subscription(scan, topic, self._options.subscription)
+            assert record is not None, "it has cursors"
+            self._acknowledge(scan.namespace, record, ends)
+
+    def _acknowledge(self, namespace: Namespace, record: SubscriptionRecord, ends: Ends) -> None:
+        appender = namespace.appender
+        if record.id not in self._epochs:
+            open_action = ConsumerAction(record.id, f"spark-source-{namespace.runtime.unique()[:8]}")
+            self._epochs[record.id] = appender.call(
+                Simple(lambda _draft, _at: [open_action], lambda _draft, at: at.version, ("subscription", record.id))
+            )
+        epoch = self._epochs[record.id]
+        number = appender.take_numbers(1)[0]
+
+        def decide(draft: Draft, _at: Header) -> list[Commit] | Answer[None]:
+            if draft.outcomes.get(number) is not None:
+                return Answer(None)
+            known = draft.subscriptions.get(record.id)
+            if known is None or known.epoch != epoch:
+                raise ConsumerFenced(
+                    f"the subscription {record.name!r} was taken over from this query: by a newer run, another "
+                    "consumer, a seek or a drop"
+                )
+            left = [(p, end) for p, end in sorted(ends.items()) if end > _position(draft, record.id, p)]
+            return (
+                [Commit(number, "", (), (Acknowledgement(record.id, epoch, (), tuple(left)),))]
+                if left
+                else Answer(None)
+            )
+
+        appender.call(Simple(decide, lambda _draft, _at: None, None, (number,)))
+
+
+def _position(draft: Draft, subscription: int, partition: int) -> int:
+    cursor = draft.cursors.get((subscription, partition))
+    return 0 if cursor is None else cursor.position
+
+
+def _topic(scan: Scan, topic: str) -> TopicRecord:
+    return scan.namespace.topic_record(topic, scan.snapshot.version)
+
+
+def _subscription(scan: Scan, topic: str, name: str) -> SubscriptionRecord | None:
+    with scan.namespace.follower.lock:
+        state = scan.namespace.follower.state
+        number = state.subscription_names.get((_topic(scan, topic).id, name))
+        return None if number is None else state.subscriptions[number]
+
+
+def _begin_of(scan: Scan, offset: StreamOffset) -> dict[str, dict[int, int]]:
+    """Offsets of all partitions of all topics: what the checkpoint does not know yet begins at its earliest offset."""
+    result: dict[str, dict[int, int]] = {}
+    for topic in scan.topics:
+        known = offset.offsets.get(topic, {})
+        result[topic] = {p: known.get(p, earliest) for p, earliest in bounds(scan, topic)[0].items()}
+    return result
+
+
+def _limited(
+    scan: Scan, begin: Mapping[str, Ends], limit: int, newest: int | None
+) -> tuple[int, dict[str, dict[int, int]]]:
+    """The last version up to which there are no more than ``limit`` rows, but one with rows at least; and its ends."""
+    steps: list[tuple[int, str, int, int, int]] = []
+    last = scan.snapshot.version if newest is None else newest
+    for topic in scan.topics:
+        segments, _ = scan.namespace.follower.segments(_topic(scan, topic).id)
+        for segment in segments:
+            # A compacted segment repeats what others brought; its version is not when its rows became visible.
+            if segment.state != "visible" or segment.compacted or segment.ended_version is None:
+                continue
+            if segment.ended_version > last:
+                continue
+            for item in segment.slices:
+                assert item.offset is not None, "a visible segment has offsets"
+                end = item.offset + item.rows
+                low = max(item.offset, begin[topic].get(item.partition, 0))
+                if low < end:
+                    steps.append((segment.ended_version, topic, item.partition, end, end - low))
+    steps.sort()
+    offsets = {topic: dict(ends) for topic, ends in begin.items()}
+    version, taken, position = scan.snapshot.version, 0, 0
+    while position < len(steps):
+        behind = position
+        while behind < len(steps) and steps[behind][0] == steps[position][0]:
+            behind += 1
+        rows = sum(step[4] for step in steps[position:behind])
+        if taken and taken + rows > limit:
+            break
+        for step in steps[position:behind]:
+            offsets[step[1]][step[2]] = max(offsets[step[1]][step[2]], step[3])
+        version, taken, position = steps[position][0], taken + rows, behind
+    return version, offsets
+
+
+def _changed(before: str, now: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"the query's checkpoint holds offsets {before}, but it now reads {now}",
+        advice="start it as it was, or with a new checkpointLocation",
+    )
+
+
+__all__ = ["StreamPlan"]
