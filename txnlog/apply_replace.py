@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import msgspec
 
-from txnlog import ranges
+from txnlog import numbers, ranges
 from txnlog.actions import Header, Replace
 from txnlog.apply_topics import live_topic
 from txnlog.apply_transactions import forget, open_transaction
 from txnlog.errors import InvalidInputError, InvalidTransactionState
 from txnlog.ranges import Range, Ranges
 from txnlog.sequences import pending_segments
-from txnlog.state import Draft, Outcome, SegmentSlice
+from txnlog.state import Draft, Outcome, SegmentRecord, SegmentSlice
 
 
 def replace_segments(draft: Draft, action: Replace, at: Header) -> None:
@@ -27,7 +27,7 @@ def replace_segments(draft: Draft, action: Replace, at: Header) -> None:
     if len(transaction.segments) != len(action.offsets):
         raise InvalidInputError(f"{len(action.offsets)} offsets for {len(transaction.segments)} segments")
     live_topic(draft, action.topic)
-    removed = _remove(draft, action, at)
+    removed, cold = _remove(draft, action, at)
     added: dict[int, list[Range]] = {}
     for segment, offset in zip(pending_segments(draft, transaction), action.offsets, strict=True):
         if segment.topic != action.topic or not segment.compacted:
@@ -46,46 +46,50 @@ def replace_segments(draft: Draft, action: Replace, at: Header) -> None:
                 timestamp_ms=at.timestamp_ms,
             ),
         )
-    _check_same_offsets(draft, action.topic, removed, added)
+    _check_same_offsets(draft, action.topic, removed, added, cold=cold)
     forget(draft, transaction)
     draft.outcomes.put(action.txn, Outcome(action.txn, "COMMITTED", at.version, at.timestamp_ms, "", "", ()))
 
 
-def _remove(draft: Draft, action: Replace, at: Header) -> dict[int, list[Range]] | None:
-    """Remove what is replaced. Returns its offsets by partition, or None where a checkpoint holds a part of it."""
-    removed: dict[int, list[Range]] | None = {}
+def _remove(draft: Draft, action: Replace, at: Header) -> tuple[dict[int, list[Range]], bool]:
+    """Remove what is replaced. Returns its offsets by partition, and whether a checkpoint holds the rest of it."""
+    removed: dict[int, list[Range]] = {}
+    cold = False
     for number in action.removed:
         known = draft.segments.get(number)
-        if draft.removals.get(number) is not None or (known is not None and known.state != "visible"):
+        if draft.removals.get(number) is not None or not _may_be_visible(draft, number, known):
             raise InvalidTransactionState(f"segment {number} is not visible")
         draft.removals.put(number, at.version)
         if known is None:
-            removed = None
+            cold = True
             continue
         if known.topic != action.topic:
             raise InvalidInputError(f"segment {number} belongs to another topic")
-        if removed is None:
-            continue
         for item in known.slices:
             assert item.offset is not None, "a visible segment has offsets"
             removed.setdefault(item.partition, []).append((item.offset, item.offset + item.rows))
-    return removed
+    return removed, cold
+
+
+def _may_be_visible(draft: Draft, number: int, known: SegmentRecord | None) -> bool:
+    """Of a segment that the fold has let go of, only what its number tells: it was used, and not by a transaction."""
+    if known is not None:
+        return known.state == "visible"
+    return numbers.was_given(draft, number) and number not in draft.outcomes and number not in draft.transactions
 
 
 def _check_same_offsets(
-    draft: Draft, topic: int, removed: dict[int, list[Range]] | None, added: dict[int, list[Range]]
+    draft: Draft, topic: int, removed: dict[int, list[Range]], added: dict[int, list[Range]], *, cold: bool
 ) -> None:
     """The new segments hold every offset of the old ones once; only what lies below the earliest may be left out."""
-    for partition in {*(removed or ()), *added}:
+    for partition in {*removed, *added}:
         new = ranges.normalize(added.get(partition, ()))
         if ranges.size(new) != sum(end - start for start, end in added.get(partition, ())):
             raise InvalidInputError(f"the new segments hold an offset of partition {partition} twice")
-        if removed is None:
-            continue
         start = draft.starts.get((topic, partition)) or 0
         gone: Ranges = ((0, start),) if start else ranges.EMPTY
         old = ranges.normalize(removed.get(partition, ()))
-        if ranges.subtract(new, old) or ranges.subtract(ranges.subtract(old, gone), new):
+        if ranges.subtract(ranges.subtract(old, gone), new) or (ranges.subtract(new, old) and not cold):
             raise InvalidInputError(f"the new segments hold other offsets of partition {partition} than the old ones")
 
 

@@ -33,6 +33,11 @@ def is_used(draft: Draft, number: int) -> bool:
     return bool((draft.used.get(number // CHUNK) or 0) >> (number % CHUNK) & 1)
 
 
+def was_given(draft: Draft, number: int) -> bool:
+    """Whether a number can never be used anew: it was used, or its block is closed."""
+    return number < draft.head.next_number and (block_of(draft, number) is None or is_used(draft, number))
+
+
 def use(draft: Draft, number: int, at: Header) -> None:
     """Take a number, once.
 
@@ -97,4 +102,4 @@ def close(draft: Draft, action: Close, _at: Header) -> None:
         draft.used.remove(chunk)
 
 
-__all__ = ["CHUNK", "block_of", "close", "is_used", "renew", "reserve", "use"]
+__all__ = ["CHUNK", "block_of", "close", "is_used", "renew", "reserve", "use", "was_given"]

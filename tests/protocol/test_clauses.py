@@ -20,7 +20,6 @@ NOT_YET: dict[str, str] = {
     "P-77": "the client",
     "P-78": "the client",
     "P-88": "the client",
-    "P-91": "optimize",
     "P-103": "the client",
     "P-111": "the client",
     "P-112": "the client",

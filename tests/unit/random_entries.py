@@ -461,7 +461,8 @@ def check_segments(state: State) -> None:
             else:
                 assert record.state == "visible"
     for number in state.removals:
-        assert state.segments[number].state == "visible"
+        removed = state.segments.get(number)
+        assert removed is None or removed.state == "visible"
 
 
 def check_cursors(state: State) -> None:

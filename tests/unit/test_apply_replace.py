@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.core import Log, individually
+from txnlog import checkpoint
 from txnlog.actions import Acknowledge, Begin, Commit, DeleteRecords, DropTopic, Replace
 from txnlog.errors import InvalidInputError, InvalidTransactionState, TopicNotFound, TransactionNotFound
 from txnlog.visibility import is_visible
@@ -136,6 +137,31 @@ def test_what_is_not_visible_cannot_be_replaced(log, topic):
     merge = merging(log, topic, {0: 1})
     with pytest.raises(InvalidTransactionState, match="not visible"):
         log.entry(Replace(topic, merge, (pending.segment,), (5,)))
+
+
+@pytest.mark.clause("P-90", "P-91")
+def test_what_a_checkpoint_holds_can_be_replaced_and_what_the_fold_holds_is_checked_still(log, topic):
+    old = segments(log)
+    checkpoint.trim(log.state, log.version - 1)
+    assert segments(log) == old[2:], "the first two lie in a checkpoint now"
+    with pytest.raises(InvalidInputError, match="other offsets"):
+        log.entry(Replace(topic, merging(log, topic, {0: 3}), tuple(old[1:]), (2,)))
+    log.entry(Replace(topic, merging(log, topic, {0: 4}), tuple(old[1:]), (2,)))
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_the_number_of_a_transaction_cannot_be_removed(log, topic, shown):
+    txn = log.number()
+    log.entry(Begin(txn) if shown else Commit(txn))
+    with pytest.raises(InvalidTransactionState, match="not visible"):
+        log.entry(Replace(topic, merging(log, topic), (txn,), ()))
+
+
+def test_a_number_that_may_still_become_a_segment_cannot_be_removed(log, topic):
+    """It would be invisible from its first day."""
+    for number in (500, 1023, 1024, 1 << 40):
+        with pytest.raises(InvalidTransactionState, match="not visible"):
+            log.entry(Replace(topic, merging(log, topic), (number,), ()))
 
 
 def test_segments_of_another_topic_are_refused(log, topic):
