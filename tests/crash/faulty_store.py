@@ -1,0 +1,132 @@
+"""A store between a worker and the real one that loses answers, and drops, delays and repeats requests.
+
+A delayed request is written to a spool folder, from which another process sends it: it arrives although its sender may
+have been killed long ago, as it does when a server has it in its queue.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import threading
+import time
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.crash.plan import NAMESPACE
+from txnlog.errors import Durable, StoreError
+from txnlog.store import Created, Store
+from txnlog.store.wrappers import ForwardingStore
+
+RATES: Mapping[str, float] = {
+    "storm": 0.03,
+    "lost": 0.02,
+    "dropped": 0.01,
+    "delayed": 0.01,
+    "repeated": 0.01,
+    "put": 0.004,
+    "get": 0.002,
+    "sync": 0.004,
+}
+"""Of each create of an entry: the start of a storm, in which nothing about the log is answered, and the single faults.
+Of each put, get and sync: that it fails."""
+
+STORM_MS = (60.0, 250.0)
+LATE_MS = (5.0, 3_000.0)
+
+
+class FaultyStore(ForwardingStore):
+    """See the module. Only the namespace's own objects are affected."""
+
+    def __init__(self, inner: Store, chance: random.Random, spool: Path, rates: Mapping[str, float]) -> None:
+        super().__init__(inner)
+        self._chance = chance
+        self._spool = spool
+        self._rates = {**RATES, **rates}
+        self._lock = threading.Lock()
+        self._storm_until = 0.0
+
+    def create(self, key: str, data: bytes) -> Created:
+        """Create, or one of the faults."""
+        fault = self._fault(key)
+        if fault in {"", "repeated"}:
+            result = self.inner.create(key, data)
+            if fault:
+                self._send_late(key, data)
+            return result
+        if fault == "lost":
+            self.inner.create(key, data)
+        elif fault == "delayed":
+            self._send_late(key, data)
+        if self._hits(0.5):
+            return Created.UNKNOWN
+        raise StoreError(f"create of {key} was {fault} (planted)", durable=Durable.MAYBE)
+
+    def put(self, key: str, data: bytes) -> None:
+        """Put; or fail, before or after."""
+        if key.startswith(f"{NAMESPACE}/") and self._hits(self._rates["put"]):
+            if self._hits(0.5):
+                self.inner.put(key, data)
+            raise StoreError(f"put of {key} failed (planted)", durable=Durable.MAYBE)
+        self.inner.put(key, data)
+
+    def get(self, key: str) -> bytes:
+        """Get, or fail."""
+        if key.startswith(f"{NAMESPACE}/") and (
+            (self._in_storm() and "/_log/" in key) or self._hits(self._rates["get"])
+        ):
+            raise StoreError(f"get of {key} failed (planted)", durable=Durable.NOTHING)
+        return self.inner.get(key)
+
+    def sync(self, key: str) -> None:
+        """Sync, or fail."""
+        if self._hits(self._rates["sync"]):
+            raise StoreError(f"sync of {key} failed (planted)", durable=Durable.MAYBE)
+        self.inner.sync(key)
+
+    def _fault(self, key: str) -> str:
+        """What becomes of a create: nothing out of the way (``""``), or a fault."""
+        if not key.startswith(f"{NAMESPACE}/_log/"):
+            return ""
+        with self._lock:
+            if self._storm_until > time.monotonic():
+                return self._chance.choice(("lost", "dropped", "delayed"))
+            if self._chance.random() < self._rates["storm"]:
+                self._storm_until = time.monotonic() + self._chance.uniform(*STORM_MS) / 1e3
+                return self._chance.choice(("lost", "dropped", "delayed"))
+            drawn = self._chance.random()
+        for fault in ("lost", "dropped", "delayed", "repeated"):
+            drawn -= self._rates[fault]
+            if drawn < 0:
+                return fault
+        return ""
+
+    def _in_storm(self) -> bool:
+        with self._lock:
+            return self._storm_until > time.monotonic()
+
+    def _hits(self, rate: float) -> bool:
+        with self._lock:
+            return self._chance.random() < rate
+
+    def _send_late(self, key: str, data: bytes) -> None:
+        with self._lock:
+            due = time.time() + self._chance.uniform(*LATE_MS) / 1e3
+        written = self._spool / f"{uuid.uuid4().hex}.part"
+        written.write_bytes(json.dumps({"key": key, "due": due}).encode() + b"\n" + data)
+        os.rename(written, written.with_suffix(".request"))
+
+
+def deliver(store: Store, spool: Path, *, everything: bool = False) -> int:
+    """Send the late requests that are due; returns how many were. Their answers go to nobody."""
+    sent = 0
+    for path in spool.glob("*.request"):
+        head, _, data = path.read_bytes().partition(b"\n")
+        request = json.loads(head)
+        if everything or request["due"] <= time.time():
+            store.create(request["key"], data)
+            path.unlink()
+            sent += 1
+    return sent

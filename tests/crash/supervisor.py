@@ -1,0 +1,304 @@
+"""Starts the workers of a crash run, kills and stops them, starts successors, and lets others look at what is left.
+
+Run as ``python -m tests.crash.supervisor PLAN``. It imports everything and then only forks, so that a worker is at work
+a few milliseconds after its start; it touches no store itself, and signals only children that it has not reaped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import logging
+import os
+import random
+import signal
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow.dataset  # noqa: F401 - once here instead of in every worker
+import s3fs  # noqa: F401 - likewise
+
+import txnlog
+from tests.crash import journal, verify, worker
+from tests.crash.faulty_store import deliver
+from tests.crash.plan import NAMESPACE, SCHEMA, TOPICS, Board, Plan
+from txnlog.store import open_store
+
+_LATEST_SIGNAL_MS = 80.0
+_EARLY = 0.1
+_FIRST_WORKS = 3
+_LATEST_WORK_SECONDS = 10.0
+_LONGEST_WAIT_SECONDS = 2.0
+_MOST_STOPPED = 2
+_STOPPED_SECONDS = (0.2, 1.5)
+_ENDING_SECONDS = 30.0
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass
+class Process:
+    """A worker's process that has not been reaped."""
+
+    pid: int
+    worker: int
+    generation: int
+    started: float
+    first_works: int
+    cont_at: float | None = None
+    armed_works: int | None = None
+    signal_at: float | None = None
+    armed_until: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """As in the journals."""
+        return journal.name_of(self.worker, self.generation)
+
+    def is_at_work(self, board: Board, now: float) -> bool:
+        """Whether it has got over its start, or takes very long for it."""
+        return board.works(self.worker) >= self.first_works + _FIRST_WORKS or now >= self.started + _LATEST_WORK_SECONDS
+
+
+class Supervisor:
+    """See the module."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._chance = plan.random("supervisor")
+        self._board = Board(plan.workers)
+        self._processes: dict[int, Process] = {}
+        self._current: dict[int, int] = {}
+        self._looked_at = 0.0
+        self._generations: Counter[int] = Counter()
+        self.counts: Counter[str] = Counter()
+        self.broken: list[str] = []
+
+    # --- children ---------------------------------------------------------------------------------------------------
+
+    def _fork(self, log: str, call: Callable[[], int]) -> int:
+        """A child that does one thing, and dies with this process."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if pid:
+            return pid
+        code = worker.BROKEN
+        try:
+            with contextlib.suppress(OSError):
+                ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            file = os.open(Path(self._plan.folder) / f"{log}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            os.dup2(file, 1)
+            os.dup2(file, 2)
+            logging.basicConfig(format="%(asctime)s %(name)s %(message)s", level=logging.WARNING)
+            code = call()
+        except BaseException:  # noqa: BLE001 - a child must never come back into the parent's code
+            traceback.print_exc()
+        finally:
+            with contextlib.suppress(BaseException):
+                sys.stdout.flush()
+                sys.stderr.flush()
+            os._exit(code)
+
+    def run_child(self, log: str, call: Callable[[], int]) -> None:
+        """A fresh process for one thing, awaited; raises unless it says that it is done."""
+        _, status = os.waitpid(self._fork(log, call), 0)
+        if status:
+            raise RuntimeError(f"{log} ended with {status}:\n{(Path(self._plan.folder) / f'{log}.log').read_text()}")
+
+    def _start(self, number: int) -> None:
+        generation = self._generations[number]
+        self._generations[number] += 1
+        name = journal.name_of(number, generation)
+        pid = self._fork(f"logs/{name}", lambda: worker.Worker(self._plan, self._board, number, generation).run())
+        self._processes[pid] = Process(pid, number, generation, time.monotonic(), self._board.works(number))
+        self._current[number] = pid
+        self.counts["processes"] += 1
+
+    def _signal(self, process: Process, number: signal.Signals) -> None:
+        """Only to a child that was not reaped: its pid cannot have become somebody else's."""
+        assert process.pid in self._processes, "not a child of ours any more"
+        os.kill(process.pid, number)
+
+    def _reap(self, *, restart: bool) -> None:
+        for pid in list(self._processes):
+            found, status = os.waitpid(pid, os.WNOHANG)
+            if found:
+                process = self._processes.pop(pid)
+                self._count_end(process, status)
+                if restart and self._current[process.worker] == pid:
+                    self._start(process.worker)
+
+    def _count_end(self, process: Process, status: int) -> None:
+        if os.WIFSIGNALED(status):
+            number = os.WTERMSIG(status)
+            if number == signal.SIGKILL:
+                self.counts["kills"] += 1
+            else:
+                self.broken.append(f"{process.name} died of signal {number}")
+            return
+        code = os.WEXITSTATUS(status)
+        names = {worker.DONE: "done", worker.FENCED: "fenced", worker.GAVE_UP: "gave up"}
+        if code in names:
+            self.counts[names[code]] += 1
+        else:
+            self.broken.append(f"{process.name} broke: see its journal and its log")
+
+    # --- the load ---------------------------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Workers at work, dying, for the planned time and until the least numbers are met."""
+        plan = self._plan
+        courier = self._fork("courier", self._deliver)
+        for number in range(plan.workers):
+            self._start(number)
+        began = time.monotonic()
+        next_signal = began + 1.0
+        while not self.broken:
+            now = time.monotonic()
+            if now - began >= plan.seconds and self._over(now - began):
+                break
+            self._reap(restart=True)
+            if now >= next_signal:
+                next_signal = now + self._chance.expovariate(plan.kills_per_second)
+                self._arm(now)
+            for process in list(self._processes.values()):
+                self._attend(process, now)
+            time.sleep(0.002)
+        self.counts["milliseconds"] = int(1e3 * (time.monotonic() - began))
+        self._finish(courier)
+
+    def _over(self, seconds: float) -> bool:
+        """Whether the least numbers are met: looked for twice a second."""
+        if seconds < self._looked_at + 0.5:
+            return False
+        self._looked_at = seconds
+        plan = self._plan
+        ambiguous, unknown = verify.count_ambiguous(plan)
+        return seconds >= plan.longest_seconds or (
+            self.counts["kills"] >= plan.least_kills
+            and self.counts["fenced"] >= plan.least_fenced
+            and ambiguous >= plan.least_ambiguous
+            and unknown >= plan.least_unknown
+        )
+
+    def _arm(self, now: float) -> None:
+        """Choose one to be signalled, a moment after it begins its next work.
+
+        Most are at work already, so that a slow machine gives fewer kills and not fewer transactions.
+        """
+        early = self._chance.random() < _EARLY
+        running = [
+            process
+            for process in self._processes.values()
+            if process.armed_works is None
+            and process.cont_at is None
+            and self._current[process.worker] == process.pid
+            and (early or process.is_at_work(self._board, now))
+        ]
+        if running:
+            process = self._chance.choice(running)
+            process.armed_works = self._board.works(process.worker)
+            process.armed_until = now + _LONGEST_WAIT_SECONDS
+
+    def _attend(self, process: Process, now: float) -> None:
+        if process.cont_at is not None and now >= process.cont_at:
+            process.cont_at = None
+            self._signal(process, signal.SIGCONT)
+        if process.armed_works is None:
+            return
+        if process.signal_at is None:
+            if now >= process.armed_until or self._board.works(process.worker) != process.armed_works:
+                process.signal_at = now + self._chance.uniform(0, _LATEST_SIGNAL_MS) / 1e3
+        elif now >= process.signal_at:
+            process.armed_works = process.signal_at = None
+            self._strike(process, now)
+
+    def _strike(self, process: Process, now: float) -> None:
+        stopped = sum(other.cont_at is not None for other in self._processes.values())
+        if self._chance.random() < 0.2 and stopped < _MOST_STOPPED:
+            self._signal(process, signal.SIGSTOP)
+            self.counts["stops"] += 1
+            process.cont_at = now + self._chance.uniform(*_STOPPED_SECONDS)
+            if self._chance.random() < 0.8:
+                self._start(process.worker)  # the stopped one is a zombie from here on
+        else:
+            self._signal(process, signal.SIGKILL)
+
+    def _finish(self, courier: int) -> None:
+        """Everybody ends their work; what is late arrives now."""
+        self._board.stop()
+        for process in self._processes.values():
+            self._signal(process, signal.SIGCONT)
+        deadline = time.monotonic() + _ENDING_SECONDS
+        while self._processes and time.monotonic() < deadline:
+            self._reap(restart=False)
+            time.sleep(0.005)
+        for process in self._processes.values():
+            self.broken.append(f"{process.name} did not end")
+            self._signal(process, signal.SIGKILL)
+        while self._processes:
+            self._reap(restart=False)
+            time.sleep(0.005)
+        _, status = os.waitpid(courier, 0)
+        if status:
+            self.broken.append(f"the courier of late requests ended with {status}")
+
+    def _deliver(self) -> int:
+        """The courier: sends late requests until the load is over. What is left comes after the first answers."""
+        store = open_store(self._plan.root, self._plan.options)
+        while not self._board.stopped:
+            deliver(store, self._plan.spool)
+            time.sleep(0.01)
+        return 0
+
+
+def set_up(plan: Plan) -> int:
+    """The namespace, its topics, and the subscriptions of the consumers."""
+    with txnlog.open(plan.root, NAMESPACE, create=True, storage_options=plan.options) as ns:
+        for topic, partitions in TOPICS.items():
+            ns.create_topic(topic, SCHEMA, partitions=partitions)
+        for number in range(plan.consumers):
+            ns.create_subscription("orders", f"subscription-{number}")
+    return 0
+
+
+def deliver_rest(plan: Plan) -> int:
+    """Every request that is still under way arrives: after an answer was given for whatever it was about."""
+    deliver(open_store(plan.root, plan.options), plan.spool, everything=True)
+    return 0
+
+
+def run(plan: Plan) -> dict[str, object]:
+    """The whole run; returns the report."""
+    for folder in (plan.journals, plan.spool, Path(plan.folder) / "logs"):
+        folder.mkdir(parents=True)
+    supervisor = Supervisor(plan)
+    supervisor.run_child("set_up", lambda: set_up(plan))
+    supervisor.load()
+    report: dict[str, object] = {"broken": supervisor.broken, "counts": dict(supervisor.counts)}
+    began = time.monotonic()
+    supervisor.run_child("asking-first", lambda: verify.ask(plan, "first"))
+    supervisor.run_child("the latest requests", lambda: deliver_rest(plan))
+    supervisor.run_child("asking-second", lambda: verify.ask(plan, "second"))
+    supervisor.run_child("verifying", lambda: verify.main(plan))
+    report["milliseconds of checks"] = int(1e3 * (time.monotonic() - began))
+    return report | {"found": json.loads((Path(plan.folder) / "found.json").read_text())}
+
+
+def main() -> int:
+    """Run the plan named on the command line and write ``report.json`` beside it."""
+    plan = Plan.read(sys.argv[1])
+    random.seed(plan.seed)
+    report = run(plan)
+    (Path(plan.folder) / "report.json").write_text(json.dumps(report, indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
