@@ -174,6 +174,34 @@ def test_sequences_that_could_not_be_committed_cannot_be_prepared(log, topic, se
 
 
 @pytest.mark.clause("P-60")
+def test_a_gap_inside_the_first_sequences_of_a_producer_cannot_be_prepared(log, topic):
+    epoch = log.producer()
+    with pytest.raises(OutOfOrderSequence):
+        prepared(
+            log,
+            lambda txn: log.segment(topic, {0: 2}, txn, sequences={0: 0}),
+            lambda txn: log.segment(topic, {0: 2}, txn, sequences={0: 5}),
+            producer="loader",
+            epoch=epoch,
+        )
+
+
+@pytest.mark.clause("P-60")
+def test_sequences_behind_visible_ones_can_be_prepared_over_several_segments(log, topic):
+    epoch = log.producer()
+    log.produce(topic, 3, producer="loader", epoch=epoch, sequences={0: 0})
+    txn = prepared(
+        log,
+        lambda txn: log.segment(topic, {0: 2}, txn, sequences={0: 3}),
+        lambda txn: log.segment(topic, {0: 2}, txn, sequences={0: 5}),
+        producer="loader",
+        epoch=epoch,
+    )
+    log.entry(Commit(txn))
+    assert log.state.sequences["loader", topic, 0].last == 6
+
+
+@pytest.mark.clause("P-60")
 def test_sequences_that_follow_each_other_can_be_prepared(log, topic):
     epoch = log.producer()
     txn = prepared(
