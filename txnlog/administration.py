@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from txnlog.actions import ForgetApp, Header
 from txnlog.actions import Producer as ProducerAction
+from txnlog.arguments import shown, whole_number
 from txnlog.commands import AbortCommand, Answer, Simple
 from txnlog.errors import CoordinatorFenced, InvalidInputError, InvalidTransactionState, TransactionNotFound
 from txnlog.ids import TxnId
@@ -57,7 +58,9 @@ def _ended_info(connection: Connection, outcome: Outcome) -> TransactionInfo:
 def transactions(connection: Connection, state: str | None, min_age_ms: int | None) -> Listing:
     """Open and prepared transactions, and those that ended since the newest checkpoint, newest first."""
     if state is not None and state not in STATES:
-        raise InvalidInputError(f"unknown state {ascii(state)[:40]}", advice=nearest(str(state), STATES))
+        raise InvalidInputError(f"unknown state {shown(state)}", advice=nearest(str(state), STATES))
+    if min_age_ms is not None:
+        min_age_ms = whole_number("min_age_ms", min_age_ms, 0)
     with connection.follower.lock:
         open_ones = [_open_info(connection, item) for item in connection.follower.state.transactions.values()]
         ended = [_ended_info(connection, item) for item in connection.follower.state.outcomes.values()]
@@ -139,8 +142,6 @@ def forget_app(connection: Connection, app_id: str) -> None:
 
 
 __all__ = [
-    "InvalidTransactionState",
-    "TransactionNotFound",
     "abort",
     "end",
     "fence",

@@ -32,6 +32,7 @@ from txnlog.errors import (
     InvalidInputError,
     InvalidTransactionState,
     OutOfOrderSequence,
+    ProducerFenced,
     TopicNotFound,
     TransactionNotFound,
     TransactionTimedOut,
@@ -156,18 +157,21 @@ class Opening:
         return Begin(self.txn, timeout_ms, self.producer, self.epoch, self.app_id, self.app_version)
 
 
-def refuse_ended(draft: Draft, txn: int) -> None:
-    """Raise the recorded end of a transaction, in the words for its owner."""
-    outcome = draft.outcomes.get(txn)
-    if outcome is not None:
-        raise ended_error(outcome)
-
-
-def ended_error(outcome: Outcome) -> TxnLogError:
-    """The error for an owner whose transaction ended otherwise."""
+def ended_error(outcome: Outcome, opening: Opening, epoch: int | None) -> TxnLogError:
+    """The error for an owner whose transaction ended otherwise; ``epoch`` is the newest of its producer's name."""
     if outcome.state == "ABORTED" and outcome.reason == "timeout":
         return TransactionTimedOut(f"the transaction {outcome.number} timed out, at version {outcome.version}")
+    if outcome.state == "ABORTED" and outcome.reason == "fenced" and epoch != opening.epoch:
+        return ProducerFenced(
+            f"the producer {opening.producer!r} has epoch {opening.epoch} but {epoch} is the newest: it aborted the "
+            f"transaction {outcome.number}"
+        )
     return outcome_error(outcome)
+
+
+def _epoch(draft: Draft, producer: str | None) -> int | None:
+    record = None if producer is None else draft.producers.get(producer)
+    return None if record is None else record.epoch
 
 
 @dataclass(slots=True)
@@ -188,7 +192,9 @@ class FlushCommand:
     def decide(self, draft: Draft, _at: Header, _shared: SharedNumbers) -> Sequence[AnyAction] | Answer[None]:
         """See Command."""
         txn = self.opening.txn
-        refuse_ended(draft, txn)
+        outcome = draft.outcomes.get(txn)
+        if outcome is not None:
+            raise ended_error(outcome, self.opening, _epoch(draft, self.opening.producer))
         actions: list[AnyAction] = [
             *_living(draft, self.segments),
             *(Acknowledge(txn, item) for item in _new(draft, txn, self.acknowledgements)),
@@ -232,8 +238,10 @@ class CommitCommand:
     stream: StreamBatch | None = None
     plain: bool = False
     assign_sequences: bool = False
+    held: tuple[int, ...] = ()
     alone: Hashable = None
     _dropped: tuple[int, ...] = field(default=(), init=False)
+    _dropped_subscriptions: tuple[int, ...] = field(default=(), init=False)
 
     @property
     def txn_ids(self) -> tuple[int, ...]:
@@ -246,7 +254,7 @@ class CommitCommand:
         txn = opening.txn
         outcome = draft.outcomes.get(txn)
         if outcome is not None:
-            return Answer(self.repeated(outcome), settled=True)
+            return Answer(self.repeated(outcome, _epoch(draft, opening.producer)), settled=True)
         known = draft.transactions.get(txn)
         if known is None and opening.producer is not None:
             check_producer(draft, opening.producer, opening.epoch)
@@ -271,6 +279,8 @@ class CommitCommand:
                 ]
             )
         )
+        subscriptions = dict.fromkeys([*self.held, *(item.subscription for item in self.acknowledgements)])
+        self._dropped_subscriptions = tuple(n for n in subscriptions if draft.subscriptions.get(n) is None)
         actions.append(
             Commit(
                 txn,
@@ -294,10 +304,10 @@ class CommitCommand:
                 name = topic.name if topic is not None else str(piece.topic)
                 raise TopicNotFound(f"the topic {name!r} was dropped", advice="create it again, then produce again")
 
-    def repeated(self, outcome: Outcome) -> Outcome:
-        """The answer to a commit whose end is recorded: that end, or its error."""
+    def repeated(self, outcome: Outcome, epoch: int | None) -> Outcome:
+        """The answer to a commit whose end is recorded: that end, or its error (``epoch`` as of ``ended_error``)."""
         if outcome.state == "ABORTED":
-            raise ended_error(outcome)
+            raise ended_error(outcome, self.opening, epoch)
         if outcome.digest and outcome.digest != self.digest:
             raise InvalidTransactionState(
                 f"the transaction {outcome.number} was committed at version {outcome.version} with other contents",
@@ -370,6 +380,11 @@ class CommitCommand:
         """Topics that were dropped before their rows could be logged."""
         return self._dropped
 
+    @property
+    def dropped_subscriptions(self) -> tuple[int, ...]:
+        """Subscriptions that were dropped while the transaction held acknowledgements of them."""
+        return self._dropped_subscriptions
+
 
 def replayed(draft: Draft, batch: StreamBatch) -> Skipped | None:
     """Whether a stream's batch was committed before: skipped if it is the same, refused if it is another one."""
@@ -422,7 +437,9 @@ class AbortCommand:
                 f"the transaction {self.txn} is PREPARED: an outside system may have committed",
                 advice="use ns.complete(token, commit=...), or abort with force=True",
             )
-        if known is None and numbers.block_of(draft, self.txn) is None:
+        if known is None and self.txn >= draft.head.next_number:
+            raise InvalidInputError(f"the number {self.txn} was never given to a writer", advice="check the TxnID")
+        if known is None and (numbers.block_of(draft, self.txn) is None or numbers.is_used(draft, self.txn)):
             raise TransactionNotFound(
                 f"no outcome of the transaction {self.txn} is remembered, and it can have none any more",
                 advice="it was never committed, or ended longer ago than outcomes are kept",
@@ -452,7 +469,6 @@ class PrepareCommand:
 
     def decide(self, draft: Draft, _at: Header, _shared: SharedNumbers) -> Sequence[AnyAction] | Answer[None]:
         """See Command."""
-        refuse_ended(draft, self.txn)
         known = draft.transactions.get(self.txn)
         if known is not None and known.state == "PREPARED":
             return Answer(None)
@@ -492,6 +508,5 @@ __all__ = [
     "Skipped",
     "ended_error",
     "overdue",
-    "refuse_ended",
     "replayed",
 ]

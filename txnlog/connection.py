@@ -1,4 +1,4 @@
-"""A client's connection to a namespace: store, fold, writer, what its handles share. Namespace is its public face."""
+"""A client's connection to a namespace, and what its handles share. Namespace is its public face."""
 
 from __future__ import annotations
 
@@ -9,39 +9,31 @@ import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from txnlog import keys, schema
-from txnlog.actions import Acknowledgement, AnyAction, Header, Reserve
-from txnlog.actions import Namespace as NamespaceAction
-from txnlog.actions import Protocol as ProtocolAction
+from txnlog import ranges, schema
+from txnlog.actions import Acknowledgement, Header, Reserve
 from txnlog.appender import Appender
-from txnlog.apply import check_writable
+from txnlog.apply_transactions import check_producer
+from txnlog.arguments import epoch_ms, shown, whole_number
 from txnlog.commands import Answer, CommitResult, Duplicate, Simple, Skipped, overdue
 from txnlog.errors import (
-    ClockSkew,
     InvalidInputError,
     InvalidTransactionState,
-    NamespaceNotFound,
-    ReadOnly,
     TopicNotFound,
+    TxnLogError,
     VersionNotAvailable,
 )
 from txnlog.follower import Follower
 from txnlog.ids import TxnId
-from txnlog.limits import FORMAT_VERSION, MAX_CLOCK_AHEAD_MS
-from txnlog.log import Log
-from txnlog.maintenance.checkpointer import Checkpointer
+from txnlog.link import Link
 from txnlog.names import folded, nearest, parse_namespace_name, parse_topic_name
 from txnlog.numbers import CHUNK
 from txnlog.reader import SegmentReader
 from txnlog.results import Committed
-from txnlog.root import Root, create_log
 from txnlog.runtime import Clock, Runtime
-from txnlog.segment_builder import SharedSegmentBuilder
 from txnlog.snapshot import Snapshot
 from txnlog.state import Draft, TopicRecord
 from txnlog.store.base import Store
 from txnlog.store.open import open_store
-from txnlog.store.wrappers import CountingStore, PrefixStore, ReadOnlyStore
 
 Mode = Literal["r", "rw"]
 Position = str | Mapping[int, int] | datetime.datetime
@@ -86,55 +78,35 @@ class Connection:
         self._min_commit_interval_ms = min_commit_interval_ms
         self._given_store = store
         self._closed = False
-        self._connect(create=create)
+        self.after_fork()
+        self._current: Link | None = self._connect(create=create)
         _open_connections.add(self)
 
-    def _connect(self, *, create: bool) -> None:
-        self.identity = object()
-        self.runtime = Runtime(self._clock)
-        whole = self._given_store or open_store(self.root, self._storage_options)
-        if self.mode == "r":
-            whole = ReadOnlyStore(whole)
-        whole = self._counting = CountingStore(whole, keys.kind_of)
-        self._whole_store = whole
-        self.store: Store = PrefixStore(whole, self.name)
-        self._root_log = Root(whole, self.runtime)
-        log = Log(self.store, self.runtime)
-        if not log.exists():
-            if not create:
-                raise NamespaceNotFound(
-                    f"there is no namespace {self.name!r} in this root", advice=self._nearest_namespace()
-                )
-            self._create()
-        self.follower = Follower(log)
-        self.coordinator = self.follower.state.head.coordinator
-        self.reader = SegmentReader(self.store, self.runtime)
-        self._appender: Appender | None = None
-        self._checkpointer = Checkpointer(self.follower, self.store, self.runtime)
-        self._lock = threading.RLock()
-        self._holds: dict[int, list[Acknowledgement]] = {}
-        self._handles: dict[str, TopicHandle] = {}
-        self._turns: dict[int, int] = {}
-        if self.mode == "rw":
-            check_writable(self.follower.state)
+    def _connect(self, *, create: bool) -> Link:
+        runtime = Runtime(self._clock)
+        try:
+            return Link(
+                self._open_store,
+                self.name,
+                runtime,
+                create=create,
+                read_only=self.mode == "r",
+                min_commit_interval_ms=self._min_commit_interval_ms,
+                identity=self.identity,
+            )
+        except BaseException:
+            runtime.close()
+            raise
 
-    def _nearest_namespace(self) -> str:
-        names = [item.name for item in self._root_log.namespaces()] if self._root_log.exists() else []
-        return f"{nearest(self.name, names)}; open with create=True to make it"
-
-    def _create(self) -> None:
-        self._root_log.ensure_safe()
-        record = self._root_log.register(self.name)
-        actions: list[AnyAction] = [
-            ProtocolAction(FORMAT_VERSION, FORMAT_VERSION),
-            NamespaceAction(self.name, record.coordinator),
-        ]
-        create_log(self.store, self.runtime, actions, self.runtime.unique())
+    def _open_store(self) -> Store:
+        return self._given_store or open_store(self.root, self._storage_options)
 
     # --- the handle itself ------------------------------------------------------------------------------------------
 
     def __repr__(self) -> str:
-        return f"Namespace({self.name!r}, version={self.follower.version}, mode={self.mode!r})"
+        link = self._current
+        state = "closed" if self._closed else f"version={link.follower.version}" if link is not None else "forked"
+        return f"Namespace({self.name!r}, {state}, mode={self.mode!r})"
 
     def __getstate__(self) -> dict[str, Any]:
         if self._given_store is not None or self._clock is not None:
@@ -155,60 +127,64 @@ class Connection:
         if self._closed:
             return
         self._closed = True
-        if self._appender is not None:
-            self._appender.close(InvalidTransactionState("the namespace handle was closed", advice="open it again"))
-        self._checkpointer.close()
-        self.runtime.close()
+        link = self._current
+        if link is not None:
+            link.close(self._closed_error())
+
+    def _closed_error(self) -> InvalidTransactionState:
+        return InvalidTransactionState(f"the handle of the namespace {self.name!r} was closed", advice="open it again")
+
+    def after_fork(self) -> None:
+        """In a forked child: no request now, but an identity, numbers and threads of its own at the next call."""
+        self.identity = object()
+        self._link_lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._handles: dict[str, TopicHandle] = {}
+        self._turns: dict[int, int] = {}
+        self._current = None
+
+    @property
+    def link(self) -> Link:
+        """The store, fold and writer of this process. Raises InvalidTransactionState for a closed handle."""
+        if self._closed:
+            raise self._closed_error()
+        link = self._current
+        if link is None:
+            with self._link_lock:
+                link = self._current
+                if link is None:
+                    link = self._current = self._connect(create=False)
+        return link
+
+    @property
+    def runtime(self) -> Runtime:
+        """Time, chance and threads."""
+        return self.link.runtime
+
+    @property
+    def store(self) -> Store:
+        """The namespace's objects."""
+        return self.link.store
+
+    @property
+    def follower(self) -> Follower:
+        """The fold of the namespace's log."""
+        return self.link.follower
+
+    @property
+    def reader(self) -> SegmentReader:
+        """Decodes segments."""
+        return self.link.reader
+
+    @property
+    def coordinator(self) -> int:
+        """The namespace's coordinator id."""
+        return self.link.coordinator
 
     @property
     def appender(self) -> Appender:
         """The writer of this handle. Raises ReadOnly for mode="r"."""
-        if self._closed:
-            raise InvalidTransactionState("the namespace handle was closed", advice="open it again")
-        if self.mode == "r":
-            raise ReadOnly(f'the namespace {self.name!r} was opened with mode="r"')
-        with self._lock:
-            if self._appender is None:
-                self._appender = Appender(
-                    self.follower,
-                    self.store,
-                    self.runtime,
-                    SharedSegmentBuilder(self.runtime.unique),
-                    min_commit_interval_ms=self._min_commit_interval_ms,
-                    before_first_append=self._before_first_append,
-                    after_append=self._checkpointer.after_append,
-                )
-            return self._appender
-
-    def _before_first_append(self) -> None:
-        self._root_log.ensure_safe()
-        self._root_log.check_not_dropped(self.name, self.coordinator)
-        if self.runtime.trusts_clock:
-            return
-        key = f"{keys.LOG_FOLDER}clock/{self.runtime.unique()}"
-        self.store.put(key, b"")
-        try:
-            ahead = self.runtime.now_ms() - self.store.info(key).modified_ms
-        finally:
-            self.store.delete(key)
-        if ahead > MAX_CLOCK_AHEAD_MS:
-            raise ClockSkew(f"this machine's clock is {ahead / 1000:.0f} s ahead of the store's")
-
-    def reserve_block(self, count: int) -> range:
-        """A block of numbers of its own for a job whose tasks number their files themselves (Spark's executors).
-
-        Any process may use them, each once: the transaction that names them need not be this handle's.
-        """
-        wanted = -(-count // CHUNK) * CHUNK
-
-        def decide(draft: Draft, _at: Header) -> list[Reserve]:
-            return [Reserve(self.appender.writer, draft.head.next_number, wanted)]
-
-        def result(draft: Draft, _at: Header) -> range:
-            end = draft.head.next_number
-            return range(end - wanted, end)
-
-        return self.appender.call(Simple(decide, result, "reserve"))
+        return self.link.appender
 
     @property
     def store_requests(self) -> dict[tuple[str, str], int]:
@@ -217,21 +193,40 @@ class Connection:
         Calls are create, put, get, get_range, info, list, delete and sync (no request on an object store); kinds are
         entry, segment, checkpoint, root and other.
         """
-        return self._counting.counts()
+        return self.link.requests.counts()
 
     def check_owner(self, owner: object, what: str) -> None:
         """Raise unless a handle of this namespace belongs to this process and the namespace is open."""
         if self._closed:
-            raise InvalidTransactionState("the namespace handle was closed", advice="open it again")
+            raise self._closed_error()
         if owner is not self.identity:
             raise InvalidTransactionState(
                 f"the {what} belongs to the process that this one was forked from", advice=f"make a {what} of your own"
             )
 
-    def after_fork(self) -> None:
-        """In a forked child: connect again, with an identity and numbers of its own."""
-        if not self._closed:
-            self._connect(create=False)
+    def same_namespace(self, other: Connection) -> bool:
+        """Whether another handle leads to the same namespace, as far as that can be told."""
+        return self is other or (
+            (self.root, self.name, self._given_store) == (other.root, other.name, other._given_store)
+        )
+
+    def reserve_block(self, count: int) -> range:
+        """A block of numbers of its own for a job whose tasks number their files themselves (Spark's executors).
+
+        Any process may use them, each once: the transaction that names them need not be this handle's.
+        """
+        whole_number("count", count, 1)
+        wanted = -(-count // CHUNK) * CHUNK
+        appender = self.appender
+
+        def decide(draft: Draft, _at: Header) -> list[Reserve]:
+            return [Reserve(appender.writer, draft.head.next_number, wanted)]
+
+        def result(draft: Draft, _at: Header) -> range:
+            end = draft.head.next_number
+            return range(end - wanted, end)
+
+        return appender.call(Simple(decide, result, "reserve"))
 
     # --- topics -----------------------------------------------------------------------------------------------------
 
@@ -262,7 +257,7 @@ class Connection:
     def topic_handle(self, name: str) -> TopicHandle:
         """A live topic for producing; looks at the log once before saying that there is none."""
         state = self.follower.state
-        handle = self._handles.get(name)
+        handle = self._handles.get(parse_topic_name(name))
         if handle is not None and state.topics.get(handle.id) is handle.record:
             return handle
         try:
@@ -284,8 +279,8 @@ class Connection:
 
     # --- results and views ------------------------------------------------------------------------------------------
 
-    def committed(self, result: CommitResult, dropped: Iterable[int]) -> Committed:
-        """The public form of a commit's result."""
+    def committed(self, result: CommitResult, dropped: Iterable[int], subscriptions: Sequence[str] = ()) -> Committed:
+        """The public form of a commit's result; ``subscriptions`` are those it was committed without."""
         if isinstance(result, Skipped):
             return Committed(TxnId(self.coordinator, result.txn), result.version, None, skipped=True)
         topics = self.follower.state.topics  # topics are never forgotten, so a look-up needs no lock
@@ -297,7 +292,9 @@ class Connection:
                 (topics[item.topic].name, item.partition): range(item.start, item.end) for item in result.offsets
             }
         lost = tuple(topics[topic].name for topic in dict.fromkeys((*result.dropped, *dropped)))
-        return Committed(TxnId(self.coordinator, result.number), result.version, offsets, dropped=lost)
+        return Committed(
+            TxnId(self.coordinator, result.number), result.version, offsets, dropped=(*lost, *subscriptions)
+        )
 
     def _duplicate(self, result: Duplicate) -> Committed:
         offsets: dict[tuple[str, int], range] | None = {}
@@ -326,9 +323,9 @@ class Connection:
     def snapshot_at(self, version: int) -> Snapshot:
         """A view at a version this client knows."""
         head = self.follower.state.head
-        if not isinstance(version, int) or not head.oldest_readable <= version <= head.version:
+        if type(version) is not int or not head.oldest_readable <= version <= head.version:
             raise VersionNotAvailable(
-                f"version {version!r} cannot be read",
+                f"version {shown(version)} cannot be read",
                 advice=f"versions {head.oldest_readable} to {head.version} can be read",
             )
         return Snapshot(self, version)
@@ -340,9 +337,9 @@ class Connection:
             state = self.follower.state
             starts = {p: state.starts.get((topic.id, p), 0) for p in range(topic.partitions)}
             ends = {p: state.ends.get((topic.id, p), 0) for p in range(topic.partitions)}
-        if position == "earliest":
+        if isinstance(position, str) and position == "earliest":
             return starts
-        if position == "latest":
+        if isinstance(position, str) and position == "latest":
             return ends
         if isinstance(position, datetime.datetime):
             version = self.follower.log.version_at(epoch_ms(position), self.follower.version)
@@ -351,28 +348,55 @@ class Connection:
             found = Snapshot(self, version).end_offsets(topic.name)
             return {p: max(starts[p], found[p]) for p in found}
         if isinstance(position, Mapping):
-            return {int(p): int(offset) for p, offset in position.items()}
+            return _offsets_of(topic, position)
         raise InvalidInputError(
-            f"unknown position {ascii(position)[:60]}",
+            f"unknown position {shown(position)}",
             advice='use "earliest", "latest", {partition: offset} or a datetime with a zone',
         )
 
-    # --- acknowledgements of open transactions of this client -------------------------------------------------------
+    # --- what stands against a call, by what this client knows --------------------------------------------------------
 
-    def note_holds(self, txn: int, acknowledgements: list[Acknowledgement]) -> None:
+    def producer_epoch(self, producer: str | None) -> int | None:
+        """The newest epoch of a producer's name."""
+        record = None if producer is None else self.follower.state.producers.get(producer)
+        return None if record is None else record.epoch
+
+    def check_producer(self, producer: str | None, epoch: int | None) -> None:
+        """Raise ProducerFenced for an epoch that this client knows to be old."""
+        if producer is not None:
+            with self.follower.lock:
+                check_producer(self.follower.state.draft(), producer, epoch)
+
+    def check_conflicts(self, txn: int, wanted: Sequence[Acknowledgement]) -> None:
+        """Raise what stands against acknowledgements, by the log and by what this client's transactions hold.
+
+        No request where nothing does; what the client knows is looked at again before it says no.
+        """
+        known = self.follower.version
+        try:
+            self._check_conflicts(txn, wanted)
+        except TxnLogError:
+            if self.follower.refresh() == known:
+                raise
+            self._check_conflicts(txn, wanted)
+
+    def _check_conflicts(self, txn: int, wanted: Sequence[Acknowledgement]) -> None:
+        with self.follower.lock:
+            self.link.holds.check(self.follower.state.draft(), txn, wanted)
+
+    def note_holds(self, txn: int, acknowledgements: Iterable[Acknowledgement], deadline_ms: int | None) -> None:
         """What an open transaction of this client acknowledged: others of the client conflict with it at once."""
-        with self._lock:
-            self._holds[txn] = acknowledgements
+        self.link.holds.note(txn, acknowledgements, deadline_ms)
 
     def release_holds(self, txn: int) -> None:
         """The transaction ended."""
-        with self._lock:
-            self._holds.pop(txn, None)
+        link = self._current
+        if link is not None:
+            link.holds.release(txn)
 
-    def holds(self) -> list[tuple[int, list[Acknowledgement]]]:
-        """All of them, by transaction."""
-        with self._lock:
-            return list(self._holds.items())
+    def held(self, subscription: int) -> dict[int, ranges.Ranges]:
+        """By partition what open transactions of this client hold of a subscription."""
+        return self.link.holds.of(subscription)
 
     def end_overdue(self, subscriptions: Sequence[int]) -> None:
         """End overdue transactions that hold messages of these subscriptions: somebody waits for them."""
@@ -391,16 +415,11 @@ class Connection:
             )
 
 
-def epoch_ms(timestamp: datetime.datetime | int) -> int:
-    """Epoch milliseconds of a time with a zone. Raises InvalidInputError for a naive one."""
-    if isinstance(timestamp, int):
-        return timestamp
-    if not isinstance(timestamp, datetime.datetime) or timestamp.tzinfo is None:
-        raise InvalidInputError(
-            "a timestamp is a datetime with a zone",
-            advice="use datetime(..., tzinfo=datetime.UTC), or epoch milliseconds",
-        )
-    return int(timestamp.timestamp() * 1000)
+def _offsets_of(topic: TopicRecord, position: Mapping[Any, Any]) -> dict[int, int]:
+    found: dict[int, int] = {}
+    for partition, offset in position.items():
+        found[whole_number("a partition", partition, 0, topic.partitions - 1)] = whole_number("an offset", offset, 0)
+    return found
 
 
 def _after_fork() -> None:
@@ -410,4 +429,4 @@ def _after_fork() -> None:
 
 os.register_at_fork(after_in_child=_after_fork)
 
-__all__ = ["Connection", "Mode", "Position", "TopicHandle", "epoch_ms"]
+__all__ = ["Connection", "Mode", "Position", "TopicHandle"]

@@ -12,11 +12,22 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from txnlog import planner, ranges
+from txnlog import schema as schemas
+from txnlog.acknowledgements import cursor_of
 from txnlog.actions import Acknowledgement, Commit, Header, PartitionRanges, Seek
+from txnlog.arguments import shown, whole_number
 from txnlog.commands import Answer, Simple
-from txnlog.errors import ConsumerFenced, InvalidInputError, InvalidTransactionState, SubscriptionNotFound
+from txnlog.errors import (
+    ConsumerFenced,
+    InvalidInputError,
+    InvalidTransactionState,
+    SubscriptionNotFound,
+    TopicNotFound,
+)
 from txnlog.messages import Messages
+from txnlog.names import nearest
 from txnlog.ranges import Ranges
+from txnlog.segment_rows import METADATA_FIELDS
 from txnlog.state import Cursor, Draft, SubscriptionRecord, TopicRecord
 
 if TYPE_CHECKING:
@@ -25,6 +36,9 @@ if TYPE_CHECKING:
 _FIRST_PAUSE_MS = 5.0
 _LONGEST_PAUSE_MS = 250.0
 """Between looks at the log while there is nothing to receive: one GET each."""
+
+EPOCHS = "epoch"
+"""Commands that raise a subscription's epoch: one an entry, whose version the epoch is."""
 
 
 @dataclass(slots=True)
@@ -73,33 +87,35 @@ class Consumer:
             ConsumerFenced: a newer consumer, a seek or a drop took the subscription over.
             CorruptionError: a segment is missing or damaged.
         """
-        if max_messages <= 0 or timeout_ms < 0:
-            raise InvalidInputError("max_messages is positive and timeout_ms is not negative")
+        whole_number("max_messages", max_messages, 1)
+        whole_number("timeout_ms", timeout_ms, 0)
         self.check_usable()
-        deadline = self._ns.runtime.elapsed_ms() + timeout_ms
+        runtime = self._ns.runtime
+        deadline = runtime.elapsed_ms() + timeout_ms
         pause = _FIRST_PAUSE_MS
-        looked = False
         while True:
+            # Before anything is handed out: a consumer that was fenced must hear of it at its next call.
+            self._ns.follower.refresh()
+            for item in self._subscribed:
+                self._check_epoch(item)
+            self._ns.end_overdue([item.subscription for item in self._subscribed])
             for _ in range(len(self._subscribed)):
                 item = self._subscribed[self._turn % len(self._subscribed)]
                 self._turn += 1
                 messages = self._take(item, max_messages)
                 if messages is not None:
                     return messages
-            if looked and self._ns.runtime.elapsed_ms() >= deadline:
+            left = deadline - runtime.elapsed_ms()
+            if left <= 0:
                 item = self._subscribed[0]
-                empty = pa.schema(planner_schema(item.topic, self._ns)).empty_table()
-                return Messages(self, item.topic.name, item.subscription, item.epoch, empty)
-            if looked:
-                self._ns.runtime.sleep_ms(min(pause, max(0.0, deadline - self._ns.runtime.elapsed_ms())))
-                pause = min(2 * pause, _LONGEST_PAUSE_MS)
-            self._ns.follower.refresh()
-            self._ns.end_overdue([item.subscription for item in self._subscribed])
-            looked = True
+                return Messages(self, item.topic.name, item.subscription, item.epoch, self._schema(item).empty_table())
+            runtime.sleep_ms(min(pause, left))
+            pause = min(2 * pause, _LONGEST_PAUSE_MS)
 
     def _take(self, item: _Subscribed, most: int) -> Messages | None:
         wanted: list[tuple[int, ranges.Range]] = []
         left = most
+        held = self._ns.held(item.subscription)
         with self._ns.follower.lock:
             record = self._check_epoch(item)
             state = self._ns.follower.state
@@ -109,7 +125,8 @@ class Consumer:
                 end = state.ends.get((item.topic.id, partition), 0)
                 delivered = ranges.subtract(item.delivered.get(partition, ()), ((0, cursor.position),))
                 item.delivered[partition] = delivered
-                for low, high in available(cursor, start, end, delivered):
+                mine = ranges.union(delivered, held.get(partition, ()))
+                for low, high in available(cursor, start, end, mine):
                     if left <= 0:
                         break
                     high = min(high, low + left)  # noqa: PLW2901 - the part that still fits
@@ -160,8 +177,18 @@ class Consumer:
             )
         return record
 
-    def check_usable(self) -> None:
-        """Raise unless this consumer may still be used by this process."""
+    def _schema(self, item: _Subscribed) -> pa.Schema:
+        """The schema of received messages: user columns, then metadata."""
+        schema = schemas.to_arrow(self._ns.topic_record_by_id(item.topic.id).schema)
+        return pa.schema([*schema, *METADATA_FIELDS])
+
+    def check_usable(self, namespace: Connection | None = None) -> None:
+        """Raise unless this consumer may still be used by this process, in the given namespace."""
+        if namespace is not None and not self._ns.same_namespace(namespace):
+            raise InvalidInputError(
+                f"the messages come from the namespace {self._ns.name!r}, not from {namespace.name!r} of this root",
+                advice="a transaction takes messages of its own namespace",
+            )
         self._ns.check_owner(self._owner, "consumer")
         if self._closed:
             raise InvalidTransactionState("the consumer is closed", advice="open another with ns.consumer(...)")
@@ -178,23 +205,38 @@ class Consumer:
             ConsumerFenced: a newer consumer took over.
         """
         self.check_usable()
-        wanted = messages.acknowledgements(cumulative=cumulative)
+        appender = self._ns.appender
+        wanted = self._messages(messages).acknowledgements(self._ns, cumulative=cumulative)
         if not wanted:
             return
-        number = self._ns.appender.take_numbers(1)[0]
+        number = appender.take_numbers(1)[0]
+
+        def left(draft: Draft) -> list[Acknowledgement]:
+            return [rest for item in wanted if (rest := _not_yet_taken(draft, item)) is not None]
 
         def decide(draft: Draft, _at: Header) -> list[Commit] | Answer[None]:
             if draft.outcomes.get(number) is not None:
-                return Answer(None)
-            left = [rest for item in wanted if (rest := _not_yet_taken(draft, item)) is not None]
-            return [Commit(number, "", (), tuple(left))] if left else Answer(None)
+                return Answer(None, settled=True)
+            rest = left(draft)
+            return [Commit(number, "", (), tuple(rest))] if rest else Answer(None)
 
-        self._ns.appender.call(Simple(decide, lambda _draft, _at: None, None, (number,)))
+        with self._ns.follower.lock:
+            rest = left(self._ns.follower.state.draft())
+        self._ns.check_conflicts(number, rest)
+        appender.call(Simple(decide, lambda _draft, _at: None, None, (number,)))
+
+    def _messages(self, messages: object) -> Messages:
+        if not isinstance(messages, Messages):
+            raise InvalidInputError(
+                f"messages are what a consumer received, not {type(messages).__name__}",
+                advice="pass what receive() gave, or a part of it: messages[2:5]",
+            )
+        return messages
 
     def negative_acknowledge(self, messages: Messages) -> None:
         """Give messages back: they are delivered again. One that is pending in a transaction is not affected."""
         self.check_usable()
-        messages.give_back()
+        self._messages(messages).give_back()
 
     def redeliver_unacknowledged(self) -> None:
         """Give back everything that was received and not acknowledged."""
@@ -234,22 +276,28 @@ class Consumer:
             OffsetOutOfRange: an offset that the partition does not hold.
         """
         self.check_usable()
-        for item in self._subscribed:
-            if topic is not None and item.topic.name != topic:
-                continue
-            positions = self._ns.resolve_position(item.topic, position)
-            action = Seek(item.subscription, tuple(sorted(positions.items())))
-            own, subscription = item, item.subscription
-
-            def decide(draft: Draft, _at: Header, action: Seek = action, own: _Subscribed = own) -> list[Seek]:
-                record = draft.subscriptions.get(own.subscription)
-                if record is not None and record.epoch != own.epoch:
-                    raise ConsumerFenced(f"the subscription {record.name!r} has a newer consumer")
-                return [action]
-
-            item.epoch = self._ns.appender.call(
-                Simple(decide, lambda _draft, at: at.version, ("subscription", subscription))
+        chosen = [item for item in self._subscribed if topic is None or item.topic.name == topic]
+        if not chosen:
+            raise TopicNotFound(
+                f"this consumer has no topic {shown(topic)}",
+                advice=nearest(str(topic), [item.topic.name for item in self._subscribed]),
             )
+        appender = self._ns.appender
+        actions = []
+        for item in chosen:
+            positions = self._ns.resolve_position(item.topic, position)
+            actions.append(Seek(item.subscription, tuple(sorted(positions.items()))))
+
+        def decide(draft: Draft, _at: Header) -> list[Seek]:
+            for item in chosen:
+                record = draft.subscriptions.get(item.subscription)
+                if record is not None and record.epoch != item.epoch:
+                    raise ConsumerFenced(f"the subscription {record.name!r} has a newer consumer")
+            return actions
+
+        epoch = appender.call(Simple(decide, lambda _draft, at: at.version, EPOCHS))
+        for item in chosen:
+            item.epoch = epoch
             item.delivered.clear()
 
     def close(self) -> None:
@@ -273,11 +321,14 @@ def available(cursor: Cursor, start: int, end: int, delivered: Ranges) -> Ranges
 
 def _not_yet_taken(draft: Draft, item: Acknowledgement) -> Acknowledgement | None:
     """A plain acknowledgement without what was acknowledged before: that is no conflict outside a transaction."""
+    record = draft.subscriptions.get(item.subscription)
+    if record is None:
+        raise SubscriptionNotFound("the subscription was dropped", advice="create it again with ns.consumer(...)")
+    if record.epoch != item.epoch:
+        raise ConsumerFenced(f"the subscription {record.name!r} has epoch {record.epoch}, this consumer {item.epoch}")
     left: list[PartitionRanges] = []
     for wanted in item.ranges:
-        cursor = draft.cursors.get((item.subscription, wanted.partition))
-        if cursor is None:
-            continue
+        cursor = cursor_of(draft, item.subscription, wanted.partition)
         taken = ranges.union(((0, cursor.position),) if cursor.position else (), cursor.acknowledged)
         rest = ranges.subtract(wanted.ranges, taken)
         if rest:
@@ -285,20 +336,11 @@ def _not_yet_taken(draft: Draft, item: Acknowledgement) -> Acknowledgement | Non
     cumulative = tuple(
         (partition, end)
         for partition, end in item.cumulative
-        if (cursor := draft.cursors.get((item.subscription, partition))) is not None and end > cursor.position
+        if end > cursor_of(draft, item.subscription, partition).position
     )
-    record = draft.subscriptions.get(item.subscription)
-    if record is not None and record.epoch != item.epoch:
-        raise ConsumerFenced(f"the subscription {record.name!r} has epoch {record.epoch}, this consumer {item.epoch}")
     if not left and not cumulative:
         return None
     return Acknowledgement(item.subscription, item.epoch, tuple(left), cumulative)
-
-
-def planner_schema(topic: TopicRecord, namespace: Connection) -> pa.Schema:
-    """The schema of received messages: user columns, then metadata."""
-    snapshot = namespace.snapshot_at(namespace.follower.version)
-    return snapshot.scan(topic.name, include_metadata=True, offsets={}).schema
 
 
 __all__ = ["Consumer", "available"]

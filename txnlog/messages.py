@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import html
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,10 +11,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from txnlog.actions import Acknowledgement, PartitionRanges
-from txnlog.errors import InvalidInputError
+from txnlog.arguments import whole_number
 from txnlog.ranges import Ranges
 
 if TYPE_CHECKING:
+    from txnlog.connection import Connection
     from txnlog.consumer import Consumer
 
 
@@ -35,9 +37,9 @@ class Messages:
         return f"Messages({self.topic!r}, {len(self)} messages, end_offsets={self.end_offsets})"
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{name}</th>" for name in self.table.column_names)
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in self.table.column_names)
         body = "".join(
-            "<tr>" + "".join(f"<td>{str(value)[:40]}</td>" for value in row.values()) + "</tr>"
+            "<tr>" + "".join(f"<td>{html.escape(str(value)[:40])}</td>" for value in row.values()) + "</tr>"
             for row in self.table.slice(0, 20).to_pylist()
         )
         return f"<table><caption>{len(self)} messages of {self.topic}</caption><tr>{head}</tr>{body}</table>"
@@ -52,11 +54,13 @@ class Messages:
                 else self.table.take(list(range(start, stop, step)))
             )
         else:
-            positions = [chosen] if isinstance(chosen, int) else list(chosen)
-            if any(not -len(self) <= position < len(self) for position in positions):
-                raise InvalidInputError(f"there are {len(self)} messages; {positions[:5]} is outside")
-            table = self.table.take([position % len(self) for position in positions])
+            table = self.table.take(pa.array(self._positions(chosen), pa.int64()))
         return Messages(self._consumer, self.topic, self._subscription, self._epoch, table)
+
+    def _positions(self, chosen: object) -> list[int]:
+        wanted = list(chosen) if isinstance(chosen, Iterable) and not isinstance(chosen, str) else [chosen]
+        count = len(self)
+        return [whole_number("a position", item, -count, count - 1) % count for item in wanted]
 
     def _column(self, name: str) -> npt.NDArray[np.int64]:
         return np.asarray(self.table.column(name)).astype(np.int64)
@@ -90,9 +94,9 @@ class Messages:
             result[int(partition)] = tuple((int(s), int(e)) for s, e in zip(starts, ends, strict=True))
         return result
 
-    def acknowledgements(self, *, cumulative: bool) -> list[Acknowledgement]:
-        """What to log for these messages."""
-        self._consumer.check_usable()
+    def acknowledgements(self, namespace: Connection, *, cumulative: bool) -> list[Acknowledgement]:
+        """What to log for these messages in a namespace, which must be the one they came from."""
+        self._consumer.check_usable(namespace)
         if not len(self):
             return []
         if cumulative:

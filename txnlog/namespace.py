@@ -13,8 +13,9 @@ import xxhash
 
 from txnlog import administration, schema, subscriptions
 from txnlog.actions import DropTopic, Header, Topic
+from txnlog.arguments import epoch_ms, mapping, shown, text_mapping, whole_number
 from txnlog.commands import Answer, CommitCommand, Opening, Simple
-from txnlog.connection import Connection, Mode, Position, epoch_ms
+from txnlog.connection import Connection, Mode, Position
 from txnlog.consumer import Consumer
 from txnlog.errors import (
     AbortableError,
@@ -24,11 +25,13 @@ from txnlog.errors import (
     RetriableError,
     TopicExists,
     TopicNotFound,
+    TransactionAborted,
+    TxnLogError,
     VersionNotAvailable,
 )
 from txnlog.ids import TxnId
-from txnlog.limits import DEFAULT_TIMEOUT_MS, MAX_OPEN_TRANSACTIONS, MAX_TIMEOUT_MS
-from txnlog.names import folded, nearest, parse_label, parse_topic_name
+from txnlog.limits import DEFAULT_TIMEOUT_MS, MAX_NUMBER, MAX_OPEN_TRANSACTIONS, MAX_PARTITIONS, MAX_TIMEOUT_MS
+from txnlog.names import folded, nearest, parse_label, parse_namespace_name, parse_topic_name
 from txnlog.partitioning import place
 from txnlog.producer import Producer
 from txnlog.results import Committed, Listing, SubscriptionInfo, TopicInfo, TransactionInfo
@@ -72,25 +75,35 @@ def open_namespace(
         UnsupportedFeature: the log needs a newer txnlog.
         CorruptionError: the log is damaged.
     """
-    if mode not in {"r", "rw"}:
-        raise InvalidInputError(f"unknown mode {ascii(mode)[:40]}", advice='use mode="r" or mode="rw"')
+    if not isinstance(mode, str) or mode not in {"r", "rw"}:
+        raise InvalidInputError(f"unknown mode {shown(mode)}", advice='use mode="r" or mode="rw"')
     if mode == "r" and create:
         raise InvalidInputError('create=True needs mode="rw"')
-    if min_commit_interval_ms < 0:
-        raise InvalidInputError("min_commit_interval_ms is not negative")
-    text = os.fspath(root).rstrip("/")
-    if namespace is None:
-        text, _, namespace = text.rpartition("/")
+    if clock is not None and not hasattr(clock, "now_ms"):
+        raise InvalidInputError("a clock has a method now_ms()", advice="use txnlog.testing.ManualClock")
+    text, name = _root_and_name(root, namespace)
     return Namespace(
         text,
-        namespace,
-        create=create,
+        name,
+        create=bool(create),
         mode=mode,
-        storage_options=storage_options,
+        storage_options=mapping("storage_options", storage_options),
         clock=clock,
-        min_commit_interval_ms=min_commit_interval_ms,
+        min_commit_interval_ms=whole_number("min_commit_interval_ms", min_commit_interval_ms, 0),
         store=store,
     )
+
+
+def _root_and_name(root: object, namespace: object) -> tuple[str, str]:
+    if not isinstance(root, str | os.PathLike):
+        raise InvalidInputError(f"a root is a path or a URL, not {type(root).__name__}")
+    text = os.fspath(root)
+    if not isinstance(text, str):
+        raise InvalidInputError("a root is text, not bytes", advice="use os.fsdecode(...)")
+    text = text.rstrip("/") or text
+    if namespace is None:
+        text, _, namespace = text.rpartition("/")
+    return text, parse_namespace_name(namespace)
 
 
 class Namespace(Connection):
@@ -134,7 +147,15 @@ class Namespace(Connection):
             TopicExists, NameNotAllowed, SchemaMismatch, InvalidInputError, LimitExceeded: nothing was written.
         """
         stored = _schema_of(schema)
-        action = Topic(parse_topic_name(name), stored, _count("partitions", partitions), key, dict(properties or {}))
+        if key is not None and not isinstance(key, str):
+            raise InvalidInputError(f"key is the name of a column, not {type(key).__name__}")
+        action = Topic(
+            parse_topic_name(name),
+            stored,
+            whole_number("partitions", partitions, 1, MAX_PARTITIONS),
+            key,
+            text_mapping("properties", properties),
+        )
 
         def decide(draft: Draft, _at: Header) -> list[Topic] | Answer[TopicRecord]:
             known = draft.topic_names.get(folded(action.name))
@@ -199,14 +220,13 @@ class Namespace(Connection):
         """Begin a transaction of a producer; ``timed_from_log``: its deadline counts from its first logged effect."""
         head = self.follower.state.head
         cap = head.max_timeout_ms or MAX_TIMEOUT_MS
-        if timeout_ms is not None and not 0 < timeout_ms <= cap:
-            raise InvalidInputError(f"timeout_ms is above 0 and at most {cap}, not {timeout_ms!r}")
+        if timeout_ms is not None:
+            timeout_ms = whole_number("timeout_ms", timeout_ms, 1, cap)
         if (txn_app_id is None) != (txn_version is None):
             raise InvalidInputError("txn_app_id and txn_version go together")
         if txn_app_id is not None:
             parse_label("txn_app_id", txn_app_id)
-            if not isinstance(txn_version, int) or txn_version < 0:
-                raise InvalidInputError("txn_version is a whole number, not negative")
+            txn_version = whole_number("txn_version", txn_version, 0, MAX_NUMBER)
         if len(self.follower.state.transactions) >= MAX_OPEN_TRANSACTIONS:
             raise LimitExceeded(
                 f"the namespace has {MAX_OPEN_TRANSACTIONS:,} open transactions", advice="end some, then begin again"
@@ -236,14 +256,9 @@ class Namespace(Connection):
         sequence: int | None,
     ) -> Committed:
         """Produce outside a transaction, in a producer's name or without."""
-        if sequence is not None and (partition is None or producer is None):
-            raise InvalidInputError(
-                "a sequence needs a named producer and a partition", advice="pass partition=, use ns.producer(name)"
-            )
-        if sequence is not None and sequence < 0:
-            raise InvalidInputError("a sequence is not negative")
-        number = self.appender.take_numbers(1)[0]
-        pieces = place(self, topic, data, partition, sequence)
+        appender = self.appender
+        pieces = place(self, topic, data, partition, sequence, named=producer is not None)
+        number = appender.take_numbers(1)[0]
         if not pieces:
             return Committed(TxnId(self.coordinator, number), self.follower.version, {})
         opening = Opening(number, self.runtime.now_ms, producer, epoch)
@@ -255,7 +270,7 @@ class Namespace(Connection):
             plain=True,
             assign_sequences=producer is not None,
         )
-        return self.committed(self.appender.call(command), command.dropped)
+        return self.committed(appender.call(command), command.dropped)
 
     def producer(self, name: str | None = None) -> Producer:
         """A producer. A name makes it exclusive: it fences its predecessor and aborts its open transactions."""
@@ -269,34 +284,43 @@ class Namespace(Connection):
 
         Returns what ``work`` returned in the attempt that committed. ``options`` as of :meth:`begin`.
         """
-        if attempts < 1:
-            raise InvalidInputError("attempts is at least 1")
-        for attempt in range(attempts):
+        for attempt in range(whole_number("attempts", attempts, 1)):
             txn = self.begin(**options)
             try:
                 value = work(txn)
-                self._commit_definitely(txn)
-            except (AbortableError, RetriableError) as error:
-                if txn.state == "OPEN":
-                    txn.abort()
-                if attempt + 1 == attempts or isinstance(error, OutcomeUnknown):
-                    raise
-                self.runtime.sleep_ms(self.runtime.jitter(_RETRY_PAUSE_MS * 2**attempt))
-            except BaseException:
-                if txn.state == "OPEN":
-                    txn.abort()
+                if self._committed_definitely(txn):
+                    return value
+                error: TxnLogError | None = None
+            except OutcomeUnknown:
                 raise
-            else:
-                return value
+            except (AbortableError, RetriableError) as lost:
+                error = lost
+                txn.discard()
+            except BaseException:
+                txn.discard()
+                raise
+            if attempt + 1 == attempts:
+                raise error or TransactionAborted(f"the transaction {txn.id} was aborted by somebody else")
+            self.runtime.sleep_ms(self.runtime.jitter(_RETRY_PAUSE_MS * 2**attempt))
         raise AssertionError("the last attempt returns or raises")
 
-    @staticmethod
-    def _commit_definitely(txn: Transaction) -> None:
-        """Commit; in doubt, ask again once: the same commit is answered from the log."""
+    def _committed_definitely(self, txn: Transaction) -> bool:
+        """Commit. In doubt, ask again: the same commit is answered from the log, and an abort makes it definite."""
         try:
             txn.commit()
-        except OutcomeUnknown:
-            txn.commit()
+        except OutcomeUnknown as unknown:
+            try:
+                txn.commit()
+            except RetriableError:
+                if self._end_of(txn, unknown).state == "ABORTED":
+                    return False
+        return True
+
+    def _end_of(self, txn: Transaction, unknown: OutcomeUnknown) -> TransactionInfo:
+        try:
+            return self.abort(txn.id)
+        except RetriableError:
+            raise unknown from None
 
     def last_txn_version(self, txn_app_id: str) -> int | None:
         """The last committed ``txn_version`` of an application id, None before the first."""
@@ -439,17 +463,15 @@ class Namespace(Connection):
         """Make a checkpoint now, in this thread; returns its version. Clients make them by themselves when due."""
         _ = self.appender
         self.follower.refresh()
-        return self._checkpointer.make().version
-
-
-def _count(what: str, value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise InvalidInputError(f"{what} is a whole number above 0, not {ascii(value)[:40]}")
-    return value
+        return self.link.checkpointer.make().version
 
 
 def _schema_of(given: pa.Schema | None) -> schema.StructType:
-    return schema.DEFAULT_SCHEMA if given is None else schema.from_arrow(given)
+    if given is None:
+        return schema.DEFAULT_SCHEMA
+    if not isinstance(given, pa.Schema):
+        raise InvalidInputError(f"a schema is a pyarrow.Schema, not {type(given).__name__}")
+    return schema.from_arrow(given)
 
 
 def _info(record: TopicRecord) -> TopicInfo:

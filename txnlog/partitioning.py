@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from txnlog import partitioner
+from txnlog.arguments import whole_number
 from txnlog.commands import Piece
-from txnlog.errors import OffsetOutOfRange
+from txnlog.errors import InvalidInputError, OffsetOutOfRange
+from txnlog.limits import MAX_NUMBER
 from txnlog.rows import RowBuffer
 
 if TYPE_CHECKING:
@@ -17,14 +19,22 @@ _STICKY_ROWS = 10_000
 
 
 def place(
-    namespace: Connection, topic: str, data: Any, partition: int | None, sequence: int | None = None
+    namespace: Connection, topic: str, data: Any, partition: int | None, sequence: int | None, *, named: bool
 ) -> list[Piece]:
     """The rows of one call as pieces, each of one partition; the rows of a partition keep their order."""
     handle = namespace.topic_handle(topic)
-    if partition is not None and not 0 <= partition < handle.partitions:
-        raise OffsetOutOfRange(
-            f"the topic {topic!r} has no partition {partition!r}", advice=f"use 0 to {handle.partitions - 1}"
-        )
+    if partition is not None:
+        partition = whole_number("partition", partition, 0)
+        if partition >= handle.partitions:
+            raise OffsetOutOfRange(
+                f"the topic {topic!r} has no partition {partition}", advice=f"use 0 to {handle.partitions - 1}"
+            )
+    if sequence is not None:
+        if partition is None or not named:
+            raise InvalidInputError(
+                "a sequence needs a named producer and a partition", advice="pass partition=, use ns.producer(name)"
+            )
+        sequence = whole_number("sequence", sequence, 0, MAX_NUMBER)
     buffer = RowBuffer(handle.schema, topic)
     if not buffer.append(data):
         return []

@@ -5,7 +5,8 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from txnlog.errors import InvalidInputError, InvalidTransactionState, ProducerFenced
+from txnlog.arguments import whole_number
+from txnlog.errors import InvalidInputError, InvalidTransactionState, OffsetOutOfRange
 from txnlog.results import Committed
 from txnlog.transaction import Transaction
 
@@ -71,29 +72,30 @@ class Producer:
         if self.name is None:
             raise InvalidInputError("an anonymous producer has no sequences", advice="name it: ns.producer(name)")
         self._ns.follower.refresh()
+        self._check()
         record = self._ns.topic_record(topic)
+        if whole_number("partition", partition, 0) >= record.partitions:
+            raise OffsetOutOfRange(
+                f"the topic {topic!r} has no partition {partition}", advice=f"use 0 to {record.partitions - 1}"
+            )
         known = self._ns.follower.state.sequences.get((self.name, record.id, partition))
         return None if known is None else known.last
 
     def close(self) -> None:
-        """Abort the open transactions of this handle; the name stays, for the next producer."""
-        if self._closed:
-            return
+        """Abort the open transactions of this handle; the name stays, for the next producer.
+
+        Commits that are under way, or in doubt, are left to their end.
+        """
         self._closed = True
         for txn in self._open:
-            if txn.state == "OPEN":
-                txn.abort()
+            txn.discard()
+        self._open.clear()
 
     def _check(self) -> None:
         self._ns.check_owner(self._owner, "producer")
         if self._closed:
             raise InvalidTransactionState("the producer is closed", advice="start another with ns.producer(...)")
-        if self.name is not None:
-            record = self._ns.follower.state.producers.get(self.name)
-            if record is not None and record.epoch != self.epoch:
-                raise ProducerFenced(
-                    f"the producer {self.name!r} has epoch {self.epoch} but {record.epoch} is the newest"
-                )
+        self._ns.check_producer(self.name, self.epoch)
 
 
 __all__ = ["Producer"]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.dataset as ds
+import pyarrow.compute as pc
 
 from txnlog import planner
+from txnlog.arguments import mapping, shown
 from txnlog.errors import InvalidInputError
 from txnlog.planner import OffsetRanges, ScanPlan
 from txnlog.reader import output_schema
@@ -112,6 +114,11 @@ class Snapshot:
             CorruptionError: a segment is missing or damaged; no rows of it come out.
             OffsetOutOfRange, TopicNotFound, InvalidInputError: as they say, before anything is read.
         """
+        if filter is not None and not isinstance(filter, pc.Expression):
+            raise InvalidInputError(
+                f"a filter is a pyarrow.compute expression, not {type(filter).__name__}",
+                advice='use e.g. pyarrow.compute.field("id") > 7',
+            )
         plan = self.plan(topic, offsets=offsets, isolation_level=isolation_level)
         schema = output_schema(plan, columns, include_metadata=include_metadata)
         inner = columns
@@ -131,17 +138,18 @@ class Snapshot:
 
 def _filtered(table: pa.Table, expression: Any, schema: pa.Schema) -> pa.Table:
     try:
-        return ds.dataset(table).to_table(filter=expression).select(schema.names)
+        return table.filter(expression).select(schema.names)
     except (pa.ArrowException, TypeError, ValueError, KeyError) as error:
         raise InvalidInputError(
-            f"the filter does not fit the columns: {str(error)[:200]}", advice="pass a pyarrow.compute expression"
+            f"the filter does not fit the columns: {shown(str(error))}", advice="pass a pyarrow.compute expression"
         ) from None
 
 
 def _parsed_offsets(offsets: Mapping[int, Any]) -> OffsetRanges:
     try:
-        return {int(partition): (int(start), int(end)) for partition, (start, end) in offsets.items()}
-    except (TypeError, ValueError, AttributeError):
+        pairs = [(partition, start, end) for partition, (start, end) in mapping("offsets", offsets).items()]
+        return {index(partition): (index(start), index(end)) for partition, start, end in pairs}
+    except (TypeError, ValueError):
         raise InvalidInputError(
             "offsets are {partition: (start, end)}", advice="pass e.g. offsets={0: (0, 100)}"
         ) from None

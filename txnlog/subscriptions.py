@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from txnlog import ranges
 from txnlog.actions import Consumer as ConsumerAction
 from txnlog.actions import DropSubscription, Header, Subscription, SubscriptionType, Takeover
+from txnlog.arguments import shown, whole_number
 from txnlog.commands import Answer, Simple
 from txnlog.connection import Position
-from txnlog.consumer import Consumer
-from txnlog.errors import InvalidInputError, SubscriptionExists, SubscriptionNotFound, UnsupportedFeature
-from txnlog.names import nearest, parse_label, parse_subscription_name
+from txnlog.consumer import EPOCHS, Consumer
+from txnlog.errors import (
+    ConsumerBusy,
+    InvalidInputError,
+    SubscriptionExists,
+    SubscriptionNotFound,
+    UnsupportedFeature,
+)
+from txnlog.limits import MAX_NUMBER
+from txnlog.names import nearest, parse_label, parse_subscription_name, parse_topic_name
 from txnlog.results import Listing, PartitionCursor, PartitionLag, SubscriptionInfo
 from txnlog.state import Draft, SubscriptionRecord, TopicRecord
 
@@ -24,14 +33,25 @@ TAKEOVERS = ("any", "same_name", "after_lease")
 DEFAULT_LEASE_MS = 30_000
 
 
-def _type(text: str) -> SubscriptionType:
-    if text not in TYPES:
-        raise InvalidInputError(f"unknown subscription type {ascii(text)[:40]}", advice=nearest(str(text), TYPES))
+def _type(text: object) -> SubscriptionType:
+    if not isinstance(text, str) or text not in TYPES:
+        raise InvalidInputError(f"unknown subscription type {shown(text)}", advice=nearest(str(text), TYPES))
     if text != "exclusive":
         raise UnsupportedFeature(
             f"this version opens exclusive subscriptions only, not {text} ones", advice='use type="exclusive"'
         )
     return cast("SubscriptionType", text)
+
+
+def _takeover(text: object) -> Takeover:
+    if not isinstance(text, str) or text not in TAKEOVERS:
+        raise InvalidInputError(f"unknown takeover rule {shown(text)}", advice=nearest(str(text), TAKEOVERS))
+    if text == "after_lease":
+        raise UnsupportedFeature(
+            'this version has no leases of exclusive consumers: takeover="after_lease" is for a later one',
+            advice='use takeover="any" or takeover="same_name"',
+        )
+    return cast("Takeover", text)
 
 
 def create(
@@ -50,15 +70,20 @@ def create(
     """Create a subscription; see ``Namespace.create_subscription``."""
     parse_subscription_name(name)
     kind = _type(type)
-    if takeover not in TAKEOVERS:
-        raise InvalidInputError(f"unknown takeover rule {ascii(takeover)[:40]}", advice=nearest(takeover, TAKEOVERS))
+    rule = _takeover(takeover)
+    lease_ms = whole_number("lease_ms", lease_ms, 1, MAX_NUMBER)
+    if max_redeliveries is not None:
+        max_redeliveries = whole_number("max_redeliveries", max_redeliveries, 0, MAX_NUMBER)
+    if dead_letter_topic is not None:
+        parse_topic_name(dead_letter_topic)
+    appender = connection.appender
     connection.follower.refresh()
     record = connection.topic_record(topic)
     offsets = connection.resolve_position(record, start)
-    positions = tuple(offsets.get(partition, 0) for partition in range(record.partitions))
-    action = Subscription(
-        record.id, name, kind, positions, lease_ms, cast("Takeover", takeover), max_redeliveries, dead_letter_topic
-    )
+    if len(offsets) < record.partitions:
+        offsets = connection.resolve_position(record, "earliest") | offsets
+    positions = tuple(offsets[partition] for partition in range(record.partitions))
+    action = Subscription(record.id, name, kind, positions, lease_ms, rule, max_redeliveries, dead_letter_topic)
 
     def decide(draft: Draft, _at: Header) -> list[Subscription] | Answer[SubscriptionRecord]:
         known = draft.subscription_names.get((record.id, name))
@@ -78,7 +103,7 @@ def create(
         assert made is not None, "just created"
         return made
 
-    return connection.appender.call(Simple(decide, result, "subscription"))
+    return appender.call(Simple(decide, result, "subscription"))
 
 
 def find(connection: Connection, topic: str, name: str) -> tuple[TopicRecord, SubscriptionRecord]:
@@ -96,18 +121,19 @@ def find(connection: Connection, topic: str, name: str) -> tuple[TopicRecord, Su
 
 def drop(connection: Connection, topic: str, name: str) -> None:
     """Drop a subscription; open transactions go on without what they acknowledged on it."""
+    appender = connection.appender
     connection.follower.refresh()
     _, record = find(connection, topic, name)
-    connection.appender.call(
+    appender.call(
         Simple(lambda _draft, _at: [DropSubscription(record.id)], lambda _draft, _at: None, ("subscription", record.id))
     )
 
 
 def describe(connection: Connection, topic: str, name: str) -> SubscriptionInfo:
     """A subscription with its cursors."""
-    record, subscription = find(connection, topic, name)
     cursors: list[PartitionCursor] = []
     with connection.follower.lock:
+        record, subscription = find(connection, topic, name)
         for partition in range(record.partitions):
             cursor = connection.follower.state.cursors[subscription.id, partition]
             pending = sum(ranges.size(hold.ranges) for hold in cursor.holds)
@@ -128,11 +154,11 @@ def names_of(connection: Connection, topic: str) -> tuple[str, ...]:
 
 def lag(connection: Connection, topic: str, name: str) -> Listing:
     """By partition how far a subscription is behind."""
-    record, subscription = find(connection, topic, name)
-    segments, removals = connection.follower.segments(record.id)
     now_ms = connection.runtime.now_ms()
     rows: list[PartitionLag] = []
     with connection.follower.lock:
+        record, subscription = find(connection, topic, name)
+        segments, removals = connection.follower.segments(record.id)
         state = connection.follower.state
         cursors = [state.cursors[subscription.id, partition] for partition in range(record.partitions)]
         ends = [state.ends.get((record.id, partition), 0) for partition in range(record.partitions)]
@@ -160,33 +186,51 @@ def open_consumer(
     stream: str | None = None,
 ) -> Consumer:
     """Open a consumer on one or several topics; see ``Namespace.consumer``."""
+    appender = connection.appender
     label = parse_label("consumer name", name) if name is not None else f"consumer-{connection.runtime.unique()[:8]}"
-    wanted = [topics] if isinstance(topics, str) else list(topics)
-    if not wanted:
-        raise InvalidInputError("a consumer needs a topic")
+    parse_subscription_name(subscription)
+    wanted = None if type is None else _type(type)
     opened: list[tuple[TopicRecord, int, int]] = []
-    for topic in wanted:
+    for topic in _topics(topics):
         connection.follower.refresh()
-        record = connection.topic_record(topic)
-        parse_subscription_name(subscription)
-        number = connection.follower.state.subscription_names.get((record.id, subscription))
-        if number is None:
-            number = create(connection, topic, subscription, type=type or "exclusive", if_not_exists=True).id
-        elif type is not None and (existing := connection.follower.state.subscriptions[number]).type != type:
+        with connection.follower.lock:
+            record = connection.topic_record(topic)
+            number = connection.follower.state.subscription_names.get((record.id, subscription))
+            existing = None if number is None else connection.follower.state.subscriptions[number]
+        if existing is None:
+            existing = create(connection, topic, subscription, type=wanted or "exclusive", if_not_exists=True)
+        elif wanted is not None and existing.type != wanted:
             raise SubscriptionExists(
-                f"the subscription {subscription!r} of {topic!r} is {existing.type}, not {ascii(type)[:40]}",
+                f"the subscription {subscription!r} of {topic!r} is {existing.type}, not {wanted}",
                 advice="leave out the type, or use another subscription",
             )
-        epoch = _raise_epoch(connection, number, label, stream)
-        opened.append((record, number, epoch))
+        _type(existing.type)
+        _takeover(existing.takeover)
+        epoch = appender.call(Simple(partial(_opening, existing.id, label, stream), _version, EPOCHS))
+        opened.append((record, existing.id, epoch))
     return Consumer(connection, label, opened)
 
 
-def _raise_epoch(connection: Connection, subscription: int, name: str, stream: str | None) -> int:
-    action = ConsumerAction(subscription, name, stream)
-    return connection.appender.call(
-        Simple(lambda _draft, _at: [action], lambda _draft, at: at.version, ("subscription", subscription))
-    )
+def _topics(topics: object) -> list[str]:
+    """The names of topics, each once."""
+    names = [topics] if isinstance(topics, str) else list(topics) if isinstance(topics, Sequence) else None
+    if not names:
+        raise InvalidInputError("a consumer needs a topic, or a list of topics")
+    return list(dict.fromkeys(parse_topic_name(name) for name in names))
+
+
+def _version(_draft: Draft, at: Header) -> int:
+    return at.version
+
+
+def _opening(subscription: int, name: str, stream: str | None, draft: Draft, _at: Header) -> list[ConsumerAction]:
+    record = draft.subscriptions.get(subscription)
+    if record is not None and record.takeover == "same_name" and record.consumer not in {None, name}:
+        raise ConsumerBusy(
+            f"the subscription {record.name!r} belongs to the consumer {record.consumer!r}",
+            advice="open it under that name: its takeover rule is same_name",
+        )
+    return [ConsumerAction(subscription, name, stream)]
 
 
 __all__ = ["create", "describe", "drop", "find", "lag", "names_of", "open_consumer"]

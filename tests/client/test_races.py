@@ -242,7 +242,7 @@ def test_a_refusal_that_rests_on_another_member_waits_for_the_entry(pair: Any) -
     messages = consumer.receive(timeout_ms=0)
     first, second = ns.begin(), ns.begin()
     first.acknowledge(messages)
-    second._acknowledged = list(first._acknowledged)  # as if another thread had been here at the same moment
+    second._work.add_acknowledgements(first._work.acknowledged)  # as if another thread had been here at the same moment
     futures: list[Any] = []
 
     def rival_ends_the_first() -> None:
@@ -267,7 +267,7 @@ def test_two_for_one_message_in_one_entry_the_first_wins(pair: Any) -> None:
     consumer = ns.consumer("orders", "billing")
     first, second = ns.begin(), ns.begin()
     first.acknowledge(consumer.receive(timeout_ms=0))
-    second._acknowledged = list(first._acknowledged)
+    second._work.add_acknowledgements(first._work.acknowledged)
     one, two = together(ns, store, first.commit_async, second.commit_async)
     one.result(30)
     assert isinstance(two.exception(30), TransactionConflict)

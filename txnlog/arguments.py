@@ -1,0 +1,65 @@
+"""Checks of what users hand in, before anything is done with it."""
+
+from __future__ import annotations
+
+import datetime
+import operator
+from collections.abc import Mapping
+from typing import Any, Final
+
+from txnlog.errors import InvalidInputError
+
+_EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_MILLISECOND: Final = datetime.timedelta(milliseconds=1)
+
+
+def shown(value: object) -> str:
+    """A value for a message: escaped and cut short."""
+    return ascii(value)[:40]
+
+
+def whole_number(what: str, value: object, least: int, most: int | None = None) -> int:
+    """A whole number in a range (NumPy's too, but no truth value), or InvalidInputError."""
+    number = None
+    if not isinstance(value, bool):
+        try:
+            number = operator.index(value)  # type: ignore[arg-type]  # whatever it is
+        except TypeError:
+            number = None
+    if number is None or number < least or (most is not None and number > most):
+        bound = f"at least {least}" if most is None else f"between {least:,} and {most:,}"
+        raise InvalidInputError(f"{what} is a whole number, {bound}, not {shown(value)}")
+    return number
+
+
+def mapping(what: str, value: object) -> dict[Any, Any]:
+    """A mapping as a dict, None as an empty one, or InvalidInputError. The value is not shown: it may be secret."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise InvalidInputError(f"{what} is a dict, not {type(value).__name__}")
+    return dict(value)
+
+
+def text_mapping(what: str, value: object) -> dict[str, str]:
+    """A mapping of texts to texts."""
+    found = mapping(what, value)
+    for key, item in found.items():
+        if not isinstance(key, str) or not isinstance(item, str):
+            raise InvalidInputError(f"{what} maps texts to texts; {shown(key)} is not one", advice="use str(...)")
+    return found
+
+
+def epoch_ms(timestamp: object) -> int:
+    """Epoch milliseconds of a time with a zone. Raises InvalidInputError for a naive one."""
+    if isinstance(timestamp, int) and not isinstance(timestamp, bool):
+        return timestamp
+    if not isinstance(timestamp, datetime.datetime) or timestamp.utcoffset() is None:
+        raise InvalidInputError(
+            "a timestamp is a datetime with a zone",
+            advice="use datetime(..., tzinfo=datetime.UTC), or epoch milliseconds",
+        )
+    return (timestamp - _EPOCH) // _MILLISECOND
+
+
+__all__ = ["epoch_ms", "mapping", "shown", "text_mapping", "whole_number"]

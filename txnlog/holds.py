@@ -1,0 +1,105 @@
+"""What the open transactions of one client acknowledged, logged or not: its other calls meet it at once.
+
+Whatever one transaction of a client holds, the log may not show yet. Without this, a second one would be told of the
+conflict only at its commit, and a consumer would hand the messages out again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from txnlog import ranges
+from txnlog.acknowledgements import hold
+from txnlog.actions import Acknowledgement, PartitionRanges
+from txnlog.errors import TxnLogError
+from txnlog.ranges import EMPTY, Ranges
+from txnlog.state import Draft
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """Of one transaction: its deadline, and what it holds, joined by subscription."""
+
+    deadline_ms: int | None
+    acknowledgements: tuple[Acknowledgement, ...]
+
+
+class Holds:
+    """The holds of one client. Thread-safe."""
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        self._lock = threading.Lock()
+        self._held: dict[int, _Held] = {}
+
+    def note(self, txn: int, acknowledgements: Iterable[Acknowledgement], deadline_ms: int | None) -> None:
+        """All that an open transaction acknowledged so far."""
+        held = _Held(deadline_ms, joined(acknowledgements))
+        with self._lock:
+            self._held[txn] = held
+
+    def release(self, txn: int) -> None:
+        """The transaction ended."""
+        with self._lock:
+            self._held.pop(txn, None)
+
+    def _live(self) -> list[tuple[int, _Held]]:
+        """Those whose deadline has not passed: a transaction that nobody ends holds nothing for ever."""
+        now_ms = self._now_ms()
+        with self._lock:
+            for txn in [
+                n for n, held in self._held.items() if held.deadline_ms is not None and held.deadline_ms <= now_ms
+            ]:
+                del self._held[txn]
+            return list(self._held.items())
+
+    def of(self, subscription: int) -> dict[int, Ranges]:
+        """By partition what is held of a subscription."""
+        found: dict[int, Ranges] = {}
+        for _, held in self._live():
+            for item in held.acknowledgements:
+                if item.subscription == subscription:
+                    for own in item.ranges:
+                        found[own.partition] = ranges.union(found.get(own.partition, EMPTY), own.ranges)
+                    for partition, end in item.cumulative:
+                        found[partition] = ranges.union(found.get(partition, EMPTY), ((0, end),))
+        return found
+
+    def check(self, draft: Draft, txn: int, wanted: Sequence[Acknowledgement]) -> None:
+        """Raise what stands against acknowledgements, by the log and by what the client holds. Changes the draft."""
+        for number, held in self._live():
+            for item in held.acknowledgements:
+                mark = draft.savepoint()
+                try:
+                    hold(draft, number, item)
+                except TxnLogError:
+                    draft.rollback(mark)  # logged meanwhile, or lost already: no obstacle of its own
+        for item in wanted:
+            hold(draft, txn, item)
+
+
+def joined(acknowledgements: Iterable[Acknowledgement]) -> tuple[Acknowledgement, ...]:
+    """The same acknowledgements, one for each subscription and epoch: many small ones cost as much as one."""
+    individual: dict[tuple[int, int], dict[int, Ranges]] = {}
+    cumulative: dict[tuple[int, int], dict[int, int]] = {}
+    for item in acknowledgements:
+        key = (item.subscription, item.epoch)
+        mine = individual.setdefault(key, {})
+        for own in item.ranges:
+            mine[own.partition] = ranges.union(mine.get(own.partition, EMPTY), own.ranges)
+        ends = cumulative.setdefault(key, {})
+        for partition, end in item.cumulative:
+            ends[partition] = max(end, ends.get(partition, 0))
+    return tuple(
+        Acknowledgement(
+            *key,
+            tuple(PartitionRanges(partition, found) for partition, found in sorted(individual[key].items())),
+            tuple(sorted(cumulative[key].items())),
+        )
+        for key in individual
+    )
+
+
+__all__ = ["Holds", "joined"]

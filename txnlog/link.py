@@ -1,0 +1,134 @@
+"""What a handle has in one process: store, fold, writer. A forked child makes its own."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Sequence
+
+from txnlog import keys
+from txnlog.actions import AnyAction
+from txnlog.actions import Namespace as NamespaceAction
+from txnlog.actions import Protocol as ProtocolAction
+from txnlog.appender import Appender
+from txnlog.apply import check_writable
+from txnlog.errors import ClockSkew, NamespaceNotFound, ReadOnly, TxnLogError
+from txnlog.follower import Follower
+from txnlog.holds import Holds
+from txnlog.limits import FORMAT_VERSION, MAX_CLOCK_AHEAD_MS
+from txnlog.log import Log
+from txnlog.maintenance.checkpointer import Checkpointer
+from txnlog.names import NamespaceName, nearest
+from txnlog.reader import SegmentReader
+from txnlog.root import Root, create_log
+from txnlog.runtime import Runtime
+from txnlog.segment_builder import SharedSegmentBuilder
+from txnlog.store.base import Store
+from txnlog.store.probe import clock_difference
+from txnlog.store.wrappers import CountingStore, PrefixStore, ReadOnlyStore
+
+
+class Link:
+    """The connection of one process to one namespace.
+
+    Attributes:
+        identity: what handles remember to belong to.
+        requests: counts what is sent to the store.
+    """
+
+    def __init__(
+        self,
+        open_store: Callable[[], Store],
+        name: NamespaceName,
+        runtime: Runtime,
+        *,
+        create: bool,
+        read_only: bool,
+        min_commit_interval_ms: int,
+        identity: object,
+    ) -> None:
+        self.identity = identity
+        self.name = name
+        self.runtime = runtime
+        self._read_only = read_only
+        self._min_commit_interval_ms = min_commit_interval_ms
+        self._lock = threading.Lock()
+        self._appender: Appender | None = None
+        whole = open_store()
+        self.requests = CountingStore(ReadOnlyStore(whole) if read_only else whole, keys.kind_of)
+        self.store: Store = PrefixStore(self.requests, name)
+        self._root = Root(self.requests, runtime)
+        log = Log(self.store, runtime)
+        if not log.exists():
+            if not create:
+                raise NamespaceNotFound(f"there is no namespace {name!r} in this root", advice=self._nearest())
+            self._create()
+        self.follower = Follower(log)
+        self.coordinator = self.follower.state.head.coordinator
+        self.reader = SegmentReader(self.store, runtime)
+        self.holds = Holds(runtime.now_ms)
+        self.checkpointer = Checkpointer(self.follower, self.store, runtime)
+        if not read_only:
+            check_writable(self.follower.state)
+
+    def _nearest(self) -> str:
+        names = [item.name for item in self._root.namespaces()] if self._root.exists() else []
+        return f"{nearest(self.name, names)}; open with create=True to make it"
+
+    def _create(self) -> None:
+        self._root.ensure_safe()
+        record = self._root.register(self.name)
+        actions: Sequence[AnyAction] = [
+            ProtocolAction(FORMAT_VERSION, FORMAT_VERSION),
+            NamespaceAction(self.name, record.coordinator),
+        ]
+        create_log(self.store, self.runtime, actions, self.runtime.unique())
+
+    @property
+    def appender(self) -> Appender:
+        """The writer of this process. Raises ReadOnly for mode="r"."""
+        if self._read_only:
+            raise ReadOnly(f'the namespace {self.name!r} was opened with mode="r"')
+        with self._lock:
+            if self._appender is None:
+                self._appender = Appender(
+                    self.follower,
+                    self.store,
+                    self.runtime,
+                    SharedSegmentBuilder(self.runtime.unique),
+                    min_commit_interval_ms=self._min_commit_interval_ms,
+                    before_first_append=self._before_first_append,
+                    after_append=self.checkpointer.after_append,
+                )
+            return self._appender
+
+    def _before_first_append(self) -> None:
+        self._root.ensure_safe()
+        if not self.runtime.trusts_clock:
+            self._check_clock()
+
+    def _check_clock(self) -> None:
+        """Raise ClockSkew where this machine's clock would drag the log's time along."""
+        key = f"{keys.PROBE_FOLDER}clock-{self.runtime.unique()}"
+        before_ms = self.runtime.now_ms()
+        self.requests.put(key, b"")
+        after_ms = self.runtime.now_ms()
+        try:
+            ahead = clock_difference(before_ms, after_ms, self.requests.info(key).modified_ms).least_ms
+        finally:
+            with contextlib.suppress(TxnLogError):  # the right to delete is not needed to append
+                self.requests.delete(key)
+        if ahead > MAX_CLOCK_AHEAD_MS:
+            raise ClockSkew(f"this machine's clock is {ahead / 1000:.0f} s ahead of the store's")
+
+    def close(self, error: TxnLogError) -> None:
+        """Finish what is under way and let go of the threads."""
+        with self._lock:
+            appender = self._appender
+        if appender is not None:
+            appender.close(error)
+        self.checkpointer.close()
+        self.runtime.close()
+
+
+__all__ = ["Link"]

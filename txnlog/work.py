@@ -1,0 +1,135 @@
+"""What a transaction did and has not logged yet: rows, acknowledgements, and the way of rows into its own segments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import xxhash
+
+from txnlog.actions import Acknowledgement, Segment, StreamBatch
+from txnlog.commands import Piece
+from txnlog.limits import BUFFER_BYTES, SMALL_PRODUCE_BYTES
+from txnlog.segment_builder import BuiltSegment, build_owned
+
+if TYPE_CHECKING:
+    from txnlog.connection import Connection
+
+
+class Work:
+    """The work of one transaction, in the order it was done. Not thread-safe: the transaction has the lock.
+
+    Attributes:
+        pieces: rows that wait for the entry, which they may share with other transactions.
+        staged: segments that are on the store and that no entry names yet.
+        acknowledged: acknowledgements that no entry names yet.
+        logged: those that a flush brought into the log.
+        stream: the micro-batch that the commit is bound to.
+    """
+
+    def __init__(self, namespace: Connection, number: int) -> None:
+        self._ns = namespace
+        self._number = number
+        self._digest = xxhash.xxh3_64()
+        self._owned_topics: set[int] = set()
+        self._buffered_bytes = 0
+        self.pieces: list[Piece] = []
+        self.staged: list[Segment] = []
+        self.acknowledged: list[Acknowledgement] = []
+        self.logged: list[Acknowledgement] = []
+        self.stream: StreamBatch | None = None
+
+    @property
+    def digest(self) -> str:
+        """What tells this work from another's: the same after any number of retries, flushes and re-writes."""
+        return self._digest.hexdigest()
+
+    @property
+    def acknowledgements(self) -> list[Acknowledgement]:
+        """All of them, logged or not."""
+        return self.logged + self.acknowledged
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing waits to be logged."""
+        return not (self.pieces or self.staged or self.acknowledged or self.stream)
+
+    def add_rows(self, pieces: Sequence[Piece]) -> None:
+        """Take the rows of one call. A store that fails where the buffer is full fails the call: it adds nothing."""
+        if self._buffered_bytes >= BUFFER_BYTES:
+            self.stage(everything=True)
+        for piece in pieces:
+            self.pieces.append(piece)
+            self._buffered_bytes += piece.size_bytes
+            self._digest.update(
+                f"p{piece.topic},{piece.partition},{piece.rows},{piece.sequence},{piece.digest};".encode()
+            )
+
+    def add_segments(self, segments: Iterable[Segment]) -> None:
+        """Take segments that were written elsewhere."""
+        for item in segments:
+            self.staged.append(item)
+            self._owned_topics.add(item.topic)
+            self._digest.update(f"s{item.topic},{item.segment},{item.checksum};".encode())
+
+    def add_acknowledgements(self, wanted: Iterable[Acknowledgement]) -> None:
+        """Take acknowledgements."""
+        for item in wanted:
+            self.acknowledged.append(item)
+            self._digest.update(repr(item).encode())
+
+    def note_logged(self) -> None:
+        """A flush brought what was staged and acknowledged into the log."""
+        self.staged.clear()
+        self.logged.extend(self.acknowledged)
+        self.acknowledged.clear()
+
+    def clear(self) -> None:
+        """The transaction ended: let go of everything."""
+        self.pieces, self.staged, self.acknowledged, self.logged = [], [], [], []
+
+    # --- segments ---------------------------------------------------------------------------------------------------
+
+    def stage(self, *, everything: bool) -> None:
+        """Write buffered rows as segments of this transaction: all, or where they are too many to share a file.
+
+        Of a topic that has such a segment all rows go this way: shared rows come first in an entry, so mixing would
+        turn the order of production around. A topic's rows leave the buffer when all of its segments are on the store:
+        staging that failed half-way is done again from the beginning, and what it left behind is garbage that no entry
+        names.
+        """
+        sizes: dict[int, int] = {}
+        for piece in self.pieces:
+            sizes[piece.topic] = sizes.get(piece.topic, 0) + piece.size_bytes
+        for topic, size in sorted(sizes.items()):
+            if everything or size >= SMALL_PRODUCE_BYTES or topic in self._owned_topics:
+                self.staged.extend(self._write(topic, [piece for piece in self.pieces if piece.topic == topic]))
+                self._owned_topics.add(topic)
+                self.pieces = [piece for piece in self.pieces if piece.topic != topic]
+                self._buffered_bytes = sum(piece.size_bytes for piece in self.pieces)
+
+    def _write(self, topic: int, pieces: list[Piece]) -> list[Segment]:
+        record = self._ns.topic_record_by_id(topic)
+        staged: list[Segment] = []
+        wave: list[BuiltSegment] = []
+        waiting = 0
+        for built in build_owned(record, pieces, self._number, self._take_number, self._ns.runtime.unique):
+            wave.append(built)
+            staged.append(built.action)
+            waiting += len(built.data)
+            if waiting >= BUFFER_BYTES:
+                self._put(wave)
+                wave, waiting = [], 0
+        self._put(wave)
+        return staged
+
+    def _put(self, wave: list[BuiltSegment]) -> None:
+        store = self._ns.store
+        self._ns.runtime.run_all([partial(store.put, built.key, built.data) for built in wave])
+
+    def _take_number(self) -> int:
+        return self._ns.appender.take_numbers(1)[0]
+
+
+__all__ = ["Work"]
