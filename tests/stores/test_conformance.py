@@ -15,7 +15,8 @@ import pytest
 from tests.stores.conftest import Subject
 from txnlog.errors import Durable, StoreError
 from txnlog.limits import MAX_ENTRY_BYTES
-from txnlog.store import Created, ObjectNotFound, Store, identity_of, probe
+from txnlog.store import Created, ObjectNotFound, Store, identity_of
+from txnlog.store.probe import probe
 
 T = TypeVar("T")
 

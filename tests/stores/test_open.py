@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from txnlog.errors import InvalidInputError, UnsafeStore
-from txnlog.store import Created, FsspecStore, LocalStore, MemoryStore, Store, identity_of, open_store, probe
+from txnlog.store import Created, FsspecStore, LocalStore, MemoryStore, Store, identity_of, open_store
+from txnlog.store.probe import probe
 
 ABFSS = "abfss://container@account.dfs.core.windows.net/lake"
 

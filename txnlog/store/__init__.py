@@ -6,7 +6,7 @@ from txnlog.store.local import LocalStore
 from txnlog.store.memory import MemoryStore
 from txnlog.store.object_store import FsspecStore
 from txnlog.store.open import open_store
-from txnlog.store.probe import ClockDifference, Effort, Verdict, clock_difference, probe
+from txnlog.store.probe import ClockDifference, Effort, Verdict, clock_difference
 from txnlog.store.wrappers import Call, CountingStore, ForwardingStore, HookStore, PrefixStore, ReadOnlyStore
 
 __all__ = [
@@ -30,5 +30,4 @@ __all__ = [
     "clock_difference",
     "identity_of",
     "open_store",
-    "probe",
 ]

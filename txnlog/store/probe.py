@@ -48,16 +48,19 @@ class Effort:
         overtaking_rounds: rounds with a big and a small body, at most.
         overtaking_bytes: size of the big body; less where the link is slow.
         seconds: what each of the two races may take, once it has had its least number of rounds.
+        patience_seconds: what the least rounds with a big body may take; on a slower link the body shrinks until they
+            do. A busy machine must not pass for a slow link: a small body gives some servers no gap to be caught in.
     """
 
     threads: int = 16
     rounds: int = 128
-    overtaking_rounds: int = 24
+    overtaking_rounds: int = 32
     overtaking_bytes: int = 16 << 20
     seconds: float = 1.0
+    patience_seconds: float = 20.0
 
     least_rounds: int = 8
-    least_overtaking_rounds: int = 10
+    least_overtaking_rounds: int = 16
 
 
 FULL: Final = Effort()
@@ -209,7 +212,7 @@ def _affordable_size(arena: Arena, effort: Effort) -> tuple[int, float]:
         _create_definitely(arena, _body(0, size))
         duration = time.monotonic() - began
         larger = min(size * 4, effort.overtaking_bytes)
-        if larger == size or duration * (larger / size) * effort.least_overtaking_rounds > 2 * effort.seconds:
+        if larger == size or duration * (larger / size) * effort.least_overtaking_rounds > effort.patience_seconds:
             return size, duration
         size = larger
 
