@@ -96,6 +96,13 @@ def test_rows_below_the_earliest_offset_may_be_left_out(log, topic):
 
 
 @pytest.mark.clause("P-90")
+def test_rows_below_the_earliest_offset_may_not_be_added(log, topic):
+    log.entry(DeleteRecords(topic, ((0, 5),)))
+    with pytest.raises(InvalidInputError, match="other offsets"):
+        log.entry(Replace(topic, merging(log, topic, {0: 2}), (segments(log)[2],), (4,)))
+
+
+@pytest.mark.clause("P-90")
 def test_segments_that_retention_has_passed_can_be_removed_and_no_others(log, topic):
     first, second, _ = segments(log)
     log.entry(DeleteRecords(topic, ((0, 2), (1, 1))))

@@ -211,6 +211,13 @@ def test_an_entry_cut_short_anywhere_is_damage_or_lacks_whole_lines():
                 decode_entry(data[:size], 3)
 
 
+@pytest.mark.clause("P-12")
+@pytest.mark.parametrize("end", [b"", b" ", b"\r", b"\0", b"\n\n", b"\n "])
+def test_the_last_line_has_one_end_and_nothing_behind_it(end):
+    with pytest.raises(CorruptionError, match="entry 3"):
+        decode_entry(HEADER + b'{"action":"renew","first":256}' + end, 3)
+
+
 @pytest.mark.clause("P-15")
 @pytest.mark.parametrize(
     "line",

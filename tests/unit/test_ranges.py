@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from txnlog import ranges
@@ -41,6 +41,8 @@ def test_single_values_become_their_set(values):
     assert members(result) == set(values)
 
 
+@example(((0, 2),), ((2, 4),))
+@example(((0, 2),), ((3, 4),))
 @given(normal, normal)
 def test_union_is_that_of_sets(left, right):
     result = ranges.union(left, right)
