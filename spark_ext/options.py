@@ -58,6 +58,7 @@ class ReadOptions:
     fail_on_data_loss: bool = True
     subscription: str | None = None
     max_offsets_per_trigger: int | None = None
+    split_transactions: bool = False
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
 
@@ -197,6 +198,7 @@ OPTIONS: Final = (
     Option("failOnDataLoss", _READS, _flag),
     Option("subscription", _STREAM, _text),
     Option("maxOffsetsPerTrigger", _STREAM, _whole(1)),
+    Option("splitTransactions", _STREAM, _flag),
     Option("topic", _WRITES, _text),
     Option("transactionalId", _WRITES, _text),
     Option("txnAppId", _WRITES, _text),
@@ -276,6 +278,11 @@ def read_options(given: Mapping[str, str], *, streaming: bool | None = None) -> 
     uses = _READS if streaming is None else _STREAM if streaming else _READ
     found = _parsed(given, uses)
     _exclusive(found, "versionAsOf", "timestampAsOf")
+    if found.get("splitTransactions") and "maxOffsetsPerTrigger" not in found:
+        raise InvalidInputError(
+            "the option 'splitTransactions' needs 'maxOffsetsPerTrigger': only what is larger than that is split",
+            advice="give both, or neither",
+        )
     if found.get("isolationLevel") == "read_uncommitted":
         for name in ("startingOffsets", "endingOffsets"):
             if name in found:
@@ -296,6 +303,7 @@ def read_options(given: Mapping[str, str], *, streaming: bool | None = None) -> 
         fail_on_data_loss=found.get("failOnDataLoss", True),
         subscription=found.get("subscription"),
         max_offsets_per_trigger=found.get("maxOffsetsPerTrigger"),
+        split_transactions=found.get("splitTransactions", False),
         storage_options=_storage_options(found),
     )
 

@@ -98,7 +98,8 @@ class StreamPlan:
             }
             version = end.version
         else:
-            version, offsets = _limited(scan, first, limit, None if self._last is None else self._last.version)
+            newest = None if self._last is None else self._last.version
+            version, offsets = _limited(scan, first, limit, newest, split=self._options.split_transactions)
         if offsets == begin.offsets:
             return dict(start)
         return self._offset(scan, offsets, version, first).to_dict()
@@ -253,9 +254,13 @@ def _begin_of(scan: Scan, offset: StreamOffset) -> dict[str, dict[int, int]]:
 
 
 def _limited(
-    scan: Scan, begin: Mapping[str, Ends], limit: int, newest: int | None
+    scan: Scan, begin: Mapping[str, Ends], limit: int, newest: int | None, *, split: bool
 ) -> tuple[int, dict[str, dict[int, int]]]:
-    """The last version up to which there are no more than ``limit`` rows, but one with rows at least; and its ends."""
+    """The last version up to which there are no more than ``limit`` rows, but one with rows at least; and its ends.
+
+    With ``split`` a version that is larger than the limit by itself is taken in parts, the same share of every
+    partition in each of them.
+    """
     steps: list[tuple[int, str, int, int, int]] = []
     last = scan.snapshot.version if newest is None else newest
     for topic in scan.topics:
@@ -282,10 +287,29 @@ def _limited(
         rows = sum(step[4] for step in steps[position:behind])
         if taken and taken + rows > limit:
             break
+        if split and rows > limit:
+            return steps[position][0], _part(offsets, steps[position:behind], rows, limit)
         for step in steps[position:behind]:
             offsets[step[1]][step[2]] = max(offsets[step[1]][step[2]], step[3])
         version, taken, position = steps[position][0], taken + rows, behind
     return version, offsets
+
+
+def _part(
+    offsets: dict[str, dict[int, int]], steps: list[tuple[int, str, int, int, int]], rows: int, limit: int
+) -> dict[str, dict[int, int]]:
+    """The ends of a batch of ``limit`` rows out of the ``rows`` of one version, in which each partition has one run."""
+    left: dict[tuple[str, int], int] = {}
+    for _, topic, partition, _, count in steps:
+        left[topic, partition] = left.get((topic, partition), 0) + count
+    room = limit
+    for (topic, partition), count in left.items():
+        # Rounded up, so that small partitions come to their end as well; what is left over bounds the last ones.
+        share = min(-(-limit * count // rows), room)
+        first = min(end - length for _, t, p, end, length in steps if (t, p) == (topic, partition))
+        offsets[topic][partition] = first + share
+        room -= share
+    return offsets
 
 
 def _changed(before: str, now: str) -> InvalidInputError:
