@@ -132,15 +132,17 @@ class _Batches:
             wanted = stream_batches.acknowledgements(ns, taken, identity, self._run)
         inner = jobs.begin(ns, jobs.take_numbers(ns))
         inner.set_stream(batch)
-        with DataFrameTransaction(ns, inner, self._storage) as txn:
+        inner.acknowledge_ranges(wanted)  # first, so that no commit of the handler's own can be without it
+        with (
+            stream_batches.not_held_in_doubt(ns, inner),
+            DataFrameTransaction(ns, inner, self._storage) as txn,
+        ):
             self._handler(df, txn)
             if txn.state == "ABORTED":
                 raise TransactionAborted(
                     f"the handler aborted the transaction of batch {batch_id}",
                     advice="raise an error from the handler to stop the query, or return without writing",
                 )
-            if txn.state == "OPEN":
-                inner.acknowledge_ranges(wanted)
 
 
 __all__ = ["write_stream"]

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -18,12 +19,19 @@ from spark_ext.stream_offsets import StreamOffset, is_stream_offset
 from txnlog.actions import Acknowledgement, Commit, StreamBatch
 from txnlog.actions import Consumer as ConsumerAction
 from txnlog.commands import Simple, Skipped, replayed
-from txnlog.errors import ConsumerFenced, InvalidInputError, SubscriptionNotFound, UnsupportedFeature
+from txnlog.errors import (
+    ConsumerFenced,
+    InvalidInputError,
+    OutcomeUnknown,
+    SubscriptionNotFound,
+    UnsupportedFeature,
+)
 from txnlog.names import parse_label
 
 if TYPE_CHECKING:
     from txnlog.namespace import Namespace
     from txnlog.state import SubscriptionRecord
+    from txnlog.transaction import Transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +68,26 @@ def committed_before(ns: Namespace, batch: StreamBatch) -> Skipped | None:
         return replayed(ns.follower.state.draft(), batch)
 
 
+@contextmanager
+def not_held_in_doubt(ns: Namespace, txn: Transaction) -> Iterator[None]:
+    """In doubt, a batch comes again under another transaction, and the log tells: this one must not be in its way."""
+    try:
+        yield
+    except OutcomeUnknown:
+        ns.release_holds(txn.id.number)
+        raise
+
+
 # --- ranges -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What a batch took of one topic under a subscription. ``start`` is None where no checkpoint says it."""
+    """What a batch took of one topic under a subscription: from ``start`` up to ``end``, by partition."""
 
     topic: str
     subscription: int
-    start: Mapping[int, int] | None
+    start: Mapping[int, int]
     end: Mapping[int, int]
 
 
@@ -91,7 +109,8 @@ def taken_by(ns: Namespace, checkpoint: Checkpoint, offsets: BatchOffsets, subsc
         end = _ours(ns, text)
         if end is None or end.subscription != subscription:
             continue
-        earlier = None if before is None else _ours(ns, before.sources.get(name))
+        # A source without anything new has the offset of the batch before, which says where that one began.
+        same = before is not None and before.sources.get(name) == text
         for topic, ends in end.offsets.items():
             number = _subscription_id(ns, topic, end, subscription)
             if any(item.subscription == number for item in taken):
@@ -99,8 +118,7 @@ def taken_by(ns: Namespace, checkpoint: Checkpoint, offsets: BatchOffsets, subsc
                     f"two sources of the query read the topic {topic!r} with the subscription {subscription!r}",
                     advice="give each source a subscription of its own",
                 )
-            start = None if earlier is None else earlier.offsets.get(topic)
-            taken.append(Taken(topic, number, start, ends))
+            taken.append(Taken(topic, number, ends if same else end.start.get(topic, {}), ends))
     if not taken:
         raise InvalidInputError(
             f"no source of the query reads the namespace {ns.name!r} with the subscription {subscription!r}",
@@ -145,17 +163,19 @@ def acknowledgements(ns: Namespace, taken: Sequence[Taken], identity: QueryIdent
     """
     result: list[Acknowledgement] = []
     for item in taken:
-        start = _checked_start(ns, item)
-        moved = {partition: end for partition, end in item.end.items() if end > start[partition]}
+        moved = sorted((p, item.start[p], end) for p, end in item.end.items() if end > item.start.get(p, end))
         if not moved:
             continue
-        epoch = _epoch_of(ns, item, identity, run)
+        epoch = _held_epoch(ns, item, identity, run)
+        _check_cursors(ns, item, moved)
+        if epoch is None:
+            epoch = _take_epoch(ns, item, identity, run)
         result.append(
             Acknowledgement(
                 item.subscription,
                 epoch,
-                cumulative=tuple(sorted(moved.items())),
-                expected=tuple((partition, start[partition]) for partition in sorted(moved)),
+                cumulative=tuple((partition, end) for partition, _, end in moved),
+                expected=tuple((partition, start) for partition, start, _ in moved),
             )
         )
     return result
@@ -165,24 +185,19 @@ def _record(ns: Namespace, item: Taken) -> SubscriptionRecord:
     return ns.follower.state.subscriptions[item.subscription]
 
 
-def _checked_start(ns: Namespace, item: Taken) -> dict[int, int]:
-    """Where the batch begins, by partition. Raises InvalidInputError where the subscription disagrees."""
+def _check_cursors(ns: Namespace, item: Taken, moved: Sequence[tuple[int, int, int]]) -> None:
+    """Raise InvalidInputError where the subscription is not where the batch begins."""
     record = _record(ns, item)
     if record.type == "shared":
         raise UnsupportedFeature(
             f"the subscription {record.name!r} is shared: a stream takes whole ranges, in order",
             advice="use an exclusive subscription for the stream",
         )
-    start: dict[int, int] = {}
-    for partition, end in item.end.items():
+    for partition, start, end in moved:
         cursor = ns.follower.state.cursors[item.subscription, partition]
-        begin = cursor.position if item.start is None else item.start.get(partition, cursor.position)
-        start[partition] = begin
-        if end <= begin:
-            continue
-        if cursor.position != begin:
+        if cursor.position != start:
             raise InvalidInputError(
-                f"partition {partition} of {item.topic!r}: the checkpoint goes on at offset {begin}, but the cursor of "
+                f"partition {partition} of {item.topic!r}: the checkpoint goes on at offset {start}, but the cursor of "
                 f"the subscription {record.name!r} is at {cursor.position}",
                 advice="seek the subscription to the checkpoint's offset, or go on at the cursor with a new "
                 "checkpointLocation",
@@ -194,7 +209,6 @@ def _checked_start(ns: Namespace, item: Taken) -> dict[int, int]:
                 f"which were acknowledged on the subscription {record.name!r} by themselves",
                 advice="acknowledge what lies below them, or seek, then start the stream with a new checkpointLocation",
             )
-    return start
 
 
 # --- epochs -----------------------------------------------------------------------------------------------------------
@@ -207,39 +221,41 @@ _epochs: dict[tuple[object, int, str], tuple[str, int]] = {}
 _epochs_lock = threading.Lock()
 
 
-def _epoch_of(ns: Namespace, item: Taken, identity: QueryIdentity, run: str) -> int:
-    """The epoch under which a run of a query acknowledges: taken once per run, by its first batch.
+def _held_epoch(ns: Namespace, item: Taken, identity: QueryIdentity, run: str) -> int | None:
+    """The epoch that a run of a query holds; None before its first acknowledgement.
 
-    Taking it fences whoever had the subscription before, an older run of the query as well. A run that had an epoch and
-    lost it never takes another. Who holds it is in the log (the consumer's name is the run), so a process that knows
-    nothing, because Spark ended the one that committed the batch before, finds out.
+    Who holds it is in the log (the consumer's name is the run), so a process that knows nothing, because Spark ended
+    the one that committed the batch before, finds out. A run that had an epoch and lost it never takes another.
+
+    Raises:
+        ConsumerFenced: the run had it, and lost it.
     """
-    key = (ns.identity, item.subscription, identity.name)
     record = _record(ns, item)
     with _epochs_lock:
-        known = _epochs.get(key)
+        known = _epochs.get((ns.identity, item.subscription, identity.name))
     if known is not None and known[0] == run:
         if record.epoch != known[1]:
             raise _fenced(record, known[1])
         return known[1]
     if (record.consumer, record.stream) == (run, identity.name):
-        epoch = record.epoch
-    elif (lost := _epoch_of_last_batch(ns, item.subscription, identity, run)) is not None:
+        return record.epoch
+    lost = _epoch_of_last_batch(ns, item.subscription, identity, run)
+    if lost is not None:
         raise _fenced(record, lost)
-    else:
-        epoch = _take_epoch(ns, item.subscription, identity, run)
+    return None
+
+
+def _take_epoch(ns: Namespace, item: Taken, identity: QueryIdentity, run: str) -> int:
+    """Take the subscription over for this run: fences whoever had it, an older run of the query as well."""
+    action = ConsumerAction(item.subscription, run, identity.name)
+    epoch = ns.appender.call(
+        Simple(lambda _draft, _at: [action], lambda _draft, at: at.version, ("subscription", item.subscription))
+    )
     with _epochs_lock:
         if len(_epochs) >= _MOST_EPOCHS:
             _epochs.clear()
-        _epochs[key] = (run, epoch)
+        _epochs[ns.identity, item.subscription, identity.name] = (run, epoch)
     return epoch
-
-
-def _take_epoch(ns: Namespace, subscription: int, identity: QueryIdentity, run: str) -> int:
-    action = ConsumerAction(subscription, run, identity.name)
-    return ns.appender.call(
-        Simple(lambda _draft, _at: [action], lambda _draft, at: at.version, ("subscription", subscription))
-    )
 
 
 def _epoch_of_last_batch(ns: Namespace, subscription: int, identity: QueryIdentity, run: str) -> int | None:
@@ -275,6 +291,7 @@ __all__ = [
     "acknowledgements",
     "committed_before",
     "identity_of",
+    "not_held_in_doubt",
     "stream_batch",
     "taken_by",
 ]

@@ -131,11 +131,12 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         number = answers[0].first_number - 1
         taken = self._acknowledged(ns, checkpoint, offsets, identity, answers[0].run)
         txn = jobs.begin(ns, number)
-        written = [item for answer in answers for item in answer.segments]
-        jobs.hand_over(txn, jobs.segments_of(written, number + 1, number))
-        txn.acknowledge_ranges(taken)
-        txn.set_stream(batch)
-        result = txn.commit()
+        with stream_batches.not_held_in_doubt(ns, txn), txn:
+            txn.set_stream(batch)
+            written = [item for answer in answers for item in answer.segments]
+            jobs.hand_over(txn, jobs.segments_of(written, number + 1, number))
+            txn.acknowledge_ranges(taken)
+            result = txn.commit()
         _logger.info("batch %d of %r: %s at version %d", batchId, identity.name, txn.id, result.version)
 
     def abort(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: N803

@@ -5,7 +5,6 @@ The module is not called ``transaction``: a package cannot have a function and a
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
     from txnlog.results import Committed
     from txnlog.state import TopicRecord
     from txnlog.transaction import Transaction
-
-_logger = logging.getLogger("txnlog.spark")
 
 _SPARK_TYPES = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
 """Names of key types where Spark's SQL has others than its schemas."""
@@ -147,23 +144,16 @@ class DataFrameTransaction:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.state != "OPEN":
-            return
         if kind is not None:
-            self._give_up()
-            return
-        try:
-            self.commit()
-        except InvalidInputError:
-            self._give_up()  # refused as it stands; what an entry before the commit may hold must be ended
-            raise
-
-    def _give_up(self) -> None:
-        """Abort while another error is on its way out, which is the one to be seen."""
-        try:
-            self.abort()
-        except TxnLogError:
-            _logger.warning("abort of %s failed; it ends by its timeout", self.id, exc_info=True)
+            self._txn.discard()
+        elif self._skipped is None and self.state != "OPEN":
+            self._txn.__exit__(None, None, None)  # raises where somebody else ended it
+        else:
+            try:
+                self.commit()
+            except TxnLogError:
+                self._txn.discard()  # but not in doubt: nothing of it stays held
+                raise
 
 
 def _write_partition(batches: Iterator[pa.RecordBatch], spec: WriteSpec) -> Iterator[pa.RecordBatch]:

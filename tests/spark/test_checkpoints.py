@@ -1,0 +1,364 @@
+"""What a query's checkpoint says, and what a batch's commit makes of it; without a Spark around it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from spark_ext import jobs, stream_batches
+from spark_ext.checkpoints import Checkpoint, parse_offsets
+from spark_ext.stream_batches import QueryIdentity, acknowledgements, identity_of, stream_batch, taken_by
+from spark_ext.stream_offsets import StreamOffset
+from txnlog.errors import (
+    ConsumerFenced,
+    InvalidInputError,
+    SubscriptionNotFound,
+    TransactionConflict,
+    UnsupportedFeature,
+)
+
+if TYPE_CHECKING:
+    from txnlog.namespace import Namespace
+
+METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":1795234232475,"conf":{"spark.sql.shuffle.partitions":"2"}}'
+SCHEMA = pa.schema([("x", pa.int64())])
+
+
+class Query:
+    """A checkpoint, written as Spark does."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "offsets").mkdir(parents=True)
+        (folder / "metadata").write_text('{"id":"8aba74d1-2b49-4518-8ea2-51b06a0e81ac"}')
+
+    def write(self, batch: int, *sources: StreamOffset | str, version: str = "v1") -> None:
+        """The offsets of a batch."""
+        texts = [source if isinstance(source, str) else source.to_json() for source in sources]
+        (self.folder / "offsets" / str(batch)).write_text("\n".join([version, METADATA, *texts]))
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """It, read."""
+        return Checkpoint(str(self.folder))
+
+
+@pytest.fixture
+def query(tmp_path: Path) -> Query:
+    return Query(tmp_path / "checkpoint")
+
+
+@pytest.fixture
+def ns(namespace: Namespace) -> Namespace:
+    namespace.create_topic("orders", SCHEMA, partitions=2)
+    for partition in (0, 1):
+        namespace.produce("orders", [{"x": i} for i in range(10)], partition=partition)
+    namespace.create_subscription("orders", "billing")
+    return namespace
+
+
+def offset(ns: Namespace, start: tuple[int, int], end: tuple[int, int], **changes: Any) -> StreamOffset:
+    values = {
+        "namespace": ns.name,
+        "coordinator": ns.coordinator,
+        "version": ns.follower.version,
+        "subscription": "billing",
+        "topic_ids": {"orders": ns.topic("orders").id},
+        "offsets": {"orders": dict(enumerate(end))},
+        "start": {"orders": dict(enumerate(start))},
+    }
+    return StreamOffset(**{**values, **changes})
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def test_both_formats_of_the_offset_log_are_read(query: Query) -> None:
+    query.write(3, '{"a":1}', "-", "17")
+    found = query.checkpoint.offsets(3)
+    assert dict(found.sources) == {"0": '{"a":1}', "1": None, "2": "17"}
+    query.write(4, "second:-", 'first:{"b":{"c":2}}', version="v2")
+    assert dict(query.checkpoint.offsets(4).sources) == {"first": '{"b":{"c":2}}', "second": None}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"v3\n{}\n1",
+        b"v1",
+        b"v1\n{}",
+        b"v2\n{}\nno colon",
+        b"v2\n{}\na:1\na:2",
+        b"\xff\xfe",
+        b'{"a": 1}',
+    ],
+)
+def test_other_formats_are_refused_and_never_guessed(data: bytes) -> None:
+    with pytest.raises(InvalidInputError, match=r"batch 5.*knows the formats v1 and v2"):
+        parse_offsets(5, data)
+
+
+def test_a_batch_that_the_log_does_not_hold_is_none(query: Query) -> None:
+    assert query.checkpoint.offsets(0) is None
+
+
+def test_the_digest_is_of_the_sources_offsets_alone(query: Query) -> None:
+    query.write(1, '{"a":1}', "2")
+    first = query.checkpoint.offsets(1).digest()
+    (query.folder / "offsets" / "1").write_text('v1\n{"batchTimestampMs":9}\n{"a":1}\n2')
+    assert query.checkpoint.offsets(1).digest() == first
+    for other in (['{"a":1}', "3"], ["2", '{"a":1}'], ['{"a":1}', "-"], ['{"a":1}']):
+        query.write(1, *other)
+        assert query.checkpoint.offsets(1).digest() != first
+    query.write(1, "a:1", "b:2", version="v2")
+    named = query.checkpoint.offsets(1).digest()
+    query.write(1, "b:2", "a:1", version="v2")
+    assert query.checkpoint.offsets(1).digest() == named
+
+
+def test_a_query_is_known_by_its_checkpoint_or_its_app_id(query: Query, tmp_path: Path) -> None:
+    own = "8aba74d1-2b49-4518-8ea2-51b06a0e81ac"
+    assert identity_of(query.checkpoint, None) == QueryIdentity(own, own)
+    assert identity_of(query.checkpoint, "app") == QueryIdentity("app", own)
+    assert identity_of(None, "app") == QueryIdentity("app", "")
+    for nothing in (None, Checkpoint(str(tmp_path / "elsewhere"))):
+        with pytest.raises(InvalidInputError, match="pass checkpointLocation as an option, or txnAppId"):
+            identity_of(nothing, None)
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"id":7}', '{"id":""}', "[]", "null"])
+def test_a_metadata_file_without_an_id_is_no_checkpoint(query: Query, text: str) -> None:
+    (query.folder / "metadata").write_text(text)
+    with pytest.raises(InvalidInputError, match="no query id"):
+        query.checkpoint.query_id()
+
+
+@pytest.mark.parametrize("location", ["file:{}", "file://{}", "{}"])
+def test_locations_are_written_as_spark_writes_them(query: Query, location: str) -> None:
+    assert Checkpoint(location.format(query.folder)).query_id()
+
+
+# --- what a batch took ------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_took_what_its_own_offset_says(ns: Namespace, query: Query) -> None:
+    query.write(0, offset(ns, (0, 0), (4, 0)), '{"rate":1}')
+    (first,) = taken_by(ns, query.checkpoint, query.checkpoint.offsets(0), "billing")
+    assert (first.start, first.end) == ({0: 0, 1: 0}, {0: 4, 1: 0})
+    query.write(1, offset(ns, (4, 0), (6, 10)), '{"rate":2}')
+    (second,) = taken_by(ns, query.checkpoint, query.checkpoint.offsets(1), "billing")
+    assert (second.start, second.end) == ({0: 4, 1: 0}, {0: 6, 1: 10})
+
+
+def test_a_source_without_anything_new_took_nothing(ns: Namespace, query: Query) -> None:
+    same = offset(ns, (0, 0), (4, 4))
+    query.write(0, same, '{"rate":1}')
+    query.write(1, same, '{"rate":2}')
+    taken = taken_by(ns, query.checkpoint, query.checkpoint.offsets(1), "billing")
+    assert acknowledgements(ns, taken, QueryIdentity("q", "q"), "run") == []
+
+
+def test_a_batch_without_the_one_before_it_is_refused(ns: Namespace, query: Query) -> None:
+    query.write(7, offset(ns, (0, 0), (4, 4)))
+    with pytest.raises(InvalidInputError, match="does not hold the offsets of batch 6"):
+        taken_by(ns, query.checkpoint, query.checkpoint.offsets(7), "billing")
+
+
+def test_two_sources_on_one_subscription_are_refused(ns: Namespace, query: Query) -> None:
+    query.write(0, offset(ns, (0, 0), (4, 4)), offset(ns, (0, 0), (5, 5)))
+    with pytest.raises(InvalidInputError, match="two sources of the query read the topic 'orders'"):
+        taken_by(ns, query.checkpoint, query.checkpoint.offsets(0), "billing")
+
+
+def test_sources_of_other_places_and_subscriptions_are_not_ours(ns: Namespace, query: Query) -> None:
+    strangers: list[StreamOffset | str] = [
+        offset(ns, (0, 0), (4, 4), namespace="other"),
+        offset(ns, (0, 0), (4, 4), coordinator=9),
+        offset(ns, (0, 0), (4, 4), subscription="audit"),
+        offset(ns, (0, 0), (4, 4), subscription=None),
+        '{"orders":{"0":4}}',
+        "12",
+        "not json",
+        "-",
+    ]
+    query.write(0, *strangers)
+    with pytest.raises(InvalidInputError, match="no source of the query reads the namespace 'sales'"):
+        taken_by(ns, query.checkpoint, query.checkpoint.offsets(0), "billing")
+    query.write(0, *strangers, offset(ns, (0, 0), (4, 4)))
+    assert len(taken_by(ns, query.checkpoint, query.checkpoint.offsets(0), "billing")) == 1
+
+
+def test_offsets_of_a_later_version_are_refused(ns: Namespace, query: Query) -> None:
+    query.write(0, json.dumps({**offset(ns, (0, 0), (4, 4)).to_dict(), "format": 2}))
+    with pytest.raises(InvalidInputError, match="have the format 2"):
+        taken_by(ns, query.checkpoint, query.checkpoint.offsets(0), "billing")
+
+
+def test_a_subscription_of_an_earlier_topic_is_gone(ns: Namespace, query: Query) -> None:
+    query.write(0, offset(ns, (0, 0), (4, 4)))
+    ns.drop_topic("orders")
+    ns.create_topic("orders", SCHEMA, partitions=2)
+    ns.create_subscription("orders", "billing")
+    with pytest.raises(SubscriptionNotFound, match="is gone"):
+        taken_by(ns, query.checkpoint, query.checkpoint.offsets(0), "billing")
+
+
+# --- acknowledging it -------------------------------------------------------------------------------------------------
+
+
+class Run:
+    """One run of a query, as a sink carries it out."""
+
+    def __init__(self, ns: Namespace, query: Query, name: str) -> None:
+        self.ns, self.query, self.name = ns, query, name
+
+    def commit(self, batch: int) -> bool:
+        """Commit a batch; returns whether it was skipped."""
+        offsets = self.query.checkpoint.offsets(batch)
+        identity = identity_of(self.query.checkpoint, None)
+        wanted = stream_batch(identity, batch, offsets)
+        if stream_batches.committed_before(self.ns, wanted):
+            return True
+        taken = taken_by(self.ns, self.query.checkpoint, offsets, "billing")
+        acknowledged = acknowledgements(self.ns, taken, identity, self.name)
+        txn = jobs.begin(self.ns, jobs.take_numbers(self.ns))
+        txn.set_stream(wanted)
+        txn.acknowledge_ranges(acknowledged)
+        txn.commit()
+        return False
+
+
+def cursors(ns: Namespace) -> list[int]:
+    return [item.cursor for item in ns.subscription("orders", "billing").cursors]
+
+
+@pytest.fixture
+def batches(ns: Namespace, query: Query) -> Query:
+    query.write(0, offset(ns, (0, 0), (4, 0)))
+    query.write(1, offset(ns, (4, 0), (6, 10)))
+    query.write(2, offset(ns, (6, 10), (10, 10)))
+    return query
+
+
+def epoch_of(ns: Namespace) -> int:
+    return ns.subscription("orders", "billing").epoch
+
+
+def test_a_run_takes_the_epoch_once_and_the_cursor_follows(ns: Namespace, batches: Query) -> None:
+    run = Run(ns, batches, "run-1")
+    before = epoch_of(ns)
+    run.commit(0)
+    taken = epoch_of(ns)
+    assert taken > before
+    assert cursors(ns) == [4, 0]
+    run.commit(1)
+    run.commit(2)
+    assert cursors(ns) == [10, 10]
+    assert epoch_of(ns) == taken
+    assert ns.subscription("orders", "billing").consumer == "run-1"
+
+
+def test_a_process_that_knows_nothing_finds_its_runs_epoch_in_the_log(
+    ns: Namespace, batches: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Run(ns, batches, "run-1").commit(0)
+    taken = epoch_of(ns)
+    monkeypatch.setattr(stream_batches, "_epochs", {})
+    Run(ns, batches, "run-1").commit(1)
+    assert epoch_of(ns) == taken
+    assert cursors(ns) == [6, 10]
+
+
+@pytest.mark.parametrize("forgets", [False, True])
+def test_a_newer_run_fences_the_older_one_for_good(
+    ns: Namespace, batches: Query, monkeypatch: pytest.MonkeyPatch, forgets: bool
+) -> None:
+    older, newer = Run(ns, batches, "run-1"), Run(ns, batches, "run-2")
+    older.commit(0)
+    taken = stream_batches._take_epoch(ns, *_taking(ns, batches), "run-2")
+    if forgets:
+        monkeypatch.setattr(stream_batches, "_epochs", {})
+    for _ in range(2):
+        with pytest.raises(ConsumerFenced, match="newer run"):
+            older.commit(1)
+    assert epoch_of(ns) == taken, "the older run did not take it back"
+    assert not newer.commit(1)
+    assert older.commit(1), "the same batch again is done"
+    assert cursors(ns) == [6, 10]
+
+
+def _taking(ns: Namespace, query: Query) -> tuple[stream_batches.Taken, QueryIdentity]:
+    (taken,) = taken_by(ns, query.checkpoint, query.checkpoint.offsets(1), "billing")
+    return taken, identity_of(query.checkpoint, None)
+
+
+def test_a_consumer_that_opens_fences_the_stream_and_a_restart_takes_over(ns: Namespace, batches: Query) -> None:
+    Run(ns, batches, "run-1").commit(0)
+    ns.consumer("orders", subscription="billing")
+    with pytest.raises(ConsumerFenced):
+        Run(ns, batches, "run-1").commit(1)
+    assert not Run(ns, batches, "run-2").commit(1)
+
+
+def test_a_cursor_elsewhere_is_refused_with_both_places_and_two_ways_out(ns: Namespace, batches: Query) -> None:
+    Run(ns, batches, "run-1").commit(0)
+    ns.consumer("orders", subscription="billing").seek({0: 5})
+    with pytest.raises(InvalidInputError, match=r"goes on at offset 4, .* at 5 \(seek .* new checkpointLocation"):
+        Run(ns, batches, "run-2").commit(1)
+    assert cursors(ns) == [5, 0]
+    ns.consumer("orders", subscription="billing").seek({0: 4})
+    Run(ns, batches, "run-3").commit(1)
+    assert cursors(ns) == [6, 10]
+
+
+def test_a_race_for_the_cursor_is_decided_by_the_log(ns: Namespace, batches: Query) -> None:
+    taken, identity = (
+        taken_by(ns, batches.checkpoint, batches.checkpoint.offsets(0), "billing"),
+        QueryIdentity("q", "q"),
+    )
+    wanted = acknowledgements(ns, taken, identity, "run-1")
+    txn = jobs.begin(ns, jobs.take_numbers(ns))
+    other = jobs.begin(ns, jobs.take_numbers(ns))
+    other.acknowledge_ranges(wanted)
+    other.commit()
+    with pytest.raises(TransactionConflict, match="the cursor of 'billing' in partition 0 is at 4, not at 0"):
+        txn.acknowledge_ranges(wanted)
+
+
+def test_messages_taken_one_by_one_before_the_stream_are_not_taken_twice(ns: Namespace, batches: Query) -> None:
+    consumer = ns.consumer("orders", subscription="billing")
+    received = [consumer.receive(10), consumer.receive(10)]
+    (first,) = [messages for messages in received if messages.positions[0][1] == 0]
+    consumer.acknowledge(first[[2, 3]])
+    with pytest.raises(InvalidInputError, match="offsets 2 to 4, which were acknowledged"):
+        Run(ns, batches, "run-1").commit(0)
+
+
+def test_a_shared_subscription_is_no_streams(ns: Namespace, batches: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    import msgspec
+
+    (taken,) = taken_by(ns, batches.checkpoint, batches.checkpoint.offsets(0), "billing")
+    records = ns.follower.state.subscriptions
+    monkeypatch.setitem(
+        records, taken.subscription, msgspec.structs.replace(records[taken.subscription], type="shared")
+    )
+    with pytest.raises(UnsupportedFeature, match="is shared"):
+        acknowledgements(ns, [taken], QueryIdentity("q", "q"), "run")
+
+
+def test_the_same_batch_again_is_skipped_and_another_one_under_its_id_refused(ns: Namespace, batches: Query) -> None:
+    run = Run(ns, batches, "run-1")
+    run.commit(0)
+    version = ns.follower.refresh()
+    assert run.commit(0)
+    assert Run(ns, batches, "run-2").commit(0)
+    assert ns.follower.refresh() == version
+    batches.write(0, offset(ns, (0, 0), (4, 3)))
+    with pytest.raises(InvalidInputError, match="with other source offsets"):
+        run.commit(0)
+    assert cursors(ns) == [4, 0]
