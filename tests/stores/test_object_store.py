@@ -40,17 +40,17 @@ def s3_options(endpoint: str, **config: Any) -> dict[str, Any]:
 
 def open_s3(recorder: Recorder) -> Store:
     quick = {"retries": {"mode": "standard", "total_max_attempts": 2}, "read_timeout": 0.5}
-    return open_store("s3://bucket/root", s3_options(recorder.endpoint, **quick))
+    return open_store("s3://bucket/lake", s3_options(recorder.endpoint, **quick))
 
 
 def open_azure(recorder: Recorder) -> Store:
     endpoint = f"BlobEndpoint={recorder.endpoint}/account;"
     connection = f"DefaultEndpointsProtocol=http;AccountName=account;AccountKey={ACCOUNT_KEY};{endpoint}"
-    return open_store("az://bucket/root", {"account_name": "account", "connection_string": connection})
+    return open_store("az://bucket/lake", {"account_name": "account", "connection_string": connection})
 
 
 def open_gcs(recorder: Recorder) -> Store:
-    return open_store("gs://bucket/root", {"token": "anon", "endpoint_url": recorder.endpoint})
+    return open_store("gs://bucket/lake", {"token": "anon", "endpoint_url": recorder.endpoint})
 
 
 OPENERS = {"s3": open_s3, "azure": open_azure, "gcs": open_gcs}
@@ -88,7 +88,7 @@ def test_the_condition_travels_with_the_bytes_in_one_request(service: str, recor
     else:
         assert request.method == "PUT"
         assert request.headers["if-none-match"] == "*"
-        assert request.target.split("?")[0].endswith(f"/root/{KEY}")
+        assert request.target.split("?")[0].endswith(f"/lake/{KEY}")
     assert data in request.body
 
 
@@ -183,7 +183,7 @@ def test_a_create_without_an_answer_ends_in_finite_time(recorder: Recorder) -> N
 
 def test_a_create_at_an_endpoint_that_is_gone_is_unknown_and_a_read_there_an_error() -> None:
     quick = {"retries": {"mode": "standard", "total_max_attempts": 1}}
-    store = open_store("s3://bucket/root", s3_options(f"http://127.0.0.1:{free_port()}", **quick))
+    store = open_store("s3://bucket/lake", s3_options(f"http://127.0.0.1:{free_port()}", **quick))
     assert store.create(KEY, b"bytes") is Created.UNKNOWN
     with pytest.raises(StoreError, match="EndpointConnectionError"):
         store.get(KEY)
@@ -224,7 +224,7 @@ def test_a_body_that_keeps_breaking_off_is_an_error_and_never_half_an_object(rec
 
 @pytest.mark.parametrize("call", ["get", "info", "list", "delete", "get_range"])
 def test_a_missing_bucket_is_an_error_and_no_empty_store(s3: S3Server, call: str) -> None:
-    store = open_store("s3://no-such-bucket/root", s3.storage_options)
+    store = open_store("s3://no-such-bucket/lake", s3.storage_options)
     calls: dict[str, Callable[[], object]] = {
         "get": lambda: store.get(KEY),
         "get_range": lambda: store.get_range(KEY, 0, 1),
