@@ -84,7 +84,7 @@ def test_the_condition_travels_with_the_bytes_in_one_request(service: str, recor
     (request,) = recorder.requests
     if service == "gcs":
         assert "ifGenerationMatch=0" in request.target
-        assert f'"root/{KEY}"'.encode() in request.body
+        assert f'"lake/{KEY}"'.encode() in request.body
     else:
         assert request.method == "PUT"
         assert request.headers["if-none-match"] == "*"
