@@ -124,6 +124,11 @@ class RowBuffer:
         self.rows = 0
         self.size_bytes = 0
 
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the rows."""
+        return self._plan.schema
+
     def append(self, data: Any) -> int:
         """Take rows and return how many; SchemaMismatch says what does not fit, and then nothing was taken.
 

@@ -9,13 +9,14 @@ from itertools import groupby
 import numpy as np
 import pyarrow as pa
 
-from txnlog import rows, segment_file
+from txnlog import rows, schema, segment_file
 from txnlog.actions import Segment, SliceRows
 from txnlog.commands import Piece
 from txnlog.entry_builder import SharedWave
 from txnlog.keys import segment_key
 from txnlog.limits import TARGET_SEGMENT_BYTES
 from txnlog.numbering import NumberPool
+from txnlog.rows import RowBuffer
 from txnlog.state import Draft, TopicRecord
 
 _PARTITION = pa.field("_partition", pa.int32(), False)
@@ -67,7 +68,7 @@ class SharedSegmentBuilder:
     def _one(self, topic: TopicRecord, items: list[tuple[int, Piece]], segment: int) -> BuiltSegment:
         items.sort(key=lambda item: item[1].partition)  # stable: commit order stays within a partition
         counts = [piece.rows for _, piece in items]
-        table = rows.concat([piece.content for _, piece in items])
+        table = _table(topic, [piece for _, piece in items])
         table = table.append_column(_TXN, pa.array(np.repeat([txn for txn, _ in items], counts), pa.int64()))
         table = table.append_column(
             _PARTITION, pa.array(np.repeat([piece.partition for _, piece in items], counts), pa.int32())
@@ -110,7 +111,7 @@ def build_owned(
     group: list[Piece] = []
     size = 0
     for piece in ordered:
-        if group and size + piece.size_bytes > TARGET_SEGMENT_BYTES:
+        if group and (size + piece.size_bytes > TARGET_SEGMENT_BYTES or not _follows(group[-1], piece)):
             yield from _owned(topic, group, txn, take, unique)
             group, size = [], 0
         group.append(piece)
@@ -119,10 +120,27 @@ def build_owned(
         yield from _owned(topic, group, txn, take, unique)
 
 
+def _follows(last: Piece, piece: Piece) -> bool:
+    """Whether rows may stand behind others in a slice: it names the sequence of its first row only."""
+    if piece.partition != last.partition:
+        return True
+    return piece.sequence == (None if last.sequence is None else last.sequence + last.rows)
+
+
+def _table(topic: TopicRecord, pieces: Sequence[Piece]) -> pa.Table:
+    """The rows of several calls. Where a column was added between them, all get the topic's newest schema."""
+    contents: list[RowBuffer] = [piece.content for piece in pieces]
+    first = contents[0].schema
+    if all(content.schema is first or content.schema.equals(first) for content in contents):
+        return rows.concat(contents)
+    newest = schema.to_arrow(topic.schema)
+    return pa.concat_tables([rows.conform(content.to_table(), newest, topic=topic.name) for content in contents])
+
+
 def _owned(
     topic: TopicRecord, pieces: list[Piece], txn: int, take: Callable[[], int], unique: Callable[[], str]
 ) -> Iterable[BuiltSegment]:
-    table = rows.concat([piece.content for piece in pieces])
+    table = _table(topic, pieces)
     slices = _slices(pieces)
     if len(slices) > 1:
         partitions = np.repeat([item.partition for item in slices], [item.rows for item in slices])
