@@ -204,6 +204,7 @@ class Transaction:
 
     def _log_work(self) -> None:
         self._start_clock()
+        self._work.seal()
         command = FlushCommand(self._opening, tuple(self._work.staged), tuple(self._work.acknowledged))
         # From here on the log may show the transaction, whatever becomes of the call: an abort must be logged as well.
         begun, self._begun = self._begun, True
@@ -278,6 +279,10 @@ class Transaction:
             except BaseException as end:
                 self._not_committed(end)
                 raise
+        elif isinstance(result, Skipped) and self._in_doubt:
+            # The batch was brought before: perhaps by this very commit, whose end only a checkpoint remembers.
+            own = self._ns.follower.outcome(self._number)
+            result = own if own is not None and own.state == "COMMITTED" else result
         assert result is not None, "an answer or an error"
         return self._committed(command, result)
 

@@ -10,6 +10,7 @@ import xxhash
 
 from txnlog.actions import Acknowledgement, Segment, StreamBatch
 from txnlog.commands import Piece
+from txnlog.holds import joined
 from txnlog.limits import BUFFER_BYTES, SMALL_PRODUCE_BYTES
 from txnlog.segment_builder import BuiltSegment, build_owned
 
@@ -34,6 +35,7 @@ class Work:
         self._digest = xxhash.xxh3_64()
         self._owned_topics: set[int] = set()
         self._buffered_bytes = 0
+        self._sealed = 0
         self.pieces: list[Piece] = []
         self.staged: list[Segment] = []
         self.acknowledged: list[Acknowledgement] = []
@@ -74,16 +76,25 @@ class Work:
             self._digest.update(f"s{item.topic},{item.segment},{item.checksum};".encode())
 
     def add_acknowledgements(self, wanted: Iterable[Acknowledgement]) -> None:
-        """Take acknowledgements."""
+        """Take acknowledgements. Many small ones become one, but for what a flush may have brought into the log."""
+        fresh = self.acknowledged[self._sealed :]
         for item in wanted:
-            self.acknowledged.append(item)
+            fresh.append(item)
             self._digest.update(repr(item).encode())
+        if not any(item.expected for item in fresh):
+            fresh = list(joined(fresh))
+        self.acknowledged[self._sealed :] = fresh
+
+    def seal(self) -> None:
+        """A flush is under way: what it may bring into the log must be found there again as it is."""
+        self._sealed = len(self.acknowledged)
 
     def note_logged(self) -> None:
         """A flush brought what was staged and acknowledged into the log."""
         self.staged.clear()
         self.logged.extend(self.acknowledged)
         self.acknowledged.clear()
+        self._sealed = 0
 
     def clear(self) -> None:
         """The transaction ended: let go of everything."""

@@ -1,0 +1,872 @@
+"""What receiving and acknowledging answer (semantics.md, section 4), for Exclusive subscriptions."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.client.support import SCHEMA, START_MS, Place, Unchanged, ids, raises, read, rows
+from txnlog.errors import (
+    ConsumerBusy,
+    ConsumerFenced,
+    InvalidInputError,
+    InvalidTransactionState,
+    NameNotAllowed,
+    OffsetOutOfRange,
+    SubscriptionExists,
+    SubscriptionNotFound,
+    TopicNotFound,
+    TransactionAborted,
+    TransactionConflict,
+    TransactionHasFailedOperation,
+    UnsupportedFeature,
+)
+from txnlog.testing import ManualClock
+
+
+@pytest.fixture
+def ten(place: Place) -> Any:
+    """A namespace whose topic ``orders`` has ten messages in one partition, on each kind of root."""
+    ns = place.open()
+    ns.create_topic("orders", SCHEMA)
+    ns.create_topic("audit", SCHEMA)
+    ns.produce("orders", rows(*range(10)))
+    return ns
+
+
+def received(consumer: Any, most: int = 1000) -> list[int]:
+    """The ids of what a consumer receives without waiting."""
+    return ids(consumer.receive(most, timeout_ms=0).table)
+
+
+def cursor(ns: Any, topic: str = "orders", partition: int = 0) -> Any:
+    return ns.subscription(topic, "billing").cursors[partition]
+
+
+# --- receiving ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.clause("P-93")
+def test_each_message_is_received_once_in_order(ten: Any) -> None:
+    consumer = ten.consumer("orders", "billing")
+    first = consumer.receive(4, timeout_ms=0)
+    assert (ids(first.table), len(first)) == ([0, 1, 2, 3], 4)
+    assert first.table.column_names == ["id", "name", "_partition", "_offset", "_timestamp", "_txn_id", "_version"]
+    assert first.positions == [("orders", 0, n) for n in range(4)]
+    assert first.end_offsets == {0: 4}
+    assert first.redelivery_counts == [0] * 4
+    assert received(consumer) == [4, 5, 6, 7, 8, 9]
+    ten.produce("orders", rows(10))
+    assert received(consumer) == [10]
+
+
+def test_an_empty_receive_waits_and_has_the_columns(ten: Any) -> None:
+    consumer = ten.consumer("orders", "billing")
+    full = consumer.receive(timeout_ms=0)
+    before = sum(ten.runtime.slept_ms)
+    nothing = consumer.receive(timeout_ms=700)
+    assert sum(ten.runtime.slept_ms) - before == pytest.approx(700)
+    assert (len(nothing), nothing.positions, nothing.end_offsets) == (0, [], {})
+    assert nothing.table.schema == full.table.schema
+    with Unchanged_version(ten):
+        consumer.acknowledge(nothing)
+        with ten.begin() as txn:
+            txn.acknowledge(nothing)
+            txn.acknowledge(nothing, cumulative=True)
+
+
+class Unchanged_version:  # noqa: N801 - reads as a word of the sentence
+    """As Unchanged, with the handle at hand."""
+
+    def __init__(self, ns: Any) -> None:
+        self._ns = ns
+
+    def __enter__(self) -> None:
+        self._before = self._ns.snapshot().version
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            assert self._ns.snapshot().version == self._before, "something was written"
+
+
+def test_messages_arrive_while_somebody_waits(memory: Place) -> None:
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+    consumer = ns.consumer("orders", "billing")
+    other = memory.open()
+    sleep = ns.runtime.sleep_ms
+
+    def produce_meanwhile(milliseconds: float) -> None:
+        sleep(milliseconds)
+        if len(ns.runtime.slept_ms) == 3:
+            other.produce("orders", rows(1))
+
+    ns.runtime.slept_ms.clear()
+    ns.runtime.sleep_ms = produce_meanwhile
+    assert ids(consumer.receive(timeout_ms=10_000).table) == [1]
+    assert sum(ns.runtime.slept_ms) < 1_000
+
+
+def test_parts_of_messages_can_be_taken(ten: Any) -> None:
+    messages = ten.consumer("orders", "billing").receive(timeout_ms=0)
+    assert ids(messages[2:5].table) == [2, 3, 4]
+    assert ids(messages[[0, 7]].table) == [0, 7]
+    assert ids(messages[-1].table) == [9]
+    assert ids(messages[::3].table) == [0, 3, 6, 9]
+    assert ids(messages[np.array([1, 2])].table) == [1, 2]
+    assert ids(messages[np.int64(3)].table) == [3]
+    assert ids(messages[5:2].table) == []
+    assert messages[[7, 0]].ranges() == {0: ((0, 1), (7, 8))}
+    for wrong in (10, -11, [0, 10], "1", [None], 1.5, True):
+        with raises(InvalidInputError, match="position"):
+            messages[wrong]
+    assert "10 messages" in repr(messages)
+
+
+def test_messages_are_shown_escaped(sales: Any) -> None:
+    sales.produce("orders", [{"id": 1, "name": "<script>"}])
+    messages = sales.consumer("orders", "billing").receive(timeout_ms=0)
+    assert "<script>" not in messages._repr_html_()
+    assert "&lt;script&gt;" in messages._repr_html_()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_messages": 0},
+        {"max_messages": "1"},
+        {"max_messages": True},
+        {"timeout_ms": -1},
+        {"timeout_ms": None},
+        {"timeout_ms": "1"},
+    ],
+)
+def test_a_receive_that_makes_no_sense_is_refused(ten: Any, options: Any) -> None:
+    with raises(InvalidInputError, match=next(iter(options))):
+        ten.consumer("orders", "billing").receive(**options)
+
+
+def test_several_partitions_and_topics_under_one_subscription(ns: Any) -> None:
+    ns.create_topic("audit", SCHEMA)
+    for number in range(6):
+        ns.produce("orders", rows(number), partition=number % 2)
+    ns.produce("audit", rows(100, 101))
+    consumer = ns.consumer(["orders", "audit", "orders"], "billing")
+    batches = [consumer.receive(timeout_ms=0) for _ in range(2)]
+    assert {batch.topic for batch in batches} == {"orders", "audit"}
+    assert sorted(n for batch in batches for n in ids(batch.table)) == [0, 1, 2, 3, 4, 5, 100, 101]
+    with ns.begin() as txn:
+        for batch in batches:
+            txn.acknowledge(batch, cumulative=True)
+    assert [cursor(ns, "orders", p).cursor for p in (0, 1)] == [3, 3]
+    assert cursor(ns, "audit").cursor == 2
+
+
+# --- acknowledging outside a transaction ----------------------------------------------------------------------------
+
+
+@pytest.mark.clause("P-80", "P-88")
+def test_individual_acknowledgements_move_the_cursor_over_what_is_taken(ten: Any, place: Place) -> None:
+    consumer = ten.consumer("orders", "billing")
+    messages = consumer.receive(timeout_ms=0)
+    consumer.acknowledge(messages[[0, 1, 4, 5, 9]])
+    assert (cursor(ten).cursor, cursor(ten).acknowledged) == (2, ((4, 6), (9, 10)))
+    consumer.acknowledge(messages[2:4])
+    assert (cursor(ten).cursor, cursor(ten).acknowledged) == (6, ((9, 10),))
+    with Unchanged(place):
+        consumer.acknowledge(messages[:6])
+        consumer.acknowledge(messages[9])
+    again = place.open().consumer("orders", "billing")
+    assert received(again) == [6, 7, 8]
+
+
+@pytest.mark.clause("P-81", "P-88")
+def test_a_cumulative_acknowledgement_takes_everything_below(ten: Any, place: Place) -> None:
+    consumer = ten.consumer("orders", "billing")
+    messages = consumer.receive(timeout_ms=0)
+    consumer.acknowledge(messages[6])
+    consumer.acknowledge(messages[3], cumulative=True)
+    assert (cursor(ten).cursor, cursor(ten).acknowledged) == (4, ((6, 7),))
+    with Unchanged(place):
+        consumer.acknowledge(messages[2], cumulative=True)
+    consumer.acknowledge(messages[5], cumulative=True)
+    assert (cursor(ten).cursor, cursor(ten).acknowledged) == (7, ())
+
+
+@pytest.mark.parametrize("cumulative", [False, True])
+@pytest.mark.parametrize("flushed", [False, True])
+def test_a_plain_acknowledgement_of_what_a_transaction_holds_is_a_conflict(
+    ten: Any, place: Place, cumulative: bool, flushed: bool
+) -> None:
+    """Of the same client at once, logged or not: the first wins."""
+    consumer = ten.consumer("orders", "billing")
+    messages = consumer.receive(timeout_ms=0)
+    txn = ten.begin()
+    txn.acknowledge(messages[3])
+    if flushed:
+        txn.flush()
+    with Unchanged(place), raises(TransactionConflict, match="pending"):
+        consumer.acknowledge(messages[:5], cumulative=cumulative)
+    consumer.acknowledge(messages[4])
+    txn.commit()
+    assert cursor(ten).acknowledged == ((3, 5),)
+
+
+@pytest.mark.parametrize("wrong", [None, "all", [1], 5, {}])
+def test_what_was_not_received_cannot_be_acknowledged(ten: Any, place: Place, wrong: Any) -> None:
+    consumer = ten.consumer("orders", "billing")
+    txn = ten.begin()
+    with Unchanged(place):
+        for call in (consumer.acknowledge, consumer.negative_acknowledge, txn.acknowledge):
+            with raises(InvalidInputError, match="received"):
+                call(wrong)
+
+
+def test_messages_of_another_namespace_are_refused(ten: Any, place: Place) -> None:
+    other = place.open("shipping")
+    other.create_topic("orders", SCHEMA)
+    other.produce("orders", rows(1))
+    messages = other.consumer("orders", "billing").receive(timeout_ms=0)
+    mine = ten.consumer("orders", "billing")
+    txn = ten.begin()
+    with Unchanged(place):
+        for call in (txn.acknowledge, mine.acknowledge):
+            with raises(InvalidInputError, match="shipping"):
+                call(messages)
+    assert txn.state == "OPEN"
+
+
+def test_messages_of_another_handle_of_the_namespace_are_fine(ten: Any, place: Place) -> None:
+    other = place.open()
+    messages = other.consumer("orders", "billing").receive(timeout_ms=0)
+    with ten.begin() as txn:
+        txn.acknowledge(messages, cumulative=True)
+    assert cursor(ten).cursor == 10
+
+
+# --- acknowledging inside a transaction -----------------------------------------------------------------------------
+
+
+@pytest.mark.clause("P-85", "P-124")
+def test_consume_process_produce_is_one_entry(ten: Any, place: Place) -> None:
+    consumer = ten.consumer("orders", "billing")
+    before = ten.snapshot().version
+    with ten.begin() as txn:
+        messages = consumer.receive(5, timeout_ms=0)
+        txn.acknowledge(messages)
+        txn.produce("audit", rows(*(n * 10 for n in ids(messages.table))))
+        assert cursor(place.open()).cursor == 0
+    assert ten.snapshot().version == before + 1
+    assert (cursor(ten).cursor, read(ten, "audit")) == (5, [0, 10, 20, 30, 40])
+
+
+@pytest.mark.clause("P-80")
+@pytest.mark.parametrize("cumulative", [False, True])
+def test_what_is_acknowledged_already_is_a_conflict_in_a_transaction(ten: Any, place: Place, cumulative: bool) -> None:
+    consumer = ten.consumer("orders", "billing")
+    messages = consumer.receive(timeout_ms=0)
+    consumer.acknowledge(messages[:5])
+    txn = ten.begin()
+    with Unchanged(place), raises(TransactionConflict, match="acknowledged before"):
+        txn.acknowledge(messages[4], cumulative=cumulative)
+    with Unchanged(place), raises(TransactionHasFailedOperation):
+        txn.commit()
+
+
+@pytest.mark.clause("P-80", "P-81")
+@pytest.mark.parametrize("flushed", [False, True])
+@pytest.mark.parametrize(("first", "second"), [("one", "one"), ("one", "up to"), ("up to", "one"), ("up to", "up to")])
+def test_two_open_transactions_of_one_client_conflict_at_once(
+    ten: Any, place: Place, flushed: bool, first: str, second: str
+) -> None:
+    """Individual against cumulative both ways, and the reverse; the first wins, the second must be aborted."""
+    consumer = ten.consumer("orders", "billing")
+    messages = consumer.receive(timeout_ms=0)
+    one, two = ten.begin(), ten.begin()
+    one.acknowledge(messages[5], cumulative=first == "up to")
+    if flushed:
+        one.flush()
+    wanted = messages[3] if (first, second) == ("up to", "one") else messages[7 if second == "up to" else 5]
+    with Unchanged(place), raises(TransactionConflict, match="pending|acknowledges cumulatively"):
+        two.acknowledge(wanted, cumulative=second == "up to")
+    with raises(TransactionHasFailedOperation):
+        two.commit()
+    one.commit()
+    assert (cursor(ten).cursor, cursor(ten).acknowledged) == ((6, ()) if first == "up to" else (0, ((5, 6),)))
+
+
+@pytest.mark.clause("P-80")
+@pytest.mark.parametrize("flushed", [False, True])
+def test_a_message_twice_in_one_transaction_is_a_conflict(ten: Any, flushed: bool) -> None:
+    messages = ten.consumer("orders", "billing").receive(timeout_ms=0)
+    txn = ten.begin()
+    txn.acknowledge(messages[3:6])
+    if flushed:
+        txn.flush()
+    with raises(TransactionConflict, match="pending"):
+        txn.acknowledge(messages[5])
+
+
+@pytest.mark.clause("P-81")
+@pytest.mark.parametrize("flushed", [False, True])
+def test_a_cumulative_one_further_on_replaces_the_first(ten: Any, flushed: bool) -> None:
+    messages = ten.consumer("orders", "billing").receive(timeout_ms=0)
+    txn = ten.begin()
+    txn.acknowledge(messages[1])
+    txn.acknowledge(messages[3], cumulative=True)
+    if flushed:
+        txn.flush()
+    txn.acknowledge(messages[6], cumulative=True)
+    txn.commit()
+    assert cursor(ten).cursor == 7
+    txn = ten.begin()
+    txn.acknowledge(messages[8], cumulative=True)
+    with raises(TransactionConflict, match="already"):
+        txn.acknowledge(messages[7], cumulative=True)
+
+
+@pytest.mark.clause("P-79", "P-80")
+def test_a_conflict_with_another_client_is_found_at_the_commit(ten: Any, place: Place) -> None:
+    other = place.open()
+    consumer = other.consumer("orders", "billing")
+    messages = consumer.receive(timeout_ms=0)
+    txn = ten.begin()
+    ten.snapshot()
+    txn.acknowledge(messages[:3])
+    txn.produce("audit", rows(1))
+    consumer.acknowledge(messages[2])
+    with Unchanged(place), raises(TransactionConflict, match="acknowledged before"):
+        txn.commit()
+    assert txn.state == "ABORTED"
+    assert read(ten, "audit") == []
+    with raises(TransactionConflict):
+        txn.commit()
+
+
+@pytest.mark.clause("P-80")
+def test_a_conflict_with_another_client_is_found_at_the_flush(ten: Any, place: Place) -> None:
+    other = place.open()
+    consumer = other.consumer("orders", "billing")
+    messages = consumer.receive(timeout_ms=0)
+    ten.snapshot()
+    txn = ten.begin()
+    txn.acknowledge(messages[:3])
+    txn.produce("audit", rows(1))
+    consumer.acknowledge(messages[2])
+    with Unchanged(place), raises(TransactionConflict):
+        txn.flush()
+    with raises(TransactionHasFailedOperation):
+        txn.commit()
+    assert txn.state == "ABORTED"
+
+
+@pytest.mark.clause("P-119")
+def test_a_conflict_that_is_over_is_none(ten: Any, place: Place) -> None:
+    """What stands against a call is looked at again before it is told."""
+    other = place.open()
+    consumer = other.consumer("orders", "billing")
+    messages = consumer.receive(timeout_ms=0)
+    held = other.begin()
+    held.acknowledge(messages[2])
+    held.flush()
+    ten.snapshot()
+    held.abort()
+    with ten.begin() as txn:
+        txn.acknowledge(messages[2])
+    assert cursor(ten).acknowledged == ((2, 3),)
+
+
+@pytest.mark.clause("P-85", "P-98")
+@pytest.mark.parametrize("flushed", [False, True])
+@pytest.mark.parametrize("cumulative", [False, True])
+def test_after_an_abort_the_messages_are_delivered_again_at_once(ten: Any, flushed: bool, cumulative: bool) -> None:
+    consumer = ten.consumer("orders", "billing")
+    txn = ten.begin()
+    txn.acknowledge(consumer.receive(4, timeout_ms=0), cumulative=cumulative)
+    if flushed:
+        txn.flush()
+    assert received(consumer) == [4, 5, 6, 7, 8, 9]
+    txn.abort()
+    assert received(consumer) == [0, 1, 2, 3]
+    assert cursor(ten).cursor == 0
+
+
+@pytest.mark.clause("P-85")
+def test_acknowledgements_over_several_subscriptions_are_all_or_nothing(ns: Any) -> None:
+    ns.create_topic("audit", SCHEMA)
+    ns.produce("orders", rows(1), partition=0)
+    ns.produce("audit", rows(2))
+    one, two = ns.consumer("orders", "billing"), ns.consumer("audit", "billing")
+    other = ns.consumer("orders", "shipping")
+    for commit in (False, True):
+        txn = ns.begin()
+        for consumer in (one, two, other):
+            txn.acknowledge(consumer.receive(timeout_ms=0), cumulative=consumer is two)
+        (txn.commit if commit else txn.abort)()
+        found = [cursor(ns).cursor, cursor(ns, "audit").cursor, ns.subscription("orders", "shipping").cursors[0].cursor]
+        assert found == ([1, 1, 1] if commit else [0, 0, 0])
+
+
+@pytest.mark.clause("P-85", "P-102")
+def test_a_closed_consumers_pending_acknowledgements_stay_pending(ten: Any, place: Place) -> None:
+    consumer = ten.consumer("orders", "billing")
+    txn = ten.begin()
+    messages = consumer.receive(4, timeout_ms=0)
+    txn.acknowledge(messages)
+    txn.flush()
+    consumer.close()
+    assert cursor(ten).pending == 4
+    for call in (
+        consumer.receive,
+        lambda: consumer.acknowledge(messages),
+        lambda: consumer.seek("earliest"),
+        lambda: consumer.negative_acknowledge(messages),
+        consumer.redeliver_unacknowledged,
+    ):
+        with Unchanged(place), raises(InvalidTransactionState, match="closed"):
+            call()
+    assert "closed" in repr(consumer)
+    txn.commit()
+    assert cursor(ten).cursor == 4
+
+
+def test_many_acknowledgements_of_one_transaction_are_one_in_the_entry(ten: Any) -> None:
+    consumer = ten.consumer("orders", "billing")
+    with ten.begin() as txn:
+        for _ in range(10):
+            txn.acknowledge(consumer.receive(1, timeout_ms=0))
+    (commit,) = [line for line in ten.follower.log.entry(txn.result.version).actions if hasattr(line, "shares")]
+    assert [item.ranges[0].ranges for item in commit.acknowledgements] == [((0, 10),)]
+
+
+# --- giving back ----------------------------------------------------------------------------------------------------
+
+
+def test_what_is_given_back_is_delivered_again(ten: Any) -> None:
+    consumer = ten.consumer("orders", "billing")
+    messages = consumer.receive(timeout_ms=0)
+    consumer.negative_acknowledge(messages[[2, 5]])
+    assert received(consumer) == [2, 5]
+    consumer.acknowledge(messages[0])
+    consumer.redeliver_unacknowledged()
+    assert received(consumer) == [1, 2, 3, 4, 5, 6, 7, 8, 9]
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+@pytest.mark.parametrize("cumulative", [False, True])
+def test_a_negative_acknowledgement_of_a_pending_message_has_no_effect(
+    ten: Any, flushed: bool, cumulative: bool
+) -> None:
+    consumer = ten.consumer("orders", "billing")
+    messages = consumer.receive(4, timeout_ms=0)
+    txn = ten.begin()
+    txn.acknowledge(messages, cumulative=cumulative)
+    if flushed:
+        txn.flush()
+    consumer.negative_acknowledge(messages)
+    consumer.redeliver_unacknowledged()
+    assert received(consumer) == [4, 5, 6, 7, 8, 9]
+    txn.commit()
+    assert received(consumer) == []
+
+
+# --- takeover -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.clause("P-72", "P-79")
+def test_a_second_consumer_fences_the_first_at_its_next_operation(ten: Any, place: Place) -> None:
+    old = ten.consumer("orders", "billing", name="one")
+    messages = old.receive(4, timeout_ms=0)
+    other = place.open()
+    new = other.consumer("orders", "billing", name="two")
+    assert other.subscription("orders", "billing").consumer == "two"
+    version = other.snapshot().version
+    with raises(ConsumerFenced, match="billing"):
+        old.receive(timeout_ms=0)
+    for call in (
+        lambda: old.acknowledge(messages),
+        lambda: old.acknowledge(messages, cumulative=True),
+        lambda: old.seek("earliest"),
+        lambda: ten.begin().acknowledge(messages),
+    ):
+        with raises(ConsumerFenced, match="billing"):
+            call()
+    assert other.snapshot().version == version
+    assert received(new) == list(range(10))
+
+
+@pytest.mark.clause("P-79")
+@pytest.mark.parametrize("call", ["receive", "acknowledge", "seek", "commit", "flush"])
+def test_a_fenced_consumer_hears_of_it_from_the_log(ten: Any, place: Place, call: str) -> None:
+    old = ten.consumer("orders", "billing")
+    messages = old.receive(4, timeout_ms=0)
+    txn = ten.begin()
+    txn.acknowledge(messages[:2])
+    place.open().consumer("orders", "billing")
+    calls = {
+        "receive": lambda: old.receive(timeout_ms=0),
+        "acknowledge": lambda: old.acknowledge(messages[3]),
+        "seek": lambda: old.seek("latest"),
+        "commit": txn.commit,
+        "flush": txn.flush,
+    }
+    with Unchanged(place), raises(ConsumerFenced, match="billing"):
+        calls[call]()
+
+
+@pytest.mark.clause("P-73")
+def test_a_takeover_aborts_the_open_transactions_of_the_older_consumer(ten: Any, place: Place) -> None:
+    old = ten.consumer("orders", "billing")
+    txn = ten.begin()
+    txn.acknowledge(old.receive(4, timeout_ms=0))
+    txn.flush()
+    other = place.open()
+    new = other.consumer("orders", "billing")
+    assert (other.transaction(txn.id).state, other.transaction(txn.id).reason) == ("ABORTED", "fenced")
+    assert received(new) == list(range(10))
+    with raises(TransactionAborted, match="fenced"):
+        txn.commit()
+    assert txn.state == "ABORTED"
+
+
+@pytest.mark.clause("P-77")
+def test_the_takeover_rule_of_the_subscription_decides(ten: Any, place: Place) -> None:
+    ten.create_subscription("orders", "billing", takeover="same_name")
+    old = ten.consumer("orders", "billing", name="one")
+    with Unchanged(place), raises(ConsumerBusy, match="'one'"):
+        place.open().consumer("orders", "billing", name="two")
+    with Unchanged(place), raises(ConsumerBusy):
+        place.open().consumer("orders", "billing")
+    assert received(old, 1) == [0]
+    new = place.open().consumer("orders", "billing", name="one")
+    with raises(ConsumerFenced):
+        old.receive(timeout_ms=0)
+    assert received(new, 1) == [0]
+
+
+def test_what_this_version_has_not_is_said(ten: Any, place: Place) -> None:
+    for options in ({"type": "shared"}, {"type": "failover"}, {"takeover": "after_lease"}):
+        with Unchanged(place), raises(UnsupportedFeature):
+            ten.create_subscription("orders", "billing", **options)
+    for kind in ("shared", "failover"):
+        with Unchanged(place), raises(UnsupportedFeature):
+            ten.consumer("orders", "billing", type=kind)
+
+
+def test_a_shared_subscription_of_another_version_is_not_opened_as_an_exclusive_one(ten: Any, place: Place) -> None:
+    from txnlog.actions import Subscription
+    from txnlog.commands import Simple
+
+    topic = ten.topic("orders").id
+    action = Subscription(topic, "billing", "shared", (0,), 1_000)
+    ten.appender.call(Simple(lambda _draft, _at: [action], lambda _draft, _at: None))
+    with Unchanged(place), raises(UnsupportedFeature, match="shared"):
+        ten.consumer("orders", "billing")
+    with Unchanged(place), raises(SubscriptionExists, match="shared"):
+        ten.consumer("orders", "billing", type="exclusive")
+
+
+# --- seek -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.clause("P-72", "P-75")
+def test_a_seek_moves_the_cursor_and_refuses_what_was_received_before(ten: Any, place: Place) -> None:
+    consumer = ten.consumer("orders", "billing")
+    messages = consumer.receive(timeout_ms=0)
+    consumer.acknowledge(messages[:6])
+    epoch = ten.subscription("orders", "billing").epoch
+    consumer.seek({0: 3})
+    assert ten.subscription("orders", "billing").epoch > epoch
+    assert received(consumer) == [3, 4, 5, 6, 7, 8, 9]
+    with Unchanged(place), raises(ConsumerFenced):
+        consumer.acknowledge(messages[8])
+    consumer.seek("latest")
+    assert received(consumer) == []
+    consumer.seek("earliest")
+    assert received(consumer) == list(range(10))
+
+
+def test_a_seek_to_a_time(place: Place, clock: ManualClock) -> None:
+    ns = place.open(clock=clock)
+    ns.create_topic("orders", SCHEMA)
+    for number in range(5):
+        clock.advance(1_000)
+        ns.produce("orders", rows(number))
+    consumer = ns.consumer("orders", "billing")
+    at = datetime.datetime.fromtimestamp((START_MS + 3_000) / 1000, datetime.UTC)
+    consumer.seek(at)
+    assert received(consumer) == [3, 4]
+    consumer.seek(at - datetime.timedelta(days=1))
+    assert received(consumer) == [0, 1, 2, 3, 4]
+    consumer.seek(at + datetime.timedelta(days=1))
+    assert received(consumer) == []
+
+
+@pytest.mark.clause("P-75")
+def test_a_seek_is_refused_while_the_log_shows_pending_acknowledgements(ten: Any, place: Place) -> None:
+    consumer = ten.consumer("orders", "billing")
+    txn = ten.begin()
+    txn.acknowledge(consumer.receive(4, timeout_ms=0))
+    txn.flush()
+    with Unchanged(place), raises(InvalidTransactionState, match="pending"):
+        consumer.seek("earliest")
+    assert received(consumer, 1) == [4], "the consumer goes on"
+    txn.commit()
+    consumer.seek("earliest")
+    assert received(consumer) == list(range(10))
+
+
+@pytest.mark.parametrize(
+    ("position", "kind"),
+    [
+        ({0: 11}, OffsetOutOfRange),
+        ({0: -1}, InvalidInputError),
+        ({1: 0}, InvalidInputError),
+        ({0: "5"}, InvalidInputError),
+        ({"0": 5}, InvalidInputError),
+        ("newest", InvalidInputError),
+        (5, InvalidInputError),
+        (None, InvalidInputError),
+        (datetime.datetime(2026, 1, 1), InvalidInputError),  # noqa: DTZ001 - naive on purpose
+    ],
+)
+def test_a_position_that_makes_no_sense_is_refused(ten: Any, place: Place, position: Any, kind: Any) -> None:
+    consumer = ten.consumer("orders", "billing")
+    with Unchanged(place):
+        with raises(kind):
+            consumer.seek(position)
+        with raises(kind):
+            ten.create_subscription("orders", "other", start=position)
+    assert received(consumer, 1) == [0]
+
+
+def test_a_seek_of_several_topics_is_all_or_nothing(ten: Any) -> None:
+    ten.produce("audit", rows(100))
+    consumer = ten.consumer(["orders", "audit"], "billing")
+    txn = ten.begin()
+    batches = [consumer.receive(timeout_ms=0) for _ in range(2)]
+    txn.acknowledge(next(batch for batch in batches if batch.topic == "audit"))
+    txn.flush()
+    with raises(InvalidTransactionState):
+        consumer.seek("latest")
+    assert cursor(ten).cursor == 0
+    consumer.seek("latest", topic="orders")
+    assert cursor(ten).cursor == 10
+    txn.commit()
+    consumer.seek("earliest")
+    assert (cursor(ten).cursor, cursor(ten, "audit").cursor) == (0, 0)
+    assert sorted(received(consumer) + received(consumer)) == [*range(10), 100]
+    with raises(TopicNotFound, match="ordres"):
+        consumer.seek("earliest", topic="ordres")
+
+
+# --- subscriptions --------------------------------------------------------------------------------------------------
+
+
+def test_a_subscription_is_created_where_it_should_start(ten: Any) -> None:
+    ten.create_subscription("orders", "from-start")
+    ten.create_subscription("orders", "from-end", start="latest")
+    info = ten.create_subscription(
+        "orders", "from-four", start={0: 4}, lease_ms=5_000, max_redeliveries=3, dead_letter_topic="orders-dead"
+    )
+    assert (info.topic, info.name, info.type, info.consumer) == ("orders", "from-four", "exclusive", None)
+    assert ten.subscriptions("orders") == ("from-end", "from-four", "from-start")
+    assert [received(ten.consumer("orders", name)) for name in ("from-start", "from-end", "from-four")] == [
+        list(range(10)),
+        [],
+        [4, 5, 6, 7, 8, 9],
+    ]
+    with raises(SubscriptionExists):
+        ten.create_subscription("orders", "from-end")
+    ten.create_subscription("orders", "from-end", if_not_exists=True)
+    assert "from-four" in info._repr_html_()
+
+
+def test_a_start_that_names_some_partitions_begins_the_others_at_the_beginning(ns: Any) -> None:
+    for partition in (0, 1):
+        ns.produce("orders", rows(partition), partition=partition)
+    info = ns.create_subscription("orders", "billing", start={1: 1})
+    assert [item.cursor for item in info.cursors] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("options", "kind"),
+    [
+        ({"name": "a/b"}, NameNotAllowed),
+        ({"name": ".."}, NameNotAllowed),
+        ({"name": 7}, NameNotAllowed),
+        ({"type": "exclusiv"}, InvalidInputError),
+        ({"type": 7}, InvalidInputError),
+        ({"takeover": "never"}, InvalidInputError),
+        ({"takeover": None}, InvalidInputError),
+        ({"lease_ms": 0}, InvalidInputError),
+        ({"lease_ms": "30"}, InvalidInputError),
+        ({"max_redeliveries": -1}, InvalidInputError),
+        ({"max_redeliveries": "5"}, InvalidInputError),
+        ({"dead_letter_topic": "../x"}, NameNotAllowed),
+        ({"dead_letter_topic": 5}, NameNotAllowed),
+        ({"topic": "ordres"}, TopicNotFound),
+        ({"topic": None}, NameNotAllowed),
+    ],
+)
+def test_a_subscription_that_makes_no_sense_is_refused(ten: Any, place: Place, options: Any, kind: Any) -> None:
+    with Unchanged(place), raises(kind):
+        ten.create_subscription(**{"topic": "orders", "name": "billing", **options})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind"),
+    [
+        (([], "billing"), InvalidInputError),
+        ((7, "billing"), InvalidInputError),
+        ((None, "billing"), InvalidInputError),
+        ((["orders", 7], "billing"), NameNotAllowed),
+        (("orders", ""), NameNotAllowed),
+        (("orders", 7), NameNotAllowed),
+        (("ordres", "billing"), TopicNotFound),
+    ],
+)
+def test_a_consumer_that_makes_no_sense_is_refused(ten: Any, place: Place, arguments: Any, kind: Any) -> None:
+    with Unchanged(place), raises(kind):
+        ten.consumer(*arguments)
+
+
+def test_a_consumers_name_is_a_label(ten: Any, place: Place) -> None:
+    for name in ("", "a\nb", 7, "x" * 257):
+        with Unchanged(place), raises(NameNotAllowed):
+            ten.consumer("orders", "billing", name=name)
+
+
+@pytest.mark.clause("P-89")
+@pytest.mark.parametrize("flushed", [False, True])
+def test_a_transaction_goes_on_without_a_subscription_dropped_meanwhile(ten: Any, place: Place, flushed: bool) -> None:
+    consumer = ten.consumer("orders", "billing")
+    txn = ten.begin()
+    txn.acknowledge(consumer.receive(timeout_ms=0))
+    txn.produce("audit", rows(1))
+    if flushed:
+        txn.flush()
+    place.open().drop_subscription("orders", "billing")
+    result = txn.commit()
+    assert result.dropped == ("orders/billing",)
+    assert read(ten, "audit") == [1]
+    assert ten.subscriptions("orders") == ()
+
+
+@pytest.mark.clause("P-89")
+def test_a_consumer_of_a_dropped_subscription_is_told(ten: Any, place: Place) -> None:
+    consumer = ten.consumer("orders", "billing")
+    messages = consumer.receive(4, timeout_ms=0)
+    place.open().drop_subscription("orders", "billing")
+    for call in (
+        lambda: consumer.acknowledge(messages),
+        lambda: consumer.receive(timeout_ms=0),
+        lambda: consumer.seek("latest"),
+        lambda: ten.begin().acknowledge(messages),
+        lambda: ten.subscription("orders", "billing"),
+        lambda: ten.lag("orders", "billing"),
+        lambda: ten.drop_subscription("orders", "billing"),
+    ):
+        with Unchanged(place), raises(SubscriptionNotFound):
+            call()
+
+
+def test_a_subscription_that_does_not_exist_offers_the_nearest(ten: Any) -> None:
+    ten.create_subscription("orders", "billing")
+    with raises(SubscriptionNotFound, match="biling") as caught:
+        ten.lag("orders", "biling")
+    assert caught.value.advice == "did you mean 'billing'?"
+
+
+def test_a_consumer_of_a_dropped_topic_is_told(ten: Any, place: Place) -> None:
+    consumer = ten.consumer("orders", "billing")
+    consumer.receive(4, timeout_ms=0)
+    place.open().drop_topic("orders")
+    with raises(SubscriptionNotFound, match="dropped"):
+        consumer.receive(timeout_ms=0)
+
+
+# --- lag and what is pending ----------------------------------------------------------------------------------------
+
+
+def test_lag_says_how_far_behind(place: Place, clock: ManualClock) -> None:
+    ns = place.open(clock=clock)
+    ns.create_topic("orders", SCHEMA, partitions=2)
+    ns.create_subscription("orders", "billing")
+    assert [(item.behind_messages, item.behind_ms) for item in ns.lag("orders", "billing")] == [(0, None)] * 2
+    ns.produce("orders", rows(0, 1), partition=0)
+    clock.advance(1_000)
+    ns.produce("orders", rows(2, 3), partition=0)
+    clock.advance(500)
+    (first, second) = ns.lag("orders", "billing")
+    assert (first.partition, first.cursor, first.end, first.behind_messages, first.behind_ms) == (0, 0, 4, 4, 1_500)
+    assert (second.behind_messages, second.behind_ms) == (0, None)
+    consumer = ns.consumer("orders", "billing")
+    messages = consumer.receive(timeout_ms=0)
+    consumer.acknowledge(messages[[0, 1, 3]])
+    (first, _) = ns.lag("orders", "billing")
+    assert (first.cursor, first.behind_messages, first.behind_ms) == (2, 1, 500)
+    ns.checkpoint()
+    consumer.acknowledge(messages[2])
+    (first, _) = place.open(clock=clock).lag("orders", "billing")
+    assert (first.cursor, first.behind_messages, first.behind_ms) == (4, 0, None)
+
+
+def test_a_description_counts_what_is_pending(ten: Any) -> None:
+    consumer = ten.consumer("orders", "billing")
+    messages = consumer.receive(timeout_ms=0)
+    consumer.acknowledge(messages[1])
+    txn = ten.begin()
+    txn.acknowledge(messages[[3, 4]])
+    txn.flush()
+    found = cursor(ten)
+    assert (found.partition, found.cursor, found.acknowledged, found.pending, found.redelivered) == (
+        0,
+        0,
+        ((1, 2),),
+        2,
+        0,
+    )
+
+
+# --- deadlines ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.clause("P-64")
+def test_who_waits_for_what_an_overdue_transaction_holds_ends_it(place: Place, clock: ManualClock) -> None:
+    ns = place.open(clock=clock)
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(0, 1))
+    owner = place.open(clock=clock)
+    consumer = ns.consumer("orders", "billing")
+    txn = owner.begin(timeout_ms=1_000)
+    txn.acknowledge(consumer.receive(timeout_ms=0))
+    txn.flush()
+    consumer.redeliver_unacknowledged()
+    assert received(consumer) == []
+    clock.advance(5_999)
+    assert received(consumer) == []
+    clock.advance(1)
+    assert received(consumer) == [0, 1]
+    assert ns.transaction(txn.id).reason == "timeout"
+
+
+def test_a_transaction_that_was_forgotten_holds_nothing_after_its_deadline(place: Place, clock: ManualClock) -> None:
+    ns = place.open(clock=clock)
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(0, 1))
+    consumer = ns.consumer("orders", "billing")
+    messages = consumer.receive(timeout_ms=0)
+    forgotten = ns.begin(timeout_ms=1_000)
+    forgotten.acknowledge(messages)
+    with raises(TransactionConflict):
+        ns.begin().acknowledge(messages)
+    clock.advance(1_000)
+    consumer.redeliver_unacknowledged()
+    assert received(consumer) == [0, 1]
+    with ns.begin() as txn:
+        txn.acknowledge(messages)
+    assert cursor(ns).cursor == 2
