@@ -29,6 +29,8 @@ def output_schema(plan: ScanPlan, columns: Sequence[str] | None, *, include_meta
     """The Arrow schema of a scan. Raises InvalidInputError for a column the topic does not have."""
     schema = schemas.to_arrow(plan.schema)
     if columns is not None:
+        if isinstance(columns, str) or not isinstance(columns, Sequence):
+            raise InvalidInputError("columns is a list of the names of columns", advice='use columns=["id"]')
         for name in columns:
             if name not in schema.names:
                 raise InvalidInputError(
@@ -109,6 +111,8 @@ class SegmentReader:
 
     def _remember(self, key: tuple[str, int], table: pa.Table) -> None:
         with self._lock:
+            if key in self._cache:
+                return  # another thread was faster
             self._cache[key] = table
             self._cached_bytes += table.nbytes
             while self._cached_bytes > _CACHED_BYTES:

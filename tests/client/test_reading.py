@@ -1,0 +1,323 @@
+"""What reading answers (semantics.md, section 5): snapshots, time travel, isolation, offsets, columns, filters."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from tests.client.support import SCHEMA, START_MS, Place, ids, raises, read, rows, run_threads
+from txnlog import reader
+from txnlog.actions import DeleteRecords, Vacuum
+from txnlog.commands import Simple
+from txnlog.errors import InvalidInputError, NameNotAllowed, OffsetOutOfRange, TopicNotFound, VersionNotAvailable
+from txnlog.testing import ManualClock
+
+
+def at(milliseconds: int) -> datetime.datetime:
+    """A time with a zone that is not UTC."""
+    zone = datetime.timezone(datetime.timedelta(hours=5, minutes=30))
+    return datetime.datetime.fromtimestamp(0, zone) + datetime.timedelta(milliseconds=milliseconds)
+
+
+@pytest.mark.clause("P-99", "P-124")
+def test_a_version_shows_whole_transactions_over_all_topics(ns: Any, place: Place) -> None:
+    ns.create_topic("audit", SCHEMA)
+    versions = []
+    for number in range(4):
+        with ns.begin() as txn:
+            txn.produce("orders", rows(number), partition=number % 2)
+            txn.produce("audit", rows(number))
+        versions.append(txn.result.version)
+    other = place.open(mode="r")
+    for count, version in enumerate(versions, start=1):
+        for client in (ns, other):
+            snapshot = client.snapshot(version=version)
+            assert sorted(ids(snapshot.read("orders"))) == ids(snapshot.read("audit")) == list(range(count))
+            assert sum(snapshot.end_offsets("orders").values()) == count
+            assert snapshot.version == version
+
+
+@pytest.mark.clause("P-34")
+def test_time_travel_across_drops_and_creations_of_a_topic(sales: Any) -> None:
+    sales.produce("orders", rows(1))
+    first = sales.snapshot()
+    sales.drop_topic("orders")
+    gone = sales.snapshot()
+    sales.create_topic("orders", pa.schema([pa.field("other", pa.string())]), partitions=3)
+    sales.produce("orders", [{"other": "x"}], partition=2)
+    second = sales.snapshot()
+    sales.drop_topic("orders")
+    assert ids(first.read("orders")) == [1]
+    assert first.topics() == ("audit", "orders")
+    assert gone.topics() == ("audit",)
+    for call in (gone.read, gone.end_offsets, gone.scan, gone.plan):
+        with raises(TopicNotFound):
+            call("orders")
+    assert second.read("orders").to_pylist() == [{"other": "x"}]
+    assert second.end_offsets("orders") == {0: 0, 1: 0, 2: 1}
+    assert first.end_offsets("orders") == {0: 1}
+    assert first.read("orders").schema == SCHEMA
+
+
+@pytest.mark.clause("P-103")
+@pytest.mark.parametrize("version", [-1, 10_000, "1", 1.0, True, None])
+def test_a_version_that_cannot_be_read_names_the_range(ns: Any, version: Any) -> None:
+    if version is None:
+        assert ns.snapshot(version=None).version == ns.snapshot().version
+        return
+    with raises(VersionNotAvailable) as caught:
+        ns.snapshot(version=version)
+    assert caught.value.advice == f"versions 0 to {ns.snapshot().version} can be read"
+
+
+@pytest.mark.clause("P-92", "P-103")
+def test_a_vacuumed_version_is_refused(ns: Any) -> None:
+    old = ns.snapshot().version
+    ns.produce("orders", rows(1))
+    newest = ns.snapshot().version
+    ns.appender.call(Simple(lambda _draft, _at: [Vacuum(newest)], lambda _draft, _at: None))
+    with raises(VersionNotAvailable) as caught:
+        ns.snapshot(version=old)
+    assert f"versions {newest} to" in caught.value.advice
+
+
+def test_a_time_is_the_newest_version_at_or_below_it(place: Place, clock: ManualClock) -> None:
+    ns = place.open(clock=clock)
+    ns.create_topic("orders", SCHEMA)
+    versions = []
+    for number in range(8):
+        clock.advance(1_000)
+        versions.append(ns.produce("orders", rows(number)).version)
+    for index, version in enumerate(versions):
+        moment = START_MS + 1_000 * (index + 1)
+        for given in (moment, at(moment), at(moment + 999)):
+            assert ns.snapshot(timestamp=given).version == version
+        assert ns.snapshot(timestamp=at(moment - 1)).version == version - 1
+    assert ns.snapshot(timestamp=at(START_MS * 2)).version == versions[-1]
+    with raises(VersionNotAvailable, match="begins after"):
+        ns.snapshot(timestamp=at(START_MS - 1))
+    with raises(InvalidInputError, match="not both"):
+        ns.snapshot(version=1, timestamp=at(START_MS))
+
+
+@pytest.mark.parametrize(
+    "timestamp",
+    [datetime.datetime(2026, 1, 1), "2026-01-01", 1.5, True, datetime.date(2026, 1, 1)],  # noqa: DTZ001
+)
+def test_a_time_without_a_zone_is_refused(ns: Any, timestamp: Any) -> None:
+    with raises(InvalidInputError, match="zone"):
+        ns.snapshot(timestamp=timestamp)
+
+
+@pytest.mark.parametrize("milliseconds", [1, 7, 333, 999, 1_001])
+def test_no_millisecond_is_lost_in_a_time(place: Place, milliseconds: int) -> None:
+    clock = ManualClock(START_MS + milliseconds)
+    ns = place.open(clock=clock)
+    assert ns.snapshot(timestamp=at(START_MS + milliseconds)).version == 0
+    with raises(VersionNotAvailable):
+        ns.snapshot(timestamp=at(START_MS + milliseconds) - datetime.timedelta(microseconds=1))
+
+
+# --- isolation and metadata -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.clause("P-99", "P-101", "P-102")
+def test_both_isolation_levels(place: Place, clock: ManualClock) -> None:
+    ns = place.open(clock=clock)
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(0))
+    committed, open_one, aborted = ns.begin(), ns.begin(), ns.begin()
+    for number, txn in enumerate((committed, open_one, aborted), start=1):
+        txn.produce("orders", rows(number))
+        txn.flush()
+    pending = ns.snapshot()
+    clock.advance(500)
+    committed.commit()
+    aborted.abort()
+    assert read(ns) == [0, 1]
+    assert ids(pending.read("orders")) == [0]
+    table = ns.snapshot().read("orders", isolation_level="read_uncommitted", include_metadata=True)
+    assert table.column_names[-2:] == ["_version", "_txn_state"]
+    found = {
+        row["id"]: (row["_txn_state"], row["_offset"], row["_version"], row["_timestamp"], row["_txn_id"])
+        for row in table.to_pylist()
+    }
+    version = committed.result.version
+    moment = datetime.datetime.fromtimestamp((START_MS + 500) / 1000, datetime.UTC)
+    assert found[1] == ("COMMITTED", 1, version, moment, committed.id.to_bytes())
+    assert found[2] == ("OPEN", None, None, None, open_one.id.to_bytes())
+    assert found[3] == ("ABORTED", None, None, None, aborted.id.to_bytes())
+    states = pending.read("orders", isolation_level="read_uncommitted", include_metadata=True).column("_txn_state")
+    assert states.to_pylist() == ["COMMITTED", "OPEN", "OPEN", "OPEN"]
+    plain = ns.snapshot().read("orders", isolation_level="read_uncommitted")
+    assert (plain.column_names, sorted(ids(plain))) == (["id", "name"], [0, 1, 2, 3])
+    with raises(InvalidInputError, match="read_comitted") as caught:
+        ns.snapshot().read("orders", isolation_level="read_comitted")
+    assert "read_committed" in caught.value.advice
+
+
+def test_metadata_comes_from_the_log(ns: Any) -> None:
+    one = ns.produce("orders", rows(0, 1), partition=1)
+    with ns.begin() as txn:
+        txn.produce("orders", rows(2), partition=0)
+        txn.produce("orders", rows(3, 4), partition=1)
+    table = ns.snapshot().read("orders", include_metadata=True)
+    assert table.schema == pa.schema(
+        [
+            *SCHEMA,
+            pa.field("_partition", pa.int32(), False),
+            pa.field("_offset", pa.int64()),
+            pa.field("_timestamp", pa.timestamp("us", "UTC")),
+            pa.field("_txn_id", pa.binary(16), False),
+            pa.field("_version", pa.int64()),
+        ]
+    )
+    found = {
+        row["id"]: (row["_partition"], row["_offset"], row["_version"], row["_txn_id"]) for row in table.to_pylist()
+    }
+    mine, other = (txn.result.version, txn.id.to_bytes()), (one.version, one.txn_id.to_bytes())
+    assert found == {0: (1, 0, *other), 1: (1, 1, *other), 2: (0, 0, *mine), 3: (1, 2, *mine), 4: (1, 3, *mine)}
+
+
+# --- offsets, columns, filters --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def twenty(ns: Any) -> Any:
+    """Twenty rows in two partitions, in entries of five: 0-9 in partition 0, 100-109 in partition 1."""
+    for first in (0, 5):
+        ns.produce("orders", rows(*range(first, first + 5)), partition=0)
+        ns.produce("orders", rows(*range(100 + first, 105 + first)), partition=1)
+    return ns
+
+
+def test_offsets_choose_partitions_and_ranges(twenty: Any) -> None:
+    snapshot = twenty.snapshot()
+    assert sorted(read(twenty)) == [*range(10), *range(100, 110)]
+    assert read(twenty, offsets={0: (3, 7)}) == [3, 4, 5, 6]
+    assert sorted(read(twenty, offsets={0: (8, 10), 1: (0, 1)})) == [8, 9, 100]
+    assert read(twenty, offsets={}) == read(twenty, offsets={1: (4, 4)}) == []
+    assert len(snapshot.plan("orders", offsets={0: (0, 5)}).segments) == 1, "other files are not touched"
+    for wrong in ({0: (0, 11)}, {2: (0, 0)}, {0: (5, 4)}, {0: (-1, 3)}):
+        with raises(OffsetOutOfRange, match="partition"):
+            snapshot.read("orders", offsets=wrong)
+    for wrong in ({0: 5}, {0: (1,)}, {"0": (0, 1)}, {0: ("a", "b")}, [(0, 1)], "0", 7):
+        with raises(InvalidInputError, match="offsets"):
+            snapshot.read("orders", offsets=wrong)
+
+
+def test_offsets_are_those_of_the_snapshots_version(twenty: Any) -> None:
+    old = twenty.snapshot()
+    twenty.produce("orders", rows(10), partition=0)
+    with raises(OffsetOutOfRange):
+        old.read("orders", offsets={0: (0, 11)})
+    assert read(twenty, offsets={0: (10, 11)}) == [10]
+
+
+@pytest.mark.clause("P-35", "P-99")
+def test_deleted_records_are_not_read(twenty: Any) -> None:
+    topic = twenty.topic("orders").id
+    twenty.appender.call(Simple(lambda _d, _a: [DeleteRecords(topic, ((0, 7),))], lambda _d, _a: None))
+    assert sorted(read(twenty)) == [7, 8, 9, *range(100, 110)]
+    with raises(OffsetOutOfRange, match="7 to 10"):
+        twenty.snapshot().read("orders", offsets={0: (6, 10)})
+    consumer = twenty.consumer("orders", "billing")
+    assert sorted(ids(consumer.receive(timeout_ms=0).table)) == [7, 8, 9, *range(100, 110)]
+
+
+def test_columns_are_chosen_in_the_order_asked_for(twenty: Any) -> None:
+    snapshot = twenty.snapshot()
+    assert snapshot.read("orders", columns=["name"]).column_names == ["name"]
+    assert snapshot.read("orders", columns=["name", "id"]).column_names == ["name", "id"]
+    table = snapshot.read("orders", columns=["name"], include_metadata=True, offsets={0: (0, 2)})
+    assert table.column_names == ["name", "_partition", "_offset", "_timestamp", "_txn_id", "_version"]
+    assert snapshot.read("orders", columns=[]).num_columns == 0
+    for wrong, kind in (("nmae", "name"), ("_offset", "id")):
+        with raises(InvalidInputError, match="no column") as caught:
+            snapshot.read("orders", columns=[wrong])
+        assert kind in caught.value.advice
+    for wrong in ("id", 7, [7], [None]):
+        with raises(InvalidInputError, match="column"):
+            snapshot.read("orders", columns=wrong)
+
+
+def test_a_filter_chooses_rows(twenty: Any) -> None:
+    snapshot = twenty.snapshot()
+    big = pc.field("id") >= 105
+    assert sorted(read(twenty, filter=big)) == [105, 106, 107, 108, 109]
+    assert snapshot.read("orders", filter=big, columns=["name"]).column("name").to_pylist()[0] == "n105"
+    assert sorted(ids(snapshot.read("orders", filter=pc.field("_offset") == 3, include_metadata=True))) == [3, 103]
+    assert read(twenty, filter=pc.field("id") > 1_000) == []
+    with raises(InvalidInputError, match="filter"):
+        snapshot.read("orders", filter=pc.field("nope") > 1)
+    for wrong in ("id > 3", True, lambda row: True, [True] * 20):
+        with raises(InvalidInputError, match="filter"):
+            snapshot.read("orders", filter=wrong)
+
+
+@pytest.mark.parametrize("topic", [None, 7, "", "a/b", "../orders"])
+def test_a_topics_name_is_checked(ns: Any, topic: Any) -> None:
+    for call in (ns.snapshot().read, ns.topic, ns.snapshot().end_offsets):
+        with raises(NameNotAllowed):
+            call(topic)
+
+
+def test_a_scan_streams_a_few_segments_at_a_time(sales: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(20):
+        sales.produce("orders", rows(number))
+    fetched: list[str] = []
+    inner = sales.store.inner.inner.get
+
+    def get(key: str) -> bytes:
+        fetched.append(key)
+        return inner(key)
+
+    monkeypatch.setattr(sales.store.inner.inner, "get", get)
+    snapshot = sales.snapshot()
+    fetched.clear()
+    stream = snapshot.scan("orders")
+    assert isinstance(stream, pa.RecordBatchReader)
+    assert stream.schema == SCHEMA
+    assert fetched == [], "nothing is read before it is asked for"
+    assert ids(pa.Table.from_batches([stream.read_next_batch()])) == [0]
+    assert len(fetched) <= reader._READ_AHEAD
+    assert ids(stream.read_all()) == list(range(1, 20))
+    assert len(fetched) == 20
+
+
+def test_small_segments_are_kept_and_the_bound_is_kept_too(sales: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(6):
+        sales.produce("orders", pa.table({"id": [number] * 100, "name": ["x" * 100] * 100}))
+    monkeypatch.setattr(reader, "_CACHED_BYTES", 40_000)
+    cache = sales.reader
+    snapshot = sales.snapshot()
+    for _ in range(3):
+        results = run_threads(*[lambda: snapshot.read("orders").num_rows] * 6)
+        assert results == [600] * 6
+        assert cache._cached_bytes == sum(table.nbytes for table in cache._cache.values()) <= 40_000
+    assert 1 <= len(cache._cache) < 6
+
+
+def test_a_snapshot_and_its_namespace_have_a_short_repr(ns: Any) -> None:
+    version = ns.snapshot().version
+    assert repr(ns.snapshot()) == f"Snapshot('sales', version={version})"
+    assert repr(ns) == f"Namespace('sales', version={version}, mode='rw')"
+    assert "orders" in ns.snapshot()._repr_html_()
+    assert "orders" in ns._repr_html_()
+
+
+@pytest.mark.clause("P-103")
+def test_a_snapshot_stays_as_it_was(ns: Any) -> None:
+    ns.produce("orders", rows(1), partition=0)
+    old = ns.snapshot()
+    with ns.begin() as txn:
+        txn.produce("orders", rows(2), partition=0)
+        txn.flush()
+        assert ids(old.read("orders")) == [1]
+    ns.checkpoint()
+    assert ids(old.read("orders")) == [1]
+    assert (old.end_offsets("orders"), ns.snapshot().end_offsets("orders")) == ({0: 1, 1: 0}, {0: 2, 1: 0})
