@@ -104,6 +104,7 @@ class Link:
 
     def _before_first_append(self) -> None:
         self._root.ensure_safe()
+        self._root.check_not_dropped(self.name, self.coordinator)
         if not self.runtime.trusts_clock:
             self._check_clock()
 
