@@ -166,7 +166,11 @@ class Attempt(Generic[M]):
         gone = {id(verdict.member) for verdict in self.answers}
         self.members = [member for member in self.members if id(member) not in gone]
         if any(verdict.member.command.pieces for verdict, _, _ in verdicts):
-            return Step.AGAIN  # the shared segments hold rows of somebody who fell out
+            # The shared segments hold rows of somebody who fell out. Whoever did so for good (a deadline passed since
+            # the last look) may be what the answer of another one rested on.
+            if any(certain for _, certain, _ in verdicts):
+                self._waiting.clear()
+            return Step.AGAIN
         if not accepted and not (riders.ending and self._waiting):
             self._waiting.clear()
             return Step.AGAIN if self.members else Step.DONE
