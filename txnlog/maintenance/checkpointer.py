@@ -9,7 +9,7 @@ from functools import partial
 
 from txnlog import checkpoint, keys
 from txnlog.checkpoint import Manifest, Part
-from txnlog.errors import Durable, RetriableError, TxnLogError
+from txnlog.errors import CorruptionError, Durable, RetriableError, TxnLogError
 from txnlog.follower import Follower
 from txnlog.limits import (
     CHECKPOINT_ENTRIES,
@@ -117,7 +117,11 @@ class Checkpointer:
         return tuple(parts)
 
     def _create(self, manifest: Manifest) -> Manifest:
-        """Put the manifest last. Somebody else's at the same version is as good: it is the fold of the same entries."""
+        """Put the manifest last. Somebody else's at the same version is as good, if it is the fold of the same entries.
+
+        It is not in a folder that was copied while others wrote to it: what came along of their later checkpoints says
+        nothing about the entries that were appended to the copy.
+        """
         key = keys.manifest_key(manifest.version)
         data = checkpoint.encode_manifest(manifest)
         if self._store.create(key, data) is Created.CREATED:
@@ -129,7 +133,10 @@ class Checkpointer:
                 f"the manifest of checkpoint {manifest.version} may not have been stored", durable=Durable.MAYBE
             ) from None
         self._store.sync(key)  # headers will name it, so it must not be lost with a power cut
-        return checkpoint.decode_manifest(found, manifest.version)
+        other = checkpoint.decode_manifest(found, manifest.version)
+        if other.digest != manifest.digest:
+            raise CorruptionError(f"the checkpoint {manifest.version} in the store is one of another log")
+        return other
 
     def close(self) -> None:
         """Wait for a checkpoint that is under way."""
