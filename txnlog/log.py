@@ -9,6 +9,7 @@ from functools import partial
 import pyarrow as pa
 
 from txnlog import checkpoint, keys
+from txnlog.actions import Header
 from txnlog.apply import apply_entry
 from txnlog.checkpoint import Manifest, Part
 from txnlog.codec import Entry, decode_entry
@@ -67,8 +68,8 @@ class Log:
     def newest(self) -> tuple[int, int | None]:
         """The tail of the log and the newest checkpoint that headers on the way name.
 
-        No slot below the tail is ever free, so doubling and bisection find it without a LIST; each header met may name
-        a checkpoint further on, from which the doubling goes on.
+        No slot below the tail is ever free, so doubling and bisection find it without a LIST. A header names only
+        checkpoints below itself: one that names another could lead behind the end of its own log.
         """
         low, checkpointed = 0, None
         data = self.get(0)
@@ -83,11 +84,7 @@ class Log:
                 high = probe
                 break
             low, step = probe, step * 2
-            named = decode_entry(data, probe).header.checkpoint
-            if named is not None and (checkpointed is None or named > checkpointed):
-                checkpointed = named
-                if named > low:
-                    low, step = named, 1
+            checkpointed = _newer(checkpointed, decode_entry(data, probe).header)
         while high - low > 1:
             middle = (low + high) // 2
             data = self.get(middle)
@@ -95,9 +92,7 @@ class Log:
                 high = middle
             else:
                 low = middle
-                named = decode_entry(data, middle).header.checkpoint
-                if named is not None and (checkpointed is None or named > checkpointed):
-                    checkpointed = named
+                checkpointed = _newer(checkpointed, decode_entry(data, middle).header)
         return low, checkpointed
 
     def load(self) -> tuple[State, Manifest | None, int]:
@@ -196,6 +191,15 @@ class Log:
             else:
                 high = middle
         return None if low < 0 else low
+
+
+def _newer(known: int | None, header: Header) -> int | None:
+    """The newer of a known checkpoint and the one that a header names."""
+    if header.checkpoint is None:
+        return known
+    if header.checkpoint >= header.version:
+        raise CorruptionError(f"entry {header.version} names a checkpoint of the future, {header.checkpoint}")
+    return header.checkpoint if known is None else max(known, header.checkpoint)
 
 
 __all__ = ["Log"]
