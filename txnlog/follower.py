@@ -26,7 +26,8 @@ class Follower:
         self.log = log
         self.lock = threading.RLock()
         self.state, self.base, self.tail_bytes = log.load()
-        log.store.sync(entry_key(self.state.head.version))
+        self._told = -1
+        self._make_durable()
 
     @property
     def version(self) -> int:
@@ -36,21 +37,26 @@ class Follower:
     def refresh(self) -> int:
         """Fold whatever was appended meanwhile: one GET where nothing was. Returns the newest version."""
         ahead = 1
-        folded = False
         while True:
             first = self.version + 1
             batch = self.log.get_many(first, ahead)
             for index, data in enumerate(batch):
                 self.fold(decode_entry(data, first + index))
-                folded = True
             if len(batch) < ahead:
                 break
             ahead = min(ahead * 2, _MOST_AHEAD)
-        if folded:
-            # Another process may have linked these entries an instant ago: nobody may be told of them before they are
-            # on disk (PROTOCOL.md, "Appending").
-            self.log.store.sync(entry_key(self.version))
-        return self.version
+        return self._make_durable()
+
+    def _make_durable(self) -> int:
+        """Have the newest entry on disk, also one that another thread folded; gives back its version.
+
+        Another process may have linked it an instant ago: nobody may be told of it before (PROTOCOL.md, "Appending").
+        """
+        version = self.version
+        if version > self._told:
+            self.log.store.sync(entry_key(version))
+            self._told = max(self._told, version)
+        return version
 
     def fold(self, entry: Entry) -> None:
         """Fold the next entry, whoever wrote it; one that another thread folded meanwhile is passed over."""
@@ -66,6 +72,7 @@ class Follower:
             if self.version == version - 1:
                 draft.merge()
                 self.tail_bytes += size_bytes
+                self._told = version  # created by us, so it is on disk
 
     def rebase(self, manifest: Manifest) -> None:
         """Let go of the cold rows that a newer checkpoint holds."""
@@ -156,7 +163,7 @@ class Follower:
                     base = next(item.offset for item in shared.slices if item.partition == share.partition)
                     assert base is not None, "a shared segment is visible"
                     spans.append(TopicRange(shared.topic, share.partition, base + before, base + before + share.rows))
-        for topic in self.state.topics:
+        for topic in list(self.state.topics):  # another thread may fold a new one
             for record in self.segments(topic)[0]:
                 if record.txn == commit.txn and record.state == "visible":
                     spans.extend(

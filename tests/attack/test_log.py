@@ -10,7 +10,8 @@ import pytest
 from tests.client.support import Place
 from txnlog import keys
 from txnlog.codec import decode_entry, encode_entry
-from txnlog.errors import CorruptionError
+from txnlog.errors import CorruptionError, StoreError
+from txnlog.store import Call, HookStore
 
 
 def _namespace(place: Place, produced: int) -> Any:
@@ -59,3 +60,46 @@ def test_a_checkpoint_of_another_history_is_not_adopted(memory: Place) -> None:
     copy.produce("orders", [{"value": b"ours"}])
     again = memory.open("copy", mode="r")
     assert again.snapshot().read("orders") == copy.snapshot().read("orders")
+
+
+@pytest.mark.clause("P-121")
+def test_nothing_is_told_of_an_entry_whose_sync_failed(memory: Place) -> None:
+    writer = _namespace(memory, 1)
+    synced: list[str] = []
+
+    def before(call: Call, key: str) -> None:
+        if call is Call.SYNC and keys.kind_of(key) == "entry":
+            synced.append(key)
+            if len(synced) == 2:
+                raise StoreError("the disk does not answer")
+
+    reader = memory.open(wrap=lambda store: HookStore(store, before=before))
+    assert len(synced) == 1
+    writer.produce("orders", [{"value": b"new"}])
+    with pytest.raises(StoreError):
+        reader.snapshot()
+    version = reader.snapshot().version
+    assert synced[2:] == [f"sales/{keys.entry_key(version)}"], "told without having been made durable"
+
+
+@pytest.mark.clause("P-121")
+def test_an_entry_is_made_durable_though_the_next_slot_could_not_be_read(memory: Place) -> None:
+    writer = _namespace(memory, 1)
+    synced: list[str] = []
+    failing: list[str] = []
+
+    def before(call: Call, key: str) -> None:
+        if call is Call.SYNC and keys.kind_of(key) == "entry":
+            synced.append(key)
+        if call is Call.GET and key in failing:
+            failing.remove(key)
+            raise StoreError("read timed out")
+
+    reader = memory.open(wrap=lambda store: HookStore(store, before=before))
+    version = writer.produce("orders", [{"value": b"new"}]).version
+    failing.append(f"sales/{keys.entry_key(version + 1)}")
+    synced.clear()
+    with pytest.raises(StoreError):
+        reader.snapshot()
+    assert reader.snapshot().version == version
+    assert synced == [f"sales/{keys.entry_key(version)}"]
