@@ -394,9 +394,9 @@ class Connection:
         if link is not None:
             link.holds.release(txn)
 
-    def held(self, subscription: int) -> dict[int, ranges.Ranges]:
-        """By partition what open transactions of this client hold of a subscription."""
-        return self.link.holds.of(subscription)
+    def held(self, subscription: int, epoch: int) -> dict[int, ranges.Ranges]:
+        """By partition what open transactions of this client hold of a subscription in its present epoch."""
+        return self.link.holds.of(subscription, epoch)
 
     def end_overdue(self, subscriptions: Sequence[int]) -> None:
         """End overdue transactions that hold messages of these subscriptions: somebody waits for them."""

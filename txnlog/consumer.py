@@ -15,6 +15,7 @@ from txnlog import planner, ranges
 from txnlog import schema as schemas
 from txnlog.acknowledgements import cursor_of
 from txnlog.actions import Acknowledgement, Commit, Header, PartitionRanges, Seek
+from txnlog.apply_transactions import outcome_error
 from txnlog.arguments import shown, whole_number
 from txnlog.commands import Answer, Simple
 from txnlog.errors import (
@@ -115,7 +116,7 @@ class Consumer:
     def _take(self, item: _Subscribed, most: int) -> Messages | None:
         wanted: list[tuple[int, ranges.Range]] = []
         left = most
-        held = self._ns.held(item.subscription)
+        held = self._ns.held(item.subscription, item.epoch)
         with self._ns.follower.lock:
             record = self._check_epoch(item)
             state = self._ns.follower.state
@@ -215,7 +216,10 @@ class Consumer:
             return [rest for item in wanted if (rest := _not_yet_taken(draft, item)) is not None]
 
         def decide(draft: Draft, _at: Header) -> list[Commit] | Answer[None]:
-            if draft.outcomes.get(number) is not None:
+            outcome = draft.outcomes.get(number)
+            if outcome is not None and outcome.state == "ABORTED":
+                raise outcome_error(outcome)
+            if outcome is not None:
                 return Answer(None, settled=True)
             rest = left(draft)
             return [Commit(number, "", (), tuple(rest))] if rest else Answer(None)
@@ -244,10 +248,10 @@ class Consumer:
         for item in self._subscribed:
             item.delivered.clear()
 
-    def give_back(self, subscription: int, returned: Mapping[int, Ranges]) -> None:
-        """Ranges that were received become available again."""
+    def give_back(self, subscription: int, epoch: int, returned: Mapping[int, Ranges]) -> None:
+        """Ranges that were received become available again; not those of before a seek, which began anew."""
         for item in self._subscribed:
-            if item.subscription == subscription:
+            if (item.subscription, item.epoch) == (subscription, epoch):
                 for partition, found in returned.items():
                     item.delivered[partition] = ranges.subtract(item.delivered.get(partition, ()), found)
 

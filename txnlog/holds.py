@@ -55,12 +55,12 @@ class Holds:
                 del self._held[txn]
             return list(self._held.items())
 
-    def of(self, subscription: int) -> dict[int, Ranges]:
-        """By partition what is held of a subscription."""
+    def of(self, subscription: int, epoch: int) -> dict[int, Ranges]:
+        """By partition what is held of a subscription. What an older epoch took can no longer be committed."""
         found: dict[int, Ranges] = {}
         for _, held in self._live():
             for item in held.acknowledgements:
-                if item.subscription == subscription:
+                if (item.subscription, item.epoch) == (subscription, epoch):
                     for own in item.ranges:
                         found[own.partition] = ranges.union(found.get(own.partition, EMPTY), own.ranges)
                     for partition, end in item.cumulative:

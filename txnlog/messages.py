@@ -106,7 +106,7 @@ class Messages:
 
     def give_back(self) -> None:
         """They were not acknowledged: the consumer delivers them again."""
-        self._consumer.give_back(self._subscription, self.ranges())
+        self._consumer.give_back(self._subscription, self._epoch, self.ranges())
 
 
 __all__ = ["Messages"]
