@@ -20,6 +20,7 @@ from txnlog.consumer import Consumer
 from txnlog.errors import (
     AbortableError,
     InvalidInputError,
+    InvalidTransactionState,
     LimitExceeded,
     OutcomeUnknown,
     RetriableError,
@@ -312,15 +313,21 @@ class Namespace(Connection):
             try:
                 txn.commit()
             except RetriableError:
-                if self._end_of(txn, unknown).state == "ABORTED":
-                    return False
+                return self._ended_as_committed(txn, unknown)
         return True
 
-    def _end_of(self, txn: Transaction, unknown: OutcomeUnknown) -> TransactionInfo:
+    @staticmethod
+    def _ended_as_committed(txn: Transaction, unknown: OutcomeUnknown) -> bool:
+        """Abort by the transaction's own hand: where that is its end, its messages are given back."""
         try:
-            return self.abort(txn.id)
+            txn.abort()
         except RetriableError:
             raise unknown from None
+        except InvalidTransactionState:
+            if txn.state != "COMMITTED":
+                raise
+            return True
+        return False
 
     def last_txn_version(self, txn_app_id: str) -> int | None:
         """The last committed ``txn_version`` of an application id, None before the first."""
