@@ -266,7 +266,7 @@ class CommitCommand:
         segments = _living(draft, self.segments)
         if known is None and (segments or self.segments):
             actions.append(opening.action())
-        elif known is None:
+        elif known is None or known.state == "OPEN":
             opening.left_ms()
         alone = known is None and not actions
         actions.extend(segments)

@@ -6,9 +6,30 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, Place, ids, rows
-from txnlog.errors import TransactionAborted
+from tests.client.support import SCHEMA, Place, ids, read, rows
+from txnlog.errors import TransactionAborted, TransactionTimedOut
 from txnlog.ids import TxnId
+from txnlog.testing import ManualClock
+
+
+@pytest.mark.clause("P-64")
+def test_a_flushed_transaction_is_not_committed_after_its_deadline(memory: Place, clock: ManualClock) -> None:
+    """The deadline passes while the commit loses a race."""
+    ns, store = memory.faulty(clock=clock)
+    ns.create_topic("orders", SCHEMA)
+    rival = memory.open(clock=clock)
+    txn = ns.begin(timeout_ms=10_000)
+    txn.produce("orders", rows(1))
+    txn.flush()
+
+    def race() -> None:
+        clock.advance(10_001)
+        rival.produce("orders", rows(2))
+
+    store.script.append(race)
+    with pytest.raises(TransactionTimedOut):
+        txn.commit()
+    assert read(ns) == [2]
 
 
 def test_a_transaction_that_transact_made_definite_gives_its_messages_back(memory: Place) -> None:
