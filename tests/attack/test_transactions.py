@@ -7,9 +7,29 @@ from typing import Any
 import pytest
 
 from tests.client.support import SCHEMA, Place, ids, read, rows
-from txnlog.errors import TransactionAborted, TransactionTimedOut
+from txnlog.errors import OutcomeUnknown, TransactionAborted, TransactionTimedOut
 from txnlog.ids import TxnId
 from txnlog.testing import ManualClock
+
+
+@pytest.mark.clause("P-62")
+def test_a_commit_whose_answer_was_lost_is_not_told_to_have_been_skipped(memory: Place) -> None:
+    """A checkpoint let go of the outcome, and the application's version says that somebody brought it: ourselves."""
+    ns, store = memory.faulty()
+    ns.create_topic("orders", SCHEMA)
+    ns.appender.create_attempts = 1
+    txn = ns.begin(txn_app_id="nightly", txn_version=3)
+    txn.produce("orders", rows(1))
+    store.script.extend(["broken-after"])
+    store.reads.extend(["broken"])
+    with pytest.raises(OutcomeUnknown):
+        txn.commit()
+    ns.produce("orders", rows(2))
+    ns.checkpoint()
+    result = txn.commit()
+    assert not result.skipped
+    assert result.offsets == {("orders", 0): range(1)}
+    assert read(ns) == [1, 2]
 
 
 @pytest.mark.clause("P-64")
