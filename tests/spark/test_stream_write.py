@@ -1,0 +1,214 @@
+"""``df.writeStream.format("txnlog")``: every micro-batch one commit, replays skipped, sources acknowledged with it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from txnlog.namespace import Namespace
+
+SCHEMA = pa.schema([("id", pa.int64()), ("customer", pa.string())])
+
+
+@pytest.fixture
+def ns(namespace: Namespace) -> Namespace:
+    namespace.create_topic("orders", SCHEMA, partitions=2)
+    namespace.create_topic("copy", SCHEMA, partitions=2, key="customer")
+    return namespace
+
+
+def path_of(ns: Namespace, topic: str = "") -> str:
+    return f"{ns.root}/{ns.name}/{topic}".rstrip("/")
+
+
+def produce(ns: Namespace, first: int, count: int) -> None:
+    """Rows in transactions of ten, so that batches have where to end."""
+    for start in range(first, first + count, 10):
+        ns.produce("orders", [{"id": i, "customer": f"c{i % 7}"} for i in range(start, start + 10)])
+
+
+def source(spark: SparkSession, ns: Namespace, **options: Any) -> DataFrame:
+    reader = spark.readStream.format("txnlog").options(**{"maxOffsetsPerTrigger": "10", **options})
+    return reader.load(path_of(ns, "orders"))
+
+
+def run(df: DataFrame, path: str, checkpoint: Path | None, **options: Any) -> None:
+    """One run of a query to the end of what is there."""
+    if checkpoint is not None:
+        options["checkpointLocation"] = str(checkpoint)
+    query = df.writeStream.format("txnlog").options(**options).trigger(availableNow=True).start(path)
+    try:
+        assert query.awaitTermination(120)
+    finally:
+        query.stop()
+
+
+def forget_commit(checkpoint: Path, batch: int) -> None:
+    """As if the driver had died before Spark noted that the batch was done."""
+    (checkpoint / "commits" / str(batch)).unlink()
+    (checkpoint / "commits" / f".{batch}.crc").unlink()
+
+
+def ids(ns: Namespace, topic: str = "copy") -> list[int]:
+    return sorted(ns.snapshot().read(topic).column("id").to_pylist())
+
+
+def versions(ns: Namespace, topic: str = "copy") -> set[int]:
+    return set(ns.snapshot().read(topic, include_metadata=True).column("_version").to_pylist())
+
+
+def last_batch(ns: Namespace) -> int:
+    ns.follower.refresh()
+    (record,) = ns.follower.state.streams.values()
+    return record.batch
+
+
+def test_each_batch_is_one_commit_and_a_replayed_one_is_skipped(
+    ns: Namespace, spark: SparkSession, tmp_path: Path
+) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    produce(ns, 0, 30)
+    run(source(spark, ns), path_of(ns, "copy"), checkpoint)
+    assert ids(ns) == list(range(30))
+    assert len(versions(ns)) == 3
+    assert last_batch(ns) == 2
+    forget_commit(checkpoint, 2)
+    run(source(spark, ns), path_of(ns, "copy"), checkpoint)
+    assert ids(ns) == list(range(30)), "the batch ran again and was not committed again"
+    assert (checkpoint / "commits" / "2").exists(), "it ran again"
+    produce(ns, 30, 10)
+    run(source(spark, ns), path_of(ns, "copy"), checkpoint)
+    assert ids(ns) == list(range(40))
+
+
+def test_other_offsets_under_a_batchs_id_are_refused(ns: Namespace, spark: SparkSession, tmp_path: Path) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    produce(ns, 0, 10)
+    run(source(spark, ns), path_of(ns, "copy"), checkpoint)
+    shutil.rmtree(checkpoint / "offsets")
+    shutil.rmtree(checkpoint / "commits")
+    produce(ns, 10, 10)
+    with pytest.raises(StreamingQueryException, match="with other source offsets"):
+        run(source(spark, ns, maxOffsetsPerTrigger="100"), path_of(ns, "copy"), checkpoint)
+    assert ids(ns) == list(range(10))
+
+
+def test_a_new_checkpoint_under_the_same_app_id_is_refused_naming_both(
+    ns: Namespace, spark: SparkSession, tmp_path: Path
+) -> None:
+    produce(ns, 0, 10)
+    run(source(spark, ns), path_of(ns, "copy"), tmp_path / "one", txnAppId="copier")
+    with pytest.raises(StreamingQueryException, match=r"'copier' committed batch 0 of the query .* begins again"):
+        run(source(spark, ns), path_of(ns, "copy"), tmp_path / "two", txnAppId="copier")
+    assert ids(ns) == list(range(10))
+
+
+def test_a_query_without_an_identity_is_refused(ns: Namespace, spark: SparkSession, tmp_path: Path) -> None:
+    produce(ns, 0, 10)
+    spark.conf.set("spark.sql.streaming.checkpointLocation", str(tmp_path / "all"))
+    try:
+        with pytest.raises(StreamingQueryException, match="pass checkpointLocation as an option, or txnAppId"):
+            run(source(spark, ns), path_of(ns, "copy"), None)
+        run(source(spark, ns), path_of(ns, "copy"), None, txnAppId="copier")
+    finally:
+        spark.conf.unset("spark.sql.streaming.checkpointLocation")
+    assert ids(ns) == list(range(10))
+
+
+def test_rows_and_acknowledgement_are_in_one_entry(ns: Namespace, spark: SparkSession, tmp_path: Path) -> None:
+    from txnlog.actions import Commit
+
+    checkpoint = tmp_path / "checkpoint"
+    produce(ns, 0, 20)
+    df = source(spark, ns, subscription="billing")
+    run(df, path_of(ns, "copy"), checkpoint, acknowledge="billing")
+    assert ids(ns) == list(range(20))
+    assert [item.behind_messages for item in ns.lag("orders", "billing")] == [0, 0]
+    for version in versions(ns):
+        (commit,) = [item for item in ns.follower.log.entry(version).actions if isinstance(item, Commit)]
+        assert commit.stream is not None
+        assert len(commit.acknowledgements) == 1
+    forget_commit(checkpoint, 1)
+    produce(ns, 20, 20)
+    run(source(spark, ns, subscription="billing"), path_of(ns, "copy"), checkpoint, acknowledge="billing")
+    assert ids(ns) == list(range(40))
+    assert [item.behind_messages for item in ns.lag("orders", "billing")] == [0, 0]
+    epochs = {item.acknowledgements[0].epoch for v in versions(ns) for item in _commits(ns, v)}
+    assert len(epochs) == 2, "one epoch a run, not one a batch"
+
+
+def _commits(ns: Namespace, version: int) -> list[Any]:
+    from txnlog.actions import Commit
+
+    return [item for item in ns.follower.log.entry(version).actions if isinstance(item, Commit)]
+
+
+def test_a_cursor_that_somebody_moved_stops_the_query(ns: Namespace, spark: SparkSession, tmp_path: Path) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    produce(ns, 0, 20)
+    run(source(spark, ns, subscription="billing"), path_of(ns, "copy"), checkpoint, acknowledge="billing")
+    for partition in (0, 1):
+        ns.produce("orders", [{"id": i, "customer": "c"} for i in range(10)], partition=partition)
+    with ns.consumer("orders", subscription="billing") as consumer:
+        consumer.seek({0: 15})
+    with pytest.raises(StreamingQueryException, match=r"goes on at offset 10, .* 'billing' is at 15"):
+        run(source(spark, ns, subscription="billing"), path_of(ns, "copy"), checkpoint, acknowledge="billing")
+    assert ids(ns) == list(range(20))
+
+
+def test_two_sources_on_one_subscription_are_refused(ns: Namespace, spark: SparkSession, tmp_path: Path) -> None:
+    produce(ns, 0, 10)
+    both = source(spark, ns, subscription="billing").union(source(spark, ns, subscription="billing"))
+    with pytest.raises(StreamingQueryException, match="two sources of the query"):
+        run(both, path_of(ns, "copy"), tmp_path / "checkpoint", acknowledge="billing")
+    assert ids(ns) == []
+
+
+def test_a_topic_column_routes_the_rows_of_a_batch(ns: Namespace, spark: SparkSession, tmp_path: Path) -> None:
+    ns.create_topic("odd", SCHEMA)
+    produce(ns, 0, 20)
+    routed = source(spark, ns, maxOffsetsPerTrigger="100").withColumn(
+        "topic", F.when(F.col("id") % 2 == 0, "copy").otherwise("odd")
+    )
+    run(routed, path_of(ns), tmp_path / "checkpoint")
+    assert ids(ns, "copy") == list(range(0, 20, 2))
+    assert ids(ns, "odd") == list(range(1, 20, 2))
+    assert versions(ns, "copy") == versions(ns, "odd")
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"transactionalId": "p"}, "fenced by its own identity"),
+        ({"txnVersion": "1"}, "belongs to df.write"),
+        ({"acknowledge": "billing"}, "no source of the query reads the namespace 'sales'"),
+        ({"acknoledge": "billing"}, "unknown option.*did you mean 'acknowledge'"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(
+    ns: Namespace, spark: SparkSession, tmp_path: Path, options: dict[str, str], problem: str
+) -> None:
+    produce(ns, 0, 10)
+    with pytest.raises(StreamingQueryException, match=problem):
+        run(source(spark, ns), path_of(ns, "copy"), tmp_path / "checkpoint", **options)
+    assert ids(ns) == []
+
+
+def test_complete_mode_and_rows_that_do_not_fit_are_refused(ns: Namespace, spark: SparkSession, tmp_path: Path) -> None:
+    produce(ns, 0, 10)
+    counts = source(spark, ns).groupBy("customer").count()
+    query = counts.writeStream.format("txnlog").outputMode("complete").option("checkpointLocation", str(tmp_path / "a"))
+    with pytest.raises(StreamingQueryException, match="outputMode\\('complete'\\) would overwrite"):
+        query.trigger(availableNow=True).start(path_of(ns, "copy")).awaitTermination(120)
+    with pytest.raises(StreamingQueryException, match="topic 'copy' has no column 'extra'"):
+        run(source(spark, ns).withColumn("extra", F.lit(1)), path_of(ns, "copy"), tmp_path / "b")
+    assert ids(ns) == []
