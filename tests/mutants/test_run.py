@@ -1,0 +1,95 @@
+"""The runner of the mutants itself: a survivor is told, and so is whatever keeps a mutant from being judged."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from tests.mutants import run
+from tests.mutants.mutants import HARMLESS, MUTANTS, Mutant
+
+CODE = "LIMIT = 3\n\n\ndef allowed(count):\n    return count <= LIMIT\n"
+TEST = (
+    "from txnlog.rule import allowed\n\n\ndef test_limit():\n    assert allowed(3)\n    assert not allowed(4)\n\n\n"
+    "def test_nothing():\n    pass\n"
+)
+LIMIT = "tests/test_rule.py::test_limit"
+BUG = Mutant("no limit", "txnlog/rule.py", "count <= LIMIT", "count <= LIMIT + 1", "too many", (LIMIT,))
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A small project with one rule and its test."""
+    root = tmp_path / "project"
+    for name, text in {
+        "txnlog/__init__.py": "",
+        "txnlog/rule.py": CODE,
+        "txnlog/other.py": "UNUSED = 1\n",
+        "tests/__init__.py": "",
+        "tests/mutants/__init__.py": "",
+        "tests/test_rule.py": TEST,
+        "pytest.ini": "[pytest]\n",
+    }.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    shutil.copy(Path(run.__file__).parent / "imported.py", root / "tests" / "mutants" / "imported.py")
+    subprocess.run(["git", "init", "-q", root], check=True)
+    subprocess.run(["git", "add", "."], cwd=root, check=True)
+    monkeypatch.setattr(run, "ROOT", root)
+    return root
+
+
+def carry_out(*mutants: Mutant) -> tuple[list[run.Verdict], str]:
+    return run.run_all(mutants, 2, Console(file=io.StringIO()))
+
+
+def test_mutants_are_caught_survive_or_cannot_be_judged(project):
+    wanted = {
+        BUG: run.CAUGHT,
+        replace(BUG, name="changes nothing", replacement="count < LIMIT + 1"): run.SURVIVED,
+        replace(BUG, name="is not there", original="count >= LIMIT"): run.BROKEN,
+        replace(BUG, name="is there twice", original="LIMIT"): run.BROKEN,
+        replace(BUG, name="has no file", file="txnlog/gone.py"): run.BROKEN,
+        replace(BUG, name="breaks the import", replacement="count <="): run.BROKEN,
+        replace(BUG, name="is never imported", file="txnlog/other.py", original="1", replacement="2"): run.BROKEN,
+    }
+    verdicts, failed = carry_out(*wanted)
+    assert {verdict.mutant: verdict.state for verdict in verdicts} == wanted
+    assert "txnlog/other.py was never imported" in failed
+    problems = run.problems(verdicts, failed)
+    assert len(problems) == 1 + sum(state != run.CAUGHT for state in wanted.values())
+    assert (project / "txnlog" / "rule.py").read_text() == CODE
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda root: (root / "txnlog" / "rule.py").write_text(CODE.replace("3", "2")), "test_limit"),
+        (lambda root: (root / "tests" / "test_rule.py").write_text("def test_nothing():\n    pass\n"), "not found"),
+    ],
+    ids=["fails without the mutant", "is not there"],
+)
+def test_a_test_that_cannot_judge_is_told(project: Path, change: Callable[[Path], object], text: str):
+    change(project)
+    verdicts, failed = carry_out(BUG)
+    assert text in failed
+    assert run.problems(verdicts, failed)
+
+
+def test_the_alarm_must_ring():
+    caught, survived = run.Verdict(HARMLESS, run.CAUGHT, 0.0), run.Verdict(HARMLESS, run.SURVIVED, 0.0)
+    assert run.problems([survived], "") == []
+    assert len(run.problems([caught], "")) == 1
+
+
+def test_no_two_mutants_are_one():
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
+    assert len({(mutant.file, mutant.original, mutant.replacement) for mutant in MUTANTS}) == len(MUTANTS)
+    assert all(mutant.original != mutant.replacement and mutant.tests and mutant.why for mutant in MUTANTS)
