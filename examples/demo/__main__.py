@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import sys
 import tempfile
@@ -131,6 +130,7 @@ class Demo:
     # --- what is told -----------------------------------------------------------------------------------------------
 
     def tell_aborted(self, loaded: Event) -> None:
+        """What readers see of the aborted batch."""
         self.show.table(
             "The aborted batch in flights: on the store, in no result unless asked for",
             ["isolation level", "committed rows", "aborted rows"],
@@ -156,6 +156,7 @@ class Demo:
         )
 
     def tell_kills(self, *outcomes: Outcome) -> None:
+        """How often each pipeline died where."""
         counts = [_per_place(outcome) for outcome in outcomes]
         self.show.table(
             "SIGKILLs, each in a batch of its own",
@@ -164,10 +165,12 @@ class Demo:
         )
 
     def tell_verdicts(self, truth: Truth, *outcomes: Outcome) -> None:
+        """What is wrong with the outputs of both."""
         rows = verdict_rows(len(truth.late), truth.total, [outcome.verdict for outcome in outcomes])
         self.show.table("Against the truth from the CSV", ["", "expected", "txnlog", "control"], rows)
 
     def draw(self, history: History, deaths: Sequence[Death]) -> None:
+        """The picture."""
         # Matplotlib keeps a cache of fonts; a home folder is no place for it, and may not be there.
         os.environ.setdefault("MPLCONFIGDIR", str(self.folder / "matplotlib"))
         from examples.demo import timeline  # noqa: PLC0415 - reads that setting when it is imported
@@ -211,9 +214,6 @@ class Demo:
         )
         return [f"{count} rows of {name} differ from an undisturbed run" for name, count in different.items() if count]
 
-    def report(self, ours: Outcome, ordinary: Outcome) -> None:
-        """The numbers once more, for programs."""
-
 
 def _per_place(outcome: Outcome) -> Counter[Place]:
     counts = Counter(death.kill.place for death in outcome.deaths)
@@ -230,11 +230,23 @@ def _shown(path: Path) -> str:
     return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
 
 
+@contextlib.contextmanager
+def working_folder(given: Path | None) -> Iterator[Path]:
+    """The folder that was asked for, or one that goes away."""
+    if given is not None:
+        given.mkdir(parents=True)
+        yield given.resolve()
+        return
+    with tempfile.TemporaryDirectory(prefix="txnlog-demo-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m examples.demo", description=__doc__)
     parser.add_argument("--kills", type=int, default=1, metavar="N", help="SIGKILLs at each of the three places")
     parser.add_argument("--rows", type=int, metavar="N", help="take only the first flights of the CSV")
     parser.add_argument("--undisturbed", action="store_true", help="compare row by row with a run without kills, too")
+    parser.add_argument("--work", type=Path, help="work in this new folder and keep it, instead of a temporary one")
     parser.add_argument("--out", type=Path, default=Path("out/demo"), help="for the picture and the logs")
     options = parser.parse_args(arguments)
     options.out.mkdir(parents=True, exist_ok=True)
@@ -242,10 +254,8 @@ def main(arguments: Sequence[str]) -> int:
         log.unlink()
     show = Show()
     batches = batches_for(options.kills)
-    with tempfile.TemporaryDirectory(prefix="txnlog-demo-", ignore_cleanup_errors=True) as folder:
-        demo = Demo(
-            Path(folder), options.out.resolve(), options.rows, kill_plan(options.kills, batches), batches, show
-        )
+    with working_folder(options.work) as folder:
+        demo = Demo(folder, options.out.resolve(), options.rows, kill_plan(options.kills, batches), batches, show)
         try:
             good = demo.run(undisturbed=options.undisturbed)
         except DemoFailed as failure:

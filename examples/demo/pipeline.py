@@ -1,8 +1,8 @@
 """The pipeline on txnlog: a stream of flights becomes two topics, and each batch is one transaction.
 
-``python -m examples.demo.pipeline FOLDER ROOT [--kill PLACE:BATCH]`` goes on where the last process stopped and ends when
-all flights are taken. What a batch writes to both topics and what it takes off its subscription are one entry of the
-log, so there is nothing for a kill to tear apart.
+``python -m examples.demo.pipeline FOLDER ROOT [--kill PLACE:BATCH]`` goes on where the last process stopped and ends
+when all flights are taken. What a batch writes to both topics and what it takes off its subscription are one entry of
+the log, so there is nothing for a kill to tear apart.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ def run(spark: SparkSession, root: Path, checkpoint: Path, per_batch: int, switc
         spark.readStream.format("txnlog")
         .option("subscription", names.SUBSCRIPTION)
         .option("maxOffsetsPerTrigger", per_batch)
+        .option("splitTransactions", "true")  # all flights came in one transaction: whole it would be one batch
         .load(str(namespace / names.FLIGHTS))
     )
     query = spark_ext.write_stream(

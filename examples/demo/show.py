@@ -41,7 +41,7 @@ class Show:
 
     @contextlib.contextmanager
     def bar(self, title: str, total: int, unit: str) -> Iterator[Callable[[int, str], None]]:
-        """Something with parts: gives a function that takes how many of ``total`` are done, and what happens now."""
+        """Something with parts: gives a function that takes how many are done, and what is worth a line."""
         if not self.console.is_terminal:
             self.line(f"{title} ...")
             yield _quarters(self.line, total, unit)
@@ -53,21 +53,26 @@ class Show:
                 MofNCompleteColumn(),
                 TextColumn(unit),
                 TimeElapsedColumn(),
-                TextColumn("[dim]{task.fields[note]}"),
             )
             with Progress(*columns, console=self.console, transient=True) as progress:
-                task = progress.add_task(title, total=total, note="")
-                yield lambda done, note: progress.update(task, completed=done, note=note)
+                task = progress.add_task(title, total=total)
+
+                def advance(done: int, note: str) -> None:
+                    progress.update(task, completed=done)
+                    if note:
+                        self.line(f"     [yellow]{note}[/]")
+
+                yield advance
         self.line(f"[green]done[/] {title} [dim]({self._elapsed()})[/]")
 
     def table(self, title: str, head: list[str], rows: list[list[str]], *, numbers_from: int = 1) -> None:
         """A table; columns from ``numbers_from`` on are numbers."""
-        table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD)
+        table = Table(box=SIMPLE_HEAD)
         for index, name in enumerate(head):
             table.add_column(name, justify="right" if index >= numbers_from else "left", overflow="fold")
         for row in rows:
             table.add_row(*row)
-        self.console.print()
+        self.line(f"\n[bold]{title}[/]")
         self.console.print(table)
 
     def _elapsed(self) -> str:
@@ -80,7 +85,7 @@ def _console() -> Console:
 
 
 def _quarters(line: Callable[[str], None], total: int, unit: str) -> Callable[[int, str], None]:
-    """A line at each quarter, and for everything that is worth a note."""
+    """A line at each quarter, and for everything that is worth one."""
     last = 0
 
     def show(done: int, note: str) -> None:
@@ -96,21 +101,29 @@ def _quarters(line: Callable[[str], None], total: int, unit: str) -> Callable[[i
 def verdict_rows(expected_late: int, expected_flights: int, verdicts: list[Verdict]) -> list[list[str]]:
     """The rows of the comparison: what is measured, what the CSV says, and a column for each pipeline."""
 
-    def row(what: str, expected: int | None, field: str) -> list[str]:
-        found = [getattr(verdict, field) for verdict in verdicts]
-        marked = [f"[bold red]{count:,}[/]" if count else "[green]0[/]" for count in found]
-        return [what, "" if expected is None else f"{expected:,}", *marked]
+    def found(what: str, expected: int, lost: str, doubled: str) -> list[str]:
+        counts = [expected - getattr(verdict, lost) + getattr(verdict, doubled) for verdict in verdicts]
+        return [what, f"{expected:,}", *(_marked(count, expected) for count in counts)]
+
+    def damage(what: str, field: str) -> list[str]:
+        return [what, "0", *(_marked(getattr(verdict, field), 0) for verdict in verdicts)]
 
     return [
-        row("delays: rows lost", expected_late, "late_lost"),
-        row("delays: rows doubled", expected_late, "late_doubled"),
-        row("carrier_totals: flights lost", expected_flights, "flights_lost"),
-        row("carrier_totals: flights doubled", expected_flights, "flights_doubled"),
-        row("carriers with a wrong summed delay", None, "wrong_delays"),
-        row("batches and carriers where the two topics disagree", None, "disagreeing"),
-        row("cumulative counts that jump", None, "jumps"),
-        row("cumulative counts that repeat", None, "repeats"),
+        found("delays: rows", expected_late, "late_lost", "late_doubled"),
+        damage("  lost", "late_lost"),
+        damage("  doubled", "late_doubled"),
+        found("carrier_totals: flights counted", expected_flights, "flights_lost", "flights_doubled"),
+        damage("  lost", "flights_lost"),
+        damage("  doubled", "flights_doubled"),
+        damage("carriers with a wrong summed delay", "wrong_delays"),
+        damage("batches of a carrier where the topics disagree", "disagreeing"),
+        damage("cumulative counts that jump", "jumps"),
+        damage("cumulative counts that repeat", "repeats"),
     ]
+
+
+def _marked(count: int, right: int) -> str:
+    return f"[green]{count:,}[/]" if count == right else f"[bold red]{count:,}[/]"
 
 
 __all__ = ["Show", "verdict_rows"]

@@ -33,7 +33,14 @@ _BOLT: Final = Outline(
 
 _WIDTH: Final = 0.84
 """Of a block, in slots; it ends at the line of its entry."""
+_NARROW: Final = 0.42
+"""Of an entry or kill with nothing drawn before it."""
 _HEIGHT: Final = 0.56
+_NAMED: Final = 4.0
+"""Width of a process, from which on it is named."""
+
+_LINES: Final = {True: 1.5, False: 0.6}
+"""How thick an entry is drawn: with work of a transaction, and without."""
 
 _KILL_LABELS: Final = {
     Place.BEFORE_DATA: "before\nthe data",
@@ -50,10 +57,10 @@ def draw(history: History, deaths: Sequence[Death], target: Path) -> None:
 
 
 def figure_of(history: History, deaths: Sequence[Death]) -> Figure:
-    """The picture. Entries and kills follow each other at equal distances: time would bury batches in starts."""
+    """The picture. Entries and kills follow each other in order, not to scale: batches would vanish between starts."""
     slots = _Slots(history, deaths)
     lanes = len(history.lanes)
-    figure = Figure(figsize=(max(11.0, 1.9 + 0.42 * slots.count), 1.7 + 0.72 * lanes), layout="constrained")
+    figure = Figure(figsize=(max(11.0, 1.9 + 0.46 * slots.end), 1.7 + 0.72 * lanes), layout="constrained")
     FigureCanvasSVG(figure)
     axes: Axes = figure.add_subplot()
     heights = {lane: lanes - 1 - index for index, lane in enumerate(history.lanes)}
@@ -62,8 +69,8 @@ def figure_of(history: History, deaths: Sequence[Death]) -> Figure:
     _processes(axes, slots, deaths, lanes)
     for entry in history.entries:
         x = slots.of_version(entry.version)
-        strong = entry.what in {"commit", "abort"}
-        axes.plot([x, x], [-0.5, lanes - 0.5], color=_ENTRY, linewidth=1.3 if strong else 0.6, zorder=1)
+        width = _LINES[entry.version in slots.with_work]
+        axes.plot([x, x], [-0.5, lanes - 0.5], color=_ENTRY, linewidth=width, zorder=1)
     for work in history.work:
         _draw_work(axes, work, slots, heights[work.lane], colours[work.lane])
     for leftover in history.leftovers:
@@ -76,7 +83,7 @@ def figure_of(history: History, deaths: Sequence[Death]) -> Figure:
 
 
 class _Slots:
-    """Places on the axis: entries and kills in the order of time, at equal distances."""
+    """Places on the axis: entries and kills in the order of time, each as wide as what is drawn before it."""
 
     def __init__(self, history: History, deaths: Sequence[Death]) -> None:
         # Of the same millisecond the entry comes first: a kill behind an entry is what the entry caused.
@@ -84,23 +91,33 @@ class _Slots:
         events += [(death.at_ms, 1, index) for index, death in enumerate(deaths)]
         events.sort()
         self._times = [at_ms for at_ms, _, _ in events]
-        self._versions = {number: x for x, (_, kind, number) in enumerate(events) if kind == 0}
-        self._deaths = {deaths[number]: x for x, (_, kind, number) in enumerate(events) if kind == 1}
-        self.count = len(events)
+        self.with_work = {version for work in history.work for version in (work.first, work.last)}
+        left = {self._behind(leftover.at_ms) for leftover in history.leftovers}
+        self._places: list[float] = []
+        x = 0.0
+        for index, (_, kind, number) in enumerate(events):
+            x += 1.0 if index in left or (kind == 0 and number in self.with_work) else _NARROW
+            self._places.append(x)
+        self._versions = {number: index for index, (_, kind, number) in enumerate(events) if kind == 0}
+        self._deaths = {deaths[number]: index for index, (_, kind, number) in enumerate(events) if kind == 1}
+        self.end = x + 0.4
 
-    def of_version(self, version: int) -> int:
-        return self._versions[version]
+    def of_version(self, version: int) -> float:
+        return self._places[self._versions[version]]
 
-    def of_death(self, death: Death) -> int:
-        return self._deaths[death]
+    def of_death(self, death: Death) -> float:
+        return self._places[self._deaths[death]]
 
-    def of_time(self, at_ms: int) -> int:
+    def of_time(self, at_ms: int) -> float:
         """The first event at or after a time."""
-        return min(bisect.bisect_left(self._times, at_ms), self.count - 1)
+        return self._places[self._behind(at_ms)]
+
+    def _behind(self, at_ms: int) -> int:
+        return min(bisect.bisect_left(self._times, at_ms), len(self._times) - 1)
 
 
 def _frame(axes: Axes, history: History, slots: _Slots, heights: dict[str, int], colours: dict[str, str]) -> None:
-    axes.set_xlim(-1.1, slots.count - 0.4)
+    axes.set_xlim(0, slots.end)
     axes.set_ylim(-0.62, len(heights) + 0.62)
     axes.set_yticks(list(heights.values()), [lane.replace(" ", "\n") for lane in heights], fontsize=9.5)
     for label, lane in zip(axes.get_yticklabels(), heights, strict=True):
@@ -108,12 +125,12 @@ def _frame(axes: Axes, history: History, slots: _Slots, heights: dict[str, int],
         label.set_fontweight("bold")
         label.set_fontfamily("DejaVu Sans" if lane == CURSOR_LANE else "DejaVu Sans Mono")
     axes.set_xticks(
-        [slots.of_version(entry.version) for entry in history.entries],
-        [str(entry.version) for entry in history.entries],
+        [slots.of_version(entry.version) for entry in history.entries if entry.version in slots.with_work],
+        [str(entry.version) for entry in history.entries if entry.version in slots.with_work],
         fontsize=7.5,
         color=_TEXT,
     )
-    axes.set_xlabel("entries of the log by version, and kills, in the order of time", fontsize=9, color=_TEXT)
+    axes.set_xlabel("entries of the log by version, in the order of time (not to scale)", fontsize=9, color=_TEXT)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     for height in heights.values():
@@ -122,20 +139,22 @@ def _frame(axes: Axes, history: History, slots: _Slots, heights: dict[str, int],
 
 def _processes(axes: Axes, slots: _Slots, deaths: Sequence[Death], lanes: int) -> None:
     """Each life of the pipeline as a shaded stretch."""
-    borders = [*(slots.of_death(death) for death in deaths), slots.count - 0.4]
-    start = -1.1
+    borders = [*(slots.of_death(death) for death in deaths), slots.end]
+    start = 0.0
     for number, end in enumerate(borders):
         shade = "#f4f4f4" if number % 2 == 0 else "#ffffff"
         axes.axvspan(start, end, color=shade, linewidth=0, zorder=-1)
         if deaths:
             name = "load, then process 1" if number == 0 else f"process {number + 1}"
+            if end - start < _NAMED:  # many kills: numbers alone have room
+                name = str(number + 1)
             axes.text((start + end) / 2, lanes + 0.45, name, ha="center", va="center", fontsize=8.5, color=_TEXT)
         start = end
 
 
 def _draw_work(axes: Axes, work: Work, slots: _Slots, y: int, colour: str) -> None:
     first = slots.of_version(work.first)
-    last = slots.count - 0.6 if work.last is None else slots.of_version(work.last)
+    last = slots.end - 0.1 if work.last is None else slots.of_version(work.last)
     if work.first != work.last:
         _block(axes, first - _WIDTH, last - _WIDTH, y, colour, "OPEN")
     if work.last is not None:
@@ -161,7 +180,7 @@ def _block(axes: Axes, start: float, end: float, y: int, colour: str, state: str
         axes.text((start + end) / 2, below, text, ha="center", va="center", fontsize=6.8, color=colour, zorder=4)
 
 
-def _draw_kill(axes: Axes, x: int, lanes: int, label: str) -> None:
+def _draw_kill(axes: Axes, x: float, lanes: int, label: str) -> None:
     axes.plot([x, x], [-0.5, lanes - 0.4], color=_KILL, linewidth=1.2, linestyle=(0, (4, 2)), zorder=3)
     axes.scatter([x], [lanes - 0.18], marker=_BOLT, s=260, color=_KILL, linewidths=0, zorder=5)
     axes.text(x + 0.3, lanes - 0.14, label, ha="left", va="center", fontsize=7.2, color=_KILL, linespacing=1.1)
@@ -178,9 +197,19 @@ def _legend(figure: Figure) -> None:
         Patch(facecolor=grey, edgecolor=grey),
         Patch(facecolor="#ffffff", edgecolor=grey, hatch="//////"),
         Line2D([], [], color=_KILL, marker=_BOLT, markersize=13, linestyle="none"),
-        Line2D([], [], color=_ENTRY, marker="|", markersize=14, markeredgewidth=1.6, linestyle="none"),
+        *(
+            Line2D([], [], color=_ENTRY, marker="|", markersize=14, markeredgewidth=width, ls="")
+            for width in _LINES.values()
+        ),
     ]
-    names = ["open: written, nobody sees it", "committed (messages)", "aborted", "SIGKILL", "an entry of the log"]
+    names = [
+        "open: written, nobody sees it",
+        "committed (messages)",
+        "aborted",
+        "SIGKILL",
+        "entry with messages",
+        "other entry",
+    ]
     figure.legend(
         handles,
         names,

@@ -95,7 +95,7 @@ def test_the_picture_is_svg_with_the_same_bytes_every_time(history, tmp_path):
 def test_the_picture_names_its_lanes_and_kills(history):
     (axes,) = figure_of(history, deaths_in(history)).axes
     texts = {text.get_text().replace("\n", " ") for text in axes.texts}
-    assert {"before the data", "between data and entry", "after the entry", "process 4"} <= texts
+    assert {"before the data", "between data and entry", "after the entry", "4"} <= texts
     assert [label.get_text().replace("\n", " ") for label in axes.get_yticklabels()] == [
         "flights",
         CURSOR_LANE,
