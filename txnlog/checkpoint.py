@@ -7,6 +7,7 @@ since the one before, and its manifest names all runs, so old rows are never wri
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, Literal
 
@@ -19,6 +20,7 @@ from msgspec import Struct
 from txnlog.actions import Verdict
 from txnlog.codec import digest_of
 from txnlog.errors import CorruptionError, UnsupportedFeature
+from txnlog.keys import FILE_NAME
 from txnlog.limits import FORMAT_VERSION
 from txnlog.state import (
     AppRecord,
@@ -146,6 +148,7 @@ class Manifest(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 _manifest_decoder = msgspec.json.Decoder(Manifest)
+_UNIQUE: Final = re.compile("[0-9a-f]{32}", re.ASCII)
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
@@ -163,6 +166,8 @@ def decode_manifest(data: bytes, version: int) -> Manifest:
         raise UnsupportedFeature(f"the checkpoint {version} has format {manifest.format}", advice="use a newer txnlog")
     if manifest.version != version or len(manifest.runs("hot")) != 1:
         raise CorruptionError(f"the checkpoint manifest {version} contradicts itself")
+    if not all(_UNIQUE.fullmatch(part.unique) for part in manifest.parts):
+        raise CorruptionError(f"the checkpoint manifest {version} names a part by something else than 32 digits")
     return manifest
 
 
@@ -176,11 +181,16 @@ def read_part(data: bytes, part: Part) -> pa.Table:
     """The rows of a part. Raises CorruptionError unless the bytes are exactly those the manifest names."""
     if len(data) != part.size_bytes or digest_of(data) != part.digest:
         raise CorruptionError(f"the checkpoint part {part.unique} ({part.kind}) is not what its manifest names")
-    table = pq.read_table(pa.BufferReader(data), page_checksum_verification=True)
     schema = _HOT_SCHEMA if part.kind == "hot" else _COLD_SCHEMAS[part.kind]
-    if table.num_rows != part.rows or table.column_names != schema.names:
-        raise CorruptionError(f"the checkpoint part {part.unique} ({part.kind}) has other rows than its manifest names")
-    return table
+    try:
+        table = pq.read_table(pa.BufferReader(data), page_checksum_verification=True)
+        if table.num_rows == part.rows and table.column_names == schema.names:
+            return table.cast(schema)
+    except (pa.ArrowException, OSError, ValueError, TypeError, OverflowError) as error:
+        # A digest says who wrote it, not that it is a part.
+        said = ascii(str(error))[1:-1][:200]
+        raise CorruptionError(f"the checkpoint part {part.unique} ({part.kind}) does not decode: {said}") from None
+    raise CorruptionError(f"the checkpoint part {part.unique} ({part.kind}) has other rows than its manifest names")
 
 
 def _part(kind: PartKind, table: pa.Table, unique: str, span: tuple[int, int], timestamp_ms: int) -> tuple[Part, bytes]:
@@ -278,6 +288,8 @@ def segments_of(table: pa.Table, topic: int | None = None) -> list[SegmentRecord
     for row in table.to_pylist():
         row["slices"] = tuple(SegmentSlice(**item) for item in row["slices"])
         row["statistics"] = _statistics_decoder.decode(row["statistics"])
+        if not FILE_NAME.fullmatch(row["file"]):
+            raise CorruptionError(f"a checkpoint gives segment {row['number']} the file name {row['file'][:60]!a}")
         result.append(SegmentRecord(**row))
     return result
 
