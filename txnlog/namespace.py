@@ -229,6 +229,8 @@ class Namespace(Connection):
             parse_label("txn_app_id", txn_app_id)
             txn_version = whole_number("txn_version", txn_version, 0, MAX_NUMBER)
         if len(self.follower.state.transactions) >= MAX_OPEN_TRANSACTIONS:
+            self.follower.refresh()
+        if len(self.follower.state.transactions) >= MAX_OPEN_TRANSACTIONS:
             raise LimitExceeded(
                 f"the namespace has {MAX_OPEN_TRANSACTIONS:,} open transactions", advice="end some, then begin again"
             )

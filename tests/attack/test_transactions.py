@@ -88,3 +88,18 @@ def test_a_plain_acknowledge_whose_number_was_ended_is_not_told_to_be_done(memor
     with pytest.raises(TransactionAborted):
         consumer.acknowledge(messages)
     assert admin.subscription("orders", "billing").cursors[0].cursor == 0
+
+
+@pytest.mark.clause("P-119")
+def test_begin_is_not_refused_by_a_limit_that_is_no_longer_reached(
+    memory: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("txnlog.namespace.MAX_OPEN_TRANSACTIONS", 1)
+    ns, other = memory.open(), memory.open()
+    ns.create_topic("orders", SCHEMA)
+    txn = other.begin()
+    txn.produce("orders", rows(1))
+    txn.flush()
+    ns.snapshot()
+    txn.commit()
+    ns.begin()
