@@ -31,7 +31,7 @@ from txnlog.reader import SegmentReader
 from txnlog.results import Committed
 from txnlog.runtime import Clock, Runtime
 from txnlog.snapshot import Snapshot
-from txnlog.state import Draft, TopicRecord
+from txnlog.state import Draft, Outcome, TopicRecord
 from txnlog.store.base import Store
 from txnlog.store.open import open_store
 
@@ -280,12 +280,16 @@ class Connection:
     # --- results and views ------------------------------------------------------------------------------------------
 
     def committed(self, result: CommitResult, dropped: Iterable[int], subscriptions: Sequence[str] = ()) -> Committed:
-        """The public form of a commit's result; ``subscriptions`` are those it was committed without."""
+        """The public form of a commit's result; ``subscriptions`` are those it was committed without.
+
+        Works on a handle that was closed meanwhile too: what is committed must not look as if it failed.
+        """
+        link = self._current or self.link
         if isinstance(result, Skipped):
-            return Committed(TxnId(self.coordinator, result.txn), result.version, None, skipped=True)
-        topics = self.follower.state.topics  # topics are never forgotten, so a look-up needs no lock
+            return Committed(TxnId(link.coordinator, result.txn), result.version, None, skipped=True)
+        topics = link.follower.state.topics  # topics are never forgotten, so a look-up needs no lock
         if isinstance(result, Duplicate):
-            return self._duplicate(result)
+            return _repeated(link, result)
         offsets = None
         if result.offsets is not None:
             offsets = {
@@ -293,25 +297,8 @@ class Connection:
             }
         lost = tuple(topics[topic].name for topic in dict.fromkeys((*result.dropped, *dropped)))
         return Committed(
-            TxnId(self.coordinator, result.number), result.version, offsets, dropped=(*lost, *subscriptions)
+            TxnId(link.coordinator, result.number), result.version, offsets, dropped=(*lost, *subscriptions)
         )
-
-    def _duplicate(self, result: Duplicate) -> Committed:
-        offsets: dict[tuple[str, int], range] | None = {}
-        txn: TxnId | None = None
-        version = self.follower.version
-        for piece in result.pieces:
-            if piece.sequence is None:
-                continue
-            batch = self.follower.batch(result.producer, piece.topic, piece.partition, piece.sequence)
-            if batch is None:
-                offsets = None
-                break
-            start = batch.offset + piece.sequence - batch.sequence
-            assert offsets is not None, "set to None only before leaving the loop"
-            offsets[self.follower.state.topics[piece.topic].name, piece.partition] = range(start, start + piece.rows)
-            txn, version = TxnId(self.coordinator, batch.txn), batch.version
-        return Committed(txn, version, offsets, duplicate=True)
 
     def skips(self, app_id: str | None, app_version: int | None) -> bool:
         """Whether a batch of an app would be skipped, by what this client knows."""
@@ -358,7 +345,8 @@ class Connection:
 
     def producer_epoch(self, producer: str | None) -> int | None:
         """The newest epoch of a producer's name."""
-        record = None if producer is None else self.follower.state.producers.get(producer)
+        link = self._current or self.link
+        record = None if producer is None else link.follower.state.producers.get(producer)
         return None if record is None else record.epoch
 
     def check_producer(self, producer: str | None, epoch: int | None) -> None:
@@ -366,6 +354,10 @@ class Connection:
         if producer is not None:
             with self.follower.lock:
                 check_producer(self.follower.state.draft(), producer, epoch)
+
+    def outcome(self, number: int) -> Outcome | None:
+        """How a transaction ended, also one that only a checkpoint remembers; also on a closed handle."""
+        return (self._current or self.link).follower.outcome(number)
 
     def check_conflicts(self, txn: int, wanted: Sequence[Acknowledgement]) -> None:
         """Raise what stands against acknowledgements, by the log and by what this client's transactions hold.
@@ -413,6 +405,25 @@ class Connection:
             self.appender.call(
                 Simple(lambda draft, at: overdue(draft, at.timestamp_ms) or Answer(None), lambda _draft, _at: None)
             )
+
+
+def _repeated(link: Link, result: Duplicate) -> Committed:
+    """A sequenced batch that was there already, with its original offsets where history still tells."""
+    offsets: dict[tuple[str, int], range] | None = {}
+    txn: TxnId | None = None
+    version = link.follower.version
+    for piece in result.pieces:
+        if piece.sequence is None:
+            continue
+        batch = link.follower.batch(result.producer, piece.topic, piece.partition, piece.sequence)
+        if batch is None or piece.sequence + piece.rows > batch.sequence + batch.rows:
+            offsets = None  # not remembered, or several batches, between whose offsets others' may lie
+            break
+        start = batch.offset + piece.sequence - batch.sequence
+        assert offsets is not None, "set to None only before leaving the loop"
+        offsets[link.follower.state.topics[piece.topic].name, piece.partition] = range(start, start + piece.rows)
+        txn, version = TxnId(link.coordinator, batch.txn), batch.version
+    return Committed(txn, version, offsets, duplicate=True)
 
 
 def _offsets_of(topic: TopicRecord, position: Mapping[Any, Any]) -> dict[int, int]:

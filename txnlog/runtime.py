@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
 T = TypeVar("T")
@@ -37,7 +38,9 @@ class Runtime:
         self.clock: Clock = clock or SystemClock()
         self.trusts_clock = clock is not None
         self._random = random.SystemRandom()
+        self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
+        self._closed = False
 
     def now_ms(self) -> int:
         """Epoch milliseconds by the client's clock."""
@@ -65,24 +68,28 @@ class Runtime:
             return [calls[0]()]
         if not calls:
             return []
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(_PARALLEL_REQUESTS, thread_name_prefix="txnlog-io")
-        futures = [self._pool.submit(call) for call in calls]
+        futures = self._submit(calls)
+        if futures is None:
+            return [call() for call in calls]
         errors = [error for future in futures if (error := future.exception()) is not None]
         if errors:
             raise errors[0]
         return [future.result() for future in futures]
 
-    def after_fork(self) -> None:
-        """Forget the parent's threads."""
-        self._pool = None
-        self._random = random.SystemRandom()
+    def _submit(self, calls: Sequence[Callable[[], T]]) -> list[Future[T]] | None:
+        with self._lock:
+            if self._closed:
+                return None
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(_PARALLEL_REQUESTS, thread_name_prefix="txnlog-io")
+            return [self._pool.submit(call) for call in calls]
 
     def close(self) -> None:
-        """End the threads."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=True)
-            self._pool = None
+        """End the threads. What still runs its calls goes on, one by one."""
+        with self._lock:
+            pool, self._pool, self._closed = self._pool, None, True
+        if pool is not None:
+            pool.shutdown(wait=True)
 
 
 __all__ = ["Clock", "Runtime", "SystemClock"]

@@ -281,7 +281,7 @@ class Transaction:
                 raise
         elif isinstance(result, Skipped) and self._in_doubt:
             # The batch was brought before: perhaps by this very commit, whose end only a checkpoint remembers.
-            own = self._ns.follower.outcome(self._number)
+            own = self._ns.outcome(self._number)
             result = own if own is not None and own.state == "COMMITTED" else result
         assert result is not None, "an answer or an error"
         return self._committed(command, result)
@@ -289,7 +289,7 @@ class Transaction:
     def _recorded(self, command: CommitCommand, error: BaseException) -> Outcome:
         """The end of a refused commit that only a checkpoint remembers; raises the refusal where there is none."""
         if isinstance(error, TxnLogError) and not isinstance(error, RetriableError | StoreError):
-            outcome = self._ns.follower.outcome(self._number)
+            outcome = self._ns.outcome(self._number)
             if outcome is not None:
                 return command.repeated(outcome, self._ns.producer_epoch(self._opening.producer))
         raise error

@@ -202,6 +202,7 @@ def test_offsets_choose_partitions_and_ranges(twenty: Any) -> None:
     assert sorted(read(twenty, offsets={0: (8, 10), 1: (0, 1)})) == [8, 9, 100]
     assert read(twenty, offsets={}) == read(twenty, offsets={1: (4, 4)}) == []
     assert len(snapshot.plan("orders", offsets={0: (0, 5)}).segments) == 1, "other files are not touched"
+    wrong: Any
     for wrong in ({0: (0, 11)}, {2: (0, 0)}, {0: (5, 4)}, {0: (-1, 3)}):
         with raises(OffsetOutOfRange, match="partition"):
             snapshot.read("orders", offsets=wrong)
@@ -236,6 +237,7 @@ def test_columns_are_chosen_in_the_order_asked_for(twenty: Any) -> None:
     table = snapshot.read("orders", columns=["name"], include_metadata=True, offsets={0: (0, 2)})
     assert table.column_names == ["name", "_partition", "_offset", "_timestamp", "_txn_id", "_version"]
     assert snapshot.read("orders", columns=[]).num_columns == 0
+    wrong: Any
     for wrong, kind in (("nmae", "name"), ("_offset", "id")):
         with raises(InvalidInputError, match="no column") as caught:
             snapshot.read("orders", columns=[wrong])
