@@ -7,7 +7,7 @@ import os
 import threading
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from txnlog import ranges, schema
 from txnlog.actions import Acknowledgement, Header, Reserve
@@ -34,6 +34,9 @@ from txnlog.snapshot import Snapshot
 from txnlog.state import Draft, Outcome, TopicRecord
 from txnlog.store.base import Store
 from txnlog.store.open import open_store
+
+if TYPE_CHECKING:
+    from txnlog.messages import Messages
 
 Mode = Literal["r", "rw"]
 Position = str | Mapping[int, int] | datetime.datetime
@@ -376,9 +379,15 @@ class Connection:
         with self.follower.lock:
             self.link.holds.check(self.follower.state.draft(), txn, wanted)
 
-    def note_holds(self, txn: int, acknowledgements: Iterable[Acknowledgement], deadline_ms: int | None) -> None:
+    def note_holds(
+        self,
+        txn: int,
+        acknowledgements: Iterable[Acknowledgement],
+        deadline_ms: int | None,
+        taken: list[Messages],
+    ) -> None:
         """What an open transaction of this client acknowledged: others of the client conflict with it at once."""
-        self.link.holds.note(txn, acknowledgements, deadline_ms)
+        self.link.holds.note(txn, acknowledgements, deadline_ms, taken)
 
     def release_holds(self, txn: int) -> None:
         """The transaction ended."""
@@ -388,7 +397,7 @@ class Connection:
 
     def held(self, subscription: int, epoch: int) -> dict[int, ranges.Ranges]:
         """By partition what open transactions of this client hold of a subscription in its present epoch."""
-        return self.link.holds.of(subscription, epoch)
+        return self.link.holds.of(subscription, epoch, self.follower.state.outcomes)
 
     def end_overdue(self, subscriptions: Sequence[int]) -> None:
         """End overdue transactions that hold messages of these subscriptions: somebody waits for them."""

@@ -6,9 +6,11 @@ conflict only at its commit, and a consumer would hand the messages out again.
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from txnlog import ranges
 from txnlog.acknowledgements import hold
@@ -17,13 +19,17 @@ from txnlog.errors import TxnLogError
 from txnlog.ranges import EMPTY, Ranges
 from txnlog.state import Draft
 
+if TYPE_CHECKING:
+    from txnlog.messages import Messages
+
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """Of one transaction: its deadline, and what it holds, joined by subscription."""
+    """Of one transaction: its deadline, what it holds, joined by subscription, and the messages it took (its list)."""
 
     deadline_ms: int | None
     acknowledgements: tuple[Acknowledgement, ...]
+    taken: list[Messages]
 
 
 class Holds:
@@ -34,9 +40,15 @@ class Holds:
         self._lock = threading.Lock()
         self._held: dict[int, _Held] = {}
 
-    def note(self, txn: int, acknowledgements: Iterable[Acknowledgement], deadline_ms: int | None) -> None:
-        """All that an open transaction acknowledged so far."""
-        held = _Held(deadline_ms, joined(acknowledgements))
+    def note(
+        self,
+        txn: int,
+        acknowledgements: Iterable[Acknowledgement],
+        deadline_ms: int | None,
+        taken: list[Messages],
+    ) -> None:
+        """All that an open transaction acknowledged so far; ``taken`` is given back where others end it."""
+        held = _Held(deadline_ms, joined(acknowledgements), taken)
         with self._lock:
             self._held[txn] = held
 
@@ -45,20 +57,37 @@ class Holds:
         with self._lock:
             self._held.pop(txn, None)
 
-    def _live(self) -> list[tuple[int, _Held]]:
-        """Those whose deadline has not passed: a transaction that nobody ends holds nothing for ever."""
-        now_ms = self._now_ms()
-        with self._lock:
-            for txn in [
-                n for n, held in self._held.items() if held.deadline_ms is not None and held.deadline_ms <= now_ms
-            ]:
-                del self._held[txn]
-            return list(self._held.items())
+    def _live(self, ended: Callable[[int], bool]) -> tuple[list[tuple[int, _Held]], list[_Held]]:
+        """Those that hold something, and those that do no more: past their deadline, or ended by the log, by whomever.
 
-    def of(self, subscription: int, epoch: int) -> dict[int, Ranges]:
-        """By partition what is held of a subscription. What an older epoch took can no longer be committed."""
+        A transaction that its owner forgot holds nothing for ever.
+        """
+        now_ms = self._now_ms()
+        live: list[tuple[int, _Held]] = []
+        over: list[_Held] = []
+        with self._lock:
+            for txn, held in list(self._held.items()):
+                if not ended(txn) and (held.deadline_ms is None or held.deadline_ms > now_ms):
+                    live.append((txn, held))
+                elif held.taken:
+                    over.append(held)
+                else:
+                    del self._held[txn]
+        return live, over
+
+    def of(self, subscription: int, epoch: int, ended: Container[int]) -> dict[int, Ranges]:
+        """By partition what is held of a subscription. What an older epoch took can no longer be committed.
+
+        ``ended`` are transactions whose end the log shows. What is held no more is given back to its consumers.
+        """
         found: dict[int, Ranges] = {}
-        for _, held in self._live():
+        live, over = self._live(ended.__contains__)
+        for held in over:
+            for messages in [item for item in held.taken if item.subscription == subscription]:
+                with contextlib.suppress(ValueError):  # its owner gives it back at this very moment
+                    held.taken.remove(messages)
+                    messages.give_back()
+        for _, held in live:
             for item in held.acknowledgements:
                 if (item.subscription, item.epoch) == (subscription, epoch):
                     for own in item.ranges:
@@ -69,7 +98,7 @@ class Holds:
 
     def check(self, draft: Draft, txn: int, wanted: Sequence[Acknowledgement]) -> None:
         """Raise what stands against acknowledgements, by the log and by what the client holds. Changes the draft."""
-        for number, held in self._live():
+        for number, held in self._live(draft.outcomes.__contains__)[0]:
             for item in held.acknowledgements:
                 mark = draft.savepoint()
                 try:

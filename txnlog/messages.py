@@ -66,6 +66,11 @@ class Messages:
         return np.asarray(self.table.column(name)).astype(np.int64)
 
     @property
+    def subscription(self) -> int:
+        """The id of the subscription that they were received from."""
+        return self._subscription
+
+    @property
     def positions(self) -> list[tuple[str, int, int]]:
         """Of each message topic, partition and offset."""
         partitions, offsets = self._column("_partition"), self._column("_offset")

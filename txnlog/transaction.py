@@ -180,7 +180,7 @@ class Transaction:
                 self._subscriptions[record.id] = f"{topic.name}/{record.name}"
         self._note_effect()
         self._work.add_acknowledgements(wanted)
-        self._ns.note_holds(self._number, self._work.acknowledgements, self._opening.deadline_ms)
+        self._ns.note_holds(self._number, self._work.acknowledgements, self._opening.deadline_ms, self._taken)
 
     def adopt_segments(self, segments: list[Segment]) -> None:
         """Add segments that were written elsewhere (Spark's executors) under numbers of this client's blocks."""
@@ -394,9 +394,10 @@ class Transaction:
         self._give_back()
 
     def _give_back(self) -> None:
-        for messages in self._taken:
-            messages.give_back()
+        taken = self._taken[:]  # a consumer in another thread may find out that this ended, and empty the list
         self._taken.clear()
+        for messages in taken:
+            messages.give_back()
 
     # --- checks -----------------------------------------------------------------------------------------------------
 
