@@ -19,6 +19,7 @@ from spark_ext.stream_offsets import StreamOffset, is_stream_offset
 from txnlog.actions import Acknowledgement, Commit, StreamBatch
 from txnlog.actions import Consumer as ConsumerAction
 from txnlog.commands import Simple, Skipped, replayed
+from txnlog.consumer import EPOCHS
 from txnlog.errors import (
     ConsumerFenced,
     InvalidInputError,
@@ -248,9 +249,7 @@ def _held_epoch(ns: Namespace, item: Taken, identity: QueryIdentity, run: str) -
 def _take_epoch(ns: Namespace, item: Taken, identity: QueryIdentity, run: str) -> int:
     """Take the subscription over for this run: fences whoever had it, an older run of the query as well."""
     action = ConsumerAction(item.subscription, run, identity.name)
-    epoch = ns.appender.call(
-        Simple(lambda _draft, _at: [action], lambda _draft, at: at.version, ("subscription", item.subscription))
-    )
+    epoch = ns.appender.call(Simple(lambda _draft, _at: [action], lambda _draft, at: at.version, EPOCHS))
     with _epochs_lock:
         if len(_epochs) >= _MOST_EPOCHS:
             _epochs.clear()
