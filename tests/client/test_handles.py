@@ -663,7 +663,7 @@ def test_a_fork_while_another_thread_commits_does_not_hang(local: Place) -> None
     thread.start()
     try:
         for number in range(3):
-            assert in_child(lambda n=number: ns.produce("orders", rows(n)).version) > 0
+            assert in_child(partial(ns.produce, "orders", rows(number))).version > 0
     finally:
         stop.set()
         thread.join(30)

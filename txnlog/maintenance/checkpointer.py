@@ -67,6 +67,8 @@ class Checkpointer:
             self.make()
         except TxnLogError as error:
             _logger.warning("no checkpoint was made: %s", error.message)
+        except Exception:
+            _logger.exception("no checkpoint was made: a bug, which harms no commit")
 
     def make(self) -> Manifest:
         """Make a checkpoint of the newest version now, and give back its manifest."""

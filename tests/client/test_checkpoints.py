@@ -1,0 +1,526 @@
+"""Checkpoints: the same state whichever way it was reached, made aside, raced, damaged, cut short."""
+
+from __future__ import annotations
+
+import random
+import threading
+from typing import Any
+
+import pytest
+
+from tests.client.support import SCHEMA, FaultyStore, Place, ids, raises, read, rows, run_threads
+from txnlog import checkpoint, keys
+from txnlog.apply import apply_entry
+from txnlog.checkpoint import decode_manifest
+from txnlog.codec import decode_entry
+from txnlog.errors import (
+    CorruptionError,
+    Durable,
+    InvalidTransactionState,
+    StoreError,
+    TransactionNotFound,
+    TxnLogError,
+    UnsupportedFeature,
+)
+from txnlog.limits import MAX_CHECKPOINT_RUNS
+from txnlog.maintenance import checkpointer
+from txnlog.state import TABLES, Batch, Outcome, SegmentRecord, State
+from txnlog.store import Created, ForwardingStore
+from txnlog.testing import ManualClock
+
+
+def busy(ns: Any, seed: int, steps: int = 12) -> None:
+    """Some of everything: topics, commits, aborts, open ones, cursors, sequences, apps, producers, drops."""
+    rng = random.Random(seed)
+    if "orders" not in ns.topics():
+        ns.create_topic("orders", SCHEMA, partitions=2)
+        ns.create_topic("audit", SCHEMA)
+    consumer = ns.consumer("orders", "billing")
+    producer = ns.producer(f"loader-{seed % 3}")
+    for step in range(steps):
+        number = seed * 1_000 + step
+        ns.produce("orders", rows(number), partition=rng.randrange(2))
+        producer.produce("orders", rows(number), partition=0)
+        txn = producer.begin(txn_app_id="nightly", txn_version=number) if step % 4 == 1 else ns.begin()
+        txn.produce("orders", rows(number), partition=1)
+        if step % 2:
+            txn.produce("audit", rows(number))
+            txn.flush()
+        if step % 3 == 0:
+            txn.acknowledge(consumer.receive(3, timeout_ms=0)[[0]])
+        if step % 5 == 4:
+            txn.abort()
+        elif step % 7 != 6:
+            txn.commit()
+    ns.create_topic(f"passing-{seed}", SCHEMA)
+    ns.produce(f"passing-{seed}", rows(1))
+    ns.drop_topic(f"passing-{seed}")
+
+
+def tables(state: State) -> dict[str, dict[Any, Any]]:
+    return {name: dict(table) for name, table in state.as_tables().items()}
+
+
+def hot(state: State) -> dict[str, dict[Any, Any]]:
+    """What every client must hold alike; cold rows may lie in a checkpoint."""
+    found = {name: table for name, table in tables(state).items() if name not in checkpoint.COLD_KINDS}
+    found["segments"] = {n: record for n, record in state.segments.items() if record.state == "pending"}
+    return found
+
+
+def from_zero(ns: Any) -> State:
+    """The fold of the entries alone."""
+    state = State()
+    for version in range(ns.snapshot().version + 1):
+        apply_entry(state, decode_entry(ns.follower.log.get(version), version))
+    return state
+
+
+def cold(ns: Any) -> dict[str, Any]:
+    """All that a client can look up, whether it is in memory or in runs."""
+    follower = ns.follower
+    segments: dict[int, SegmentRecord] = {}
+    removals: dict[int, int] = {}
+    for topic in follower.state.topics:
+        records, removed = follower.segments(topic)
+        segments |= {record.number: record for record in records}
+        removals |= removed
+    return {"segments": segments, "removals": removals}
+
+
+def check(ns: Any, place: Place, **options: Any) -> None:
+    """Fold from zero, fold from the checkpoint and fold as it came are one state."""
+    zero = from_zero(ns)
+    fresh = place.open(**options)
+    assert hot(zero) == hot(ns.follower.state) == hot(fresh.follower.state)
+    for client in (ns, fresh):
+        found = cold(client)
+        assert found["segments"] == zero.segments
+        assert found["removals"] == zero.removals
+        for number, outcome in zero.outcomes.items():
+            assert client.follower.outcome(number) == _as_cold(client, outcome)
+        for batch in zero.batches.values():
+            assert _batch(client, batch) == batch
+
+
+def _as_cold(client: Any, outcome: Outcome) -> Outcome:
+    known = client.follower.outcome(outcome.number)
+    # What was dropped stands in memory only; digests and offsets are found in the entry.
+    return (
+        outcome
+        if outcome.number in client.follower.state.outcomes
+        else Outcome(
+            outcome.number,
+            outcome.state,
+            outcome.version,
+            outcome.timestamp_ms,
+            outcome.reason,
+            outcome.digest,
+            outcome.offsets if outcome.state == "COMMITTED" else None,
+            known.dropped,
+        )
+    )
+
+
+def _batch(client: Any, batch: Batch) -> Batch | None:
+    return client.follower.batch(batch.producer, batch.topic, batch.partition, batch.sequence)
+
+
+@pytest.mark.clause("P-27", "P-125", "P-128")
+def test_every_way_to_a_state_gives_the_same(place: Place) -> None:
+    ns = place.open()
+    for seed in range(3):
+        busy(ns, seed, steps=6)
+        ns.checkpoint()
+        check(ns, place)
+    busy(ns, 3, steps=4)
+    fresh = place.open()
+    assert fresh.follower.base is not None
+    check(ns, place)
+    check(fresh, place)
+
+
+@pytest.mark.clause("P-125", "P-128")
+def test_many_checkpoints_are_merged_and_nothing_is_lost(memory: Place) -> None:
+    ns = memory.open()
+    results = []
+    for seed in range(MAX_CHECKPOINT_RUNS + 4):
+        busy(ns, seed, steps=3)
+        results.append(ns.produce("audit", rows(seed)))
+        ns.checkpoint()
+        assert max(len(ns.follower.base.runs(kind)) for kind in checkpoint.COLD_KINDS) <= MAX_CHECKPOINT_RUNS
+    ns.produce("audit", rows(99))
+    check(ns, memory)
+    fresh = memory.open()
+    for result in results:
+        info = fresh.transaction(result.txn_id)
+        assert (info.state, info.version) == ("COMMITTED", result.version)
+
+
+@pytest.mark.clause("P-66", "P-125")
+def test_outcomes_are_forgotten_after_their_retention_only(memory: Place, clock: ManualClock) -> None:
+    ns = memory.open(clock=clock)
+    ns.create_topic("orders", SCHEMA)
+    old = ns.produce("orders", rows(0))
+    open_one = ns.begin(timeout_ms=900_000)
+    for number in range(MAX_CHECKPOINT_RUNS + 2):
+        clock.advance(24 * 3_600_000)
+        ns.produce("orders", rows(number))
+        ns.checkpoint()
+        age_days = number + 1
+        if age_days <= 7:
+            assert ns.transaction(old.txn_id).state == "COMMITTED"
+    assert ns.transaction(old.txn_id).state == "UNKNOWN"
+    with raises(TransactionNotFound, match="remembered"):
+        ns.abort(old.txn_id)
+    assert len(read(ns)) == MAX_CHECKPOINT_RUNS + 3, "only the outcome is forgotten"
+    open_one.produce("orders", rows(7))
+    open_one.commit()
+
+
+@pytest.mark.clause("P-55", "P-62")
+def test_ends_and_offsets_are_found_again_after_a_checkpoint(ns: Any, place: Place) -> None:
+    ns.create_topic("audit", SCHEMA)
+    with ns.begin() as shared:
+        shared.produce("orders", rows(1, 2), partition=1)
+        shared.produce("audit", rows(1))
+    owned = ns.begin()
+    owned.produce("orders", rows(3), partition=1)
+    owned.flush()
+    owned.produce("orders", rows(4), partition=0)
+    owned.commit()
+    aborted = ns.begin()
+    aborted.produce("orders", rows(5))
+    aborted.flush()
+    aborted.abort()
+    ns.checkpoint()
+    ns.produce("orders", rows(6))
+    for client in (ns, place.open()):
+        for txn in (shared, owned):
+            outcome = client.follower.outcome(txn.id.number)
+            assert client.committed(outcome, ()) == txn.result
+            assert outcome.digest
+        info = client.transaction(aborted.id)
+        assert (info.state, info.reason) == ("ABORTED", "user")
+        assert client.abort(aborted.id) == info
+        assert client.abort(shared.id).state == "COMMITTED"
+    with raises(InvalidTransactionState):
+        shared.abort()
+
+
+@pytest.mark.clause("P-115", "P-126")
+def test_a_fresh_process_reads_the_checkpoint_and_the_tail(memory: Place) -> None:
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+    for number in range(300):
+        ns.produce("orders", rows(number))
+    ns.checkpoint()
+    for number in range(5):
+        ns.produce("orders", rows(1_000 + number))
+    fresh, counting = memory.counted(mode="r")
+    assert read(fresh) == [*range(300), *range(1_000, 1_005)]
+    counts = counting.counts()
+    # Finding the tail by doubling and bisection, then five entries; not three hundred.
+    assert counts["get", "entry"] <= 4 + 2 * 9 + 5
+    assert counts["get", "checkpoint"] <= 1 + 1 + 2
+    assert ("list", "entry") not in counts
+
+
+@pytest.mark.clause("P-129")
+def test_checkpoints_are_made_by_themselves_beside_the_commits(memory: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpointer, "CHECKPOINT_ENTRIES", 20)
+    monkeypatch.setattr(checkpointer, "_SPREAD_ENTRIES", 0)
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+    for number in range(100):
+        ns.produce("orders", rows(number))
+        thread = ns.link.checkpointer._thread
+        if thread is not None:
+            thread.join(20)
+    assert ns.follower.base is not None
+    assert len(ns.follower.state.outcomes) < 60, "what a checkpoint holds is let go of"
+    assert {info.key for info in memory.store().list("sales/_log/checkpoints/0")}
+    check(ns, memory)
+
+
+@pytest.mark.clause("P-129")
+def test_a_long_tail_in_bytes_is_checkpointed_too(memory: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpointer, "CHECKPOINT_TAIL_BYTES", 4_000)
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+    while not ns.link.checkpointer.due():
+        ns.produce("orders", rows(1))
+    ns.produce("orders", rows(2))
+    ns.close()
+    assert memory.open(mode="r").follower.state.outcomes is not None
+    assert list(memory.store().list("sales/_log/checkpoints/0"))
+
+
+@pytest.mark.clause("P-120", "P-129")
+@pytest.mark.parametrize("error", [StoreError("disk full"), ZeroDivisionError("a bug"), CorruptionError("bytes")])
+def test_a_checkpoint_that_fails_fails_no_caller(
+    memory: Place, monkeypatch: pytest.MonkeyPatch, caplog: Any, error: Exception
+) -> None:
+    monkeypatch.setattr(checkpointer, "CHECKPOINT_ENTRIES", 3)
+    monkeypatch.setattr(checkpointer, "_SPREAD_ENTRIES", 0)
+
+    class NoCheckpoints(ForwardingStore):
+        def put(self, key: str, data: bytes) -> None:
+            if "checkpoints" in key:
+                raise error
+            super().put(key, data)
+
+    ns = memory.open(wrap=NoCheckpoints)
+    ns.create_topic("orders", SCHEMA)
+    for number in range(12):
+        ns.produce("orders", rows(number))
+    ns.close()
+    assert "checkpoint" in caplog.text
+    assert read(memory.open()) == list(range(12))
+
+
+@pytest.mark.clause("P-126", "P-127")
+def test_a_crash_before_the_manifest_leaves_the_log_as_it_was(memory: Place) -> None:
+    ns = memory.open()
+    busy(ns, 1)
+
+    class Dies(ForwardingStore):
+        def create(self, key: str, data: bytes) -> Created:
+            if "checkpoints" in key:
+                raise KeyboardInterrupt
+            return super().create(key, data)
+
+    other = memory.open(wrap=Dies)
+    with pytest.raises(KeyboardInterrupt):
+        other.checkpoint()
+    assert list(memory.store().list("sales/_log/checkpoints/parts/")), "parts are there"
+    check(ns, memory)
+    ns.produce("orders", rows(1))
+    assert ns.follower.log.entry(ns.snapshot().version).header.checkpoint is None
+    ns.checkpoint()
+    ns.produce("orders", rows(2))
+    check(ns, memory)
+
+
+@pytest.mark.clause("P-126")
+@pytest.mark.parametrize("fate", ["lost", "gone"])
+def test_a_manifest_whose_answer_was_lost(memory: Place, fate: str) -> None:
+    ns = memory.open()
+    busy(ns, 1)
+
+    class Lossy(ForwardingStore):
+        def create(self, key: str, data: bytes) -> Created:
+            if "checkpoints" not in key:
+                return super().create(key, data)
+            if fate == "lost":
+                super().create(key, data)
+            return Created.UNKNOWN
+
+    other = memory.open(wrap=Lossy)
+    if fate == "lost":
+        assert other.checkpoint() == other.snapshot().version
+    else:
+        with pytest.raises(TxnLogError, match="may not have been stored") as caught:
+            other.checkpoint()
+        assert caught.value.durable is Durable.MAYBE
+        assert other.follower.base is None
+    other.produce("orders", rows(1))
+    check(ns, memory)
+
+
+def test_two_who_make_a_checkpoint_at_once_agree(memory: Place) -> None:
+    one, two = memory.open(), memory.open()
+    busy(one, 1)
+    two.snapshot()
+    versions = run_threads(one.checkpoint, two.checkpoint, one.checkpoint, two.checkpoint)
+    assert len(set(versions)) == 1
+    assert one.follower.base == two.follower.base is not None
+    busy(two, 2, steps=3)
+    one.snapshot()
+    check(one, memory)
+    check(two, memory)
+
+
+def test_a_client_takes_over_the_checkpoint_of_another(memory: Place) -> None:
+    one, two = memory.open(), memory.open()
+    busy(one, 1)
+    one.checkpoint()
+    one.produce("orders", rows(1))
+    two.snapshot()
+    assert two.follower.base is None
+    busy(two, 2, steps=2)
+    two.checkpoint()
+    base: Any = two.follower.base
+    assert len(base.runs("outcomes")) == 2, "it added a run to the other's"
+    one.snapshot()
+    check(one, memory)
+    check(two, memory)
+
+
+def test_a_checkpoint_without_news_is_the_same_one(ns: Any) -> None:
+    version = ns.checkpoint()
+    assert ns.checkpoint() == version
+    assert len(list(ns.store.list("_log/checkpoints/0"))) == 1
+
+
+def test_commits_and_checkpoints_at_once(memory: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+    stop = threading.Event()
+
+    def commit() -> None:
+        try:
+            for number in range(60):
+                txn = ns.begin()
+                txn.produce("orders", rows(number))
+                if number % 2:
+                    txn.flush()
+                txn.commit()
+                assert txn.commit().txn_id == txn.id
+        finally:
+            stop.set()
+
+    def make() -> None:
+        while not stop.is_set():
+            ns.checkpoint()
+
+    assert run_threads(commit, make) == [None, None]
+    assert read(ns) == list(range(60))
+    check(ns, memory)
+
+
+# --- damage ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def checkpointed(memory: Place) -> tuple[Any, Any]:
+    """A namespace with a checkpoint that headers name, and its raw store."""
+    ns = memory.open()
+    busy(ns, 1)
+    ns.checkpoint()
+    ns.produce("orders", rows(5))
+    return ns, memory.store()
+
+
+def _part_keys(ns: Any, kind: str) -> list[str]:
+    return [f"sales/{keys.part_key(part.unique)}" for part in ns.follower.base.runs(kind)]
+
+
+@pytest.mark.clause("P-127")
+@pytest.mark.parametrize("harm", ["delete", "flip", "truncate", "empty", "swap"])
+@pytest.mark.parametrize("what", ["manifest", "hot"])
+def test_a_damaged_checkpoint_stops_who_opens(checkpointed: Any, memory: Place, harm: str, what: str) -> None:
+    ns, store = checkpointed
+    version = ns.follower.base.version
+    key = f"sales/{keys.manifest_key(version)}" if what == "manifest" else _part_keys(ns, "hot")[0]
+    _harm(store, key, harm, _part_keys(ns, "outcomes")[0])
+    with raises(CorruptionError, match="checkpoint"):
+        memory.open()
+    assert len(read(ns)) > 0, "who knew the state goes on"
+
+
+@pytest.mark.clause("P-127")
+@pytest.mark.parametrize("harm", ["delete", "flip", "truncate", "empty", "swap"])
+def test_a_damaged_run_stops_who_looks_there(checkpointed: Any, memory: Place, harm: str) -> None:
+    ns, store = checkpointed
+    for kind in ("segments", "outcomes", "batches"):
+        _harm(store, _part_keys(ns, kind)[0], harm, _part_keys(ns, "hot")[0])
+    fresh = memory.open()
+    old = next(iter(from_zero(ns).outcomes))
+    for call in (
+        lambda: fresh.snapshot().read("orders"),
+        lambda: fresh.consumer("orders", "billing").receive(timeout_ms=0),
+        lambda: fresh.follower.outcome(old),
+        lambda: fresh.follower.batch("loader-1", fresh.topic("orders").id, 0, 0),
+    ):
+        with raises(CorruptionError, match="checkpoint part"):
+            call()
+
+
+def _harm(store: Any, key: str, how: str, other: str) -> None:
+    data = store.get(key)
+    if how == "delete":
+        store.delete(key)
+    elif how == "flip":
+        middle = len(data) // 2
+        store.put(key, data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :])
+    elif how == "truncate":
+        store.put(key, data[: len(data) // 2])
+    elif how == "empty":
+        store.put(key, b"")
+    else:
+        store.put(key, store.get(other))
+
+
+@pytest.mark.clause("P-138", "P-139")
+@pytest.mark.parametrize(
+    "change",
+    [
+        (b'"version": ', b'"version": 1'),
+        (b'"format": 1', b'"format": "1"'),
+        (b'"kind": "hot"', b'"kind": "warm"'),
+        (b'"unique": "', b'"unique": "../../'),
+        (b'"digest": "', b'"digest": "f'),
+        (b'"parts"', b'"pars"'),
+    ],
+)
+def test_a_manifest_that_says_something_else_is_refused(checkpointed: Any, memory: Place, change: Any) -> None:
+    ns, store = checkpointed
+    key = f"sales/{keys.manifest_key(ns.follower.base.version)}"
+    store.put(key, store.get(key).replace(*change))
+    with raises(CorruptionError, match="checkpoint"):
+        memory.open()
+
+
+def test_a_manifest_of_a_later_format_is_said_to_be(checkpointed: Any, memory: Place) -> None:
+    ns, store = checkpointed
+    key = f"sales/{keys.manifest_key(ns.follower.base.version)}"
+    store.put(key, store.get(key).replace(b'"format": 1', b'"format": 2'))
+    with raises(UnsupportedFeature, match="format 2"):
+        memory.open()
+
+
+def test_a_checkpoint_of_another_version_is_no_checkpoint(memory: Place) -> None:
+    ns = memory.open()
+    busy(ns, 1)
+    first = ns.checkpoint()
+    ns.produce("orders", rows(1))
+    second = ns.checkpoint()
+    ns.produce("orders", rows(2))
+    store = memory.store()
+    one, two = (store.get(f"sales/{keys.manifest_key(version)}") for version in (first, second))
+    hots = [decode_manifest(data, version).runs("hot")[0] for data, version in ((one, first), (two, second))]
+    forged = two.replace(hots[1].unique.encode(), hots[0].unique.encode())
+    forged = forged.replace(hots[1].digest.encode(), hots[0].digest.encode())
+    forged = forged.replace(
+        f'"size_bytes": {hots[1].size_bytes}'.encode(), f'"size_bytes": {hots[0].size_bytes}'.encode()
+    )
+    forged = forged.replace(f'"rows": {hots[1].rows}'.encode(), f'"rows": {hots[0].rows}'.encode())
+    store.put(f"sales/{keys.manifest_key(second)}", forged)
+    with raises(CorruptionError, match="another version|checkpoint part"):
+        memory.open()
+
+
+def test_time_travel_works_behind_a_checkpoint(memory: Place) -> None:
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+    versions = [ns.produce("orders", rows(number)).version for number in range(6)]
+    ns.checkpoint()
+    ns.produce("orders", rows(6))
+    fresh = memory.open()
+    for count, version in enumerate(versions, start=1):
+        assert ids(fresh.snapshot(version=version).read("orders")) == list(range(count))
+        assert fresh.snapshot(version=version).end_offsets("orders") == {0: count}
+    assert hot(fresh.follower.log.state_at(versions[2], fresh.follower.state))["ends"] == {(1, 0): 3}
+    assert set(TABLES) == set(tables(State()))
+
+
+def test_a_faulty_read_while_a_checkpoint_is_made_harms_nothing(memory: Place) -> None:
+    ns, store = memory.faulty()
+    assert isinstance(store, FaultyStore)
+    busy(ns, 1)
+    store.reads.append("broken")
+    with pytest.raises(StoreError):
+        ns.checkpoint()
+    ns.checkpoint()
+    check(ns, memory)
