@@ -24,7 +24,7 @@ RATES: Mapping[str, float] = {
     "storm": 0.03,
     "lost": 0.02,
     "dropped": 0.01,
-    "delayed": 0.01,
+    "delayed": 0.03,
     "repeated": 0.01,
     "put": 0.004,
     "get": 0.002,
@@ -33,8 +33,12 @@ RATES: Mapping[str, float] = {
 """Of each create of an entry: the start of a storm, in which nothing about the log is answered, and the single faults.
 Of each put, get and sync: that it fails."""
 
-STORM_MS = (60.0, 250.0)
-LATE_MS = (5.0, 3_000.0)
+STORM_REQUESTS = (5, 16)
+"""The length of a storm is counted in requests, so that a slow machine has as many unknown outcomes as a fast one."""
+
+SOON_MS = (0.0, 25.0)
+LATE_MS = (25.0, 3_000.0)
+"""A request that is late by a moment may still find its slot free; by then it was often given up."""
 
 
 class FaultyStore(ForwardingStore):
@@ -46,7 +50,7 @@ class FaultyStore(ForwardingStore):
         self._spool = spool
         self._rates = {**RATES, **rates}
         self._lock = threading.Lock()
-        self._storm_until = 0.0
+        self._storm_left = 0
 
     def create(self, key: str, data: bytes) -> Created:
         """Create, or one of the faults."""
@@ -75,7 +79,7 @@ class FaultyStore(ForwardingStore):
     def get(self, key: str) -> bytes:
         """Get, or fail."""
         if key.startswith(f"{NAMESPACE}/") and (
-            (self._in_storm() and "/_log/" in key) or self._hits(self._rates["get"])
+            ("/_log/" in key and self._in_storm()) or self._hits(self._rates["get"])
         ):
             raise StoreError(f"get of {key} failed (planted)", durable=Durable.NOTHING)
         return self.inner.get(key)
@@ -91,10 +95,10 @@ class FaultyStore(ForwardingStore):
         if not key.startswith(f"{NAMESPACE}/_log/"):
             return ""
         with self._lock:
-            if self._storm_until > time.monotonic():
-                return self._chance.choice(("lost", "dropped", "delayed"))
-            if self._chance.random() < self._rates["storm"]:
-                self._storm_until = time.monotonic() + self._chance.uniform(*STORM_MS) / 1e3
+            if not self._storm_left and self._chance.random() < self._rates["storm"]:
+                self._storm_left = self._chance.randint(*STORM_REQUESTS)
+            if self._storm_left:
+                self._storm_left -= 1
                 return self._chance.choice(("lost", "dropped", "delayed"))
             drawn = self._chance.random()
         for fault in ("lost", "dropped", "delayed", "repeated"):
@@ -105,7 +109,8 @@ class FaultyStore(ForwardingStore):
 
     def _in_storm(self) -> bool:
         with self._lock:
-            return self._storm_until > time.monotonic()
+            self._storm_left = max(0, self._storm_left - 1)
+            return self._storm_left > 0
 
     def _hits(self, rate: float) -> bool:
         with self._lock:
@@ -113,7 +118,8 @@ class FaultyStore(ForwardingStore):
 
     def _send_late(self, key: str, data: bytes) -> None:
         with self._lock:
-            due = time.time() + self._chance.uniform(*LATE_MS) / 1e3
+            late_ms = self._chance.uniform(*self._chance.choice((SOON_MS, LATE_MS)))
+            due = time.time() + late_ms / 1e3
         written = self._spool / f"{uuid.uuid4().hex}.part"
         written.write_bytes(json.dumps({"key": key, "due": due}).encode() + b"\n" + data)
         os.rename(written, written.with_suffix(".request"))

@@ -254,7 +254,7 @@ class Supervisor:
         store = open_store(self._plan.root, self._plan.options)
         while not self._board.stopped:
             deliver(store, self._plan.spool)
-            time.sleep(0.01)
+            time.sleep(0.002)
         return 0
 
 

@@ -94,6 +94,7 @@ def test_kills_and_lost_answers_on_s3_lose_tear_and_double_nothing(tmp_path, ser
         seed=new_seed(),
         seconds=S3_SECONDS,
         options=server.storage_options,
+        faults={"storm": 0.06},
         kills_per_second=2.0,
         least_kills=S3_KILLS,
         least_ambiguous=10,

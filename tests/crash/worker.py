@@ -178,7 +178,7 @@ class Worker:
                 self._commit(attempt)
 
     def _consume(self) -> None:
-        """Consume, produce what comes of it, acknowledge: in one transaction."""
+        """Consume, produce what comes of it, acknowledge: in one transaction, which some abort."""
         assert self._consumer is not None, "only consumers consume"
         if self._chance.random() < 0.1:
             self._consumer.redeliver_unacknowledged()
@@ -190,6 +190,11 @@ class Worker:
         if not self._cumulative and len(messages) > 1 and self._chance.random() < 0.5:
             messages, others = messages[::2], messages[1::2]
             consumer.negative_acknowledge(others)
+        if self._chance.random() < 0.2:
+            attempt = self._begin("abort", messages=messages)
+            if self._fill(attempt, flushes=0.6):
+                self._abort(attempt)
+            return
         attempt = self._begin("commit", messages=messages, named=self._chance.random() < 0.7)
         if self._fill(attempt, flushes=0.3):
             self._commit(attempt)
@@ -291,6 +296,10 @@ class Worker:
                 txn.acknowledge(attempt.messages, cumulative=self._cumulative)
                 if self._chance.random() < flushes:
                     self._flush(attempt)
+        except (RetriableError, StoreError) as error:
+            self._no_answer(attempt, error)
+            self._abort(attempt)
+            return False
         except AbortableError as error:
             self._refused(attempt, error)
             return False
@@ -324,7 +333,7 @@ class Worker:
                     return
             except (RetriableError, StoreError) as error:
                 self._no_answer(attempt, error)
-                if self._chance.random() < 0.3:
+                if self._chance.random() < 0.4:
                     self._abort(attempt)
                     return
             except AbortableError as error:
