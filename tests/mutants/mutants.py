@@ -388,6 +388,47 @@ MUTANTS = (
         "what an outside system committed is aborted here",
         (PREPARED + "a_prepared_transaction_has_no_deadline",),
     ),
+    # --- the client -------------------------------------------------------------------------------------------------
+    Mutant(
+        "an abort in doubt is not asked for",
+        "txnlog/transaction.py",
+        "if self._begun or self._in_doubt or self._under_way:",
+        "if self._begun or self._under_way:",
+        "abort() reports an abort of what the log shows as committed",
+        (IN_DOUBT + "an_abort_of_a_commit_in_doubt_tells_its_true_outcome",),
+    ),
+    Mutant(
+        "a flush in doubt leaves no trace",
+        "txnlog/transaction.py",
+        "begun, self._begun = self._begun, True",
+        "begun, self._begun = self._begun, False",
+        "an aborted transaction stays open in the log and holds its messages until it times out",
+        (IN_DOUBT + "an_abort_after_a_flush_in_doubt_is_in_the_log",),
+    ),
+    Mutant(
+        "rows stay buffered behind a failed write",
+        "txnlog/work.py",
+        "self.pieces = [piece for piece in self.pieces if piece.topic != topic]",
+        "pass",
+        "rows whose files were written are written again: they are there twice",
+        (IN_DOUBT + "rows_whose_files_were_written_half_way_are_not_written_twice",),
+    ),
+    Mutant(
+        "an outcome in a checkpoint is forgotten",
+        "txnlog/follower.py",
+        "        if outcome is not None:\n            return outcome\n        for",
+        "        return outcome\n        for",
+        "after a checkpoint a commit in doubt, repeated, is refused though it was made",
+        (IN_DOUBT + "a_commit_that_only_a_checkpoint_remembers_is_answered",),
+    ),
+    Mutant(
+        "pending messages handed out again",
+        "txnlog/consumer.py",
+        "        left = ranges.subtract(left, hold.ranges)\n",
+        "        left = ranges.subtract(left, ())\n",
+        "a message is processed twice, and its second commit fails",
+        (TARGETS + "what_is_pending_is_not_handed_out",),
+    ),
     # --- bytes at rest ----------------------------------------------------------------------------------------------
     Mutant(
         "checksum of a segment not verified",

@@ -7,7 +7,9 @@ import pytest
 from tests.core import WRITER, Log
 from txnlog import checkpoint
 from txnlog.actions import Abort, Begin, Close, Commit, Replace, Reserve
+from txnlog.consumer import available
 from txnlog.errors import CoordinatorFenced
+from txnlog.state import CumulativeHold, Cursor, Hold
 from txnlog.visibility import is_visible
 
 
@@ -76,3 +78,9 @@ def test_trimming_keeps_what_ended_after_the_checkpoint():
     log.entry(Abort(101, "user"))
     checkpoint.trim(log.state, version)
     assert sorted(log.state.outcomes) == [101]
+
+
+def test_what_is_pending_is_not_handed_out():
+    cursor = Cursor(2, acknowledged=((4, 5),), holds=(Hold(100, ((6, 8),)),))
+    assert available(cursor, 0, 12, ((9, 10),)) == ((2, 4), (5, 6), (8, 9), (10, 12))
+    assert available(Cursor(2, cumulative=CumulativeHold(100, 7)), 0, 12, ()) == ((7, 12),)
