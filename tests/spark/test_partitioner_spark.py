@@ -6,7 +6,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
 from pyspark.sql.functions import lit, pmod, xxhash64
 from pyspark.sql.types import (
     BinaryType,
@@ -45,19 +44,6 @@ EDGES: dict[str, tuple[Any, pa.DataType, list[Any]]] = {
     "integer": (IntegerType(), pa.int32(), [0, 1, -1, 2**31 - 1, -(2**31)]),
     "long": (LongType(), pa.int64(), [0, 1, -1, 2**31, -(2**31), 2**63 - 1, -(2**63)]),
 }
-
-
-@pytest.fixture(scope="module")
-def spark():
-    session = (
-        SparkSession.builder.master("local[1]")
-        .appName("partitioner")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "1")
-        .getOrCreate()
-    )
-    yield session
-    session.stop()
 
 
 @pytest.mark.parametrize("name", EDGES)

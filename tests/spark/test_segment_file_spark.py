@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
 
 from txnlog.errors import CorruptionError
 from txnlog.segment_file import decode, encode, encode_many, read_footer_checksum
@@ -83,19 +82,6 @@ SPARK_TYPES = {
     "struct": "struct<a:string,b:array<date>>",
 }
 TABLE = pa.Table.from_pylist([row(i) for i in range(60)], schema=SCHEMA)
-
-
-@pytest.fixture(scope="module")
-def spark():
-    session = (
-        SparkSession.builder.master("local[1]")
-        .appName("segments")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.session.timeZone", "UTC")
-        .getOrCreate()
-    )
-    yield session
-    session.stop()
 
 
 def files_of(folder: Path) -> list[bytes]:
