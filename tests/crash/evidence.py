@@ -20,7 +20,7 @@ from txnlog.follower import Follower
 from txnlog.ids import TxnId
 from txnlog.state import State
 
-OLDER_VERSIONS = 4
+OLDER_VERSIONS = 3
 USER_COLUMNS = ("label", "part", "contents", "sequence", "source", "source_partition", "source_offset")
 
 

@@ -52,7 +52,7 @@ class Plan:
     options: dict[str, Any] = field(default_factory=dict)
     workers: int = 8
     consumers: int = 4
-    pause_ms: float = 60.0
+    pause_ms: float = 140.0
     kills_per_second: float = 3.5
     least_kills: int = 100
     least_ambiguous: int = 20
