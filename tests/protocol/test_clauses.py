@@ -13,23 +13,9 @@ from tests.protocol.document import clauses
 TESTS = Path(__file__).parent.parent
 
 NOT_YET: dict[str, str] = {
-    "P-3": "maintenance",
     "P-4": "the client",
     "P-45": "the client",
-    "P-46": "the client",
-    "P-77": "the client",
     "P-78": "the client",
-    "P-88": "the client",
-    "P-103": "the client",
-    "P-111": "the client",
-    "P-112": "the client",
-    "P-114": "the client",
-    "P-115": "the client",
-    "P-120": "the client",
-    "P-122": "the client",
-    "P-123": "the client",
-    "P-126": "the client",
-    "P-129": "the client",
     "P-130": "vacuum",
     "P-131": "vacuum",
     "P-132": "vacuum",
