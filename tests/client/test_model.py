@@ -394,8 +394,8 @@ def test_two_clients_do_what_a_plain_model_says(request: pytest.FixtureRequest) 
     run_state_machine_as_test(
         TwoClients,
         settings=settings(
-            max_examples=40,
-            stateful_step_count=25,
+            max_examples=120,
+            stateful_step_count=30,
             deadline=None,
             suppress_health_check=list(HealthCheck),
             phases=[Phase.generate],
