@@ -59,7 +59,7 @@ class TopicBatchWriter(DataSourceArrowWriter):
         if overwrite:
             raise InvalidInputError(
                 "a topic cannot be overwritten: what was committed stays readable, and subscriptions have read it",
-                advice='use mode("append"); ns.delete_records or a new topic take old rows away',
+                advice='use mode("append"), or write to a new topic',
             )
         self._storage = jobs.storage_json(options.storage_options)
         location = location_of(path, options.storage_options, topics_named=options.topic is not None)

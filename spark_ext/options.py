@@ -227,7 +227,7 @@ def _parsed(given: Mapping[str, str], uses: Iterable[Use]) -> dict[str, Any]:
     if _TABLE_KEYS & names.keys():
         raise InvalidInputError(
             "a table of the format txnlog cannot be created: Spark would not hand its path to us",
-            advice="use CREATE TEMPORARY VIEW name USING txnlog OPTIONS (path '...'), or cat.register(spark, ...)",
+            advice="use CREATE TEMPORARY VIEW name USING txnlog OPTIONS (path '...')",
         )
     if "paths" in names:
         raise InvalidInputError("load takes one path", advice="use ROOT/NAMESPACE and the option subscribe='a,b'")

@@ -88,6 +88,11 @@ class DataFrameTransaction:
         """
         if self._skipped is not None:
             return 0
+        if not hasattr(df, "mapInArrow"):
+            raise InvalidInputError(
+                f"write takes a Spark DataFrame, not {type(df).__name__}",
+                advice="use spark.createDataFrame(rows, schema)",
+            )
         self._txn.adopt_segments([])  # nothing: raises where the transaction has ended
         record = self._ns.topic_handle(topic).record
         jobs.check_columns(jobs.arrow_schema(df.schema), record)

@@ -180,7 +180,7 @@ def _open_local(text: str, scheme: str, options: Options) -> Store:
             raise InvalidInputError("a file:// URL has no query and no fragment", advice="pass the plain path")
         text = unquote(parts.path)
     if not text:
-        raise InvalidInputError("the root is empty", advice="pass a path or a URL")
+        raise InvalidInputError("the root is empty", advice="pass ROOT/NAMESPACE, a path or a URL with both parts")
     return LocalStore(os.path.expanduser(text))
 
 
