@@ -227,6 +227,21 @@ def test_a_refusal_before_anything_was_written_is_said_and_the_transaction_goes_
     assert read(ns) == [0, 1, 2]
 
 
+@pytest.mark.clause("P-117", "P-118")
+@pytest.mark.parametrize("first", ["late", "broken-after", "lost"])
+def test_a_refusal_of_the_second_put_says_nothing_about_the_first(faulty: Any, first: str) -> None:
+    """Credentials that expire, or a disk that is full now, do not take back what was sent before."""
+    ns, store = faulty
+    store.script.append(first)
+    store.script.extend(["refused"] * 2)
+    store.reads.extend(["broken"] * 2)
+    txn = ns.begin()
+    txn.produce("orders", rows(1))
+    assert txn.commit().offsets == {("orders", 0): range(1, 2)}
+    store.land()
+    assert read(ns) == [0, 1]
+
+
 def test_a_broken_data_wave_is_no_doubt_about_the_commit(faulty: Any) -> None:
     ns, store = faulty
     store.puts.append("broken")

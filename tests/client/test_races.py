@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 from tests.client.support import SCHEMA, FaultyStore, Place, ids, raises, read, rows, run_threads
-from txnlog import appender, codec
+from txnlog import appender, codec, segment_builder
 from txnlog.actions import Close, Header, Protocol
 from txnlog.codec import encode_action, encode_entry
-from txnlog.commands import Simple
+from txnlog.commands import FlushCommand, Simple
 from txnlog.connection import Connection
 from txnlog.errors import (
     CoordinatorFenced,
@@ -191,6 +191,25 @@ def test_one_whose_line_the_log_cannot_hold_fails_alone(pair: Any) -> None:
     assert read(ns) == [0, 1]
 
 
+@pytest.mark.clause("P-26")
+def test_a_refused_member_leaves_no_trace_in_what_the_client_knows(pair: Any, memory: Place) -> None:
+    """Its first lines were acceptable, a later one was not: none of them is in the entry, nor in the client's fold."""
+    ns, store, _ = pair
+    consumer = ns.consumer("orders", "billing")
+    messages = consumer.receive(timeout_ms=0)
+    consumer.acknowledge(messages)
+    good, bad = ns.begin(), ns.begin()
+    good.produce("orders", rows(1))
+    wanted = tuple(messages.acknowledgements(ns, cumulative=False))
+    command = FlushCommand(bad._opening, (), wanted)
+    first, refused = together(ns, store, good.commit_async, lambda: ns.appender.submit(command, _unwrap))
+    first.result(30)
+    assert isinstance(refused.exception(30), TransactionConflict)
+    fresh = memory.open()
+    assert fresh.follower.state.as_tables() == ns.follower.state.as_tables()
+    assert ns.transactions(state="OPEN") == ()
+
+
 def test_a_bug_in_one_command_fails_it_alone(pair: Any) -> None:
     ns, store, _ = pair
 
@@ -341,6 +360,19 @@ def close_blocks(rival: Connection, writer: str) -> None:
     rival.appender.call(Simple(lambda _draft, _at: [Close(first) for first in blocks], lambda _draft, _at: None))
 
 
+def _segments_made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of segments that are encoded from here on."""
+    made: list[int] = []
+    make = segment_builder.make
+
+    def counting(*given: Any) -> Any:
+        made.append(given[3])
+        return make(*given)
+
+    monkeypatch.setattr(segment_builder, "make", counting)
+    return made
+
+
 @pytest.mark.clause("P-41", "P-43")
 def test_a_transaction_whose_block_was_closed_is_refused(pair: Any) -> None:
     ns, _, rival = pair
@@ -356,14 +388,45 @@ def test_a_transaction_whose_block_was_closed_is_refused(pair: Any) -> None:
 
 
 @pytest.mark.clause("P-41", "P-44")
-def test_a_handle_whose_block_was_closed_goes_on_with_another(pair: Any) -> None:
+def test_a_handle_whose_block_was_closed_goes_on_with_another(pair: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     ns, _, rival = pair
     rival.snapshot()
+    made = _segments_made(monkeypatch)
     close_blocks(rival, ns.appender.writer)
     with raises(CoordinatorFenced):
         ns.produce("orders", rows(1))
     ns.produce("orders", rows(2))
     assert read(ns) == [0, 2]
+    assert len(made) <= 4, "numbers of the closed block are not tried one after the other"
+
+
+@pytest.mark.clause("P-41", "P-44")
+def test_files_of_a_closed_block_are_written_again_under_other_numbers(
+    pair: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The transaction's own block is open, that of its files was closed while they were written."""
+    ns, store, rival = pair
+    txn = ns.begin()
+    txn.produce("orders", rows(1))
+    opened = ns.begin()  # keeps the first block open, as a transaction that the log shows does
+    opened.produce("orders", rows(2))
+    opened.flush()
+    ns.appender.take_numbers(ns.appender.numbers._left)
+    ns.create_topic("more", SCHEMA)  # brings the second block
+    second = max(block.first for block in ns.follower.state.blocks.values())
+    rival.snapshot()
+    made = _segments_made(monkeypatch)
+
+    def close_second() -> None:
+        rival.appender.call(Simple(lambda _draft, _at: [Close(second)], lambda _draft, _at: None))
+
+    store.script.append(close_second)
+    assert txn.commit().offsets == {("orders", 0): range(1, 2)}
+    assert len(made) == 2, "once in vain, once for good"
+    assert made[0] >= second
+    assert made[1] > made[0]
+    opened.commit()
+    assert read(ns) == read(rival) == [0, 1, 2]
 
 
 @pytest.mark.clause("P-41")

@@ -1,0 +1,142 @@
+"""Deciding a batch: what is told at once, what waits for the entry, what is decided anew."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.core import Log
+from txnlog.actions import Abort, Begin
+from txnlog.apply import apply, begin_entry
+from txnlog.commands import AbortCommand, Piece, Simple
+from txnlog.entry_builder import Attempt, MadeEntry, Member, Riders, SharedWave, Step
+from txnlog.errors import InvalidTransactionState
+
+
+@pytest.fixture
+def log() -> Log:
+    return Log()
+
+
+def make(log: Log, attempt: Attempt[Member], *ending: Any) -> MadeEntry[Member] | Step:
+    """One look at the batch, at the log's newest state; ``ending`` rides along."""
+    draft, header = log.state.draft(), log.header()
+    begin_entry(draft, header)
+    for action in ending:
+        apply(draft, action, header)
+    return attempt.make(draft, header, Riders(ending, bool(ending)))
+
+
+def aborting(number: int) -> Member:
+    return Member(AbortCommand(number))
+
+
+def refusing(number: int, pieces: tuple[Piece, ...] = ()) -> Member:
+    """Refused as soon as the transaction has ended."""
+
+    def decide(draft: Any, at: Any) -> list[Any]:
+        if draft.outcomes.get(number) is not None:
+            raise InvalidTransactionState("it ended")
+        return []
+
+    return Member(Simple(decide, lambda draft, at: None, None, (number,), pieces))
+
+
+def told(attempt: Attempt[Member]) -> list[tuple[Member, str]]:
+    return [(v.member, type(v.error).__name__ if v.error else v.value.state) for v in attempt.answers]
+
+
+def test_an_answer_from_the_log_is_told_at_once(log: Log) -> None:
+    number = log.number()
+    log.entry(Abort(number))
+    member = aborting(number)
+    attempt = Attempt([member])
+    assert make(log, attempt) is Step.DONE
+    assert told(attempt) == [(member, "ABORTED")]
+
+
+def test_a_refusal_is_looked_at_again_once(log: Log) -> None:
+    number = log.number()
+    log.entry(Abort(number))
+    attempt = Attempt([refusing(number)])
+    assert make(log, attempt) is Step.REFRESH
+    assert not attempt.answers
+    attempt.refreshed = True
+    assert make(log, attempt) is Step.DONE
+    assert told(attempt) == [(attempt.answers[0].member, "InvalidTransactionState")]
+
+
+@pytest.mark.clause("P-119")
+def test_what_rests_on_another_member_waits_for_the_entry(log: Log) -> None:
+    number = log.number()
+    first, second, third = aborting(number), aborting(number), refusing(number)
+    attempt = Attempt([first, second, third])
+    attempt.refreshed = True
+    made = make(log, attempt)
+    assert isinstance(made, MadeEntry)
+    assert not attempt.answers
+    assert made.sent == (first,)
+    assert [v.member for v in made.verdicts] == [first, second, third]
+    assert isinstance(made.verdicts[2].error, InvalidTransactionState)
+    assert b'"abort"' in made.data
+
+
+def test_after_a_lost_race_everybody_is_decided_anew(log: Log) -> None:
+    number = log.number()
+    first, second = aborting(number), refusing(number)
+    attempt = Attempt([first, second])
+    attempt.refreshed = True
+    assert isinstance(make(log, attempt), MadeEntry)
+    attempt.lost()
+    log.entry(Abort(number))
+    assert make(log, attempt) is Step.DONE
+    assert told(attempt) == [(first, "ABORTED"), (second, "InvalidTransactionState")]
+
+
+def test_a_state_that_moved_without_a_race_decides_anew_too(log: Log) -> None:
+    """Another thread of the client folded an entry between two looks."""
+    number = log.number()
+    topic = log.topic()
+    log.entry(Begin(number))
+    rows = (Piece(topic, 0, 1, 10, None, 7),)
+    first, second = aborting(number), refusing(number, rows)
+    attempt = Attempt([first, second])
+    attempt.refreshed = True
+    attempt.set_wave(SharedWave({}, (), ()))
+    assert make(log, attempt) is Step.AGAIN, "rows of one that fell out must leave the shared segments"
+    assert not attempt.answers
+    log.entry(Abort(number))
+    assert [make(log, attempt), make(log, attempt)] == [Step.AGAIN, Step.DONE]
+    assert told(attempt) == [(first, "ABORTED"), (second, "InvalidTransactionState")]
+
+
+def test_an_answer_that_rests_on_a_rider_waits_for_the_entry(log: Log) -> None:
+    number = log.number()
+    log.entry(Begin(number, 1))
+    member = aborting(number)
+    attempt = Attempt([member])
+    made = make(log, attempt, Abort(number, "timeout"))
+    assert isinstance(made, MadeEntry)
+    assert (made.sent, [v.member for v in made.verdicts]) == ((), [member])
+    assert made.verdicts[0].value.reason == "timeout"
+    assert not attempt.answers
+
+
+def test_riders_alone_are_not_worth_an_entry(log: Log) -> None:
+    number, other = log.number(), log.number()
+    log.entry(Begin(number, 1))
+    log.entry(Abort(other))
+    assert make(log, Attempt([]), Abort(number, "timeout")) is Step.DONE
+
+
+def test_who_has_an_answer_is_no_member_any_more(log: Log) -> None:
+    number, other = log.number(), log.number()
+    log.entry(Abort(number))
+    done, new = aborting(number), aborting(other)
+    attempt = Attempt([done, new])
+    made = make(log, attempt)
+    assert isinstance(made, MadeEntry)
+    assert told(attempt) == [(done, "ABORTED")]
+    assert attempt.members == [new]
+    assert made.sent == (new,)
