@@ -324,6 +324,28 @@ def test_a_plain_produce_in_doubt_can_be_asked_for(faulty: Any) -> None:
 
 
 @pytest.mark.clause("P-80")
+@pytest.mark.parametrize("fate", ["broken-after", "dropped"])
+@pytest.mark.parametrize("again", ["flush", "commit"])
+def test_more_acknowledgements_after_a_flush_in_doubt_are_not_mixed_with_it(faulty: Any, fate: str, again: str) -> None:
+    ns, store = faulty
+    ns.produce("orders", rows(1, 2, 3))
+    messages = ns.consumer("orders", "billing").receive(timeout_ms=0)
+    txn = ns.begin()
+    txn.acknowledge(messages[:2])
+    store.script.append(fate)
+    store.reads.extend(["broken"] * 12)
+    store.forever = "dropped"
+    with raises(OutcomeUnknown, durable=Durable.MAYBE):
+        txn.flush()
+    store.forever = None
+    txn.acknowledge(messages[2])
+    getattr(txn, again)()
+    txn.acknowledge(messages[3]) if again == "flush" else None
+    txn.commit()
+    assert ns.subscription("orders", "billing").cursors[0].cursor == (4 if again == "flush" else 3)
+
+
+@pytest.mark.clause("P-80")
 def test_a_plain_acknowledgement_in_doubt_is_not_doubled(faulty: Any) -> None:
     ns, store = faulty
     consumer = ns.consumer("orders", "billing")

@@ -244,7 +244,7 @@ def test_a_partition_that_is_not_there_is_refused(ns: Any, place: Place, partiti
 @pytest.mark.clause("P-47", "P-48", "P-49")
 def test_a_new_producer_fences_its_predecessor_at_every_operation(ns: Any, place: Place) -> None:
     old = ns.producer("loader")
-    flushed, buffered, empty = old.begin(), old.begin(), old.begin()
+    flushed, buffered, empty, other_one = (old.begin() for _ in range(4))
     flushed.produce("orders", rows(1))
     flushed.flush()
     buffered.produce("orders", rows(2))
@@ -257,6 +257,7 @@ def test_a_new_producer_fences_its_predecessor_at_every_operation(ns: Any, place
         flushed.commit,
         flushed.flush,
         lambda: flushed.produce("orders", rows(3)),
+        lambda: other_one.produce("orders", rows(3)),
         buffered.commit,
         buffered.flush,
         lambda: buffered.produce("orders", rows(3)),
