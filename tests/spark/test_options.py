@@ -20,11 +20,11 @@ P = "/lake/sales/orders"
 SECRET = "hunter2-is-my-secret"
 
 
-def read(streaming: bool | None = False, **options: str) -> ReadOptions:
+def read(streaming: bool | None = False, **options: Any) -> ReadOptions:
     return read_options({"path": P, **options}, streaming=streaming)
 
 
-def write(streaming: bool = False, **options: str) -> WriteOptions:
+def write(streaming: bool = False, **options: Any) -> WriteOptions:
     return write_options({"path": P, **options}, streaming=streaming)
 
 
@@ -110,7 +110,8 @@ def test_an_option_of_a_write_is_understood_in_any_case(streaming: bool, name: s
 def test_an_idempotent_write_has_an_app_and_a_version() -> None:
     found = write(txnAppId="nightly", txnVersion="20261121")
     assert (found.txn_app_id, found.txn_version) == ("nightly", 20_261_121)
-    for half in ({"txnAppId": "nightly"}, {"txnVersion": "1"}):
+    halves: tuple[dict[str, Any], ...] = ({"txnAppId": "nightly"}, {"txnVersion": "1"})
+    for half in halves:
         with pytest.raises(InvalidInputError, match=r"'txnAppId' and 'txnVersion' go together"):
             write(**half)
 
@@ -261,7 +262,7 @@ def test_what_a_later_version_will_bring_is_refused_as_unsupported(name: str) ->
         ({"path": " "}, "the option 'path' is some text"),
     ],
 )
-def test_options_that_contradict_each_other_are_refused(options: dict[str, str], problem: str) -> None:
+def test_options_that_contradict_each_other_are_refused(options: dict[str, Any], problem: str) -> None:
     with pytest.raises(InvalidInputError, match=problem):
         read(**options)
 
