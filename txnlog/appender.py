@@ -48,6 +48,9 @@ _MAX_STEPS = 4_000
 _RACES_BEFORE_CATCHING_UP = 2
 _EXPIRY_SCAN_MS = 1_000
 _GROUP_COMMANDS = 1_024
+_COMPANY_LOOKS = 10
+_COMPANY_PAUSE_MS = 0.2
+"""Together less than what an entry costs even on a fast disk."""
 
 
 class SharedSegments(Protocol):
@@ -119,6 +122,7 @@ class Appender:
         self._checked = False
         self._in_doubt: _InDoubt | None = None
         self._last_append_ms = -1e12
+        self._last_batch = 0
         self._last_expiry_scan_ms: int | None = None
 
     # --- for callers ------------------------------------------------------------------------------------------------
@@ -208,6 +212,7 @@ class Appender:
             self._complete()
             while self._take_lead(lambda: bool(self._queue)):
                 try:
+                    self._await_company()
                     self._lead()
                 except BaseException:
                     _logger.exception("an append failed; its callers were told")
@@ -215,11 +220,22 @@ class Appender:
             if self._closed is not None:
                 return
 
+    def _await_company(self) -> None:
+        """Let a stream of background commits fill an entry as full as the last one, while it keeps coming."""
+        seen = 0
+        for _ in range(_COMPANY_LOOKS):
+            queued = len(self._queue)
+            if not seen < queued < self._last_batch:
+                return
+            seen = queued
+            self._runtime.sleep_ms(_COMPANY_PAUSE_MS)
+
     def _answer(self, waiting: _Waiting, result: Any, error: BaseException | None = None) -> None:
         """Give a command its answer: at once where a thread waits, through the worker where callbacks may run."""
         if waiting.finish is not None:
             self._completions.append((waiting, result, error))
-            self._work.set()
+            if not self._work.is_set():
+                self._work.set()
         elif error is not None:
             waiting.future.set_exception(error)
         else:
@@ -304,6 +320,7 @@ class Appender:
                 size += 200 + 64 * len(waiting.command.pieces)
                 rows_bytes += sum(piece.size_bytes for piece in waiting.command.pieces)
             self._queue.extendleft(reversed(kept))
+        self._last_batch = len(batch)
         return batch
 
     def _fail(self, attempt: Attempt[_Waiting], error: BaseException) -> None:

@@ -38,6 +38,7 @@ from txnlog.names import parse_label, parse_producer_name
 from txnlog.state import (
     AppRecord,
     Batch,
+    Claim,
     Draft,
     Outcome,
     ProducerRecord,
@@ -190,12 +191,13 @@ def add_segment(draft: Draft, action: Segment, at: Header) -> None:
     else:
         if any(item.sequence is not None for item in action.slices):
             raise InvalidInputError("sequences of a shared segment stand in the commits' shares")
-        for item in action.slices:
-            draft.claims.put((action.segment, item.partition), 0)
         slices = tuple(
             SegmentSlice(item.partition, item.rows, _advance_end(draft, topic.id, item.partition, item.rows))
             for item in action.slices
         )
+        for found in slices:
+            assert found.offset is not None, "given just now"
+            draft.claims.put((action.segment, found.partition), Claim(topic.id, found.offset, found.rows))
         state, ended, timestamp = "visible", at.version, at.timestamp_ms
     draft.segments.put(
         action.segment,
@@ -340,11 +342,11 @@ def _make_visible(
     draft: Draft, action: Commit, transaction: TransactionRecord | None, producer: str | None, at: Header
 ) -> tuple[tuple[TopicRange, ...], tuple[int, ...]]:
     """Assign offsets: pending segments in logged order, then the shares. Returns ranges and dropped topics."""
-    spans: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    spans: dict[tuple[int, int], list[ranges.Range]] = {}
     dropped: list[int] = []
 
     def note(topic: int, partition: int, sequence: int | None, offset: int, rows: int) -> None:
-        spans.setdefault((topic, partition), []).append((offset, offset + rows))
+        ranges.append(spans.setdefault((topic, partition), []), offset, offset + rows)
         if sequence is not None:
             batch = Batch(producer or "", topic, partition, sequence, rows, offset, at.version, action.txn)
             sequences.note(draft, producer, batch)
@@ -382,39 +384,33 @@ def _make_visible(
     offsets = tuple(
         TopicRange(topic, partition, start, end)
         for (topic, partition), found in sorted(spans.items())
-        for start, end in ranges.normalize(found)
+        for start, end in found
     )
     return offsets, tuple(dict.fromkeys(dropped))
 
 
 def _claim(draft: Draft, share: Share) -> tuple[int, int]:
     """The next rows of a shared segment's slice belong to this commit. Returns topic and first offset."""
-    segment = draft.segments.get(share.segment)
-    claimed = draft.claims.get((share.segment, share.partition))
-    if segment is None or claimed is None:
+    place = (share.segment, share.partition)
+    left = draft.claims.get(place)
+    if left is None:
         raise InvalidInputError(
             f"segment {share.segment} has no shared rows of partition {share.partition} in this entry"
         )
-    item = next(found for found in segment.slices if found.partition == share.partition)
-    assert item.offset is not None, "a shared segment is visible at once"
-    if share.rows <= 0 or claimed + share.rows > item.rows:
+    topic, offset, rows = left
+    if not 0 < share.rows <= rows:
         raise InvalidInputError(
-            f"segment {share.segment} has {item.rows} rows of partition {share.partition}, not more"
+            f"segment {share.segment} has {rows} rows of partition {share.partition} left, not {share.rows}"
         )
-    draft.claims.put((share.segment, share.partition), claimed + share.rows)
-    return segment.topic, item.offset + claimed
+    draft.claims.put(place, Claim(topic, offset + share.rows, rows - share.rows))
+    return topic, offset
 
 
 def check_claims(draft: Draft) -> None:
     """At the end of an entry: every row of its shared segments belongs to a commit."""
-    for (number, partition), claimed in draft.claims.items():
-        segment = draft.segments.get(number)
-        assert segment is not None, "claims are made with their segment"
-        rows = next(item.rows for item in segment.slices if item.partition == partition)
-        if claimed != rows:
-            raise InvalidInputError(
-                f"segment {number} has {rows} rows of partition {partition}, its commits claim {claimed}"
-            )
+    for (number, partition), left in draft.claims.items():
+        if left.rows:
+            raise InvalidInputError(f"no commit claims {left.rows} rows of segment {number}, partition {partition}")
 
 
 def abort(draft: Draft, action: Abort, at: Header) -> None:

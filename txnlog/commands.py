@@ -11,6 +11,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, Protocol, TypeVar
 
+import msgspec
+
 from txnlog import numbers
 from txnlog.acknowledgements import is_held
 from txnlog.actions import (
@@ -53,8 +55,7 @@ class Answer(Generic[T]):
     settled: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(msgspec.Struct, frozen=True):
     """Rows of one call for one partition, not yet in a file. ``content`` is opaque here; ``digest`` stands for it."""
 
     topic: int
@@ -271,16 +272,11 @@ class CommitCommand:
         alone = known is None and not actions
         actions.extend(segments)
         shares = self._shares(draft, shared)
-        self._dropped = tuple(
-            dict.fromkeys(
-                [
-                    *(p.topic for p in self.pieces if p.topic not in shared),
-                    *(s.topic for s in self.segments if _dropped(draft, s.topic)),
-                ]
-            )
-        )
-        subscriptions = dict.fromkeys([*self.held, *(item.subscription for item in self.acknowledgements)])
-        self._dropped_subscriptions = tuple(n for n in subscriptions if draft.subscriptions.get(n) is None)
+        dropped = [piece.topic for piece in self.pieces if piece.topic not in shared]
+        dropped += [segment.topic for segment in self.segments if _dropped(draft, segment.topic)]
+        self._dropped = tuple(dict.fromkeys(dropped))
+        held = [*self.held, *[item.subscription for item in self.acknowledgements]]
+        self._dropped_subscriptions = tuple([n for n in dict.fromkeys(held) if draft.subscriptions.get(n) is None])
         actions.append(
             Commit(
                 txn,

@@ -260,9 +260,10 @@ class Connection:
     def topic_handle(self, name: str) -> TopicHandle:
         """A live topic for producing; looks at the log once before saying that there is none."""
         state = self.follower.state
-        handle = self._handles.get(parse_topic_name(name))
+        handle = self._handles.get(name) if isinstance(name, str) else None
         if handle is not None and state.topics.get(handle.id) is handle.record:
             return handle
+        parse_topic_name(name)
         try:
             record = self.topic_record(name)
         except TopicNotFound:

@@ -44,8 +44,7 @@ class Member:
 M = TypeVar("M", bound=Member)
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict(Generic[M]):
+class Verdict(msgspec.Struct, Generic[M], frozen=True):
     """What a command came to: a value, or an error."""
 
     member: M

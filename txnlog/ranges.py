@@ -29,6 +29,14 @@ def normalize(ranges: Iterable[Range]) -> Ranges:
     return tuple(result)
 
 
+def append(growing: list[Range], start: int, end: int) -> None:
+    """Add a range that lies behind all others, joined with the last where they touch."""
+    if growing and growing[-1][1] == start:
+        growing[-1] = (growing[-1][0], end)
+    else:
+        growing.append((start, end))
+
+
 def from_values(values: Iterable[int]) -> Ranges:
     """The set of single offsets as ranges."""
     return normalize((value, value + 1) for value in values)

@@ -58,8 +58,8 @@ class _Plan:
         self.fields: list[pa.Field] = list(schema)
         self.types: list[pa.DataType] = [field.type for field in self.fields]
         self.names = frozenset(schema.names)
-        self.columns: list[tuple[str, Converter]] = [
-            (field.name, converter(field.type, nullable=field.nullable)) for field in self.fields
+        self.columns: list[tuple[str, bool, Converter]] = [
+            (field.name, field.nullable, converter(field.type, nullable=field.nullable)) for field in self.fields
         ]
         self.variable = [i for i, kind in enumerate(self.types) if is_text(kind) or pa.types.is_binary(kind)]
         self.nested = [i for i, kind in enumerate(self.types) if pa.types.is_nested(kind)]
@@ -172,7 +172,14 @@ class RowBuffer:
                 raise self._plan.unknown(self._topic, stranger, f" (row {first + len(taken)})")
             get = row.get
             try:
-                taken.append(tuple([convert(get(name)) for name, convert in columns]))
+                taken.append(
+                    tuple(
+                        [
+                            None if (value := get(name)) is None and nullable else convert(value)
+                            for name, nullable, convert in columns
+                        ]
+                    )
+                )
             except Unfit:
                 raise self._explained(row, first + len(taken)) from None
         return taken
@@ -186,7 +193,7 @@ class RowBuffer:
 
     def _explained(self, row: dict[Any, Any], number: int) -> SchemaMismatch:
         """The error of the first column that does not fit."""
-        for name, convert in self._plan.columns:
+        for name, _, convert in self._plan.columns:
             try:
                 convert(row.get(name))
             except Unfit as unfit:

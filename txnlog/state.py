@@ -8,7 +8,7 @@ All records are frozen, so a draft, a snapshot and a checkpoint can share them.
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from msgspec import Struct
 
@@ -354,6 +354,14 @@ class State:
         return {name: getattr(self, name) for name in TABLES}
 
 
+class Claim(NamedTuple):
+    """What the commits of the entry at hand have not claimed yet of a shared segment's slice."""
+
+    topic: int
+    offset: int
+    rows: int
+
+
 class Draft:
     """Changes on top of a state: see :mod:`txnlog.tables`."""
 
@@ -384,7 +392,7 @@ class Draft:
         self.namespaces: DraftTable[int, NamespaceRecord] = DraftTable(state.namespaces, journal)
         self.namespace_names: DraftTable[str, int] = DraftTable(state.namespace_names, journal)
         self.verdicts: DraftTable[tuple[str, str], Verdict] = DraftTable(state.verdicts, journal)
-        self.claims: DraftTable[tuple[int, int], int] = DraftTable({}, journal)
+        self.claims: DraftTable[tuple[int, int], Claim] = DraftTable({}, journal)
         self._tables: tuple[DraftTable[Any, Any], ...] = tuple(getattr(self, name) for name in TABLES)
 
     @property
@@ -421,6 +429,7 @@ __all__ = [
     "AppRecord",
     "Batch",
     "Block",
+    "Claim",
     "CumulativeHold",
     "Cursor",
     "Draft",

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from txnlog.errors import Durable, StoreError
-from txnlog.store import Created, LocalStore, ObjectNotFound, posix
+from txnlog.store import Created, LocalStore, ObjectNotFound, local, posix
 from txnlog.store.key_guard import TEMPORARY_PREFIX
 
 KEY = "_log/0000000000/00000000000000000000.json"
@@ -106,12 +106,45 @@ def test_a_folder_that_was_removed_and_made_again_is_synced_again(tmp_path: Path
     assert events.index("mkdir b") < events.index("fsync a") < events.index("link 1")
 
 
+def test_a_known_folder_that_became_a_link_out_of_the_root_is_refused(store: LocalStore, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    store.create("a/b/1", b"x")
+    os.rename(tmp_path / "root/a/b", tmp_path / "elsewhere")
+    os.symlink(outside, tmp_path / "root/a/b")
+    for write in (store.create, store.put):
+        with pytest.raises(StoreError, match="symbolic link"):
+            write("a/b/2", b"x")
+    assert files_below(outside) == []
+
+
+def test_folders_are_remembered_up_to_a_bound(
+    tmp_path: Path, events: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "_KNOWN_FOLDERS", 4)
+    store = LocalStore(tmp_path / "root")
+    for number in range(20):
+        store.put(f"a/{number}/x", b"x")
+        assert len(store._durable_folders) <= 4
+    events.clear()
+    store.put("a/0/y", b"y")
+    assert events.index("fsync a") < events.index("link y"), "what was forgotten is synced again"
+
+
 def test_a_put_syncs_the_bytes_then_replaces_then_syncs_the_folder(store: LocalStore, events: list[str]) -> None:
     store.create(KEY, b"x")
     events.clear()
     store.put(KEY, b"y")
     kept = [event for event in events if event not in {"write", "link temporary"}]
     assert kept == ["fsync file", f"replace {KEY.rpartition('/')[2]}", "fsync 0000000000"]
+
+
+def test_a_put_under_a_free_name_takes_it_at_once(store: LocalStore, events: list[str]) -> None:
+    store.create(KEY, b"x")
+    events.clear()
+    store.put(NEXT, b"y")
+    assert store.get(NEXT) == b"y"
+    assert events == ["write", "fsync file", f"link {NEXT.rpartition('/')[2]}", "fsync 0000000000"]
 
 
 def test_sync_covers_the_folder_and_those_above_it(tmp_path: Path, events: list[str]) -> None:

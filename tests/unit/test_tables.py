@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txnlog.state import Head, State
+from txnlog.state import Claim, Head, State
 from txnlog.tables import DraftTable, rollback
 
 keys = st.integers(0, 5)
@@ -68,7 +68,7 @@ def test_a_rollback_undoes_every_table_of_a_draft_in_one_go():
     mark = draft.savepoint()
     draft.ends.put((1, 0), 9)
     draft.topic_names.put("orders", 1)
-    draft.claims.put((7, 0), 3)
+    draft.claims.put((7, 0), Claim(1, 0, 3))
     draft.head = Head(version=4)
     draft.rollback(mark)
     assert draft.ends.get((1, 0)) == 5
@@ -81,7 +81,7 @@ def test_a_merged_draft_is_empty_and_may_go_on():
     state = State()
     draft = state.draft()
     draft.ends.put((1, 0), 5)
-    draft.claims.put((7, 0), 3)
+    draft.claims.put((7, 0), Claim(1, 0, 3))
     draft.merge()
     assert state.ends == {(1, 0): 5}
     assert draft.ends.changed() == {}

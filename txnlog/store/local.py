@@ -52,6 +52,9 @@ _NOT_LINKED: Final = frozenset(
 _CANNOT_SYNC: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS})
 """Answers of opening or fsyncing a folder above the root that need not stop anybody."""
 
+_KNOWN_FOLDERS: Final = 10_000
+"""Folders known to be on disk: a writer makes one for each segment and never comes back to it."""
+
 _Entries = list[os.DirEntry[str]]  # inside the class, `list` is the method
 
 
@@ -96,16 +99,26 @@ class LocalStore:
             return Created.CREATED
 
     def put(self, key: str, data: bytes) -> None:
-        """Replace ``key`` by ``rename(2)``; on disk with its folders on return."""
+        """Create ``key`` by ``link(2)`` or replace it by ``rename(2)``; on disk with its folders on return."""
         with self._staged(key, data) as (folder, name, link):
-            temporary = _temporary_name()
             try:
-                link(temporary)
-                os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+                self._name(link, folder, name)
             except OSError as error:
-                _remove(folder, temporary)
                 self._fail("put", key, error, Durable.NOTHING if error.errno in _NOT_LINKED else Durable.MAYBE)
             self._sync_folder("put", key, folder)
+
+    def _name(self, link: Callable[[str], None], folder: int, name: str) -> None:
+        """Give a staged file its name: at once where it is free, as for every segment; else in place of another."""
+        with contextlib.suppress(FileExistsError):
+            link(name)
+            return
+        temporary = _temporary_name()
+        try:
+            link(temporary)
+            os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+        except OSError:
+            _remove(folder, temporary)
+            raise
 
     def get(self, key: str) -> bytes:
         """The whole object. Raises ObjectNotFound."""
@@ -204,41 +217,56 @@ class LocalStore:
 
     def _open_durable(self, parts: tuple[str, ...], *, make: bool) -> int:
         """Descriptor of a folder that is on disk itself, with every folder above it."""
-        folder = self._open_durable_root(make=make)
-        for depth, part in enumerate(parts, start=1):
-            with posix.closing(folder):
-                below = _open_or_make(folder, part) if make else posix.open_subfolder(folder, part)
-                try:
-                    self._make_durable(parts[:depth], below, folder)
-                except OSError:
-                    os.close(below)
-                    raise
-            folder = below
+        if not parts:
+            return self._open_durable_root(make=make)
+        if (known := self._open_known(parts)) is not None:
+            return known
+        parent = self._open_durable(parts[:-1], make=make)
+        with posix.closing(parent):
+            folder = _open_or_make(parent, parts[-1]) if make else posix.open_subfolder(parent, parts[-1])
+            try:
+                # Whoever made it may not have come as far as this.
+                self._fsync(parent)
+                self._note_durable(parts, folder)
+            except OSError:
+                os.close(folder)
+                raise
         return folder
 
-    def _make_durable(self, path: tuple[str, ...], folder: int, parent: int) -> None:
-        """Fsync ``parent`` unless this very folder is known to be on disk: others may have made it a moment ago."""
-        status = os.fstat(folder)
-        inode = (status.st_dev, status.st_ino)
+    def _open_known(self, parts: tuple[str, ...]) -> int | None:
+        """Descriptor of a folder that was walked to before, by one call instead of one a part.
+
+        What the path leads to is compared with what the walk found: another folder, or none, is for a new walk.
+        """
         with self._lock:
-            known = self._durable_folders.get(path) == inode
-        if not known:
-            self._fsync(parent)
-            with self._lock:
-                self._durable_folders[path] = inode
+            known = self._durable_folders.get(parts)
+        if known is None:
+            return None
+        try:
+            folder = posix.open_folder(os.path.join(self._root, *parts), ())
+        except OSError:
+            return None  # the walk tells what is wrong
+        if _inode(folder) == known:
+            return folder
+        os.close(folder)
+        return None
+
+    def _note_durable(self, parts: tuple[str, ...], folder: int) -> None:
+        with self._lock:
+            if len(self._durable_folders) >= _KNOWN_FOLDERS:
+                self._durable_folders.clear()  # costs an fsync a folder that is used again, and memory no more
+            self._durable_folders[parts] = _inode(folder)
 
     def _open_durable_root(self, *, make: bool) -> int:
         if make and () not in self._durable_folders:
             os.makedirs(self._root, exist_ok=True)
         folder = posix.open_folder(self._root, ())
         try:
-            status = os.fstat(folder)
             with self._lock:
-                known = self._durable_folders.get(()) == (status.st_dev, status.st_ino)
-            if not known:
+                known = self._durable_folders.get(())
+            if known != _inode(folder):
                 self._sync_above_root()
-                with self._lock:
-                    self._durable_folders[()] = (status.st_dev, status.st_ino)
+                self._note_durable((), folder)
         except OSError:
             os.close(folder)
             raise
@@ -349,6 +377,11 @@ class LocalStore:
             advice = _ADVICE.get(code, "check the file system below the root")
         text = f"{call} of {key!r} in {self._root} failed: {os.strerror(code)}"
         raise StoreError(text, advice=advice, durable=durable) from error
+
+
+def _inode(descriptor: int) -> tuple[int, int]:
+    status = os.fstat(descriptor)
+    return status.st_dev, status.st_ino
 
 
 def _info(key: str, status: os.stat_result) -> ObjectInfo:
