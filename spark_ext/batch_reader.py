@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class TopicBatchReader(DataSourceReader):
     """Plans in the process that Spark starts for it, reads on executors; the object travels from one to the other.
 
-    The version is chosen when Spark plans a DataFrame; two actions on it may see two versions unless ``versionAsOf``
-    is given.
+    The version is chosen at the first action on a DataFrame, and Spark plans no second time: all actions on it, and on
+    what was made from it, see that version. So does a temporary view, until it is made again.
 
     Raises:
         SchemaMismatch: the user's own schema has a column that the topic has not, or has otherwise.
