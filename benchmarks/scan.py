@@ -64,7 +64,8 @@ def fill(root: Path, count: int) -> None:
         for topic in ("big", "shared"):
             ns.create_topic(topic, SCHEMA, partitions=PARTITIONS)
         for number in range(SEGMENTS):
-            ns.produce("big", rows(count // SEGMENTS, generator), partition=number % PARTITIONS)
+            with ns.begin() as txn:
+                txn.produce("big", rows(count // SEGMENTS, generator), partition=number % PARTITIONS)
     each = max(1, count // SEGMENTS // TRANSACTIONS)
     with txnlog.open(root, namespace="bench", min_commit_interval_ms=2_000) as ns:
         for _ in range(SEGMENTS):

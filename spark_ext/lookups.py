@@ -22,6 +22,10 @@ T = TypeVar("T")
 _DENSE: Final = 2
 """Numbers whose span is at most so many times their count are looked up directly."""
 
+_FEW: Final = 128
+_ONE_LEVEL: Final = 4_096
+"""Up to so many numbers, and places for them, one remainder is tried before two levels: it saves two look-ups."""
+
 _TRIES: Final = 16
 
 
@@ -50,6 +54,11 @@ class SegmentIndex:
         if span <= _DENSE * len(numbers) + 1:
             return cls(span, tuple(number - first for number in numbers), first)
         relative = [number - first for number in numbers]
+        if len(numbers) <= _FEW:
+            for modulus in range(len(numbers), _ONE_LEVEL + 1):
+                places = tuple(number % modulus for number in relative)
+                if len(set(places)) == len(places):
+                    return cls(modulus, places, first, (0,), (modulus,))
         candidates = (_perfect_hash(relative, len(numbers) + extra) for extra in range(_TRIES))
         size, offsets, moduli = min(candidates, key=lambda found: found[0])
         buckets = len(offsets)

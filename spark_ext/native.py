@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import AnalysisException
@@ -50,6 +51,7 @@ _SCAN_OPTIONS: Final = {
 }
 _LISTING: Final = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 _NO_VALUE: Final = -(1 << 63)
+_NO_OFFSET: Final = (1 << 63) - 1
 
 
 def read_topic(
@@ -68,12 +70,12 @@ def read_topic(
         isolation_level: ``read_committed``, or ``read_uncommitted`` with pending and aborted rows as well.
         include_metadata: add ``_partition``, ``_offset``, ``_timestamp``, ``_txn_id``, ``_version``.
 
-    Pages are verified by their checksums while they are read: damage is an error of the query. For whole files against
-    the log's checksums use the format ``txnlog``.
+    The sizes of files are compared with the log at once, pages verified by their checksums while they are read: damage
+    is an error of the query. For whole files against the log's checksums use the format ``txnlog``.
 
     Raises:
         NamespaceNotFound, TopicNotFound, VersionNotAvailable, InvalidInputError: as they say.
-        CorruptionError: a segment is missing.
+        CorruptionError: a segment is missing, or has another size than the log says.
         LimitExceeded: so many segments that planning would take longer than reading with the format.
     """
     namespace, plan = _plan(spark, path, version, isolation_level)
@@ -84,13 +86,13 @@ def read_topic(
         return spark.createDataFrame([], StructType([StructField(f.name, f.dataType, True) for f in fields]))
     frame = _scan(spark, namespace, plan)
     columns = [F.col(_quoted(field.name)) for field in plan.schema.fields]
-    partial = any(not segment.whole for segment in plan.segments)
-    if not include_metadata and not partial:
+    cut = any(not segment.whole for segment in plan.segments)
+    if not include_metadata and not cut:
         return frame.select(*columns)
-    metadata = _Metadata(plan)
+    metadata = _Metadata(namespace, plan)
     frame = frame.select("*", *metadata.helpers())
-    if partial:
-        frame = frame.where(metadata.row_filter(namespace))
+    if cut:
+        frame = frame.where(metadata.row_filter())
     return frame.select(*columns, *(metadata.columns() if include_metadata else ()))
 
 
@@ -144,7 +146,26 @@ def _scan(spark: SparkSession, namespace: Namespace, plan: ScanPlan) -> DataFram
                 raise
             missing = str((error.getMessageParameters() or {}).get("path", ""))
             raise CorruptionError(f"the segment {missing[-160:]} of {plan.topic!r} is missing") from None
+    _check_sizes(frame, namespace, plan)
     return frame.where(predicates.to_column(plan.visibility))
+
+
+def _check_sizes(frame: DataFrame, namespace: Namespace, plan: ScanPlan) -> None:
+    """Raise CorruptionError unless the files have as many bytes as the log says: Spark passes over an empty one."""
+    jvm_frame = getattr(frame, "_jdf", None)
+    if jvm_frame is not None:
+        # Spark has looked at every file just now: their sum is one call, and no request.
+        relation = jvm_frame.queryExecution().analyzed().relation()
+        if relation.location().sizeInBytes() == sum(segment.size_bytes for segment in plan.segments):
+            return
+    found = namespace.runtime.run_all([partial(namespace.store.info, segment.key) for segment in plan.segments])
+    for segment, info in zip(plan.segments, found, strict=True):
+        if info.size_bytes != segment.size_bytes:
+            raise CorruptionError(
+                f"the segment {segment.key} has {info.size_bytes:,} bytes, the log recorded {segment.size_bytes:,}"
+            )
+    if jvm_frame is not None:
+        raise CorruptionError(f"Spark finds files of other sizes in {plan.topic!r} than the log recorded")
 
 
 _settings_lock = threading.Lock()
@@ -163,8 +184,8 @@ def _without_listing_jobs(spark: SparkSession, files: int) -> Iterator[None]:
         count, before = _settings.get(key, (0, None))
         if count == 0:
             before = spark.conf.get(_LISTING, None)
-        _settings[key] = (count + 1, before)
         spark.conf.set(_LISTING, str(max(files, 1 << 30)))
+        _settings[key] = (count + 1, before)
     try:
         yield
     finally:
@@ -188,9 +209,11 @@ _PLACE: Final = "_txnlog_place"
 class _Metadata:
     """The metadata columns of a plan, from constants and from what the files store."""
 
-    def __init__(self, plan: ScanPlan) -> None:
+    def __init__(self, namespace: Namespace, plan: ScanPlan) -> None:
         self._plan = plan
         self._segments = plan.segments
+        # Numbers only grow: this one is above all that the files of the plan store.
+        self._next_number = namespace.follower.state.head.next_number
         self._index = lookups.SegmentIndex.of([segment.number for segment in plan.segments])
         if self._index.size > MAX_LOOKUP_CELLS:
             raise _too_many(plan)
@@ -252,7 +275,7 @@ class _Metadata:
     def _txn_id(self) -> Column:
         coordinator = self._plan.coordinator
         stored = [item.stores_txn for item in self._segments]
-        computed = _txn_id_of(coordinator, F.col("_txn"))
+        computed = _txn_id_of(coordinator, F.col("_txn"), self._next_number)
         if all(stored):
             return computed
         ids = [TxnId(coordinator, item.txn or 0).to_bytes() for item in self._segments]
@@ -283,15 +306,21 @@ class _Metadata:
                 raise _too_many(self._plan)
         return _nullable(cells, (self._number(starts) + self._partition()).cast("int"))
 
-    def row_filter(self, namespace: Namespace) -> Column:
+    def row_filter(self) -> Column:
         """A condition on rows, for files that hold rows which are not wanted any more."""
-        record = namespace.topic_record(self._plan.topic, self._plan.version)
-        with namespace.follower.lock:
-            state = namespace.follower.state
-            starts = [state.starts.get((record.id, p), 0) for p in range(record.partitions)]
-        earliest = lookups.number(starts, self._partition())
-        partial = Visibility.of(item.number for item in self._segments if not item.whole)
-        return ~predicates.to_column(partial) | (self._offset() >= earliest)
+        cut = [item for item in self._segments if not item.whole]
+        # The plan tells where a partition begins: at the first offset that it wants of any file.
+        starts: dict[int, int] = {}
+        for item in cut:
+            for found in item.slices:
+                assert found.offset is not None, "what is not visible is wanted as a whole"
+                starts[found.partition] = min(found.offset, starts.get(found.partition, found.offset))
+        earliest = lookups.number([starts.get(p, _NO_OFFSET) for p in range(max(starts) + 1)], self._partition())
+        # Of a partition that is not wanted at all there is no base offset: outside these bounds is another segment's.
+        first = self._number([min(found.partition for found in item.slices) for item in self._segments])
+        last = self._number([max(found.partition for found in item.slices) for item in self._segments])
+        wanted = self._partition().between(first, last) & (self._offset() >= earliest)
+        return ~predicates.to_column(Visibility.of(item.number for item in cut)) | wanted
 
 
 def _nullable(values: Sequence[int], place: Column) -> Column:
@@ -306,10 +335,17 @@ def _base(found: PlannedSlice) -> int | None:
     return None if found.offset is None else found.offset - found.first_row
 
 
-def _txn_id_of(coordinator: int, txn: Column) -> Column:
-    """The 16 bytes of a TxnID whose number is a column."""
-    prefix = TxnId(coordinator, 0).to_bytes()[:8]
-    return F.concat(F.lit(bytearray(prefix)), F.unhex(F.lpad(F.hex(txn), 16, "0")))
+_HEX_BITS: Final = 56
+
+
+def _txn_id_of(coordinator: int, txn: Column, next_number: int) -> Column:
+    """The 16 bytes of a TxnID whose number is a column; all numbers are below ``next_number``."""
+    head = TxnId(coordinator, 0).to_bytes()
+    if next_number > 1 << _HEX_BITS:
+        return F.concat(F.lit(bytearray(head[:8])), F.unhex(F.lpad(F.hex(txn), 16, "0")))
+    # A bit above the number keeps its leading zeros: a third of the time that padding takes.
+    marked = F.unhex(F.hex(txn + F.lit(1 << _HEX_BITS)))
+    return F.concat(F.lit(bytearray(head[:9])), F.substring(marked, F.lit(2), F.lit(_HEX_BITS // 8)))
 
 
 def _quoted(name: str) -> str:

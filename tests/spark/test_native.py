@@ -1,0 +1,689 @@
+"""Native scans against txnlog's own read, and the look-ups they are made of."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
+
+import spark_ext
+import txnlog
+from spark_ext import lookups, native
+from spark_ext.lookups import SegmentIndex
+from spark_ext.scan import metadata_fields, spark_schema
+from tests.spark.native_support import (
+    append,
+    assert_same_rows,
+    commit_sparse,
+    compact,
+    executed,
+    partition_filters,
+    path_of,
+)
+from txnlog import schema as schemas
+from txnlog.actions import AlterTopic, Commit, DeleteRecords, Prepare
+from txnlog.errors import (
+    CorruptionError,
+    InvalidInputError,
+    LimitExceeded,
+    NamespaceNotFound,
+    TopicNotFound,
+    TxnLogError,
+    VersionNotAvailable,
+)
+from txnlog.ids import TxnId
+from txnlog.limits import MAX_NUMBER
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from txnlog.namespace import Namespace
+    from txnlog.planner import PlannedSegment
+
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("a.name", pa.string()),
+        pa.field("at", pa.timestamp("us", "UTC")),
+    ]
+)
+LEVELS = ("read_committed", "read_uncommitted")
+
+
+def rows(*ids: int) -> pa.Table:
+    """Rows that are told apart by their id; every third has nulls."""
+    start = dt.datetime(2026, 11, 21, tzinfo=dt.UTC)
+    return pa.Table.from_pylist(
+        [
+            {
+                "id": number,
+                "a.name": None if number % 3 == 0 else f"n{number}",
+                "at": None if number % 3 == 1 else start + dt.timedelta(microseconds=number),
+            }
+            for number in ids
+        ],
+        schema=SCHEMA,
+    )
+
+
+def flushed(ns: Namespace, **by_partition: tuple[int, ...]) -> Any:
+    """A transaction with rows ``p0=(1, 2)`` that has a file of its own."""
+    txn = ns.begin(timeout_ms=600_000)
+    for name, ids in by_partition.items():
+        txn.produce("orders", rows(*ids), partition=int(name[1:]))
+    txn.flush()
+    return txn
+
+
+def build(root: Path) -> tuple[Namespace, dict[str, int]]:
+    """A topic with segments of every kind, transactions in every state, and the versions on the way."""
+    ns = txnlog.open(root, namespace="sales", create=True, min_commit_interval_ms=200)
+    ns.create_topic("orders", SCHEMA, partitions=4)
+    steps = {"empty": ns.snapshot().version}
+    steps["one produce"] = ns.produce("orders", rows(1, 2, 3), partition=1).version
+
+    begun = []
+    for number in range(40):
+        txn = ns.begin()
+        txn.produce("orders", rows(*range(100 + 3 * number, 103 + 3 * number)), partition=number % 3)
+        begun.append(txn)
+    for future in [txn.commit_async() for txn in begun]:
+        steps["many transactions in a segment"] = future.result().version
+
+    open_one = flushed(ns, p0=(301, 302), p3=(303,))
+    aborted = flushed(ns, p0=(311,), p1=(312, 313))
+    prepared = flushed(ns, p2=(321, 322))
+    append(ns, Prepare(prepared.id.number, ""))
+    steps["nothing decided"] = ns.snapshot().version
+    flushed(ns, p0=(331, 332, 333)).commit()
+    steps["of several partitions"] = flushed(ns, p1=(341,), p0=(342, 343), p3=(344, 345)).commit().version
+    aborted.abort()
+    steps["decided"] = append(ns, Commit(prepared.id.number))
+    chosen = []
+    for first in (400, 410, 420):
+        version = flushed(ns, p3=tuple(range(first, first + 5))).commit().version
+        chosen += [item.number for item in planned(ns) if item.version == version]
+    steps["before compaction"] = ns.snapshot().version
+    steps["compacted"] = compact(ns, chosen, 3)
+    steps["newest"] = ns.produce("orders", rows(500, 501), partition=0).version
+    assert open_one.state == "OPEN"
+    return ns, steps
+
+
+def planned(ns: Namespace, level: str = "read_committed") -> tuple[PlannedSegment, ...]:
+    return ns.snapshot().plan("orders", isolation_level=level).segments
+
+
+@pytest.fixture(scope="module")
+def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Namespace, dict[str, int]]]:
+    ns, steps = build(tmp_path_factory.mktemp("busy"))
+    yield ns, steps
+    ns.close()
+
+
+@pytest.fixture
+def ns(namespace: Namespace) -> Namespace:
+    namespace.create_topic("orders", SCHEMA, partitions=4)
+    return namespace
+
+
+STEPS = (
+    "empty",
+    "one produce",
+    "many transactions in a segment",
+    "nothing decided",
+    "of several partitions",
+    "decided",
+    "before compaction",
+    "compacted",
+    "newest",
+)
+
+# --- the rows ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_topic_that_is_compared_has_segments_of_every_kind(busy: Any) -> None:
+    ns, steps = busy
+    assert tuple(steps) == STEPS
+    segments = planned(ns, "read_uncommitted")
+    kinds = {(item.stores_txn, item.stores_partition, item.compacted) for item in segments}
+    assert kinds == {(True, True, False), (False, True, False), (False, False, False), (True, False, True)}
+    assert {item.state for item in segments} == {"COMMITTED", "OPEN", "ABORTED"}
+    table = ns.snapshot().read("orders", include_metadata=True)
+    shared = [item for item in segments if item.stores_txn and not item.compacted]
+    most = max(len({row["_txn_id"] for row in table.to_pylist() if row["_version"] == item.version}) for item in shared)
+    assert most > 20, "transactions share a segment"
+
+
+@pytest.mark.clause("P-99", "P-100", "P-101", "P-102", "P-144")
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("step", STEPS)
+def test_rows_and_metadata_are_those_of_txnlogs_own_read(busy: Any, spark: SparkSession, step: str, level: str) -> None:
+    ns, steps = busy
+    version = steps[step]
+    wanted = ns.snapshot(version).read("orders", isolation_level=level, include_metadata=True)
+    frame = spark_ext.read_topic(spark, path_of(ns), version, level, include_metadata=True)
+    assert_same_rows(frame, wanted)
+    if step != "empty":
+        assert wanted.num_rows > 0
+    plain = spark_ext.read_topic(spark, path_of(ns), version, isolation_level=level)
+    assert_same_rows(plain, wanted.select(SCHEMA.names))
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_the_schema_is_the_topics_with_or_without_rows(busy: Any, spark: SparkSession, level: str) -> None:
+    ns, steps = busy
+    user = [(f.name, f.dataType) for f in spark_schema(ns.topic_record("orders").schema).fields]
+    metadata = [(f.name, f.dataType) for f in metadata_fields(level)]
+    for version in (steps["empty"], steps["newest"]):
+        for include, expected in ((False, user), (True, user + metadata)):
+            frame = spark_ext.read_topic(spark, path_of(ns), version, level, include_metadata=include)
+            assert [(f.name, f.dataType) for f in frame.schema.fields] == expected
+            assert all(field.nullable for field in frame.schema.fields if not field.name.startswith("_"))
+
+
+def test_the_newest_version_is_fixed_when_the_frame_is_made(ns: Namespace, spark: SparkSession) -> None:
+    ns.produce("orders", rows(1, 2), partition=0)
+    frame = spark_ext.read_topic(spark, path_of(ns))
+    ns.produce("orders", rows(3), partition=0)
+    assert frame.count() == 2
+    assert spark_ext.read_topic(spark, path_of(ns)).count() == 3
+
+
+def test_columns_metadata_and_aggregates_are_chosen_freely(busy: Any, spark: SparkSession) -> None:
+    ns, _ = busy
+    wanted = ns.snapshot().read("orders", include_metadata=True)
+    frame = spark_ext.read_topic(spark, path_of(ns), include_metadata=True)
+    assert_same_rows(frame.select("_offset", "`a.name`"), wanted.select(["_offset", "a.name"]))
+    assert_same_rows(frame.select("_txn_id"), wanted.select(["_txn_id"]))
+    assert frame.count() == wanted.num_rows
+    assert frame.where("_partition = 3 AND _offset >= 5").count() == sum(
+        row["_partition"] == 3 and row["_offset"] >= 5 for row in wanted.to_pylist()
+    )
+    versions = {row["_version"]: row["n"] for row in frame.groupBy("_version").agg(F.count("*").alias("n")).collect()}
+    assert versions == {
+        version: wanted.column("_version").to_pylist().count(version)
+        for version in set(wanted.column("_version").to_pylist())
+    }
+
+
+def test_only_the_wanted_columns_are_read_from_the_files(busy: Any, spark: SparkSession) -> None:
+    ns, _ = busy
+    frame = spark_ext.read_topic(spark, path_of(ns)).select("id")
+    assert list(executed(frame).requiredSchema().fieldNames()) == ["id"]
+
+
+TYPES = pa.schema(
+    [
+        ("data", pa.binary()),
+        ("yes", pa.bool_()),
+        ("byte", pa.int8()),
+        ("float", pa.float32()),
+        ("date", pa.date32()),
+        ("local", pa.timestamp("us")),
+        ("small", pa.decimal128(4, 2)),
+        ("list", pa.list_(pa.field("element", pa.int64()))),
+        ("map", pa.map_(pa.string(), pa.struct([("a", pa.int32())]))),
+    ]
+)
+
+
+def test_types_nulls_and_days_before_the_gregorian_calendar_come_through(ns: Namespace, spark: SparkSession) -> None:
+    ns.create_topic("types", TYPES)
+    full = [
+        b"\x00",
+        True,
+        -1,
+        0.5,
+        dt.date(1066, 10, 14),
+        dt.datetime(1066, 10, 14, 1, tzinfo=dt.UTC).replace(tzinfo=None),
+        Decimal("1.25"),
+        [1],
+        {"k": {}},
+    ]
+    ns.produce("types", pa.Table.from_pylist([dict(zip(TYPES.names, full, strict=True)), {}], schema=TYPES))
+    assert_same_rows(spark_ext.read_topic(spark, path_of(ns, "types")), ns.snapshot().read("types"))
+
+
+def test_a_column_that_older_files_do_not_have_is_null_in_them(ns: Namespace, spark: SparkSession) -> None:
+    ns.produce("orders", rows(1, 2), partition=0)
+    before = ns.snapshot().version
+    wider = schemas.from_arrow(SCHEMA.append(pa.field("more", pa.int32())))
+    append(ns, AlterTopic(ns.topic("orders").id, wider))
+    ns.produce("orders", rows(3).append_column("more", pa.array([7], pa.int32())), partition=1)
+    for version in (before, ns.snapshot().version):
+        wanted = ns.snapshot(version).read("orders", include_metadata=True)
+        assert_same_rows(spark_ext.read_topic(spark, path_of(ns), version, include_metadata=True), wanted)
+
+
+def test_many_partitions(ns: Namespace, spark: SparkSession) -> None:
+    ns.create_topic("wide", SCHEMA, partitions=300)
+    for _ in range(2):
+        txn = ns.begin()
+        for partition in range(0, 300, 3):
+            txn.produce("wide", rows(partition, partition + 1), partition=partition)
+        txn.flush()
+        txn.commit()
+    wanted = ns.snapshot().read("wide", include_metadata=True)
+    assert wanted.num_rows == 400
+    assert_same_rows(spark_ext.read_topic(spark, path_of(ns, "wide"), include_metadata=True), wanted)
+
+
+@pytest.mark.parametrize(
+    "positions",
+    [
+        pytest.param([3, 70_000, 1 << 35], id="one level"),
+        pytest.param([(7919 * n * n) % 1_000_003 for n in range(150)], id="two levels"),
+    ],
+)
+def test_sparse_segment_numbers(ns: Namespace, spark: SparkSession, positions: list[int]) -> None:
+    tables = [rows(*range(10 * n, 10 * n + 1 + n % 3)) for n in range(len(positions))]
+    numbers = commit_sparse(ns, positions, tables)
+    assert len(SegmentIndex.of(numbers).offsets) == (1 if len(positions) == 3 else pytest.approx(157, abs=10))
+    wanted = ns.snapshot().read("orders", include_metadata=True)
+    assert_same_rows(spark_ext.read_topic(spark, path_of(ns), include_metadata=True), wanted)
+
+
+def test_what_sparks_own_jobs_wrote(ns: Namespace, spark: SparkSession) -> None:
+    ns.create_topic("jobs", pa.schema([("id", pa.int64()), ("name", pa.string())]), partitions=3)
+    for _ in range(2):
+        with spark_ext.transaction(spark, f"{ns.root}/{ns.name}") as txn:
+            txn.write(spark.range(0, 300, 1, 5).selectExpr("id", "concat('c', id) name"), "jobs")
+    wanted = ns.snapshot().read("jobs", include_metadata=True)
+    assert wanted.num_rows == 600
+    assert_same_rows(spark_ext.read_topic(spark, path_of(ns, "jobs"), include_metadata=True), wanted)
+
+
+# --- parts of files ---------------------------------------------------------------------------------------------------
+
+
+def delete_before(ns: Namespace, before: dict[int, int]) -> None:
+    append(ns, DeleteRecords(ns.topic("orders").id, tuple(sorted(before.items()))))
+
+
+@pytest.mark.clause("P-35", "P-99")
+def test_records_that_were_deleted_do_not_come_back(tmp_path: Path, spark: SparkSession) -> None:
+    ns, steps = build(tmp_path)
+    ends = ns.snapshot().end_offsets("orders")
+    for before in ({0: 1}, {1: 5, 3: 8}, {0: 30, 2: ends[2]}, {1: ends[1] - 1}):
+        delete_before(ns, before)
+        for version in (steps["many transactions in a segment"], ns.snapshot().version):
+            for level in LEVELS:
+                wanted = ns.snapshot(version).read("orders", isolation_level=level, include_metadata=True)
+                frame = spark_ext.read_topic(spark, path_of(ns), version, level, include_metadata=True)
+                assert_same_rows(frame, wanted)
+        plain = spark_ext.read_topic(spark, path_of(ns))
+        assert_same_rows(plain, ns.snapshot().read("orders", columns=SCHEMA.names))
+    ns.close()
+
+
+@pytest.mark.clause("P-99")
+def test_a_partition_that_is_gone_does_not_borrow_the_offsets_of_another_file(
+    ns: Namespace, spark: SparkSession
+) -> None:
+    """Partition 0 is deleted wholly; the file before begins partition 1 far above all that partition 0 ever had."""
+    flushed(ns, p1=tuple(range(1_000, 1_050))).commit()
+    for first in (10, 20, 30):
+        flushed(ns, p0=(first, first + 1), p1=(first + 2, first + 3), p3=(first + 4,)).commit()
+    delete_before(ns, {0: 6, 3: 2})
+    wanted = ns.snapshot().read("orders", include_metadata=True)
+    assert set(wanted.column("_partition").to_pylist()) == {1, 3}
+    assert_same_rows(spark_ext.read_topic(spark, path_of(ns), include_metadata=True), wanted)
+
+
+def test_a_topic_of_which_everything_was_deleted_is_empty(ns: Namespace, spark: SparkSession) -> None:
+    ns.produce("orders", rows(1, 2), partition=0)
+    delete_before(ns, {0: 2})
+    assert spark_ext.read_topic(spark, path_of(ns), include_metadata=True).collect() == []
+
+
+# --- the predicate ----------------------------------------------------------------------------------------------------
+
+
+def own_scan(ns: Namespace, spark: SparkSession) -> DataFrame:
+    """Somebody's own scan of the folder: everything in it, whatever became of it."""
+    return spark.read.schema("id BIGINT").parquet(path_of(ns))
+
+
+@pytest.mark.parametrize("step", STEPS[1:])
+def test_visible_selects_the_rows_of_a_version_from_ones_own_scan(busy: Any, spark: SparkSession, step: str) -> None:
+    ns, steps = busy
+    wanted = ns.snapshot(steps[step]).read("orders").column("id").to_pylist()
+    found = own_scan(ns, spark).where(spark_ext.visible(spark, path_of(ns), steps[step])).collect()
+    assert sorted(row.id for row in found) == sorted(wanted)
+    others = own_scan(ns, spark).where(~spark_ext.visible(spark, path_of(ns), steps[step])).collect()
+    assert len(found) + len(others) == own_scan(ns, spark).count() > len(wanted)
+
+
+def test_visible_at_a_version_without_rows_selects_none(busy: Any, spark: SparkSession) -> None:
+    ns, steps = busy
+    assert own_scan(ns, spark).where(spark_ext.visible(spark, path_of(ns), steps["empty"])).count() == 0
+
+
+def test_the_plan_shows_the_predicate_as_a_partition_filter(busy: Any, spark: SparkSession) -> None:
+    ns, _ = busy
+    numbers = [item.number for item in planned(ns)]
+    frames = (
+        spark_ext.read_topic(spark, path_of(ns)),
+        spark_ext.read_topic(spark, path_of(ns), include_metadata=True),
+        own_scan(ns, spark).where(spark_ext.visible(spark, path_of(ns))),
+    )
+    for frame in frames:
+        filters = partition_filters(frame)
+        assert "_txnlog_segment" in filters
+        assert all(str(edge) in filters for edge in (min(numbers), max(numbers)))
+        assert executed(frame).dataFilters().isEmpty(), "no row is looked at"
+        assert "PartitionFilters: [" in frame._jdf.queryExecution().toString()
+
+
+def test_files_that_are_not_visible_are_not_opened(ns: Namespace, spark: SparkSession) -> None:
+    ns.produce("orders", rows(1, 2, 3), partition=0)
+    flushed(ns, p0=(4, 5)).abort()
+    flushed(ns, p1=(6,))
+    for item in planned(ns, "read_uncommitted"):
+        if item.state != "COMMITTED":
+            Path(ns.store.url(item.key)).write_bytes(b"not a Parquet file, and nobody may look")
+    mine = own_scan(ns, spark).where(spark_ext.visible(spark, path_of(ns)))
+    assert sorted(row.id for row in mine.collect()) == [1, 2, 3]
+    assert spark_ext.read_topic(spark, path_of(ns)).count() == 3
+    with pytest.raises(Exception, match="not a Parquet file"):
+        own_scan(ns, spark).collect()
+
+
+# --- planning ---------------------------------------------------------------------------------------------------------
+
+LISTING = "spark.sql.sources.parallelPartitionDiscovery.threshold"
+
+
+def jobs_of(spark: SparkSession, group: str, work: Any) -> int:
+    """How many jobs some work starts."""
+    spark.sparkContext.setJobGroup(group, "")
+    try:
+        work()
+        return len(spark.sparkContext.statusTracker().getJobIdsForGroup(group))
+    finally:
+        spark.sparkContext._jsc.clearJobGroup()
+
+
+def test_many_files_are_found_without_a_job_that_lists_them(ns: Namespace, spark: SparkSession) -> None:
+    commit_sparse(ns, list(range(0, 400, 10)), [rows(n) for n in range(40)])
+    files = [ns.store.url(item.key) for item in planned(ns)]
+    assert len(files) == 40
+    assert jobs_of(spark, "plain", lambda: spark.read.schema("id BIGINT").parquet(*files)) == 1, "how Spark does it"
+    found: list[DataFrame] = []
+    assert jobs_of(spark, "ours", lambda: found.append(spark_ext.read_topic(spark, path_of(ns)))) == 0
+    assert found[0].count() == 40
+
+
+@pytest.mark.parametrize("before", [None, "7"])
+def test_the_sessions_settings_are_as_before_after_calls_side_by_side_and_after_failed_ones(
+    ns: Namespace, spark: SparkSession, before: str | None
+) -> None:
+    ns.produce("orders", rows(1), partition=0)
+    if before is not None:
+        spark.conf.set(LISTING, before)
+    unset = spark.conf.get(LISTING, None)
+    try:
+        inside, leave = threading.Event(), threading.Event()
+
+        def first() -> None:
+            with native._without_listing_jobs(spark, 5):
+                inside.set()
+                assert leave.wait(60)
+
+        thread = threading.Thread(target=first)
+        thread.start()
+        assert inside.wait(60)
+        with native._without_listing_jobs(spark, 5):
+            leave.set()
+            thread.join()
+            assert int(spark.conf.get(LISTING)) >= 1 << 30, "one of them still needs it"
+        assert spark.conf.get(LISTING, None) == unset
+        Path(ns.store.url(planned(ns)[0].key)).unlink()
+        with pytest.raises(CorruptionError):
+            spark_ext.read_topic(spark, path_of(ns))
+        assert spark.conf.get(LISTING, None) == unset
+        assert not native._settings
+    finally:
+        spark.conf.unset(LISTING)
+
+
+@pytest.mark.parametrize("name", ["la ke", "[lake]", "50%25 #1?", "läke*{a,b}"])
+def test_a_root_may_be_called_what_it_likes(tmp_path: Path, spark: SparkSession, name: str) -> None:
+    with txnlog.open(tmp_path / name, namespace="sales", create=True) as ns:
+        ns.create_topic("orders", SCHEMA, partitions=2)
+        for number in range(3):
+            flushed(ns, p0=(number,), p1=(number + 10,)).commit()
+        wanted = ns.snapshot().read("orders", include_metadata=True)
+        assert_same_rows(spark_ext.read_topic(spark, path_of(ns), include_metadata=True), wanted)
+
+
+def test_more_segments_than_can_be_looked_up_are_refused_with_a_way_out(
+    ns: Namespace, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        flushed(ns, p0=(number,), p1=(number,)).commit()
+    spark_ext.read_topic(spark, path_of(ns), include_metadata=True)
+    monkeypatch.setattr(native, "MAX_LOOKUP_CELLS", 5)
+    with pytest.raises(LimitExceeded, match="'orders' has 3 segments") as caught:
+        spark_ext.read_topic(spark, path_of(ns), include_metadata=True)
+    assert "format('txnlog')" in caught.value.advice
+    assert spark_ext.read_topic(spark, path_of(ns)).count() == 6, "without metadata nothing is looked up"
+    monkeypatch.setattr(native, "MAX_LOOKUP_CELLS", 1)
+    with pytest.raises(LimitExceeded):
+        spark_ext.read_topic(spark, path_of(ns), include_metadata=True)
+
+
+# --- refusals ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("call", [spark_ext.read_topic, spark_ext.visible])
+def test_wrong_calls_give_typed_errors_before_anything_is_read(ns: Namespace, spark: SparkSession, call: Any) -> None:
+    def refused(kind: type[TxnLogError], path: str, **options: Any) -> TxnLogError:
+        with pytest.raises(kind) as caught:
+            call(spark, path, **options)
+        assert type(caught.value) is kind
+        assert caught.value.advice
+        return caught.value
+
+    root = str(ns.root)
+    assert "orders" in refused(TopicNotFound, f"{root}/sales/order").advice
+    assert "orders" in refused(InvalidInputError, f"{root}/sales").advice
+    refused(NamespaceNotFound, f"{root}/sale/orders")
+    refused(NamespaceNotFound, f"{root}-/sales/orders")
+    newest = ns.snapshot().version
+    for version in (newest + 1, -1):
+        refused(VersionNotAvailable, path_of(ns), version=version)
+
+
+def test_an_unknown_isolation_level_is_refused(ns: Namespace, spark: SparkSession) -> None:
+    with pytest.raises(InvalidInputError, match="isolation level") as caught:
+        spark_ext.read_topic(spark, path_of(ns), isolation_level="read_comitted")
+    assert "read_committed" in caught.value.advice
+
+
+@pytest.mark.clause("P-103")
+def test_a_missing_segment_is_corruption_at_once_and_an_error_of_the_query_later(
+    ns: Namespace, spark: SparkSession
+) -> None:
+    for number in range(3):
+        flushed(ns, p0=(number,)).commit()
+    spark.conf.set("spark.sql.files.ignoreMissingFiles", "true")
+    try:
+        frame = spark_ext.read_topic(spark, path_of(ns))
+        key = planned(ns)[1].key
+        Path(ns.store.url(key)).unlink()
+        with pytest.raises(Exception, match="FAILED_READ_FILE"):
+            frame.collect()
+        with pytest.raises(CorruptionError, match="missing") as caught:
+            spark_ext.read_topic(spark, path_of(ns))
+        assert key.rpartition("/")[2] in str(caught.value)
+    finally:
+        spark.conf.unset("spark.sql.files.ignoreMissingFiles")
+
+
+HARM = {
+    "empty": lambda data: b"",
+    "half": lambda data: data[: len(data) // 2],
+    "longer": lambda data: data + b"PAR1",
+    "garbage": lambda data: b"x" * len(data),
+}
+
+
+@pytest.fixture
+def harmed(ns: Namespace, spark: SparkSession) -> Iterator[Any]:
+    """Three segments, and a function that harms the one in the middle; the session would pass over bad files."""
+    for number in range(3):
+        flushed(ns, p0=(number,)).commit()
+    key = planned(ns)[1].key
+    file = Path(ns.store.url(key))
+
+    def harm(name: str) -> str:
+        file.write_bytes(HARM[name](file.read_bytes()))
+        return key
+
+    spark.conf.set("spark.sql.files.ignoreCorruptFiles", "true")
+    yield harm
+    spark.conf.unset("spark.sql.files.ignoreCorruptFiles")
+
+
+@pytest.mark.clause("P-106")
+@pytest.mark.parametrize("harm", [name for name in HARM if name != "garbage"])
+def test_a_file_of_another_size_is_corruption_at_once(
+    ns: Namespace, spark: SparkSession, harmed: Any, harm: str
+) -> None:
+    key = harmed(harm)
+    with pytest.raises(CorruptionError, match=f"{key} has .* bytes, the log recorded"):
+        spark_ext.read_topic(spark, path_of(ns))
+
+
+@pytest.mark.parametrize("harm", HARM)
+def test_a_file_that_is_no_segment_any_more_is_an_error_of_the_query(
+    ns: Namespace, spark: SparkSession, harmed: Any, harm: str
+) -> None:
+    frame = spark_ext.read_topic(spark, path_of(ns))
+    harmed(harm)
+    with pytest.raises(Exception, match="FAILED_READ_FILE"):
+        frame.collect()
+
+
+@pytest.mark.clause("P-106")
+def test_without_sparks_own_objects_the_store_is_asked_for_the_sizes(ns: Namespace, spark: SparkSession) -> None:
+    for number in range(3):
+        flushed(ns, p0=(number,)).commit()
+    plan = ns.snapshot().plan("orders")
+    native._check_sizes(object(), ns, plan)  # type: ignore[arg-type]  # a frame of Spark Connect has no such object
+    Path(ns.store.url(plan.segments[2].key)).write_bytes(b"")
+    with pytest.raises(CorruptionError, match=f"{plan.segments[2].key} has 0 bytes"):
+        native._check_sizes(object(), ns, plan)  # type: ignore[arg-type]
+
+
+def test_no_secret_is_in_a_plan_an_error_or_a_repr(
+    ns: Namespace, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A local root takes no options: where it would be told of them, they are looked at and left out."""
+    ns.produce("orders", rows(1), partition=0)
+    seen: list[object] = []
+    for name in ("namespace_at", "location_of"):
+        real = getattr(native, name)
+
+        def spy(*arguments: Any, real: Any = real) -> Any:
+            seen.append(arguments[-1])
+            return real(*arguments[:-1])
+
+        monkeypatch.setattr(native, name, spy)
+    spark.conf.set("spark.txnlog.storage.secret", "hunter2-is-my-secret")
+    try:
+        frame = spark_ext.read_topic(spark, path_of(ns), include_metadata=True)
+        shown = [repr(frame), frame._jdf.queryExecution().toString(), repr(spark_ext.visible(spark, path_of(ns)))]
+        for path in (f"{ns.root}/sales/order", f"{ns.root}/nothing/orders"):
+            with pytest.raises(TxnLogError) as caught:
+                spark_ext.read_topic(spark, path)
+            shown += [str(caught.value), repr(caught.value), caught.value.advice]
+        monkeypatch.undo()
+        with pytest.raises(InvalidInputError) as refused:
+            spark_ext.read_topic(spark, path_of(ns))
+        shown.append(str(refused.value))
+    finally:
+        spark.conf.unset("spark.txnlog.storage.secret")
+    assert len(seen) == 7
+    assert all(options == {"secret": "hunter2-is-my-secret"} for options in seen), "they reach whoever opens the store"
+    assert not [text for text in shown if "hunter2" in text]
+
+
+# --- look-ups ---------------------------------------------------------------------------------------------------------
+
+numbers_of_any_shape = st.one_of(
+    st.lists(st.integers(0, MAX_NUMBER), min_size=1, max_size=300, unique=True),
+    st.lists(st.integers(0, 600), min_size=1, max_size=300, unique=True),
+    st.builds(
+        lambda first, step, count: [first + step * n for n in range(count)],
+        st.integers(0, 1 << 40),
+        st.sampled_from([1, 2, 3, 256, 65_792, 1 << 20]),
+        st.integers(1, 400),
+    ),
+)
+
+
+@settings(deadline=None)
+@given(numbers_of_any_shape)
+def test_every_number_has_a_place_of_its_own(numbers: list[int]) -> None:
+    index = SegmentIndex.of(numbers)
+    assert len(set(index.places)) == len(numbers)
+    assert all(0 <= place < index.size for place in index.places)
+    assert index.size <= max(4_096, 6 * len(numbers) + 1)
+    arranged = index.arrange([str(number) for number in numbers], "")
+    assert [arranged[place] for place in index.places] == [str(number) for number in numbers]
+
+
+SHAPES = {
+    "one": [5],
+    "dense": [3, 4, 7, 8],
+    "dense from nought": [0, 1, 2],
+    "one level": [2, 70_000, 5_000_000_001, (1 << 62) + 3],
+    "one level from nought": [0, 1 << 62, MAX_NUMBER],
+    "two levels": [(n * n * 7919 + 13) % (1 << 61) for n in range(1, 400)],
+    "two levels from nought": [0, *((n * n * 104_729) % (1 << 50) for n in range(1, 200))],
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_spark_finds_the_place_of_every_number(spark: SparkSession, shape: str) -> None:
+    numbers = SHAPES[shape]
+    index = SegmentIndex.of(numbers)
+    levels = {0: "one" if len(numbers) == 1 else "dense", 1: "one level"}.get(len(index.offsets), "two levels")
+    assert shape.startswith(levels)
+    cells = index.arrange([-number for number in numbers], 0)
+    words = index.arrange([f"w{number}" for number in numbers], "")
+    blobs = index.arrange([TxnId(7, number).to_bytes() for number in numbers], b"\0" * 16)
+    frame = spark.createDataFrame([(number,) for number in numbers], "n BIGINT")
+    place = index.place(F.col("n"))
+    found = frame.select(
+        "n", place.alias("p"), lookups.number(cells, place), lookups.text(words, place), lookups.blob(blobs, place)
+    ).collect()
+    assert dict(frame.select(place.alias("p")).dtypes) == {"p": "int"}
+    assert [tuple(row) for row in found] == [
+        (number, where, -number, f"w{number}", bytearray(TxnId(7, number).to_bytes()))
+        for number, where in zip(numbers, index.places, strict=True)
+    ]
+
+
+EDGES = [0, 1, 15, 16, 255, 1 << 32, (1 << 55) - 1, 1 << 55, (1 << 56) - 1, 1 << 56, (1 << 56) + 1, MAX_NUMBER - 1]
+
+
+@pytest.mark.parametrize("coordinator", [0, 7, 0x8000, 0xFFFF])
+@pytest.mark.parametrize("next_number", [2, (1 << 32) + 1, 1 << 56, (1 << 56) + 1, MAX_NUMBER])
+def test_txn_ids_are_the_bytes_of_txn_id(spark: SparkSession, coordinator: int, next_number: int) -> None:
+    numbers = [number for number in EDGES if number < next_number]
+    frame = spark.createDataFrame([(number,) for number in numbers], "n BIGINT")
+    found = frame.select(native._txn_id_of(coordinator, F.col("n"), next_number)).collect()
+    assert [bytes(row[0]) for row in found] == [TxnId(coordinator, number).to_bytes() for number in numbers]
