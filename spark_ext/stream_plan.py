@@ -61,15 +61,22 @@ class StreamPlan:
         """The beginning of a query without a checkpoint; the subscription is created if it is missing."""
         scan = self._look()
         if self._options.subscription is None:
-            return self._offset(scan, resolve(self._options.starting_offsets or "earliest", scan, "startingOffsets"))
+            return self._offset(scan, self._starts(scan))
         missing = [topic for topic in scan.topics if _subscription(scan, topic, self._options.subscription) is None]
         if missing:
-            starts = resolve(self._options.starting_offsets or "earliest", scan, "startingOffsets")
+            starts = self._starts(scan)
             for topic in missing:
                 scan.namespace.create_subscription(
                     topic, self._options.subscription, start=starts[topic], if_not_exists=True
                 )
         return self._offset(scan, {topic: self._cursors(scan, topic) for topic in scan.topics})
+
+    def _starts(self, scan: Scan) -> dict[str, dict[int, int]]:
+        """Where ``startingOffsets`` says. Raises OffsetOutOfRange for offsets that are gone, or not there yet."""
+        starts = resolve(self._options.starting_offsets or "earliest", scan, "startingOffsets")
+        for topic, offsets in starts.items():
+            clip(topic, offsets, bounds(scan, topic)[1], scan)
+        return starts
 
     def newest(self) -> StreamOffset:
         """The ends of all partitions."""
