@@ -15,7 +15,6 @@ SCRIPTS = {
     "Partitions": "partitions",
     "Opening": "opening",
     "Native scan in Spark": "scan",
-    "Transactions from Spark": "spark_write",
 }
 RESULTS = Path(__file__).parent / "RESULTS.md"
 
