@@ -6,30 +6,21 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from tests.core import Log
-from tests.unit.random_entries import append, entries
+from tests.histories import NAMED, history, planned, states
+from tests.unit.random_entries import entries
 from txnlog.actions import Abort, Begin, Commit, DeleteRecords, Prepare
-from txnlog.apply import apply_entry
-from txnlog.codec import decode_entry
 from txnlog.errors import OffsetOutOfRange
-from txnlog.planner import check_offsets, plan
-from txnlog.state import State
+from txnlog.planner import check_offsets
 from txnlog.visibility import Visibility, is_visible, state_at
-
-NAMED = {"pending": "OPEN", "visible": "COMMITTED", "aborted": "ABORTED"}
 
 
 @pytest.mark.clause("P-34", "P-99", "P-100")
 @settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(entries)
 def test_the_past_read_from_the_newest_state_is_what_was_there(todo):
-    log = Log()
-    log.topic("orders", 2)
-    for steps in todo:
-        append(log, steps)
+    log = history(todo)
     newest = log.state
-    past = State()
-    for version, data in enumerate(log.stored):
-        apply_entry(past, decode_entry(data, version))
+    for version, past in states(log):
         for number, record in newest.segments.items():
             then = past.segments.get(number)
             assert state_at(record, version) == (None if then is None else NAMED[then.state])
@@ -50,22 +41,6 @@ def log() -> Log:
 @pytest.fixture
 def topic(log) -> int:
     return log.topic(partitions=2)
-
-
-def planned(log: Log, topic: int, version: int | None = None, **options):
-    record = log.state.topics[topic]
-    starts = {partition: log.state.starts.get((topic, partition), 0) for partition in range(record.partitions)}
-    return plan(
-        [segment for segment in log.state.segments.values() if segment.topic == topic],
-        log.state.removals,
-        topic=record.name,
-        folder=record.folder,
-        schema=record.schema,
-        coordinator=log.state.head.coordinator,
-        version=log.version if version is None else version,
-        starts=starts,
-        **options,
-    )
 
 
 def rows_of(scan) -> list[tuple[int, int | None, int]]:
