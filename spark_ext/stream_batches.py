@@ -216,8 +216,8 @@ def _check_cursors(ns: Namespace, item: Taken, moved: Sequence[tuple[int, int, i
 
 _MOST_EPOCHS: Final = 1_024
 
-_epochs: dict[tuple[object, int, str], tuple[str, int]] = {}
-"""By handle, subscription and identity: the run that took the epoch in this process, and the epoch."""
+_epochs: dict[tuple[object, int, str, str], int] = {}
+"""By handle, subscription, identity and run: the epoch that the run took in this process, lost or not."""
 
 _epochs_lock = threading.Lock()
 
@@ -233,11 +233,11 @@ def _held_epoch(ns: Namespace, item: Taken, identity: QueryIdentity, run: str) -
     """
     record = _record(ns, item)
     with _epochs_lock:
-        known = _epochs.get((ns.identity, item.subscription, identity.name))
-    if known is not None and known[0] == run:
-        if record.epoch != known[1]:
-            raise _fenced(record, known[1])
-        return known[1]
+        known = _epochs.get((ns.identity, item.subscription, identity.name, run))
+    if known is not None:
+        if record.epoch != known:
+            raise _fenced(record, known)
+        return known
     if (record.consumer, record.stream) == (run, identity.name):
         return record.epoch
     lost = _epoch_of_last_batch(ns, item.subscription, identity, run)
@@ -253,7 +253,7 @@ def _take_epoch(ns: Namespace, item: Taken, identity: QueryIdentity, run: str) -
     with _epochs_lock:
         if len(_epochs) >= _MOST_EPOCHS:
             _epochs.clear()
-        _epochs[ns.identity, item.subscription, identity.name] = (run, epoch)
+        _epochs[ns.identity, item.subscription, identity.name, run] = epoch
     return epoch
 
 

@@ -1,0 +1,307 @@
+"""``spark_ext.write_stream``: what a handler writes to any topics is one commit a batch, exactly once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
+
+import spark_ext
+from spark_ext.checkpoints import Checkpoint
+from spark_ext.handles import location_of, namespace_at
+from spark_ext.query import _Batches
+from txnlog.actions import Commit
+from txnlog.errors import ConsumerFenced, InvalidInputError, NamespaceNotFound
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from spark_ext.transactions import DataFrameTransaction
+    from txnlog.namespace import Namespace
+
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("customer", pa.string())])
+COUNTS = pa.schema([("customer", pa.string()), ("count", pa.int64())])
+
+
+@dataclass
+class Pipeline:
+    """Orders to even ones, odd ones and counts; ``calls`` are the ids that the handler was given, by call."""
+
+    spark: SparkSession
+    ns: Namespace
+    checkpoint: Path
+    calls: list[list[int]] = field(default_factory=list)
+
+    def produce(self, first: int, count: int = 10) -> None:
+        self.ns.produce("orders", [{"id": i, "customer": f"c{i % 3}"} for i in range(first, first + count)])
+
+    def handle(self, batch: DataFrame, txn: DataFrameTransaction) -> None:
+        self.calls.append(sorted(row["id"] for row in batch.collect()))
+        txn.write(batch.where("id % 2 = 0"), "even")
+        txn.write(batch.where("id % 2 = 1"), "odd")
+        txn.write(batch.groupBy("customer").count(), "counts")
+
+    def source(self, **options: str) -> DataFrame:
+        given = {"subscription": "billing", "maxOffsetsPerTrigger": "10", **options}
+        return self.spark.readStream.format("txnlog").options(**given).load(f"{self.path}/orders")
+
+    @property
+    def path(self) -> str:
+        return f"{self.ns.root}/{self.ns.name}"
+
+    def run(self, handler: Callable[[Any, Any], object] | None = None, **options: Any) -> Any:
+        """One run of the query to the end of what is there."""
+        query = spark_ext.write_stream(
+            self.source(),
+            self.path,
+            handler=handler or self.handle,
+            trigger={"availableNow": True},
+            **{"acknowledge": "billing", "checkpoint": str(self.checkpoint), **options},
+        )
+        try:
+            assert query.awaitTermination(120)
+        finally:
+            query.stop()
+        return query
+
+    def batches(self, handler: Callable[[Any, Any], object], acknowledge: str | None) -> _Batches:
+        """The driver's side of another run of this query, as a second process would have it."""
+        location = location_of(self.path)
+        checkpoint = Checkpoint(str(self.checkpoint), location.root)
+        return _Batches(namespace_at(location, "rw"), checkpoint, handler, acknowledge, None, "{}")
+
+    def forget(self, batch: int) -> None:
+        """As if the driver had died after the entry and before Spark noted that the batch was done."""
+        (self.checkpoint / "commits" / str(batch)).unlink()
+        (self.checkpoint / "commits" / f".{batch}.crc").unlink()
+
+    def ids(self, topic: str) -> list[int]:
+        return sorted(self.ns.snapshot().read(topic).column("id").to_pylist())
+
+    def versions(self, topic: str) -> set[int]:
+        return set(self.ns.snapshot().read(topic, include_metadata=True).column("_version").to_pylist())
+
+    def check(self, first: int, last: int) -> None:
+        """The orders from ``first`` to before ``last`` took effect, each once, and nothing else did."""
+        assert self.ids("even") == [i for i in range(first, last) if i % 2 == 0]
+        assert self.ids("odd") == [i for i in range(first, last) if i % 2 == 1]
+        counted = dict.fromkeys(("c0", "c1", "c2"), 0)
+        for row in self.ns.snapshot().read("counts").to_pylist():
+            counted[row["customer"]] += row["count"]
+        assert counted == {f"c{k}": sum(i % 3 == k for i in range(first, last)) for k in range(3)}
+        assert self.versions("even") == self.versions("odd") == self.versions("counts")
+
+    def behind(self) -> int:
+        return sum(item.behind_messages for item in self.ns.lag("orders", "billing"))
+
+
+@pytest.fixture
+def pipeline(spark: SparkSession, namespace: Namespace, tmp_path: Path) -> Pipeline:
+    namespace.create_topic("orders", SCHEMA, partitions=2)
+    namespace.create_topic("even", SCHEMA, partitions=2, key="customer")
+    namespace.create_topic("odd", SCHEMA)
+    namespace.create_topic("counts", COUNTS)
+    return Pipeline(spark, namespace, tmp_path / "checkpoint")
+
+
+def test_a_batch_is_one_entry_over_all_topics_with_its_acknowledgement(pipeline: Pipeline) -> None:
+    for first in (0, 10, 20):
+        pipeline.produce(first)
+    query = pipeline.run(query_name="splitter")
+    assert query.name == "splitter"
+    assert pipeline.calls == [list(range(first, first + 10)) for first in (0, 10, 20)]
+    pipeline.check(0, 30)
+    assert pipeline.behind() == 0
+    versions = sorted(pipeline.versions("even"))
+    assert len(versions) == 3
+    for number, version in enumerate(versions):
+        (commit,) = [item for item in pipeline.ns.follower.log.entry(version).actions if isinstance(item, Commit)]
+        assert commit.stream.batch == number
+        assert commit.stream.query == query.id
+        assert len(commit.acknowledgements) == 1
+    assert len(pipeline.ns.transactions()) == 3 + 3, "three orders, three batches, and nothing was aborted"
+
+
+def test_a_restart_and_a_crash_before_sparks_commit_log_double_nothing(pipeline: Pipeline) -> None:
+    pipeline.produce(0)
+    pipeline.run()
+    assert len(pipeline.calls) == 1
+    pipeline.forget(0)
+    version = pipeline.ns.snapshot().version
+    pipeline.run()
+    assert len(pipeline.calls) == 1, "the batch came again, and the log knew it"
+    assert (pipeline.checkpoint / "commits" / "0").exists(), "it came again"
+    assert pipeline.ns.snapshot().version == version
+    pipeline.produce(10)
+    pipeline.run()
+    assert pipeline.calls[1:] == [list(range(10, 20))]
+    pipeline.check(0, 20)
+    assert pipeline.behind() == 0
+
+
+def _raises(batch: Any, _txn: Any) -> None:
+    raise RuntimeError(f"as planned: {batch.count()}")
+
+
+def _fails_in_a_task(batch: Any, txn: Any) -> None:
+    txn.write(batch.selectExpr("if(id = 7, null, id) AS id"), "odd")
+
+
+@pytest.mark.parametrize(
+    ("bad", "problem"),
+    [
+        (_raises, "as planned: 10"),
+        (lambda batch, txn: txn.write(batch, "evne"), r"no topic 'evne'.*did you mean 'even'"),
+        (lambda batch, txn: txn.write(batch.withColumn("x", F.lit(1)), "odd"), r"topic 'odd' has no column 'x'"),
+        (lambda batch, txn: txn.write(batch.count(), "odd"), r"takes a Spark DataFrame, not int"),
+        (_fails_in_a_task, r"topic 'odd', column 'id': null"),
+        (lambda batch, txn: txn.abort(), r"the handler aborted the transaction of batch 0"),
+    ],
+    ids=["raises", "unknown topic", "unknown column", "no frame", "fails in a task", "aborts"],
+)
+def test_a_bad_handler_stops_the_query_and_leaves_nothing(pipeline: Pipeline, bad: Any, problem: str) -> None:
+    def handler(batch: Any, txn: Any) -> None:
+        txn.write(batch, "even")
+        bad(batch, txn)
+
+    pipeline.produce(0)
+    with pytest.raises(StreamingQueryException, match=f"(?s){problem}"):
+        pipeline.run(handler)
+    for topic in ("even", "odd", "counts"):
+        assert pipeline.ns.snapshot().read(topic).num_rows == 0
+        assert set(pipeline.ns.snapshot().end_offsets(topic).values()) == {0}
+    assert pipeline.behind() == 10
+    assert pipeline.ns.transactions("OPEN") == ()
+
+
+def test_a_query_that_failed_goes_on_with_the_same_batch(pipeline: Pipeline) -> None:
+    def fails_late(batch: Any, txn: Any) -> None:
+        pipeline.handle(batch, txn)
+        if len(pipeline.calls) == 2:
+            raise RuntimeError("as planned")
+
+    pipeline.produce(0)
+    pipeline.produce(10)
+    with pytest.raises(StreamingQueryException, match="as planned"):
+        pipeline.run(fails_late)
+    pipeline.check(0, 10)
+    assert pipeline.behind() == 10
+    pipeline.run()
+    assert pipeline.calls[1] == pipeline.calls[2] == list(range(10, 20))
+    pipeline.check(0, 20)
+
+
+def test_a_handler_may_commit_by_itself_or_write_nothing(pipeline: Pipeline) -> None:
+    def own_commit(batch: Any, txn: Any) -> None:
+        pipeline.handle(batch, txn)
+        if len(pipeline.calls) == 1:
+            txn.commit()
+
+    pipeline.produce(0)
+    pipeline.run(own_commit)
+    pipeline.check(0, 10)
+    assert pipeline.behind() == 0, "a commit of the handler's own takes the acknowledgement along"
+    pipeline.produce(10)
+    pipeline.run(lambda batch, txn: None)
+    assert pipeline.behind() == 0
+    pipeline.check(0, 10)
+
+
+# --- two runs at once -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("acknowledge", [None, "billing"])
+def test_two_runs_at_work_on_the_same_batch_take_effect_once(pipeline: Pipeline, acknowledge: str | None) -> None:
+    def slow(batch: Any, txn: Any) -> None:
+        pipeline.handle(batch, txn)
+        if len(pipeline.calls) == 1:
+            pipeline.batches(pipeline.handle, acknowledge).run(batch, 0)
+
+    pipeline.produce(0)
+    pipeline.run(slow, acknowledge=acknowledge)
+    assert pipeline.calls == [list(range(10))] * 2, "the other one began and ended it in between"
+    pipeline.check(0, 10)
+    if acknowledge is not None:
+        assert pipeline.behind() == 0
+
+
+def test_a_newer_run_fences_an_older_one_for_good(pipeline: Pipeline) -> None:
+    def stop(batch: Any, txn: Any) -> None:
+        raise RuntimeError("as planned")
+
+    def frame(first: int) -> Any:
+        rows = [(i, f"c{i % 3}") for i in range(first, first + 10)]
+        return pipeline.spark.createDataFrame(rows, "id bigint, customer string")
+
+    older = pipeline.batches(pipeline.handle, "billing")
+    pipeline.produce(0)
+    with pytest.raises(StreamingQueryException, match="as planned"):
+        pipeline.run(stop)
+    older.run(frame(0), 0)
+    pipeline.check(0, 10)
+    pipeline.produce(10)
+    pipeline.produce(20)
+
+    def late(batch: Any, txn: Any) -> None:
+        pipeline.handle(batch, txn)
+        if len(pipeline.calls) == 3:
+            for _ in range(2):
+                with pytest.raises(
+                    ConsumerFenced, match=r"'billing' has epoch .*a newer run, another consumer or a se"
+                ):
+                    older.run(frame(20), 2)
+            assert len(pipeline.calls) == 3, "it was refused before its handler was called"
+
+    pipeline.run(late)
+    assert len(pipeline.calls) == 3
+    pipeline.check(0, 30)
+    assert pipeline.behind() == 0
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+def test_what_makes_no_stream_is_refused_before_a_query_starts(pipeline: Pipeline, tmp_path: Path) -> None:
+    handler = pipeline.handle
+    checkpoint = str(pipeline.checkpoint)
+    with pytest.raises(InvalidInputError, match=r"is no stream \(use spark_ext.transaction for a batch"):
+        spark_ext.write_stream(pipeline.spark.range(1), pipeline.path, checkpoint=checkpoint, handler=handler)
+    for path, kind, problem in (
+        (f"{pipeline.path}/even", InvalidInputError, r"names the topic 'even'.*name it in txn.write"),
+        (f"{pipeline.ns.root}/saels", NamespaceNotFound, r"did you mean 'sales'"),
+    ):
+        with pytest.raises(kind, match=problem):
+            spark_ext.write_stream(pipeline.source(), path, checkpoint=checkpoint, handler=handler)
+    assert not pipeline.checkpoint.exists()
+    with pytest.raises(InvalidInputError, match=r"does not hold the offsets of batch 0.*this process can read"):
+        pipeline.batches(handler, None).run(pipeline.spark.range(1), 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"acknowledge": "bills"}, r"no source of the query reads the namespace 'sales' with the subscription 'bills'"),
+        ({"txn_app_id": "a\nb"}, r"the txnAppId .* holds control characters"),
+    ],
+)
+def test_a_query_that_could_not_commit_fails_before_its_handler_is_called(
+    pipeline: Pipeline, options: dict[str, Any], problem: str
+) -> None:
+    pipeline.produce(0)
+    with pytest.raises(StreamingQueryException, match=problem):
+        pipeline.run(**options)
+    assert pipeline.calls == []
+
+
+def test_an_app_id_is_remembered_over_checkpoints_and_a_new_one_is_refused(pipeline: Pipeline, tmp_path: Path) -> None:
+    pipeline.produce(0)
+    pipeline.run(txn_app_id="splitter", acknowledge=None)
+    with pytest.raises(StreamingQueryException, match=r"'splitter' committed batch 0 of the query .* begins again"):
+        pipeline.run(txn_app_id="splitter", acknowledge=None, checkpoint=str(tmp_path / "another"))
+    pipeline.check(0, 10)
