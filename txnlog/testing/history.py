@@ -1,0 +1,183 @@
+"""What clients asked and what they were told, in real time: the recorder, and the history that the checker judges.
+
+A test calls ``invoke`` before a call and ``ok`` or ``failed`` after it; a call of a process that died stays open. Every
+call and every return takes the next event number, so that "returned before the other was called" is a comparison.
+``txnlog.testing.operations`` says which kinds of calls there are, what they take and what they tell.
+
+Values are whole numbers that are produced once in the run (a retry of the same batch sends them again). The name of a
+topic or subscription is one incarnation: what is created again after a drop needs another name in the history. An abort
+that took effect is ``ok``.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from txnlog.errors import Durable, TxnLogError
+from txnlog.testing.operations import WITHOUT_RESULT, Arguments, Kind, Result
+
+DurableWord = Literal["nothing", "maybe", "done"]
+_WORDS: dict[Durable, DurableWord] = {
+    Durable.NOTHING: "nothing",
+    Durable.MAYBE: "maybe",
+    Durable.YES: "done",
+}
+
+
+class Operation(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One call of one actor.
+
+    Attributes:
+        number: the operation's place in the history.
+        actor: who called.
+        kind: what was called.
+        invoked: number of the event of the call.
+        completed: number of the event of the return; None: it never returned.
+        arguments: what was asked.
+        result: what was told; None unless it succeeded.
+        error: the name of the error's type; None unless it failed.
+        durable: what the error says of effects; None without an error, or where the error does not say.
+    """
+
+    number: int
+    actor: str
+    kind: Kind
+    invoked: int
+    completed: int | None
+    arguments: Arguments
+    result: Result | None = None
+    error: str | None = None
+    durable: DurableWord | None = None
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether it returned a result."""
+        return self.result is not None
+
+    @property
+    def without_effect(self) -> bool:
+        """Whether it failed and said that nothing was written."""
+        return self.durable == "nothing"
+
+    @property
+    def possible(self) -> bool:
+        """Whether it may have had an effect: it succeeded, or nobody said that it did not."""
+        return self.durable != "nothing"
+
+
+class History(msgspec.Struct, frozen=True):
+    """The operations of a run, by number, which is the order of their calls."""
+
+    operations: tuple[Operation, ...]
+
+    def to_lines(self) -> str:
+        """The history as text, one operation a line (JSON): small enough for a bug report, and readable."""
+        return "".join(f"{msgspec.json.encode(operation).decode()}\n" for operation in self.operations)
+
+    @classmethod
+    def from_lines(cls, lines: str | Iterable[str]) -> History:
+        """The history that ``to_lines`` wrote; empty lines are left out. Raises msgspec.ValidationError."""
+        found = lines.splitlines() if isinstance(lines, str) else lines
+        return cls(tuple(_DECODER.decode(line) for line in found if line.strip()))
+
+
+_DECODER = msgspec.json.Decoder(Operation)
+
+
+class Recorder:
+    """Writes a history down while it happens. Threads may share one."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._events = 0
+        self._operations: list[Operation] = []
+
+    def invoke(self, actor: str, kind: Kind, **arguments: Any) -> int:
+        """Just before a call. Returns the token for ``ok`` and ``failed``; raises msgspec.ValidationError."""
+        asked = msgspec.convert({"kind": kind, **_plain(arguments)}, Arguments)
+        with self._lock:
+            self._events += 1
+            token = len(self._operations)
+            self._operations.append(Operation(token, actor, kind, self._events, None, asked))
+        return token
+
+    def ok(self, token: int, **result: Any) -> None:
+        """Just after the call returned."""
+        kind = self._operations[token].kind
+        tag = "done" if kind in WITHOUT_RESULT else kind
+        told = msgspec.convert({"of": tag, **_plain(result)}, Result)
+        self._complete(token, result=told)
+
+    def failed(self, token: int, error: BaseException) -> None:
+        """Just after the call raised."""
+        durable = _WORDS[error.durable] if isinstance(error, TxnLogError) else None
+        self._complete(token, error=type(error).__name__, durable=durable)
+
+    def history(self) -> History:
+        """What happened so far; calls that did not return yet are in it as such."""
+        with self._lock:
+            return History(tuple(self._operations))
+
+    def _complete(self, token: int, **changes: Any) -> None:
+        with self._lock:
+            operation = self._operations[token]
+            assert operation.completed is None, "a call returns once"
+            self._events += 1
+            self._operations[token] = msgspec.structs.replace(operation, completed=self._events, **changes)
+
+
+def _plain(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Mappings as sorted tuples, so that what is kept is immutable, in one order, and goes into JSON."""
+    return {name: _FLATTEN[name](value) if name in _FLATTEN else value for name, value in fields.items()}
+
+
+def _flat_offsets(offsets: Any) -> Any:
+    """``{(topic, partition): (start, end)}``, or ranges for the pairs; None where history no longer tells."""
+    if not isinstance(offsets, Mapping):
+        return offsets or ()
+    spans = {key: (at.start, at.stop) if isinstance(at, range) else at for key, at in offsets.items()}
+    return tuple(sorted((*key, *at) for key, at in spans.items()))
+
+
+def _flat_rows(rows: Any) -> Any:
+    if not isinstance(rows, Mapping):
+        return rows
+    return tuple(sorted((*key, tuple(found)) for key, found in rows.items()))
+
+
+def _flat_positions(positions: Any) -> Any:
+    return tuple(sorted(positions.items())) if isinstance(positions, Mapping) else positions
+
+
+def _flat_outcomes(outcomes: Any) -> Any:
+    if not isinstance(outcomes, Mapping):
+        return outcomes
+    return tuple(sorted(((txn, *ended) for txn, ended in outcomes.items()), key=lambda item: item[0]))
+
+
+def _flat_cursors(cursors: Any) -> Any:
+    if not isinstance(cursors, Mapping):
+        return cursors
+    return tuple(
+        sorted(
+            (*key, partition, cursor, tuple(acknowledged))
+            for key, partitions in cursors.items()
+            for partition, (cursor, acknowledged) in partitions.items()
+        )
+    )
+
+
+_FLATTEN: dict[str, Any] = {
+    "offsets": _flat_offsets,
+    "rows": _flat_rows,
+    "positions": _flat_positions,
+    "outcomes": _flat_outcomes,
+    "cursors": _flat_cursors,
+}
+
+
+__all__ = ["History", "Operation", "Recorder"]

@@ -1,0 +1,420 @@
+"""The kinds of operations of a history: what was asked, and what was told.
+
+========================  =============================================================  ==============================
+kind                      arguments                                                      result
+========================  =============================================================  ==============================
+``begin``                 txn, producer, epoch
+``produce``               txn, topic, partition, values, sequence, producer, epoch       version, offsets, duplicate
+``acknowledge``           txn, topic, subscription, epoch, ranges, cumulative            version
+``receive``               topic, subscription, epoch                                     messages
+``negative_acknowledge``  topic, subscription, epoch, ranges (none: all)
+``commit``                txn                                                            version, offsets, skipped,
+                                                                                         duplicate
+``abort``                 txn
+``outcome``               txn                                                            state, version
+``read``                  version (None: the newest), topics (None: all)                 version, rows
+``open_producer``         name                                                           epoch
+``open_consumer``         topic, subscription                                            epoch
+``create_subscription``   topic, subscription, positions (left out: 0)
+``seek``                  topic, subscription, positions                                 epoch
+``cursors``               topic, subscription                                            cursors
+``drop_topic``            topic
+``drop_subscription``     topic, subscription
+``final``                                                                                rows, outcomes, cursors
+========================  =============================================================  ==============================
+
+``txn`` is the TxnID in text; None is a plain call outside of transactions (``producer`` and ``epoch`` say whose it is,
+if anybody's). ``final`` is the read of everything after all faults are over.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import msgspec
+
+# --- the parts of arguments and results ----------------------------------------------------------------------------
+
+
+class Row(NamedTuple):
+    """A visible message: where it is, what it is, who wrote it and the version that shows it."""
+
+    offset: int
+    value: int
+    txn: str
+    version: int
+
+
+class PartitionRows(NamedTuple):
+    """What a read shows of one partition, as it came."""
+
+    topic: str
+    partition: int
+    rows: tuple[Row, ...]
+
+
+class Span(NamedTuple):
+    """The offsets ``[start, end)`` that a commit says it was given in one partition."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+
+class OffsetRange(NamedTuple):
+    """The offsets ``[start, end)`` of one partition."""
+
+    partition: int
+    start: int
+    end: int
+
+
+class Message(NamedTuple):
+    """A message as a consumer received it."""
+
+    partition: int
+    offset: int
+    value: int
+    redeliveries: int
+
+
+class CursorAt(NamedTuple):
+    """One partition of a subscription: what lies below ``cursor`` is acknowledged, and the ranges above it."""
+
+    topic: str
+    subscription: str
+    partition: int
+    cursor: int
+    acknowledged: tuple[tuple[int, int], ...]
+
+
+class Ended(NamedTuple):
+    """The state of a transaction (``COMMITTED``, ``ABORTED``, ``OPEN``, …) and the version at which it ended."""
+
+    txn: str
+    state: str
+    version: int | None
+
+
+# --- arguments ------------------------------------------------------------------------------------------------------
+
+
+class _Arguments(msgspec.Struct, frozen=True, tag_field="kind", omit_defaults=True, forbid_unknown_fields=True):
+    """Base of what was asked; the tag is the operation's kind."""
+
+
+class Begin(_Arguments, frozen=True, tag="begin"):
+    """A transaction, of a named producer or of nobody."""
+
+    txn: str
+    producer: str | None = None
+    epoch: int | None = None
+
+
+class Produce(_Arguments, frozen=True, tag="produce"):
+    """Values for one partition; ``sequence`` is that of the first."""
+
+    txn: str | None
+    topic: str
+    partition: int
+    values: tuple[int, ...]
+    sequence: int | None = None
+    producer: str | None = None
+    epoch: int | None = None
+
+
+class Acknowledge(_Arguments, frozen=True, tag="acknowledge"):
+    """Messages taken off a subscription; cumulative: everything below the ends of the ranges."""
+
+    txn: str | None
+    topic: str
+    subscription: str
+    epoch: int | None
+    ranges: tuple[OffsetRange, ...]
+    cumulative: bool = False
+
+
+class Receive(_Arguments, frozen=True, tag="receive"):
+    """The next messages of a consumer, which holds an epoch of the subscription."""
+
+    topic: str
+    subscription: str
+    epoch: int | None = None
+
+
+class NegativeAcknowledge(_Arguments, frozen=True, tag="negative_acknowledge"):
+    """Messages given back to be delivered again; no ranges: all of them."""
+
+    topic: str
+    subscription: str
+    epoch: int | None = None
+    ranges: tuple[OffsetRange, ...] = ()
+
+
+class Commit(_Arguments, frozen=True, tag="commit"):
+    """The end of a transaction that is to be visible."""
+
+    txn: str
+
+
+class Abort(_Arguments, frozen=True, tag="abort"):
+    """The end of a transaction that is to be invisible."""
+
+    txn: str
+
+
+class Outcome(_Arguments, frozen=True, tag="outcome"):
+    """How a transaction ended."""
+
+    txn: str
+
+
+class Read(_Arguments, frozen=True, tag="read"):
+    """Everything that is visible at a version, or at the newest one."""
+
+    version: int | None = None
+    topics: tuple[str, ...] | None = None
+
+
+class OpenProducer(_Arguments, frozen=True, tag="open_producer"):
+    """A new producer with a name; it fences the ones before it."""
+
+    name: str
+
+
+class OpenConsumer(_Arguments, frozen=True, tag="open_consumer"):
+    """A new consumer of a subscription."""
+
+    topic: str
+    subscription: str
+
+
+class CreateSubscription(_Arguments, frozen=True, tag="create_subscription"):
+    """A subscription that begins at these positions, (partition, offset)."""
+
+    topic: str
+    subscription: str
+    positions: tuple[tuple[int, int], ...] = ()
+
+
+class Seek(_Arguments, frozen=True, tag="seek"):
+    """Cursors begin anew at these positions, (partition, offset)."""
+
+    topic: str
+    subscription: str
+    positions: tuple[tuple[int, int], ...]
+
+
+class Cursors(_Arguments, frozen=True, tag="cursors"):
+    """The cursors of a subscription."""
+
+    topic: str
+    subscription: str
+
+
+class DropTopic(_Arguments, frozen=True, tag="drop_topic"):
+    """The end of a topic and of its subscriptions."""
+
+    topic: str
+
+
+class DropSubscription(_Arguments, frozen=True, tag="drop_subscription"):
+    """The end of a subscription."""
+
+    topic: str
+    subscription: str
+
+
+class Final(_Arguments, frozen=True, tag="final"):
+    """The read of everything after all faults are over."""
+
+
+Arguments = (
+    Begin
+    | Produce
+    | Acknowledge
+    | Receive
+    | NegativeAcknowledge
+    | Commit
+    | Abort
+    | Outcome
+    | Read
+    | OpenProducer
+    | OpenConsumer
+    | CreateSubscription
+    | Seek
+    | Cursors
+    | DropTopic
+    | DropSubscription
+    | Final
+)
+
+# --- results --------------------------------------------------------------------------------------------------------
+
+
+class _Result(msgspec.Struct, frozen=True, tag_field="of", omit_defaults=True, forbid_unknown_fields=True):
+    """Base of what was told; the tag is the kind of the operation."""
+
+
+class Produced(_Result, frozen=True, tag="produce"):
+    """Inside a transaction nothing but ``duplicate`` is known yet."""
+
+    version: int | None = None
+    offsets: tuple[Span, ...] = ()
+    duplicate: bool = False
+
+
+class Acknowledged(_Result, frozen=True, tag="acknowledge"):
+    """The version that shows it, of a plain one."""
+
+    version: int | None = None
+
+
+class Received(_Result, frozen=True, tag="receive"):
+    """The messages, in the order of delivery."""
+
+    messages: tuple[Message, ...]
+
+
+class Committed(_Result, frozen=True, tag="commit"):
+    """Visible at a version; skipped and duplicate: nothing was written now, the version is the original one's."""
+
+    version: int | None
+    offsets: tuple[Span, ...] = ()
+    skipped: bool = False
+    duplicate: bool = False
+
+
+class Told(_Result, frozen=True, tag="outcome"):
+    """The state of a transaction; only ``COMMITTED`` and ``ABORTED`` are answers for ever."""
+
+    state: str
+    version: int | None = None
+
+
+class Shown(_Result, frozen=True, tag="read"):
+    """The version that was read; a partition that is left out is empty."""
+
+    version: int
+    rows: tuple[PartitionRows, ...]
+
+
+class ProducerOpened(_Result, frozen=True, tag="open_producer"):
+    """The epoch is a version of the log."""
+
+    epoch: int
+
+
+class ConsumerOpened(_Result, frozen=True, tag="open_consumer"):
+    """The epoch is a version of the log; the same one for all consumers of a Shared subscription."""
+
+    epoch: int
+
+
+class Sought(_Result, frozen=True, tag="seek"):
+    """The epoch that the subscription has from here on, a version of the log."""
+
+    epoch: int | None = None
+
+
+class CursorsShown(_Result, frozen=True, tag="cursors"):
+    """One for each partition."""
+
+    cursors: tuple[CursorAt, ...]
+
+
+class FinalState(_Result, frozen=True, tag="final"):
+    """Everything at the end; a partition that is left out is empty, an outcome that is left out is not remembered."""
+
+    rows: tuple[PartitionRows, ...]
+    outcomes: tuple[Ended, ...] = ()
+    cursors: tuple[CursorAt, ...] = ()
+
+
+class Done(_Result, frozen=True, tag="done"):
+    """Nothing more is to be said."""
+
+
+Result = (
+    Produced
+    | Acknowledged
+    | Received
+    | Committed
+    | Told
+    | Shown
+    | ProducerOpened
+    | ConsumerOpened
+    | Sought
+    | CursorsShown
+    | FinalState
+    | Done
+)
+
+Kind = Literal[
+    "begin",
+    "produce",
+    "acknowledge",
+    "receive",
+    "negative_acknowledge",
+    "commit",
+    "abort",
+    "outcome",
+    "read",
+    "open_producer",
+    "open_consumer",
+    "create_subscription",
+    "seek",
+    "cursors",
+    "drop_topic",
+    "drop_subscription",
+    "final",
+]
+WITHOUT_RESULT = frozenset(
+    {"begin", "negative_acknowledge", "abort", "create_subscription", "drop_topic", "drop_subscription"}
+)
+"""Kinds that tell nothing but that they were done."""
+
+
+__all__ = [
+    "WITHOUT_RESULT",
+    "Abort",
+    "Acknowledge",
+    "Acknowledged",
+    "Arguments",
+    "Begin",
+    "Commit",
+    "Committed",
+    "ConsumerOpened",
+    "CreateSubscription",
+    "CursorAt",
+    "Cursors",
+    "CursorsShown",
+    "Done",
+    "DropSubscription",
+    "DropTopic",
+    "Ended",
+    "Final",
+    "FinalState",
+    "Kind",
+    "Message",
+    "NegativeAcknowledge",
+    "OffsetRange",
+    "OpenConsumer",
+    "OpenProducer",
+    "Outcome",
+    "PartitionRows",
+    "Produce",
+    "Produced",
+    "ProducerOpened",
+    "Read",
+    "Receive",
+    "Received",
+    "Result",
+    "Row",
+    "Seek",
+    "Shown",
+    "Sought",
+    "Span",
+    "Told",
+]
