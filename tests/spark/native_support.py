@@ -11,7 +11,7 @@ from txnlog.actions import AnyAction, Begin, Commit, Replace, Segment, SliceRows
 from txnlog.commands import Simple
 from txnlog.ids import TxnId
 from txnlog.keys import segment_key
-from txnlog.segment_file import encode
+from txnlog.segment_file import EncodedSegment, encode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -54,11 +54,18 @@ def append(ns: Namespace, *actions: AnyAction) -> int:
 
 
 def lay(
-    ns: Namespace, number: int, table: pa.Table, txn: int, partitions: Mapping[int, int], *, compacted: bool = False
+    ns: Namespace,
+    number: int,
+    data: pa.Table | EncodedSegment,
+    txn: int,
+    partitions: Mapping[int, int],
+    *,
+    compacted: bool = False,
 ) -> Segment:
     """Store a file of ``orders`` under a number of one's choice; the action that names it."""
     record = ns.topic_record("orders")
-    data = encode(table)
+    if isinstance(data, pa.Table):
+        data = encode(data)
     file = f"{number:032x}.parquet"
     ns.store.put(segment_key(record.folder, number, file), data.data)
     slices = tuple(SliceRows(partition, rows) for partition, rows in sorted(partitions.items()))
