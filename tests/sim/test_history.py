@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import msgspec
 import pytest
@@ -73,16 +74,17 @@ def test_an_error_is_kept_as_its_name_and_what_it_says_of_effects(error, name, d
 
 def test_arguments_and_results_are_kept_as_immutable_typed_values():
     operations = recorded().history().operations
-    assert operations[2].arguments == Produce("a", "orders", 0, (1, 2), 0)
-    assert operations[3].arguments.ranges == (OffsetRange(0, 0, 1),)
-    assert operations[4].result.offsets == (Span("orders", 0, 0, 2),)
-    assert operations[6].result.messages == (Message(0, 0, 1, 0),)
-    assert operations[7].arguments.positions == ((0, 1),)
-    assert operations[8].result.rows == (PartitionRows("orders", 0, (Row(0, 1, "a", 3), Row(1, 2, "a", 3))),)
-    final = operations[11].result
-    assert final.outcomes == (Ended("a", "COMMITTED", 3),)
-    assert final.cursors == (CursorAt("orders", "s", 0, 1, ((2, 3),)),)
-    hash(operations)
+    asked: list[Any] = [operation.arguments for operation in operations]
+    told: list[Any] = [operation.result for operation in operations]
+    assert asked[2] == Produce("a", "orders", 0, (1, 2), 0)
+    assert asked[3].ranges == (OffsetRange(0, 0, 1),)
+    assert told[4].offsets == (Span("orders", 0, 0, 2),)
+    assert told[6].messages == (Message(0, 0, 1, 0),)
+    assert asked[7].positions == ((0, 1),)
+    assert told[8].rows == (PartitionRows("orders", 0, (Row(0, 1, "a", 3), Row(1, 2, "a", 3))),)
+    assert told[11].outcomes == (Ended("a", "COMMITTED", 3),)
+    assert told[11].cursors == (CursorAt("orders", "s", 0, 1, ((2, 3),)),)
+    assert hash(operations)
 
 
 def test_a_history_is_the_same_after_it_was_written_as_lines_and_read_back():
