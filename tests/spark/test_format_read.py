@@ -17,6 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
 import txnlog
+from spark_ext.batch_reader import TopicBatchReader
 from spark_ext.executor_reader import read_batches
 from spark_ext.options import read_options
 from spark_ext.scan import open_scan, tasks_of
@@ -593,6 +594,10 @@ def test_secrets_reach_executors_and_no_plan_no_repr_and_no_error(spark: SparkSe
         assert ids(df) == list(range(20))
         execution = df._jdf.queryExecution()
         shown = [execution.toString(), execution.optimizedPlan().toJSON(), repr(df), repr(df.schema)]
+        given = {"path": server.url("lake/sales/orders"), "storageOptions": json.dumps(server.storage_options)}
+        options = read_options(given, streaming=False)
+        scan = open_scan(options)
+        shown += [repr(options), repr(scan), repr(scan.job(scan.schema)), repr(TopicBatchReader(options, scan.schema))]
         for path, changes in (("lake/sales/ordres", {}), ("lake/none/x", {}), ("lake/sales/orders", {"nonsense": 1})):
             with pytest.raises(PySparkException) as caught:
                 reader(**changes).load(server.url(path))
