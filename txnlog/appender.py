@@ -29,7 +29,7 @@ from txnlog.follower import Follower
 from txnlog.ids import TxnId
 from txnlog.limits import BUFFER_BYTES, TARGET_ENTRY_BYTES
 from txnlog.numbering import NumberPool
-from txnlog.runtime import Runtime
+from txnlog.runtime import Background, Runtime
 from txnlog.state import Draft
 from txnlog.store.base import Created, ObjectNotFound, Store
 
@@ -117,7 +117,7 @@ class Appender:
         self._leading = False
         self._completions: deque[tuple[_Waiting, Any, BaseException | None]] = deque()
         self._work = threading.Event()
-        self._worker: threading.Thread | None = None
+        self._worker: Background | None = None
         self._closed: TxnLogError | None = None
         self._checked = False
         self._in_doubt: _InDoubt | None = None
@@ -171,8 +171,7 @@ class Appender:
         for item in waiting:
             self._answer(item, None, error)
         with self._turn:
-            while self._leading:
-                self._turn.wait()
+            self._runtime.wait_until(self._turn, lambda: not self._leading)
             self._turn.notify_all()
         worker = self._worker
         self._work.set()
@@ -190,16 +189,14 @@ class Appender:
             if finish is not None:
                 waiting.future.set_running_or_notify_cancel()  # what is on its way into the log cannot be cancelled
                 if self._worker is None:
-                    self._worker = threading.Thread(target=self._work_loop, name="txnlog-appender", daemon=True)
-                    self._worker.start()
+                    self._worker = self._runtime.start(self._work_loop, "txnlog-appender")
             self._queue.append(waiting)
         return waiting
 
     def _take_lead(self, wanted: Callable[[], bool]) -> bool:
         """Wait until nobody leads, as long as there is need; whether this thread leads now."""
         with self._turn:
-            while self._leading and wanted():
-                self._turn.wait()
+            self._runtime.wait_until(self._turn, lambda: not (self._leading and wanted()))
             if not wanted():
                 return False
             self._leading = True
@@ -207,7 +204,7 @@ class Appender:
 
     def _work_loop(self) -> None:
         while True:
-            self._work.wait()
+            self._runtime.wait_until(self._work, self._work.is_set)
             self._work.clear()
             self._complete()
             while self._take_lead(lambda: bool(self._queue)):

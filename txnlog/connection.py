@@ -72,6 +72,7 @@ class Connection:
         clock: Clock | None = None,
         min_commit_interval_ms: int = 0,
         store: Store | None = None,
+        runtime: Runtime | None = None,
     ) -> None:
         self.name = parse_namespace_name(name)
         self.root = root
@@ -80,13 +81,14 @@ class Connection:
         self._clock = clock
         self._min_commit_interval_ms = min_commit_interval_ms
         self._given_store = store
+        self._given_runtime = runtime
         self._closed = False
         self.after_fork()
         self._current: Link | None = self._connect(create=create)
         _open_connections.add(self)
 
     def _connect(self, *, create: bool) -> Link:
-        runtime = Runtime(self._clock)
+        runtime = self._given_runtime or Runtime(self._clock)
         try:
             return Link(
                 self._open_store,
@@ -112,8 +114,8 @@ class Connection:
         return f"Namespace({self.name!r}, {state}, mode={self.mode!r})"
 
     def __getstate__(self) -> dict[str, Any]:
-        if self._given_store is not None or self._clock is not None:
-            raise InvalidInputError("a namespace with a store or clock of its own cannot be pickled")
+        if any(given is not None for given in (self._given_store, self._given_runtime, self._clock)):
+            raise InvalidInputError("a namespace with a store, runtime or clock of its own cannot be pickled")
         return {
             "root": self.root,
             "name": self.name,

@@ -36,7 +36,7 @@ from txnlog.names import folded, nearest, parse_label, parse_namespace_name, par
 from txnlog.partitioning import place
 from txnlog.producer import Producer
 from txnlog.results import Committed, Listing, SubscriptionInfo, TopicInfo, TransactionInfo
-from txnlog.runtime import Clock
+from txnlog.runtime import Clock, Runtime
 from txnlog.snapshot import Snapshot
 from txnlog.state import Draft, TopicRecord
 from txnlog.store.base import Store
@@ -57,6 +57,7 @@ def open_namespace(
     clock: Clock | None = None,
     min_commit_interval_ms: int = 0,
     store: Store | None = None,
+    runtime: Runtime | None = None,
 ) -> Namespace:
     """Open a namespace of a root.
 
@@ -69,6 +70,7 @@ def open_namespace(
         clock: a clock to trust instead of the machine's (tests).
         min_commit_interval_ms: let concurrent commits gather so long, for fewer requests.
         store: an object with the interface of ``txnlog.store`` to use for ``root`` (tests, wrappers).
+        runtime: time, chance and concurrency of a simulation (``txnlog.testing``), in place of ``clock``.
 
     Raises:
         NamespaceNotFound: there is none, and ``create`` is False.
@@ -92,6 +94,7 @@ def open_namespace(
         clock=clock,
         min_commit_interval_ms=whole_number("min_commit_interval_ms", min_commit_interval_ms, 0),
         store=store,
+        runtime=runtime,
     )
 
 

@@ -31,6 +31,23 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
 
+class Background(Protocol):
+    """Work that was started beside its caller: a thread, outside of simulations."""
+
+    def is_alive(self) -> bool:
+        """Whether it still runs."""
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait for its end, at most ``timeout`` seconds."""
+
+
+class Waitable(Protocol):
+    """A condition, whose lock the caller holds, or an event."""
+
+    def wait(self) -> object:
+        """Wait until notified or set."""
+
+
 class Runtime:
     """Time, chance and concurrency of one client. A clock that was passed in is trusted as it is."""
 
@@ -76,6 +93,17 @@ class Runtime:
             raise errors[0]
         return [future.result() for future in futures]
 
+    def start(self, work: Callable[[], None], name: str) -> Background:
+        """Run ``work`` beside the caller, in a thread that ends with the process."""
+        thread = threading.Thread(target=work, name=name, daemon=True)
+        thread.start()
+        return thread
+
+    def wait_until(self, waitable: Waitable, ready: Callable[[], bool]) -> None:
+        """Wait for what other threads of this client do, until ``ready()``."""
+        while not ready():
+            waitable.wait()
+
     def _submit(self, calls: Sequence[Callable[[], T]]) -> list[Future[T]] | None:
         with self._lock:
             if self._closed:
@@ -92,4 +120,4 @@ class Runtime:
             pool.shutdown(wait=True)
 
 
-__all__ = ["Clock", "Runtime", "SystemClock"]
+__all__ = ["Background", "Clock", "Runtime", "SystemClock", "Waitable"]

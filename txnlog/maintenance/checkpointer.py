@@ -18,7 +18,7 @@ from txnlog.limits import (
     MAX_CHECKPOINT_RUNS,
     OUTCOME_RETENTION_MS,
 )
-from txnlog.runtime import Runtime
+from txnlog.runtime import Background, Runtime
 from txnlog.state import State
 from txnlog.store.base import Created, ObjectNotFound, Store
 
@@ -29,15 +29,22 @@ _SPREAD_ENTRIES = CHECKPOINT_ENTRIES // 5
 
 
 class Checkpointer:
-    """Makes a checkpoint whenever one is due, one at a time, in a thread of its own."""
+    """Makes a checkpoint whenever one is due, one at a time, in a thread of its own.
+
+    Attributes:
+        interval: entries beyond the newest checkpoint after which one is due. Fewer only cost requests.
+        spread: the longest delay of this client on top of it, in entries.
+    """
 
     def __init__(self, follower: Follower, store: Store, runtime: Runtime) -> None:
         self._follower = follower
         self._store = store
         self._runtime = runtime
+        self.interval = CHECKPOINT_ENTRIES
+        self.spread = _SPREAD_ENTRIES
         self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
-        self._delay = int(runtime.jitter(_SPREAD_ENTRIES))
+        self._thread: Background | None = None
+        self._delay = runtime.jitter(1.0)
 
     def after_append(self) -> None:
         """Start a checkpoint in the background if one is due."""
@@ -45,8 +52,7 @@ class Checkpointer:
             return
         try:
             if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._quietly, name="txnlog-checkpoint", daemon=True)
-                self._thread.start()
+                self._thread = self._runtime.start(self._quietly, "txnlog-checkpoint")
         finally:
             self._lock.release()
 
@@ -58,7 +64,7 @@ class Checkpointer:
         if base is not None and (newest is None or base.version > newest):
             newest = base.version
         since = head.version - (-1 if newest is None else newest)
-        return since >= CHECKPOINT_ENTRIES + self._delay or (
+        return since >= self.interval + int(self._delay * self.spread) or (
             self._follower.tail_bytes >= CHECKPOINT_TAIL_BYTES and since >= 2
         )
 
@@ -88,7 +94,7 @@ class Checkpointer:
         self._follower.rebase(manifest)
         with self._follower.lock:
             self._follower.tail_bytes = max(0, self._follower.tail_bytes - tail_bytes)
-        self._delay = int(self._runtime.jitter(_SPREAD_ENTRIES))
+        self._delay = self._runtime.jitter(1.0)
         return manifest
 
     def _hot(self, state: State, objects: list[tuple[str, bytes]]) -> tuple[Part, ...]:

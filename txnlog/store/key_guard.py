@@ -8,6 +8,7 @@ it is a wildcard, a query, an escape or a separator but ``/``.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from txnlog.errors import Durable, StoreError
@@ -24,6 +25,7 @@ TEMPORARY_PREFIX: Final = ".txnlog-tmp-"
 _PART: Final = re.compile(r"[A-Za-z0-9_.~=-]+", re.ASCII)
 
 
+@lru_cache(maxsize=1024)
 def is_key(key: str) -> bool:
     """Whether ``key`` may name an object. Listings skip what is none: a stranger's file, an unfinished one."""
     return len(key) <= MAX_KEY_CHARACTERS and all(_is_part(part) for part in key.split("/"))

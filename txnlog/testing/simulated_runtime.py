@@ -1,0 +1,102 @@
+"""The surroundings of one simulated client: virtual time, the simulation's chance, tasks in place of threads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from txnlog.runtime import Runtime, Waitable
+from txnlog.testing.scheduler import Actor, Task
+from txnlog.testing.simulated_store import SimulatedStore
+
+T = TypeVar("T")
+
+
+class _ActorClock:
+    """The clock of an actor. Whoever looks at it may be paused, or crash, and then acts on a time that is long over."""
+
+    def __init__(self, actor: Actor, store: SimulatedStore) -> None:
+        self._actor = actor
+        self._store = store
+
+    def now_ms(self) -> int:
+        """Epoch milliseconds."""
+        self._actor.check_alive()
+        now_ms = self._actor.clock_ms()
+        self._store.disturb(self._actor)
+        return now_ms
+
+
+class SimulatedRuntime(Runtime):
+    """What ``txnlog.open(..., runtime=...)`` takes in a simulation.
+
+    A look at the clock may pause the whole actor but lets none of its own tasks run: it may be made under a lock.
+    """
+
+    def __init__(self, actor: Actor, store: SimulatedStore, *, trusts_clock: bool) -> None:
+        super().__init__(_ActorClock(actor, store))
+        self.trusts_clock = trusts_clock
+        self._actor = actor
+        self._scheduler = actor.scheduler
+        self._store = store
+
+    def elapsed_ms(self) -> float:
+        """Virtual milliseconds."""
+        return self._scheduler.now_ms
+
+    def sleep_ms(self, milliseconds: float) -> None:
+        """Let virtual time pass."""
+        self._actor.check_alive()
+        self._scheduler.sleep(milliseconds)
+        self._store.disturb(self._actor)
+
+    def jitter(self, ceiling: float) -> float:
+        """From the simulation's generator."""
+        return self._scheduler.chance.random() * ceiling
+
+    def unique(self) -> str:
+        """From the simulation's generator."""
+        return f"{self._scheduler.chance.getrandbits(128):032x}"
+
+    def run_all(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        """All calls in some order, each ended before the next; results in the order given, the first error raised."""
+        if len(calls) == 1:
+            return [calls[0]()]
+        order = list(range(len(calls)))
+        self._scheduler.chance.shuffle(order)
+        results: dict[int, T] = {}
+        errors: dict[int, Exception] = {}
+        for index in order:
+            try:
+                results[index] = calls[index]()
+            except Exception as error:  # noqa: BLE001 - raised below, when all have ended
+                errors[index] = error
+        if errors:
+            raise errors[min(errors)]
+        return [results[index] for index in range(len(calls))]
+
+    def start(self, work: Callable[[], None], name: str) -> Task:
+        """A task of the same actor."""
+        self._actor.check_alive()
+        return self._actor.start(work, name)
+
+    def wait_until(self, waitable: Waitable, ready: Callable[[], bool]) -> None:
+        """Let the actor's other tasks run until ``ready()``."""
+        self._actor.check_alive()
+        if ready():
+            return
+        if isinstance(waitable, threading.Condition):
+            waitable.release()
+            try:
+                self._scheduler.wait_for(ready)
+            finally:
+                waitable.acquire()
+        else:
+            self._scheduler.wait_for(ready)
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+__all__ = ["SimulatedRuntime"]
