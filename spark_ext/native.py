@@ -335,17 +335,17 @@ def _base(found: PlannedSlice) -> int | None:
     return None if found.offset is None else found.offset - found.first_row
 
 
-_HEX_BITS: Final = 56
+_EVERY_BYTE: Final = "array(" + ", ".join(f"X'{byte:02x}'" for byte in range(256)) + ")"
 
 
 def _txn_id_of(coordinator: int, txn: Column, next_number: int) -> Column:
     """The 16 bytes of a TxnID whose number is a column; all numbers are below ``next_number``."""
-    head = TxnId(coordinator, 0).to_bytes()
-    if next_number > 1 << _HEX_BITS:
-        return F.concat(F.lit(bytearray(head[:8])), F.unhex(F.lpad(F.hex(txn), 16, "0")))
-    # A bit above the number keeps its leading zeros: a third of the time that padding takes.
-    marked = F.unhex(F.hex(txn + F.lit(1 << _HEX_BITS)))
-    return F.concat(F.lit(bytearray(head[:9])), F.substring(marked, F.lit(2), F.lit(_HEX_BITS // 8)))
+    # Byte by byte, as many as the largest number has: through hexadecimal digits it takes twice as long and more.
+    count = max(1, -(-(next_number - 1).bit_length() // 8))
+    head = TxnId(coordinator, 0).to_bytes()[:-count]
+    every = F.expr(_EVERY_BYTE)
+    places = [F.shiftright(txn, 8 * byte).bitwiseAND(F.lit(255)).cast("int") for byte in reversed(range(count))]
+    return F.concat(F.lit(bytearray(head)), *(F.get(every, place) for place in places))
 
 
 def _quoted(name: str) -> str:
