@@ -29,6 +29,7 @@ from txnlog.keys import segment_key
 from txnlog.limits import TARGET_SEGMENT_BYTES
 from txnlog.names import nearest
 from txnlog.row_columns import NULL_REFUSED, Unfit, conform_column
+from txnlog.segment_columns import STORED_COLUMNS
 from txnlog.store.base import Store
 from txnlog.store.open import open_store
 from txnlog.store.wrappers import PrefixStore
@@ -288,9 +289,7 @@ class _TopicWriter:
         if len(slices) > 1:
             # What the planner expects of a segment with several slices.
             stored = np.repeat([partition for partition, _ in slices], [rows for _, rows in slices])
-            table = table.append_column(
-                segment_file.STORED_COLUMNS.field(PARTITION_COLUMN), pa.array(stored, pa.int32())
-            )
+            table = table.append_column(STORED_COLUMNS.field(PARTITION_COLUMN), pa.array(stored, pa.int32()))
         return tuple(slices), segment_file.encode(table)
 
     def _conformed(self, batch: pa.RecordBatch) -> pa.Table:

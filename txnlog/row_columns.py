@@ -206,8 +206,26 @@ def _conform_struct(array: pa.Array, kind: pa.StructType) -> pa.Array:
         # Below a null struct lies null, in a field that is never null as well: only what goes beyond that is a fault.
         if not child.nullable and part.null_count > array.null_count:
             raise Unfit(NULL_REFUSED, "give a value").within(child.name)
-        children.append(part)
+        children.append(part if child.nullable else _never_null(part))
     return pa.Array.from_buffers(kind, len(array), [_validity(array)], children=children)
+
+
+def _never_null(array: pa.Array) -> pa.Array:
+    """The array with any value in the place of null: Parquet's writer takes no null for what its schema requires."""
+    if not array.null_count:
+        return array
+    kind = array.type
+    if pa.types.is_struct(kind):
+        fields = [array.field(index) for index in range(kind.num_fields)]
+        return pa.StructArray.from_arrays(fields, fields=list(kind))
+    inner = None
+    if pa.types.is_map(kind):
+        pairs = pa.struct([kind.key_field, kind.item_field])
+        inner = [pa.StructArray.from_arrays([array.keys, array.items], fields=list(pairs))]
+    elif pa.types.is_list(kind):
+        inner = [array.values]
+    own = array.buffers()[1:2] if inner else array.buffers()[1:]
+    return pa.Array.from_buffers(kind, len(array), [None, *own], offset=array.offset, children=inner)
 
 
 def _children(array: pa.StructArray) -> list[pa.Array]:

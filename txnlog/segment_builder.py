@@ -17,10 +17,11 @@ from txnlog.keys import segment_key
 from txnlog.limits import TARGET_SEGMENT_BYTES
 from txnlog.numbering import NumberPool
 from txnlog.rows import RowBuffer
+from txnlog.segment_columns import STORED_COLUMNS
 from txnlog.state import Draft, TopicRecord
 
-_PARTITION = pa.field("_partition", pa.int32(), False)
-_TXN = pa.field("_txn", pa.int64(), False)
+_PARTITION = STORED_COLUMNS.field("_partition")
+_TXN = STORED_COLUMNS.field("_txn")
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,16 @@ import pyarrow.parquet as pq
 from txnlog.parquet_pages import DamagedError
 from txnlog.segment_statistics import leaves
 
+STORED_COLUMNS: Final = pa.schema(
+    [
+        pa.field("_txn", pa.int64(), nullable=False),
+        pa.field("_partition", pa.int32(), nullable=False),
+        pa.field("_version", pa.int64(), nullable=False),
+        pa.field("_timestamp", pa.timestamp("us", "UTC"), nullable=False),
+    ]
+)
+"""What a file may store after the user's columns, because the log cannot say it of all its rows."""
+
 THREADS_BYTES: Final = 4 << 20
 """Smaller files are decoded on the calling thread: handing them over costs more than it saves."""
 
@@ -98,4 +108,4 @@ def _widens(stored: pa.DataType, wanted: pa.DataType) -> bool:
     return is_.is_timestamp(stored) and stored.tz is None and is_.is_timestamp(wanted)
 
 
-__all__ = ["read_columns"]
+__all__ = ["STORED_COLUMNS", "read_columns"]

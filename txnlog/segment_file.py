@@ -23,18 +23,8 @@ import pyarrow.parquet as pq
 from txnlog.errors import CorruptionError
 from txnlog.limits import MAX_FOOTER_BYTES, SMALL_PRODUCE_BYTES, TARGET_SEGMENT_BYTES
 from txnlog.parquet_pages import MAGIC, TAIL_BYTES, ColumnChunk, DamagedError, check_chunk, footer_length, parse_footer
-from txnlog.segment_columns import read_columns
+from txnlog.segment_columns import STORED_COLUMNS, read_columns
 from txnlog.segment_statistics import Statistics, columns_with_nan, from_footer, measured
-
-STORED_COLUMNS: Final = pa.schema(
-    [
-        pa.field("_txn", pa.int64(), nullable=False),
-        pa.field("_partition", pa.int32(), nullable=False),
-        pa.field("_version", pa.int64(), nullable=False),
-        pa.field("_timestamp", pa.timestamp("us", "UTC"), nullable=False),
-    ]
-)
-"""What a shared or compacted segment may hold after the user's columns."""
 
 ROW_GROUP_BYTES: Final = 32 << 20
 """Arrow bytes a row group of a streamed segment: what a writer holds uncompressed, and a reader at once."""
@@ -345,7 +335,6 @@ def _corruption(key: str, what: str) -> CorruptionError:
 
 
 __all__ = [
-    "STORED_COLUMNS",
     "EncodedSegment",
     "RandomAccessFile",
     "SegmentWriter",

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from txnlog.errors import CorruptionError
 from txnlog.ids import TxnId
+from txnlog.segment_columns import STORED_COLUMNS
 
 METADATA_FIELDS: Final = (
     pa.field("_partition", pa.int32(), False),
@@ -86,14 +87,13 @@ class SegmentLike(Protocol):
 
 def stored_fields(segment: SegmentLike) -> list[pa.Field]:
     """The metadata columns that the segment's file holds after the user's."""
-    fields: list[pa.Field] = []
-    if segment.txn is None or segment.compacted:
-        fields.append(pa.field("_txn", pa.int64()))
-    if segment.stores_partition:
-        fields.append(pa.field("_partition", pa.int32()))
-    if segment.compacted:
-        fields += [pa.field("_version", pa.int64()), pa.field("_timestamp", pa.timestamp("us", "UTC"))]
-    return fields
+    stored = {
+        "_txn": segment.txn is None or segment.compacted,
+        "_partition": segment.stores_partition,
+        "_version": segment.compacted,
+        "_timestamp": segment.compacted,
+    }
+    return [field for field in STORED_COLUMNS if stored[field.name]]
 
 
 def slices_of(segment: SegmentLike, table: pa.Table) -> Iterator[tuple[SliceLike, pa.Table]]:

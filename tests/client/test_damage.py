@@ -7,9 +7,11 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from tests.client.support import SCHEMA, Place, ids, raises, read, rows
+from txnlog import segment_file
 from txnlog.actions import Header
 from txnlog.codec import digest_of
 from txnlog.errors import CorruptionError, TxnLogError, UnsupportedFeature
@@ -322,3 +324,24 @@ def test_what_does_not_touch_the_damage_is_read(segment: Any, memory: Place) -> 
     fresh.produce("orders", rows(99), partition=0)
     assert fresh.snapshot().end_offsets("orders")[0] == 16
     assert digest_of(b"") != digest_of(b"x")
+
+
+@pytest.mark.clause("P-144")
+def test_a_shared_segment_whose_rows_name_no_transaction_is_damage(
+    memory: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checksum is right: a writer with a fault, not a disk."""
+    encode = segment_file.encode
+
+    def forgetful(table: Any) -> Any:
+        position = table.column_names.index("_txn")
+        nothing = pa.nulls(table.num_rows, pa.int64())
+        return encode(table.set_column(position, pa.field("_txn", pa.int64()), nothing))
+
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+    with monkeypatch.context() as patch:
+        patch.setattr(segment_file, "encode", forgetful)
+        ns.produce("orders", rows(1, 2))
+    with raises(CorruptionError, match="'_txn' holds null"):
+        memory.open().snapshot().read("orders", include_metadata=True)

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.arrow_strategies import junk, schemas, tables
-from txnlog import row_columns, rows
+from txnlog import row_columns, rows, segment_file
 from txnlog.errors import InvalidInputError, SchemaMismatch
 from txnlog.rows import RowBuffer, concat, conform
 
@@ -346,6 +346,33 @@ def test_what_lies_below_a_null_struct_or_list_is_no_fault():
     assert stored_array(masked, pa.list_(pa.field("element", pa.int64(), False))) == [[1], None]
     junk_below = pa.StructArray.from_arrays([pa.array([1, 300])], names=["a"], mask=pa.array([False, True]))
     assert stored_array(junk_below, pa.struct([("a", pa.int8())])) == [{"a": 1}, None]
+
+
+REQUIRED = [
+    (pa.int64(), 1),
+    (pa.bool_(), True),
+    (pa.string(), "a"),
+    (pa.binary(), b"b"),
+    (pa.decimal128(10, 2), decimal.Decimal("1.25")),
+    (pa.timestamp("us", "UTC"), dt.datetime(2020, 1, 1, tzinfo=dt.UTC)),
+    (pa.list_(pa.field("element", pa.int64(), False)), [1, 2]),
+    (pa.map_(pa.string(), pa.int64()), [("k", 1)]),
+    (pa.struct([pa.field("x", pa.string(), False)]), {"x": "y"}),
+]
+
+
+@pytest.mark.parametrize(("kind", "value"), REQUIRED, ids=lambda item: str(item)[:12])
+@pytest.mark.parametrize("holes", [[None, 1, None, 1], [None, None], [1]], ids=["mixed", "all", "none"])
+def test_a_null_struct_with_a_required_field_can_be_stored(kind, value, holes):
+    given_type = pa.struct([pa.field("a", kind), pa.field("b", pa.int64())])
+    wanted = pa.schema([("s", pa.struct([pa.field("a", kind, False), pa.field("b", pa.int64())]))])
+    items = [None if hole is None else {"a": value, "b": 2} for hole in holes]
+    array = pa.array(items, given_type)
+    for column in (array, array.slice(1), pa.chunked_array([array, array])):
+        table = conform(pa.table({"s": column}), wanted, topic="t")
+        stored = segment_file.encode(table)
+        read = segment_file.decode(stored.data, stored.checksum, schema=wanted, rows=table.num_rows, key="k")
+        assert read.column("s").to_pylist() == column.to_pylist()
 
 
 def test_a_missing_column_is_null_unless_it_may_not_be():

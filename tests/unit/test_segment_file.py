@@ -25,8 +25,8 @@ from tests.unit.arrow_strategies import tables
 from txnlog import segment_file
 from txnlog.errors import CorruptionError
 from txnlog.limits import MAX_FOOTER_BYTES, STATISTICS_CHARACTERS, STATISTICS_COLUMNS
+from txnlog.segment_columns import STORED_COLUMNS
 from txnlog.segment_file import (
-    STORED_COLUMNS,
     EncodedSegment,
     SegmentWriter,
     decode,
