@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from spark_ext.native import read_topic, visible
-    from spark_ext.query import write_stream
+    from spark_ext.stream_handler import write_stream
     from spark_ext.transactions import transaction
 
 _HOMES = {
     "read_topic": "spark_ext.native",
     "transaction": "spark_ext.transactions",
     "visible": "spark_ext.native",
-    "write_stream": "spark_ext.query",
+    "write_stream": "spark_ext.stream_handler",
 }
 
 

@@ -24,8 +24,8 @@ from txnlog.errors import InvalidInputError
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from spark_ext.checkpoints import BatchOffsets, Checkpoint
     from spark_ext.options import WriteOptions
+    from spark_ext.query_checkpoint import BatchOffsets, Checkpoint
     from spark_ext.stream_batches import QueryIdentity
     from txnlog.actions import Acknowledgement
     from txnlog.namespace import Namespace
@@ -144,7 +144,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         _logger.info("batch %d failed: %d tasks had written", batchId, sum(item is not None for item in messages))
 
     def _checkpoint(self) -> Checkpoint | None:
-        from spark_ext.checkpoints import Checkpoint  # noqa: PLC0415
+        from spark_ext.query_checkpoint import Checkpoint  # noqa: PLC0415
 
         options = self._options
         if options.checkpoint_location is None:

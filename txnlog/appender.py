@@ -28,7 +28,7 @@ from txnlog.errors import Durable, OutcomeUnknown, RetriableError, StoreError, T
 from txnlog.follower import Follower
 from txnlog.ids import TxnId
 from txnlog.limits import BUFFER_BYTES, TARGET_ENTRY_BYTES
-from txnlog.numbering import NumberPool
+from txnlog.number_pool import NumberPool
 from txnlog.runtime import Background, Runtime
 from txnlog.state import Draft
 from txnlog.store.base import Created, ObjectNotFound, Store

@@ -33,7 +33,7 @@ from txnlog.errors import (
 from txnlog.ids import TxnId
 from txnlog.limits import DEFAULT_TIMEOUT_MS, MAX_NUMBER, MAX_OPEN_TRANSACTIONS, MAX_PARTITIONS, MAX_TIMEOUT_MS
 from txnlog.names import folded, nearest, parse_label, parse_namespace_name, parse_topic_name
-from txnlog.partitioning import place
+from txnlog.placement import place
 from txnlog.producer import Producer
 from txnlog.results import Committed, Listing, SubscriptionInfo, TopicInfo, TransactionInfo
 from txnlog.runtime import Clock, Runtime

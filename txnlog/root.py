@@ -17,7 +17,7 @@ from txnlog.follower import Follower
 from txnlog.limits import FORMAT_VERSION
 from txnlog.log import Log
 from txnlog.names import NamespaceName, folded, nearest
-from txnlog.numbering import NumberPool
+from txnlog.number_pool import NumberPool
 from txnlog.runtime import Runtime
 from txnlog.state import Draft, NamespaceRecord
 from txnlog.store.base import Created, Store

@@ -15,7 +15,7 @@ from txnlog.commands import Piece
 from txnlog.entry_builder import SharedWave
 from txnlog.keys import segment_key
 from txnlog.limits import TARGET_SEGMENT_BYTES
-from txnlog.numbering import NumberPool
+from txnlog.number_pool import NumberPool
 from txnlog.rows import RowBuffer
 from txnlog.segment_columns import STORED_COLUMNS
 from txnlog.state import Draft, TopicRecord

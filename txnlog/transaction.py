@@ -30,7 +30,7 @@ from txnlog.errors import (
 )
 from txnlog.ids import TxnId
 from txnlog.messages import Messages
-from txnlog.partitioning import place
+from txnlog.placement import place
 from txnlog.results import Committed
 from txnlog.state import Outcome, TransactionState
 from txnlog.work import Work

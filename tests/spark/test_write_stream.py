@@ -13,9 +13,9 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
 import spark_ext
-from spark_ext.checkpoints import Checkpoint
 from spark_ext.handles import location_of, namespace_at
-from spark_ext.query import _Batches
+from spark_ext.query_checkpoint import Checkpoint
+from spark_ext.stream_handler import _Batches
 from txnlog.actions import Commit
 from txnlog.errors import ConsumerFenced, InvalidInputError, NamespaceNotFound
 

@@ -24,8 +24,8 @@ from txnlog.store import (
     Store,
     open_store,
 )
+from txnlog.store.fsspec_store import Backend
 from txnlog.store.identity import make_identity
-from txnlog.store.object_store import Backend
 from txnlog.store.probe import FULL, Arena, clock_difference, probe, race_many
 
 FOLDER = "_catalog/probe/"

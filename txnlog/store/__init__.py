@@ -1,10 +1,10 @@
 """Stores: where the bytes of a root lie. ``docs/stores.md`` says which of them are safe and why."""
 
 from txnlog.store.base import Created, ObjectInfo, ObjectNotFound, Store
+from txnlog.store.fsspec_store import FsspecStore
 from txnlog.store.identity import StoreIdentity, identity_of
 from txnlog.store.local import LocalStore
 from txnlog.store.memory import MemoryStore
-from txnlog.store.object_store import FsspecStore
 from txnlog.store.open import open_store
 from txnlog.store.probe import ClockDifference, Effort, Verdict, clock_difference
 from txnlog.store.wrappers import Call, CountingStore, ForwardingStore, HookStore, PrefixStore, ReadOnlyStore

@@ -13,11 +13,11 @@ from urllib.parse import unquote, urlsplit
 from txnlog.errors import InvalidInputError
 from txnlog.store.base import Store
 from txnlog.store.fsspec_errors import option_values
+from txnlog.store.fsspec_store import Backend, FsspecStore
 from txnlog.store.identity import make_identity
 from txnlog.store.key_guard import is_key
 from txnlog.store.local import LocalStore
 from txnlog.store.memory import MemoryStore
-from txnlog.store.object_store import Backend, FsspecStore
 from txnlog.store.wrappers import PrefixStore
 
 Options = dict[str, Any]

@@ -12,7 +12,7 @@ from txnlog.state import Draft
 _FIRST_BLOCK = 4 * CHUNK
 _LARGEST_BLOCK = 256 * CHUNK
 _LOW_WATER = 4
-"""A block is renewed when a quarter of it is left, so that taking a number almost never waits."""
+"""The next block is reserved while a quarter of what the last one held is left: taking a number almost never waits."""
 
 
 class NumberPool:

@@ -15,8 +15,8 @@ from tests.servers import S3Server, free_port
 from tests.stores.recorder import Answer, Recorder, recording_server
 from txnlog.errors import Durable, StoreError
 from txnlog.store import Created, FsspecStore, Store, fsspec_errors, identity_of, open_store
+from txnlog.store.fsspec_store import MAX_CREATE_BYTES, Backend
 from txnlog.store.identity import make_identity
-from txnlog.store.object_store import MAX_CREATE_BYTES, Backend
 
 SECRETS = ("AKIAQ3EGTXNLOGSECRET", "wJalrXUtnFEMI-K7MDENG-bPxRfiCYSECRETKEY", "FwoGZXIvYXdzSESSIONTOKEN")
 ACCOUNT_KEY = base64.b64encode(b"azure-account-key-of-no-value-32").decode()

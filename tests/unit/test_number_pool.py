@@ -6,7 +6,7 @@ import pytest
 
 from tests.core import PROTOCOL, Log
 from txnlog.actions import Close, Namespace, Reserve
-from txnlog.numbering import NumberPool
+from txnlog.number_pool import NumberPool
 from txnlog.numbers import CHUNK
 
 

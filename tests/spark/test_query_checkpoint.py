@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from spark_ext import jobs, stream_batches
-from spark_ext.checkpoints import Checkpoint, parse_offsets
+from spark_ext.query_checkpoint import Checkpoint, parse_offsets
 from spark_ext.stream_batches import QueryIdentity, acknowledgements, identity_of, stream_batch, taken_by
 from spark_ext.stream_offsets import StreamOffset
 from txnlog.errors import (

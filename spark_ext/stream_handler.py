@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from spark_ext import jobs, stream_batches
-from spark_ext.checkpoints import Checkpoint
 from spark_ext.handles import location_of, namespace_at
 from spark_ext.options import session_storage
+from spark_ext.query_checkpoint import Checkpoint
 from spark_ext.transactions import DataFrameTransaction
 from txnlog.errors import InvalidInputError, TransactionAborted
 
