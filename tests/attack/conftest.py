@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.client.conftest import _fast, clock, local, memory, place, pytest_configure, sales
+from tests.client.conftest import _fast, clock, local, memory, place, sales
 
-__all__ = ["_fast", "clock", "local", "memory", "place", "pytest_configure", "sales"]
+__all__ = ["_fast", "clock", "local", "memory", "place", "sales"]

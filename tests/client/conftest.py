@@ -17,12 +17,6 @@ from txnlog.store.probe import ClockDifference, Verdict
 from txnlog.testing import ManualClock
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "clause(*ids): the clauses of PROTOCOL.md that the test stands for")
-    config.addinivalue_line("markers", "real_probe: the store is probed for real")
-    config.addinivalue_line("markers", "real_runtime: waiting is real")
-
-
 @pytest.fixture(autouse=True)
 def _fast(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """No waiting, and no probing: both have tests of their own."""

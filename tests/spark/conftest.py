@@ -18,10 +18,6 @@ if TYPE_CHECKING:
     from txnlog.namespace import Namespace
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "clause(*ids): the clauses of PROTOCOL.md that the test stands for")
-
-
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A small local session: two cores, UTC, few shuffle partitions, no web page."""

@@ -13,7 +13,7 @@ from txnlog import checkpoint
 from txnlog.actions import Abort, Acknowledge, Begin, Commit, Prepare, Subscription, Verdict
 from txnlog.checkpoint import Manifest, Part
 from txnlog.errors import CorruptionError, UnsupportedFeature
-from txnlog.state import State
+from txnlog.state import TABLES, State
 
 UNIQUE = "0" * 32
 
@@ -45,6 +45,13 @@ def log() -> Log:
 def hot_of(state: State) -> dict[str, dict[Any, Any]]:
     found = {name: table for name, table in tables_of(state).items() if name not in checkpoint.COLD_KINDS}
     return found | {"segments": {n: item for n, item in state.segments.items() if item.state == "pending"}}
+
+
+@pytest.mark.clause("P-125")
+def test_a_checkpoint_holds_every_table_of_a_state() -> None:
+    """One that is forgotten would be empty after the first restore."""
+    assert set(checkpoint._HOT) | set(checkpoint.COLD_KINDS) == set(TABLES)
+    assert set(checkpoint._HOT) & set(checkpoint.COLD_KINDS) == {"segments"}
 
 
 @pytest.mark.clause("P-125", "P-128")
