@@ -1,0 +1,159 @@
+"""Histories by hand, short enough to read: every method is one call, which returns at once unless it says otherwise.
+
+Rows are text: ``"t1@3 10 11, t2@5 20"`` are the values 10 and 11 of transaction t1, visible at version 3, and so on;
+offsets count from 0, and ``7=20`` puts a value at offset 7.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from txnlog.errors import OutcomeUnknown
+from txnlog.testing.history import History, Recorder
+
+UNKNOWN = OutcomeUnknown("?")
+NEVER = "never"
+"""As ``fails``: the call does not return."""
+
+TOPIC, SUBSCRIPTION = "orders", "s"
+
+
+def rows(**topics: str) -> dict[tuple[str, int], tuple[tuple[int, int, str, int], ...]]:
+    """The rows of topics; ``orders_1`` is partition 1 of orders."""
+    found: dict[tuple[str, int], tuple[tuple[int, int, str, int], ...]] = {}
+    for name, text in topics.items():
+        topic, _, partition = name.partition("_")
+        shown: list[tuple[int, int, str, int]] = []
+        offset = 0
+        for part in filter(None, map(str.strip, text.split(","))):
+            head, *values = part.split()
+            txn, _, version = head.partition("@")
+            for value in values:
+                at, _, number = value.rpartition("=")
+                offset = int(at) if at else offset
+                shown.append((offset, int(number), txn, int(version)))
+                offset += 1
+        found[topic, int(partition or 0)] = tuple(shown)
+    return found
+
+
+class Story:
+    """A history as it is told."""
+
+    def __init__(self) -> None:
+        self.recorder = Recorder()
+        self.actor = "a"
+
+    def history(self) -> History:
+        return self.recorder.history()
+
+    def by(self, actor: str) -> Story:
+        """Who acts from here on."""
+        self.actor = actor
+        return self
+
+    def call(self, kind: Any, /, fails: Any = None, result: dict[str, Any] | None = None, **arguments: Any) -> int:
+        token = self.recorder.invoke(self.actor, kind, **arguments)
+        if isinstance(fails, BaseException):
+            self.recorder.failed(token, fails)
+        elif fails != NEVER:
+            self.recorder.ok(token, **(result or {}))
+        return token
+
+    # --- transactions -----------------------------------------------------------------------------------------------
+
+    def begin(self, txn: str, producer: str | None = None, epoch: int | None = None) -> Story:
+        self.call("begin", txn=txn, producer=producer, epoch=epoch)
+        return self
+
+    def produce(self, txn: str | None, *values: int, topic: str = TOPIC, fails: Any = None, **more: Any) -> Story:
+        result: dict[str, Any] = {key: more.pop(key) for key in ("version", "offsets", "duplicate") if key in more}
+        fields = {"partition": 0, "sequence": None} | more
+        self.call("produce", fails, result, txn=txn, topic=topic, values=values, **fields)
+        return self
+
+    def commit(self, txn: str, version: int | None = None, fails: Any = None, **more: Any) -> Story:
+        self.call("commit", fails, {"version": version, "offsets": {}, **more}, txn=txn)
+        return self
+
+    def abort(self, txn: str, fails: Any = None) -> Story:
+        self.call("abort", fails, txn=txn)
+        return self
+
+    def outcome(self, txn: str, state: str, version: int | None = None) -> Story:
+        self.call("outcome", result={"state": state, "version": version}, txn=txn)
+        return self
+
+    def whole(self, txn: str, version: int, *values: int) -> Story:
+        """A transaction that goes well."""
+        return self.begin(txn).produce(txn, *values).commit(txn, version)
+
+    def producer(self, name: str, epoch: int) -> Story:
+        self.call("open_producer", result={"epoch": epoch}, name=name)
+        return self
+
+    # --- readers ----------------------------------------------------------------------------------------------------
+
+    def read(self, at: int, wanted: int | None = None, **topics: str) -> Story:
+        self.call("read", result={"version": at, "rows": rows(**topics)}, version=wanted)
+        return self
+
+    def final(
+        self,
+        outcomes: dict[str, tuple[str, int | None]] | None = None,
+        cursors: dict[tuple[str, str], dict[int, tuple[int, tuple[tuple[int, int], ...]]]] | None = None,
+        **topics: str,
+    ) -> Story:
+        self.call("final", result={"rows": rows(**topics), "outcomes": outcomes or {}, "cursors": cursors or {}})
+        return self
+
+    # --- consumers --------------------------------------------------------------------------------------------------
+
+    def consumer(self, epoch: int, topic: str = TOPIC, subscription: str = SUBSCRIPTION) -> Story:
+        self.call("open_consumer", result={"epoch": epoch}, topic=topic, subscription=subscription)
+        return self
+
+    def receive(self, epoch: int, text: str, topic: str = TOPIC, subscription: str = SUBSCRIPTION) -> Story:
+        """``"0=10 1=11"`` are the messages: offset and value, of partition 0."""
+        pairs = [tuple(map(int, part.split("="))) for part in text.split()]
+        messages = [(0, offset, value, 0) for offset, value in pairs]
+        self.call("receive", result={"messages": messages}, topic=topic, subscription=subscription, epoch=epoch)
+        return self
+
+    def take(
+        self,
+        txn: str | None,
+        epoch: int,
+        start: int,
+        end: int,
+        *,
+        cumulative: bool = False,
+        fails: Any = None,
+        version: int | None = None,
+        topic: str = TOPIC,
+        subscription: str = SUBSCRIPTION,
+    ) -> Story:
+        """Acknowledge the offsets from start up to end, of partition 0."""
+        where = {"topic": topic, "subscription": subscription, "epoch": epoch}
+        span = {"ranges": [(0, start, end)], "cumulative": cumulative}
+        self.call("acknowledge", fails, {"version": version}, txn=txn, **where, **span)
+        return self
+
+    def give_back(self, epoch: int, *spans: tuple[int, int]) -> Story:
+        spans_of = [(0, *span) for span in spans]
+        self.call("negative_acknowledge", topic=TOPIC, subscription=SUBSCRIPTION, epoch=epoch, ranges=spans_of)
+        return self
+
+    def seek(self, offset: int, epoch: int | None = None, fails: Any = None) -> Story:
+        self.call("seek", fails, {"epoch": epoch}, topic=TOPIC, subscription=SUBSCRIPTION, positions={0: offset})
+        return self
+
+    def cursor(self, position: int, *acknowledged: tuple[int, int]) -> Story:
+        shown = {(TOPIC, SUBSCRIPTION): {0: (position, acknowledged)}}
+        self.call("cursors", result={"cursors": shown}, topic=TOPIC, subscription=SUBSCRIPTION)
+        return self
+
+
+def at(position: int, *acknowledged: tuple[int, int]) -> dict[Any, Any]:
+    """The cursors at the end, of the one subscription."""
+    return {(TOPIC, SUBSCRIPTION): {0: (position, acknowledged)}}

@@ -1,0 +1,136 @@
+"""What can be wrong with a history, why it cannot be legitimate, and where the rule comes from."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any, NamedTuple
+
+from txnlog.testing.history import Operation
+
+
+class Anomaly(enum.StrEnum):
+    """The anomalies that the checker finds; ``.meaning`` says what each is."""
+
+    meaning: str
+
+    def __new__(cls, name: str, meaning: str) -> Anomaly:
+        """A member with its meaning."""
+        member = str.__new__(cls, name)
+        member._value_ = name
+        member.meaning = meaning
+        return member
+
+    # --- the log: offsets, versions, values -------------------------------------------------------------------------
+
+    INCONSISTENT_OFFSETS = (
+        "inconsistent offsets",
+        "two looks at one offset show different messages: an offset is given once (Jepsen's Kafka workload)",
+    )
+    OFFSET_GAP = ("offset gap", "committed offsets are dense: markers and aborted data take none")
+    OFFSET_OVERLAP = ("offset overlap", "an offset is given once, and a read shows offsets in order")
+    OFFSETS_AGAINST_VERSIONS = (
+        "offsets against versions",
+        "offsets are given when messages become visible, so a later offset never has an earlier version",
+    )
+    DUPLICATE = ("duplicate", "a message that was produced once is visible at two places (Kafka: idempotent producer)")
+    GARBAGE = ("garbage", "a visible message that nobody produced there or in that transaction (Elle: garbage read)")
+    NON_MONOTONIC_SEND = (
+        "non-monotonic send",
+        "the messages of a call keep their order, calls of a transaction too (Jepsen: nonmonotonic-send)",
+    )
+    SEQUENCE_GAP = ("sequence gap", "a producer's sequences follow each other (Kafka: OutOfOrderSequence)")
+    SEQUENCE_REPEATED = ("sequence repeated", "a producer's sequence is visible once, over all of its epochs")
+
+    # --- transactions -----------------------------------------------------------------------------------------------
+
+    ABORTED_READ = ("aborted read", "G1a (Adya): messages or effects of an aborted transaction are seen")
+    INTERMEDIATE_READ = (
+        "intermediate read",
+        "G1b (Adya): a transaction is seen before its commit was even asked for, or a part of its run in a partition",
+    )
+    LOST_WRITE = ("lost write", "an acknowledged or already seen commit is not in the final read")
+    TORN_COMMIT = (
+        "torn commit",
+        "a transaction is there in one topic, partition or subscription and not in another, or at two versions",
+    )
+    FAILED_BUT_VISIBLE = (
+        "failed but visible",
+        "every attempt said that nothing was written, and its effects are there: a failure is a promise too",
+    )
+    COMMIT_AFTER_TIMEOUT = (
+        "commit after timeout",
+        "the owner was told of a timeout, which the log decides once (Kafka: KIP-890)",
+    )
+    ZOMBIE_COMMIT = (
+        "zombie commit",
+        "an owner with an older epoch changed something after a newer one was opened (Kafka: ProducerFenced)",
+    )
+    EPOCH_MOVED_BACK = ("epoch moved back", "an epoch is the version of the entry that opened it: it only grows")
+    TWO_ANSWERS = (
+        "two answers",
+        "an unknown outcome was asked for and definitely answered in two ways: askers would act on different truths",
+    )
+    CHANGED_OUTCOME = ("changed outcome", "a transaction ends once: a definite answer is never taken back")
+    MISPLACED_COMMIT = ("misplaced commit", "commit returns the version that shows it, and its offsets")
+
+    # --- readers ----------------------------------------------------------------------------------------------------
+
+    STALE_READ = ("stale read", "a read of the newest version shows what was acknowledged before it was asked for")
+    STALE_COMMIT = ("stale commit", "a commit takes a version behind all that were known before it was asked for")
+    UNSEEN = ("unseen", "a read at a version, or a cursor, passed over messages that it had to show")
+    FUTURE_READ = ("future read", "a read at a version shows nothing of later versions")
+    DIVERGING_SNAPSHOTS = ("diverging snapshots", "two readers of one version saw different messages")
+
+    # --- consumers --------------------------------------------------------------------------------------------------
+
+    SKIPPED_POLL = (
+        "skipped poll",
+        "a consumer got a later message while an earlier one was free to be delivered (Jepsen: poll-skip)",
+    )
+    NON_MONOTONIC_POLL = (
+        "non-monotonic poll",
+        "messages of a partition came in another order than their offsets (Jepsen: nonmonotonic-poll)",
+    )
+    DUPLICATE_POLL = (
+        "duplicate poll",
+        "a consumer got a message twice that was neither given back nor in a transaction that may have aborted",
+    )
+    REDELIVERY = ("redelivery after acknowledge", "an acknowledged message came again, and nobody sought back")
+    DOUBLE_CONSUME = (
+        "double consume",
+        "two committed transactions took one message: the first wins, the other gets TransactionConflict (Pulsar)",
+    )
+    ACKNOWLEDGE_WITHOUT_READ = (
+        "acknowledge without read",
+        "messages were taken off by a consumer that never got them in that epoch: nobody processed them",
+    )
+    CURSOR_MOVED_BACK = ("cursor moved back", "what a cursor showed as taken is free again, and nobody sought back")
+
+    # --- cycles -----------------------------------------------------------------------------------------------------
+
+    G0 = ("G0", "a cycle of ww edges: two transactions are each before the other in the log (Adya)")
+    G1C = ("G1c", "a cycle of ww and wr edges: two transactions each depend on what the other wrote (Adya)")
+    G_SINGLE = ("G-single", "a cycle with one rw edge: a reader saw one commit and not another one before it (Adya)")
+    G2 = ("G2", "a cycle with several rw edges: readers saw commits in different orders (Adya)")
+
+
+class Finding(NamedTuple):
+    """One anomaly: what it is, in words with names and numbers, and the operations that show it."""
+
+    anomaly: Anomaly
+    message: str
+    operations: tuple[Operation, ...] = ()
+
+    def __str__(self) -> str:
+        numbers = ", ".join(str(operation.number) for operation in self.operations)
+        return f"{self.anomaly}: {self.message}" + (f" (operations {numbers})" if numbers else "")
+
+
+def shortened(items: Any, most: int = 6) -> str:
+    """The first of many items, for messages."""
+    found = list(items)
+    text = ", ".join(map(str, found[:most]))
+    return f"{text}, … ({len(found)})" if len(found) > most else text
+
+
+__all__ = ["Anomaly", "Finding", "shortened"]

@@ -1,0 +1,210 @@
+"""Subscriptions at the end: every message taken once, and the cursors show what committed transactions took."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from txnlog import ranges
+from txnlog.ranges import Ranges
+from txnlog.testing import operations as of
+from txnlog.testing.anomalies import Anomaly, Finding
+from txnlog.testing.check_polls import Sets, reach, remove, shown_cursors
+from txnlog.testing.facts import Facts, Subscribed, Unit, asked, told
+from txnlog.testing.history import Operation
+
+
+@dataclass(slots=True)
+class _Taken:
+    """All acknowledgements and seeks of a subscription, by what became of them."""
+
+    sure: list[tuple[int, Operation, Unit | None]] = field(default_factory=list)
+    """With the version that shows it; -1 for plain ones that did not say."""
+    possible: list[tuple[Operation, Unit | None]] = field(default_factory=list)
+    refused: list[tuple[Operation, Unit | None]] = field(default_factory=list)
+    seeks: list[tuple[int, Operation]] = field(default_factory=list)
+    in_doubt: bool = False
+    """A seek whose place in the log is not known: nothing can be said."""
+
+
+def check(facts: Facts) -> Iterator[Finding]:
+    """Findings of what was taken off subscriptions, in the order of versions."""
+    shown = shown_cursors(told(facts.final, of.FinalState).cursors) if facts.final is not None else {}
+    torn: dict[Unit, list[bool]] = {}
+    collected = _collect(facts)
+    for key in sorted(collected.keys() | shown.keys()):
+        taken = collected.get(key) or _Taken()
+        if taken.in_doubt:
+            continue
+        wanted, findings = _take(key, taken)
+        yield from findings
+        if key in shown and facts.lives(key[0]) and key not in facts.dropped_subscriptions:
+            yield from _Compared(facts, key, taken, wanted, shown[key]).check(torn)
+    for unit, flags in torn.items():
+        if len(set(flags)) > 1:
+            text = f"{unit.name} is acknowledged on one subscription or partition, and not on another"
+            yield Finding(Anomaly.TORN_COMMIT, text, tuple(unit.acknowledges))
+
+
+def _collect(facts: Facts) -> dict[Subscribed, _Taken]:
+    found: dict[Subscribed, _Taken] = {}
+    for op in facts.ops("create_subscription", "acknowledge", "seek"):
+        item = op.arguments
+        assert isinstance(item, of.CreateSubscription | of.Acknowledge | of.Seek)
+        taken = found.setdefault((item.topic, item.subscription), _Taken())
+        if isinstance(item, of.Acknowledge):
+            unit = facts.transactions.get(item.txn) if item.txn is not None else None
+            _sort(facts, taken, op, unit)
+        elif isinstance(item, of.CreateSubscription):
+            if op.possible:
+                taken.seeks.append((-1, op))
+        elif op.succeeded and told(op, of.Sought).epoch is not None:
+            taken.seeks.append((told(op, of.Sought).epoch or 0, op))
+        elif op.possible:
+            taken.in_doubt = True
+    return found
+
+
+def _sort(facts: Facts, taken: _Taken, op: Operation, unit: Unit | None) -> None:
+    if unit is None:
+        version = told(op, of.Acknowledged).version if op.succeeded else None
+        fate = "committed" if op.succeeded else "open" if op.possible else "not committed"
+    else:
+        version = unit.version
+        fate = facts.fate(unit) if op.possible else "not committed"
+    if fate == "committed" and op.succeeded and (version is not None or unit is None):
+        taken.sure.append((-1 if version is None else version, op, unit))
+    elif fate == "not committed":
+        taken.refused.append((op, unit))
+    else:
+        taken.possible.append((op, unit))
+
+
+def _take(key: Subscribed, taken: _Taken) -> tuple[Sets, list[Finding]]:
+    """Take everything in the order of versions. Two transactions never take the same."""
+    wanted: Sets = {}
+    owners: list[tuple[Operation, Unit | None]] = []
+    findings: list[Finding] = []
+    steps: list[tuple[int, int, Operation, Unit | None]] = [(version, 0, op, None) for version, op in taken.seeks]
+    for version, op, unit in taken.sure:
+        # Individual ones of an entry first: a cumulative one may pass over what is taken already.
+        steps.append((version, 2 if asked(op, of.Acknowledge).cumulative else 1, op, unit))
+    steps.sort(key=lambda step: (step[0], step[1], step[2].number))
+    for _, _, op, unit in steps:
+        item = op.arguments
+        if isinstance(item, of.Seek | of.CreateSubscription):
+            for partition, offset in item.positions:
+                wanted[partition] = ((0, offset),) if offset else ()
+            owners.clear()
+            continue
+        cumulative = asked(op, of.Acknowledge).cumulative
+        for partition, found in reach(op).items():
+            before = wanted.get(partition, ())
+            if unit is not None and (twice := _twice(before, found, cumulative=cumulative)):
+                others = _who(owners, partition, twice)
+                if all(other is not unit for _, other in others):
+                    names = " and ".join(other.name if other else "a plain call" for _, other in others)
+                    text = f"{key[0]}:{key[1]}/{partition}: {twice} was taken by {unit.name}, after {names or 'a seek'}"
+                    findings.append(Finding(Anomaly.DOUBLE_CONSUME, text, (*(op for op, _ in others), op)))
+            wanted[partition] = ranges.union(before, found)
+        owners.append((op, unit))
+    return wanted, findings
+
+
+def _twice(taken: Ranges, found: Ranges, *, cumulative: bool) -> Ranges:
+    """What is taken a second time: of a cumulative one only if it does not move the cursor at all."""
+    both = ranges.intersect(taken, found)
+    return () if cumulative and both != found else both
+
+
+def _who(
+    owners: Sequence[tuple[Operation, Unit | None]], partition: int, found: Ranges
+) -> list[tuple[Operation, Unit | None]]:
+    return [(op, unit) for op, unit in owners if ranges.intersect(reach(op).get(partition, ()), found)]
+
+
+class _Compared:
+    """What a subscription's cursors show in the end, compared with what was taken."""
+
+    def __init__(self, facts: Facts, key: Subscribed, taken: _Taken, wanted: Sets, shown: Sets) -> None:
+        self._facts = facts
+        self._name = f"{key[0]}:{key[1]}"
+        self._taken = taken
+        self._wanted = wanted
+        self._shown = shown
+
+    def check(self, torn: dict[Unit, list[bool]]) -> Iterator[Finding]:
+        """Nothing that was taken is missing, nothing is taken that nobody took, and what is in doubt is whole."""
+        lost: Sets = {p: left for p, found in self._wanted.items() if (left := ranges.subtract(found, self._of(p)))}
+        extra: Sets = {}
+        for partition, found in self._shown.items():
+            left = ranges.subtract(found, self._wanted.get(partition, ()))
+            if left:
+                extra[partition] = left
+        if lost:
+            yield from self._check_lost(lost)
+        if self._taken.possible:
+            self._note_doubtful(torn, extra)
+        for op, _ in self._taken.possible:
+            for partition, found in reach(op).items():
+                remove(extra, partition, found)
+        yield from self._check_extra(extra)
+
+    def _of(self, partition: int) -> Ranges:
+        return self._shown.get(partition, ())
+
+    def _check_lost(self, lost: Sets) -> Iterator[Finding]:
+        """An acknowledgement that was committed, and has no effect."""
+        for _, op, unit in self._taken.sure:
+            missing = {p: left for p, found in reach(op).items() if (left := ranges.intersect(found, lost.get(p, ())))}
+            if not missing:
+                continue
+            name = unit.name if unit is not None else "a plain acknowledgement"
+            whole = unit is None or (not unit.runs and len(unit.acknowledges) == 1)
+            anomaly = Anomaly.LOST_WRITE if whole and missing == reach(op) else Anomaly.TORN_COMMIT
+            yield Finding(anomaly, f"{self._name}: {missing} was taken by {name}, and is free in the end", (op,))
+
+    def _note_doubtful(self, torn: dict[Unit, list[bool]], extra: Sets) -> None:
+        """For transactions in doubt: whether each part, as far as it is theirs alone, is taken."""
+        for op, unit in self._taken.possible:
+            if unit is None:
+                continue
+            for partition, found in reach(op).items():
+                alone = ranges.subtract(found, self._wanted.get(partition, ()))
+                for other, owner in self._taken.possible:
+                    if owner is not unit:
+                        alone = ranges.subtract(alone, reach(other).get(partition, ()))
+                there = ranges.intersect(alone, extra.get(partition, ()))
+                if there:
+                    torn.setdefault(unit, []).append(True)
+                if there != alone:
+                    torn.setdefault(unit, []).append(False)
+
+    def _check_extra(self, extra: Sets) -> Iterator[Finding]:
+        """Taken in the end, and by nobody who may have."""
+        for op, unit in self._taken.refused:
+            for partition, found in reach(op).items():
+                there = ranges.intersect(found, extra.get(partition, ()))
+                if there:
+                    remove(extra, partition, there)
+                    yield self._refused(op, unit, f"{self._name}/{partition}: {there} is taken in the end, by")
+        for partition, left in extra.items():
+            if left:
+                text = f"{self._name}/{partition}: {left} is taken in the end, and nobody acknowledged it"
+                yield Finding(Anomaly.UNSEEN, text)
+
+    def _refused(self, op: Operation, unit: Unit | None, text: str) -> Finding:
+        if unit is None or not op.possible:
+            return Finding(Anomaly.FAILED_BUT_VISIBLE, f"{text} a call that said that nothing was written", (op,))
+        if unit.told("ABORTED") or (unit.ended is not None and unit.ended.state == "ABORTED"):
+            return Finding(Anomaly.ABORTED_READ, f"{text} {unit.name}, which is aborted", (op,))
+        if not unit.commits:
+            return Finding(Anomaly.INTERMEDIATE_READ, f"{text} {unit.name}, whose commit was not called", (op,))
+        if not any(attempt.possible for attempt in unit.commits):
+            return Finding(
+                Anomaly.FAILED_BUT_VISIBLE, f"{text} {unit.name}, which said that nothing was written", (op,)
+            )
+        return Finding(Anomaly.TORN_COMMIT, f"{text} {unit.name}, whose messages are not visible", (op,))
+
+
+__all__ = ["check"]

@@ -1,0 +1,378 @@
+"""Consumers in real time: what they received, in which order, and what was taken off before and after.
+
+One pass over the events. Of a subscription it keeps what is surely taken (a commit was acknowledged), and what may be
+(somebody tried). Of a session, the time of one epoch, it keeps what was delivered: *surely* still with the consumer, so
+that a second delivery is wrong, or *possibly*, so that leaving it out is right. To acknowledge in a transaction and to
+give back end the first at the call; an abort and giving back end the second at the return.
+
+Sessions of several actors (Shared subscriptions) are checked for order within one call and for redelivery after an
+acknowledgement only: leases end by time, which a history does not show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from operator import itemgetter
+
+from txnlog import ranges
+from txnlog.ranges import Ranges
+from txnlog.testing import operations as of
+from txnlog.testing.anomalies import Anomaly, Finding
+from txnlog.testing.facts import NEVER, Facts, Subscribed, asked, told
+from txnlog.testing.history import Operation
+
+Sets = dict[int, Ranges]
+"""Offsets by partition."""
+
+_Event = tuple[int, Callable[[Operation], Iterator[Finding]], Operation]
+
+
+def check(facts: Facts) -> Iterator[Finding]:
+    """Findings of everything that consumers did and saw."""
+    yield from _Pass(facts).check()
+
+
+def reach(op: Operation) -> Sets:
+    """What an acknowledgement takes; a cumulative one everything below its end."""
+    item = asked(op, of.Acknowledge)
+    found: Sets = {}
+    for part in item.ranges:
+        add(found, part.partition, ((0 if item.cumulative else part.start, part.end),))
+    return found
+
+
+def shown_cursors(cursors: tuple[of.CursorAt, ...]) -> dict[Subscribed, Sets]:
+    """What cursors show as taken, by subscription."""
+    found: dict[Subscribed, Sets] = {}
+    for at in cursors:
+        taken = ranges.normalize(((0, at.cursor), *at.acknowledged))
+        found.setdefault((at.topic, at.subscription), {})[at.partition] = taken
+    return found
+
+
+def add(sets: Sets, partition: int, found: Ranges) -> None:
+    """Union in place."""
+    sets[partition] = ranges.union(sets.get(partition, ()), ranges.normalize(found))
+
+
+def remove(sets: Sets, partition: int, found: Ranges) -> None:
+    """Difference in place."""
+    if partition in sets:
+        sets[partition] = ranges.subtract(sets[partition], found)
+
+
+@dataclass(slots=True)
+class _Session:
+    """The time of one epoch of a subscription."""
+
+    surely: Sets = field(default_factory=dict)
+    possibly: Sets = field(default_factory=dict)
+    received: Sets = field(default_factory=dict)
+    skipped: Sets = field(default_factory=dict)
+    actors: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class _Subscription:
+    """What is known of a subscription at an event."""
+
+    start: dict[int, int]
+    taken: Sets = field(default_factory=dict)
+    """Surely: a commit was acknowledged, or a cursor showed it."""
+    tried: Sets = field(default_factory=dict)
+    """By acknowledgements that may have had an effect, or still may."""
+    trying: dict[int, Operation] = field(default_factory=dict)
+    """Acknowledgements that are known to end without effect, until then."""
+    sessions: dict[int | None, _Session] = field(default_factory=dict)
+    seeking: int = 0
+    sought: int = -1
+    """The last event of a seek; -1: nobody ever sought."""
+
+    def session(self, epoch: int | None) -> _Session:
+        return self.sessions.setdefault(epoch, _Session())
+
+
+class _Pass:
+    """One pass over the events of a history."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+        self._subscriptions: dict[Subscribed, _Subscription] = {}
+        self._known: dict[int, Sets] = {}
+        """What was taken when a call was made, by the number of the operation."""
+        self._released: dict[int, list[Operation]] = {}
+        """Acknowledgements that end without effect, by the number of the operation that says so."""
+        self._lapsing: set[int] = set()
+        self._everything: dict[Subscribed, Sets] = {}
+        self._several: set[tuple[str, str, int | None]] = set()
+        self._starts: dict[Subscribed, dict[int, int]] = {}
+
+    def check(self) -> Iterator[Finding]:
+        facts = self._facts
+        if not (facts.ops("receive") or facts.ops("acknowledge") or facts.ops("cursors")):
+            return
+        self._prepare()
+        for _, step, op in self._events():
+            yield from step(op)
+
+    def _prepare(self) -> None:
+        actors: dict[tuple[str, str, int | None], str] = {}
+        for op in self._facts.ops("receive"):
+            item = asked(op, of.Receive)
+            key = (item.topic, item.subscription, item.epoch)
+            if actors.setdefault(key, op.actor) != op.actor:
+                self._several.add(key)
+        for op in self._facts.ops("create_subscription"):
+            made = asked(op, of.CreateSubscription)
+            if op.possible:
+                self._starts[made.topic, made.subscription] = dict(made.positions)
+        for unit in self._facts.transactions.values():
+            if unit.acknowledges and unit.told("ABORTED") and self._facts.fate(unit) == "not committed":
+                self._released.setdefault(unit.told("ABORTED")[0].operation.number, []).extend(unit.acknowledges)
+                self._lapsing.update(op.number for op in unit.acknowledges)
+
+    def _events(self) -> list[_Event]:
+        calls: Mapping[str, Callable[[Operation], Iterator[Finding]]] = {
+            "receive": self._remember,
+            "cursors": self._remember,
+            "final": self._remember_all,
+            "acknowledge": self._acknowledge,
+            "negative_acknowledge": self._give_back,
+            "seek": self._seek,
+        }
+        returns: Mapping[str, Callable[[Operation], Iterator[Finding]]] = {
+            "receive": self._received,
+            "cursors": self._cursors,
+            "final": self._final,
+            "acknowledge": self._acknowledged,
+            "negative_acknowledge": self._given_back,
+            "seek": self._sought,
+            "commit": self._ended,
+            "abort": self._ended,
+            "outcome": self._ended,
+        }
+        events: list[_Event] = []
+        for op in self._facts.operations:
+            if (step := calls.get(op.kind)) is not None:
+                events.append((op.invoked, step, op))
+            if op.completed is not None and (step := returns.get(op.kind)) is not None:
+                events.append((op.completed, step, op))
+        events.sort(key=itemgetter(0))
+        return events
+
+    def _of(self, topic: str, subscription: str) -> _Subscription:
+        key = (topic, subscription)
+        known = self._subscriptions.get(key)
+        if known is None:
+            known = self._subscriptions[key] = _Subscription(self._starts.get(key, {}))
+        return known
+
+    # --- receiving --------------------------------------------------------------------------------------------------
+
+    def _remember(self, op: Operation) -> Iterator[Finding]:
+        item = op.arguments
+        assert isinstance(item, of.Receive | of.Cursors)
+        self._known[op.number] = dict(self._of(item.topic, item.subscription).taken)
+        yield from ()
+
+    def _received(self, op: Operation) -> Iterator[Finding]:
+        if not op.succeeded:
+            return
+        item = asked(op, of.Receive)
+        offsets: dict[int, list[int]] = {}
+        for message in told(op, of.Received).messages:
+            offsets.setdefault(message.partition, []).append(message.offset)
+        for partition, found in offsets.items():
+            if any(later <= earlier for earlier, later in pairwise(found)):
+                text = f"{_name(item)}/{partition}: offsets {found[0]} to {found[-1]} came in another order"
+                yield Finding(Anomaly.NON_MONOTONIC_POLL, text, (op,))
+            yield from self._poll(op, item, partition, ranges.from_values(found))
+
+    def _poll(self, op: Operation, item: of.Receive, partition: int, got: Ranges) -> Iterator[Finding]:
+        subscription = self._of(item.topic, item.subscription)
+        session = subscription.session(item.epoch)
+        place = f"{_name(item)}/{partition}"
+        taken = self._known[op.number].get(partition, ()) if subscription.sought < op.invoked else ()
+        again = ranges.intersect(got, taken)
+        if again and not subscription.seeking:
+            yield Finding(Anomaly.REDELIVERY, f"{place}: {again} came after it was acknowledged", (op,))
+        if (item.topic, item.subscription, item.epoch) not in self._several:
+            twice = ranges.subtract(ranges.intersect(got, session.surely.get(partition, ())), again)
+            if twice:
+                yield Finding(Anomaly.DUPLICATE_POLL, f"{place}: {twice} came again, not given back", (op,))
+            late = ranges.intersect(got, session.skipped.get(partition, ()))
+            if late:
+                yield Finding(Anomaly.NON_MONOTONIC_POLL, f"{place}: {late} came after later ones", (op,))
+            skipped = self._skipped(subscription, session, partition, got)
+            if skipped:
+                yield Finding(Anomaly.SKIPPED_POLL, f"{place}: {got[-1][1] - 1} came, and {skipped} was free", (op,))
+                add(session.skipped, partition, skipped)
+                add(session.possibly, partition, skipped)
+        add(session.surely, partition, got)
+        add(session.possibly, partition, got)
+        add(session.received, partition, got)
+
+    def _skipped(self, subscription: _Subscription, session: _Session, partition: int, got: Ranges) -> Ranges:
+        """What lies before the last message of a delivery and was free, but did not come."""
+        low = subscription.start.get(partition, 0)
+        if subscription.sought >= 0 or subscription.seeking:
+            # Where a seek in doubt left the cursor, nobody knows: count from the first message.
+            known = session.possibly.get(partition, ())
+            low = min(got[0][0], known[0][0]) if known else got[0][0]
+        left = ranges.subtract(((low, got[-1][1]),), got) if low < got[-1][1] else ()
+        left = ranges.subtract(left, session.possibly.get(partition, ())) if left else left
+        left = ranges.subtract(left, subscription.tried.get(partition, ())) if left else left
+        for op in subscription.trying.values():
+            if not left:
+                break
+            left = ranges.subtract(left, reach(op).get(partition, ()))
+        return left
+
+    # --- acknowledging ----------------------------------------------------------------------------------------------
+
+    def _acknowledge(self, op: Operation) -> Iterator[Finding]:
+        item = asked(op, of.Acknowledge)
+        subscription = self._of(item.topic, item.subscription)
+        session = subscription.session(item.epoch)
+        for partition, found in reach(op).items():
+            if op.succeeded and not subscription.seeking:
+                excused = session.received.get(partition, ())
+                if item.cumulative:
+                    below = subscription.start.get(partition, 0) if subscription.sought < 0 else NEVER
+                    excused = ranges.union(excused, ((0, min(below, found[-1][1])),) if below else ())
+                    excused = ranges.union(excused, subscription.tried.get(partition, ()))
+                    for other in subscription.trying.values():
+                        excused = ranges.union(excused, reach(other).get(partition, ()))
+                unread = ranges.subtract(found, excused)
+                if unread:
+                    text = f"{_name(item)}/{partition}: {unread} was never received with epoch {item.epoch}"
+                    yield Finding(Anomaly.ACKNOWLEDGE_WITHOUT_READ, text, (op,))
+            remove(session.surely, partition, found)
+        if op.number in self._lapsing or not op.possible:
+            subscription.trying[op.number] = op
+        else:
+            for partition, found in reach(op).items():
+                add(subscription.tried, partition, found)
+
+    def _acknowledged(self, op: Operation) -> Iterator[Finding]:
+        item = asked(op, of.Acknowledge)
+        if not op.possible:
+            self._of(item.topic, item.subscription).trying.pop(op.number, None)
+        elif op.succeeded and item.txn is None:
+            self._take(op)
+        yield from ()
+
+    def _take(self, op: Operation) -> None:
+        """From here on it is surely taken, unless somebody sought since, or does."""
+        item = asked(op, of.Acknowledge)
+        subscription = self._of(item.topic, item.subscription)
+        if not subscription.seeking and subscription.sought < op.invoked:
+            for partition, found in reach(op).items():
+                add(subscription.taken, partition, found)
+
+    def _ended(self, op: Operation) -> Iterator[Finding]:
+        """A transaction ended, as far as this call says."""
+        item = op.arguments
+        assert isinstance(item, of.Commit | of.Abort | of.Outcome)
+        unit = self._facts.transactions[item.txn]
+        if any(answer.operation is op for answer in unit.told("COMMITTED")):
+            for taken in unit.acknowledges:
+                if taken.succeeded:
+                    self._take(taken)
+        for released in self._released.get(op.number, ()):
+            item = asked(released, of.Acknowledge)
+            subscription = self._of(item.topic, item.subscription)
+            if subscription.trying.pop(released.number, None) is not None:
+                for partition, found in reach(released).items():
+                    remove(subscription.session(item.epoch).possibly, partition, found)
+        yield from ()
+
+    # --- giving back, seeking ---------------------------------------------------------------------------------------
+
+    def _give_back(self, op: Operation) -> Iterator[Finding]:
+        session, returned = self._returned(op)
+        for partition, found in returned.items():
+            remove(session.surely, partition, found)
+        yield from ()
+
+    def _given_back(self, op: Operation) -> Iterator[Finding]:
+        session, returned = self._returned(op)
+        if op.succeeded:
+            for partition, found in returned.items():
+                remove(session.possibly, partition, found)
+        yield from ()
+
+    def _returned(self, op: Operation) -> tuple[_Session, Sets]:
+        item = asked(op, of.NegativeAcknowledge)
+        session = self._of(item.topic, item.subscription).session(item.epoch)
+        if not item.ranges:
+            return session, dict(session.possibly)
+        found: Sets = {}
+        for part in item.ranges:
+            add(found, part.partition, ((part.start, part.end),))
+        return session, found
+
+    def _seek(self, op: Operation) -> Iterator[Finding]:
+        if op.possible:
+            item = asked(op, of.Seek)
+            subscription = self._of(item.topic, item.subscription)
+            subscription.seeking += 1
+            self._begin_anew(subscription, op.invoked)
+        yield from ()
+
+    def _sought(self, op: Operation) -> Iterator[Finding]:
+        if op.succeeded:
+            item = asked(op, of.Seek)
+            subscription = self._of(item.topic, item.subscription)
+            subscription.seeking -= 1
+            assert op.completed is not None, "it succeeded"
+            self._begin_anew(subscription, op.completed)
+        yield from ()
+
+    def _begin_anew(self, subscription: _Subscription, event: int) -> None:
+        """Everything may come again, and what was taken may be free; what was received with an epoch stays so."""
+        subscription.sought = event
+        subscription.taken.clear()
+        for session in subscription.sessions.values():
+            session.surely.clear()
+            session.possibly.clear()
+            session.skipped.clear()
+
+    # --- cursors ----------------------------------------------------------------------------------------------------
+
+    def _cursors(self, op: Operation) -> Iterator[Finding]:
+        if op.succeeded:
+            for key, shown in shown_cursors(told(op, of.CursorsShown).cursors).items():
+                yield from self._compare(op, key, shown, self._known[op.number])
+
+    def _remember_all(self, _op: Operation) -> Iterator[Finding]:
+        # It is the last of all and alone, but a pipeline that still runs does no harm.
+        self._everything = {key: dict(item.taken) for key, item in self._subscriptions.items()}
+        yield from ()
+
+    def _final(self, op: Operation) -> Iterator[Finding]:
+        if op.succeeded:
+            for key, shown in shown_cursors(told(op, of.FinalState).cursors).items():
+                yield from self._compare(op, key, shown, self._everything.get(key, {}))
+
+    def _compare(self, op: Operation, key: Subscribed, shown: Sets, known: Sets) -> Iterator[Finding]:
+        """What was taken when the call was made is taken still."""
+        subscription = self._of(*key)
+        if subscription.seeking or subscription.sought > op.invoked:
+            return
+        for partition, taken in known.items():
+            lost = ranges.subtract(taken, shown.get(partition, ()))
+            if lost:
+                text = f"{key[0]}:{key[1]}/{partition}: {lost} was taken, and is free again"
+                yield Finding(Anomaly.CURSOR_MOVED_BACK, text, (op,))
+        for partition, taken in shown.items():
+            add(subscription.taken, partition, taken)
+
+
+def _name(item: of.Receive | of.Acknowledge) -> str:
+    return f"{item.topic}:{item.subscription}"
+
+
+__all__ = ["Sets", "add", "check", "reach", "remove", "shown_cursors"]

@@ -1,0 +1,267 @@
+"""Transactions and plain batches: whole or not there, as everybody was told, and fenced."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+
+from txnlog.testing import operations as of
+from txnlog.testing.anomalies import Anomaly, Finding, shortened
+from txnlog.testing.facts import Answer, Facts, Place, Unit, asked, told
+from txnlog.testing.history import Operation
+
+
+def check(facts: Facts) -> Iterator[Finding]:
+    """Findings of single transactions and of the epochs that fence them."""
+    producers, consumers = _opened(facts)
+    for unit in facts.units:
+        if unit.runs:
+            yield from _check_visible(facts, unit)
+        elif facts.final is not None:
+            yield from _check_invisible(facts, unit)
+        yield from _check_answers(unit)
+        yield from _check_places(facts, unit)
+        yield from _check_fenced(facts, unit, producers, consumers)
+    for name, opened in (*producers.items(), *consumers.items()):
+        yield from _check_epochs(name, opened)
+
+
+# --- contents -------------------------------------------------------------------------------------------------------
+
+
+def _check_visible(facts: Facts, unit: Unit) -> Iterator[Finding]:
+    """All of it once and at one version, and somebody may have committed it."""
+    shown: dict[Place, list[int]] = {}
+    versions: set[int] = set()
+    for run in unit.runs:
+        shown.setdefault(run.place, []).extend([row.value for row in run.rows])
+        versions.update([row.version for row in run.rows])
+    wanted = facts.contents(unit)
+    for place in sorted(shown.keys() | wanted.keys()):
+        yield from _check_contents(unit, place, shown.get(place, []), wanted.get(place, []))
+    if len(versions) > 1:
+        yield Finding(Anomaly.TORN_COMMIT, f"{unit.name} is visible at the versions {sorted(versions)}", _all(unit))
+    yield from _check_permitted(unit)
+
+
+def _check_contents(unit: Unit, place: Place, shown: list[int], sure: list[Operation]) -> Iterator[Finding]:
+    """What a unit shows in one partition is what was produced there."""
+    if len(sure) == len(unit.produces) == 1 and list(asked(sure[0], of.Produce).values) == shown:
+        return
+    known = set(shown)
+    produced: set[int] = set()
+    for op in unit.produces:
+        item = asked(op, of.Produce)
+        if (item.topic, item.partition) != place:
+            continue
+        there = [value for value in item.values if value in known]
+        produced.update(item.values)
+        missing = len(item.values) - len(there)
+        if there and not unit.plain and not op.possible and not op.succeeded:
+            text = f"{unit.name} shows {shortened(there)} in {place[0]}/{place[1]}, of which nothing was written"
+            yield Finding(Anomaly.FAILED_BUT_VISIBLE, text, (op,))
+        elif missing and (there or op in sure):
+            values = shortened(value for value in item.values if value not in known)
+            yield Finding(
+                Anomaly.TORN_COMMIT, f"{unit.name} is visible without {values} in {place[0]}/{place[1]}", (op,)
+            )
+    strange = known - produced
+    if strange:
+        text = f"{unit.name} shows {shortened(sorted(strange))} in {place[0]}/{place[1]}, which it did not produce"
+        yield Finding(Anomaly.GARBAGE, text, _all(unit))
+
+
+def _check_permitted(unit: Unit) -> Iterator[Finding]:
+    """Something visible was asked to be, and nobody was told that it is not."""
+    attempts = unit.attempts
+    name = unit.name
+    if not attempts:
+        if not unit.aborts:
+            yield Finding(Anomaly.INTERMEDIATE_READ, f"{name} is visible, and its commit was never called", _all(unit))
+    elif not any(op.possible or op.error == "TransactionTimedOut" for op in attempts):
+        text = f"{name} is visible, and every attempt said that nothing was written"
+        yield Finding(Anomaly.FAILED_BUT_VISIBLE, text, tuple(attempts))
+    late = [op for op in _calls(unit) if op.error == "TransactionTimedOut" and not op.possible]
+    # Before the first commit every call may say so; afterwards only the commit itself asks the log.
+    late = [op for op in late if op.kind == "commit" or op.invoked < unit.first_attempt]
+    if late:
+        yield Finding(Anomaly.COMMIT_AFTER_TIMEOUT, f"{name} is visible, and its owner was told a timeout", tuple(late))
+    aborted = [answer.operation for answer in unit.told("ABORTED")]
+    aborted = [op for op in aborted if op.kind != "outcome" and op.error != "TransactionTimedOut"]
+    if aborted:
+        text = f"{name} is visible, and its owner was told that it is aborted"
+        yield Finding(Anomaly.ABORTED_READ, text, tuple(aborted))
+    if unit.ended is not None and unit.ended.state == "ABORTED":
+        yield Finding(Anomaly.ABORTED_READ, f"{name} is visible, and the log says that it is aborted", _all(unit))
+    if any(op.succeeded and told(op, of.Committed).skipped for op in unit.commits):
+        text = f"{name} is visible, and its commit was told that it was skipped"
+        yield Finding(Anomaly.FAILED_BUT_VISIBLE, text, tuple(unit.commits))
+
+
+def _check_invisible(facts: Facts, unit: Unit) -> Iterator[Finding]:
+    """What was acknowledged is there."""
+    wanted = facts.contents(unit)
+    if not wanted:
+        return
+    committed = [answer.operation for answer in unit.told("COMMITTED")]
+    if committed or (unit.ended is not None and unit.ended.state == "COMMITTED"):
+        text = f"{unit.name} is committed, and not in the final read"
+        yield Finding(Anomaly.LOST_WRITE, text, tuple(committed) or _all(unit))
+    repeated = [op for op in unit.attempts if _is_duplicate(op)]
+    if repeated and facts.visible_values.isdisjoint(_produced(unit)):
+        text = f"{unit.name} was answered as a duplicate, and is not in the final read"
+        yield Finding(Anomaly.LOST_WRITE, text, tuple(repeated))
+
+
+def _is_duplicate(op: Operation) -> bool:
+    return isinstance(op.result, of.Produced | of.Committed) and op.result.duplicate
+
+
+def _produced(unit: Unit) -> list[int]:
+    return [value for op in unit.produces for value in asked(op, of.Produce).values]
+
+
+def _calls(unit: Unit) -> list[Operation]:
+    return [*unit.produces, *unit.acknowledges, *(() if unit.plain else unit.commits)]
+
+
+def _all(unit: Unit) -> tuple[Operation, ...]:
+    return tuple(sorted({*_calls(unit), *unit.aborts, *unit.asked}, key=lambda op: op.number))
+
+
+# --- answers --------------------------------------------------------------------------------------------------------
+
+
+def _check_answers(unit: Unit) -> Iterator[Finding]:
+    """Everybody who was told how it ended was told the same, for ever."""
+    if not unit.has_effects:
+        return  # Nothing was written of it: whoever asks makes it aborted.
+    answers: list[tuple[str, int | None, Operation | None]] = [(a.state, a.version, a.operation) for a in unit.answers]
+    if unit.ended is not None and unit.ended.state in {"COMMITTED", "ABORTED"}:
+        answers.append((unit.ended.state, unit.ended.version, None))
+    shown = tuple(dict.fromkeys(op for _, _, op in answers if op is not None))
+    states = {state for state, _, _ in answers}
+    versions = {version for state, version, _ in answers if state == "COMMITTED" and version is not None}
+    anomaly = Anomaly.TWO_ANSWERS if unit.unanswered else Anomaly.CHANGED_OUTCOME
+    if len(states) > 1:
+        yield Finding(anomaly, f"{unit.name} was said to be committed, and to be aborted", shown)
+    elif len(versions) > 1:
+        yield Finding(anomaly, f"{unit.name} was said to be committed at the versions {sorted(versions)}", shown)
+    elif unit.runs and any(answer.operation.kind == "outcome" for answer in unit.told("ABORTED")):
+        yield Finding(anomaly, f"{unit.name} is visible, and who asked was told that it is aborted", shown)
+    yield from _check_reopened(unit)
+
+
+def _check_reopened(unit: Unit) -> Iterator[Finding]:
+    """After a definite answer it is never open again. UNKNOWN is no answer: what nobody remembers is unknown."""
+    if not unit.answers:
+        return
+    first: Answer = unit.answers[0]
+    for op in unit.asked:
+        if op.succeeded and told(op, of.Told).state in {"OPEN", "PREPARED"} and op.invoked > first.event:
+            text = f"{unit.name} was {first.state}, and then {told(op, of.Told).state}"
+            yield Finding(Anomaly.CHANGED_OUTCOME, text, (first.operation, op))
+    if unit.ended is not None and unit.ended.state in {"OPEN", "PREPARED"} and unit.has_effects:
+        text = f"{unit.name} was {first.state}, and is {unit.ended.state} in the end"
+        yield Finding(Anomaly.CHANGED_OUTCOME, text, (first.operation,))
+
+
+def _check_places(facts: Facts, unit: Unit) -> Iterator[Finding]:
+    """Where the commit says that the messages are, there they are."""
+    version = unit.shown_version
+    if version is None:
+        return
+    for answer in unit.told("COMMITTED"):
+        if answer.version is not None and answer.version != version:
+            text = f"{unit.name} is visible at version {version}, told was {answer.version}"
+            yield Finding(Anomaly.MISPLACED_COMMIT, text, (answer.operation,))
+    if unit.ended is not None and unit.ended.state == "COMMITTED" and unit.ended.version not in {None, version}:
+        text = f"{unit.name} is visible at version {version}, its outcome says {unit.ended.version}"
+        yield Finding(Anomaly.MISPLACED_COMMIT, text, _all(unit))
+    shown: dict[Place, tuple[int, int]] = {}
+    for run in unit.runs:
+        start, end = shown.get(run.place, (run.rows[0].offset, 0))
+        shown[run.place] = (start, max(end, run.rows[-1].offset + 1))
+    for op in unit.attempts:
+        if isinstance(op.result, of.Produced | of.Committed) and op.result.offsets and not _elsewhere(op):
+            said = {(span.topic, span.partition): (span.start, span.end) for span in op.result.offsets}
+            odd = [place for place in sorted(shown.keys() | said.keys()) if shown.get(place) != said.get(place)]
+            odd = [place for place in odd if facts.lives(place[0])]
+            if odd:
+                text = f"{unit.name} in {odd[0]} is at {shown.get(odd[0])}, told was {said.get(odd[0])}"
+                yield Finding(Anomaly.MISPLACED_COMMIT, text, (op,))
+
+
+def _elsewhere(op: Operation) -> bool:
+    """Whether an answer is about an original that another transaction brought."""
+    return isinstance(op.result, of.Committed) and (op.result.skipped or op.result.duplicate)
+
+
+# --- epochs ---------------------------------------------------------------------------------------------------------
+
+_Opened = Mapping[str, Sequence[tuple[int, Operation]]]
+
+
+def _opened(facts: Facts) -> tuple[_Opened, _Opened]:
+    """The epochs of producers by name, and of consumers by topic and subscription, sorted."""
+    producers: dict[str, list[tuple[int, Operation]]] = {}
+    consumers: dict[str, list[tuple[int, Operation]]] = {}
+    for op in facts.ops("open_producer"):
+        if op.succeeded:
+            found = producers.setdefault(asked(op, of.OpenProducer).name, [])
+            found.append((told(op, of.ProducerOpened).epoch, op))
+    for op in facts.ops("open_consumer", "seek"):
+        item = op.arguments
+        if isinstance(item, of.OpenConsumer) and op.succeeded:
+            found = consumers.setdefault(f"{item.topic}:{item.subscription}", [])
+            found.append((told(op, of.ConsumerOpened).epoch, op))
+        elif isinstance(item, of.Seek) and op.succeeded:
+            epoch = told(op, of.Sought).epoch
+            if epoch is not None:
+                consumers.setdefault(f"{item.topic}:{item.subscription}", []).append((epoch, op))
+    for opened in (*producers.values(), *consumers.values()):
+        opened.sort(key=lambda pair: (pair[0], pair[1].number))
+    return producers, consumers
+
+
+def _check_fenced(facts: Facts, unit: Unit, producers: _Opened, consumers: _Opened) -> Iterator[Finding]:
+    """Nothing lands behind the entry that opened a newer epoch."""
+    version = unit.version
+    if version is None or facts.fate(unit) != "committed" or not (unit.runs or unit.has_effects):
+        return
+    if unit.producer is not None and unit.epoch is not None:
+        yield from _fence(unit, version, unit.producer, unit.epoch, producers.get(unit.producer, ()))
+    for op in unit.acknowledges:
+        item = asked(op, of.Acknowledge)
+        if op.succeeded and item.epoch is not None:
+            name = f"{item.topic}:{item.subscription}"
+            yield from _fence(unit, version, name, item.epoch, consumers.get(name, ()))
+
+
+def _fence(
+    unit: Unit, version: int, name: str, epoch: int, opened: Sequence[tuple[int, Operation]]
+) -> Iterator[Finding]:
+    at = bisect_right(opened, epoch, key=lambda pair: pair[0])
+    if at < len(opened) and opened[at][0] < version:
+        newer, op = opened[at]
+        text = f"{unit.name} with epoch {epoch} of {name} landed at version {version}, behind epoch {newer}"
+        yield Finding(Anomaly.ZOMBIE_COMMIT, text, (op, *unit.attempts))
+
+
+def _check_epochs(name: str, opened: Sequence[tuple[int, Operation]]) -> Iterator[Finding]:
+    """A later open never gets a lower epoch."""
+    newest: tuple[int, Operation] | None = None
+    by_call = sorted(opened, key=lambda pair: pair[1].invoked)
+    done = sorted(opened, key=lambda pair: pair[1].completed or 0)
+    at = 0
+    for epoch, op in by_call:
+        while at < len(done) and (done[at][1].completed or 0) < op.invoked:
+            if newest is None or done[at][0] > newest[0]:
+                newest = done[at]
+            at += 1
+        if newest is not None and epoch < newest[0]:
+            text = f"{name} was opened with epoch {epoch} after epoch {newest[0]}"
+            yield Finding(Anomaly.EPOCH_MOVED_BACK, text, (newest[1], op))
+
+
+__all__ = ["check"]

@@ -1,0 +1,389 @@
+"""A history sorted by what belongs together: transactions with all that was asked and told of them, and the log.
+
+The log is the version order: what the final read shows is taken as the truth that everything else is compared with. A
+history without a final read is compared with all of its reads together, and cannot show that a write was lost.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import groupby
+from operator import attrgetter, itemgetter
+from typing import Final, Literal, NamedTuple, TypeVar
+
+from txnlog.testing import operations as of
+from txnlog.testing.history import History, Operation
+
+Place = tuple[str, int]
+"""Topic and partition."""
+
+Subscribed = tuple[str, str]
+"""Topic and subscription."""
+
+ENDED_ABORTED: Final = frozenset({"TransactionTimedOut", "TransactionAborted", "ProducerFenced"})
+"""Errors of ``commit`` that say for ever that the transaction is aborted; others leave the next attempt open."""
+
+NEVER: Final = 1 << 62
+"""The event of what was not asked for."""
+
+Told = TypeVar("Told")
+Asked = TypeVar("Asked")
+
+
+class Run(NamedTuple):
+    """Neighbouring rows of one transaction in one partition."""
+
+    topic: str
+    partition: int
+    rows: tuple[of.Row, ...]
+
+    @property
+    def place(self) -> Place:
+        """Topic and partition."""
+        return self.topic, self.partition
+
+
+class Answer(NamedTuple):
+    """A definite answer about a transaction, given at an event."""
+
+    event: int
+    state: Literal["COMMITTED", "ABORTED"]
+    version: int | None
+    operation: Operation
+
+
+@dataclass(slots=True, eq=False)
+class Unit:
+    """What becomes visible as a whole: a transaction, or a batch produced outside of one (with its retries)."""
+
+    name: str
+    plain: bool = False
+    begun: bool = False
+    producer: str | None = None
+    epoch: int | None = None
+    produces: list[Operation] = field(default_factory=list)
+    acknowledges: list[Operation] = field(default_factory=list)
+    commits: list[Operation] = field(default_factory=list)
+    aborts: list[Operation] = field(default_factory=list)
+    asked: list[Operation] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
+    answers: list[Answer] = field(default_factory=list)
+    ended: of.Ended | None = None
+
+    @property
+    def attempts(self) -> list[Operation]:
+        """The calls that can have made it visible."""
+        return self.produces if self.plain else self.commits
+
+    @property
+    def first_attempt(self) -> int:
+        """The event of the first of them."""
+        attempts = self.attempts
+        return attempts[0].invoked if attempts else NEVER
+
+    @property
+    def shown_version(self) -> int | None:
+        """The version of its first visible row."""
+        return self.runs[0].rows[0].version if self.runs else None
+
+    @property
+    def version(self) -> int | None:
+        """The version that shows it: of its rows, else as it was told."""
+        if self.runs:
+            return self.runs[0].rows[0].version
+        told = [answer.version for answer in self.answers if answer.state == "COMMITTED"]
+        return told[0] if told else None
+
+    @property
+    def unanswered(self) -> bool:
+        """Whether somebody had to ask: an attempt did not say how it ended."""
+        return any(op.possible and not op.succeeded for op in self.attempts)
+
+    @property
+    def has_effects(self) -> bool:
+        """Whether there may be anything in it; of an empty transaction nothing is written, and nothing remembered."""
+        return any(op.possible and asked(op, of.Produce).values for op in self.produces) or any(
+            op.possible and asked(op, of.Acknowledge).ranges for op in self.acknowledges
+        )
+
+    def told(self, state: Literal["COMMITTED", "ABORTED"]) -> list[Answer]:
+        """The answers of one kind."""
+        return [answer for answer in self.answers if answer.state == state]
+
+
+def asked(operation: Operation, kind: type[Asked]) -> Asked:
+    """The arguments of an operation whose kind is known."""
+    arguments = operation.arguments
+    assert isinstance(arguments, kind)
+    return arguments
+
+
+def told(operation: Operation, kind: type[Told]) -> Told:
+    """The result of an operation that succeeded and whose kind is known."""
+    result = operation.result
+    assert isinstance(result, kind)
+    return result
+
+
+class Facts:
+    """All that the checks ask of a history, computed once."""
+
+    def __init__(self, history: History) -> None:
+        self.operations: Final = history.operations
+        self.by_kind: Final[dict[str, list[Operation]]] = {}
+        for operation in self.operations:
+            self.by_kind.setdefault(operation.kind, []).append(operation)
+        self.transactions: Final[dict[str, Unit]] = {}
+        self.batches: Final[dict[tuple[str, int, tuple[int, ...]], Unit]] = {}
+        self.owners: Final[dict[int, list[Unit]]] = {}
+        self._collect()
+        self._answers()
+        dropped = self.ops("drop_topic")
+        self.dropped: Final = frozenset(asked(op, of.DropTopic).topic for op in dropped if op.possible)
+        self.dropped_subscriptions: Final = frozenset(
+            (item.topic, item.subscription)
+            for op in self.ops("drop_subscription")
+            if op.possible
+            for item in [asked(op, of.DropSubscription)]
+        )
+        self.reads: Final = [op for op in self.ops("read") if op.succeeded]
+        finals = [op for op in self.ops("final") if op.succeeded]
+        self.final: Final = finals[-1] if finals else None
+        self.log: Final[dict[Place, tuple[of.Row, ...]]] = {}
+        self.runs: Final[dict[Place, list[Run]]] = {}
+        self.strange: Final[list[Run]] = []
+        self._take_log()
+        self.newest: Final = Newest(self.operations)
+
+    @property
+    def units(self) -> Iterator[Unit]:
+        """All transactions and plain batches."""
+        yield from self.transactions.values()
+        yield from self.batches.values()
+
+    def ops(self, *kinds: str) -> list[Operation]:
+        """The operations of some kinds, by number."""
+        if len(kinds) == 1:
+            return self.by_kind.get(kinds[0], [])
+        return sorted((op for kind in kinds for op in self.by_kind.get(kind, [])), key=attrgetter("number"))
+
+    @cached_property
+    def visible_values(self) -> frozenset[int]:
+        """Every value that is visible anywhere."""
+        return frozenset(row.value for rows in self.log.values() for row in rows)
+
+    def lives(self, topic: str) -> bool:
+        """Whether a topic surely was not dropped."""
+        return topic not in self.dropped
+
+    def row(self, place: Place, offset: int) -> of.Row | None:
+        """The row of the log at an offset."""
+        rows = self.log.get(place, ())
+        if 0 <= offset < len(rows) and rows[offset].offset == offset:
+            return rows[offset]
+        return next((row for row in rows if row.offset == offset), None)
+
+    def upto(self, place: Place, version: int) -> tuple[of.Row, ...]:
+        """What a read of a partition at a version has to show."""
+        rows = self.log.get(place, ())
+        if not rows or rows[-1].version <= version:
+            return rows
+        return rows[: bisect_right(rows, version, key=attrgetter("version"))]
+
+    def owner(self, row: of.Row) -> Unit | None:
+        """The transaction or batch of a row; None if nobody produced it there."""
+        unit = self.transactions.get(row.txn)
+        if unit is not None and (unit.begun or unit.produces):
+            return unit
+        owners = self.owners.get(row.value, ())
+        return next((owner for owner in owners if owner.plain), None)
+
+    # --- how it ended -----------------------------------------------------------------------------------------------
+
+    def contents(self, unit: Unit) -> dict[Place, list[Operation]]:
+        """By partition the calls that surely are in a unit if it is visible: topics that were dropped are left out."""
+        found: dict[Place, list[Operation]] = {}
+        for op in unit.produces:
+            item = asked(op, of.Produce)
+            sure = unit.plain or (op.succeeded and not told(op, of.Produced).duplicate)
+            if sure and item.values and self.lives(item.topic):
+                found.setdefault((item.topic, item.partition), []).append(op)
+        return found
+
+    def fate(self, unit: Unit) -> Literal["committed", "not committed", "open"]:
+        """How a unit ended, by the best evidence: rows, then what the end of the history says, then what was told."""
+        if unit.runs or (unit.ended is not None and unit.ended.state == "COMMITTED"):
+            return "committed"
+        if unit.ended is not None and unit.ended.state == "ABORTED":
+            return "not committed"
+        if unit.told("COMMITTED"):
+            return "committed"
+        if unit.told("ABORTED") or not any(op.possible for op in unit.attempts):
+            return "not committed"
+        if self.final is not None and self.contents(unit):
+            return "not committed"
+        return "open"
+
+    # --- sorting ----------------------------------------------------------------------------------------------------
+
+    def _transaction(self, txn: str) -> Unit:
+        unit = self.transactions.get(txn)
+        if unit is None:
+            unit = self.transactions[txn] = Unit(txn)
+        return unit
+
+    def _collect(self) -> None:
+        opened: dict[str, Operation] = {}
+        for op in self.operations:
+            item = op.arguments
+            if isinstance(item, of.Produce):
+                self._produce(op, item, opened.get(op.actor))
+            elif isinstance(item, of.Begin):
+                unit = self._transaction(item.txn)
+                unit.begun, unit.producer, unit.epoch = True, item.producer, item.epoch
+            elif isinstance(item, of.Acknowledge):
+                if item.txn is not None:
+                    self._transaction(item.txn).acknowledges.append(op)
+            elif isinstance(item, of.Commit):
+                self._transaction(item.txn).commits.append(op)
+            elif isinstance(item, of.Abort):
+                self._transaction(item.txn).aborts.append(op)
+            elif isinstance(item, of.Outcome):
+                # A plain call has a TxnID too, which is asked for without having been begun.
+                self._transaction(item.txn).asked.append(op)
+            elif isinstance(item, of.OpenProducer) and op.succeeded:
+                opened[op.actor] = op
+
+    def _produce(self, op: Operation, item: of.Produce, opened: Operation | None) -> None:
+        if item.txn is not None:
+            unit = self._transaction(item.txn)
+        else:
+            key = (item.topic, item.partition, item.values)
+            known = self.batches.get(key)
+            if known is None:
+                name = f"plain {shown_values(item.values)} in {item.topic}/{item.partition}"
+                known = self.batches[key] = Unit(name, plain=True)
+            unit = known
+            producer, epoch = item.producer, item.epoch
+            if producer is None and item.sequence is not None and opened is not None:
+                # Only a named producer has sequences: the one that this actor opened.
+                producer, epoch = asked(opened, of.OpenProducer).name, told(opened, of.ProducerOpened).epoch
+            unit.producer = producer or unit.producer
+            if epoch is not None and op.possible and (unit.epoch is None or epoch > unit.epoch):
+                unit.epoch = epoch  # It may have been sent again by a successor.
+        unit.produces.append(op)
+        for value in item.values:
+            owners = self.owners.get(value)
+            if owners is None:
+                self.owners[value] = [unit]
+            elif unit not in owners:
+                owners.append(unit)
+
+    def _answers(self) -> None:
+        for unit in self.transactions.values():
+            calls = sorted((*unit.commits, *unit.aborts, *unit.asked), key=attrgetter("number"))
+            unit.answers.extend(answer for op in calls if (answer := _answer(op)) is not None)
+            unit.answers.sort(key=itemgetter(0))
+        for unit in self.batches.values():
+            unit.answers.extend(answer for op in unit.produces if (answer := _answer(op)) is not None)
+
+    def _take_log(self) -> None:
+        outcomes: dict[str, of.Ended] = {}
+        if self.final is not None:
+            result = told(self.final, of.FinalState)
+            self.log.update(((item.topic, item.partition), item.rows) for item in result.rows)
+            outcomes = {ended.txn: ended for ended in result.outcomes}
+            for transaction in self.transactions.values():
+                transaction.ended = outcomes.get(transaction.name)
+        else:
+            self._merge_reads()
+        for place, rows in self.log.items():
+            runs = self.runs[place] = []
+            for _, group in groupby(rows, itemgetter(2)):
+                run = Run(*place, tuple(group))
+                runs.append(run)
+                unit = self.owner(run.rows[0])
+                if unit is None:
+                    self.strange.append(run)
+                    continue
+                unit.runs.append(run)
+                if unit.plain and unit.ended is None:
+                    # Only now is it known under which TxnID a plain call was carried out, for which others asked.
+                    asked_for = self.transactions.get(run.rows[0].txn)
+                    unit.answers.extend(asked_for.answers if asked_for is not None else ())
+                    unit.ended = outcomes.get(run.rows[0].txn)
+
+    def _merge_reads(self) -> None:
+        found: dict[Place, dict[int, of.Row]] = {}
+        for op in self.reads:
+            for item in told(op, of.Shown).rows:
+                rows = found.setdefault((item.topic, item.partition), {})
+                for row in item.rows:
+                    rows.setdefault(row.offset, row)
+        for place, rows in found.items():
+            self.log[place] = tuple(rows[offset] for offset in sorted(rows))
+
+
+class Newest:
+    """Which versions were known to exist at an event, because somebody had been told."""
+
+    def __init__(self, operations: Iterable[Operation]) -> None:
+        told_at: list[tuple[int, int]] = []
+        for op in operations:
+            version = revealed(op)
+            if version is not None and op.completed is not None:
+                told_at.append((op.completed, version))
+        told_at.sort()
+        self._events = [event for event, _ in told_at]
+        self._versions: list[int] = []
+        newest = -1
+        for _, version in told_at:
+            newest = max(newest, version)
+            self._versions.append(newest)
+
+    def before(self, event: int) -> int:
+        """The newest version that anybody had been told of before an event; -1 if none."""
+        at = bisect_right(self._events, event)
+        return self._versions[at - 1] if at else -1
+
+
+def revealed(op: Operation) -> int | None:
+    """The version of the log that a result proves to exist."""
+    result = op.result
+    if isinstance(result, of.Committed | of.Produced | of.Acknowledged | of.Told | of.Shown):
+        return result.version
+    if isinstance(result, of.ProducerOpened | of.ConsumerOpened | of.Sought):
+        return result.epoch
+    return None
+
+
+def _answer(op: Operation) -> Answer | None:
+    """What a call says definitely of its transaction or batch; None: nothing."""
+    if op.completed is None:
+        return None
+    result = op.result
+    if result is None:
+        timed_out = op.kind == "commit" and op.error in ENDED_ABORTED and not op.possible
+        return Answer(op.completed, "ABORTED", None, op) if timed_out else None
+    if isinstance(result, of.Committed):
+        written = not result.skipped and not result.duplicate
+        return Answer(op.completed, "COMMITTED", result.version, op) if written else None
+    if isinstance(result, of.Produced):
+        return None if result.duplicate else Answer(op.completed, "COMMITTED", result.version, op)
+    if isinstance(result, of.Told):
+        if result.state == "COMMITTED":
+            return Answer(op.completed, "COMMITTED", result.version, op)
+        return Answer(op.completed, "ABORTED", result.version, op) if result.state == "ABORTED" else None
+    assert op.kind == "abort", "nothing else is said of the end of a transaction"
+    return Answer(op.completed, "ABORTED", None, op)
+
+
+def shown_values(values: tuple[int, ...]) -> str:
+    """A batch of values, for messages."""
+    return f"{values[0]}…{values[-1]}" if len(values) > 1 else "".join(map(str, values)) or "nothing"
+
+
+__all__ = ["ENDED_ABORTED", "NEVER", "Answer", "Facts", "Place", "Run", "Subscribed", "Unit", "asked", "told"]
