@@ -28,7 +28,7 @@ from txnlog.actions import Segment, SliceRows
 from txnlog.codec import encode_action
 from txnlog.commands import Skipped
 from txnlog.errors import InvalidInputError, SchemaMismatch, TxnLogError
-from txnlog.limits import MAX_TIMEOUT_MS
+from txnlog.limits import MAX_BLOCK_NUMBERS, MAX_TIMEOUT_MS
 from txnlog.names import nearest, parse_label
 from txnlog.numbers import CHUNK
 from txnlog.row_columns import NULL_REFUSED, Unfit, conform_column, shown
@@ -47,7 +47,7 @@ ENTRY_SEGMENTS: Final = 10_000
 # --- numbers ----------------------------------------------------------------------------------------------------------
 
 _STRIDE: Final = JOB_NUMBERS + CHUNK
-_MOST_JOBS: Final = 64
+_MOST_JOBS: Final = MAX_BLOCK_NUMBERS // _STRIDE
 """Jobs of the largest block; the first block holds one, the next twice as many: few entries, and few numbers wasted."""
 
 _SILENCE_S: Final = 3_600.0
