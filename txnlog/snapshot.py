@@ -131,9 +131,25 @@ class Snapshot:
             batches = (batch for table in tables for batch in _filtered(table, filter, schema).to_batches())
         return pa.RecordBatchReader.from_batches(schema, batches)
 
-    def read(self, topic: str, **options: Any) -> pa.Table:
-        """The topic's rows as one table; options as of :meth:`scan`."""
-        return self.scan(topic, **options).read_all()
+    def read(
+        self,
+        topic: str,
+        *,
+        columns: Sequence[str] | None = None,
+        filter: Any = None,  # noqa: A002 - pyarrow's name for it
+        offsets: OffsetRanges | None = None,
+        isolation_level: str = "read_committed",
+        include_metadata: bool = False,
+    ) -> pa.Table:
+        """The topic's rows as one table; see :meth:`scan`."""
+        return self.scan(
+            topic,
+            columns=columns,
+            filter=filter,
+            offsets=offsets,
+            isolation_level=isolation_level,
+            include_metadata=include_metadata,
+        ).read_all()
 
 
 def _filtered(table: pa.Table, expression: Any, schema: pa.Schema) -> pa.Table:

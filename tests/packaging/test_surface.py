@@ -1,0 +1,138 @@
+"""Names and parameters that users' programs rely on: what is here may be added to, never renamed or taken away."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+import txnlog
+from txnlog import errors
+from txnlog.consumer import Consumer
+from txnlog.messages import Messages
+from txnlog.namespace import Namespace
+from txnlog.producer import Producer
+from txnlog.results import Committed, TopicInfo
+from txnlog.snapshot import Snapshot
+from txnlog.transaction import Transaction
+
+ROOT = Path(__file__).parents[2]
+
+CALLS = {
+    (txnlog, "open"): "root namespace create mode storage_options clock min_commit_interval_ms",
+    (Namespace, "create_topic"): "name schema partitions key if_not_exists",
+    (Namespace, "topics"): "",
+    (Namespace, "topic"): "name",
+    (Namespace, "drop_topic"): "name",
+    (Namespace, "producer"): "name",
+    (Namespace, "begin"): "timeout_ms txn_app_id txn_version",
+    (Namespace, "last_txn_version"): "txn_app_id",
+    (Namespace, "produce"): "topic data partition",
+    (Namespace, "create_subscription"): "topic name type start lease_ms takeover max_redeliveries dead_letter_topic",
+    (Namespace, "subscriptions"): "topic",
+    (Namespace, "subscription"): "topic name",
+    (Namespace, "consumer"): "topics subscription type name",
+    (Namespace, "lag"): "topic subscription",
+    (Namespace, "snapshot"): "version timestamp",
+    (Namespace, "transactions"): "state min_age_ms",
+    (Namespace, "transaction"): "txn_id",
+    (Namespace, "abort"): "txn_id",
+    (Namespace, "fence"): "producer",
+    (Namespace, "checkpoint"): "",
+    (Namespace, "close"): "",
+    (Producer, "begin"): "timeout_ms txn_app_id txn_version",
+    (Producer, "produce"): "topic data partition sequence",
+    (Producer, "last_sequence"): "topic partition",
+    (Producer, "close"): "",
+    (Transaction, "produce"): "topic data partition",
+    (Transaction, "acknowledge"): "messages cumulative",
+    (Transaction, "flush"): "",
+    (Transaction, "commit"): "",
+    (Transaction, "commit_async"): "",
+    (Transaction, "abort"): "",
+    (Consumer, "receive"): "max_messages timeout_ms",
+    (Consumer, "acknowledge"): "messages cumulative",
+    (Consumer, "redeliver_unacknowledged"): "",
+    (Consumer, "seek"): "position",
+    (Consumer, "close"): "",
+    (Snapshot, "topics"): "",
+    (Snapshot, "end_offsets"): "topic",
+    (Snapshot, "read"): "topic columns filter offsets isolation_level include_metadata",
+    (Snapshot, "scan"): "topic columns filter offsets isolation_level include_metadata",
+}
+
+ATTRIBUTES = {
+    Transaction: "id state result skipped",
+    Producer: "epoch",
+    Messages: "table positions end_offsets redelivery_counts __len__ __getitem__",
+    Snapshot: "version",
+    Committed: "txn_id version offsets skipped duplicate dropped",
+    TopicInfo: "schema partitions key properties",
+}
+
+SPARK = {
+    "read_topic": "spark path version isolation_level include_metadata",
+    "visible": "spark path version",
+    "transaction": "spark path producer txn_app_id txn_version",
+    "write_stream": "df path checkpoint acknowledge trigger handler",
+}
+
+GROUPS = "RetriableError AbortableError FencedError InvalidInputError StoreError CorruptionError"
+LEAVES = (
+    "ProducerFenced ConsumerFenced ConsumerBusy CoordinatorFenced TransactionTimedOut TransactionAborted "
+    "InvalidTransactionState TransactionNotFound TransactionConflict OutOfOrderSequence TransactionHasFailedOperation "
+    "OutcomeUnknown UnsupportedFeature UnsafeStore ClockSkew ReadOnly SchemaMismatch TopicNotFound TopicExists "
+    "NameNotAllowed LimitExceeded"
+)
+
+
+def _lacking(function: object, names: str) -> list[str]:
+    known = inspect.signature(function).parameters  # type: ignore[arg-type]  # whatever is there
+    return [name for name in names.split() if name not in known]
+
+
+@pytest.mark.parametrize(("owner", "name"), CALLS, ids=lambda item: getattr(item, "__name__", item))
+def test_calls_have_their_parameters(owner, name):
+    assert _lacking(getattr(owner, name), CALLS[owner, name]) == []
+
+
+@pytest.mark.parametrize("owner", ATTRIBUTES, ids=lambda item: item.__name__)
+def test_values_have_their_attributes(owner):
+    known = {*dir(owner), *getattr(owner, "__dataclass_fields__", ())}
+    known |= set(re.findall(r"self\.(\w+)\b", inspect.getsource(owner)))
+    assert set(ATTRIBUTES[owner].split()) - known == set()
+
+
+@pytest.mark.parametrize("name", SPARK)
+def test_the_spark_functions_have_their_parameters(name):
+    function = getattr(importlib.import_module("spark_ext"), name)
+    assert _lacking(function, SPARK[name]) == []
+
+
+def test_every_error_has_one_group_and_one_base():
+    groups = [getattr(errors, name) for name in GROUPS.split()]
+    for name in LEAVES.split():
+        leaf = getattr(errors, name)
+        assert issubclass(leaf, errors.TxnLogError)
+        assert sum(issubclass(leaf, group) for group in groups) == 1, name
+
+
+def advised_calls() -> set[tuple[str, str]]:
+    """The calls of a namespace that texts of the packages name, with where they stand."""
+    found: set[tuple[str, str]] = set()
+    for package in ("txnlog", "catalog", "spark_ext"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    found |= {(path.name, name) for name in re.findall(r"\bns\.(\w+)\(", node.value)}
+    return found
+
+
+def test_advice_names_only_what_exists():
+    calls = advised_calls()
+    assert len(calls) > 5
+    assert [(file, name) for file, name in sorted(calls) if not hasattr(Namespace, name)] == []
