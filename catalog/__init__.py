@@ -1,4 +1,4 @@
-"""Roots and their namespaces: schema evolution, Delta views of topics, registration in Spark."""
+"""The namespaces of a root: which there are, making them, dropping them."""
 
 from catalog.namespaces import Catalog, NamespaceInfo
 from catalog.namespaces import open_catalog as open  # noqa: A004 - the public name, as in gzip.open

@@ -1,4 +1,4 @@
-"""The command line: ``txnlog ROOT/NAMESPACE COMMAND``. What it does, the Python handle does under the same name."""
+"""The command line: ``txnlog ROOT/NAMESPACE COMMAND``. It goes through the Python handle."""
 
 from __future__ import annotations
 
