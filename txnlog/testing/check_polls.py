@@ -285,8 +285,7 @@ class _Pass:
             item = asked(released, of.Acknowledge)
             subscription = self._of(item.topic, item.subscription)
             if subscription.trying.pop(released.number, None) is not None:
-                for partition, found in reach(released).items():
-                    remove(subscription.session(item.epoch).possibly, partition, found)
+                _release(subscription.session(item.epoch), reach(released))
         yield from ()
 
     # --- giving back, seeking ---------------------------------------------------------------------------------------
@@ -300,8 +299,7 @@ class _Pass:
     def _given_back(self, op: Operation) -> Iterator[Finding]:
         session, returned = self._returned(op)
         if op.succeeded:
-            for partition, found in returned.items():
-                remove(session.possibly, partition, found)
+            _release(session, returned)
         yield from ()
 
     def _returned(self, op: Operation) -> tuple[_Session, Sets]:
@@ -369,6 +367,12 @@ class _Pass:
                 yield Finding(Anomaly.CURSOR_MOVED_BACK, text, (op,))
         for partition, taken in shown.items():
             add(subscription.taken, partition, taken)
+
+
+def _release(session: _Session, found: Sets) -> None:
+    """Messages are free again, but for those that were delivered again before that was told."""
+    for partition, free in found.items():
+        remove(session.possibly, partition, ranges.subtract(free, session.surely.get(partition, ())))
 
 
 def _name(item: of.Receive | of.Acknowledge) -> str:

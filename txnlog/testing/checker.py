@@ -34,4 +34,4 @@ def check(history: History) -> list[Finding]:
     ]
 
 
-__all__ = ["check"]
+__all__ = ["Finding", "check"]
