@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Final
 
 from spark_ext.query_checkpoint import BatchOffsets, Checkpoint
 from spark_ext.stream_offsets import StreamOffset, is_stream_offset
+from txnlog.acknowledgements import check_epoch
 from txnlog.actions import Acknowledgement, Commit, StreamBatch
 from txnlog.actions import Consumer as ConsumerAction
 from txnlog.commands import Simple, Skipped, replayed
 from txnlog.consumer import EPOCHS
 from txnlog.errors import (
-    ConsumerFenced,
     InvalidInputError,
     OutcomeUnknown,
     SubscriptionNotFound,
@@ -235,14 +235,13 @@ def _held_epoch(ns: Namespace, item: Taken, identity: QueryIdentity, run: str) -
     with _epochs_lock:
         known = _epochs.get((ns.identity, item.subscription, identity.name, run))
     if known is not None:
-        if record.epoch != known:
-            raise _fenced(record, known)
+        check_epoch(record, known)
         return known
     if (record.consumer, record.stream) == (run, identity.name):
         return record.epoch
     lost = _epoch_of_last_batch(ns, item.subscription, identity, run)
     if lost is not None:
-        raise _fenced(record, lost)
+        check_epoch(record, lost)  # raises: the subscription's newest consumer is not this run
     return None
 
 
@@ -275,13 +274,6 @@ def _epoch_of_last_batch(ns: Namespace, subscription: int, identity: QueryIdenti
             if isinstance(action, ConsumerAction) and action.subscription == subscription and action.name == run:
                 return epoch
     return None
-
-
-def _fenced(record: SubscriptionRecord, epoch: int) -> ConsumerFenced:
-    return ConsumerFenced(
-        f"the subscription {record.name!r} has epoch {record.epoch}, this run of the query had {epoch}: a newer run, "
-        "another consumer or a seek took it over"
-    )
 
 
 __all__ = [

@@ -56,10 +56,11 @@ def check_ranges(item: PartitionRanges, end: int) -> None:
 
 
 def check_epoch(record: SubscriptionRecord, epoch: int) -> None:
-    """Raise ConsumerFenced for an acknowledgement of an older epoch."""
+    """Raise ConsumerFenced for whoever holds another epoch of the subscription than the newest."""
     if epoch != record.epoch:
         raise ConsumerFenced(
-            f"the epoch of the subscription {record.name!r} is {record.epoch}, this consumer's is {epoch}"
+            f"the epoch of the subscription {record.name!r} is {record.epoch}, this consumer's is {epoch}: a newer "
+            "consumer or a seek took it over"
         )
 
 
@@ -240,6 +241,7 @@ def count_redelivery(cursor: Cursor, again: Ranges) -> Cursor:
 
 
 __all__ = [
+    "check_epoch",
     "check_offset",
     "check_ranges",
     "count_redelivery",

@@ -13,13 +13,12 @@ import pyarrow as pa
 
 from txnlog import planner, ranges
 from txnlog import schema as schemas
-from txnlog.acknowledgements import cursor_of
+from txnlog.acknowledgements import check_epoch, cursor_of
 from txnlog.actions import Acknowledgement, Commit, Header, PartitionRanges, Seek
 from txnlog.apply_transactions import outcome_error
 from txnlog.arguments import shown, whole_number
 from txnlog.commands import Answer, Simple
 from txnlog.errors import (
-    ConsumerFenced,
     InvalidInputError,
     InvalidTransactionState,
     SubscriptionNotFound,
@@ -171,11 +170,7 @@ class Consumer:
             raise SubscriptionNotFound(
                 f"the subscription of {item.topic.name!r} was dropped", advice="create it again with ns.consumer(...)"
             )
-        if record.epoch != item.epoch:
-            raise ConsumerFenced(
-                f"the subscription {record.name!r} of {item.topic.name!r} has epoch {record.epoch}, this consumer "
-                f"{item.epoch}"
-            )
+        check_epoch(record, item.epoch)
         return record
 
     def _schema(self, item: _Subscribed) -> pa.Schema:
@@ -295,8 +290,8 @@ class Consumer:
         def decide(draft: Draft, _at: Header) -> list[Seek]:
             for item in chosen:
                 record = draft.subscriptions.get(item.subscription)
-                if record is not None and record.epoch != item.epoch:
-                    raise ConsumerFenced(f"the subscription {record.name!r} has a newer consumer")
+                if record is not None:
+                    check_epoch(record, item.epoch)
             return actions
 
         epoch = appender.call(Simple(decide, lambda _draft, at: at.version, EPOCHS))
@@ -328,8 +323,7 @@ def _not_yet_taken(draft: Draft, item: Acknowledgement) -> Acknowledgement | Non
     record = draft.subscriptions.get(item.subscription)
     if record is None:
         raise SubscriptionNotFound("the subscription was dropped", advice="create it again with ns.consumer(...)")
-    if record.epoch != item.epoch:
-        raise ConsumerFenced(f"the subscription {record.name!r} has epoch {record.epoch}, this consumer {item.epoch}")
+    check_epoch(record, item.epoch)
     left: list[PartitionRanges] = []
     for wanted in item.ranges:
         cursor = cursor_of(draft, item.subscription, wanted.partition)
