@@ -79,14 +79,14 @@ class Model:
             self.names += 1
             name = self.random.choice([None, *self.epochs])
             self.open.append(Open(f"t{self.names}", name, self.epochs.get(name)))
-            self.call("writer", "begin", txn=f"t{self.names}", producer=name, epoch=self.epochs.get(name))
+            self.call("client", "begin", txn=f"t{self.names}", producer=name, epoch=self.epochs.get(name))
 
     def produce(self) -> None:
         if self.open:
             txn, place = self.random.choice(self.open), self.random.choice(PLACES)
             values = self.fresh(self.random.randint(1, 8))
             fails = self.random.choice([None] * 9 + [StoreError("nothing")])
-            self.call("writer", "produce", fails, {}, txn=txn.name, topic=place[0], partition=place[1], values=values)
+            self.call("client", "produce", fails, {}, txn=txn.name, topic=place[0], partition=place[1], values=values)
             if fails is None:
                 txn.contents.setdefault(place, []).extend(values)
 
@@ -111,9 +111,9 @@ class Model:
             if txn.contents or txn.held:
                 self.outcomes[txn.name] = ("ABORTED", self.next_version())
             if how == "abort":
-                self.call("writer", "abort", txn=txn.name)
+                self.call("client", "abort", txn=txn.name)
             else:
-                self.call("writer", "commit", UNKNOWN if how == "lost" else TransactionTimedOut("late"), txn=txn.name)
+                self.call("client", "commit", UNKNOWN if how == "lost" else TransactionTimedOut("late"), txn=txn.name)
             return
         version = self.next_version() if txn.contents or txn.held else self.version
         offsets = self.append(txn.name, txn.contents, version)
@@ -123,9 +123,9 @@ class Model:
             self.outcomes[txn.name] = ("COMMITTED", version)
         answer = {"version": version, "offsets": offsets}
         fails = {"unknown": UNKNOWN, "never": NEVER, "twice": UNKNOWN}.get(how)
-        self.call("writer", "commit", fails, answer, txn=txn.name)
+        self.call("client", "commit", fails, answer, txn=txn.name)
         if how == "twice":
-            self.call("writer", "commit", None, answer, txn=txn.name)
+            self.call("client", "commit", None, answer, txn=txn.name)
 
     def release(self, txn: Open) -> None:
         if txn.at_epoch == self.consumer:
@@ -146,21 +146,21 @@ class Model:
         asked |= {"producer": name, "epoch": self.epochs.get(name)}
         how = self.random.choice([None, None, None, UNKNOWN, NEVER, "lost", "nothing", "twice"])
         if how in {"lost", "nothing"}:
-            self.call("writer", "produce", UNKNOWN if how == "lost" else StoreError("nothing"), **asked)
+            self.call("client", "produce", UNKNOWN if how == "lost" else StoreError("nothing"), **asked)
             return
         version = self.next_version()
         offsets = self.append(f"p{version}", {place: values}, version)
         if name is not None:
             self.sequences[name, *place] = sequence + len(values)
         answer = {"version": version, "offsets": offsets}
-        self.call("writer", "produce", UNKNOWN if how == "twice" else how, answer, **asked)
+        self.call("client", "produce", UNKNOWN if how == "twice" else how, answer, **asked)
         if how == "twice" and name is not None:
-            self.call("writer", "produce", None, answer | {"duplicate": True}, **asked)
+            self.call("client", "produce", None, answer | {"duplicate": True}, **asked)
 
     def open_producer(self) -> None:
         name = self.random.choice(["p", "q"])
         self.epochs[name] = self.next_version()
-        self.call("writer", "open_producer", result={"epoch": self.version}, name=name)
+        self.call("client", "open_producer", result={"epoch": self.version}, name=name)
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
@@ -195,7 +195,7 @@ class Model:
                 txn.held, txn.contents, txn.at_epoch = {}, {}, -1
                 txn.producer, txn.epoch = "p", -1
         self.epochs.setdefault("p", 0)
-        self.call("eater", "open_consumer", result={"epoch": self.consumer}, topic="orders", subscription="s")
+        self.call("client", "open_consumer", result={"epoch": self.consumer}, topic="orders", subscription="s")
 
     def receive(self) -> None:
         if self.consumer is None:
@@ -210,7 +210,7 @@ class Model:
             self.delivered[partition] = ranges.union(self.delivered[partition], ranges.from_values(offsets))
             messages += [(partition, offset, rows[offset][1], 0) for offset in offsets]
         asked: dict[str, Any] = {"topic": "orders", "subscription": "s", "epoch": self.consumer}
-        self.call("eater", "receive", result={"messages": messages}, **asked)
+        self.call("client", "receive", result={"messages": messages}, **asked)
         return None
 
     def acknowledge(self) -> None:
@@ -232,17 +232,19 @@ class Model:
         txn = self.random.choice([None, *named])
         if txn is None:
             self.taken[partition] = ranges.union(self.taken[partition], ((start, end),))
-            self.call("eater", "acknowledge", result={"version": self.next_version()}, txn=None, **asked)
+            self.call("client", "acknowledge", result={"version": self.next_version()}, txn=None, **asked)
         else:
             txn.held[partition] = ranges.union(txn.held.get(partition, ()), ((start, end),))
             txn.at_epoch = self.consumer
-            self.call("eater", "acknowledge", txn=txn.name, **asked)
+            self.call("client", "acknowledge", txn=txn.name, **asked)
 
     def give_back(self) -> None:
         if self.consumer is not None:
             for partition in (0, 1):
                 self.delivered[partition] = ranges.intersect(self.delivered[partition], self.held(partition))
-            self.call("eater", "negative_acknowledge", topic="orders", subscription="s", epoch=self.consumer, ranges=())
+            self.call(
+                "client", "negative_acknowledge", topic="orders", subscription="s", epoch=self.consumer, ranges=()
+            )
 
     def seek(self) -> None:
         if self.consumer is not None and not any(txn.held for txn in self.open):
@@ -253,4 +255,4 @@ class Model:
             positions = {0: offset, 1: self.cursor(1)[0]}
             self.taken[1] = ((0, positions[1]),) if positions[1] else ()
             asked: dict[str, Any] = {"topic": "orders", "subscription": "s", "positions": positions}
-            self.call("eater", "seek", result={"epoch": self.consumer}, **asked)
+            self.call("client", "seek", result={"epoch": self.consumer}, **asked)

@@ -170,6 +170,11 @@ def an_aborted_transaction_is_visible(story):
 
 
 @bad("aborted read")
+def a_transaction_is_visible_that_the_log_says_is_aborted(story):
+    story.begin("t1").produce("t1", 10).commit("t1", fails=UNKNOWN).final({"t1": ("ABORTED", 4)}, orders="t1@3 10")
+
+
+@bad("aborted read")
 def a_read_shows_what_is_aborted_in_the_end(story):
     story.begin("t1").produce("t1", 10).read(3, orders="t1@3 10").abort("t1").final(orders="")
 
@@ -187,6 +192,11 @@ def a_fenced_commit_is_visible(story):
 @bad("intermediate read", "stale commit")
 def a_read_shows_a_transaction_before_its_commit_was_called(story):
     story.begin("t1").produce("t1", 10).read(3, orders="t1@3 10").commit("t1", 3).final(orders="t1@3 10")
+
+
+@bad("intermediate read")
+def a_read_shows_a_transaction_that_is_not_there_in_the_end(story):
+    story.begin("t1").produce("t1", 10).read(3, orders="t1@3 10").commit("t1", fails=UNKNOWN).final(orders="")
 
 
 @bad("intermediate read")
@@ -266,6 +276,17 @@ def a_topic_of_a_transaction_is_missing(story):
 def a_partition_of_a_commit_in_doubt_is_missing(story):
     story.begin("t1").produce("t1", 10, partition=1).produce("t1", 11).commit("t1", fails=UNKNOWN)
     story.final(orders="t1@3 11", orders_1="")
+
+
+@bad("torn commit")
+def a_part_of_a_call_in_doubt_is_missing(story):
+    story.begin("t1").produce("t1", 10, 11, fails=UNKNOWN).commit("t1", 3).final(orders="t1@3 10")
+
+
+@good
+def a_call_in_doubt_is_in_its_transaction_or_not(story):
+    story.begin("t1").produce("t1", 10, 11, fails=UNKNOWN).produce("t1", 12, 13, fails=UNKNOWN).commit("t1", 3)
+    story.final(orders="t1@3 12 13")
 
 
 @bad("torn commit")
@@ -377,6 +398,18 @@ def a_plain_batch_of_an_older_epoch_lands_behind_the_newer_one(story):
 
 
 @bad("zombie commit")
+def a_zombie_lands_what_its_successor_was_refused(story):
+    story.producer("loader", 2).by("b").producer("loader", 3).by("a").produce(None, 10, sequence=0, fails=UNKNOWN)
+    story.by("b").produce(None, 10, sequence=0, fails=FAILED).final(orders="x@4 10")
+
+
+@good
+def a_successor_sends_again_what_was_in_doubt(story):
+    story.producer("loader", 2).produce(None, 10, sequence=0, fails=UNKNOWN).by("b").producer("loader", 3)
+    story.produce(None, 10, sequence=0, version=4).final(orders="x@4 10")
+
+
+@bad("zombie commit")
 def a_fenced_consumer_commits(story):
     consumed(story).by("b").consumer(5).by("a").commit("t1", 6).final(cursors=at(2), orders="x@2 10 11")
 
@@ -417,6 +450,24 @@ def an_aborted_transaction_is_open_again(story):
 @bad("changed outcome", "misplaced commit")
 def a_commit_is_told_at_two_versions(story):
     story.whole("t1", 3, 10).outcome("t1", "COMMITTED", 4).final(orders="t1@3 10")
+
+
+@good
+def a_transaction_is_open_until_it_ends(story):
+    story.begin("t1").produce("t1", 10).outcome("t1", "OPEN").commit("t1", 3).outcome("t1", "COMMITTED", 3)
+    story.final({"t1": ("COMMITTED", 3)}, orders="t1@3 10")
+
+
+@good
+def a_plain_batch_in_doubt_is_asked_for_by_its_own_id(story):
+    story.produce(None, 10, fails=UNKNOWN).by("b").outcome("x", "COMMITTED", 3)
+    story.produce(None, 20, fails=UNKNOWN).outcome("y", "ABORTED", 4)
+    story.final({"x": ("COMMITTED", 3), "y": ("ABORTED", 4)}, orders="x@3 10")
+
+
+@bad("two answers")
+def a_plain_batch_in_doubt_is_told_to_be_aborted_and_is_visible(story):
+    story.produce(None, 10, fails=UNKNOWN).by("b").outcome("x", "ABORTED", 4).final(orders="x@3 10")
 
 
 @good
@@ -626,6 +677,24 @@ def after_a_seek_in_doubt_everything_may_come_again(story):
 
 
 @good
+def after_a_seek_everything_comes_again_with_the_epoch_that_the_consumer_told(story):
+    four(story).receive(4, "0=10 1=11").seek(0).receive(4, "0=10 1=11").seek(3).receive(4, "3=13").final(orders=FOUR)
+
+
+@good
+def messages_that_came_again_before_their_abort_was_told_are_not_free(story):
+    four(story).receive(4, "0=10 1=11").begin("t1").take("t1", 4, 0, 2).commit("t1", fails=UNKNOWN)
+    story.receive(4, "0=10 1=11").outcome("t1", "ABORTED", 5).receive(4, "2=12").give_back(4).receive(4, "0=10")
+    story.final(orders=FOUR)
+
+
+@good
+def an_abort_that_another_client_asked_for_is_not_known_to_the_consumer_yet(story):
+    four(story).receive(4, "0=10 1=11").begin("t1").take("t1", 4, 0, 2).by("b").abort("t1").by("a").receive(4, "2=12")
+    story.final({"t1": ("ABORTED", 5)}, at(0), orders=FOUR)
+
+
+@good
 def an_acknowledgement_in_doubt_is_delivered_again(story):
     consumed(story).commit("t1", fails=UNKNOWN).by("b").consumer(6).receive(6, "0=10 1=11")
     story.final({"t1": ("ABORTED", 6)}, at(0), orders="x@2 10 11")
@@ -703,6 +772,15 @@ def a_seek_moves_the_cursor_back(story):
     received(story).take(None, 4, 0, 2, version=5).cursor(2).seek(1, 6).cursor(1).final(
         cursors=at(1), orders="x@2 10 11"
     )
+
+
+@good
+def a_seek_while_the_cursor_is_looked_at(story):
+    received(story).take(None, 4, 0, 2, version=5)
+    token = story.recorder.invoke("b", "cursors", topic=TOPIC, subscription=SUBSCRIPTION)
+    story.seek(0, 6)
+    story.recorder.ok(token, cursors=at(0))
+    story.final(cursors=at(0), orders="x@2 10 11")
 
 
 @bad("aborted read")

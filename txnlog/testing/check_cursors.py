@@ -38,7 +38,7 @@ def check(facts: Facts) -> Iterator[Finding]:
             continue
         wanted, findings = _take(key, taken)
         yield from findings
-        if key in shown and facts.lives(key[0]) and key not in facts.dropped_subscriptions:
+        if key in shown and facts.lives(key[0]):
             yield from _Compared(facts, key, taken, wanted, shown[key]).check(torn)
     for unit, flags in torn.items():
         if len(set(flags)) > 1:

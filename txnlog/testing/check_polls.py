@@ -129,9 +129,15 @@ class _Pass:
             if op.possible:
                 self._starts[made.topic, made.subscription] = dict(made.positions)
         for unit in self._facts.transactions.values():
-            if unit.acknowledges and unit.told("ABORTED") and self._facts.fate(unit) == "not committed":
-                self._released.setdefault(unit.told("ABORTED")[0].operation.number, []).extend(unit.acknowledges)
-                self._lapsing.update(op.number for op in unit.acknowledges)
+            aborted = unit.told("ABORTED") if unit.acknowledges else []
+            if not aborted or self._facts.fate(unit) != "not committed":
+                continue
+            for op in unit.acknowledges:
+                # Its own client delivers again at once; one that has not heard of it may still hold the messages.
+                first = next((answer.operation for answer in aborted if answer.operation.actor == op.actor), None)
+                if first is not None:
+                    self._released.setdefault(first.number, []).append(op)
+                    self._lapsing.add(op.number)
 
     def _events(self) -> list[_Event]:
         calls: Mapping[str, Callable[[Operation], Iterator[Finding]]] = {
@@ -196,7 +202,7 @@ class _Pass:
         place = f"{_name(item)}/{partition}"
         taken = self._known[op.number].get(partition, ()) if subscription.sought < op.invoked else ()
         again = ranges.intersect(got, taken)
-        if again and not subscription.seeking:
+        if again:
             yield Finding(Anomaly.REDELIVERY, f"{place}: {again} came after it was acknowledged", (op,))
         if (item.topic, item.subscription, item.epoch) not in self._several:
             twice = ranges.subtract(ranges.intersect(got, session.surely.get(partition, ())), again)

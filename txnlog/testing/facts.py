@@ -143,12 +143,6 @@ class Facts:
         self._answers()
         dropped = self.ops("drop_topic")
         self.dropped: Final = frozenset(asked(op, of.DropTopic).topic for op in dropped if op.possible)
-        self.dropped_subscriptions: Final = frozenset(
-            (item.topic, item.subscription)
-            for op in self.ops("drop_subscription")
-            if op.possible
-            for item in [asked(op, of.DropSubscription)]
-        )
         self.reads: Final = [op for op in self.ops("read") if op.succeeded]
         finals = [op for op in self.ops("final") if op.succeeded]
         self.final: Final = finals[-1] if finals else None
