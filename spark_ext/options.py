@@ -57,6 +57,7 @@ class ReadOptions:
     min_partitions: int | None = None
     fail_on_data_loss: bool = True
     subscription: str | None = None
+    txn_app_id: str | None = None
     max_offsets_per_trigger: int | None = None
     split_transactions: bool = False
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -201,7 +202,7 @@ OPTIONS: Final = (
     Option("splitTransactions", _STREAM, _flag),
     Option("topic", _WRITES, _text),
     Option("transactionalId", _WRITES, _text),
-    Option("txnAppId", _WRITES, _text),
+    Option("txnAppId", _WRITES | _STREAM, _text),
     Option("txnVersion", frozenset({"write"}), _whole(0)),
     Option("acknowledge", _SINK, _text),
     Option("checkpointLocation", _SINK, _text),
@@ -283,6 +284,11 @@ def read_options(given: Mapping[str, str], *, streaming: bool | None = None) -> 
             "the option 'splitTransactions' needs 'maxOffsetsPerTrigger': only what is larger than that is split",
             advice="give both, or neither",
         )
+    if "txnAppId" in found and "subscription" not in found:
+        raise InvalidInputError(
+            "the option 'txnAppId' of a stream that is read needs 'subscription': it names the query there",
+            advice="give both, or neither",
+        )
     if found.get("isolationLevel") == "read_uncommitted":
         for name in ("startingOffsets", "endingOffsets"):
             if name in found:
@@ -302,6 +308,7 @@ def read_options(given: Mapping[str, str], *, streaming: bool | None = None) -> 
         min_partitions=found.get("minPartitions"),
         fail_on_data_loss=found.get("failOnDataLoss", True),
         subscription=found.get("subscription"),
+        txn_app_id=found.get("txnAppId"),
         max_offsets_per_trigger=found.get("maxOffsetsPerTrigger"),
         split_transactions=found.get("splitTransactions", False),
         storage_options=_storage_options(found),

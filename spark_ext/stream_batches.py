@@ -19,8 +19,7 @@ from spark_ext.stream_offsets import StreamOffset, is_stream_offset
 from txnlog.acknowledgements import check_epoch
 from txnlog.actions import Acknowledgement, Commit, StreamBatch
 from txnlog.actions import Consumer as ConsumerAction
-from txnlog.commands import Simple, Skipped, replayed
-from txnlog.consumer import EPOCHS
+from txnlog.commands import Skipped, replayed
 from txnlog.errors import (
     InvalidInputError,
     OutcomeUnknown,
@@ -28,6 +27,7 @@ from txnlog.errors import (
     UnsupportedFeature,
 )
 from txnlog.names import parse_label
+from txnlog.subscriptions import take_epoch
 
 if TYPE_CHECKING:
     from txnlog.namespace import Namespace
@@ -161,6 +161,7 @@ def acknowledgements(ns: Namespace, taken: Sequence[Taken], identity: QueryIdent
     Raises:
         InvalidInputError: the cursor does not stand where the batch begins, or the subscription is shared.
         ConsumerFenced: a newer run, another consumer or a seek took the subscription over.
+        ConsumerBusy: the subscription's takeover rule keeps it for another consumer or query.
     """
     result: list[Acknowledgement] = []
     for item in taken:
@@ -247,8 +248,7 @@ def _held_epoch(ns: Namespace, item: Taken, identity: QueryIdentity, run: str) -
 
 def _take_epoch(ns: Namespace, item: Taken, identity: QueryIdentity, run: str) -> int:
     """Take the subscription over for this run: fences whoever had it, an older run of the query as well."""
-    action = ConsumerAction(item.subscription, run, identity.name)
-    epoch = ns.appender.call(Simple(lambda _draft, _at: [action], lambda _draft, at: at.version, EPOCHS))
+    epoch = take_epoch(ns, item.subscription, run, identity.name)
     with _epochs_lock:
         if len(_epochs) >= _MOST_EPOCHS:
             _epochs.clear()

@@ -30,6 +30,8 @@ class StreamOffset:
         offsets: by topic and partition the offset behind the last row.
         start: where the batch that ends here begins; empty for the first offset of a query. With it a batch is whole in
             itself: Spark asks for the first offset anew when it replays batch 0, and "latest" is elsewhere by then.
+        query: names the query of this checkpoint, over all its runs, since a source is not told who reads it; None
+            where no batch was planned yet.
     """
 
     namespace: str
@@ -39,6 +41,7 @@ class StreamOffset:
     topic_ids: Mapping[str, int] = field(default_factory=dict)
     offsets: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     start: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    query: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """As Spark writes it into the offset log, in an order that is always the same."""
@@ -51,6 +54,7 @@ class StreamOffset:
             "topic_ids": dict(sorted(self.topic_ids.items())),
             "offsets": _written(self.offsets),
             "start": _written(self.start),
+            "query": self.query,
         }
 
     def to_json(self) -> str:
@@ -79,6 +83,7 @@ class StreamOffset:
                 {str(topic): int(number) for topic, number in value["topic_ids"].items()},
                 _parsed(value["offsets"]),
                 _parsed(value["start"]),
+                None if value.get("query") is None else str(value["query"]),
             )
         except (KeyError, TypeError, ValueError, AttributeError):
             raise InvalidInputError(

@@ -10,9 +10,10 @@ from spark_ext.options import ReadOptions
 from spark_ext.scan import Scan, bounds, clip, input_partitions, open_scan, resolve, tasks_of
 from spark_ext.stream_offsets import StreamOffset
 from txnlog.actions import Acknowledgement, Commit, Header
-from txnlog.actions import Consumer as ConsumerAction
 from txnlog.commands import Answer, Simple
 from txnlog.errors import ConsumerFenced, InvalidInputError, SubscriptionNotFound, UnsupportedFeature
+from txnlog.names import parse_label
+from txnlog.subscriptions import take_epoch
 
 if TYPE_CHECKING:
     from txnlog.namespace import Namespace
@@ -26,6 +27,8 @@ class StreamPlan:
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
+        if options.txn_app_id is not None:
+            parse_label("txnAppId", options.txn_app_id)
         self._last: StreamOffset | None = None
         self._epochs: dict[int, int] = {}
 
@@ -44,6 +47,7 @@ class StreamPlan:
         offsets: Mapping[str, Ends],
         version: int | None = None,
         start: Mapping[str, Ends] | None = None,
+        query: str | None = None,
     ) -> StreamOffset:
         return StreamOffset(
             scan.namespace.name,
@@ -53,6 +57,7 @@ class StreamPlan:
             {topic: _topic(scan, topic).id for topic in scan.topics},
             offsets,
             start or {},
+            query,
         )
 
     # --- where batches begin and end --------------------------------------------------------------------------------
@@ -109,7 +114,8 @@ class StreamPlan:
             version, offsets = _limited(scan, first, limit, newest, split=self._options.split_transactions)
         if offsets == begin.offsets:
             return dict(start)
-        return self._offset(scan, offsets, version, first).to_dict()
+        query = begin.query or scan.namespace.runtime.unique()
+        return self._offset(scan, offsets, version, first, query).to_dict()
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[ReadPartition]:
         """The rows of the batch that ends at ``end``.
@@ -188,10 +194,12 @@ class StreamPlan:
     def acknowledge(self, end: Mapping[str, Any]) -> None:
         """Take everything below ``end`` off the subscription, where the sink did not.
 
-        The first time it makes this run the subscription's consumer, which fences the one before.
+        The first time it makes this run the subscription's consumer, which fences the one before. Its name there is
+        ``txnAppId``, else what the offsets call the query, which all runs from one checkpoint share.
 
         Raises:
             ConsumerFenced: a newer run, another consumer or a seek took the subscription over.
+            ConsumerBusy: the subscription's takeover rule keeps it for another consumer or query.
         """
         if self._options.subscription is None:
             return
@@ -204,15 +212,13 @@ class StreamPlan:
                 continue
             record = _subscription(scan, topic, self._options.subscription)
             assert record is not None, "it has cursors"
-            self._acknowledge(scan.namespace, record, ends)
+            self._acknowledge(scan.namespace, record, ends, self._options.txn_app_id or offset.query)
 
-    def _acknowledge(self, namespace: Namespace, record: SubscriptionRecord, ends: Ends) -> None:
+    def _acknowledge(self, namespace: Namespace, record: SubscriptionRecord, ends: Ends, identity: str | None) -> None:
         appender = namespace.appender
         if record.id not in self._epochs:
-            open_action = ConsumerAction(record.id, f"spark-source-{namespace.runtime.unique()[:8]}")
-            self._epochs[record.id] = appender.call(
-                Simple(lambda _draft, _at: [open_action], lambda _draft, at: at.version, ("subscription", record.id))
-            )
+            run = f"spark-source-{namespace.runtime.unique()[:8]}"
+            self._epochs[record.id] = take_epoch(namespace, record.id, run, identity)
         epoch = self._epochs[record.id]
         number = appender.take_numbers(1)[0]
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from txnlog import ranges
+from txnlog.acknowledgements import live_subscription
 from txnlog.actions import Consumer as ConsumerAction
 from txnlog.actions import DropSubscription, Header, Subscription, SubscriptionType, Takeover
 from txnlog.arguments import shown, whole_number
@@ -183,10 +183,9 @@ def open_consumer(
     *,
     type: str | None = None,  # noqa: A002 - the name users know from Pulsar
     name: str | None = None,
-    stream: str | None = None,
 ) -> Consumer:
     """Open a consumer on one or several topics; see ``Namespace.consumer``."""
-    appender = connection.appender
+    _ = connection.appender  # a reader is refused before it looks at anything
     label = parse_label("consumer name", name) if name is not None else f"consumer-{connection.runtime.unique()[:8]}"
     parse_subscription_name(subscription)
     wanted = None if type is None else _type(type)
@@ -204,10 +203,7 @@ def open_consumer(
                 f"the subscription {subscription!r} of {topic!r} is {existing.type}, not {wanted}",
                 advice="leave out the type, or use another subscription",
             )
-        _type(existing.type)
-        _takeover(existing.takeover)
-        epoch = appender.call(Simple(partial(_opening, existing.id, label, stream), _version, EPOCHS))
-        opened.append((record, existing.id, epoch))
+        opened.append((record, existing.id, take_epoch(connection, existing.id, label)))
     return Consumer(connection, label, opened)
 
 
@@ -219,18 +215,33 @@ def _topics(topics: object) -> list[str]:
     return list(dict.fromkeys(parse_topic_name(name) for name in names))
 
 
-def _version(_draft: Draft, at: Header) -> int:
-    return at.version
+def take_epoch(connection: Connection, subscription: int, consumer: str, stream: str | None = None) -> int:
+    """Make ``consumer`` the subscription's consumer: whoever was it is fenced. Returns its epoch.
+
+    The only way to do so, whoever asks: all that raise an epoch exclude each other in an entry (``EPOCHS``), and the
+    subscription's ``takeover`` is asked by every one of them. The name that counts there is the consumer's, but for a
+    streaming query it is ``stream``, the query's identity (``txnAppId``, else the query's id): ``consumer`` is then a
+    label of one run of it, and a restart of the same query is the same name.
+
+    Raises:
+        ConsumerBusy: the takeover rule is ``same_name``, and the newest consumer has another name.
+        SubscriptionNotFound: it was dropped.
+        UnsupportedFeature: the subscription has a type or a takeover rule of a later version.
+    """
+
+    def decide(draft: Draft, _at: Header) -> list[ConsumerAction]:
+        record = live_subscription(draft, subscription)
+        _type(record.type)
+        _takeover(record.takeover)
+        holder, name = record.stream or record.consumer, stream or consumer
+        if record.takeover == "same_name" and holder not in {None, name}:
+            raise ConsumerBusy(
+                f"the subscription {record.name!r} belongs to the consumer {holder!r}, not to {name!r}",
+                advice="its takeover rule is same_name: open it under that name; that of a query is its txnAppId",
+            )
+        return [ConsumerAction(subscription, consumer, stream)]
+
+    return connection.appender.call(Simple(decide, lambda _draft, at: at.version, EPOCHS))
 
 
-def _opening(subscription: int, name: str, stream: str | None, draft: Draft, _at: Header) -> list[ConsumerAction]:
-    record = draft.subscriptions.get(subscription)
-    if record is not None and record.takeover == "same_name" and record.consumer not in {None, name}:
-        raise ConsumerBusy(
-            f"the subscription {record.name!r} belongs to the consumer {record.consumer!r}",
-            advice="open it under that name: its takeover rule is same_name",
-        )
-    return [ConsumerAction(subscription, name, stream)]
-
-
-__all__ = ["create", "describe", "drop", "find", "lag", "names_of", "open_consumer"]
+__all__ = ["create", "describe", "drop", "find", "lag", "names_of", "open_consumer", "take_epoch"]

@@ -2,24 +2,50 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from typing import Any
 
 import pytest
 
-from spark_ext import stream_batches
+from spark_ext import handles, stream_batches
+from spark_ext.options import read_options
+from spark_ext.stream_plan import StreamPlan
 from tests.client.support import SCHEMA, Place, rows
+from txnlog.errors import ConsumerFenced
+
+
+def _sink(ns: Any, subscription: int) -> Any:
+    """The first batch of a run whose sink acknowledges."""
+    taken = stream_batches.Taken("orders", subscription, {0: 0}, {0: 1})
+    identity = stream_batches.QueryIdentity("query", "query")
+    return lambda: stream_batches._take_epoch(ns, taken, identity, "run")
+
+
+def _source(ns: Any, _subscription: int) -> Any:
+    """The first batch of a run whose source acknowledges by itself."""
+    handles.use(ns)
+    options = {"path": f"{ns.root}/{ns.name}/orders", "subscription": "billing"}
+    plan = StreamPlan(read_options(options, streaming=True))
+    end = plan.latest(plan.initial().to_dict(), None)
+
+    def acknowledge() -> None:
+        with contextlib.suppress(ConsumerFenced):  # the consumer was second
+            plan.acknowledge(end)
+
+    return acknowledge
 
 
 @pytest.mark.clause("P-74")
-def test_a_run_and_a_consumer_that_open_in_one_entry_are_both_answered(memory: Place) -> None:
+@pytest.mark.parametrize("run", [_sink, _source])
+def test_a_run_and_a_consumer_that_open_in_one_entry_are_both_answered(memory: Place, run: Any) -> None:
     """Both raise the epoch, and an entry raises it once: the one that comes second is for the next entry."""
     ns, store = memory.faulty()
     ns.create_topic("orders", SCHEMA)
     subscription = ns.consumer("orders", "billing")._subscribed[0].subscription
-    taken = stream_batches.Taken("orders", subscription, {0: 0}, {0: 1})
-    identity = stream_batches.QueryIdentity("query", "query")
+    ns.produce("orders", rows(0))
+    opened = run(ns, subscription)
     answers: list[Any] = []
 
     def answered(call: Any) -> None:
@@ -31,7 +57,7 @@ def test_a_run_and_a_consumer_that_open_in_one_entry_are_both_answered(memory: P
     threads = [
         threading.Thread(target=answered, args=(call,), daemon=True)
         for call in (
-            lambda: stream_batches._take_epoch(ns, taken, identity, "run"),
+            opened,
             lambda: ns.consumer("orders", "billing"),
         )
     ]

@@ -124,6 +124,12 @@ def test_a_transaction_is_split_only_where_there_is_a_limit() -> None:
         read(True, splitTransactions="true")
 
 
+def test_a_query_has_a_name_as_a_consumer_only_where_it_is_one() -> None:
+    assert read(True, txnAppId="nightly", subscription="billing").txn_app_id == "nightly"
+    with pytest.raises(InvalidInputError, match=r"'txnAppId' .*needs 'subscription'"):
+        read(True, txnAppId="nightly")
+
+
 def test_the_readme_lists_the_options_that_there_are() -> None:
     readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
     uses = {

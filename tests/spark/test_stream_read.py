@@ -21,6 +21,7 @@ from spark_ext.stream_reader import TopicStreamReader
 from txnlog.actions import DeleteRecords
 from txnlog.commands import Simple
 from txnlog.errors import (
+    ConsumerBusy,
     ConsumerFenced,
     CorruptionError,
     InvalidInputError,
@@ -430,10 +431,52 @@ def test_a_newer_run_takes_the_subscription_over_from_an_older_one(ns: Namespace
     newer.reader.commit(newer.log[-1])
     produce(ns, 3, partition=0)
     assert (ids(newer.all()), ids(older.all())) == ([3], [3])
-    with pytest.raises(ConsumerFenced, match="'billing' was taken over from this query"):
+    with pytest.raises(ConsumerFenced, match="'billing'"):
         older.reader.commit(older.log[-1])
     newer.reader.commit(newer.log[-1])
     assert cursors(ns) == [3, 0]
+
+
+@pytest.mark.clause("P-77")
+def test_a_restart_of_the_query_is_the_same_name_and_another_query_is_not(ns: Namespace) -> None:
+    ns.create_subscription("orders", "billing", takeover="same_name")
+    produce(ns, 1, partition=0)
+    first = Run(ns, subscription="billing")
+    first.all()
+    first.reader.commit(first.log[-1])
+    assert cursors(ns) == [1, 0], "nobody had it"
+    produce(ns, 2, partition=0)
+    restart = Run(ns, log=list(first.log), subscription="billing")
+    restart.all()
+    restart.reader.commit(restart.log[-1])
+    assert cursors(ns) == [2, 0]
+    produce(ns, 3, partition=0)
+    named = Run(ns, subscription="billing", txnAppId="nightly")
+    for other in (Run(ns, subscription="billing"), named):
+        other.all()
+        with pytest.raises(ConsumerBusy, match=r"the subscription 'billing' belongs to .*same_name.*txnAppId"):
+            other.reader.commit(other.log[-1])
+    with pytest.raises(ConsumerBusy):
+        ns.consumer("orders", "billing", name="nightly")
+    assert cursors(ns) == [2, 0]
+
+
+@pytest.mark.clause("P-77")
+def test_a_query_takes_over_from_the_consumer_whose_name_is_its_app_id(ns: Namespace) -> None:
+    ns.create_subscription("orders", "billing", takeover="same_name")
+    ns.consumer("orders", "billing", name="nightly")
+    produce(ns, 1, partition=0)
+    for name in ("daily", "nightly", "nightly"):
+        run = Run(ns, subscription="billing", txnAppId=name)
+        run.all()
+        if name == "daily":
+            with pytest.raises(ConsumerBusy, match="belongs to the consumer 'nightly', not to 'daily'"):
+                run.reader.commit(run.log[-1])
+            continue
+        run.reader.commit(run.log[-1])
+        produce(ns, 2, partition=0)
+    assert cursors(ns) == [2, 0]
+    ns.consumer("orders", "billing", name="nightly")
 
 
 def test_a_subscription_that_somebody_moved_or_dropped_stops_the_query(ns: Namespace) -> None:

@@ -146,6 +146,24 @@ def test_rows_and_acknowledgement_are_in_one_entry(ns: Namespace, spark: SparkSe
     assert len(epochs) == 2, "one epoch a run, not one a batch"
 
 
+@pytest.mark.clause("P-77")
+def test_a_subscription_that_another_consumer_keeps_stops_the_query(
+    ns: Namespace, spark: SparkSession, tmp_path: Path
+) -> None:
+    checkpoint, df = tmp_path / "checkpoint", source(spark, ns, subscription="billing")
+    ns.create_subscription("orders", "billing", takeover="same_name")
+    ns.consumer("orders", "billing", name="copier")
+    produce(ns, 0, 20)
+    with pytest.raises(StreamingQueryException, match=r"ConsumerBusy: .*belongs to the consumer 'copier'.*same_name"):
+        run(df, path_of(ns, "copy"), tmp_path / "other", acknowledge="billing")
+    assert ids(ns) == []
+    for count in (20, 40):
+        run(df, path_of(ns, "copy"), checkpoint, acknowledge="billing", txnAppId="copier")
+        assert ids(ns) == list(range(count))
+        produce(ns, count, 20)
+    assert len({item.acknowledgements[0].epoch for v in versions(ns) for item in _commits(ns, v)}) == 2
+
+
 def _commits(ns: Namespace, version: int) -> list[Any]:
     from txnlog.actions import Commit
 

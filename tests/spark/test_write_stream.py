@@ -17,7 +17,7 @@ from spark_ext.handles import location_of, namespace_at
 from spark_ext.query_checkpoint import Checkpoint
 from spark_ext.stream_handler import _Batches
 from txnlog.actions import Commit
-from txnlog.errors import ConsumerFenced, InvalidInputError, NamespaceNotFound
+from txnlog.errors import ConsumerBusy, ConsumerFenced, InvalidInputError, NamespaceNotFound
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -231,6 +231,25 @@ def test_two_runs_at_work_on_the_same_batch_take_effect_once(pipeline: Pipeline,
         assert pipeline.behind() == 0
 
 
+@pytest.mark.clause("P-77")
+def test_a_restart_of_the_query_keeps_a_subscription_that_goes_by_name(pipeline: Pipeline) -> None:
+    pipeline.ns.create_subscription("orders", "billing", takeover="same_name")
+    pipeline.produce(0)
+    pipeline.run()
+    pipeline.produce(10)
+    pipeline.run()
+    pipeline.check(0, 20)
+    assert pipeline.behind() == 0
+    with pytest.raises(ConsumerBusy, match="'billing' belongs to the consumer"):
+        pipeline.ns.consumer("orders", "billing")
+    pipeline.produce(20)
+    with pytest.raises(StreamingQueryException, match=r"ConsumerBusy: .*same_name"):
+        pipeline.run(checkpoint=str(pipeline.checkpoint.with_name("other")))
+    assert len(pipeline.calls) == 2, "the handler is not called for what could not be acknowledged"
+    pipeline.run()
+    pipeline.check(0, 30)
+
+
 def test_a_newer_run_fences_an_older_one_for_good(pipeline: Pipeline) -> None:
     def stop(batch: Any, txn: Any) -> None:
         raise RuntimeError("as planned")
@@ -260,7 +279,7 @@ def test_a_newer_run_fences_an_older_one_for_good(pipeline: Pipeline) -> None:
 
     pipeline.run(late)
     assert len(refused) == 2
-    assert "'billing' has epoch" in refused[1]
+    assert "the epoch of the subscription 'billing' is" in refused[1]
     assert len(pipeline.calls) == 3, "it was refused before its handler was called"
     pipeline.check(0, 30)
     assert pipeline.behind() == 0
