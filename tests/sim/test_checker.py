@@ -798,24 +798,29 @@ def a_dropped_subscription_shows_nothing(story):
 # --- cycles ---------------------------------------------------------------------------------------------------------
 
 
-def crossed(story: Story) -> Story:
-    """Two transactions that write to two topics and are committed in one entry."""
+def crossed(story: Story, *versions: int) -> Story:
+    """Two transactions that write to two topics, and whose commits are under way at once."""
     for txn, value in (("t1", 10), ("t2", 20)):
         story.begin(txn).produce(txn, value).produce(txn, value + 1, topic="audit")
     tokens = [story.recorder.invoke("a", "commit", txn=txn) for txn in ("t1", "t2")]
-    for token in tokens:
-        story.recorder.ok(token, version=3)
+    for token, version in zip(tokens, versions, strict=True):
+        story.recorder.ok(token, version=version)
     return story
 
 
-@bad("G0")
+@bad("G0", "offsets against versions")
 def two_transactions_are_each_before_the_other(story):
-    crossed(story).final(orders="t1@3 10, t2@3 20", audit="t2@3 21, t1@3 11")
+    crossed(story, 3, 4).final(orders="t1@3 10, t2@4 20", audit="t2@4 21, t1@3 11")
 
 
 @good
 def two_transactions_of_one_entry_in_one_order(story):
-    crossed(story).final(orders="t1@3 10, t2@3 20", audit="t1@3 11, t2@3 21")
+    crossed(story, 3, 3).final(orders="t1@3 10, t2@3 20", audit="t1@3 11, t2@3 21")
+
+
+@good
+def two_transactions_of_one_entry_in_different_orders(story):
+    crossed(story, 3, 3).final(orders="t1@3 10, t2@3 20", audit="t2@3 21, t1@3 11")
 
 
 @bad("G1c")

@@ -1,6 +1,7 @@
 """Cycles of dependencies (Adya): with the log as the version order no search is needed, only the graph.
 
-* ww: neighbours in a partition, the earlier one first;
+* ww: neighbours in a partition, the earlier one first; not within one version, whose messages become visible together in
+  one entry, so that nobody can see one transaction of it without the other (docs/decisions/0009);
 * wr: from a transaction to whoever read its messages: a read, or a transaction that acknowledged them;
 * rw: from a read to the first transaction that it does not show. A transaction that consumes has no such edge: its
   commit does not validate what it did not receive, which is the one kind of cycle that is allowed.
@@ -9,7 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import pairwise
+from itertools import groupby, pairwise, product
 from typing import Final, Literal, NamedTuple
 
 from txnlog.testing import operations as of
@@ -62,7 +63,7 @@ def check(facts: Facts) -> Iterator[Finding]:
     edges = [*_writes(facts, nodes), *_consumed(facts, nodes), *_reads(facts, nodes)]
     order = nodes.order
     if all(order[edge.start] <= order[edge.end] for edge in edges):
-        # Where no edge goes back to an older version, a cycle stays within one version (a shared entry).
+        # Where no edge goes back to an older version, a cycle stays within one version.
         edges = [edge for edge in edges if order[edge.start] == order[edge.end]]
     if not edges:
         return
@@ -80,10 +81,12 @@ def check(facts: Facts) -> Iterator[Finding]:
 
 def _writes(facts: Facts, nodes: _Nodes) -> Iterator[_Edge]:
     for runs in facts.runs.values():
-        owners = [owner for run in runs if (owner := facts.owner(run.rows[0])) is not None]
-        for first, second in pairwise(owners):
-            if first is not second:
-                yield _Edge(nodes.unit(first), nodes.unit(second), "ww")
+        entries = [[*group] for _, group in groupby(runs, lambda run: run.rows[0].version)]
+        for earlier, later in pairwise(entries):
+            for first, second in product(earlier, later):
+                writer, next_writer = facts.owner(first.rows[0]), facts.owner(second.rows[0])
+                if writer is not None and next_writer is not None and writer is not next_writer:
+                    yield _Edge(nodes.unit(writer), nodes.unit(next_writer), "ww")
 
 
 def _consumed(facts: Facts, nodes: _Nodes) -> Iterator[_Edge]:
