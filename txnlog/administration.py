@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from txnlog.actions import ForgetApp, Header
+from txnlog.actions import ForgetApp, Header, Subscription
 from txnlog.actions import Producer as ProducerAction
 from txnlog.arguments import shown, whole_number
-from txnlog.commands import AbortCommand, Answer, Simple
-from txnlog.errors import CoordinatorFenced, InvalidInputError, InvalidTransactionState, TransactionNotFound
+from txnlog.commands import AbortCommand, Answer, CompleteCommand, Simple
+from txnlog.errors import (
+    CoordinatorFenced,
+    InvalidInputError,
+    InvalidTransactionState,
+    OutcomeUnknown,
+    TransactionNotFound,
+)
 from txnlog.ids import TxnId
 from txnlog.names import nearest, parse_label, parse_producer_name
-from txnlog.results import Listing, TransactionInfo
+from txnlog.results import Committed, Listing, TransactionInfo
 from txnlog.state import Draft, Outcome, TransactionRecord
 
 if TYPE_CHECKING:
@@ -111,6 +117,37 @@ def end(connection: Connection, command: AbortCommand) -> Outcome:
         return outcome
 
 
+def complete(connection: Connection, token: TxnId | str, *, commit: bool) -> Committed | None:
+    """Carry out the outside decision about a prepared transaction; the same decision again gives the same answer."""
+    number = number_of(connection, token)
+    if not isinstance(commit, bool):
+        raise InvalidInputError(f"commit is True or False, not {shown(commit)}")
+    command = CompleteCommand(number, commit)
+    try:
+        outcome = connection.appender.call(command)
+    except OutcomeUnknown as error:
+        error.advice = "call complete() again, with the same decision"
+        raise
+    except TransactionNotFound:
+        known = connection.outcome(number)  # an end that only a checkpoint holds
+        if known is None:
+            raise
+        outcome = command.repeated(known)
+    if outcome.state == "ABORTED":
+        return None
+    return connection.committed(
+        outcome, (), [_dropped_subscription(connection, found) for found in command.dropped_subscriptions]
+    )
+
+
+def _dropped_subscription(connection: Connection, number: int) -> str:
+    """The name of a subscription that is gone, from the entry that created it."""
+    for action in connection.follower.log.entry(number).actions:
+        if isinstance(action, Subscription):
+            return f"{connection.topic_record_by_id(action.topic).name}/{action.name}"
+    return str(number)
+
+
 def start_producer(connection: Connection, name: str, fenced_by: str | None) -> int:
     """Raise the epoch of a producer name; returns it."""
     label = parse_producer_name(name)
@@ -143,6 +180,7 @@ def forget_app(connection: Connection, app_id: str) -> None:
 
 __all__ = [
     "abort",
+    "complete",
     "end",
     "fence",
     "forget_app",

@@ -35,6 +35,7 @@ from txnlog.errors import (
     InvalidTransactionState,
     OutOfOrderSequence,
     ProducerFenced,
+    SubscriptionNotFound,
     TopicNotFound,
     TransactionNotFound,
     TransactionTimedOut,
@@ -451,27 +452,129 @@ class AbortCommand:
 
 @dataclass(slots=True)
 class PrepareCommand:
-    """Make a transaction wait for an outside decision; its work was flushed before."""
+    """Make a transaction wait for an outside decision: whatever of it is not in the log yet goes along."""
 
-    txn: int
+    opening: Opening
     digest: str
+    segments: tuple[Segment, ...] = ()
+    acknowledgements: tuple[Acknowledgement, ...] = ()
     pieces: Sequence[Piece] = ()
     alone: Hashable = None
 
     @property
     def txn_ids(self) -> tuple[int, ...]:
         """See Command."""
-        return (self.txn,)
+        return (self.opening.txn,)
 
     def decide(self, draft: Draft, _at: Header, _shared: SharedNumbers) -> Sequence[AnyAction] | Answer[None]:
         """See Command."""
-        known = draft.transactions.get(self.txn)
+        opening = self.opening
+        outcome = draft.outcomes.get(opening.txn)
+        if outcome is not None:
+            raise ended_error(outcome, opening, _epoch(draft, opening.producer))
+        known = draft.transactions.get(opening.txn)
         if known is not None and known.state == "PREPARED":
             return Answer(None)
-        return [Prepare(self.txn, self.digest)]
+        opening.left_ms()
+        if known is None and opening.producer is not None:
+            check_producer(draft, opening.producer, opening.epoch)
+        self._refuse_done_before(draft)
+        self._refuse_dropped(draft)
+        begin = [opening.action()] if known is None else []
+        return [
+            *begin,
+            *_living(draft, self.segments),
+            *(Acknowledge(opening.txn, item) for item in _new(draft, opening.txn, self.acknowledgements)),
+            Prepare(opening.txn, self.digest),
+        ]
+
+    def _refuse_done_before(self, draft: Draft) -> None:
+        """A commit would be skipped: there is nothing to wait for."""
+        app_id, app_version = self.opening.app_id, self.opening.app_version
+        app = None if app_id is None else draft.apps.get(app_id)
+        if app is not None and app_version is not None and app_version <= app.app_version:
+            raise InvalidTransactionState(
+                f"{app_id!r} committed version {app.app_version} at version {app.version} of the log; {app_version} is "
+                "not above it",
+                advice="the batch was done before: commit() answers as skipped, with the original version",
+            )
+
+    def _refuse_dropped(self, draft: Draft) -> None:
+        """What the log cannot hold any more would be missing without a word: a token has no room for it."""
+        for segment in self.segments:
+            if draft.segments.get(segment.segment) is None and _dropped(draft, segment.topic):
+                topic = draft.topics.get(segment.topic)
+                name = topic.name if topic is not None else str(segment.topic)
+                raise TopicNotFound(
+                    f"the topic {name!r} was dropped", advice="abort() and begin again, or commit() without its rows"
+                )
+        for item in self.acknowledgements:
+            if draft.subscriptions.get(item.subscription) is None:
+                raise SubscriptionNotFound(
+                    "a subscription of which the transaction acknowledged messages was dropped",
+                    advice="abort() and begin again, or commit() without them",
+                )
 
     def result(self, _draft: Draft, _at: Header) -> None:
         """See Command."""
+
+
+@dataclass(slots=True)
+class CompleteCommand:
+    """Carry out the outside decision about a prepared transaction. Whoever brings it is not fenced."""
+
+    txn: int
+    commit: bool
+    pieces: Sequence[Piece] = ()
+    alone: Hashable = None
+    _dropped_subscriptions: tuple[int, ...] = field(default=(), init=False)
+
+    @property
+    def txn_ids(self) -> tuple[int, ...]:
+        """See Command."""
+        return (self.txn,)
+
+    @property
+    def dropped_subscriptions(self) -> tuple[int, ...]:
+        """Subscriptions that were dropped while the transaction held acknowledgements of them."""
+        return self._dropped_subscriptions
+
+    def decide(self, draft: Draft, _at: Header, _shared: SharedNumbers) -> Sequence[AnyAction] | Answer[Outcome]:
+        """See Command."""
+        outcome = draft.outcomes.get(self.txn)
+        if outcome is not None:
+            return Answer(self.repeated(outcome), settled=True)
+        known = draft.transactions.get(self.txn)
+        if known is None:
+            raise TransactionNotFound(
+                f"the log shows no prepared transaction {self.txn}, and remembers no outcome of it",
+                advice="a prepare in doubt may still arrive: ns.abort(token) makes that definite; an outcome may have "
+                "been forgotten after its retention",
+            )
+        if known.state != "PREPARED":
+            raise InvalidTransactionState(
+                f"the transaction {self.txn} is {known.state}: it was not prepared",
+                advice="only its owner can commit it, or call txn.prepare(); ns.abort(token) ends it",
+            )
+        held = dict.fromkeys(subscription for subscription, _ in known.held)
+        self._dropped_subscriptions = tuple(number for number in held if draft.subscriptions.get(number) is None)
+        return [Commit(self.txn)] if self.commit else [Abort(self.txn, "user")]
+
+    def repeated(self, outcome: Outcome) -> Outcome:
+        """The answer where an end is recorded: it, or InvalidTransactionState for the opposite decision."""
+        if (outcome.state == "COMMITTED") != self.commit:
+            reason = f" ({outcome.reason})" if outcome.reason else ""
+            raise InvalidTransactionState(
+                f"the transaction {self.txn} was {outcome.state} at version {outcome.version}{reason}",
+                advice="the first decision stands: bring the outside system in line with it",
+            )
+        return outcome
+
+    def result(self, draft: Draft, _at: Header) -> Outcome:
+        """See Command."""
+        outcome = draft.outcomes.get(self.txn)
+        assert outcome is not None, "an end that was applied has its outcome"
+        return outcome
 
 
 _MAX_EXPIRED: Final = 100
@@ -494,6 +597,7 @@ __all__ = [
     "Command",
     "CommitCommand",
     "CommitResult",
+    "CompleteCommand",
     "Duplicate",
     "FlushCommand",
     "Opening",

@@ -463,6 +463,22 @@ class Namespace(Connection):
         """
         return administration.abort(self, txn_id, by, why, force=force)
 
+    def complete(self, token: TxnId | str, *, commit: bool) -> Committed | None:
+        """Commit or abort a prepared transaction, from any process; nothing fences this call.
+
+        Args:
+            token: what ``txn.prepare()`` gave, or the ``txn_id`` of ``ns.transactions(state="PREPARED")``.
+            commit: the decision of the outside system.
+
+        Returns what a commit gives; None for an abort. The same decision again gives the same answer.
+
+        Raises:
+            InvalidTransactionState: the opposite decision came first, or the transaction was not prepared.
+            TransactionNotFound: the log shows no such transaction.
+            OutcomeUnknown: the store did not answer; call it again with the same decision.
+        """
+        return administration.complete(self, token, commit=commit)
+
     def fence(self, producer: str, by: str = "admin") -> int:
         """Fence a producer name: its open transactions are aborted, its handle is refused from now on."""
         return administration.fence(self, producer, by)

@@ -7,12 +7,21 @@ import threading
 from concurrent.futures import Future
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from txnlog import administration
 from txnlog.acknowledgements import live_subscription
 from txnlog.actions import AbortReason, Acknowledgement, Segment, StreamBatch
-from txnlog.commands import AbortCommand, CommitCommand, CommitResult, FlushCommand, Opening, Skipped, ended_error
+from txnlog.commands import (
+    AbortCommand,
+    CommitCommand,
+    CommitResult,
+    FlushCommand,
+    Opening,
+    PrepareCommand,
+    Skipped,
+    ended_error,
+)
 from txnlog.errors import (
     AbortableError,
     ConsumerFenced,
@@ -71,7 +80,7 @@ class Transaction:
         self._state: TransactionState = "OPEN"
         self._ended: TxnLogError | None = None
         self._failed: TxnLogError | None = None
-        self._in_doubt = False
+        self._in_doubt: Literal["commit", "prepare"] | None = None
         self._begun = False
         self._under_way = 0
         self._work = Work(namespace, number)
@@ -214,13 +223,79 @@ class Transaction:
             # An answer: of this call nothing is in the log. After a call without one (OutcomeUnknown, an interrupt) the
             # next flush or commit leaves out what the log then shows.
             self._begun = begun
-            if isinstance(error, TransactionConflict | OutOfOrderSequence | ConsumerFenced):
-                self._failed = error
-                self._ns.release_holds(self._number)
-            else:
-                self._give_up(error)
+            self._fail(error)
             raise
         self._work.note_logged()
+
+    def _fail(self, error: AbortableError | FencedError) -> None:
+        """An operation was refused by the log: the transaction can only be aborted, or has ended."""
+        if isinstance(error, TransactionConflict | OutOfOrderSequence | ConsumerFenced):
+            self._failed = error
+            self._ns.release_holds(self._number)
+        else:
+            self._give_up(error)
+
+    def prepare(self) -> str:
+        """Make the whole work durable and wait for a decision from outside (two-phase commit).
+
+        Returns the token for ``ns.complete(token, commit=...)``, which works from any process: the TxnID as text. From
+        here on the transaction has no deadline and is not fenced; what it acknowledged stays pending, its sequences and
+        its application version are held, and its commit cannot be refused any more. Repeated it gives the same token.
+
+        Raises:
+            TransactionTimedOut, TransactionAborted, ProducerFenced, TransactionConflict: it is not prepared.
+            InvalidTransactionState: there is nothing to wait for (a batch that was done before, a stream's batch).
+            TopicNotFound, SubscriptionNotFound: dropped while the transaction had work for it.
+            OutcomeUnknown: the store did not answer; prepare() again, or abort().
+        """
+        with self._lock:
+            if self._state == "PREPARED":
+                return str(self._id)
+            if self._in_doubt == "prepare":
+                self._ns.check_owner(self._owner, "transaction")
+            else:
+                self._check_open()
+            if self._work.stream is not None:
+                raise InvalidTransactionState(
+                    f"the transaction {self.id} holds the micro-batch of a stream, which cannot wait for others",
+                    advice="commit() it",
+                )
+            self._work.stage(everything=True)
+            self._start_clock()
+            self._work.seal()
+            self._log_prepare(
+                PrepareCommand(
+                    self._opening, self._work.digest, tuple(self._work.staged), tuple(self._work.acknowledged)
+                )
+            )
+            self._state = "PREPARED"
+            self._work.clear()
+            # The log holds what was acknowledged, so that nobody hands it out; if it is aborted, everybody may.
+            self._ns.release_holds(self._number)
+            self._give_back()
+            return str(self._id)
+
+    def _log_prepare(self, command: PrepareCommand) -> None:
+        doubted, begun = self._in_doubt, self._begun
+        # From here on the log may show the transaction, whatever becomes of the call.
+        self._in_doubt, self._begun = "prepare", True
+        try:
+            self._ns.appender.call(command)
+        except OutcomeUnknown as error:
+            error.advice = "call prepare() again, or abort(); ns.transaction(txn.id) tells what the log shows"
+            raise
+        except (RetriableError, StoreError):
+            self._in_doubt, self._begun = doubted, begun  # of this call nothing was sent
+            raise
+        except TxnLogError as error:
+            self._in_doubt, self._begun = None, begun
+            outcome = self._ns.outcome(self._number) if doubted else None
+            if outcome is not None:
+                self._ended_elsewhere(outcome)  # by a decision that came before this answer
+            if isinstance(error, AbortableError | FencedError):
+                self._fail(error)
+            raise
+        self._in_doubt = None
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
@@ -301,6 +376,7 @@ class Transaction:
         self._ns.check_owner(self._owner, "transaction")
         if self._state == "ABORTED":
             raise self._ended or self._was_aborted()
+        self._check_not_prepared()
         if self._failed is not None:
             failed = self._has_failed(self._failed)
             self._give_up(failed)
@@ -324,7 +400,7 @@ class Transaction:
         )
 
     def _committed(self, command: CommitCommand, result: CommitResult) -> Committed:
-        self._in_doubt = False
+        self._in_doubt = None
         if isinstance(result, Skipped):
             self._end_in_log("user")  # what an earlier flush logged is not wanted: the batch was done before
             self._give_back()
@@ -337,9 +413,9 @@ class Transaction:
 
     def _not_committed(self, error: BaseException) -> None:
         if isinstance(error, OutcomeUnknown) or not isinstance(error, TxnLogError):
-            self._in_doubt = True  # interrupted while the entry may be under way
+            self._in_doubt = "commit"  # interrupted while the entry may be under way
         elif isinstance(error, AbortableError | FencedError):
-            self._in_doubt = False
+            self._in_doubt = None
             self._give_up(error)
 
     def abort(self) -> None:
@@ -354,9 +430,13 @@ class Transaction:
             if self._state == "COMMITTED":
                 raise InvalidTransactionState(f"the transaction {self.id} was committed")
             self._ns.check_owner(self._owner, "transaction")
+            if self._state == "PREPARED":
+                self._check_not_prepared()
             if self._begun or self._in_doubt or self._under_way:
-                outcome = administration.end(self._ns, AbortCommand(self._number, "user"))
-                self._in_doubt = False
+                # Where prepare() is in doubt nobody was told that it succeeded: no outside system can rely on it.
+                force = self._in_doubt == "prepare"
+                outcome = administration.end(self._ns, AbortCommand(self._number, "user", force=force))
+                self._in_doubt = None
                 if outcome.state == "COMMITTED":
                     self._ended_elsewhere(outcome)
             self._release(None)
@@ -415,10 +495,7 @@ class Transaction:
             raise InvalidTransactionState(f"the transaction {self.id} was committed", advice="begin a new transaction")
         if self._state == "ABORTED":
             raise self._ended or self._was_aborted()
-        if self._state == "PREPARED":
-            raise InvalidTransactionState(
-                f"the transaction {self.id} is PREPARED", advice="use ns.complete(token, ...)"
-            )
+        self._check_not_prepared()
         if self._in_doubt:
             raise InvalidTransactionState(
                 f"the commit of {self.id} is in doubt", advice="call commit() again, or abort() to make it definite"
@@ -432,6 +509,16 @@ class Transaction:
             self._ended_elsewhere(outcome)
         self._check_not_fenced()
         self._check_deadline()
+
+    def _check_not_prepared(self) -> None:
+        if self._state == "PREPARED":
+            raise InvalidTransactionState(
+                f"the transaction {self.id} is PREPARED", advice="use ns.complete(token, commit=True or False)"
+            )
+        if self._in_doubt == "prepare":
+            raise InvalidTransactionState(
+                f"prepare() of {self.id} is in doubt", advice="call prepare() again, or abort() to make it definite"
+            )
 
     def _ended_elsewhere(self, outcome: Outcome) -> None:
         error = ended_error(outcome, self._opening, self._ns.producer_epoch(self._opening.producer))

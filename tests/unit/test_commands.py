@@ -348,9 +348,9 @@ def test_an_abort_is_an_entry_or_the_recorded_end(log: Log) -> None:
 def test_a_prepared_transaction_is_aborted_by_force_only(log: Log) -> None:
     number = log.number()
     log.entry(Begin(number))
-    (action,) = decided(log, PrepareCommand(number, "d"))
+    (action,) = decided(log, PrepareCommand(opening(number, log), "d"))
     log.entry(action)
-    assert decided(log, PrepareCommand(number, "d")) == Answer(None)
+    assert decided(log, PrepareCommand(opening(number, log), "d")) == Answer(None)
     with pytest.raises(InvalidTransactionState, match="PREPARED"):
         decided(log, AbortCommand(number, "admin"))
     assert decided(log, AbortCommand(number, "admin", force=True)) == [Abort(number, "admin")]
