@@ -9,15 +9,15 @@ from spark_ext.executor_reader import ReadPartition
 from spark_ext.options import ReadOptions
 from spark_ext.scan import Scan, bounds, clip, input_partitions, open_scan, resolve, tasks_of
 from spark_ext.stream_offsets import StreamOffset
-from txnlog.actions import Acknowledgement, Commit, Header
-from txnlog.commands import Answer, Simple
-from txnlog.errors import ConsumerFenced, InvalidInputError, SubscriptionNotFound, UnsupportedFeature
+from txnlog.actions import Acknowledgement
+from txnlog.consumer import acknowledge_plain
+from txnlog.errors import InvalidInputError, SubscriptionNotFound, UnsupportedFeature
 from txnlog.names import parse_label
 from txnlog.subscriptions import take_epoch
 
 if TYPE_CHECKING:
     from txnlog.namespace import Namespace
-    from txnlog.state import Draft, SubscriptionRecord, TopicRecord
+    from txnlog.state import SubscriptionRecord, TopicRecord
 
 Ends = Mapping[int, int]
 
@@ -215,35 +215,11 @@ class StreamPlan:
             self._acknowledge(scan.namespace, record, ends, self._options.txn_app_id or offset.query)
 
     def _acknowledge(self, namespace: Namespace, record: SubscriptionRecord, ends: Ends, identity: str | None) -> None:
-        appender = namespace.appender
         if record.id not in self._epochs:
             run = f"spark-source-{namespace.runtime.unique()[:8]}"
             self._epochs[record.id] = take_epoch(namespace, record.id, run, identity)
-        epoch = self._epochs[record.id]
-        number = appender.take_numbers(1)[0]
-
-        def decide(draft: Draft, _at: Header) -> list[Commit] | Answer[None]:
-            if draft.outcomes.get(number) is not None:
-                return Answer(None)
-            known = draft.subscriptions.get(record.id)
-            if known is None or known.epoch != epoch:
-                raise ConsumerFenced(
-                    f"the subscription {record.name!r} was taken over from this query: by a newer run, another "
-                    "consumer, a seek or a drop"
-                )
-            left = [(p, end) for p, end in sorted(ends.items()) if end > _position(draft, record.id, p)]
-            return (
-                [Commit(number, "", (), (Acknowledgement(record.id, epoch, (), tuple(left)),))]
-                if left
-                else Answer(None)
-            )
-
-        appender.call(Simple(decide, lambda _draft, _at: None, None, (number,)))
-
-
-def _position(draft: Draft, subscription: int, partition: int) -> int:
-    cursor = draft.cursors.get((subscription, partition))
-    return 0 if cursor is None else cursor.position
+        wanted = Acknowledgement(record.id, self._epochs[record.id], cumulative=tuple(sorted(ends.items())))
+        acknowledge_plain(namespace, [wanted])
 
 
 def _topic(scan: Scan, topic: str) -> TopicRecord:

@@ -201,28 +201,10 @@ class Consumer:
             ConsumerFenced: a newer consumer took over.
         """
         self.check_usable()
-        appender = self._ns.appender
+        _ = self._ns.appender  # a reader is refused even where there is nothing to acknowledge
         wanted = self._messages(messages).acknowledgements(self._ns, cumulative=cumulative)
-        if not wanted:
-            return
-        number = appender.take_numbers(1)[0]
-
-        def left(draft: Draft) -> list[Acknowledgement]:
-            return [rest for item in wanted if (rest := _not_yet_taken(draft, item)) is not None]
-
-        def decide(draft: Draft, _at: Header) -> list[Commit] | Answer[None]:
-            outcome = draft.outcomes.get(number)
-            if outcome is not None and outcome.state == "ABORTED":
-                raise outcome_error(outcome)
-            if outcome is not None:
-                return Answer(None, settled=True)
-            rest = left(draft)
-            return [Commit(number, "", (), tuple(rest))] if rest else Answer(None)
-
-        with self._ns.follower.lock:
-            rest = left(self._ns.follower.state.draft())
-        self._ns.check_conflicts(number, rest)
-        appender.call(Simple(decide, lambda _draft, _at: None, None, (number,)))
+        if wanted:
+            acknowledge_plain(self._ns, wanted)
 
     def _messages(self, messages: object) -> Messages:
         if not isinstance(messages, Messages):
@@ -318,6 +300,35 @@ def available(cursor: Cursor, start: int, end: int, delivered: Ranges) -> Ranges
     return ranges.subtract(left, delivered)
 
 
+def acknowledge_plain(connection: Connection, wanted: Sequence[Acknowledgement]) -> None:
+    """Take messages off subscriptions outside of any transaction; durable on return. What was taken before is fine.
+
+    Raises:
+        TransactionConflict: a message is pending in an open transaction.
+        ConsumerFenced: a subscription has another epoch by now.
+        SubscriptionNotFound: it was dropped.
+        TransactionAborted: somebody aborted the acknowledgement itself while it was under way.
+    """
+    number = connection.appender.take_numbers(1)[0]
+
+    def left(draft: Draft) -> list[Acknowledgement]:
+        return [rest for item in wanted if (rest := _not_yet_taken(draft, item)) is not None]
+
+    def decide(draft: Draft, _at: Header) -> list[Commit] | Answer[None]:
+        outcome = draft.outcomes.get(number)
+        if outcome is not None and outcome.state == "ABORTED":
+            raise outcome_error(outcome)
+        if outcome is not None:
+            return Answer(None, settled=True)
+        rest = left(draft)
+        return [Commit(number, "", (), tuple(rest))] if rest else Answer(None)
+
+    with connection.follower.lock:
+        rest = left(connection.follower.state.draft())
+    connection.check_conflicts(number, rest)
+    connection.appender.call(Simple(decide, lambda _draft, _at: None, None, (number,)))
+
+
 def _not_yet_taken(draft: Draft, item: Acknowledgement) -> Acknowledgement | None:
     """A plain acknowledgement without what was acknowledged before: that is no conflict outside a transaction."""
     record = draft.subscriptions.get(item.subscription)
@@ -341,4 +352,4 @@ def _not_yet_taken(draft: Draft, item: Acknowledgement) -> Acknowledgement | Non
     return Acknowledgement(item.subscription, item.epoch, tuple(left), cumulative)
 
 
-__all__ = ["Consumer", "available"]
+__all__ = ["EPOCHS", "Consumer", "acknowledge_plain", "available"]

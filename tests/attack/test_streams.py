@@ -12,8 +12,9 @@ import pytest
 from spark_ext import handles, stream_batches
 from spark_ext.options import read_options
 from spark_ext.stream_plan import StreamPlan
-from tests.client.support import SCHEMA, Place, rows
-from txnlog.errors import ConsumerFenced
+from tests.client.support import SCHEMA, Place, raises, rows
+from txnlog.errors import ConsumerFenced, TransactionAborted
+from txnlog.ids import TxnId
 
 
 def _sink(ns: Any, subscription: int) -> Any:
@@ -76,3 +77,45 @@ def test_a_run_and_a_consumer_that_open_in_one_entry_are_both_answered(memory: P
         thread.join(10)
     assert len(answers) == 2
     assert not [answer for answer in answers if isinstance(answer, Exception)]
+
+
+def _by_source(ns: Any) -> Any:
+    handles.use(ns)
+    options = {"path": f"{ns.root}/{ns.name}/orders", "subscription": "billing"}
+    plan = StreamPlan(read_options(options, streaming=True))
+    log = [plan.initial().to_dict()]
+
+    def acknowledge() -> None:
+        log.append(plan.latest(log[-1], None))
+        plan.acknowledge(log[-1])
+
+    return acknowledge
+
+
+def _by_consumer(ns: Any) -> Any:
+    consumer = ns.consumer("orders", "billing")
+    return lambda: consumer.acknowledge(consumer.receive(timeout_ms=0))
+
+
+@pytest.mark.parametrize("opened", [_by_source, _by_consumer])
+def test_an_acknowledgement_that_somebody_aborted_is_no_success(
+    memory: Place, monkeypatch: pytest.MonkeyPatch, opened: Any
+) -> None:
+    ns, store = memory.faulty()
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(0))
+    acknowledge, rival = opened(ns), memory.open()
+    acknowledge()
+    ns.produce("orders", rows(1))
+    numbers: list[int] = []
+    take = ns.appender.take_numbers
+
+    def noted(count: int) -> list[int]:
+        numbers.extend(taken := take(count))
+        return list(taken)
+
+    monkeypatch.setattr(ns.appender, "take_numbers", noted)
+    store.script.append(lambda: rival.abort(TxnId(ns.coordinator, numbers[-1])))
+    with raises(TransactionAborted, match="admin"):
+        acknowledge()
+    assert rival.subscription("orders", "billing").cursors[0].cursor == 1
