@@ -106,7 +106,14 @@ def a_repeated_sequence_is_answered_as_a_duplicate(story):
 
 @bad("lost write")
 def a_duplicate_whose_original_is_not_there(story):
-    story.producer("loader", 2).produce(None, 10, sequence=0, version=3, duplicate=True).final(orders="")
+    story.producer("loader", 2).produce(None, 9, sequence=0, version=3)
+    story.produce(None, 10, sequence=1, version=3, duplicate=True).final(orders="x@3 9")
+
+
+@good
+def a_sequence_that_a_batch_in_doubt_had_taken(story):
+    story.producer("loader", 2).produce(None, 10, producer="loader", epoch=2, fails=UNKNOWN)
+    story.produce(None, 11, sequence=0, version=3, duplicate=True).final(orders="x@3 10")
 
 
 @bad("garbage")

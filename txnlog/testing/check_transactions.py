@@ -108,9 +108,26 @@ def _check_invisible(facts: Facts, unit: Unit) -> Iterator[Finding]:
         text = f"{unit.name} is committed, and not in the final read"
         yield Finding(Anomaly.LOST_WRITE, text, tuple(committed) or _all(unit))
     repeated = [op for op in unit.attempts if _is_duplicate(op)]
-    if repeated and facts.visible_values.isdisjoint(_produced(unit)):
+    if repeated and facts.visible_values.isdisjoint(_produced(unit)) and not _taken_by_another(facts, unit):
         text = f"{unit.name} was answered as a duplicate, and is not in the final read"
         yield Finding(Anomaly.LOST_WRITE, text, tuple(repeated))
+
+
+def _taken_by_another(facts: Facts, unit: Unit) -> bool:
+    """Whether the producer may have used the sequence for other values: a batch in doubt, whose sequence it did not know.
+
+    A duplicate is recognised by its sequence alone, as in Kafka; to ask for the last sequence meanwhile is no answer.
+    """
+    places = {(item.topic, item.partition): item for op in unit.produces for item in [asked(op, of.Produce)]}
+    for other in facts.units:
+        if other is unit or other.producer is None or other.producer != unit.producer or not other.runs:
+            continue
+        for op in other.produces:
+            item = asked(op, of.Produce)
+            mine = places.get((item.topic, item.partition))
+            if mine is not None and item.sequence in {None, mine.sequence}:
+                return True
+    return False
 
 
 def _is_duplicate(op: Operation) -> bool:
