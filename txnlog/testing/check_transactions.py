@@ -116,7 +116,7 @@ def _check_invisible(facts: Facts, unit: Unit) -> Iterator[Finding]:
 def _taken_by_another(facts: Facts, unit: Unit) -> bool:
     """Whether the producer may have used the sequence for other values: a batch in doubt, whose sequence it did not know.
 
-    A duplicate is recognised by its sequence alone, as in Kafka; to ask for the last sequence meanwhile is no answer.
+    A duplicate is known by its sequence alone, as in Kafka; the last sequence, asked for meanwhile, may be too low.
     """
     places = {(item.topic, item.partition): item for op in unit.produces for item in [asked(op, of.Produce)]}
     for other in facts.units:
