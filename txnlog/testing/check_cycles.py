@@ -1,7 +1,7 @@
 """Cycles of dependencies (Adya): with the log as the version order no search is needed, only the graph.
 
-* ww: neighbours in a partition, the earlier one first; not within one version, whose messages become visible together, so
-  that nobody can see one transaction of it without the other (docs/decisions/0009);
+* ww: neighbours in a partition, the earlier one first; not within one version, whose messages become visible together,
+  so that nobody can see one transaction of it without the other (docs/decisions/0009);
 * wr: from a transaction to whoever read its messages: a read, or a transaction that acknowledged them;
 * rw: from a read to the first transaction that it does not show. A transaction that consumes has no such edge: its
   commit does not validate what it did not receive, which is the one kind of cycle that is allowed.

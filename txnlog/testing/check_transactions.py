@@ -114,7 +114,7 @@ def _check_invisible(facts: Facts, unit: Unit) -> Iterator[Finding]:
 
 
 def _taken_by_another(facts: Facts, unit: Unit) -> bool:
-    """Whether the producer may have used the sequence for other values: a batch in doubt, whose sequence it did not know.
+    """Whether the producer may have used the sequence for other values: those of a batch whose sequence was assigned.
 
     A duplicate is known by its sequence alone, as in Kafka; the last sequence, asked for meanwhile, may be too low.
     """
