@@ -22,7 +22,6 @@ class Show:
 
     def __init__(self, console: Console | None = None) -> None:
         self.console = console or _console()
-        self._started = time.monotonic()
 
     def line(self, text: str) -> None:
         """A line of text, which may hold rich's markup."""
@@ -31,17 +30,19 @@ class Show:
     @contextlib.contextmanager
     def step(self, title: str) -> Iterator[None]:
         """Something that takes a while and has no parts."""
+        started = time.monotonic()
         if self.console.is_terminal:
             with self.console.status(title):
                 yield
         else:
             self.line(f"{title} ...")
             yield
-        self.line(f"[green]done[/] {title} [dim]({self._elapsed()})[/]")
+        self._done(title, started)
 
     @contextlib.contextmanager
     def bar(self, title: str, total: int, unit: str) -> Iterator[Callable[[int, str], None]]:
         """Something with parts: gives a function that takes how many are done, and what is worth a line."""
+        started = time.monotonic()
         if not self.console.is_terminal:
             self.line(f"{title} ...")
             yield _quarters(self.line, total, unit)
@@ -63,7 +64,7 @@ class Show:
                         self.line(f"     [yellow]{note}[/]")
 
                 yield advance
-        self.line(f"[green]done[/] {title} [dim]({self._elapsed()})[/]")
+        self._done(title, started)
 
     def table(self, title: str, head: list[str], rows: list[list[str]], *, numbers_from: int = 1) -> None:
         """A table; columns from ``numbers_from`` on are numbers."""
@@ -75,8 +76,8 @@ class Show:
         self.line(f"\n[bold]{title}[/]")
         self.console.print(table)
 
-    def _elapsed(self) -> str:
-        return f"{time.monotonic() - self._started:.0f} s"
+    def _done(self, title: str, started: float) -> None:
+        self.line(f"[green]done[/] {title} [dim]({time.monotonic() - started:.0f} s)[/]")
 
 
 def _console() -> Console:
