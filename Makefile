@@ -15,7 +15,7 @@ SPARK_ENV = JAVA_HOME="$$($(RUN)/python tools/java_home.py)" \
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install check format test test-fast mutants demo bench lock clean
+.PHONY: help install check format test test-fast mutants sim demo bench lock clean
 
 help: ## Show this list.
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -41,6 +41,10 @@ test-fast: install ## Unit tests only: seconds, no Spark.
 
 mutants: install ## Plant known bugs one by one: the tests must catch every one.
 	@$(SPARK_ENV) $(RUN)/python tests/mutants/run.py $(ARGS)
+
+sim: install ## Simulate clients over a store with faults: 6,000 schedules and all past failing seeds.
+	@$(RUN)/python -m pytest -q tests/sim -k seeds
+	@$(RUN)/python -m txnlog.testing --schedules 6000 $(ARGS)
 
 demo: install ## A pipeline over several topics, start to end, on this machine.
 	@$(SPARK_ENV) $(RUN)/python -m examples.demo $(ARGS)

@@ -19,6 +19,7 @@ from txnlog.errors import Durable, StoreError
 from txnlog.store.base import Created, ObjectInfo, ObjectNotFound
 from txnlog.store.identity import StoreIdentity, make_identity
 from txnlog.store.key_guard import check_key, check_prefix
+from txnlog.store.memory import MemoryStore
 from txnlog.store.wrappers import Call
 from txnlog.testing.faults import LONGEST_PAUSE_MS, NO_FAULTS, STORMS, FaultDice, Faults
 from txnlog.testing.scheduler import START_MS, Actor, Scheduler
@@ -30,6 +31,7 @@ Listed = list[ObjectInfo]
 IDENTITY: Final = make_identity("simulated", "", "")
 
 _WRITES: Final = frozenset({Call.CREATE, Call.PUT, Call.DELETE})
+_OVERWRITES: Final = frozenset({Call.PUT, Call.DELETE})
 _UPLOADS: Final = frozenset({"segment", "checkpoint"})
 _UNHEARD: Final = frozenset({"lost", "dropped", "delayed"})
 _REFUSED: Final = frozenset({"429", "500", "503"})
@@ -86,6 +88,8 @@ class SimulatedStore:
         late: requests that nobody waits for any more and that will be applied yet, by number.
         damaged: objects that are damaged at present, by key.
         was_damaged: whether any object ever was.
+        in_doubt: entries that some actor sent and has no answer for, with that actor's name.
+        violations: what actors asked for that no client may ever ask a store for.
         requests: how many were sent so far.
         crash_hook: told when an actor crashed, so that somebody starts it again.
     """
@@ -97,6 +101,8 @@ class SimulatedStore:
         self.late: dict[int, Request] = {}
         self.damaged: dict[str, Damage] = {}
         self.was_damaged = False
+        self.in_doubt: set[tuple[str, Actor]] = set()
+        self.violations: list[str] = []
         self.requests = 0
         self.crash_hook: Callable[[Actor], None] = lambda _actor: None
         self._dice = FaultDice(faults, scheduler.chance)
@@ -119,6 +125,8 @@ class SimulatedStore:
         actor.check_alive()
         scheduler = self.scheduler
         self.requests += 1
+        if call in _OVERWRITES and kind_of(key) == "entry":
+            self.violations.append(f"{actor!r} sent a {call.value} of {key}: a slot that was used never changes")
         request = Request(
             self.requests, actor, call, key, data, storm or self._dice.for_request(writes=call in _WRITES)
         )
@@ -250,13 +258,16 @@ class SimulatedStore:
 
         Those are segments, parts and manifests of checkpoints, and entries that a later one vouches for. Entries are
         not deleted: a slot that was used never becomes free is what the protocol asks of a store, not what it checks.
+        Nor is an entry harmed whose sender still asks whether it is there: what lies there is its only answer.
         """
         chance = self.scheduler.chance
+        asked = {key for key, actor in self.in_doubt if actor.alive}
         tail = max((key for key in self.objects if kind_of(key) == "entry"), default="")
         found = [
             key
             for key in self.objects
-            if key not in self.damaged and (kind_of(key) in _UPLOADS or (kind_of(key) == "entry" and key < tail))
+            if key not in self.damaged
+            and (kind_of(key) in _UPLOADS or (kind_of(key) == "entry" and key < tail and key not in asked))
         ]
         if not found:
             return
@@ -290,12 +301,31 @@ class SimulatedStore:
         self.damaged.clear()
 
 
+class StoreAtRest(MemoryStore):
+    """The objects as they lie there, to be read without requests: for looking at a run from outside."""
+
+    def __init__(self, shared: SimulatedStore) -> None:
+        super().__init__()
+        self._shared = shared
+
+    def _object(self, key: str) -> tuple[bytes, int]:
+        found = self._shared.objects.get(key)
+        if found is None:
+            raise ObjectNotFound(key)
+        return found
+
+
 class ActorStore:
-    """The store as one actor sees it: sends its requests and turns their fates into answers."""
+    """The store as one actor sees it: sends its requests and turns their fates into answers.
+
+    Attributes:
+        misled: whether it ever gave damaged bytes away. A client that folded them stays with its CorruptionError.
+    """
 
     def __init__(self, shared: SimulatedStore, actor: Actor) -> None:
         self.shared = shared
         self.actor = actor
+        self.misled = False
         self._storm: tuple[str, int] = ("", 0)
         self._doubted: dict[str, bytes] = {}
 
@@ -306,12 +336,14 @@ class ActorStore:
 
     def create(self, key: str, data: bytes) -> Created:
         """Create if absent; in any doubt UNKNOWN, or StoreError with what may be durable."""
-        request = self._send(Call.CREATE, key, data)
         entry = kind_of(key) == "entry"
+        if entry:
+            self.shared.in_doubt.add((key, self.actor))
+        request = self._send(Call.CREATE, key, data)
         if entry and key in self._doubted:
             self.shared.scheduler.label("slot free after a doubt: the same bytes again")
             if self._doubted[key] != data:
-                self.shared.scheduler.label("OTHER BYTES AFTER A DOUBT")
+                self.shared.violations.append(f"{self.actor!r} put other bytes into {key}, which is in doubt")
         try:
             answer = self._answered(request)
         except StoreError as error:
@@ -327,10 +359,15 @@ class ActorStore:
             self._label_create(key, data, answer)
         return answer
 
+    def _resolve(self, key: str) -> bytes | None:
+        """Its slot is occupied: the bytes that were in doubt, if any were."""
+        self.shared.in_doubt.discard((key, self.actor))
+        return self._doubted.pop(key, None)
+
     def _label_create(self, key: str, data: bytes, answer: Created) -> None:
         scheduler = self.shared.scheduler
         if answer is Created.CREATED:
-            if self._doubted.pop(key, None) is not None:
+            if self._resolve(key) is not None:
                 scheduler.label("doubted entry created by a later put")
             commits = data.count(b'"action":"commit"')
             if commits > 1:
@@ -351,12 +388,13 @@ class ActorStore:
         found = self._answered(self._send(Call.GET, key))
         assert isinstance(found, tuple), found
         data: bytes = found[0]
-        doubted = self._doubted.pop(key, None)
+        doubted = self._resolve(key)
         if doubted is not None:
             self.shared.scheduler.label(
                 "ambiguous put resolved as mine" if doubted == data else "ambiguous put resolved as another's"
             )
         if key in self.shared.damaged:
+            self.misled = True
             self.shared.scheduler.label(f"damaged {kind_of(key)} was read")
         return data
 
@@ -474,4 +512,4 @@ class ActorStore:
         )
 
 
-__all__ = ["IDENTITY", "ActorStore", "Damage", "Request", "SimulatedStore"]
+__all__ = ["IDENTITY", "ActorStore", "Damage", "Request", "SimulatedStore", "StoreAtRest"]

@@ -1,0 +1,308 @@
+"""Known bugs, planted into the client while a simulation runs: each has to be found within some hundred schedules.
+
+A mutant is a function that patches the client through a ``pytest.MonkeyPatch``. What the tests in ``tests/mutants`` do
+by changing source is done here in place, so that thousands of schedules can run in one process.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from txnlog import acknowledgements, apply_subscriptions, apply_transactions, checkpoint, commands, sequences
+from txnlog.actions import Commit
+from txnlog.appender import Appender
+from txnlog.codec import decode_entry
+from txnlog.commands import Simple
+from txnlog.consumer import Consumer
+from txnlog.errors import Durable, StoreError, TransactionTimedOut, TxnLogError
+from txnlog.follower import Follower
+from txnlog.holds import Holds
+from txnlog.keys import entry_key
+from txnlog.log import Log
+from txnlog.namespace import Namespace
+from txnlog.planner import PlannedSegment, ScanPlan
+from txnlog.reader import SegmentReader
+from txnlog.segment_file import decode
+from txnlog.segment_rows import stored_fields
+from txnlog.state import HEAD
+from txnlog.store.base import Created, ObjectNotFound
+from txnlog.testing.faults import Faults
+from txnlog.testing.runner import run_seeds
+from txnlog.testing.simulation import Simulation
+from txnlog.testing.workload import ACTOR_KINDS
+from txnlog.transaction import Transaction
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One planted bug.
+
+    Attributes:
+        name: what it does.
+        plant: patches the client.
+        schedules: within how many seeds from 0 on it has to be found: some times what it took.
+        kinds: the actors that it concerns; all of them, if none are named.
+        faults: the faults that it concerns; drawn ones, if none are given.
+    """
+
+    name: str
+    plant: Callable[[pytest.MonkeyPatch], None]
+    schedules: int
+    kinds: tuple[str, ...] = tuple(ACTOR_KINDS)
+    faults: Faults | None = None
+
+    def simulation(self, seed: int) -> Simulation:
+        """The run of a seed that looks for it."""
+        return Simulation(seed, kinds={kind: ACTOR_KINDS[kind] for kind in self.kinds}, faults=self.faults)
+
+
+def schedules_until_found(mutant: Mutant) -> int | None:
+    """How many seeds from 0 on it takes until something is found; None if those allowed were not enough."""
+    with pytest.MonkeyPatch.context() as patch:
+        mutant.plant(patch)
+        tally = run_seeds(range(mutant.schedules), make=mutant.simulation, each=lambda report: not report.findings)
+    return tally.schedules if tally.findings else None
+
+
+# --- appending --------------------------------------------------------------------------------------------------------
+
+
+def _put_entry(on_doubt: Callable[[Appender, Any], bytes]) -> Callable[[Appender, Any], bytes]:
+    """A put of an entry that asks once, and decides by itself where the answer leaves a doubt."""
+
+    def put(self: Appender, entry: Any) -> bytes:
+        self._in_doubt = None
+        try:
+            if self._store.create(entry_key(entry.version), entry.data) is Created.CREATED:
+                return entry.data
+        except TxnLogError as error:
+            if error.durable is Durable.NOTHING:
+                raise
+        return on_doubt(self, entry)
+
+    return put
+
+
+def absent_means_failed(patch: pytest.MonkeyPatch) -> None:
+    """ "Not found" after a doubt is taken for an answer."""
+
+    def on_doubt(self: Appender, entry: Any) -> bytes:
+        try:
+            return self._store.get(entry_key(entry.version))
+        except ObjectNotFound:
+            raise StoreError("the entry was not created", durable=Durable.NOTHING) from None
+
+    patch.setattr(Appender, "_put_entry", _put_entry(on_doubt))
+
+
+def unknown_means_created(patch: pytest.MonkeyPatch) -> None:
+    """A doubt is taken for success."""
+    patch.setattr(Appender, "_put_entry", _put_entry(lambda _self, entry: entry.data))
+
+
+def unknown_means_failed(patch: pytest.MonkeyPatch) -> None:
+    """A doubt is taken for failure: the caller is told that nothing was written."""
+
+    def on_doubt(_self: Appender, _entry: Any) -> bytes:
+        raise StoreError("the entry was not created", durable=Durable.NOTHING)
+
+    patch.setattr(Appender, "_put_entry", _put_entry(on_doubt))
+
+
+def errors_are_absence(patch: pytest.MonkeyPatch) -> None:
+    """A slot that cannot be read is taken for a free one."""
+    get = Log.get
+
+    def mutated(self: Log, version: int) -> bytes | None:
+        try:
+            return get(self, version)
+        except StoreError:
+            return None
+
+    patch.setattr(Log, "get", mutated)
+
+
+def listing_is_truth(patch: pytest.MonkeyPatch) -> None:
+    """The tail of the log is where a listing ends."""
+    get = Log.get
+
+    def mutated(self: Log, version: int) -> bytes | None:
+        key = entry_key(version)
+        listed = {item.key for item in self.store.list(key.rpartition("/")[0] + "/")}
+        return get(self, version) if key in listed or version == 0 else None
+
+    patch.setattr(Log, "get", mutated)
+
+
+def missing_slot_skipped(patch: pytest.MonkeyPatch) -> None:
+    """An entry that cannot be read is passed over while the log is folded."""
+
+    def refresh(self: Follower) -> int:
+        version = self.version
+        while True:
+            version += 1
+            try:
+                data = self.log.get(version)
+            except StoreError:
+                continue
+            if data is None:
+                return self.version
+            entry = decode_entry(data, version)
+            before = msgspec.structs.replace(
+                self.state.head, version=version - 1, digest=entry.header.previous or self.state.head.digest
+            )
+            self.state.heads[HEAD] = before
+            self.fold(entry)
+
+    patch.setattr(Follower, "refresh", refresh)
+
+
+def fresh_bytes(patch: pytest.MonkeyPatch) -> None:
+    """A retry of an entry is encoded anew."""
+
+    def put(self: Appender, entry: Any) -> bytes:
+        for attempt in range(9):
+            data: bytes = entry.data if not attempt else entry.data.replace(b'"writer":"', b'"writer":"' + b"f", 1)
+            try:
+                if self._store.create(entry_key(entry.version), data) is Created.CREATED:
+                    return data
+                return self._store.get(entry_key(entry.version))
+            except (ObjectNotFound, StoreError):
+                self._runtime.sleep_ms(50)
+        raise StoreError("the store does not answer", durable=Durable.MAYBE)
+
+    patch.setattr(Appender, "_put_entry", put)
+
+
+# --- owners -----------------------------------------------------------------------------------------------------------
+
+
+def epoch_not_checked(patch: pytest.MonkeyPatch) -> None:
+    """A producer's epoch is written down, and compared with nothing."""
+
+    def check_producer(draft: Any, name: str, _epoch: int | None) -> Any:
+        return draft.producers.get(name)
+
+    for module in (apply_transactions, commands):
+        patch.setattr(module, "check_producer", check_producer)
+    patch.setattr("txnlog.connection.check_producer", check_producer)
+
+
+def no_fence(patch: pytest.MonkeyPatch) -> None:
+    """A new producer leaves its predecessor's transactions open, and whoever owns them may commit."""
+    epoch_not_checked(patch)
+    patch.setattr(apply_transactions, "end_aborted", lambda *_arguments, **_options: None)
+
+
+def subscription_epoch_not_checked(patch: pytest.MonkeyPatch) -> None:
+    """Acknowledgements of a consumer that was fenced count."""
+    patch.setattr(acknowledgements, "check_epoch", lambda _record, _epoch: None)
+    patch.setattr(Consumer, "_check_epoch", lambda self, item: self._ns.follower.state.subscriptions[item.subscription])
+    patch.setattr(apply_subscriptions, "_abort_holders", lambda _draft, _record, _at: None)
+
+
+def timeout_then_commit(patch: pytest.MonkeyPatch) -> None:
+    """The owner reports a timeout without a word to the log, and commits all the same when asked again."""
+    check = Transaction._check_deadline
+
+    def mutated(self: Transaction) -> None:
+        try:
+            self._opening.left_ms()
+        except TransactionTimedOut:
+            self._opening.deadline_ms = None
+            self._timeout_ms = None
+            raise
+        check(self)
+
+    patch.setattr(Transaction, "_check_deadline", mutated)
+
+
+def sequences_not_checked(patch: pytest.MonkeyPatch) -> None:
+    """A batch that was sent again is appended again."""
+    patch.setattr(commands.CommitCommand, "_is_duplicate", lambda _self, _draft, _producer: False)
+    patch.setattr(sequences, "_check", lambda *_arguments, **_options: None)
+
+
+# --- subscriptions ----------------------------------------------------------------------------------------------------
+
+
+def produce_and_acknowledge_apart(patch: pytest.MonkeyPatch) -> None:
+    """A commit is two entries: what it produced, then what it acknowledged."""
+    commit = Transaction.commit
+
+    def mutated(self: Transaction) -> Any:
+        taken = list(self._work.acknowledged)
+        if not taken or not (self._work.pieces or self._work.staged) or self._begun:
+            return commit(self)
+        self._work.acknowledged.clear()
+        result = commit(self)
+        number = self._ns.appender.take_numbers(1)[0]
+        action = Commit(number, "", (), tuple(taken))
+        self._ns.appender.call(Simple(lambda _draft, _at: [action], lambda _draft, _at: None, None, (number,)))
+        return result
+
+    patch.setattr(Transaction, "commit", mutated)
+
+
+def acknowledged_twice(patch: pytest.MonkeyPatch) -> None:
+    """What was acknowledged before, or is pending elsewhere, may be received and acknowledged again."""
+    patch.setattr(acknowledgements, "_check_individual", lambda _record, _cursor, _item: None)
+    patch.setattr(Holds, "of", lambda *_arguments: {})
+    patch.setattr(Holds, "check", lambda *_arguments: None)
+
+
+# --- reading and folding ----------------------------------------------------------------------------------------------
+
+
+def stale_snapshots(patch: pytest.MonkeyPatch) -> None:
+    """The newest snapshot is of what the client happens to know."""
+    patch.setattr(Namespace, "snapshot", lambda self, version=None: self.snapshot_at(version or self.follower.version))
+
+
+def checksum_not_verified(patch: pytest.MonkeyPatch) -> None:
+    """Whatever lies where a segment should be is decoded."""
+
+    def trusting(self: SegmentReader, plan: ScanPlan, segment: PlannedSegment, _columns: object) -> pa.Table:
+        data = self._store.get(segment.key)
+        schema = self._arrow_schema(plan)
+        for field in stored_fields(segment):
+            schema = schema.append(field)
+        rows = pq.ParquetFile(pa.BufferReader(data)).metadata.num_rows
+        return decode(data, f"crc32:{zlib.crc32(data):08x}", schema=schema, rows=rows, columns=None, key=segment.key)
+
+    patch.setattr(SegmentReader, "decode", trusting)
+
+
+def checkpoint_forgets_sequences(patch: pytest.MonkeyPatch) -> None:
+    """A table is missing in every checkpoint."""
+    hot = {name: decoder for name, decoder in checkpoint._HOT.items() if name != "sequences"}
+    patch.setattr(checkpoint, "_HOT", hot)
+
+
+MUTANTS: Final = (
+    Mutant('"not found" taken for an answer', absent_means_failed, 300),
+    Mutant("a doubt taken for success", unknown_means_created, 300),
+    Mutant("a doubt taken for failure", unknown_means_failed, 300),
+    Mutant("an error taken for a free slot", errors_are_absence, 300),
+    Mutant("LIST as truth", listing_is_truth, 300),
+    Mutant("missing slot skipped", missing_slot_skipped, 300),
+    Mutant("retried entry with fresh bytes", fresh_bytes, 300),
+    Mutant("epoch not checked", epoch_not_checked, 300),
+    Mutant("no fence", no_fence, 300),
+    Mutant("subscription epoch not checked", subscription_epoch_not_checked, 300, ("pipeline", "writer")),
+    Mutant("timeout reported, then committed", timeout_then_commit, 300),
+    Mutant("a repeated batch appended again", sequences_not_checked, 300),
+    Mutant("produce and acknowledge in two entries", produce_and_acknowledge_apart, 300, ("pipeline", "writer")),
+    Mutant("acknowledged twice", acknowledged_twice, 300, ("pipeline", "writer")),
+    Mutant("stale snapshots", stale_snapshots, 300),
+    Mutant("checksum not verified", checksum_not_verified, 300, ("reader", "writer"), Faults({"damage": 0.6})),
+    Mutant("a checkpoint without sequences", checkpoint_forgets_sequences, 300),
+)

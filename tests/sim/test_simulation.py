@@ -1,0 +1,163 @@
+"""The simulation: the same seed is the same run, good clients pass, and every planted bug is found."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tests.sim.mutants import MUTANTS, Mutant, schedules_until_found
+from txnlog.testing import runner
+from txnlog.testing.__main__ import main
+from txnlog.testing.faults import Faults
+from txnlog.testing.runner import Tally, run_many, run_seeds
+from txnlog.testing.simulation import Finding, Report, Simulation
+from txnlog.testing.workload import ACTOR_KINDS, Client
+
+ROOT = Path(__file__).parent.parent.parent
+SEEDS = [
+    int(line)
+    for line in (Path(__file__).parent / "seeds.txt").read_text(encoding="utf-8").splitlines()
+    if line and not line.startswith("#")
+]
+
+HASHES = """
+from txnlog.testing.simulation import Simulation
+for seed in range(5):
+    print(Simulation(seed).run().trace_hash)
+"""
+
+
+def trace_hashes(hash_seed: str) -> list[str]:
+    """Of five seeds, as another process sees them."""
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    command = [sys.executable, "-c", HASHES]
+    run = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, env=environment)
+    return run.stdout.split()
+
+
+def test_one_seed_is_one_run_in_any_process_under_any_hash_seed():
+    first = trace_hashes("1")
+    assert len(set(first)) == 5
+    assert trace_hashes("4242") == first
+    assert [Simulation(seed).run().trace_hash for seed in range(5)] == first
+
+
+@pytest.fixture(scope="module")
+def some_runs() -> Tally:
+    return run_seeds(range(10_000, 10_100))
+
+
+def test_a_good_client_passes(some_runs: Tally):
+    assert some_runs.findings == {}
+
+
+def test_schedules_are_long_and_faulty_enough(some_runs: Tally):
+    middle = some_runs.schedules // 2
+    assert sorted(some_runs.requests)[middle] >= 200
+    assert sorted(some_runs.actors)[middle] >= 3
+    assert sorted(some_runs.faults)[middle] >= 3
+
+
+def test_many_situations_are_reached_soon(some_runs: Tally):
+    reached = [name for name in runner.REACHED if some_runs.labels[name]]
+    assert len(reached) >= 40
+
+
+def test_seeds_that_found_something_once_pass():
+    assert run_seeds(SEEDS).findings == {}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_planted_bug_is_found(mutant: Mutant):
+    assert schedules_until_found(mutant) is not None
+
+
+def test_an_error_that_is_none_of_ours_is_a_finding():
+    def broken(client: Client) -> None:
+        client.open()
+        raise KeyError("a bug")
+
+    report = Simulation(1, kinds={"writer": broken}, faults=Faults()).run()
+    assert {finding.kind for finding in report.findings} == {"crash"}
+    assert "KeyError" in str(report.findings[0])
+
+
+def test_an_actor_that_never_ends_is_a_finding(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("txnlog.testing.simulation.MOST_EVENTS", 500)
+
+    def endless(client: Client) -> None:
+        while True:
+            client.sleep(1)
+
+    report = Simulation(1, kinds={"writer": endless}, faults=Faults()).run()
+    assert [finding.kind for finding in report.findings] == ["liveness", "liveness"]
+
+
+def test_users_bring_actors_of_their_own():
+    seen: list[int] = []
+
+    def mine(client: Client) -> None:
+        ns = client.open()
+        ns.produce("orders", [{"value": value} for value in client.world.values(2)], partition=0)
+        seen.append(ns.snapshot().end_offsets("orders")[0])
+
+    report = Simulation(3, kinds={"mine": mine, **ACTOR_KINDS}, faults=Faults({"lost": 0.3, "delayed": 0.3})).run()
+    assert seen
+    assert report.actors[0] == "mine0"
+
+
+def test_a_run_without_faults_has_no_errors():
+    for seed in range(3):
+        report = Simulation(seed, faults=Faults()).run()
+        assert report.findings == []
+        errors = {operation.error for operation in report.history.operations} - {None}
+        assert not errors & {"StoreError", "OutcomeUnknown", "CorruptionError", "ClockSkew"}
+
+
+def test_the_command_line_counts_and_exits_with_zero():
+    run = CliRunner().invoke(main, ["--schedules", "5", "--seed", "7"])
+    assert run.exit_code == 0, run.output
+    assert "schedules a second" in run.output
+    assert "lost a race for a slot" in run.output
+
+
+def test_the_command_line_replays_the_seed_of_the_environment():
+    one, two = (
+        CliRunner().invoke(main, ["--trace"], env={"TXNLOG_SIM_SEED": "3"}).output.partition("seed 3, trace ")
+        for _ in range(2)
+    )
+    assert one[0] == two[0]
+    assert one[2][:32] == two[2][:32]
+    assert "faults" in one[2]
+
+
+def test_the_command_line_exits_with_one_on_a_finding(monkeypatch: pytest.MonkeyPatch):
+    def found(self: Simulation) -> Report:
+        report = run(self)
+        report.findings.append(Finding("state", "planted"))
+        return report
+
+    run = Simulation.run
+    monkeypatch.setattr(Simulation, "run", found)
+    result = CliRunner().invoke(main, ["--schedules", "1"])
+    assert result.exit_code == 1
+    assert "TXNLOG_SIM_SEED=0 python -m txnlog.testing" in result.output
+
+
+def test_a_long_run_that_reaches_too_little_fails(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(runner, "LONG", 1)
+    monkeypatch.setattr(runner, "REACHED", ("the end of the world",))
+    result = CliRunner().invoke(main, ["--schedules", "1"])
+    assert result.exit_code == 1
+    assert "NEVER  the end of the world" in result.output
+
+
+def test_two_processes_find_what_one_finds():
+    one, two = run_many(50, 10), run_many(50, 10, jobs=2)
+    assert sorted(one.requests) == sorted(two.requests)
+    assert one.labels == two.labels

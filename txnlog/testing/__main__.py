@@ -1,0 +1,54 @@
+"""``python -m txnlog.testing``: simulate, and say what was found.
+
+Exit code 1 on a finding, or when a long run reached too little.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from txnlog.testing.runner import Tally, run_many, run_seeds
+from txnlog.testing.simulation import Report
+
+
+@click.command()
+@click.option("--schedules", default=1_000, show_default=True, help="How many seeds to run.")
+@click.option("--seed", default=0, show_default=True, help="The first seed.")
+@click.option("--jobs", default=1, show_default=True, help="Processes to run them in.")
+@click.option("--trace", is_flag=True, help="Print every event of the last run.")
+@click.option("--replay", envvar="TXNLOG_SIM_SEED", type=int, help="Run this one seed again (or TXNLOG_SIM_SEED).")
+def main(schedules: int, seed: int, jobs: int, replay: int | None, *, trace: bool) -> None:
+    """Simulate clients of txnlog over a store with faults, and judge what they were told."""
+    tally = _replay(replay, trace=trace) if replay is not None else _search(seed, schedules, jobs)
+    click.echo(tally.table())
+    sys.exit(1 if tally.findings or tally.missing else 0)
+
+
+def _replay(seed: int, *, trace: bool) -> Tally:
+    """One seed, with its trace if asked for."""
+
+    def show(report: Report) -> bool:
+        if trace:
+            click.echo("\n".join(report.trace))
+        click.echo(f"seed {seed}, trace {report.trace_hash}\nactors {', '.join(report.actors)}\nfaults {report.faults}")
+        return True
+
+    return run_seeds([seed], each=show)
+
+
+def _search(seed: int, schedules: int, jobs: int) -> Tally:
+    """Many seeds; how far it got is shown on a terminal only."""
+    click.echo(f"seeds {seed} to {seed + schedules - 1}", err=True)
+    shows = sys.stderr.isatty()
+
+    def progress(done: int) -> None:
+        if shows:
+            click.echo(f"\r{done:,} of {schedules:,}", err=True, nl=done >= schedules)
+
+    return run_many(seed, schedules, jobs=jobs, progress=progress)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,218 @@
+"""Many runs: seeds in, a tally out. What the command line, the tests and the search for mutants share."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final
+
+from txnlog.testing.simulation import Finding, Report, Simulation
+
+_COLLECT_EVERY: Final = 40
+"""Runs between two collections of cycles: a collection in the middle of a run costs as much as the run."""
+
+_CHUNK: Final = 25
+
+REACHED: Final = (
+    "a batch was skipped",
+    "a checkpoint was made",
+    "a transaction was left open",
+    "ambiguous put resolved as another's",
+    "ambiguous put resolved as mine",
+    "an entry names a checkpoint",
+    "an overdue transaction ended with an entry",
+    "asked for an outcome: ABORTED",
+    "asked for an outcome: COMMITTED",
+    "clock: jump",
+    "clock: stop",
+    "commit again after a doubt",
+    "commit again after an abortable error",
+    "commit again after success",
+    "commit: OutcomeUnknown",
+    "commit: ProducerFenced",
+    "commit: StoreError",
+    "commit: TransactionAborted",
+    "commit: TransactionTimedOut",
+    "commit_async: ProducerFenced",
+    "commit_async: TransactionTimedOut",
+    "crash",
+    "crash with an entry in flight, applied",
+    "crash with an entry in flight, delayed",
+    "crash with an entry in flight, dropped",
+    "damage at rest: cut of entry",
+    "damage at rest: deletion of checkpoint",
+    "damage at rest: deletion of segment",
+    "damage at rest: flip of entry",
+    "damage at rest: flip of segment",
+    "damage at rest: swap of entry",
+    "damage at rest: swap of segment",
+    "damage was reported",
+    "damaged entry was read",
+    "doubted entry created by a later put",
+    "late entry found itself in the slot",
+    "late entry found the slot taken by another",
+    "late entry landed of the living",
+    "lost a race for a slot",
+    "messages given back while they are pending",
+    "open_producer: ClockSkew",
+    "open_producer: OutcomeUnknown",
+    "opened from a checkpoint",
+    "produce: OutcomeUnknown",
+    "produce: ProducerFenced",
+    "produce: TransactionTimedOut",
+    "receive: ConsumerFenced",
+    "several commits in one entry",
+    "slot free after a doubt: the same bytes again",
+    "storm of 409",
+    "storm of 429",
+    "storm of 500",
+    "storm of 503",
+    "storm of expired",
+    "torn upload arrives late",
+    "torn upload never arrives",
+)
+"""Situations that a long run has to reach: without them it would prove less than it seems to."""
+
+LONG: Final = 2_000
+"""Schedules from which on a run is long."""
+
+
+@dataclass
+class Tally:
+    """What some runs came to.
+
+    Attributes:
+        schedules: how many there were.
+        elapsed_s: wall time in seconds.
+        requests: of each run.
+        actors: of each run, how many.
+        faults: of each run, how many kinds were on.
+        labels: situations, with the number of times they were reached.
+        findings: by seed.
+    """
+
+    schedules: int = 0
+    elapsed_s: float = 0.0
+    requests: list[int] = field(default_factory=list)
+    actors: list[int] = field(default_factory=list)
+    faults: list[int] = field(default_factory=list)
+    labels: Counter[str] = field(default_factory=Counter)
+    findings: dict[int, list[Finding]] = field(default_factory=dict)
+
+    def add(self, report: Report) -> None:
+        """Count a run."""
+        self.schedules += 1
+        self.requests.append(report.requests)
+        self.actors.append(len(report.actors))
+        self.faults.append(len(report.faults.rates))
+        self.labels.update(report.labels)
+        if report.findings:
+            self.findings[report.seed] = report.findings
+
+    def merge(self, other: Tally) -> None:
+        """Count the runs of another tally."""
+        self.schedules += other.schedules
+        self.requests += other.requests
+        self.actors += other.actors
+        self.faults += other.faults
+        self.labels.update(other.labels)
+        self.findings.update(other.findings)
+
+    @property
+    def missing(self) -> list[str]:
+        """Of a long run the situations that were never reached; it failed then, as much as by a finding."""
+        return [name for name in REACHED if not self.labels[name]] if self.schedules >= LONG else []
+
+    @property
+    def rate(self) -> float:
+        """Schedules a second."""
+        return self.schedules / self.elapsed_s if self.elapsed_s else 0.0
+
+    def table(self) -> str:
+        """All of it, for people."""
+        lines = [f"{'schedules':<28}{self.schedules:>10,}", f"{'schedules a second':<28}{self.rate:>10.1f}"]
+        if len(self.requests) > 1:
+            low, median, high = (round(cut) for cut in _spread(self.requests))
+            lines += [
+                f"{'requests: tenth, median':<28}{low:>10,}{median:>10,}",
+                f"{'requests: nine tenths, most':<28}{high:>10,}{max(self.requests):>10,}",
+                f"{'actors, median':<28}{statistics.median(self.actors):>10g}",
+                f"{'kinds of fault on, median':<28}{statistics.median(self.faults):>10g}",
+            ]
+        lines += ["", f"labels ({len(self.labels)})"]
+        lines += [
+            f"{count:>12,}  {name}" for name, count in sorted(self.labels.items(), key=lambda item: item[0].lower())
+        ]
+        lines += [f"{'NEVER':>12}  {name}" for name in self.missing]
+        lines += ["", f"{'schedules with findings':<28}{len(self.findings):>10,}"]
+        for seed, findings in sorted(self.findings.items()):
+            lines.append(f"  seed {seed}: TXNLOG_SIM_SEED={seed} python -m txnlog.testing")
+            lines += [f"    {str(finding)[:1_000]}" for finding in findings[:4]]
+        return "\n".join(lines)
+
+
+def _spread(numbers: Sequence[int]) -> tuple[float, float, float]:
+    cuts = statistics.quantiles(numbers, n=10, method="inclusive")
+    return cuts[0], statistics.median(numbers), cuts[-1]
+
+
+def run_seeds(
+    seeds: Iterable[int],
+    *,
+    make: Callable[[int], Simulation] = Simulation,
+    each: Callable[[Report], bool] = lambda _report: True,
+) -> Tally:
+    """Run seeds one by one; ``make`` gives a seed its simulation, ``each`` sees reports and says whether to go on."""
+    tally = Tally()
+    began = time.monotonic()
+    enabled = gc.isenabled()
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        for number, seed in enumerate(seeds):
+            report = make(seed).run()
+            tally.add(report)
+            if not each(report):
+                break
+            if number % _COLLECT_EVERY == 0:
+                gc.collect()
+    finally:
+        gc.unfreeze()
+        if enabled:
+            gc.enable()
+    tally.elapsed_s = time.monotonic() - began
+    return tally
+
+
+def run_many(first: int, count: int, *, jobs: int = 1, progress: Callable[[int], None] = lambda _done: None) -> Tally:
+    """Run ``count`` seeds from ``first`` on, in ``jobs`` processes; ``progress`` is told how many are done."""
+    tally = Tally()
+    began = time.monotonic()
+    chunks = _chunks(range(first, first + count))
+    if jobs == 1:
+        for chunk in chunks:
+            tally.merge(run_seeds(chunk))
+            progress(tally.schedules)
+    else:
+        with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+            for part in pool.imap_unordered(run_seeds, chunks):
+                tally.merge(part)
+                progress(tally.schedules)
+    tally.elapsed_s = time.monotonic() - began
+    return tally
+
+
+def _chunks(seeds: Iterable[int]) -> Iterator[list[int]]:
+    left = iter(seeds)
+    while chunk := list(islice(left, _CHUNK)):
+        yield chunk
+
+
+__all__ = ["LONG", "REACHED", "Tally", "run_many", "run_seeds"]

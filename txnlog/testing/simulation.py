@@ -1,0 +1,440 @@
+"""One simulated run: a seed becomes a world, its faults and its actors; afterwards everything is checked.
+
+1. The scheduled part: actors work while faults befall requests, actors and objects, until the budget of requests is
+   used up.
+2. Liveness: faults are off, damage is repaired; what is under way must end, and subscriptions must come to their end.
+3. What is still late arrives. Then a fresh client reads everything, and the history is judged.
+4. The folds agree: from zero, from the newest checkpoint, and what every living client holds in memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from txnlog import checkpoint, keys
+from txnlog.actions import AnyAction, Protocol, Verdict
+from txnlog.actions import Namespace as NamespaceAction
+from txnlog.apply import apply_entry
+from txnlog.codec import decode_entry
+from txnlog.errors import TxnLogError
+from txnlog.follower import Follower
+from txnlog.ids import TxnId
+from txnlog.limits import FORMAT_VERSION
+from txnlog.log import Log
+from txnlog.root import create_log
+from txnlog.runtime import Runtime
+from txnlog.state import State
+from txnlog.store.wrappers import PrefixStore
+from txnlog.testing.anomalies import Anomaly
+from txnlog.testing.anomalies import Finding as Anomalous
+from txnlog.testing.checker import check
+from txnlog.testing.faults import NO_FAULTS, Faults
+from txnlog.testing.history import History, Recorder
+from txnlog.testing.operations import Committed as CommitTold
+from txnlog.testing.scheduler import Actor, Crashed, Scheduler, Task
+from txnlog.testing.simulated_store import IDENTITY, ActorStore, SimulatedStore, StoreAtRest
+from txnlog.testing.workload import (
+    ACTOR_KINDS,
+    NAMESPACE,
+    SCHEMA,
+    SUBSCRIPTIONS,
+    TOPICS,
+    ActorKind,
+    Client,
+    Pipeline,
+    World,
+    rows_of,
+)
+
+if TYPE_CHECKING:
+    from txnlog.namespace import Namespace
+
+T = TypeVar("T")
+
+BUDGET: Final = (80, 190)
+"""Requests of the scheduled part."""
+
+ACTORS: Final = (3, 6)
+RESTART_MS: Final = 1_500.0
+DAMAGE_EVERY_MS: Final = 700.0
+MOST_EVENTS: Final = 60_000
+"""Of one phase: a hundred times what a slow one takes. A run that needs more makes no progress."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that must never happen.
+
+    Attributes:
+        kind: the anomaly of the history, or ``crash``, ``log``, ``liveness``, ``offsets``, ``state``, ``store``.
+        message: what was seen.
+    """
+
+    kind: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.message}"
+
+
+@dataclass
+class Report:
+    """What a run came to.
+
+    Attributes:
+        seed: gives the same run again.
+        findings: empty, or the client (or this simulation) has a bug.
+        requests: sent to the store, in all phases.
+        actors: names of the actors, which begin with their kind.
+        faults: those that were on.
+        labels: the situations that were reached.
+        history: every operation.
+        trace: every request, fault and operation, a line each.
+        trace_hash: the same for every run of the seed.
+    """
+
+    seed: int
+    findings: list[Finding]
+    requests: int
+    actors: tuple[str, ...]
+    faults: Faults
+    labels: Counter[str]
+    history: History
+    _scheduler: Scheduler = field(repr=False)
+
+    @property
+    def trace(self) -> list[str]:
+        """A line for each event."""
+        return self._scheduler.trace_lines()
+
+    @property
+    def trace_hash(self) -> str:
+        """Over the trace."""
+        return self._scheduler.trace_hash()
+
+
+class Simulation:
+    """One run of one seed.
+
+    Args:
+        seed: decides everything.
+        kinds: the kinds of actors to draw from; the first is in every run.
+        faults: those to have instead of drawn ones.
+    """
+
+    def __init__(
+        self, seed: int, *, kinds: Mapping[str, ActorKind] = ACTOR_KINDS, faults: Faults | None = None
+    ) -> None:
+        self.scheduler = Scheduler(seed, on_error=self._on_error)
+        chance = self.scheduler.chance
+        self.faults = Faults.draw(chance) if faults is None else faults
+        self.store = SimulatedStore(self.scheduler, self.faults)
+        self.store.crash_hook = self._restart
+        self.store.objects.update(_prepared_objects())
+        self.world = World(
+            self.store,
+            Recorder(),
+            budget=chance.randint(*BUDGET),
+            trusts_clock=chance.random() < 0.5,
+            checkpoint_interval=chance.choice((10, 25, 1_000)),
+            create_attempts=chance.choice((2, 4, 12)),
+        )
+        self.findings: list[Finding] = []
+        self._kinds = dict(kinds)
+        self._lives: dict[str, tuple[Actor, Callable[[Client], None]]] = {}
+        self._waiting = 0
+
+    # --- the phases -------------------------------------------------------------------------------------------------
+
+    def run(self) -> Report:
+        """All phases. Never raises: what goes wrong is a finding."""
+        names = self._cast()
+        with _quiet(self.findings):
+            for name in names:
+                self._begin_life(name, self._kinds[name.rstrip("0123456789")], 0)
+            if "damage" in self.faults.rates:
+                self.scheduler.after(DAMAGE_EVERY_MS, self._maybe_damage)
+            self._phase("the scheduled part", lambda: self.world.over)
+            self._end_faults()
+            if self._phase("liveness: operations under way", self._all_ended) and self._all_ended():
+                self._audit()
+            self._shut_down()
+            self.world.clients.clear()
+        self.findings.extend(Finding("store", text) for text in self.store.violations)
+        history = self.world.recorder.history()
+        self.findings.extend(Finding(item.anomaly, str(item)) for item in check(history) if not _within_one_entry(item))
+        return Report(
+            self.scheduler.seed,
+            self.findings,
+            self.store.requests,
+            tuple(names),
+            self.faults,
+            self.scheduler.labels,
+            history,
+            self.scheduler,
+        )
+
+    def _cast(self) -> list[str]:
+        """Names of the actors: their kind and a number."""
+        chance = self.scheduler.chance
+        kinds = list(self._kinds)
+        weighted = [*kinds[:2], *kinds]  # those that change most are twice as likely
+        drawn = [kinds[0], *(chance.choice(weighted) for _ in range(chance.randint(*ACTORS) - 1))]
+        return [f"{kind}{number}" for number, kind in enumerate(drawn)]
+
+    def _phase(self, name: str, done: Callable[[], bool]) -> bool:
+        """Run until ``done()``, or until nobody has anything to do; False, and a finding, if there was no end."""
+        if not self.scheduler.run(done, MOST_EVENTS):
+            alive = [f"{actor!r}" for actor, _ in self._lives.values() if self._busy(actor)]
+            self.findings.append(Finding("liveness", f"{name} did not end; at work: {', '.join(alive)}"))
+            return False
+        return True
+
+    def _end_faults(self) -> None:
+        self.store.set_faults(NO_FAULTS)
+        self.store.repair()
+        self.world.faultless = True
+        for actor, _ in self._lives.values():
+            actor.skew_ms, actor.stopped_at_ms = 0, None
+        self.scheduler.trace("faults end")
+
+    def _all_ended(self) -> bool:
+        return self._waiting == 0 and not any(self._busy(actor) for actor, _ in self._lives.values())
+
+    @staticmethod
+    def _busy(actor: Actor) -> bool:
+        """Whether the actor's own work goes on; its background tasks wait for ever."""
+        return actor.alive and bool(actor.tasks) and actor.tasks[0].name == "main" and actor.tasks[0].is_alive()
+
+    # --- lives ------------------------------------------------------------------------------------------------------
+
+    def _begin_life(self, name: str, kind: Callable[[Client], None], life: int) -> Actor:
+        actor = Actor(self.scheduler, name, life)
+        self._lives[name] = (actor, kind)
+        actor.start(lambda: kind(Client(self.world, actor)), "main")
+        return actor
+
+    def _restart(self, actor: Actor) -> None:
+        """A crashed actor begins its next life after a while."""
+        self.scheduler.label("crash")
+        _, kind = self._lives[actor.name]
+        self.world.clients.pop(str(actor), None)
+        if not self.world.faultless:
+            self._waiting += 1
+            self.scheduler.after(
+                self.scheduler.chance.random() * RESTART_MS, lambda: self._next_life(actor.name, kind, actor.life + 1)
+            )
+
+    def _next_life(self, name: str, kind: Callable[[Client], None], life: int) -> None:
+        self._waiting -= 1
+        if not self.world.over:
+            self._begin_life(name, kind, life)
+
+    def _maybe_damage(self) -> None:
+        if self.world.over:
+            return
+        if self.store.damaged:
+            self.store.repair()
+        elif self.store.may_damage():
+            self.store.damage()
+        self.scheduler.after(DAMAGE_EVERY_MS, self._maybe_damage)
+
+    def _on_error(self, task: Task, error: BaseException) -> None:
+        """No error but those that the actors expect may come out of the client."""
+        where = error.__traceback__
+        while where is not None and where.tb_next is not None:
+            where = where.tb_next
+        place = "" if where is None else f" at {where.tb_frame.f_code.co_filename}:{where.tb_lineno}"
+        self.findings.append(Finding("crash", f"{task.actor!r} {task.name}: {type(error).__name__}: {error}{place}"))
+
+    # --- afterwards -------------------------------------------------------------------------------------------------
+
+    def _alone(self, name: str, work: Callable[[Client], None]) -> bool:
+        """Let one fresh client work without faults; whether it came to its end."""
+        actor = self._begin_life(name, work, 0)
+        return self._phase(name, lambda: not self._busy(actor))
+
+    def _audit(self) -> None:
+        """One fresh client gets every subscription to its end; when nothing is late any more it reads everything."""
+
+        def audit(client: Client) -> None:
+            ns = client.open()
+            for topic, subscription in SUBSCRIPTIONS:
+                self._drain(Pipeline(client, ns, topic, subscription))
+            self.store.deliver_everything()
+            log = Log(PrefixStore(StoreAtRest(self.store), NAMESPACE), _Direct())
+            replayed = _replay(log)
+            self._final(client, ns, replayed)
+            self._compare_folds(log, replayed)
+
+        self._alone("auditor", audit)
+
+    def _drain(self, role: Pipeline) -> None:
+        role.reopen()
+        while len(messages := role.receive(1_000)):
+            role.acknowledge(None, messages)
+        left = sum(item.behind_messages for item in role.ns.lag(role.topic, role.subscription))
+        if left:
+            self.findings.append(Finding("liveness", f"{left} messages of {role.topic} are never delivered"))
+
+    def _final(self, client: Client, ns: Namespace, replayed: State) -> None:
+        """Every row and every cursor as a client reads them, and every outcome as the whole log tells it."""
+        token = self.world.recorder.invoke(client.name, "final")
+        snapshot = ns.snapshot()
+        rows = rows_of(ns, snapshot)
+        self._check_dense(rows)
+        outcomes: dict[str, tuple[str, int | None]] = {}
+        for text in self.world.transactions:
+            number = TxnId.parse(text).number
+            ended = replayed.outcomes.get(number)
+            if ended is not None:
+                outcomes[text] = (ended.state, ended.version)
+            elif number in replayed.transactions:
+                outcomes[text] = (replayed.transactions[number].state, None)
+        cursors = {
+            (topic, name): {
+                item.partition: (item.cursor, item.acknowledged) for item in ns.subscription(topic, name).cursors
+            }
+            for topic, name in SUBSCRIPTIONS
+        }
+        self.world.recorder.ok(token, rows=rows, outcomes=outcomes, cursors=cursors)
+        self.scheduler.trace("final", rows)
+
+    def _check_dense(self, rows: Mapping[tuple[str, int], tuple[tuple[int, int, str, int], ...]]) -> None:
+        for place, found in rows.items():
+            if [row[0] for row in found] != list(range(len(found))):
+                self.findings.append(Finding("offsets", f"{place}: offsets {[row[0] for row in found]} are not dense"))
+
+    def _compare_folds(self, log: Log, replayed: State) -> None:
+        """Replay from zero, from the newest checkpoint (the auditor's), and every client's fold are the same state."""
+        for name, client in self.world.clients.items():
+            if client.ns is not None and not client.store.misled:
+                follower = client.ns.follower
+                follower.log = log  # a client that came to its end asks the store no more: its fold goes on here
+                follower.refresh()
+                self._compare(name, replayed, follower)
+
+    def _compare(self, name: str, zero: State, follower: Follower) -> None:
+        expected = zero
+        if follower.base is not None:
+            expected = zero.copy()
+            checkpoint.trim(expected, follower.base.version)
+        for table, wanted in expected.as_tables().items():
+            found = follower.state.as_tables()[table]
+            if found != wanted:
+                self.findings.append(Finding("state", f"{name}: {table} {found} is not {wanted}"))
+        for topic in zero.topics:
+            everything = {number: item for number, item in zero.segments.items() if item.topic == topic}
+            if {item.number: item for item in follower.segments(topic)[0]} != everything:
+                self.findings.append(Finding("state", f"{name}: the segments of topic {topic} differ from a replay"))
+
+    def _shut_down(self) -> None:
+        """End every task that still waits."""
+        for actor, _ in self._lives.values():
+            if actor.alive:
+                actor.alive = False
+                self.scheduler.unwind(actor)
+
+
+def _within_one_entry(finding: Anomalous) -> bool:
+    """Whether a cycle of writes lies in one entry.
+
+    There what shares its segments comes first in a partition, whoever was first among the commits: see
+    docs/decisions/0009. Nobody can see the one without the other.
+    """
+    versions = {
+        operation.result.version for operation in finding.operations if isinstance(operation.result, CommitTold)
+    }
+    return finding.anomaly is Anomaly.G0 and len(versions) == 1
+
+
+# --- a namespace to begin with ----------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1)
+def _prepared_objects() -> dict[str, tuple[bytes, int]]:
+    """The objects of a root whose store passed its probe, with a namespace and its topics: the same in every process.
+
+    The probe itself races real threads; it has tests of its own.
+    """
+    scheduler = Scheduler(0)
+    store = SimulatedStore(scheduler)
+    world = World(store, Recorder(), budget=1_000)
+    actor = Actor(scheduler, "founder")
+
+    def found(client: Client) -> None:
+        start: list[AnyAction] = [
+            Protocol(FORMAT_VERSION, FORMAT_VERSION),
+            NamespaceAction(keys.CATALOG_FOLDER, 0),
+            Verdict(IDENTITY.store_kind, IDENTITY.endpoint_hash, 1),
+        ]
+        catalog = PrefixStore(ActorStore(store, actor), keys.CATALOG_FOLDER)
+        create_log(catalog, client.runtime, start, client.runtime.unique())
+        ns = client.open()
+        for topic, partitions in TOPICS.items():
+            ns.create_topic(topic, schema=SCHEMA, partitions=partitions)
+
+    actor.start(lambda: found(Client(world, actor)), "main")
+    scheduler.run()
+    assert actor.tasks[0].error is None, actor.tasks[0].error
+    return dict(store.objects)
+
+
+def _replay(log: Log) -> State:
+    """The fold from version 0 on, whatever checkpoints there are."""
+    state, version = State(), 0
+    while (entry := log.get(version)) is not None:
+        apply_entry(state, decode_entry(entry, version))
+        version += 1
+    return state
+
+
+class _Direct(Runtime):
+    """For looking at a log when the run is over: one call after the other."""
+
+    def run_all(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        """In order."""
+        return [call() for call in calls]
+
+
+# --- the surroundings -------------------------------------------------------------------------------------------------
+
+
+class _Collector(logging.Handler):
+    """Takes what the client logs as an error, with its traceback: best-effort work that failed by a bug."""
+
+    def __init__(self, findings: list[Finding]) -> None:
+        super().__init__(logging.ERROR)
+        self._findings = findings
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """A finding, unless the actor crashed while it was at it, or the store failed."""
+        error = record.exc_info[1] if record.exc_info else None
+        if not isinstance(error, Crashed | TxnLogError):
+            self._findings.append(Finding("log", f"{record.getMessage()}: {error!r}"))
+
+
+@contextlib.contextmanager
+def _quiet(findings: list[Finding]) -> Iterator[None]:
+    """Logged errors become findings, and nothing is shown."""
+    logger: Any = logging.getLogger("txnlog")
+    handler = _Collector(findings)
+    before = (logger.level, logger.propagate)
+    logger.addHandler(handler)
+    logger.setLevel(logging.ERROR)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.setLevel(before[0])
+        logger.propagate = before[1]
+        logger.removeHandler(handler)
+
+
+__all__ = ["Finding", "Report", "Simulation"]
