@@ -59,8 +59,8 @@ def check_epoch(record: SubscriptionRecord, epoch: int) -> None:
     """Raise ConsumerFenced for whoever holds another epoch of the subscription than the newest."""
     if epoch != record.epoch:
         raise ConsumerFenced(
-            f"the epoch of the subscription {record.name!r} is {record.epoch}, this consumer's is {epoch}: a newer "
-            "consumer or a seek took it over"
+            f"the epoch of the subscription {record.name!r} is {record.epoch}, this consumer's is {epoch}: another "
+            "consumer, a newer run of the query or a seek took it over"
         )
 
 
