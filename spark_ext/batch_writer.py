@@ -85,13 +85,13 @@ class TopicBatchWriter(DataSourceArrowWriter):
             return
         ns = self._open(plan.location)
         ns.follower.refresh()
-        txn = jobs.begin(
-            ns,
-            plan.number,
-            producer=plan.producer,
-            epoch=plan.epoch,
-            app_id=plan.app_id,
-            app_version=plan.app_version,
+        txn = ns.begin_for(
+            plan.producer,
+            plan.epoch,
+            txn_app_id=plan.app_id,
+            txn_version=plan.app_version,
+            timed_from_log=True,
+            number=plan.number,
         )
         written = [item for message in messages if message is not None for item in message.segments]
         jobs.hand_over(txn, jobs.segments_of(written, plan.spec.first_number, plan.number))
@@ -100,22 +100,22 @@ class TopicBatchWriter(DataSourceArrowWriter):
 
     def abort(self, messages: Sequence[Any]) -> None:  # noqa: ARG002 - Spark's signature
         """Runs when the job failed. What its tasks wrote is garbage, and the log says so, in case a commit was sent."""
-        from txnlog import administration  # noqa: PLC0415
-        from txnlog.commands import AbortCommand  # noqa: PLC0415
+        from txnlog.transaction import Transaction  # noqa: PLC0415
 
         plan = self._plan
         if plan.spec is None:
             return
         try:
-            outcome = administration.end(self._open(plan.location), AbortCommand(plan.number, "failed"))
+            txn = Transaction(self._open(plan.location), plan.number, timeout_ms=None)
+            txn.end_as_failed()
         except TxnLogError:
             _logger.warning("the abort of transaction %d could not be logged", plan.number, exc_info=True)
             return
-        if outcome.state == "COMMITTED":
+        if txn.result is not None:
             _logger.warning(
                 "the job failed after its transaction %d was committed at version %d: its rows are visible",
                 plan.number,
-                outcome.version,
+                txn.result.version,
             )
 
 

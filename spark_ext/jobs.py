@@ -28,17 +28,17 @@ from txnlog.actions import Segment, SliceRows
 from txnlog.codec import encode_action
 from txnlog.commands import Skipped
 from txnlog.errors import InvalidInputError, SchemaMismatch, TxnLogError
-from txnlog.limits import MAX_BLOCK_NUMBERS, MAX_TIMEOUT_MS
+from txnlog.limits import MAX_BLOCK_NUMBERS
 from txnlog.names import nearest, parse_label
 from txnlog.numbers import CHUNK
 from txnlog.row_columns import NULL_REFUSED, Unfit, conform_column, shown
-from txnlog.transaction import Transaction
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from txnlog.namespace import Namespace
     from txnlog.state import TopicRecord
+    from txnlog.transaction import Transaction
 
 ENTRY_BYTES: Final = 3 << 20
 ENTRY_SEGMENTS: Final = 10_000
@@ -255,27 +255,9 @@ def segments_of(written: Iterable[WrittenSegment], first_number: int, txn: int) 
     ]
 
 
-def begin(
-    ns: Namespace,
-    number: int,
-    *,
-    producer: str | None = None,
-    epoch: int | None = None,
-    app_id: str | None = None,
-    app_version: int | None = None,
-) -> Transaction:
-    """A transaction under a number that was reserved for it; without a deadline until the log shows it."""
-    cap = ns.follower.state.head.max_timeout_ms or MAX_TIMEOUT_MS
-    return Transaction(
-        ns,
-        number,
-        timeout_ms=cap,
-        producer=producer,
-        epoch=epoch,
-        app_id=app_id,
-        app_version=app_version,
-        timed_from_log=True,
-    )
+def begin(ns: Namespace, number: int) -> Transaction:
+    """An anonymous transaction under a number that was reserved for it; without a deadline until the log shows it."""
+    return ns.begin_for(None, None, timed_from_log=True, number=number)
 
 
 def hand_over(txn: Transaction, segments: list[Segment]) -> None:

@@ -70,12 +70,12 @@ def committed_before(ns: Namespace, batch: StreamBatch) -> Skipped | None:
 
 
 @contextmanager
-def not_held_in_doubt(ns: Namespace, txn: Transaction) -> Iterator[None]:
+def not_held_in_doubt(txn: Transaction) -> Iterator[None]:
     """In doubt, a batch comes again under another transaction, and the log tells: this one must not be in its way."""
     try:
         yield
     except OutcomeUnknown:
-        ns.release_holds(txn.id.number)
+        txn.leave_in_doubt()
         raise
 
 

@@ -134,7 +134,7 @@ class _Batches:
         inner.set_stream(batch)
         inner.acknowledge_ranges(wanted)  # first, so that no commit of the handler's own can be without it
         with (
-            stream_batches.not_held_in_doubt(ns, inner),
+            stream_batches.not_held_in_doubt(inner),
             DataFrameTransaction(ns, inner, self._storage) as txn,
         ):
             self._handler(df, txn)

@@ -131,7 +131,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         number = answers[0].first_number - 1
         taken = self._acknowledged(ns, checkpoint, offsets, identity, answers[0].run)
         txn = jobs.begin(ns, number)
-        with stream_batches.not_held_in_doubt(ns, txn), txn:
+        with stream_batches.not_held_in_doubt(txn), txn:
             txn.set_stream(batch)
             written = [item for answer in answers for item in answer.segments]
             jobs.hand_over(txn, jobs.segments_of(written, number + 1, number))

@@ -216,12 +216,17 @@ class Namespace(Connection):
         producer: str | None,
         epoch: int | None,
         *,
-        timeout_ms: int | None,
-        txn_app_id: str | None,
-        txn_version: int | None,
+        timeout_ms: int | None = None,
+        txn_app_id: str | None = None,
+        txn_version: int | None = None,
         timed_from_log: bool = False,
+        number: int | None = None,
     ) -> Transaction:
-        """Begin a transaction of a producer; ``timed_from_log``: its deadline counts from its first logged effect."""
+        """Begin a transaction of a producer; see :meth:`txnlog.producer.Producer.begin`.
+
+        ``timed_from_log``: its deadline counts from its first logged effect. ``number``: one that this namespace
+        reserved for it.
+        """
         head = self.follower.state.head
         cap = head.max_timeout_ms or MAX_TIMEOUT_MS
         if timeout_ms is not None:
@@ -239,7 +244,7 @@ class Namespace(Connection):
             )
         return Transaction(
             self,
-            self.appender.take_numbers(1)[0],
+            self.appender.take_numbers(1)[0] if number is None else number,
             timeout_ms=timeout_ms or (cap if timed_from_log else min(DEFAULT_TIMEOUT_MS, cap)),
             producer=producer,
             epoch=epoch,

@@ -451,6 +451,23 @@ class Transaction:
             except TxnLogError:
                 _logger.warning("abort of %s failed; it ends by its timeout", self.id, exc_info=True)
 
+    def end_as_failed(self) -> TransactionState:
+        """Abort it in the log, whoever worked under its number (a job over several processes): that makes it definite.
+
+        Returns COMMITTED where a commit had come before; ``result`` is of that one.
+        """
+        with self._lock:
+            self._ns.check_owner(self._owner, "transaction")
+            if self._state == "OPEN":
+                outcome = administration.end(self._ns, AbortCommand(self._number, "failed"))
+                self._in_doubt = None
+                self._take_over(outcome)
+            return self._state
+
+    def leave_in_doubt(self) -> None:
+        """Go on without asking how a commit in doubt ended: what it took is in nobody's way here, the log decides."""
+        self._ns.release_holds(self._number)
+
     def _give_up(self, error: TxnLogError) -> None:
         """It can commit no more: end it in the log as well where that may show it, and remember why."""
         if self._state == "OPEN":
@@ -521,6 +538,10 @@ class Transaction:
             )
 
     def _ended_elsewhere(self, outcome: Outcome) -> None:
+        raise self._take_over(outcome)
+
+    def _take_over(self, outcome: Outcome) -> TxnLogError:
+        """Take over the end that the log records; gives the error for an owner who wanted another one."""
         error = ended_error(outcome, self._opening, self._ns.producer_epoch(self._opening.producer))
         if outcome.state == "COMMITTED":
             self._state = "COMMITTED"
@@ -528,7 +549,7 @@ class Transaction:
             self.result = self._ns.committed(outcome, ())
         else:
             self._release(error)
-        raise error
+        return error
 
     def _check_not_fenced(self) -> None:
         try:
