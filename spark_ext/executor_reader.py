@@ -6,10 +6,6 @@ with everything else blocked, since executors may have a Python that is not the 
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,12 +15,11 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from spark_ext.process import store_of
 from txnlog import segment_file
 from txnlog.errors import CorruptionError
 from txnlog.segment_rows import metadata_column, slices_of, stored_fields
 from txnlog.store.base import ObjectNotFound, Store
-from txnlog.store.open import open_store
-from txnlog.store.wrappers import PrefixStore
 
 BATCH_ROWS: Final = 1 << 16
 """Rows of a batch at most: fewer make the way to the JVM slower, more only take memory."""
@@ -121,32 +116,6 @@ class _File:
         return data
 
 
-_lock = threading.Lock()
-_stores: dict[tuple[str, str, str], Store] = {}
-
-
-def _store_of(job: ReadJob) -> Store:
-    """The namespace's store, kept while the worker lives: connecting to an object store takes longer than a read."""
-    text = json.dumps(dict(job.storage_options), sort_keys=True, default=repr)
-    key = (job.root, job.namespace, hashlib.sha256(text.encode()).hexdigest())
-    with _lock:
-        store = _stores.get(key)
-        if store is None:
-            store = PrefixStore(open_store(job.root, job.storage_options), job.namespace)
-            if len(_stores) >= 16:
-                _stores.clear()
-            _stores[key] = store
-    return store
-
-
-def _after_fork() -> None:
-    global _lock  # noqa: PLW0603 - there is one per process
-    _lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_after_fork)
-
-
 def _decode(store: Store, job: ReadJob, segment: SegmentTask) -> pa.Table:
     """All rows of a file: the wanted columns, and the metadata columns that it stores."""
     stored = stored_fields(segment)
@@ -190,7 +159,7 @@ def read_batches(job: ReadJob, segments: Sequence[SegmentTask]) -> Iterator[pa.R
 
     Raises CorruptionError for a segment that is missing or is not what the log recorded: none of its rows come out.
     """
-    store = _store_of(job)
+    store = store_of(job.root, job.namespace, job.storage_options)
     waiting: deque[tuple[SegmentTask, Future[pa.Table]]] = deque()
     position = 0
     with ThreadPoolExecutor(_AHEAD, thread_name_prefix="txnlog-read") as threads:

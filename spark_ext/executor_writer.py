@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
+from spark_ext.process import store_of
 from txnlog import partitioner, segment_file
 from txnlog.errors import LimitExceeded, SchemaMismatch, TopicNotFound
 from txnlog.keys import segment_key
@@ -30,9 +31,6 @@ from txnlog.limits import TARGET_SEGMENT_BYTES
 from txnlog.names import nearest
 from txnlog.row_columns import NULL_REFUSED, Unfit, conform_column
 from txnlog.segment_columns import STORED_COLUMNS
-from txnlog.store.base import Store
-from txnlog.store.open import open_store
-from txnlog.store.wrappers import PrefixStore
 
 ATTEMPTS: Final = 1 << 24
 """Task attempts that an application may start while one job runs: ids further apart would meet in one number."""
@@ -48,8 +46,6 @@ SORTED_SEGMENT_BYTES: Final = 64 << 20
 
 ROUTING_COLUMN: Final = "topic"
 PARTITION_COLUMN: Final = "_partition"
-
-_STORES_KEPT: Final = 8
 
 
 @dataclass(frozen=True)
@@ -160,7 +156,7 @@ class _TaskWriter:
     def __init__(self, spec: WriteSpec, task: TaskIdentity) -> None:
         self._spec = spec
         self._task = task
-        self._store = _store_of(spec)
+        self._store = store_of(spec.root, spec.namespace, json.loads(spec.storage_options))
         self._targets = {target.name: target for target in spec.targets}
         self._writers: dict[str, _TopicWriter] = {}
         self._written: list[WrittenSegment] = []
@@ -318,20 +314,6 @@ class _TopicWriter:
         if index >= 0:
             return batch.column(index).to_numpy(zero_copy_only=False).astype(np.int32, copy=False)
         return partitioner.partition_of_keys(table.column(self.target.key), self.target.partitions)
-
-
-_stores: dict[tuple[str, str], Store] = {}
-
-
-def _store_of(spec: WriteSpec) -> Store:
-    """The namespace's folder, over a store that this worker process keeps from task to task."""
-    known = (spec.root, spec.storage_options)
-    store = _stores.get(known)
-    if store is None:
-        if len(_stores) >= _STORES_KEPT:
-            _stores.clear()
-        store = _stores[known] = open_store(spec.root, json.loads(spec.storage_options))
-    return PrefixStore(store, spec.namespace)
 
 
 def in_order(written: Sequence[WrittenSegment]) -> list[WrittenSegment]:

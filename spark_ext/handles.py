@@ -5,15 +5,12 @@ Spark reuses the Python processes that plan reads and commit writes, so what one
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-import threading
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from spark_ext.paths import Location, locate, normal
+from spark_ext.process import ProcessLock, digest_of
 
 if TYPE_CHECKING:
     from txnlog.namespace import Namespace
@@ -23,9 +20,9 @@ _MOST: Final = 32
 
 _Key = tuple[str, str, str, str]
 
-_lock = threading.Lock()
-_handles: OrderedDict[_Key, Namespace] = OrderedDict()
-_locations: OrderedDict[tuple[str, bool, str], Location] = OrderedDict()
+_handles: Final[OrderedDict[_Key, Namespace]] = OrderedDict()
+_locations: Final[OrderedDict[tuple[str, bool, str], Location]] = OrderedDict()
+_lock: Final = ProcessLock(_handles.clear)  # handles belong to the parent's threads and connections
 
 
 def namespace_at(
@@ -37,7 +34,7 @@ def namespace_at(
     """
     from txnlog.namespace import open_namespace  # noqa: PLC0415 - needs what executors may not have
 
-    key = (location.root, location.namespace, mode, _digest(storage_options))
+    key = (location.root, location.namespace, mode, digest_of(storage_options))
     with _lock:
         found = _handles.get(key)
         if found is not None:
@@ -61,14 +58,14 @@ def use(
     It stays the caller's to close. What Spark starts besides (planning and executor processes) opens handles for
     itself: of a driver this is the side that commits for ``transaction`` and ``write_stream``.
     """
-    key = (normal(namespace.root), namespace.name, mode, _digest(storage_options))
+    key = (normal(namespace.root), namespace.name, mode, digest_of(storage_options))
     with _lock:
         _handles[key] = namespace
 
 
 def location_of(path: str, storage_options: Mapping[str, Any] | None = None, *, topics_named: bool = False) -> Location:
     """What a path names (see ``spark_ext.paths.locate``), remembered: a namespace does not become something else."""
-    key = (path, topics_named, _digest(storage_options))
+    key = (path, topics_named, digest_of(storage_options))
     with _lock:
         found = _locations.get(key)
     if found is None:
@@ -79,20 +76,5 @@ def location_of(path: str, storage_options: Mapping[str, Any] | None = None, *, 
                 _locations.popitem(last=False)
     return found
 
-
-def _digest(storage_options: Mapping[str, Any] | None) -> str:
-    """A digest, so that no secret is kept where a dump of the keys would show it."""
-    text = json.dumps(dict(storage_options or {}), sort_keys=True, default=repr)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _after_fork() -> None:
-    # Handles belong to the parent's threads and connections, and the lock may be held by a thread that is not here.
-    global _lock  # noqa: PLW0603 - there is one per process
-    _lock = threading.Lock()
-    _handles.clear()
-
-
-os.register_at_fork(after_in_child=_after_fork)
 
 __all__ = ["location_of", "namespace_at", "use"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 import time
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ from spark_ext.executor_writer import (
     WrittenSegment,
     in_order,
 )
+from spark_ext.process import ProcessLock
 from txnlog import errors, schema
 from txnlog.actions import Segment, SliceRows
 from txnlog.codec import encode_action
@@ -65,7 +65,7 @@ class _Stock:
 
 
 _stocks: weakref.WeakKeyDictionary[Namespace, _Stock] = weakref.WeakKeyDictionary()
-_stocks_lock = threading.Lock()
+_stocks_lock: Final = ProcessLock()
 
 
 def take_numbers(ns: Namespace) -> int:

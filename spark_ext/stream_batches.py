@@ -8,12 +8,12 @@ read, ``[start, end)`` of every partition, valid only where the cursor stands at
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from spark_ext.process import ProcessLock
 from spark_ext.query_checkpoint import BatchOffsets, Checkpoint
 from spark_ext.stream_offsets import StreamOffset, is_stream_offset
 from txnlog.acknowledgements import check_epoch
@@ -220,7 +220,7 @@ _MOST_EPOCHS: Final = 1_024
 _epochs: dict[tuple[object, int, str, str], int] = {}
 """By handle, subscription, identity and run: the epoch that the run took in this process, lost or not."""
 
-_epochs_lock = threading.Lock()
+_epochs_lock: Final = ProcessLock()
 
 
 def _held_epoch(ns: Namespace, item: Taken, identity: QueryIdentity, run: str) -> int | None:

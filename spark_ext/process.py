@@ -1,0 +1,80 @@
+"""What a process of Spark keeps from task to task and from batch to batch, and what a forked child must not take over.
+
+Executors import it: the standard library and ``txnlog.store`` only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from txnlog.store.base import Store
+from txnlog.store.open import open_store
+from txnlog.store.wrappers import PrefixStore
+
+_in_child: Final[list[Callable[[], None]]] = []
+
+
+class ProcessLock:
+    """A lock of a module, for ``with``, that a forked child gets anew: who holds it at the fork may not be there.
+
+    Args:
+        forget: called in the child as well: what the lock guards, and what belongs to the parent alone.
+    """
+
+    def __init__(self, forget: Callable[[], None] | None = None) -> None:
+        self._lock = threading.Lock()
+        _in_child.append(self._renew)
+        if forget is not None:
+            _in_child.append(forget)
+
+    def _renew(self) -> None:
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+def _after_fork() -> None:
+    for renew in _in_child:
+        renew()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def digest_of(storage_options: Mapping[str, Any] | None) -> str:
+    """A digest of storage options, so that no secret is kept where a dump of the keys would show it."""
+    text = json.dumps(dict(storage_options or {}), sort_keys=True, default=repr)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+_MOST: Final = 16
+
+_stores: Final[dict[tuple[str, str], Store]] = {}
+"""By root and digest of the storage options."""
+
+_lock: Final = ProcessLock(_stores.clear)
+
+
+def store_of(root: str, namespace: str, storage_options: Mapping[str, Any]) -> Store:
+    """A namespace's store for tasks. Its root's is kept: connecting to an object store takes longer than a read."""
+    key = (root, digest_of(storage_options))
+    with _lock:
+        store = _stores.get(key)
+        if store is None:
+            store = open_store(root, storage_options)
+            if len(_stores) >= _MOST:
+                _stores.clear()
+            _stores[key] = store
+    return PrefixStore(store, namespace)
+
+
+__all__ = ["ProcessLock", "digest_of", "store_of"]

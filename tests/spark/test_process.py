@@ -1,0 +1,92 @@
+"""What a process keeps for all of its tasks: stores without their secrets, locks that a fork does not leave locked."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from spark_ext import handles, jobs, process, stream_batches
+from spark_ext.executor_reader import ReadJob, read_batches
+from spark_ext.process import ProcessLock, digest_of, store_of
+from txnlog.store.base import Store
+from txnlog.store.open import open_store
+
+
+def in_a_child(check: Callable[[], bool]) -> bool:
+    """What a check says in a forked child; False as well where it does not come back."""
+    child = os.fork()
+    if child == 0:
+        answered = threading.Event()
+        truth: list[bool] = []
+
+        def run() -> None:
+            truth.append(check())
+            answered.set()
+
+        threading.Thread(target=run, daemon=True).start()
+        answered.wait(10)
+        os._exit(0 if truth == [True] else 1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def taken(lock: Any) -> bool:
+    with lock:
+        return True
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.parametrize(
+    "lock", [handles._lock, jobs._stocks_lock, stream_batches._epochs_lock, process._lock, ProcessLock()]
+)
+def test_a_lock_that_somebody_holds_at_a_fork_is_free_in_the_child(lock: Any) -> None:
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with lock:
+            held.set()
+            done.wait(30)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert held.wait(10)
+    try:
+        assert in_a_child(lambda: taken(lock))
+    finally:
+        done.set()
+        holder.join(10)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_child_opens_stores_of_its_own(tmp_path: Path) -> None:
+    store = store_of(str(tmp_path), "sales", {})
+    assert store_of(str(tmp_path), "other", {}).inner is store.inner  # type: ignore[attr-defined]  # a wrapper
+    assert in_a_child(lambda: store_of(str(tmp_path), "sales", {}).inner is not store.inner)  # type: ignore[attr-defined]  # a wrapper
+
+
+def test_no_secret_is_kept_in_the_keys_of_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "open_store", lambda root, _options: open_store(root))
+    options = {"secret": "hush-hush", "key": "k"}
+    store_of("memory://process-secrets", "sales", options)
+    assert "hush" not in repr(process._stores)
+    assert digest_of(options) == digest_of(dict(reversed(options.items()))) != digest_of(None) == digest_of({})
+
+
+def test_readers_and_writers_of_a_namespace_share_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+
+    def noted(root: str, options: Any) -> Store:
+        opened.append(root)
+        return open_store(root, options)
+
+    monkeypatch.setattr(process, "open_store", noted)
+    nothing = pa.schema([])
+    for _ in range(3):
+        list(read_batches(ReadJob("memory://process-shared", "sales", 1, nothing, nothing), []))
+        store_of("memory://process-shared", "other", {})
+    assert opened == ["memory://process-shared"]
