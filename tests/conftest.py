@@ -1,8 +1,10 @@
-"""For all tests: nothing may be skipped where it counts.
+"""For all tests: nothing may be skipped where it counts, and every store passes the same tests.
 
 A skipped test proves nothing. With ``CI=true`` or ``TXNLOG_NO_SKIP=1`` a test that was skipped or
 expected to fail is a failure, and so is a module that skips itself while it is collected. On a developer's machine both
 stay what they are.
+
+Tests may run in several processes (pytest-xdist): what is counted travels with the reports.
 """
 
 from __future__ import annotations
@@ -11,6 +13,11 @@ import os
 from collections.abc import Generator
 
 import pytest
+
+from tests.stores.accounting import Accounts
+from tests.stores.subjects import SUBJECTS
+
+_PROPERTY = "conformance"
 
 
 def skips_are_failures() -> bool:
@@ -48,3 +55,57 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
 def _reason_of(report: pytest.TestReport | pytest.CollectReport) -> str:
     """Return the text that ``pytest.skip`` was given."""
     return report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+
+
+# --- conformance, by store --------------------------------------------------------------------------------------------
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Let the report of a test of the suite say which store it looked at."""
+    parameters = getattr(item, "callspec", None)
+    if parameters and "subject" in parameters.params:
+        others = sorted((name, ascii(value)) for name, value in parameters.params.items() if name != "subject")
+        name = f"{item.location[2].partition('[')[0]} {others}"
+        item.user_properties.append((_PROPERTY, (str(parameters.params["subject"]), name)))
+
+
+class _Counter:
+    """Counts reports, wherever their tests ran."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.accounts = Accounts()
+        self._config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Count a passed test of the suite for its store."""
+        if report.when == "call" and report.passed:
+            for name, value in report.user_properties:
+                if name == _PROPERTY:
+                    store, test = value
+                    self.accounts.add(store, test)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Say how many tests of the suite passed on each store."""
+        if self.accounts.passed:
+            terminalreporter.section("store conformance")
+            for line in self.accounts.lines(SUBJECTS):
+                terminalreporter.line(line)
+            if fault := self._fault():
+                terminalreporter.line(f"NOT EQUAL: {fault}", red=True)
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Fail a run whose counts differ."""
+        if session.exitstatus == pytest.ExitCode.OK and self._fault():
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def _fault(self) -> str | None:
+        """What is wrong with the counts; nothing is where somebody asked for a part of the suite."""
+        config = self._config
+        partial = config.option.keyword or config.option.markexpr or any("::" in argument for argument in config.args)
+        return None if partial or not self.accounts.passed else self.accounts.fault(SUBJECTS)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Begin counting, in the process that sees every report."""
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_Counter(config))

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import pytest
 
-from tests.stores.conftest import Subject
+from tests.stores.subjects import Subject
 from txnlog.errors import Durable, StoreError
 from txnlog.limits import MAX_ENTRY_BYTES
 from txnlog.store import Created, ObjectNotFound, Store, identity_of

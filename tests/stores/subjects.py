@@ -1,0 +1,59 @@
+"""The stores that the conformance suite runs on, each behind the same face."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.servers import S3Server
+from txnlog.store import CountingStore, HookStore, LocalStore, MemoryStore, PrefixStore, Store, open_store
+
+_unique = itertools.count()
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One store under test.
+
+    Attributes:
+        name: as in the test's id.
+        open: a new handle on the same root.
+        rounds: races to run; a server is asked fewer times than a dict.
+    """
+
+    name: str
+    open: Callable[[], Store]
+    rounds: int
+
+    @property
+    def store(self) -> Store:
+        """A handle."""
+        return self.open()
+
+
+def _memory(folder: Path, server: Callable[[], S3Server]) -> Subject:
+    name = f"conformance-{next(_unique)}"
+    return Subject("memory", lambda: open_store(f"memory://{name}"), 200)
+
+
+def _local(folder: Path, server: Callable[[], S3Server]) -> Subject:
+    return Subject("local", lambda: open_store(folder / "root"), 200)
+
+
+def _local_fallback(folder: Path, server: Callable[[], S3Server]) -> Subject:
+    return Subject("local-fallback", lambda: LocalStore(folder / "root", use_tmpfile=False), 200)
+
+
+def _s3(folder: Path, server: Callable[[], S3Server]) -> Subject:
+    running, root = server(), f"conformance-{next(_unique)}"
+    return Subject("s3", lambda: open_store(running.url(root), running.storage_options), 20)
+
+
+def _wrapped(folder: Path, server: Callable[[], S3Server]) -> Subject:
+    inner = MemoryStore()
+    return Subject("wrapped", lambda: CountingStore(HookStore(PrefixStore(inner, "sales"))), 200)
+
+
+SUBJECTS = {"memory": _memory, "local": _local, "local-fallback": _local_fallback, "s3": _s3, "wrapped": _wrapped}
