@@ -287,7 +287,7 @@ _statistics_decoder = msgspec.json.Decoder(
 def segments_of(table: pa.Table, topic: int | None = None) -> list[SegmentRecord]:
     """The segment records of a cold run, of one topic or of all."""
     if topic is not None:
-        table = table.filter(pc.field("topic") == topic)
+        table = table.filter(pc.equal(table.column("topic"), topic))
     result: list[SegmentRecord] = []
     for row in table.to_pylist():
         row["slices"] = tuple(SegmentSlice(**item) for item in row["slices"])

@@ -21,7 +21,6 @@ from txnlog.actions import Commit
 from txnlog.appender import Appender
 from txnlog.codec import decode_entry
 from txnlog.commands import Simple
-from txnlog.consumer import Consumer
 from txnlog.errors import Durable, StoreError, TransactionTimedOut, TxnLogError
 from txnlog.follower import Follower
 from txnlog.holds import Holds
@@ -205,7 +204,6 @@ def no_fence(patch: pytest.MonkeyPatch) -> None:
 def subscription_epoch_not_checked(patch: pytest.MonkeyPatch) -> None:
     """Acknowledgements of a consumer that was fenced count."""
     patch.setattr(acknowledgements, "check_epoch", lambda _record, _epoch: None)
-    patch.setattr(Consumer, "_check_epoch", lambda self, item: self._ns.follower.state.subscriptions[item.subscription])
     patch.setattr(apply_subscriptions, "_abort_holders", lambda _draft, _record, _at: None)
 
 
@@ -298,7 +296,13 @@ MUTANTS: Final = (
     Mutant("epoch not checked", epoch_not_checked, 300),
     Mutant("no fence", no_fence, 300),
     Mutant("subscription epoch not checked", subscription_epoch_not_checked, 300, ("pipeline", "writer")),
-    Mutant("timeout reported, then committed", timeout_then_commit, 300),
+    Mutant(
+        "timeout reported, then committed",
+        timeout_then_commit,
+        300,
+        ("writer", "reader"),
+        Faults({"lost": 0.4, "pause": 0.5}),
+    ),
     Mutant("a repeated batch appended again", sequences_not_checked, 300),
     Mutant("produce and acknowledge in two entries", produce_and_acknowledge_apart, 300, ("pipeline", "writer")),
     Mutant("acknowledged twice", acknowledged_twice, 300, ("pipeline", "writer")),

@@ -1,10 +1,31 @@
-"""For tests of pipelines: a clock that moves only when told, a recorder of histories and a checker of them."""
+"""For tests of pipelines: a clock that moves only when told, a simulation of clients, and a checker of what they saw.
+
+``Simulation(seed).run()`` runs real clients over a store with faults, in an order that the seed decides (it needs the
+extra ``testing``); ``python -m txnlog.testing`` runs many. ``kinds=`` takes actors of your own: functions that open the
+namespace through their ``Client`` and work until ``client.over()``. ``Recorder`` and ``check`` judge any other run.
+"""
 
 from __future__ import annotations
 
 from txnlog.testing.anomalies import Anomaly, Finding
 from txnlog.testing.checker import check
 from txnlog.testing.clock import ManualClock
+from txnlog.testing.faults import Faults
 from txnlog.testing.history import History, Operation, Recorder
+from txnlog.testing.simulation import Report, Simulation
+from txnlog.testing.workload import ACTOR_KINDS, Client
 
-__all__ = ["Anomaly", "Finding", "History", "ManualClock", "Operation", "Recorder", "check"]
+__all__ = [
+    "ACTOR_KINDS",
+    "Anomaly",
+    "Client",
+    "Faults",
+    "Finding",
+    "History",
+    "ManualClock",
+    "Operation",
+    "Recorder",
+    "Report",
+    "Simulation",
+    "check",
+]

@@ -284,8 +284,12 @@ class Writer:
         client = self.client
         names = [*TOPICS, *client.world.temporary[-1:]]
         topic = client.chance.choice(names)
-        folder = client.folders[topic] = self.ns.topic_handle(topic).record.folder
-        return topic, folder, client.chance.randrange(TOPICS.get(topic, 1))
+        return topic, self.folder(topic), client.chance.randrange(TOPICS.get(topic, 1))
+
+    def folder(self, topic: str) -> str:
+        """The folder of the topic that has this name now: its name in the history."""
+        folder = self.client.folders[topic] = self.ns.topic_handle(topic).record.folder
+        return folder
 
     def produce_plainly(self) -> None:
         """One call outside of transactions."""
@@ -308,11 +312,14 @@ class Writer:
         """A batch with its sequence, sent again until an answer is there: it must not be there twice."""
         assert self.producer is not None, "opened first"
         client, producer = self.client, self.producer
-        topic, folder, partition = self.place()
+        topic, _, partition = self.place()
         last = producer.last_sequence(topic, partition)
         sequence = 0 if last is None else last + 1
+        folder = self.folder(topic)
         values = client.world.values(client.chance.randint(1, 3))
         for attempt in range(4):
+            if self.folder(topic) != folder:
+                return  # dropped and made again meanwhile: another topic
             try:
                 client.call(
                     "produce",
@@ -475,11 +482,11 @@ class Pipeline:
         self.consumer = client.call(
             "open_consumer",
             take_over,
-            lambda item: {"epoch": epoch_of(item)},
+            lambda _consumer: {"epoch": self.shown_epoch()},
             topic=self.topic,
             subscription=self.subscription,
         )
-        self.epoch = epoch_of(self.consumer)
+        self.epoch = self.shown_epoch()
         self.left_some = False
 
     @property
@@ -487,11 +494,14 @@ class Pipeline:
         """Topic, subscription and epoch, as the history has them."""
         return {"topic": self.topic, "subscription": self.subscription, "epoch": self.epoch}
 
-    def receive(self, most: int) -> Messages:
+    def shown_epoch(self) -> int:
+        """The subscription's epoch as this client knows it."""
+        return epoch_of(self.ns, self.topic, self.subscription)
+
+    def receive(self, most: int, timeout_ms: int = 0) -> Messages:
         """Some messages, or none."""
         assert self.consumer is not None, "opened first"
         consumer = self.consumer
-        timeout_ms = self.client.chance.choice((0, 0, 100))
         return self.client.call(
             "receive",
             lambda: consumer.receive(most, timeout_ms),
@@ -502,7 +512,7 @@ class Pipeline:
     def step(self) -> None:
         """Receive, and do one of the things that consumers do with messages."""
         client = self.client
-        messages = self.receive(client.chance.choice((1, 3, 10)))
+        messages = self.receive(client.chance.choice((1, 3, 10)), client.chance.choice((0, 0, 100)))
         if not len(messages):
             client.sleep(client.chance.random() * 60)
             return
@@ -577,17 +587,18 @@ class Pipeline:
         client.call(
             "seek",
             lambda: consumer.seek(positions),
-            lambda _none: {"epoch": epoch_of(consumer)},
+            lambda _none: {"epoch": self.shown_epoch()},
             topic=self.topic,
             subscription=self.subscription,
             positions=positions,
         )
-        self.epoch = epoch_of(consumer)
+        self.epoch = self.shown_epoch()
 
 
-def epoch_of(consumer: Consumer) -> int:
-    """The epoch that a consumer of one topic holds."""
-    return consumer._subscribed[0].epoch
+def epoch_of(ns: Namespace, topic: str, subscription: str) -> int:
+    """The epoch that the log shows to a client; right after the client raised it, its own."""
+    state = ns.follower.state
+    return state.subscriptions[state.subscription_names[ns.topic_record(topic).id, subscription]].epoch
 
 
 def told_messages(messages: Messages) -> tuple[tuple[int, int, int, int], ...]:
