@@ -145,6 +145,27 @@ def test_the_runtime_waits_for_threads_that_are_tasks(waitable: threading.Event 
     assert seen == ["waited"]
 
 
+def test_a_wait_ends_when_it_is_over_or_when_the_event_is_set():
+    scheduler = Scheduler(1)
+    actor = Actor(scheduler, "a")
+    runtime = SimulatedRuntime(actor, SimulatedStore(scheduler), trusts_clock=True)
+    event = threading.Event()
+    seen: list[tuple[bool, float]] = []
+
+    def wait() -> None:
+        while len(seen) < 3:
+            seen.append((runtime.wait_at_most(event, 100), scheduler.now_ms))
+
+    def work() -> None:
+        runtime.start(wait, "waiter")
+        runtime.sleep_ms(150)
+        event.set()
+
+    actor.start(work, "main")
+    scheduler.run()
+    assert seen == [(False, 100), (True, 150), (True, 150)]
+
+
 def test_a_run_that_makes_no_progress_comes_to_an_end():
     scheduler = Scheduler(1)
 

@@ -199,16 +199,26 @@ class Scheduler:
         self._hub.switch()
         task.actor.check_alive()
 
-    def wait_for(self, ready: Callable[[], bool]) -> None:
-        """Wait until ``ready()``, which other tasks of the same actor bring about."""
+    def wait_for(self, ready: Callable[[], bool], most_ms: float | None = None) -> None:
+        """Wait until ``ready()``, which other tasks of the same actor bring about, or for so much virtual time."""
         if ready():
             return
         task = self._current
         assert task is not None, "only tasks wait"
         task.actor.check_alive()
-        task.actor.parked.append((task, ready))
+        waiting = (task, ready)
+        task.actor.parked.append(waiting)
+        if most_ms is not None:
+            self.after(most_ms, lambda: self._give_up(waiting))
         self._hub.switch()
         task.actor.check_alive()
+
+    def _give_up(self, waiting: tuple[Task, Callable[[], bool]]) -> None:
+        """Let a task go on that still waits."""
+        actor = waiting[0].actor
+        if any(item is waiting for item in actor.parked):
+            actor.parked = [item for item in actor.parked if item is not waiting]
+            self.after(0.0, waiting[0])
 
     def crash(self, actor: Actor) -> None:
         """End an actor: its tasks unwind without seeing or doing anything more.

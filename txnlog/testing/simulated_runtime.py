@@ -95,6 +95,12 @@ class SimulatedRuntime(Runtime):
         else:
             self._scheduler.wait_for(ready)
 
+    def wait_at_most(self, event: threading.Event, milliseconds: float) -> bool:
+        """Let the actor's other tasks run until the event is set, or for so much virtual time; whether it is set."""
+        self._actor.check_alive()
+        self._scheduler.wait_for(event.is_set, milliseconds)
+        return event.is_set()
+
     def close(self) -> None:
         """Nothing to let go of."""
 

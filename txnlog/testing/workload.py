@@ -66,6 +66,7 @@ class World:
         create_attempts: puts of one entry before its outcome is reported as unknown.
         transactions: TxnIDs that were begun, in order.
         temporary: topics that an administrator made and may have dropped.
+        dropping: topics whose drop is under way, or in doubt: it takes whatever topic has the name when it is decided.
         faultless: True once all faults are off.
         clients: those that did not crash, by name.
     """
@@ -78,6 +79,7 @@ class World:
     create_attempts: int = 12
     transactions: list[str] = field(default_factory=list)
     temporary: list[str] = field(default_factory=list)
+    dropping: set[str] = field(default_factory=set)
     faultless: bool = False
     clients: dict[str, Client] = field(default_factory=dict)
     next_value: int = 0
@@ -681,8 +683,9 @@ def admin(client: Client) -> None:
             client.call("open_producer", lambda: ns.fence(name), lambda epoch: {"epoch": epoch}, name=name)
 
     def make_topic() -> None:
-        if world.temporary and client.hits(0.5):
-            name = client.chance.choice(world.temporary)  # perhaps one that was dropped: another incarnation
+        known = [name for name in world.temporary if name not in world.dropping]
+        if known and client.hits(0.5):
+            name = client.chance.choice(known)  # perhaps one that was dropped: another incarnation
         else:
             world.next_topic += 1
             name = f"extra{world.next_topic}"
@@ -692,7 +695,10 @@ def admin(client: Client) -> None:
     def drop_topic() -> None:
         name = world.temporary[-1]
         folder = ns.topic_handle(name).record.folder
-        client.call("drop_topic", lambda: ns.drop_topic(name), topic=folder)
+        if name not in world.dropping:
+            world.dropping.add(name)
+            client.call("drop_topic", lambda: ns.drop_topic(name), topic=folder)
+            world.dropping.discard(name)
 
     def step() -> None:
         drawn = client.chance.random()
