@@ -52,7 +52,7 @@ class TopicBatchReader(DataSourceReader):
         """The rows of a share, verified. Raises CorruptionError for a segment that is missing or damaged."""
         if not isinstance(partition, ReadPartition):
             return iter(())  # Spark's stand-in for a read without partitions
-        return read_batches(self._job, partition.segments)
+        return read_batches(self._job, partition.tasks)
 
 
 def _plan(scan: Scan) -> list[ReadPartition]:

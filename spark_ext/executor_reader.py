@@ -18,7 +18,7 @@ from pyspark.sql.datasource import InputPartition
 from spark_ext.process import store_of
 from txnlog import segment_file
 from txnlog.errors import CorruptionError
-from txnlog.segment_rows import metadata_column, slices_of, stored_fields
+from txnlog.segment_rows import PlannedSegment, metadata_column, slices_of, stored_fields
 from txnlog.store.base import ObjectNotFound, Store
 
 BATCH_ROWS: Final = 1 << 16
@@ -31,53 +31,24 @@ _AHEAD_BYTES: Final = 64 << 20
 """Segments fetched and decoded while an earlier one is handed over: for small ones the store is what takes time."""
 
 
-@dataclass(frozen=True, slots=True)
-class SliceTask:
-    """Rows ``[first_row, first_row + rows)`` of a file: one partition, offsets from ``offset`` on (None: pending)."""
-
-    partition: int
-    first_row: int
-    rows: int
-    offset: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentTask:
-    """One file to read, or a part of it, with what the log knows of its rows; see ``txnlog.planner.PlannedSegment``."""
-
-    topic: str
-    key: str
-    size_bytes: int
-    checksum: str
-    file_rows: int
-    slices: tuple[SliceTask, ...]
-    state: str
-    txn: int | None
-    version: int | None
-    timestamp_ms: int | None
-    compacted: bool
-    stores_partition: bool
-
-    @property
-    def rows(self) -> int:
-        """How many rows are wanted."""
-        return sum(item.rows for item in self.slices)
+SegmentTask = tuple[str, PlannedSegment]
+"""A topic, and one of its files to read, or a part of it."""
 
 
 class ReadPartition(InputPartition):
-    """What one task of Spark reads, in this order. ``value`` is a tuple of :class:`SegmentTask`."""
+    """What one task of Spark reads, in this order; ``value`` is a tuple of ``SegmentTask``."""
 
-    def __init__(self, segments: Sequence[SegmentTask]) -> None:
-        super().__init__(tuple(segments))
+    def __init__(self, tasks: Sequence[SegmentTask]) -> None:
+        super().__init__(tuple(tasks))
 
     @property
-    def segments(self) -> tuple[SegmentTask, ...]:
-        """The segments to read."""
-        segments: tuple[SegmentTask, ...] = self.value
-        return segments
+    def tasks(self) -> tuple[SegmentTask, ...]:
+        """The segments to read, each with its topic."""
+        tasks: tuple[SegmentTask, ...] = self.value
+        return tasks
 
     def __repr__(self) -> str:
-        return f"ReadPartition({len(self.segments)} segments, {sum(item.rows for item in self.segments)} rows)"
+        return f"ReadPartition({len(self.tasks)} segments, {sum(segment.rows for _, segment in self.tasks)} rows)"
 
 
 @dataclass(frozen=True)
@@ -116,7 +87,7 @@ class _File:
         return data
 
 
-def _decode(store: Store, job: ReadJob, segment: SegmentTask) -> pa.Table:
+def _decode(store: Store, job: ReadJob, segment: PlannedSegment) -> pa.Table:
     """All rows of a file: the wanted columns, and the metadata columns that it stores."""
     stored = stored_fields(segment)
     columns = [name for name in job.target.names if name in job.stored.names] + [item.name for item in stored]
@@ -140,21 +111,22 @@ def _decode(store: Store, job: ReadJob, segment: SegmentTask) -> pa.Table:
         raise CorruptionError(f"the segment {segment.key} is missing") from None
 
 
-def _batches(job: ReadJob, segment: SegmentTask, table: pa.Table) -> Iterator[pa.RecordBatch]:
+def _batches(job: ReadJob, task: SegmentTask, table: pa.Table) -> Iterator[pa.RecordBatch]:
+    topic, segment = task
     for item, rows in slices_of(segment, table):
         columns: list[pa.Array | pa.ChunkedArray] = []
         for wanted in job.target:
             if wanted.name in job.stored.names:
                 column = rows.column(wanted.name)
             elif wanted.name == TOPIC_COLUMN:
-                column = pa.repeat(pa.scalar(segment.topic), item.rows)
+                column = pa.repeat(pa.scalar(topic), item.rows)
             else:
                 column = metadata_column(wanted.name, job.coordinator, segment, item, rows)
             columns.append(column if column.type == wanted.type else column.cast(wanted.type))
         yield from pa.Table.from_arrays(columns, schema=job.target).to_batches(max_chunksize=BATCH_ROWS)
 
 
-def read_batches(job: ReadJob, segments: Sequence[SegmentTask]) -> Iterator[pa.RecordBatch]:
+def read_batches(job: ReadJob, tasks: Sequence[SegmentTask]) -> Iterator[pa.RecordBatch]:
     """The rows of the segments in the target schema, batch by batch; a few segments are read ahead.
 
     Raises CorruptionError for a segment that is missing or is not what the log recorded: none of its rows come out.
@@ -164,23 +136,23 @@ def read_batches(job: ReadJob, segments: Sequence[SegmentTask]) -> Iterator[pa.R
     position = 0
     with ThreadPoolExecutor(_AHEAD, thread_name_prefix="txnlog-read") as threads:
         try:
-            while waiting or position < len(segments):
-                while position < len(segments) and _may_go_ahead(waiting, segments[position]):
-                    segment = segments[position]
-                    waiting.append((segment, threads.submit(_decode, store, job, segment)))
+            while waiting or position < len(tasks):
+                while position < len(tasks) and _may_go_ahead([item for item, _ in waiting], tasks[position]):
+                    task = tasks[position]
+                    waiting.append((task, threads.submit(_decode, store, job, task[1])))
                     position += 1
-                segment, future = waiting.popleft()
-                yield from _batches(job, segment, future.result())
+                task, future = waiting.popleft()
+                yield from _batches(job, task, future.result())
         finally:
             for _, future in waiting:
                 future.cancel()
 
 
-def _may_go_ahead(waiting: Sequence[tuple[SegmentTask, Future[pa.Table]]], segment: SegmentTask) -> bool:
+def _may_go_ahead(waiting: Sequence[SegmentTask], task: SegmentTask) -> bool:
     if not waiting:
         return True
-    held = sum(item.size_bytes for item, _ in waiting)
-    return len(waiting) < _AHEAD and held + segment.size_bytes <= _AHEAD_BYTES
+    held = sum(segment.size_bytes for _, segment in (*waiting, task))
+    return len(waiting) < _AHEAD and held <= _AHEAD_BYTES
 
 
-__all__ = ["BATCH_ROWS", "TOPIC_COLUMN", "ReadJob", "ReadPartition", "SegmentTask", "SliceTask", "read_batches"]
+__all__ = ["BATCH_ROWS", "TOPIC_COLUMN", "ReadJob", "ReadPartition", "SegmentTask", "read_batches"]

@@ -33,14 +33,14 @@ from spark_ext.executor_reader import (
     ReadJob,
     ReadPartition,
     SegmentTask,
-    SliceTask,
 )
 from spark_ext.handles import location_of, namespace_at
 from spark_ext.options import EARLIEST_OFFSET, LATEST_OFFSET, Position, ReadOptions
 from txnlog import schema as schemas
 from txnlog.errors import InvalidInputError, OffsetOutOfRange, SchemaMismatch
 from txnlog.names import nearest
-from txnlog.planner import OffsetRanges, PlannedSegment, ScanPlan
+from txnlog.planner import OffsetRanges, ScanPlan
+from txnlog.segment_rows import PlannedSegment, PlannedSlice
 from txnlog.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -301,25 +301,8 @@ def clip(topic: str, start: Mapping[int, int], end: Mapping[int, int], scan: Sca
 
 
 def tasks_of(plan: ScanPlan) -> list[SegmentTask]:
-    """A plan as plain values that executors understand."""
-    return [_task(plan.topic, segment) for segment in plan.segments]
-
-
-def _task(topic: str, segment: PlannedSegment) -> SegmentTask:
-    return SegmentTask(
-        topic,
-        segment.key,
-        segment.size_bytes,
-        segment.checksum,
-        segment.file_rows,
-        tuple(SliceTask(item.partition, item.first_row, item.rows, item.offset) for item in segment.slices),
-        segment.state,
-        segment.txn,
-        segment.version,
-        segment.timestamp_ms,
-        segment.compacted,
-        segment.stores_partition,
-    )
+    """A plan as executors take it."""
+    return [(plan.topic, segment) for segment in plan.segments]
 
 
 def input_partitions(tasks: Sequence[SegmentTask], least: int | None) -> list[ReadPartition]:
@@ -328,11 +311,11 @@ def input_partitions(tasks: Sequence[SegmentTask], least: int | None) -> list[Re
     As many as this machine has processors (Spark tells the planning process no more), fewer for few rows, more for many
     bytes or where ``minPartitions`` asks for more. A file is read by several tasks only if it is bigger than a share.
     """
-    rows = sum(task.rows for task in tasks)
+    rows = sum(segment.rows for _, segment in tasks)
     if rows == 0:
         return []
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    size_bytes = sum(task.size_bytes * task.rows // max(1, task.file_rows) for task in tasks)
+    size_bytes = sum(item.size_bytes * item.rows // max(1, item.file_rows) for _, item in tasks)
     count = max(min(processors, -(-rows // BATCH_ROWS)), -(-size_bytes // _PARTITION_BYTES), least or 1)
     return [ReadPartition(share) for share in balanced(tasks, min(count, rows))]
 
@@ -342,7 +325,7 @@ def balanced(tasks: Sequence[SegmentTask], count: int) -> list[list[SegmentTask]
 
     A share may be a quarter too big or too small if that keeps a file whole: each part of it costs its whole decoding.
     """
-    left = sum(task.rows for task in tasks)
+    left = sum(segment.rows for _, segment in tasks)
     shares: list[list[SegmentTask]] = []
     share: list[SegmentTask] = []
     filled = 0
@@ -355,13 +338,13 @@ def balanced(tasks: Sequence[SegmentTask], count: int) -> list[list[SegmentTask]
         if left and len(shares) < count:
             target = -(-left // (count - len(shares)))
 
-    for task in tasks:
-        rest: SegmentTask | None = task
+    for topic, segment in tasks:
+        rest: PlannedSegment | None = segment
         while rest is not None:
             last = len(shares) == count - 1
             room = target - filled
             if last or rest.rows <= room + target // 4:
-                share.append(rest)
+                share.append((topic, rest))
                 filled += rest.rows
                 left -= rest.rows
                 rest = None
@@ -371,7 +354,7 @@ def balanced(tasks: Sequence[SegmentTask], count: int) -> list[list[SegmentTask]
                 close()
             else:
                 part, rest = _split(rest, room)
-                share.append(part)
+                share.append((topic, part))
                 left -= part.rows
                 close()
     if share:
@@ -379,20 +362,20 @@ def balanced(tasks: Sequence[SegmentTask], count: int) -> list[list[SegmentTask]
     return shares
 
 
-def _split(task: SegmentTask, rows: int) -> tuple[SegmentTask, SegmentTask]:
-    """A task's first rows, and the others."""
-    assert 0 < rows < task.rows, "both parts have rows"
-    first: list[SliceTask] = []
-    second: list[SliceTask] = []
-    for item in task.slices:
+def _split(segment: PlannedSegment, rows: int) -> tuple[PlannedSegment, PlannedSegment]:
+    """A segment's first rows, and the others."""
+    assert 0 < rows < segment.rows, "both parts have rows"
+    first: list[PlannedSlice] = []
+    second: list[PlannedSlice] = []
+    for item in segment.slices:
         take = min(rows, item.rows)
         if take:
-            first.append(SliceTask(item.partition, item.first_row, take, item.offset))
+            first.append(PlannedSlice(item.partition, item.first_row, take, item.offset))
         if take < item.rows:
             offset = None if item.offset is None else item.offset + take
-            second.append(SliceTask(item.partition, item.first_row + take, item.rows - take, offset))
+            second.append(PlannedSlice(item.partition, item.first_row + take, item.rows - take, offset))
         rows -= take
-    return replace(task, slices=tuple(first)), replace(task, slices=tuple(second))
+    return replace(segment, slices=tuple(first)), replace(segment, slices=tuple(second))
 
 
 __all__ = [

@@ -79,7 +79,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a share, verified. Raises CorruptionError for a segment that is missing or damaged."""
         assert isinstance(partition, ReadPartition), "one of ours"
-        return read_batches(self._job, partition.segments)
+        return read_batches(self._job, partition.tasks)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Acknowledge on the subscription, unless the sink did; at least once, one batch late."""

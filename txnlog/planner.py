@@ -10,6 +10,7 @@ from txnlog.errors import CorruptionError, InvalidInputError, OffsetOutOfRange
 from txnlog.keys import segment_key
 from txnlog.names import nearest
 from txnlog.schema import StructType
+from txnlog.segment_rows import PlannedSegment, PlannedSlice
 from txnlog.state import SegmentRecord, TransactionState
 from txnlog.visibility import Visibility, is_visible, state_at
 
@@ -18,50 +19,6 @@ ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
 
 OffsetRanges = Mapping[int, tuple[int, int]]
 """Of each wanted partition the offsets ``[start, end)``; a partition that is not named is not read."""
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedSlice:
-    """Rows ``[first_row, first_row + rows)`` of a file: one partition, offsets from ``offset`` on (None: pending)."""
-
-    partition: int
-    first_row: int
-    rows: int
-    offset: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedSegment:
-    """One file to read, with what the log knows of all its rows.
-
-    ``txn`` is None where the file stores it (``_txn``); ``version`` and ``timestamp_ms`` are None where rows are not
-    visible, or where the file stores them (``compacted``). ``file_rows`` is what the file must hold; ``slices`` what is
-    wanted of it.
-    ``stores_partition`` tells that the file has the column ``_partition``.
-    """
-
-    number: int
-    key: str
-    file_rows: int
-    size_bytes: int
-    checksum: str
-    slices: tuple[PlannedSlice, ...]
-    state: TransactionState
-    txn: int | None
-    version: int | None
-    timestamp_ms: int | None
-    compacted: bool
-    stores_partition: bool
-
-    @property
-    def stores_txn(self) -> bool:
-        """Whether the file has the column ``_txn``."""
-        return self.txn is None or self.compacted
-
-    @property
-    def whole(self) -> bool:
-        """Whether every row of the file is wanted."""
-        return sum(item.rows for item in self.slices) == self.file_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +37,7 @@ class ScanPlan:
     @property
     def rows(self) -> int:
         """How many rows the scan gives."""
-        return sum(item.rows for segment in self.segments for item in segment.slices)
+        return sum(segment.rows for segment in self.segments)
 
 
 def parse_isolation_level(text: str) -> IsolationLevel:

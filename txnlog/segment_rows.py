@@ -1,13 +1,13 @@
 """The rows of one segment as readers give them: cut into slices, with the metadata columns that the log knows.
 
-Clients and Spark's executors share it, so it needs the standard library, NumPy and PyArrow only: segments come as any
-object with the attributes of :class:`SegmentLike` (``txnlog.planner.PlannedSegment`` is one).
+Clients and Spark's executors share it, so it needs the standard library, NumPy and PyArrow only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Final, Protocol
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +15,9 @@ import pyarrow as pa
 from txnlog.errors import CorruptionError
 from txnlog.ids import TxnId
 from txnlog.segment_columns import STORED_COLUMNS
+
+if TYPE_CHECKING:
+    from txnlog.state import TransactionState
 
 METADATA_FIELDS: Final = (
     pa.field("_partition", pa.int32(), False),
@@ -29,66 +32,59 @@ STATE_FIELD: Final = pa.field("_txn_state", pa.string(), False)
 """What read_uncommitted adds after those."""
 
 
-class SliceLike(Protocol):
+@dataclass(frozen=True, slots=True)
+class PlannedSlice:
     """Rows ``[first_row, first_row + rows)`` of a file: one partition, offsets from ``offset`` on (None: pending)."""
 
-    @property
-    def partition(self) -> int:
-        """The partition."""
+    partition: int
+    first_row: int
+    rows: int
+    offset: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSegment:
+    """One file to read, with what the log knows of all its rows. Made by ``txnlog.planner``, sent to executors.
+
+    ``txn`` is None where the file stores it (``_txn``); ``version`` and ``timestamp_ms`` are None where rows are not
+    visible, or where the file stores them (``compacted``). ``file_rows`` is what the file must hold; ``slices`` what is
+    wanted of it.
+    ``stores_partition`` tells that the file has the column ``_partition``.
+    """
+
+    number: int
+    key: str
+    file_rows: int
+    size_bytes: int
+    checksum: str
+    slices: tuple[PlannedSlice, ...]
+    state: TransactionState
+    txn: int | None
+    version: int | None
+    timestamp_ms: int | None
+    compacted: bool
+    stores_partition: bool
 
     @property
-    def first_row(self) -> int:
-        """Position of its first row in the file."""
+    def stores_txn(self) -> bool:
+        """Whether the file has the column ``_txn``."""
+        return self.txn is None or self.compacted
 
     @property
     def rows(self) -> int:
         """How many rows are wanted."""
+        return sum(item.rows for item in self.slices)
 
     @property
-    def offset(self) -> int | None:
-        """Offset of its first row."""
+    def whole(self) -> bool:
+        """Whether every row of the file is wanted."""
+        return self.rows == self.file_rows
 
 
-class SegmentLike(Protocol):
-    """What the log knows of a segment's rows; see ``txnlog.planner.PlannedSegment``."""
-
-    @property
-    def key(self) -> str:
-        """Key of the file."""
-
-    @property
-    def slices(self) -> Sequence[SliceLike]:
-        """What is wanted of the file."""
-
-    @property
-    def state(self) -> str:
-        """State of the rows' transaction."""
-
-    @property
-    def txn(self) -> int | None:
-        """Number of the transaction; None where the file stores it."""
-
-    @property
-    def version(self) -> int | None:
-        """The version that shows the rows; None where they are not visible, or the file stores it."""
-
-    @property
-    def timestamp_ms(self) -> int | None:
-        """Its time, likewise."""
-
-    @property
-    def compacted(self) -> bool:
-        """Whether the file stores `_txn`, `_version` and `_timestamp`."""
-
-    @property
-    def stores_partition(self) -> bool:
-        """Whether the file stores `_partition`."""
-
-
-def stored_fields(segment: SegmentLike) -> list[pa.Field]:
+def stored_fields(segment: PlannedSegment) -> list[pa.Field]:
     """The metadata columns that the segment's file holds after the user's."""
     stored = {
-        "_txn": segment.txn is None or segment.compacted,
+        "_txn": segment.stores_txn,
         "_partition": segment.stores_partition,
         "_version": segment.compacted,
         "_timestamp": segment.compacted,
@@ -96,7 +92,7 @@ def stored_fields(segment: SegmentLike) -> list[pa.Field]:
     return [field for field in STORED_COLUMNS if stored[field.name]]
 
 
-def slices_of(segment: SegmentLike, table: pa.Table) -> Iterator[tuple[SliceLike, pa.Table]]:
+def slices_of(segment: PlannedSegment, table: pa.Table) -> Iterator[tuple[PlannedSlice, pa.Table]]:
     """The wanted slices of a decoded file. Raises CorruptionError where file and log differ about the partitions."""
     for item in segment.slices:
         rows = table.slice(item.first_row, item.rows)
@@ -105,7 +101,7 @@ def slices_of(segment: SegmentLike, table: pa.Table) -> Iterator[tuple[SliceLike
         yield item, rows
 
 
-def _check_partition(segment: SegmentLike, item: SliceLike, rows: pa.Table) -> None:
+def _check_partition(segment: PlannedSegment, item: PlannedSlice, rows: pa.Table) -> None:
     """What the file says of its partitions must be what the log says: the two are checked against each other."""
     stored = rows.column("_partition")
     if any((np.asarray(chunk) != item.partition).any() for chunk in stored.chunks):
@@ -113,7 +109,7 @@ def _check_partition(segment: SegmentLike, item: SliceLike, rows: pa.Table) -> N
 
 
 def metadata_column(
-    name: str, coordinator: int, segment: SegmentLike, item: SliceLike, rows: pa.Table
+    name: str, coordinator: int, segment: PlannedSegment, item: PlannedSlice, rows: pa.Table
 ) -> pa.Array | pa.ChunkedArray:
     """One metadata column of all rows of a slice."""
     count = item.rows
@@ -153,8 +149,8 @@ def txn_ids(coordinator: int, numbers: pa.ChunkedArray) -> pa.Array:
 __all__ = [
     "METADATA_FIELDS",
     "STATE_FIELD",
-    "SegmentLike",
-    "SliceLike",
+    "PlannedSegment",
+    "PlannedSlice",
     "metadata_column",
     "slices_of",
     "stored_fields",

@@ -603,7 +603,7 @@ def test_secrets_reach_executors_and_no_plan_no_repr_and_no_error(spark: SparkSe
                 reader(**changes).load(server.url(path))
             shown.append(str(caught.value))
         segment = txnlog.store.open_store(server.url("lake"), server.storage_options)
-        task = tasks_of(namespace.snapshot().plan("orders"))[0]
+        _, task = tasks_of(namespace.snapshot().plan("orders"))[0]
         segment.put(f"sales/{task.key}", b"damage")
         with refused("CorruptionError", "segment") as caught:
             df.collect()
