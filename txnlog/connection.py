@@ -407,6 +407,11 @@ class Connection:
         now_ms = self.runtime.now_ms()
         with self.follower.lock:
             state = self.follower.state
+    def is_shared(self, subscription: int) -> bool:
+        """Whether several consumers take the messages of a subscription, by leases."""
+        record = self.follower.state.subscriptions.get(subscription)
+        return record is not None and record.type == "shared"
+
             held = any(
                 cursor.holds or cursor.cumulative is not None
                 for (subscription, _), cursor in state.cursors.items()

@@ -1,20 +1,17 @@
-"""A consumer of one or several topics under one subscription name (Exclusive)."""
+"""A consumer of one or several topics under one subscription name."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from txnlog import planner, ranges
+from txnlog import ranges
 from txnlog import schema as schemas
 from txnlog.acknowledgements import check_epoch, cursor_of
-from txnlog.actions import Acknowledgement, Commit, Header, PartitionRanges, Seek
+from txnlog.actions import Acknowledgement, AnyAction, Commit, Header, PartitionRanges
 from txnlog.apply_transactions import outcome_error
 from txnlog.arguments import shown, whole_number
 from txnlog.commands import Answer, Simple
@@ -24,11 +21,11 @@ from txnlog.errors import (
     SubscriptionNotFound,
     TopicNotFound,
 )
+from txnlog.intake import Intake
 from txnlog.messages import Messages
 from txnlog.names import nearest
-from txnlog.ranges import Ranges
 from txnlog.segment_rows import METADATA_FIELDS
-from txnlog.state import Cursor, Draft, SubscriptionRecord, TopicRecord
+from txnlog.state import Draft, Redelivery
 
 if TYPE_CHECKING:
     from txnlog.connection import Connection, Position
@@ -41,23 +38,13 @@ EPOCHS = "epoch"
 """Commands that raise a subscription's epoch: one an entry, whose version the epoch is."""
 
 
-@dataclass(slots=True)
-class _Subscribed:
-    """One topic of a consumer: its subscription, the epoch held, and what was handed out and not returned."""
-
-    topic: TopicRecord
-    subscription: int
-    epoch: int
-    delivered: dict[int, Ranges] = field(default_factory=dict)
-
-
 class Consumer:
     """Receives what no acknowledgement has taken yet, each message once until it is given back. For one thread."""
 
-    def __init__(self, namespace: Connection, name: str, subscribed: Sequence[tuple[TopicRecord, int, int]]) -> None:
+    def __init__(self, namespace: Connection, name: str, subscribed: Sequence[Intake]) -> None:
         self._ns = namespace
         self.name = name
-        self._subscribed = [_Subscribed(topic, subscription, epoch) for topic, subscription, epoch in subscribed]
+        self._subscribed = list(subscribed)
         self._turn = 0
         self._closed = False
         self._owner = namespace.identity
@@ -95,85 +82,27 @@ class Consumer:
         pause = _FIRST_PAUSE_MS
         while True:
             # Before anything is handed out: a consumer that was fenced must hear of it at its next call.
-            self._ns.follower.refresh()
-            for item in self._subscribed:
-                self._check_epoch(item)
+            self._look()
             self._ns.end_overdue([item.subscription for item in self._subscribed])
             for _ in range(len(self._subscribed)):
                 item = self._subscribed[self._turn % len(self._subscribed)]
                 self._turn += 1
-                messages = self._take(item, max_messages)
-                if messages is not None:
-                    return messages
+                received = item.receive(max_messages)
+                if received is not None:
+                    return self._messages_of(item, *received)
             left = deadline - runtime.elapsed_ms()
             if left <= 0:
                 item = self._subscribed[0]
-                return Messages(self, item.topic.name, item.subscription, item.epoch, self._schema(item).empty_table())
+                return self._messages_of(item, self._schema(item).empty_table(), {})
             runtime.sleep_ms(min(pause, left))
             pause = min(2 * pause, _LONGEST_PAUSE_MS)
 
-    def _take(self, item: _Subscribed, most: int) -> Messages | None:
-        wanted: list[tuple[int, ranges.Range]] = []
-        left = most
-        held = self._ns.held(item.subscription, item.epoch)
-        with self._ns.follower.lock:
-            record = self._check_epoch(item)
-            state = self._ns.follower.state
-            for partition in range(item.topic.partitions):
-                cursor = state.cursors[record.id, partition]
-                start = state.starts.get((item.topic.id, partition), 0)
-                end = state.ends.get((item.topic.id, partition), 0)
-                delivered = ranges.subtract(item.delivered.get(partition, ()), ((0, cursor.position),))
-                item.delivered[partition] = delivered
-                mine = ranges.union(delivered, held.get(partition, ()))
-                for low, high in available(cursor, start, end, mine):
-                    if left <= 0:
-                        break
-                    high = min(high, low + left)  # noqa: PLW2901 - the part that still fits
-                    wanted.append((partition, (low, high)))
-                    left -= high - low
-        if not wanted:
-            return None
-        table = self._read(item, wanted)
-        for partition, found in wanted:
-            item.delivered[partition] = ranges.union(item.delivered[partition], (found,))
-        return Messages(self, item.topic.name, item.subscription, item.epoch, table)
+    def _messages_of(
+        self, item: Intake, table: pa.Table, redeliveries: Mapping[int, tuple[Redelivery, ...]]
+    ) -> Messages:
+        return Messages(self, item.topic.name, item.subscription, item.epoch, table, redeliveries)
 
-    def _read(self, item: _Subscribed, wanted: list[tuple[int, ranges.Range]]) -> pa.Table:
-        records, removals = self._ns.follower.segments(item.topic.id)
-        version = self._ns.follower.version
-        tables: list[pa.Table] = []
-        waves: list[dict[int, ranges.Range]] = []
-        for partition, found in wanted:  # one range of each partition at a time: a plan holds no more
-            wave = next((w for w in waves if partition not in w), None)
-            if wave is None:
-                wave = {}
-                waves.append(wave)
-            wave[partition] = found
-        for wave in waves:
-            plan = planner.plan(
-                records,
-                removals,
-                topic=item.topic.name,
-                folder=item.topic.folder,
-                schema=self._ns.follower.state.topics[item.topic.id].schema,
-                coordinator=self._ns.coordinator,
-                version=version,
-                offsets=wave,
-            )
-            tables.extend(self._ns.reader.batches(plan, include_metadata=True))
-        return pa.concat_tables(tables).sort_by([("_partition", "ascending"), ("_offset", "ascending")])
-
-    def _check_epoch(self, item: _Subscribed) -> SubscriptionRecord:
-        record = self._ns.follower.state.subscriptions.get(item.subscription)
-        if record is None:
-            raise SubscriptionNotFound(
-                f"the subscription of {item.topic.name!r} was dropped", advice="create it again with ns.consumer(...)"
-            )
-        check_epoch(record, item.epoch)
-        return record
-
-    def _schema(self, item: _Subscribed) -> pa.Schema:
+    def _schema(self, item: Intake) -> pa.Schema:
         """The schema of received messages: user columns, then metadata."""
         schema = schemas.to_arrow(self._ns.topic_record_by_id(item.topic.id).schema)
         return pa.schema([*schema, *METADATA_FIELDS])
@@ -214,38 +143,48 @@ class Consumer:
             )
         return messages
 
+    def refuse_shared(self, subscription: int) -> None:
+        """Raise for a cumulative acknowledgement of a Shared subscription: its messages go to many, in no order."""
+        record = self._ns.follower.state.subscriptions.get(subscription)
+        if record is not None and record.type == "shared":
+            raise InvalidInputError(
+                f"the subscription {record.name!r} is shared: cumulative acknowledgements are for the other types",
+                advice="acknowledge the messages themselves",
+            )
+
     def negative_acknowledge(self, messages: Messages) -> None:
-        """Give messages back: they are delivered again. One that is pending in a transaction is not affected."""
+        """Give messages back: they are delivered again. One that is pending in a transaction is not affected.
+
+        On a Shared subscription the log counts it, and anybody may receive them.
+
+        Raises:
+            ConsumerFenced: a newer consumer or a seek took over.
+        """
         self.check_usable()
-        self._messages(messages).give_back()
+        found = self._messages(messages)
+        self._look()
+        for item in self._owners(found.subscription, found.epoch):
+            item.negative_acknowledge(found.ranges())
 
     def redeliver_unacknowledged(self) -> None:
-        """Give back everything that was received and not acknowledged."""
+        """Give back everything that was received and not acknowledged. Raises ConsumerFenced."""
         self.check_usable()
+        self._look()
         for item in self._subscribed:
-            item.delivered.clear()
+            item.redeliver()
 
-    def give_back(self, subscription: int, epoch: int, returned: Mapping[int, Ranges]) -> None:
-        """Ranges that were received become available again; not those of before a seek, which began anew."""
+    def _look(self) -> None:
+        self._ns.follower.refresh()
         for item in self._subscribed:
-            if (item.subscription, item.epoch) == (subscription, epoch):
-                for partition, found in returned.items():
-                    item.delivered[partition] = ranges.subtract(item.delivered.get(partition, ()), found)
+            item.look()
 
-    def redelivery_counts(
-        self, subscription: int, partitions: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64]
-    ) -> list[int]:
-        """How often messages were delivered again, by the log (Shared subscriptions count; others do not)."""
-        with self._ns.follower.lock:
-            cursors = {
-                int(p): self._ns.follower.state.cursors.get((subscription, int(p))) for p in np.unique(partitions)
-            }
-        counts: list[int] = []
-        for partition, offset in zip(partitions, offsets, strict=True):
-            cursor = cursors[int(partition)]
-            found = [r.count for r in (cursor.redeliveries if cursor else ()) if r.start <= offset < r.end]
-            counts.append(found[0] if found else 0)
-        return counts
+    def give_back(self, messages: Messages) -> None:
+        """What acknowledged them came to nothing: they become available again, unless a seek began anew since."""
+        for item in self._owners(messages.subscription, messages.epoch):
+            item.give_back(messages.ranges())
+
+    def _owners(self, subscription: int, epoch: int) -> list[Intake]:
+        return [item for item in self._subscribed if (item.subscription, item.epoch) == (subscription, epoch)]
 
     def seek(self, position: Position, topic: str | None = None) -> None:
         """Move the subscription: ``"earliest"``, ``"latest"``, ``{partition: offset}``, or an aware datetime.
@@ -264,40 +203,27 @@ class Consumer:
                 advice=nearest(str(topic), [item.topic.name for item in self._subscribed]),
             )
         appender = self._ns.appender
-        actions = []
-        for item in chosen:
-            positions = self._ns.resolve_position(item.topic, position)
-            actions.append(Seek(item.subscription, tuple(sorted(positions.items()))))
+        positions = [self._ns.resolve_position(item.topic, position) for item in chosen]
 
-        def decide(draft: Draft, _at: Header) -> list[Seek]:
-            for item in chosen:
-                record = draft.subscriptions.get(item.subscription)
-                if record is not None:
-                    check_epoch(record, item.epoch)
-            return actions
+        def decide(draft: Draft, _at: Header) -> list[AnyAction]:
+            return [
+                action
+                for item, wanted in zip(chosen, positions, strict=True)
+                for action in item.seek_actions(draft, wanted)
+            ]
 
         epoch = appender.call(Simple(decide, lambda _draft, at: at.version, EPOCHS))
         for item in chosen:
-            item.epoch = epoch
-            item.delivered.clear()
+            item.sought(epoch)
 
     def close(self) -> None:
-        """Stop receiving. Pending acknowledgements of open transactions stay with those."""
+        """Stop receiving. Pending acknowledgements of open transactions stay with those; leases are given back."""
+        if self._closed:
+            return
         self._closed = True
-
-
-def available(cursor: Cursor, start: int, end: int, delivered: Ranges) -> Ranges:
-    """What of a partition can be handed out: neither acknowledged, nor pending, nor handed out already."""
-    low = max(cursor.position, start)
-    if cursor.cumulative is not None:
-        low = max(low, cursor.cumulative.end)
-    if low >= end:
-        return ()
-    left: Ranges = ((low, end),)
-    left = ranges.subtract(left, cursor.acknowledged)
-    for hold in cursor.holds:
-        left = ranges.subtract(left, hold.ranges)
-    return ranges.subtract(left, delivered)
+        if self._owner is self._ns.identity:  # of another process otherwise: it is not ours to give back
+            for item in self._subscribed:
+                item.close()
 
 
 def acknowledge_plain(connection: Connection, wanted: Sequence[Acknowledgement]) -> None:
@@ -352,4 +278,4 @@ def _not_yet_taken(draft: Draft, item: Acknowledgement) -> Acknowledgement | Non
     return Acknowledgement(item.subscription, item.epoch, tuple(left), cumulative)
 
 
-__all__ = ["EPOCHS", "Consumer", "acknowledge_plain", "available"]
+__all__ = ["EPOCHS", "Consumer", "acknowledge_plain"]

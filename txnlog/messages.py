@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +13,7 @@ import pyarrow as pa
 from txnlog.actions import Acknowledgement, PartitionRanges
 from txnlog.arguments import whole_number
 from txnlog.ranges import Ranges
+from txnlog.state import Redelivery
 
 if TYPE_CHECKING:
     from txnlog.connection import Connection
@@ -22,12 +23,21 @@ if TYPE_CHECKING:
 class Messages:
     """Some messages of one topic, in offset order of each partition. Slices and index lists give parts of them."""
 
-    def __init__(self, consumer: Consumer, topic: str, subscription: int, epoch: int, table: pa.Table) -> None:
+    def __init__(
+        self,
+        consumer: Consumer,
+        topic: str,
+        subscription: int,
+        epoch: int,
+        table: pa.Table,
+        redeliveries: Mapping[int, tuple[Redelivery, ...]],
+    ) -> None:
         self._consumer = consumer
         self.topic = topic
         self._subscription = subscription
         self._epoch = epoch
         self.table = table
+        self._redeliveries = redeliveries
 
     def __len__(self) -> int:
         rows: int = self.table.num_rows
@@ -55,7 +65,7 @@ class Messages:
             )
         else:
             table = self.table.take(pa.array(self._positions(chosen), pa.int64()))
-        return Messages(self._consumer, self.topic, self._subscription, self._epoch, table)
+        return Messages(self._consumer, self.topic, self._subscription, self._epoch, table, self._redeliveries)
 
     def _positions(self, chosen: object) -> list[int]:
         wanted = list(chosen) if isinstance(chosen, Iterable) and not isinstance(chosen, str) else [chosen]
@@ -71,6 +81,11 @@ class Messages:
         return self._subscription
 
     @property
+    def epoch(self) -> int:
+        """The subscription's epoch at their receipt."""
+        return self._epoch
+
+    @property
     def positions(self) -> list[tuple[str, int, int]]:
         """Of each message topic, partition and offset."""
         partitions, offsets = self._column("_partition"), self._column("_offset")
@@ -84,8 +99,14 @@ class Messages:
 
     @property
     def redelivery_counts(self) -> list[int]:
-        """Of each message how often it was delivered again."""
-        return self._consumer.redelivery_counts(self._subscription, self._column("_partition"), self._column("_offset"))
+        """Of each message how often it was delivered before, as of its receipt (Shared subscriptions count)."""
+        partitions, offsets = self._column("_partition"), self._column("_offset")
+        counts = np.zeros(len(self), np.int64)
+        for partition, found in self._redeliveries.items():
+            for item in found:
+                counts[(partitions == partition) & (offsets >= item.start) & (offsets < item.end)] = item.count
+        result: list[int] = counts.tolist()
+        return result
 
     def ranges(self) -> dict[int, Ranges]:
         """By partition the offsets as ranges."""
@@ -105,13 +126,14 @@ class Messages:
         if not len(self):
             return []
         if cumulative:
+            self._consumer.refuse_shared(self._subscription)
             return [Acknowledgement(self._subscription, self._epoch, (), tuple(sorted(self.end_offsets.items())))]
         ranges = tuple(PartitionRanges(partition, found) for partition, found in sorted(self.ranges().items()))
         return [Acknowledgement(self._subscription, self._epoch, ranges)]
 
     def give_back(self) -> None:
         """They were not acknowledged: the consumer delivers them again."""
-        self._consumer.give_back(self._subscription, self._epoch, self.ranges())
+        self._consumer.give_back(self)
 
 
 __all__ = ["Messages"]

@@ -90,11 +90,12 @@ class SegmentReader:
                 f"the segment {segment.key} has {len(data):,} bytes, the log recorded {segment.size_bytes:,}"
             )
         schema = self._arrow_schema(plan)
-        for field in stored_fields(segment):
+        stored = stored_fields(segment)
+        for field in stored:
             schema = schema.append(field)
         wanted = None
         if columns is not None and not small:
-            wanted = [*columns, *(name for name in schema.names if name.startswith("_"))]
+            wanted = [*columns, *(field.name for field in stored)]
         table = segment_file.decode(
             data, segment.checksum, schema=schema, rows=segment.file_rows, columns=wanted, key=segment.key
         )

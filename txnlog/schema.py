@@ -77,6 +77,15 @@ _COLUMN: Final = re.compile(r"[^\x00-\x1f\x7f ,;{}()=]+")
 KEY_TYPES: Final = frozenset({"string", "binary", "byte", "short", "integer", "long"})
 """Types whose xxhash64 Spark and Python compute alike (PROTOCOL.md, "Partition of a key")."""
 
+DEAD_LETTER_COLUMNS: Final[dict[str, DataType]] = {
+    "_dead_reason": "string",
+    "_source_topic": "string",
+    "_source_partition": "integer",
+    "_source_offset": "long",
+    "_redeliveries": "integer",
+}
+"""What a dead-letter topic has beside its source's columns: the only names that may begin with an underscore."""
+
 DEFAULT_SCHEMA: Final = StructType(
     (
         StructField("key", "binary"),
@@ -168,7 +177,7 @@ def check(schema: StructType) -> None:
     if len(schema.fields) > MAX_COLUMNS:
         raise SchemaMismatch(f"the schema has {len(schema.fields)} columns", advice=f"use at most {MAX_COLUMNS}")
     for field in schema.fields:
-        if field.name.startswith("_"):
+        if field.name.startswith("_") and DEAD_LETTER_COLUMNS.get(field.name) != field.type:
             raise SchemaMismatch(
                 f"column {field.name!r}: names with a leading underscore are reserved for metadata", advice="rename it"
             )
@@ -220,6 +229,7 @@ def check_key(schema: StructType, key: str) -> None:
 
 
 __all__ = [
+    "DEAD_LETTER_COLUMNS",
     "DEFAULT_SCHEMA",
     "KEY_TYPES",
     "ArrayType",

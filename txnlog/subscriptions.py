@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
-from txnlog import ranges
+from txnlog import dead_letters, ranges
 from txnlog.acknowledgements import live_subscription
 from txnlog.actions import Consumer as ConsumerAction
 from txnlog.actions import DropSubscription, Header, Subscription, SubscriptionType, Takeover
@@ -20,9 +20,11 @@ from txnlog.errors import (
     SubscriptionNotFound,
     UnsupportedFeature,
 )
+from txnlog.intake import Intake
 from txnlog.limits import MAX_NUMBER
 from txnlog.names import nearest, parse_label, parse_subscription_name, parse_topic_name
 from txnlog.results import Listing, PartitionCursor, PartitionLag, SubscriptionInfo
+from txnlog.shared_intake import SharedIntake
 from txnlog.state import Draft, SubscriptionRecord, TopicRecord
 
 if TYPE_CHECKING:
@@ -36,10 +38,8 @@ DEFAULT_LEASE_MS = 30_000
 def _type(text: object) -> SubscriptionType:
     if not isinstance(text, str) or text not in TYPES:
         raise InvalidInputError(f"unknown subscription type {shown(text)}", advice=nearest(str(text), TYPES))
-    if text != "exclusive":
-        raise UnsupportedFeature(
-            f"this version opens exclusive subscriptions only, not {text} ones", advice='use type="exclusive"'
-        )
+    if text == "failover":
+        raise UnsupportedFeature(f"this version opens no {text} subscriptions", advice='use type="exclusive"')
     return cast("SubscriptionType", text)
 
 
@@ -76,6 +76,11 @@ def create(
         max_redeliveries = whole_number("max_redeliveries", max_redeliveries, 0, MAX_NUMBER)
     if dead_letter_topic is not None:
         parse_topic_name(dead_letter_topic)
+    if kind == "shared" and (max_redeliveries is None) != (dead_letter_topic is None):
+        raise InvalidInputError(
+            "max_redeliveries and dead_letter_topic go together",
+            advice="give both, or neither: messages are then redelivered until somebody acknowledges them",
+        )
     appender = connection.appender
     connection.follower.refresh()
     record = connection.topic_record(topic)
@@ -83,6 +88,8 @@ def create(
     if len(offsets) < record.partitions:
         offsets = connection.resolve_position(record, "earliest") | offsets
     positions = tuple(offsets[partition] for partition in range(record.partitions))
+    if kind == "shared" and dead_letter_topic is not None:
+        dead_letters.ensure_topic(connection, record, dead_letter_topic)
     action = Subscription(record.id, name, kind, positions, lease_ms, rule, max_redeliveries, dead_letter_topic)
 
     def decide(draft: Draft, _at: Header) -> list[Subscription] | Answer[SubscriptionRecord]:
@@ -189,7 +196,7 @@ def open_consumer(
     label = parse_label("consumer name", name) if name is not None else f"consumer-{connection.runtime.unique()[:8]}"
     parse_subscription_name(subscription)
     wanted = None if type is None else _type(type)
-    opened: list[tuple[TopicRecord, int, int]] = []
+    opened: list[Intake] = []
     for topic in _topics(topics):
         connection.follower.refresh()
         with connection.follower.lock:
@@ -203,7 +210,8 @@ def open_consumer(
                 f"the subscription {subscription!r} of {topic!r} is {existing.type}, not {wanted}",
                 advice="leave out the type, or use another subscription",
             )
-        opened.append((record, existing.id, take_epoch(connection, existing.id, label)))
+        intake = SharedIntake if existing.type == "shared" else Intake
+        opened.append(intake(connection, label, record, existing.id, take_epoch(connection, existing.id, label)))
     return Consumer(connection, label, opened)
 
 
@@ -233,15 +241,23 @@ def take_epoch(connection: Connection, subscription: int, consumer: str, stream:
         record = live_subscription(draft, subscription)
         _type(record.type)
         _takeover(record.takeover)
+        if stream is not None and record.type != "exclusive":
+            raise UnsupportedFeature(
+                f"the subscription {record.name!r} is {record.type}: a stream takes whole ranges, in order, by itself",
+                advice="use an exclusive subscription for the stream",
+            )
         holder, name = record.stream or record.consumer, stream or consumer
-        if record.takeover == "same_name" and holder not in {None, name}:
+        if record.type != "shared" and record.takeover == "same_name" and holder not in {None, name}:
             raise ConsumerBusy(
                 f"the subscription {record.name!r} belongs to the consumer {holder!r}, not to {name!r}",
                 advice="its takeover rule is same_name: open it under that name; that of a query is its txnAppId",
             )
         return [ConsumerAction(subscription, consumer, stream)]
 
-    return connection.appender.call(Simple(decide, lambda _draft, at: at.version, EPOCHS))
+    def epoch(draft: Draft, _at: Header) -> int:
+        return live_subscription(draft, subscription).epoch  # that of a Shared one stays as it is
+
+    return connection.appender.call(Simple(decide, epoch, EPOCHS))
 
 
 __all__ = ["create", "describe", "drop", "find", "lag", "names_of", "open_consumer", "take_epoch"]

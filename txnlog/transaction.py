@@ -164,7 +164,12 @@ class Transaction:
                     advice="pass what consumer.receive() gave, or a part of it: messages[2:5]",
                 )
             wanted = messages.acknowledgements(self._ns, cumulative=cumulative)
-            if wanted:
+            if wanted and self._ns.is_shared(messages.subscription):
+                # Logged at once, so that no other consumer is handed them and an abort counts as a redelivery.
+                self._taken.append(messages)
+                self._take(wanted)
+                self._log_work()
+            elif wanted:
                 self._take(wanted)
                 self._taken.append(messages)
 

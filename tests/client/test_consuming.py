@@ -548,23 +548,16 @@ def test_the_takeover_rule_of_the_subscription_decides(ten: Any, place: Place) -
 
 
 def test_what_this_version_has_not_is_said(ten: Any, place: Place) -> None:
-    for options in ({"type": "shared"}, {"type": "failover"}, {"takeover": "after_lease"}):
+    for options in ({"type": "failover"}, {"takeover": "after_lease"}):
         with Unchanged(place), raises(UnsupportedFeature):
             ten.create_subscription("orders", "billing", **options)
-    for kind in ("shared", "failover"):
-        with Unchanged(place), raises(UnsupportedFeature):
-            ten.consumer("orders", "billing", type=kind)
+    with Unchanged(place), raises(UnsupportedFeature):
+        ten.consumer("orders", "billing", type="failover")
 
 
-def test_a_shared_subscription_of_another_version_is_not_opened_as_an_exclusive_one(ten: Any, place: Place) -> None:
-    from txnlog.actions import Subscription
-    from txnlog.commands import Simple
-
-    topic = ten.topic("orders").id
-    action = Subscription(topic, "billing", "shared", (0,), 1_000)
-    ten.appender.call(Simple(lambda _draft, _at: [action], lambda _draft, _at: None))
-    with Unchanged(place), raises(UnsupportedFeature, match="shared"):
-        ten.consumer("orders", "billing")
+def test_the_type_of_a_subscription_is_what_it_was_created_with(ten: Any, place: Place) -> None:
+    ten.create_subscription("orders", "billing", type="shared")
+    ten.consumer("orders", "billing")
     with Unchanged(place), raises(SubscriptionExists, match="shared"):
         ten.consumer("orders", "billing", type="exclusive")
 

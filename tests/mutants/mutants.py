@@ -20,6 +20,8 @@ DECISIONS = "tests/protocol/test_decisions.py::test_"
 SEGMENTS = "tests/protocol/test_segments.py::test_"
 CHECKPOINTS = "tests/protocol/test_checkpoints.py::test_"
 RACES = "tests/client/test_races.py::test_"
+TWO_PHASES = "tests/client/test_prepared.py::test_"
+VACUUM = "tests/client/test_vacuum.py::test_"
 DOUBT = "tests/client/test_doubt.py::test_"
 IN_DOUBT = "tests/crash/test_in_doubt.py::test_"
 TARGETS = "tests/mutants/test_targets.py::test_"
@@ -423,11 +425,77 @@ MUTANTS = (
     ),
     Mutant(
         "pending messages handed out again",
-        "txnlog/consumer.py",
+        "txnlog/leases.py",
         "        left = ranges.subtract(left, hold.ranges)\n",
         "        left = ranges.subtract(left, ())\n",
         "a message is processed twice, and its second commit fails",
         (TARGETS + "what_is_pending_is_not_handed_out",),
+    ),
+    # --- decisions from outside -------------------------------------------------------------------------------------
+    Mutant(
+        "a prepared transaction keeps its deadline",
+        "txnlog/apply_transactions.py",
+        'state="PREPARED", deadline_ms=None, digest',
+        'state="PREPARED", digest',
+        "an abort for its timeout is tried with every entry, and refused",
+        (TWO_PHASES + "a_prepared_transaction_never_times_out",),
+    ),
+    Mutant(
+        "a decision can be turned around",
+        "txnlog/commands.py",
+        'if (outcome.state == "COMMITTED") != self.commit:',
+        "if outcome.number != self.txn:",
+        "the outside system commits what was aborted here, and hears of success",
+        (TWO_PHASES + "a_decision_can_be_repeated_and_not_turned_around",),
+    ),
+    # --- collection -------------------------------------------------------------------------------------------------
+    Mutant(
+        "files deleted by a listing alone",
+        "txnlog/collection.py",
+        "return Garbage.UNNAMED if closed else None",
+        "return Garbage.UNNAMED",
+        "a writer between its data and its entry commits a file that is gone",
+        (VACUUM + "a_writer_at_work_is_left_alone",),
+    ),
+    Mutant(
+        "blocks closed at once",
+        "txnlog/collection.py",
+        "if now_ms - block.touched_ms < grace_ms + TOUCH_MS:",
+        "if now_ms < block.touched_ms:",
+        "a writer is refused that was silent for a moment",
+        (VACUUM + "a_file_that_no_entry_names_goes_when_its_block_was_silent_for_the_grace",),
+    ),
+    Mutant(
+        "what ended deleted at once",
+        "txnlog/collection.py",
+        "if ended is None or ended > bound:",
+        "if ended is None:",
+        "a version that can be read lacks its files",
+        (VACUUM + "replaced_files_go_with_the_versions_that_need_them",),
+    ),
+    Mutant(
+        "names looked up in an old fold",
+        "txnlog/maintenance/vacuum.py",
+        "by_number = {record.number: record for record in records}",
+        "by_number = {r.number: r for r in records if r.logged_version < self._plan.version - 1}",
+        "a file that was named just before its block was closed is deleted",
+        (VACUUM + "a_writer_that_is_faster_than_the_close_keeps_its_file",),
+    ),
+    Mutant(
+        "a vacuum taken for damage",
+        "txnlog/follower.py",
+        "        self.refresh()\n        unavailable",
+        "        unavailable",
+        "a reader that was slow is told that data is lost",
+        (VACUUM + "a_reader_of_a_version_that_was_vacuumed_is_told_the_range",),
+    ),
+    Mutant(
+        "no life shown",
+        "txnlog/number_pool.py",
+        "now_ms - block.touched_ms >= RENEW_AFTER_MS",
+        "block.touched_ms > now_ms",
+        "a writer that is slow but alive loses its numbers, and its commit is refused",
+        (VACUUM + "whoever_takes_a_number_after_a_silence_has_time_to_use_it",),
     ),
     # --- bytes at rest ----------------------------------------------------------------------------------------------
     Mutant(

@@ -15,7 +15,6 @@ TESTS = Path(__file__).parent.parent
 NOT_YET: dict[str, str] = {
     "P-4": "the client",
     "P-45": "the client",
-    "P-78": "the client",
     "P-130": "vacuum",
     "P-131": "vacuum",
     "P-132": "vacuum",

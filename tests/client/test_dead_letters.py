@@ -1,0 +1,251 @@
+"""Messages that were delivered too often go to the dead-letter topic, and off the subscription, in one entry."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.client.support import SCHEMA, Place, Unchanged, ids, raises, read, rows
+from txnlog import leases
+from txnlog.actions import Commit
+from txnlog.errors import InvalidInputError, SchemaMismatch, TopicNotFound
+from txnlog.testing import ManualClock
+
+LEASE_MS = 10_000
+COLUMNS = ["_dead_reason", "_source_topic", "_source_partition", "_source_offset", "_redeliveries"]
+
+
+@pytest.fixture
+def ns(memory: Place, clock: ManualClock) -> Any:
+    """Two partitions of three messages, and a Shared subscription that redelivers twice."""
+    handle = memory.open(clock=clock)
+    handle.create_topic("orders", SCHEMA, partitions=2)
+    for number in range(6):
+        handle.produce("orders", rows(number), partition=number % 2)
+    handle.create_subscription(
+        "orders", "billing", type="shared", lease_ms=LEASE_MS, max_redeliveries=2, dead_letter_topic="orders-dead"
+    )
+    return handle
+
+
+def take(consumer: Any, most: int = 1000) -> Any:
+    return consumer.receive(most, timeout_ms=0)
+
+
+def counts(messages: Any) -> dict[int, int]:
+    return dict(zip(ids(messages.table), messages.redelivery_counts, strict=True))
+
+
+def letters(ns: Any) -> list[dict[str, Any]]:
+    return ns.snapshot().read("orders-dead").to_pylist()
+
+
+def return_all(consumer: Any, times: int) -> None:
+    for _ in range(times):
+        consumer.negative_acknowledge(take(consumer))
+
+
+@pytest.mark.clause("P-173")
+def test_a_message_above_the_maximum_goes_to_the_dead_letter_topic(ns: Any) -> None:
+    consumer = ns.consumer("orders", "billing")
+    first = take(consumer)
+    consumer.acknowledge(first[ids(first.table).index(0)])
+    consumer.acknowledge(first[ids(first.table).index(5)])
+    consumer.redeliver_unacknowledged()
+    again = take(consumer)
+    assert counts(again) == {1: 1, 2: 1, 3: 1, 4: 1}
+    consumer.negative_acknowledge(again)
+    last = take(consumer)
+    assert counts(last) == {1: 2, 2: 2, 3: 2, 4: 2}, "the maximum itself is still delivered"
+    saved = [number for number in range(4) if ids(last.table)[number] == 3]
+    consumer.acknowledge(last[saved])
+    consumer.redeliver_unacknowledged()
+    assert letters(ns) == []
+    assert len(take(consumer)) == 0
+    found = sorted(letters(ns), key=lambda row: row["id"])
+    assert [list(row) for row in found] == [["id", "name", *COLUMNS]] * 3
+    assert [
+        (row["id"], row["name"], row["_source_topic"], row["_source_partition"], row["_source_offset"])
+        for row in found
+    ] == [(1, "n1", "orders", 1, 0), (2, "n2", "orders", 0, 1), (4, "n4", "orders", 0, 2)]
+    assert {row["_redeliveries"] for row in found} == {3}
+    assert all("2" in row["_dead_reason"] and "billing" in row["_dead_reason"] for row in found)
+    assert [item.cursor for item in ns.subscription("orders", "billing").cursors] == [3, 3]
+
+
+@pytest.mark.clause("P-173")
+def test_the_letters_and_the_acknowledgement_are_one_transaction(ns: Any) -> None:
+    consumer = ns.consumer("orders", "billing")
+    return_all(consumer, 3)
+    before = ns.snapshot().version
+    assert len(take(consumer)) == 0
+    commits = [
+        action
+        for version in range(before + 1, ns.snapshot().version + 1)
+        for action in ns.follower.log.entry(version).actions
+        if isinstance(action, Commit)
+    ]
+    assert [(sum(share.rows for share in item.shares), len(item.acknowledgements)) for item in commits] == [(6, 1)]
+
+
+@pytest.mark.clause("P-78", "P-173")
+def test_a_lease_that_ends_counts_too(ns: Any, clock: ManualClock) -> None:
+    consumer = ns.consumer("orders", "billing")
+    for expected in (0, 1, 2):
+        assert set(take(consumer).redelivery_counts) == {expected}
+        clock.advance(LEASE_MS)
+    assert len(take(consumer)) == 0
+    assert [row["_redeliveries"] for row in letters(ns)] == [3] * 6
+
+
+def test_an_aborted_transaction_counts_too(ns: Any) -> None:
+    consumer = ns.consumer("orders", "billing")
+    for _ in range(3):
+        txn = ns.begin()
+        txn.acknowledge(take(consumer))
+        txn.abort()
+    assert len(take(consumer)) == 0
+    assert len(letters(ns)) == 6
+
+
+def test_what_is_acknowledged_first_is_no_dead_letter(ns: Any, memory: Place, clock: ManualClock) -> None:
+    consumer = ns.consumer("orders", "billing")
+    return_all(consumer, 2)
+    messages = take(consumer)
+    txn = ns.begin(timeout_ms=10 * LEASE_MS)
+    txn.acknowledge(messages[:2])
+    consumer.redeliver_unacknowledged()
+    other = memory.open(clock=clock)
+    assert len(take(other.consumer("orders", "billing"))) == 0
+    assert len(letters(ns)) == 4
+    txn.commit()
+    assert len(take(consumer)) == 0
+    assert len(letters(ns)) == 4
+    assert [item.cursor for item in ns.subscription("orders", "billing").cursors] == [3, 3]
+
+
+def test_who_acknowledges_while_the_letters_are_written_wins(
+    ns: Any, memory: Place, clock: ManualClock
+) -> None:
+    """The letters are decided again after a lost race, and then there is nothing to bring away."""
+    mine = ns.consumer("orders", "billing")
+    return_all(mine, 2)
+    late = take(mine)
+    clock.advance(LEASE_MS)
+    handle, store = memory.faulty(clock=clock)
+    consumer = handle.consumer("orders", "billing")
+    store.script.extend([lambda: mine.acknowledge(late[0]), "ok"])
+    assert len(take(consumer)) == 0
+    assert len(letters(ns)) == 5
+    assert [item.cursor for item in ns.subscription("orders", "billing").cursors] == [3, 3]
+
+
+def test_many_letters_go_in_several_entries(ns: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "MOST_DEAD_LETTERS", 4)
+    consumer = ns.consumer("orders", "billing")
+    return_all(consumer, 3)
+    ns.produce("orders", rows(7), partition=0)
+    assert ids(take(consumer).table) == [7]
+    assert sorted(read(ns, "orders-dead")) == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("most", [0, 1])
+def test_no_redelivery_at_all_can_be_asked_for(memory: Place, most: int) -> None:
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(1))
+    ns.create_subscription("orders", "billing", type="shared", max_redeliveries=most, dead_letter_topic="dead")
+    consumer = ns.consumer("orders", "billing")
+    return_all(consumer, most)
+    consumer.negative_acknowledge(take(consumer))
+    assert len(take(consumer)) == 0
+    assert read(ns, "dead") == [1]
+
+
+def test_without_a_maximum_messages_come_for_ever(memory: Place) -> None:
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(1))
+    consumer = ns.consumer("orders", "billing", type="shared")
+    return_all(consumer, 20)
+    assert counts(take(consumer)) == {1: 20}
+
+
+# --- the topic --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.clause("P-39", "P-174")
+def test_the_topic_is_created_with_the_subscription(ns: Any) -> None:
+    info = ns.topic("orders-dead")
+    assert info.schema == pa.schema(
+        [
+            *SCHEMA,
+            pa.field("_dead_reason", pa.string()),
+            pa.field("_source_topic", pa.string()),
+            pa.field("_source_partition", pa.int32()),
+            pa.field("_source_offset", pa.int64()),
+            pa.field("_redeliveries", pa.int32()),
+        ]
+    )
+    assert (info.partitions, info.key) == (2, None)
+
+
+@pytest.mark.clause("P-174")
+def test_a_topic_that_is_there_must_fit(ns: Any, memory: Place) -> None:
+    ns.create_subscription("orders", "again", type="shared", max_redeliveries=2, dead_letter_topic="orders-dead")
+    ns.create_topic("narrow", SCHEMA)
+    fields = list(ns.topic("orders-dead").schema)
+    ns.create_topic("wide", pa.schema([*fields, pa.field("note", pa.string())]))
+    ns.create_topic("strict", pa.schema([*fields, pa.field("note", pa.string(), nullable=False)]))
+    ns.create_topic("other", pa.schema([pa.field("id", pa.string()), *fields[1:]]))
+    ns.create_topic("nulls", pa.schema([pa.field("id", pa.int64(), nullable=False), *fields[1:]]))
+    ns.create_subscription("orders", "into-wide", type="shared", max_redeliveries=0, dead_letter_topic="wide")
+    for name, column in (("narrow", "_dead_reason"), ("strict", "note"), ("other", "id"), ("nulls", "id")):
+        with Unchanged(memory), raises(SchemaMismatch, match=column):
+            ns.create_subscription("orders", "no", type="shared", max_redeliveries=2, dead_letter_topic=name)
+    consumer = ns.consumer("orders", "into-wide")
+    consumer.negative_acknowledge(take(consumer))
+    assert len(take(consumer)) == 0
+    assert sorted(read(ns, "wide")) == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.clause("P-39")
+def test_other_names_with_an_underscore_stay_the_protocols(ns: Any, memory: Place) -> None:
+    for field in (pa.field("_dead", pa.string()), pa.field("_source_offset", pa.string())):
+        with Unchanged(memory), raises(SchemaMismatch, match="underscore"):
+            ns.create_topic("mine", pa.schema([field]))
+
+
+@pytest.mark.clause("P-174")
+def test_both_settings_or_none(ns: Any, memory: Place) -> None:
+    for options in ({"max_redeliveries": 2}, {"dead_letter_topic": "dead"}):
+        with Unchanged(memory), raises(InvalidInputError, match="together"):
+            ns.create_subscription("orders", "no", type="shared", **options)
+    with Unchanged(memory), raises(InvalidInputError, match="its own"):
+        ns.create_subscription("orders", "no", type="shared", max_redeliveries=1, dead_letter_topic="orders")
+
+
+def test_dead_letters_have_dead_letters(ns: Any) -> None:
+    ns.create_subscription("orders-dead", "retry", type="shared", max_redeliveries=0, dead_letter_topic="twice-dead")
+    return_all(ns.consumer("orders", "billing"), 3)
+    assert len(take(ns.consumer("orders", "billing"))) == 0
+    consumer = ns.consumer("orders-dead", "retry")
+    return_all(consumer, 1)
+    assert len(take(consumer)) == 0
+    found = ns.snapshot().read("twice-dead").to_pylist()
+    assert sorted(row["id"] for row in found) == [0, 1, 2, 3, 4, 5]
+    assert {row["_source_topic"] for row in found} == {"orders-dead"}
+
+
+def test_a_dead_letter_topic_that_was_dropped_is_asked_for(ns: Any, memory: Place) -> None:
+    consumer = ns.consumer("orders", "billing")
+    return_all(consumer, 3)
+    fields = ns.topic("orders-dead").schema
+    ns.drop_topic("orders-dead")
+    with Unchanged(memory), raises(TopicNotFound, match="billing"):
+        take(consumer)
+    ns.create_topic("orders-dead", fields)
+    assert len(take(consumer)) == 0
+    assert len(letters(ns)) == 6

@@ -1,0 +1,142 @@
+"""Messages that were delivered too often: their topic, and the entry that brings them there and takes them off."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import xxhash
+
+from txnlog import schema as schemas
+from txnlog.actions import Acknowledgement, Header, PartitionRanges, Topic
+from txnlog.commands import Answer, CommitCommand, Opening, Piece, Simple
+from txnlog.errors import InvalidInputError, SchemaMismatch, TopicNotFound
+from txnlog.names import folded, parse_topic_name
+from txnlog.placement import place
+from txnlog.ranges import normalize
+from txnlog.schema import DEAD_LETTER_COLUMNS, StructField, StructType
+from txnlog.state import Draft, Redelivery, SubscriptionRecord, TopicRecord
+
+if TYPE_CHECKING:
+    from txnlog.connection import Connection
+
+
+def schema_of(source: StructType) -> StructType:
+    """The columns of a dead-letter topic: those of the source, and where the message came from."""
+    own = tuple(field for field in source.fields if field.name not in DEAD_LETTER_COLUMNS)
+    return StructType((*own, *(StructField(name, kind) for name, kind in DEAD_LETTER_COLUMNS.items())))
+
+
+def ensure_topic(connection: Connection, source: TopicRecord, name: str) -> None:
+    """Create the dead-letter topic of a source where there is none.
+
+    Raises:
+        SchemaMismatch: there is one that cannot hold the source's messages.
+    """
+    parse_topic_name(name)
+    if name == source.name:
+        raise InvalidInputError(
+            f"the topic {name!r} cannot be its own dead-letter topic", advice=f'use another one: "{name}-dead"'
+        )
+    wanted = schema_of(source.schema)
+
+    def decide(draft: Draft, _at: Header) -> list[Topic] | Answer[None]:
+        number = draft.topic_names.get(folded(name))
+        known = None if number is None else draft.topics.get(number)
+        if known is None or known.name != name:
+            return [Topic(parse_topic_name(name), wanted, source.partitions)]
+        _check(known, wanted)
+        return Answer(None)
+
+    connection.appender.call(Simple(decide, lambda _draft, _at: None, "topic"))
+
+
+def _check(known: TopicRecord, wanted: StructType) -> None:
+    there = {field.name: field for field in known.schema.fields}
+    for field in wanted.fields:
+        found = there.pop(field.name, None)
+        if found is None or found.type != field.type or (field.nullable and not found.nullable):
+            raise SchemaMismatch(
+                f"the topic {known.name!r} cannot hold dead letters: its column {field.name!r} is "
+                f"{'missing' if found is None else 'of another type'}",
+                advice="name another dead_letter_topic; one that does not exist is created with the right columns",
+            )
+    for field in there.values():
+        if not field.nullable:
+            raise SchemaMismatch(
+                f"the topic {known.name!r} cannot hold dead letters: its column {field.name!r} may not be null",
+                advice="name another dead_letter_topic; one that does not exist is created with the right columns",
+            )
+
+
+def move(
+    connection: Connection,
+    subscription: SubscriptionRecord,
+    source: TopicRecord,
+    epoch: int,
+    messages: pa.Table,
+    found: Mapping[int, tuple[Redelivery, ...]],
+) -> None:
+    """Bring messages to the dead-letter topic and take them off the subscription, in one entry.
+
+    Raises:
+        TransactionConflict: somebody acknowledged one of them meanwhile; nothing was done.
+        TopicNotFound: the dead-letter topic was dropped.
+    """
+    name = subscription.dead_letter_topic
+    assert name is not None, "only a subscription with a dead-letter topic has dead letters"
+    try:
+        partitions = connection.topic_handle(name).partitions
+    except TopicNotFound as error:
+        error.advice = f"the subscription {subscription.name!r} needs its dead-letter topic: create {name!r} again"
+        raise
+    letters = _letters(subscription, source, messages, found)
+    pieces: list[Piece] = []
+    sources = np.asarray(letters.column("_source_partition"))
+    for partition in np.unique(sources):
+        rows = letters.filter(pa.array(sources == partition))
+        pieces += place(connection, name, rows, int(partition) % partitions, None, named=False)
+    taken = tuple(
+        PartitionRanges(partition, normalize((item.start, item.end) for item in found[partition]))
+        for partition in sorted(found)
+    )
+    acknowledgement = Acknowledgement(subscription.id, epoch, taken)
+    digest = xxhash.xxh3_64_hexdigest(
+        ";".join(
+            [repr(acknowledgement), *(f"{piece.partition},{piece.rows},{piece.digest}" for piece in pieces)]
+        ).encode()
+    )
+    opening = Opening(connection.appender.take_numbers(1)[0], connection.runtime.now_ms)
+    connection.appender.call(CommitCommand(opening, digest, pieces, acknowledgements=(acknowledgement,), plain=True))
+
+
+def _letters(
+    subscription: SubscriptionRecord,
+    source: TopicRecord,
+    messages: pa.Table,
+    found: Mapping[int, tuple[Redelivery, ...]],
+) -> pa.Table:
+    partitions = np.asarray(messages.column("_partition"))
+    offsets = np.asarray(messages.column("_offset"))
+    counts = np.zeros(len(messages), np.int32)
+    for partition, items in found.items():
+        for item in items:
+            counts[(partitions == partition) & (offsets >= item.start) & (offsets < item.end)] = item.count
+    reason = f"redelivered more than {subscription.max_redeliveries} times on the subscription {subscription.name}"
+    own = [field.name for field in source.schema.fields if field.name not in DEAD_LETTER_COLUMNS]
+    letters = messages.select([name for name in messages.column_names if name in own])
+    columns: dict[str, pa.Array] = {
+        "_dead_reason": pa.repeat(reason, len(messages)),
+        "_source_topic": pa.repeat(source.name, len(messages)),
+        "_source_partition": pa.array(partitions, pa.int32()),
+        "_source_offset": pa.array(offsets, pa.int64()),
+        "_redeliveries": pa.array(counts, pa.int32()),
+    }
+    for name, kind in DEAD_LETTER_COLUMNS.items():
+        letters = letters.append_column(pa.field(name, schemas.type_to_arrow(kind)), columns[name])
+    return letters
+
+
+__all__ = ["ensure_topic", "move", "schema_of"]

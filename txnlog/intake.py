@@ -1,0 +1,153 @@
+"""One topic of a consumer: what was handed out of it and not acknowledged, for one owner at a time (Exclusive)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+
+from txnlog import planner, ranges
+from txnlog.acknowledgements import check_epoch
+from txnlog.actions import AnyAction, Seek
+from txnlog.errors import SubscriptionNotFound
+from txnlog.leases import available
+from txnlog.ranges import EMPTY, Range, Ranges
+from txnlog.state import Draft, Redelivery, SubscriptionRecord, TopicRecord
+
+if TYPE_CHECKING:
+    from txnlog.connection import Connection
+
+
+class Received(NamedTuple):
+    """Messages on their way to the user: rows with metadata, and by partition how often which were delivered before."""
+
+    table: pa.Table
+    redeliveries: Mapping[int, tuple[Redelivery, ...]]
+
+
+class Intake:
+    """What an Exclusive consumer has of one topic.
+
+    Attributes:
+        epoch: the subscription's, as this consumer knows it.
+    """
+
+    def __init__(self, namespace: Connection, consumer: str, topic: TopicRecord, subscription: int, epoch: int) -> None:
+        self._ns = namespace
+        self._consumer = consumer
+        self.topic = topic
+        self.subscription = subscription
+        self.epoch = epoch
+        self._delivered: dict[int, Ranges] = {}
+
+    def check(self) -> SubscriptionRecord:
+        """The subscription. Raises ConsumerFenced, or SubscriptionNotFound where it was dropped."""
+        record = self._ns.follower.state.subscriptions.get(self.subscription)
+        if record is None:
+            raise SubscriptionNotFound(
+                f"the subscription of {self.topic.name!r} was dropped", advice="create it again with ns.consumer(...)"
+            )
+        check_epoch(record, self.epoch)
+        return record
+
+    def look(self) -> None:
+        """Before anything is handed out: raise where another took over."""
+        self.check()
+
+    def receive(self, most: int) -> Received | None:
+        """The next messages, None where there are none."""
+        wanted: dict[int, Ranges] = {}
+        left = most
+        held = self._ns.held(self.subscription, self.epoch)
+        with self._ns.follower.lock:
+            record = self.check()
+            state = self._ns.follower.state
+            for partition in range(self.topic.partitions):
+                cursor = state.cursors[record.id, partition]
+                start = state.starts.get((self.topic.id, partition), 0)
+                end = state.ends.get((self.topic.id, partition), 0)
+                delivered = ranges.subtract(self._delivered.get(partition, EMPTY), ((0, cursor.position),))
+                self._delivered[partition] = delivered
+                mine = ranges.union(delivered, held.get(partition, EMPTY))
+                chosen = first_of(available(cursor, start, end, mine), left)
+                if chosen:
+                    wanted[partition] = chosen
+                    left -= ranges.size(chosen)
+        if not wanted:
+            return None
+        table = self._read(wanted)
+        self._note_delivered(wanted)
+        return Received(table, {})
+
+    def _note_delivered(self, found: Mapping[int, Ranges]) -> None:
+        for partition, more in found.items():
+            self._delivered[partition] = ranges.union(self._delivered.get(partition, EMPTY), more)
+
+    def _read(self, wanted: Mapping[int, Ranges]) -> pa.Table:
+        records, removals = self._ns.follower.segments(self.topic.id)
+        version = self._ns.follower.version
+        tables: list[pa.Table] = []
+        waves: list[dict[int, Range]] = []
+        for partition, several in wanted.items():  # one range of each partition at a time: a plan holds no more
+            for index, found in enumerate(several):
+                if index == len(waves):
+                    waves.append({})
+                waves[index][partition] = found
+        for wave in waves:
+            plan = planner.plan(
+                records,
+                removals,
+                topic=self.topic.name,
+                folder=self.topic.folder,
+                schema=self._ns.follower.state.topics[self.topic.id].schema,
+                coordinator=self._ns.coordinator,
+                version=version,
+                offsets=wave,
+            )
+            tables.extend(self._ns.reader.batches(plan, include_metadata=True))
+        return pa.concat_tables(tables).sort_by([("_partition", "ascending"), ("_offset", "ascending")])
+
+    # --- giving back ------------------------------------------------------------------------------------------------
+
+    def negative_acknowledge(self, found: Mapping[int, Ranges]) -> None:
+        """Messages are given back by their user."""
+        self.give_back(found)
+
+    def give_back(self, found: Mapping[int, Ranges]) -> None:
+        """What acknowledged them came to nothing, or their user gives them back: they are delivered again."""
+        for partition, more in found.items():
+            self._delivered[partition] = ranges.subtract(self._delivered.get(partition, EMPTY), more)
+
+    def redeliver(self) -> None:
+        """Everything that was not acknowledged is delivered again."""
+        self._delivered.clear()
+
+    def seek_actions(self, draft: Draft, positions: Mapping[int, int]) -> list[AnyAction]:
+        """What moves the cursors. Raises ConsumerFenced for an old epoch."""
+        record = draft.subscriptions.get(self.subscription)
+        if record is not None:
+            check_epoch(record, self.epoch)
+        return [Seek(self.subscription, tuple(sorted(positions.items())))]
+
+    def sought(self, epoch: int) -> None:
+        """A seek of this consumer raised the epoch: all begins anew."""
+        self.epoch = epoch
+        self._delivered.clear()
+
+    def close(self) -> None:
+        """The consumer receives no more."""
+
+
+def first_of(found: Ranges, most: int) -> Ranges:
+    """The first so many offsets of a set."""
+    chosen: list[Range] = []
+    for start, end in found:
+        if most <= 0:
+            break
+        chosen.append((start, min(end, start + most)))
+        most -= end - start
+    return tuple(chosen)
+
+
+__all__ = ["Intake", "Received", "first_of"]

@@ -1,0 +1,224 @@
+"""What a Shared consumer may be handed: grants, the expired leases that end with them, and dead letters.
+
+Pure: looks at a draft, gives actions. A lease keeps others from doing the same work; who acknowledges first wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from txnlog import ranges
+from txnlog.acknowledgements import check_epoch, count_redelivery, cursor_of, live_subscription
+from txnlog.actions import AnyAction, Lease, PartitionRanges, Release
+from txnlog.limits import MAX_ACKNOWLEDGED_RANGES, MAX_LEASED_MESSAGES
+from txnlog.ranges import EMPTY, Range, Ranges
+from txnlog.state import Cursor, Draft, Redelivery, SubscriptionRecord
+
+MOST_DEAD_LETTERS: Final = 1_000
+"""Messages that one entry brings to the dead-letter topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a consumer asks for.
+
+    Attributes:
+        stock: ranges that were granted to it and that it has not handed out: renewed without counting.
+        first: the partition to begin with, so that each has its turn.
+        ahead: asked for before there is need: only where as many messages remain for others.
+    """
+
+    subscription: int
+    epoch: int
+    consumer: str
+    most: int
+    stock: Mapping[int, Ranges] = field(default_factory=dict)
+    first: int = 0
+    ahead: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a consumer gets, by partition, and the actions that log it; ``dead`` was redelivered too often."""
+
+    granted: dict[int, Ranges]
+    dead: dict[int, tuple[Redelivery, ...]]
+    actions: tuple[AnyAction, ...]
+
+
+def available(cursor: Cursor, start: int, end: int, delivered: Ranges) -> Ranges:
+    """What of a partition can be handed out: neither acknowledged, nor pending, nor handed out already."""
+    low = max(cursor.position, start)
+    if cursor.cumulative is not None:
+        low = max(low, cursor.cumulative.end)
+    if low >= end:
+        return ()
+    left: Ranges = ((low, end),)
+    left = ranges.subtract(left, cursor.acknowledged)
+    for hold in cursor.holds:
+        left = ranges.subtract(left, hold.ranges)
+    return ranges.subtract(left, delivered)
+
+
+def leased(cursor: Cursor, consumer: str, *, after_ms: int = -1) -> Ranges:
+    """What a consumer has leased: all that the log shows, or what is leased for longer than a time."""
+    mine = (item for item in cursor.leases if item.consumer == consumer and item.until_ms > after_ms)
+    return ranges.normalize(found for item in mine for found in item.ranges)
+
+
+def live(cursor: Cursor, now_ms: int) -> Ranges:
+    """What anybody has leased at a time of the log."""
+    return ranges.normalize(found for grant in cursor.leases if grant.until_ms > now_ms for found in grant.ranges)
+
+
+def grant(draft: Draft, wanted: Wanted, now_ms: int) -> Grant:
+    """What a consumer may be handed at a time of the log.
+
+    The fold drops every expired lease of a partition that gets a new one, so all of those are released here, and their
+    messages counted: also those that nobody is granted now.
+    """
+    record = live_subscription(draft, wanted.subscription)
+    check_epoch(record, wanted.epoch)
+    topic = draft.topics.get(record.topic)
+    assert topic is not None, "topics are never forgotten"
+    count = topic.partitions
+    left = min(wanted.most, MAX_LEASED_MESSAGES - _leased_by(draft, record, count, wanted.consumer, now_ms))
+    granted: dict[int, Ranges] = {}
+    dead: dict[int, tuple[Redelivery, ...]] = {}
+    spare = 0
+    for step in range(count):
+        partition = (wanted.first + step) % count
+        cursor = cursor_of(draft, record.id, partition)
+        start = draft.starts.get((record.topic, partition)) or 0
+        end = draft.ends.get((record.topic, partition)) or 0
+        stock = ranges.intersect(wanted.stock.get(partition, EMPTY), leased(cursor, wanted.consumer))
+        free = available(cursor, start, end, ranges.subtract(live(cursor, now_ms), stock))
+        if not free:
+            continue
+        free, found = _worn_out(record, cursor, free, stock, now_ms)
+        if found:
+            dead[partition] = found
+        chosen = _within(cursor, free, left, now_ms)
+        if chosen:
+            granted[partition] = chosen
+            left -= ranges.size(chosen)
+        spare += ranges.size(free) - ranges.size(chosen)
+    if wanted.ahead and (spare < wanted.most or dead):
+        granted = {}
+    return Grant(granted, dead, _actions(draft, record, wanted, granted, now_ms))
+
+
+def _leased_by(draft: Draft, record: SubscriptionRecord, partitions: int, consumer: str, now_ms: int) -> int:
+    return sum(
+        ranges.size(found.ranges)
+        for partition in range(partitions)
+        for found in cursor_of(draft, record.id, partition).leases
+        if found.consumer == consumer and found.until_ms > now_ms
+    )
+
+
+def _expired(cursor: Cursor, now_ms: int) -> Ranges:
+    return ranges.normalize(found for lease in cursor.leases if lease.until_ms <= now_ms for found in lease.ranges)
+
+
+def _worn_out(
+    record: SubscriptionRecord, cursor: Cursor, free: Ranges, stock: Ranges, now_ms: int
+) -> tuple[Ranges, tuple[Redelivery, ...]]:
+    """Split off what would be delivered more often than the subscription allows."""
+    most = record.max_redeliveries
+    if most is None or record.dead_letter_topic is None or not (cursor.redeliveries or cursor.leases):
+        return free, ()
+    counted = count_redelivery(cursor, ranges.subtract(_expired(cursor, now_ms), stock)).redeliveries
+    dead = tuple(
+        Redelivery(start, end, item.count)
+        for item in counted
+        if item.count > most
+        for start, end in ranges.intersect(((item.start, item.end),), free)
+    )
+    if dead:
+        free = ranges.subtract(free, ranges.normalize((item.start, item.end) for item in dead))
+    return free, dead
+
+
+def _within(cursor: Cursor, free: Ranges, most: int, now_ms: int) -> Ranges:
+    """The first of what is free. At the limit of ranges only what fills a hole, so that it can be acknowledged."""
+    if most <= 0:
+        return ()
+    leases = sum(len(found.ranges) for found in cursor.leases if found.until_ms > now_ms)
+    taken = len(cursor.acknowledged) + sum(len(hold.ranges) for hold in cursor.holds)
+    full = taken + leases >= MAX_ACKNOWLEDGED_RANGES
+    edges = _edges(cursor) if full else frozenset()
+    chosen: list[Range] = []
+    for start, end in free:
+        size = min(most, end - start)
+        if not full or start in edges:
+            chosen.append((start, start + size))
+        elif end in edges:
+            chosen.append((end - size, end))
+        else:
+            continue
+        most -= size
+        if not most:
+            break
+    return tuple(chosen)
+
+
+def _edges(cursor: Cursor) -> frozenset[int]:
+    """Where taken ranges begin and end: what touches one adds none."""
+    taken = ranges.union(cursor.acknowledged, ((0, cursor.position),) if cursor.position else ())
+    for hold in cursor.holds:
+        taken = ranges.union(taken, hold.ranges)
+    return frozenset(edge for found in taken for edge in found) | {cursor.position}
+
+
+def _actions(
+    draft: Draft, record: SubscriptionRecord, wanted: Wanted, granted: Mapping[int, Ranges], now_ms: int
+) -> tuple[AnyAction, ...]:
+    counted: dict[str, list[PartitionRanges]] = {}
+    renewed: list[PartitionRanges] = []
+    for partition in sorted(granted):
+        cursor = cursor_of(draft, record.id, partition)
+        stock = ranges.intersect(wanted.stock.get(partition, EMPTY), leased(cursor, wanted.consumer))
+        if stock:
+            renewed.append(PartitionRanges(partition, stock))
+        for consumer in dict.fromkeys(lease.consumer for lease in cursor.leases if lease.until_ms <= now_ms):
+            over = ranges.normalize(
+                found
+                for lease in cursor.leases
+                if lease.consumer == consumer and lease.until_ms <= now_ms
+                for found in lease.ranges
+            )
+            if consumer == wanted.consumer:
+                over = ranges.subtract(over, stock)
+            if over:
+                counted.setdefault(consumer, []).append(PartitionRanges(partition, over))
+    actions: list[AnyAction] = [
+        Release(record.id, consumer, tuple(found), redeliver=True) for consumer, found in counted.items()
+    ]
+    if renewed:
+        actions.append(Release(record.id, wanted.consumer, tuple(renewed)))
+    if granted:
+        found = tuple(PartitionRanges(partition, granted[partition]) for partition in sorted(granted))
+        actions.append(Lease(record.id, wanted.consumer, found))
+    return tuple(actions)
+
+
+def returned(
+    draft: Draft, subscription: int, consumer: str, found: Mapping[int, Ranges], *, redeliver: bool
+) -> list[AnyAction]:
+    """The release of what a consumer still has of these ranges: not acknowledged, not pending, not another's."""
+    record = live_subscription(draft, subscription)
+    parts: list[PartitionRanges] = []
+    for partition in sorted(found):
+        cursor = cursor_of(draft, record.id, partition)
+        end = draft.ends.get((record.topic, partition)) or 0
+        mine = ranges.intersect(found[partition], leased(cursor, consumer))
+        mine = ranges.intersect(mine, available(cursor, 0, end, EMPTY))
+        if mine:
+            parts.append(PartitionRanges(partition, mine))
+    return [Release(record.id, consumer, tuple(parts), redeliver)] if parts else []
+
+
+__all__ = ["MOST_DEAD_LETTERS", "Grant", "Wanted", "available", "grant", "leased", "live", "returned"]

@@ -1,0 +1,215 @@
+"""One topic of a Shared consumer: what is leased to it, handed out or not, and messages for the dead letters."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from txnlog import dead_letters, leases, ranges
+from txnlog.actions import AnyAction, Header
+from txnlog.commands import Answer, Simple
+from txnlog.errors import TransactionConflict, TxnLogError
+from txnlog.intake import Intake, Received, first_of
+from txnlog.leases import Grant, Wanted
+from txnlog.ranges import EMPTY, Ranges
+from txnlog.state import Draft, Redelivery, State, SubscriptionRecord, TopicRecord
+
+if TYPE_CHECKING:
+    from txnlog.connection import Connection
+
+_logger = logging.getLogger("txnlog.consumer")
+
+_MAX_ROUNDS = 1_000
+"""Grants that came to nothing, and entries of dead letters, in one call."""
+
+
+class SharedIntake(Intake):
+    """What a Shared consumer has of one topic.
+
+    The log says what is leased to whom. Of its own leases a consumer remembers which it handed out; the others are its
+    stock, which it hands out without a request, or gives back as never delivered.
+    """
+
+    def __init__(self, namespace: Connection, consumer: str, topic: TopicRecord, subscription: int, epoch: int) -> None:
+        super().__init__(namespace, consumer, topic, subscription, epoch)
+        self._stock: dict[int, Ranges] = {}
+        self._turn = 0
+
+    def receive(self, most: int) -> Received | None:
+        """The next messages, None where there are none: they are leased to this consumer, for ``lease_ms``."""
+        fresh = False
+        for _ in range(_MAX_ROUNDS):
+            with self._ns.follower.lock:
+                record = self.check()
+                state = self._ns.follower.state
+                now_ms = max(state.head.timestamp_ms, self._ns.runtime.now_ms())
+                ready = self._ready(state, record, -1 if fresh else now_ms + record.lease_ms // 2)
+                grant = None if ready else leases.grant(state.draft(), self._wanted(most), now_ms)
+            if grant is None:
+                return self._hand_out(ready, most)
+            if grant.dead:
+                self._bury(record, grant.dead)
+            elif grant.granted:
+                self._take(most)
+                fresh = True
+            else:
+                return None
+        return None
+
+    def _wanted(self, most: int) -> Wanted:
+        return Wanted(self.subscription, self.epoch, self._consumer, most, dict(self._stock), self._turn)
+
+    def _ready(self, state: State, record: SubscriptionRecord, after_ms: int) -> dict[int, Ranges]:
+        """What of the stock can be handed out: it is leased to this consumer for long enough, and nobody took it."""
+        ready: dict[int, Ranges] = {}
+        for partition, stock in self._stock.items():
+            cursor = state.cursors[record.id, partition]
+            start = state.starts.get((self.topic.id, partition), 0)
+            end = state.ends.get((self.topic.id, partition), 0)
+            mine = ranges.intersect(stock, leases.leased(cursor, self._consumer, after_ms=after_ms))
+            mine = ranges.intersect(mine, leases.available(cursor, start, end, EMPTY))
+            if mine:
+                ready[partition] = mine
+        return ready
+
+    def _take(self, most: int) -> None:
+        """Have messages leased to this consumer, unless others were faster."""
+        wanted = self._wanted(most)
+        decided: list[Grant] = []
+
+        def decide(draft: Draft, at: Header) -> list[AnyAction] | Answer[None]:
+            decided.append(leases.grant(draft, wanted, at.timestamp_ms))
+            return list(decided[-1].actions) or Answer(None, settled=True)
+
+        self._turn += 1
+        try:
+            self._ns.appender.call(Simple(decide, lambda _draft, _at: None))
+        finally:
+            # Also where the answer was lost: what the log then does not show as leased is no stock.
+            if decided:
+                for partition, more in decided[-1].granted.items():
+                    self._stock[partition] = ranges.union(self._stock.get(partition, EMPTY), more)
+
+    def _hand_out(self, ready: Mapping[int, Ranges], most: int) -> Received:
+        wanted: dict[int, Ranges] = {}
+        left = most
+        for partition, found in ready.items():
+            chosen = first_of(found, left)
+            if chosen:
+                wanted[partition] = chosen
+                left -= ranges.size(chosen)
+        with self._ns.follower.lock:
+            cursors = self._ns.follower.state.cursors
+            redeliveries = {
+                partition: tuple(
+                    Redelivery(start, end, item.count)
+                    for item in cursors[self.subscription, partition].redeliveries
+                    for start, end in ranges.intersect(((item.start, item.end),), found)
+                )
+                for partition, found in wanted.items()
+            }
+        table = self._read(wanted)
+        for partition, found in wanted.items():
+            self._stock[partition] = ranges.subtract(self._stock[partition], found)
+        self._note_delivered(wanted)
+        return Received(table, redeliveries)
+
+    def _bury(self, record: SubscriptionRecord, dead: Mapping[int, tuple[Redelivery, ...]]) -> None:
+        """Bring messages to the dead-letter topic; somebody else may be faster, or acknowledge them yet."""
+        chosen: dict[int, tuple[Redelivery, ...]] = {}
+        left = leases.MOST_DEAD_LETTERS
+        for partition, found in dead.items():
+            cut: list[Redelivery] = []
+            for item in found:
+                if left > 0:
+                    cut.append(Redelivery(item.start, min(item.end, item.start + left), item.count))
+                    left -= cut[-1].end - cut[-1].start
+            if cut:
+                chosen[partition] = tuple(cut)
+        table = self._read(
+            {
+                partition: ranges.normalize((item.start, item.end) for item in found)
+                for partition, found in chosen.items()
+            }
+        )
+        try:
+            dead_letters.move(self._ns, record, self.topic, self.epoch, table, chosen)
+        except TransactionConflict:
+            _logger.debug("dead letters of %r: somebody else was first", record.name)
+
+    # --- giving back ------------------------------------------------------------------------------------------------
+
+    def negative_acknowledge(self, found: Mapping[int, Ranges]) -> None:
+        """Messages are given back by their user: the log counts it, and anybody may have them at once."""
+        mine = {
+            partition: ranges.intersect(self._delivered.get(partition, EMPTY), more)
+            for partition, more in found.items()
+        }
+        self._release(mine, {})
+        super().give_back(found)
+
+    def give_back(self, found: Mapping[int, Ranges]) -> None:
+        """What acknowledged them came to nothing. Where the log shows that, it counted them; else they are released.
+
+        Best effort, as their lease ends by itself: this is called at the end of a transaction that failed.
+        """
+        try:
+            self.negative_acknowledge(found)
+        except TxnLogError:
+            _logger.warning("messages of %r are given back when their lease ends", self.topic.name, exc_info=True)
+            super().give_back(found)
+
+    def redeliver(self) -> None:
+        """Everything that was not acknowledged is delivered again, to anybody."""
+        self._release(self._delivered, {})
+        self._delivered.clear()
+
+    def _release(self, delivered: Mapping[int, Ranges], stock: Mapping[int, Ranges]) -> None:
+        delivered, stock = dict(delivered), dict(stock)
+
+        def released(draft: Draft) -> list[AnyAction]:
+            record = draft.subscriptions.get(self.subscription)
+            if record is None or record.epoch != self.epoch:
+                return []  # dropped or sought meanwhile: leases are forgotten, or end by themselves
+            return [
+                *leases.returned(draft, self.subscription, self._consumer, delivered, redeliver=True),
+                *leases.returned(draft, self.subscription, self._consumer, stock, redeliver=False),
+            ]
+
+        def decide(draft: Draft, _at: Header) -> list[AnyAction] | Answer[None]:
+            return released(draft) or Answer(None, settled=True)
+
+        with self._ns.follower.lock:
+            actions = released(self._ns.follower.state.draft())
+        if actions:
+            self._ns.appender.call(Simple(decide, lambda _draft, _at: None))
+
+    def seek_actions(self, draft: Draft, positions: Mapping[int, int]) -> list[AnyAction]:
+        """What moves the cursors; in other partitions, what was leased is given back."""
+        actions = super().seek_actions(draft, positions)
+        if draft.subscriptions.get(self.subscription) is None:
+            return actions
+        others = [
+            {p: found for p, found in kind.items() if p not in positions} for kind in (self._delivered, self._stock)
+        ]
+        return [
+            *leases.returned(draft, self.subscription, self._consumer, others[0], redeliver=True),
+            *leases.returned(draft, self.subscription, self._consumer, others[1], redeliver=False),
+            *actions,
+        ]
+
+    def sought(self, epoch: int) -> None:
+        """A seek of this consumer raised the epoch: all begins anew."""
+        super().sought(epoch)
+        self._stock.clear()
+
+    def close(self) -> None:
+        """Give back what is leased. Best effort: a lease ends by itself."""
+        try:
+            self._release(self._delivered, self._stock)
+        except TxnLogError:
+            _logger.warning("the leases of %r end by themselves", self._consumer, exc_info=True)
+
+
+__all__ = ["SharedIntake"]
