@@ -27,7 +27,7 @@ from txnlog.entry_builder import Attempt, MadeEntry, Member, Riders, SharedWave,
 from txnlog.errors import Durable, OutcomeUnknown, RetriableError, StoreError, TxnLogError
 from txnlog.follower import Follower
 from txnlog.ids import TxnId
-from txnlog.limits import BUFFER_BYTES, TARGET_ENTRY_BYTES
+from txnlog.limits import BUFFER_BYTES, RENEW_AFTER_MS, TARGET_ENTRY_BYTES
 from txnlog.number_pool import NumberPool
 from txnlog.runtime import Background, Runtime
 from txnlog.state import Draft
@@ -122,6 +122,7 @@ class Appender:
         self._checked = False
         self._in_doubt: _InDoubt | None = None
         self._last_append_ms = -1e12
+        self._shown_ms = runtime.now_ms()
         self._last_batch = 0
         self._last_expiry_scan_ms: int | None = None
 
@@ -149,7 +150,12 @@ class Appender:
         return cast("Future[T]", waiting.future)
 
     def take_numbers(self, count: int = 1) -> list[int]:
-        """Numbers of this writer's blocks, reserving a block where there are too few."""
+        """Numbers of this writer's blocks, reserving a block where there are too few.
+
+        After a long silence the block is renewed first: a number that is handed out may be used for a while yet.
+        """
+        if self._runtime.now_ms() - self._shown_ms >= RENEW_AFTER_MS and self.numbers.has_any():
+            self.call(_LifeWanted())
         while True:
             taken = self.numbers.take(count)
             if taken is not None:
@@ -425,7 +431,7 @@ class Appender:
             self._runtime.sleep_ms(self._runtime.jitter(min(_PAUSE_MS, attempt.lost_races)))
             return False
         self._follower.adopt(made.draft, version, len(made.data))
-        self._last_expiry_scan_ms = made.header.timestamp_ms
+        self._last_expiry_scan_ms = self._shown_ms = made.header.timestamp_ms
         self._add_numbers(made.riders.actions)
         attempt.members, attempt.sent = [], ()
         for verdict in made.verdicts:
@@ -462,7 +468,7 @@ class Appender:
 
     def _riders(self, draft: Draft, header: Header) -> Riders:
         """What goes along with any entry: the next block of numbers, and the end of overdue transactions."""
-        actions: list[AnyAction] = []
+        actions: list[AnyAction] = [*self.numbers.renewals(draft, header.timestamp_ms)]
         if self.numbers.wants():
             actions.append(self.numbers.reservation(draft))
         last = self._last_expiry_scan_ms
@@ -521,6 +527,20 @@ class _NumbersWanted:
 
     def decide(self, _draft: Draft, _at: Header, _shared: object) -> list[AnyAction] | Answer[None]:
         return [] if self._pool.wants() else Answer(None, settled=True)
+
+    def result(self, _draft: Draft, _at: Header) -> None:
+        return None
+
+
+class _LifeWanted:
+    """Makes an entry, with which the renewal of blocks rides."""
+
+    alone = "life"
+    pieces: tuple[Piece, ...] = ()
+    txn_ids: tuple[int, ...] = ()
+
+    def decide(self, _draft: Draft, _at: Header, _shared: object) -> list[AnyAction]:
+        return []
 
     def result(self, _draft: Draft, _at: Header) -> None:
         return None

@@ -14,13 +14,13 @@ from txnlog.actions import Acknowledgement, Header, Reserve
 from txnlog.appender import Appender
 from txnlog.apply_transactions import check_producer
 from txnlog.arguments import epoch_ms, shown, whole_number
+from txnlog.block_keeper import BlockKeeper
 from txnlog.commands import Answer, CommitResult, Duplicate, Simple, Skipped, overdue
 from txnlog.errors import (
     InvalidInputError,
     InvalidTransactionState,
     TopicNotFound,
     TxnLogError,
-    VersionNotAvailable,
 )
 from txnlog.follower import Follower
 from txnlog.ids import TxnId
@@ -233,6 +233,14 @@ class Connection:
 
         return appender.call(Simple(decide, result, "reserve"))
 
+    def keep_alive(self, number: int) -> BlockKeeper:
+        """A context manager for long jobs under numbers that the log does not show yet: their block stays open.
+
+        ``with ns.keep_alive(block.start): ...`` renews the block of that number in the background. Without it a job
+        that takes longer than a vacuum's grace (a day by default) may find that its commit is refused.
+        """
+        return BlockKeeper(number, self.appender.call, self.runtime)
+
     # --- topics -----------------------------------------------------------------------------------------------------
 
     def topic_record(self, name: str, version: int | None = None) -> TopicRecord:
@@ -315,12 +323,9 @@ class Connection:
 
     def snapshot_at(self, version: int) -> Snapshot:
         """A view at a version this client knows."""
-        head = self.follower.state.head
-        if type(version) is not int or not head.oldest_readable <= version <= head.version:
-            raise VersionNotAvailable(
-                f"version {shown(version)} cannot be read",
-                advice=f"versions {head.oldest_readable} to {head.version} can be read",
-            )
+        unavailable = self.follower.unavailable(version)
+        if unavailable is not None:
+            raise unavailable
         return Snapshot(self, version)
 
     def resolve_position(self, topic: TopicRecord, position: Position) -> dict[int, int]:
@@ -402,16 +407,16 @@ class Connection:
         """By partition what open transactions of this client hold of a subscription in its present epoch."""
         return self.link.holds.of(subscription, epoch, self.follower.state.outcomes)
 
-    def end_overdue(self, subscriptions: Sequence[int]) -> None:
-        """End overdue transactions that hold messages of these subscriptions: somebody waits for them."""
-        now_ms = self.runtime.now_ms()
-        with self.follower.lock:
-            state = self.follower.state
     def is_shared(self, subscription: int) -> bool:
         """Whether several consumers take the messages of a subscription, by leases."""
         record = self.follower.state.subscriptions.get(subscription)
         return record is not None and record.type == "shared"
 
+    def end_overdue(self, subscriptions: Sequence[int]) -> None:
+        """End overdue transactions that hold messages of these subscriptions: somebody waits for them."""
+        now_ms = self.runtime.now_ms()
+        with self.follower.lock:
+            state = self.follower.state
             held = any(
                 cursor.holds or cursor.cumulative is not None
                 for (subscription, _), cursor in state.cursors.items()

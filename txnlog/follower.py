@@ -8,11 +8,14 @@ from collections.abc import Iterable
 from txnlog import checkpoint
 from txnlog.actions import Commit, Segment
 from txnlog.apply import apply_entry
+from txnlog.arguments import shown
 from txnlog.checkpoint import Manifest
 from txnlog.codec import Entry, decode_entry
-from txnlog.errors import CorruptionError
+from txnlog.collection import may_be_gone
+from txnlog.errors import CorruptionError, RetriableError, TxnLogError, VersionNotAvailable
 from txnlog.keys import entry_key
 from txnlog.log import Log
+from txnlog.planner import PlannedSegment, ScanPlan
 from txnlog.state import Batch, Draft, Outcome, SegmentRecord, TopicRange
 
 _MOST_AHEAD = 32
@@ -88,6 +91,31 @@ class Follower:
             known = -1 if self.base is None else self.base.version
         if named is not None and named > known:
             self.rebase(self.log.manifest(named))
+
+    def unavailable(self, version: object) -> VersionNotAvailable | None:
+        """The error for a version that this client knows not to be readable, naming the range; None where it is."""
+        head = self.state.head
+        if type(version) is int and head.oldest_readable <= version <= head.version:
+            return None
+        return VersionNotAvailable(
+            f"version {shown(version)} cannot be read",
+            advice=f"versions {head.oldest_readable} to {head.version} can be read",
+        )
+
+    def missing(self, plan: ScanPlan, segment: PlannedSegment) -> TxnLogError:
+        """What it means that a planned file is not there: a vacuum since then, or damage."""
+        self.refresh()
+        unavailable = self.unavailable(plan.version)
+        if unavailable is not None:
+            return unavailable
+        with self.lock:
+            oldest = self.state.head.oldest_readable
+            topic = next((item.id for item in self.state.topics.values() if item.folder == plan.folder), None)
+        if segment.state == "ABORTED" and topic is not None:
+            record = next((item for item in self.segments(topic)[0] if item.number == segment.number), None)
+            if record is not None and may_be_gone(record, oldest):
+                return RetriableError("aborted rows were vacuumed while they were read")
+        return CorruptionError(f"the segment {segment.key} is missing")
 
     # --- cold rows --------------------------------------------------------------------------------------------------
 

@@ -47,6 +47,11 @@ def segment_folder(folder: str, segment: int) -> str:
     return f"{folder}/{SEGMENT_COLUMN}={segment}/"
 
 
+def segments_prefix(folder: str) -> str:
+    """What the keys of all segments of a topic's folder begin with, and nothing else of the folder does."""
+    return f"{folder}/{SEGMENT_COLUMN}="
+
+
 def segment_key(folder: str, segment: int, file: str) -> str:
     """Key of a segment's Parquet file."""
     return f"{segment_folder(folder, segment)}{file}"
@@ -140,5 +145,6 @@ __all__ = [
     "part_key",
     "segment_folder",
     "segment_key",
+    "segments_prefix",
     "topic_folder",
 ]

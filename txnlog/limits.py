@@ -72,6 +72,18 @@ MAX_CLOCK_AHEAD_MS: Final = 60_000
 OUTCOME_RETENTION_MS: Final = 7 * 24 * 3_600_000
 """Ended transactions are remembered at least this long after their end."""
 
+MIN_GRACE_MS: Final = 3_600_000
+"""The least grace of a vacuum: a writer that is silent for less is never refused for it."""
+
+DEFAULT_GRACE_MS: Final = 24 * 3_600_000
+"""Nobody shows life in the log while a long job writes: a day of it costs a day of garbage at most."""
+
+DEFAULT_RETAIN_MS: Final = 7 * 24 * 3_600_000
+"""How long a vacuum leaves versions readable, unless told otherwise (Delta's number)."""
+
+RENEW_AFTER_MS: Final = MIN_GRACE_MS // 3
+"""A writer that was silent for so long renews its blocks: a third of the grace leaves room for two failed tries."""
+
 # --- segments and checkpoints ---------------------------------------------------------------------------------------
 
 SMALL_PRODUCE_BYTES: Final = 1 << 20
@@ -101,6 +113,8 @@ __all__ = [
     "BUFFER_BYTES",
     "CHECKPOINT_ENTRIES",
     "CHECKPOINT_TAIL_BYTES",
+    "DEFAULT_GRACE_MS",
+    "DEFAULT_RETAIN_MS",
     "DEFAULT_TIMEOUT_MS",
     "ENTRIES_PER_FOLDER",
     "EXPIRY_GRACE_MS",
@@ -124,8 +138,10 @@ __all__ = [
     "MAX_SUBSCRIPTIONS",
     "MAX_TIMEOUT_MS",
     "MAX_TOPICS",
+    "MIN_GRACE_MS",
     "OUTCOME_RETENTION_MS",
     "RECENT_BATCHES",
+    "RENEW_AFTER_MS",
     "SMALL_PRODUCE_BYTES",
     "STATISTICS_CHARACTERS",
     "STATISTICS_COLUMNS",

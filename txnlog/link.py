@@ -65,7 +65,7 @@ class Link:
             self._create()
         self.follower = Follower(log)
         self.coordinator = self.follower.state.head.coordinator
-        self.reader = SegmentReader(self.store, runtime)
+        self.reader = SegmentReader(self.store, runtime, self.follower.missing)
         self.holds = Holds(runtime.now_ms)
         self.checkpointer = Checkpointer(self.follower, self.store, runtime)
         if not read_only:

@@ -31,11 +31,20 @@ from txnlog.errors import (
     VersionNotAvailable,
 )
 from txnlog.ids import TxnId
-from txnlog.limits import DEFAULT_TIMEOUT_MS, MAX_NUMBER, MAX_OPEN_TRANSACTIONS, MAX_PARTITIONS, MAX_TIMEOUT_MS
+from txnlog.limits import (
+    DEFAULT_GRACE_MS,
+    DEFAULT_RETAIN_MS,
+    DEFAULT_TIMEOUT_MS,
+    MAX_NUMBER,
+    MAX_OPEN_TRANSACTIONS,
+    MAX_PARTITIONS,
+    MAX_TIMEOUT_MS,
+)
+from txnlog.maintenance import vacuum
 from txnlog.names import folded, nearest, parse_label, parse_namespace_name, parse_topic_name
 from txnlog.placement import place
 from txnlog.producer import Producer
-from txnlog.results import Committed, Listing, SubscriptionInfo, TopicInfo, TransactionInfo
+from txnlog.results import Committed, Listing, SubscriptionInfo, TopicInfo, TransactionInfo, Vacuumed
 from txnlog.runtime import Clock, Runtime
 from txnlog.snapshot import Snapshot
 from txnlog.state import Draft, TopicRecord
@@ -497,6 +506,33 @@ class Namespace(Connection):
         _ = self.appender
         self.follower.refresh()
         return self.link.checkpointer.make().version
+
+    def vacuum(
+        self,
+        *,
+        retain_ms: int = DEFAULT_RETAIN_MS,
+        grace_ms: int = DEFAULT_GRACE_MS,
+        dry_run: bool = False,
+        progress: vacuum.Progress | None = None,
+    ) -> Vacuumed:
+        """Delete files that nobody can need: of aborted transactions, of writers that died, replaced by others.
+
+        Args:
+            retain_ms: versions younger than this stay readable. Older ones do as long as no file of theirs is deleted.
+            grace_ms: how long a writer may be silent, and what ended is left alone; an hour at least. The rest of a
+                silent writer's numbers is taken from it: work that it did not log is refused (``CoordinatorFenced``).
+            dry_run: only count. Works with mode="r" too.
+            progress: called with the topic at work, the files looked at and those deleted so far.
+
+        What open and prepared transactions have in the log stays, as do the log and its checkpoints. A vacuum that was
+        interrupted is simply called again.
+
+        Raises:
+            InvalidInputError: a time that makes no sense; nothing was deleted.
+            OutcomeUnknown: the store did not say whether the announcement is in the log; nothing was deleted.
+            StoreError: a listing or a deletion failed; what was deleted before is gone, call it again.
+        """
+        return vacuum.vacuum(self, retain_ms, grace_ms, dry_run=bool(dry_run), progress=progress)
 
 
 def _schema_of(given: pa.Schema | None) -> schema.StructType:

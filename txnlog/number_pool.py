@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from collections import deque
 
-from txnlog.actions import Reserve
+from txnlog.actions import Renew, Reserve
+from txnlog.limits import RENEW_AFTER_MS
 from txnlog.numbers import CHUNK, block_of
 from txnlog.state import Draft
 
@@ -48,6 +49,10 @@ class NumberPool:
         with self._lock:
             self._demanded = max(self._demanded, count)
 
+    def has_any(self) -> bool:
+        """Whether there are numbers."""
+        return self._left > 0
+
     def wants(self) -> bool:
         """Whether it is time to reserve the next block."""
         with self._lock:
@@ -58,6 +63,14 @@ class NumberPool:
         with self._lock:
             count = max(self._next_count, -(-self._demanded // CHUNK) * CHUNK)
         return Reserve(self._writer, draft.head.next_number, count)
+
+    def renewals(self, draft: Draft, now_ms: int) -> list[Renew]:
+        """Actions that show life of the blocks that this writer has numbers of, where nothing showed it for long."""
+        with self._lock:
+            blocks = [block_of(draft, first) for first, _ in self._ranges]
+        return [
+            Renew(block.first) for block in blocks if block is not None and now_ms - block.touched_ms >= RENEW_AFTER_MS
+        ]
 
     def keep_open(self, draft: Draft) -> None:
         """Let go of numbers whose block was closed: nobody may use them any more."""

@@ -15,7 +15,8 @@ from txnlog.state import Block, Draft
 CHUNK: Final = 256
 """Used numbers are bitmaps of this many bits: sparse blocks cost only the chunks they touch."""
 
-_TOUCH_MS: Final = 60_000
+TOUCH_MS: Final = 60_000
+"""The time at which a block was touched is kept to this: entries would be longer, the state no better for it."""
 
 
 def block_of(draft: Draft, number: int) -> Block | None:
@@ -53,7 +54,7 @@ def use(draft: Draft, number: int, at: Header) -> None:
     if bits & bit:
         raise InvalidTransactionState(f"the number {number} was used before", advice="begin a new transaction")
     draft.used.put(number // CHUNK, bits | bit)
-    if at.timestamp_ms - block.touched_ms >= _TOUCH_MS:
+    if at.timestamp_ms - block.touched_ms >= TOUCH_MS:
         draft.blocks.put(block.first, msgspec.structs.replace(block, touched_ms=at.timestamp_ms))
 
 
@@ -102,4 +103,4 @@ def close(draft: Draft, action: Close, _at: Header) -> None:
         draft.used.remove(chunk)
 
 
-__all__ = ["CHUNK", "block_of", "close", "is_used", "renew", "reserve", "use", "was_given"]
+__all__ = ["CHUNK", "TOUCH_MS", "block_of", "close", "is_used", "renew", "reserve", "use", "was_given"]

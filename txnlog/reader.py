@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 
 from txnlog import schema as schemas
 from txnlog import segment_file
-from txnlog.errors import CorruptionError, InvalidInputError
+from txnlog.errors import CorruptionError, InvalidInputError, TxnLogError
 from txnlog.names import nearest
 from txnlog.planner import PlannedSegment, ScanPlan
 from txnlog.runtime import Runtime
@@ -49,7 +49,11 @@ def output_schema(plan: ScanPlan, columns: Sequence[str] | None, *, include_meta
 class SegmentReader:
     """Fetches and decodes segments of one namespace. Thread-safe."""
 
-    def __init__(self, store: Store, runtime: Runtime) -> None:
+    def __init__(
+        self, store: Store, runtime: Runtime, missing: Callable[[ScanPlan, PlannedSegment], TxnLogError]
+    ) -> None:
+        """``missing`` says what it means that a planned file is not there."""
+        self._missing = missing
         self._store = store
         self._runtime = runtime
         self._lock = threading.Lock()
@@ -84,7 +88,7 @@ class SegmentReader:
         try:
             data = self._store.get(segment.key)
         except ObjectNotFound:
-            raise CorruptionError(f"the segment {segment.key} is missing") from None
+            raise self._missing(plan, segment) from None
         if len(data) != segment.size_bytes:
             raise CorruptionError(
                 f"the segment {segment.key} has {len(data):,} bytes, the log recorded {segment.size_bytes:,}"

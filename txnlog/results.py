@@ -105,6 +105,38 @@ class TransactionInfo(_Shown):
     deadline_ms: int | None = None
 
 
+@dataclass(frozen=True)
+class Vacuumed(_Shown):
+    """What a vacuum did, or would do (``dry_run``).
+
+    Attributes:
+        version: of the log as it was announced; nothing that came later was touched.
+        oldest_readable: older versions cannot be read any more.
+        closed_blocks: blocks of numbers whose writers were silent for the grace.
+        unnamed_files: files that no entry names (of writers that died).
+        aborted_files: files of aborted transactions.
+        replaced_files: files whose rows lie in others.
+        deleted_bytes: of all of them.
+        kept_files: segments that stay.
+        dry_run: whether nothing was written or deleted.
+    """
+
+    version: int
+    oldest_readable: int
+    closed_blocks: int
+    unnamed_files: int
+    aborted_files: int
+    replaced_files: int
+    deleted_bytes: int
+    kept_files: int
+    dry_run: bool
+
+    @property
+    def deleted_files(self) -> int:
+        """All files that were deleted."""
+        return self.unnamed_files + self.aborted_files + self.replaced_files
+
+
 class Listing(tuple[Any, ...]):
     """A tuple of answers that notebooks show as one table."""
 
@@ -134,4 +166,5 @@ __all__ = [
     "SubscriptionInfo",
     "TopicInfo",
     "TransactionInfo",
+    "Vacuumed",
 ]

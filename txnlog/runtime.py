@@ -104,6 +104,10 @@ class Runtime:
         while not ready():
             waitable.wait()
 
+    def wait_at_most(self, event: threading.Event, milliseconds: float) -> bool:
+        """Wait until the event is set, or for so long; whether it is set."""
+        return event.wait(milliseconds / 1e3)
+
     def _submit(self, calls: Sequence[Callable[[], T]]) -> list[Future[T]] | None:
         with self._lock:
             if self._closed:

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from txnlog import planner
 from txnlog.arguments import mapping, shown
+from txnlog.collection import may_be_gone
 from txnlog.errors import InvalidInputError
 from txnlog.planner import OffsetRanges, ScanPlan
 from txnlog.reader import output_schema
@@ -70,6 +71,9 @@ class Snapshot:
     ) -> ScanPlan:
         """What a scan of the topic reads: files, rows and constants. For engines that read by themselves."""
         level = planner.parse_isolation_level(isolation_level)
+        unavailable = self._ns.follower.unavailable(self.version)  # a vacuum, since this snapshot was made
+        if unavailable is not None:
+            raise unavailable
         record = self._ns.topic_record(topic, self.version)
         with self._ns.follower.lock:
             starts = {p: self._ns.follower.state.starts.get((record.id, p), 0) for p in range(record.partitions)}
@@ -77,6 +81,9 @@ class Snapshot:
             offsets = _parsed_offsets(offsets)
             planner.check_offsets(offsets, starts, self._ends(record))
         segments, removals = self._ns.follower.segments(record.id)
+        if level == "read_uncommitted":
+            oldest = self._ns.follower.state.head.oldest_readable
+            segments = [item for item in segments if not may_be_gone(item, oldest)]
         return planner.plan(
             segments,
             removals,

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 import txnlog
+from txnlog.cli.output import StatusLine
 
 
 @pytest.fixture
@@ -83,3 +84,29 @@ def test_secrets_in_storage_options_are_not_shown(lake):
     done = run("--storage-options", "secret-text", lake[0], "topics")
     assert done.returncode == 2
     assert "secret-text" not in done.stderr
+
+
+def test_vacuum_says_what_it_deletes_and_asks_first_on_demand(lake):
+    path, open_one = lake
+    open_one.abort()
+    (found,) = lines(path, "vacuum", "--dry-run", "--json")
+    assert (found["dry_run"], found["aborted_files"], found["kept_files"]) == (True, 0, 2)
+    done = run(path, "vacuum", "--retain-ms", "0")
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[-1].split() == ["dry_run", "false"]
+    assert done.stderr == "", "nobody looks at a terminal"
+    refused = run(path, "vacuum", "--grace-ms", "5")
+    assert refused.returncode == 2
+    assert "grace_ms" in refused.stderr
+
+
+def test_a_status_line_is_shown_on_a_terminal_and_taken_back(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with StatusLine() as status:
+        status.show("orders: 1 files")
+        status.show("audit")
+    assert capsys.readouterr().err == "\rorders: 1 files\raudit          \r               \r"
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: False)
+    with StatusLine() as status:
+        status.show("orders: 1 files")
+    assert capsys.readouterr().err == ""

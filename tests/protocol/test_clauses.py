@@ -14,11 +14,6 @@ TESTS = Path(__file__).parent.parent
 
 NOT_YET: dict[str, str] = {
     "P-4": "the client",
-    "P-45": "the client",
-    "P-130": "vacuum",
-    "P-131": "vacuum",
-    "P-132": "vacuum",
-    "P-133": "vacuum",
     "P-137": "enabling features",
 }
 """Clauses that no test names so far, with what they wait for. The list only ever gets shorter."""

@@ -5,6 +5,7 @@ Exit codes: 0 done, 1 warnings, 2 damage or refusal, 3 could not be done (store,
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from typing import Any
@@ -12,9 +13,10 @@ from typing import Any
 import click
 
 import txnlog
-from txnlog.cli.output import Printer
+from txnlog.cli.output import Printer, StatusLine
 from txnlog.codec import encode_action
 from txnlog.errors import InvalidInputError, RetriableError, StoreError, TxnLogError
+from txnlog.limits import DEFAULT_GRACE_MS, DEFAULT_RETAIN_MS
 from txnlog.namespace import Namespace
 
 DONE, WARNINGS, REFUSED, NOT_DONE = 0, 1, 2, 3
@@ -282,6 +284,24 @@ def checkpoint(context: Context) -> None:
     """Make a checkpoint now."""
     with context.open(write=True) as ns:
         click.echo(f"checkpoint at version {ns.checkpoint()}")
+
+
+@cli.command()
+@click.option("--retain-ms", default=DEFAULT_RETAIN_MS, show_default=True, help="Younger versions stay readable.")
+@click.option("--grace-ms", default=DEFAULT_GRACE_MS, show_default=True, help="How long a writer may be silent.")
+@click.option("--dry-run", is_flag=True, help="Only count what would be deleted.")
+@json_option
+@click.pass_obj
+def vacuum(context: Context, retain_ms: int, grace_ms: int, *, dry_run: bool, as_json: bool) -> None:
+    """Delete files that nobody can need: aborted, replaced, or left behind by writers that died."""
+    with context.open(write=not dry_run) as ns, StatusLine() as status:
+        found = ns.vacuum(
+            retain_ms=retain_ms,
+            grace_ms=grace_ms,
+            dry_run=dry_run,
+            progress=lambda topic, seen, deleted: status.show(f"{topic}: {seen:,} files, {deleted:,} deleted"),
+        )
+    Printer(as_json).record(dataclasses.asdict(found))
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import json
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -62,4 +63,25 @@ class Printer:
             click.echo(f"{name.ljust(width)}  {_text(value)}")
 
 
-__all__ = ["Printer"]
+class StatusLine:
+    """One line on the terminal that says how far long work has come; nothing where no terminal is."""
+
+    def __init__(self) -> None:
+        self._shows = sys.stderr.isatty()
+        self._width = 0
+
+    def __enter__(self) -> StatusLine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._width:
+            click.echo("\r" + " " * self._width + "\r", nl=False, err=True)
+
+    def show(self, text: str) -> None:
+        """Show this in place of what stood there."""
+        if self._shows:
+            click.echo("\r" + text.ljust(self._width), nl=False, err=True)
+            self._width = max(self._width, len(text))
+
+
+__all__ = ["Printer", "StatusLine"]

@@ -1,0 +1,864 @@
+"""Vacuum: what it deletes, what it must not, and that neither a pause nor a crash anywhere costs a row."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.client.support import (
+    SCHEMA,
+    START_MS,
+    Place,
+    Unchanged,
+    ids,
+    is_entry,
+    kind_of,
+    raises,
+    read,
+    rows,
+    run_threads,
+)
+from tests.spark.native_support import append, compact
+from txnlog import keys
+from txnlog.actions import Begin, Close, Commit, Renew, Vacuum
+from txnlog.errors import (
+    CoordinatorFenced,
+    CorruptionError,
+    Durable,
+    InvalidInputError,
+    OutcomeUnknown,
+    ReadOnly,
+    RetriableError,
+    StoreError,
+    VersionNotAvailable,
+)
+from txnlog.numbers import TOUCH_MS
+from txnlog.results import Vacuumed
+from txnlog.store import Created, ForwardingStore, ObjectInfo, Store
+from txnlog.testing import ManualClock
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+WEEK_MS = 7 * DAY_MS
+
+
+@pytest.fixture
+def lake(memory: Place, clock: ManualClock) -> Any:
+    """A namespace with the topic ``orders`` of one partition, and a clock to move."""
+    ns = memory.open(clock=clock)
+    ns.create_topic("orders", SCHEMA)
+    return ns
+
+
+class Hooked(ForwardingStore):
+    """Calls ``before(call, key)`` ahead of every change and listing, ``after`` behind it; either may raise."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.before: Callable[[str, str], object] = lambda _call, _key: None
+        self.after: Callable[[str, str], object] = lambda _call, _key: None
+
+    def create(self, key: str, data: bytes) -> Created:
+        self.before("create", key)
+        result = super().create(key, data)
+        self.after("create", key)
+        return result
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        self.before("list", prefix)
+        found = list(super().list(prefix))
+        self.after("list", prefix)
+        return iter(found)
+
+    def delete(self, key: str) -> None:
+        self.before("delete", key)
+        super().delete(key)
+        self.after("delete", key)
+
+
+def hooked(place: Place, clock: ManualClock) -> tuple[Any, Hooked]:
+    """Another handle, with hooks."""
+    stores: list[Hooked] = []
+
+    def wrap(store: Store) -> Store:
+        stores.append(Hooked(store))
+        return stores[0]
+
+    return place.open(wrap=wrap, clock=clock), stores[0]
+
+
+def files(ns: Any, topic: str = "orders") -> set[int]:
+    """Numbers of the segments that lie in a topic's folder."""
+    folder = next(item.folder for item in ns.follower.state.topics.values() if item.name == topic)
+    found = [keys.parse_key(info.key) for info in ns.store.list(f"{folder}/")]
+    return {key.segment for key in found if isinstance(key, keys.SegmentKey)}
+
+
+def left_behind(place: Place, clock: ManualClock, *numbers: int) -> Any:
+    """A handle that wrote a segment and could not log it; its file lies there, and it may come back."""
+    ns, store = place.faulty(clock=clock)
+    txn = ns.begin(timeout_ms=15 * 60_000)
+    txn.produce("orders", rows(*numbers))
+    store.script.append("refused")
+    with raises(StoreError):
+        txn.flush()
+    return ns
+
+
+def check_every_version(place: Place, clock: ManualClock) -> None:
+    """Every readable version can be read, at both levels, by somebody who knows nothing yet."""
+    ns = place.open(clock=clock, mode="r")
+    head = ns.follower.state.head
+    for version in range(head.oldest_readable, head.version + 1):
+        snapshot = ns.snapshot(version=version)
+        for topic in snapshot.topics():
+            committed = ids(snapshot.read(topic))
+            assert len(committed) == sum(snapshot.end_offsets(topic).values())
+            assert snapshot.read(topic, isolation_level="read_uncommitted").num_rows >= len(committed)
+    ns.close()
+
+
+def counts(found: Vacuumed) -> tuple[int, int, int]:
+    """Files by reason: unnamed, aborted, replaced."""
+    return found.unnamed_files, found.aborted_files, found.replaced_files
+
+
+# --- files that no entry names --------------------------------------------------------------------------------------
+
+
+@pytest.mark.clause("P-130", "P-131", "P-147")
+def test_a_file_that_no_entry_names_goes_when_its_block_was_silent_for_the_grace(
+    lake: Any, memory: Place, clock: ManualClock
+) -> None:
+    lake.produce("orders", rows(1))
+    named = files(lake)
+    left_behind(memory, clock, 2).close()
+    (orphan,) = files(lake) - named
+    clock.advance(HOUR_MS + TOUCH_MS - 1)
+    with Unchanged(memory):
+        assert counts(lake.vacuum(grace_ms=HOUR_MS)) == (0, 0, 0)
+    assert orphan in files(lake)
+    clock.advance(1)
+    found = lake.vacuum(grace_ms=HOUR_MS)
+    assert (counts(found), found.kept_files, found.closed_blocks) == ((1, 0, 0), 1, 1)
+    assert files(lake) == named
+    assert read(lake) == [1]
+
+
+@pytest.mark.clause("P-131")
+def test_the_time_of_a_touch_is_kept_to_the_minute_and_vacuum_allows_for_it(
+    lake: Any, memory: Place, clock: ManualClock
+) -> None:
+    """The block shows life 59 s after the time that the state keeps: the grace counts from there."""
+    clock.advance(TOUCH_MS - 1)
+    lake.produce("orders", rows(1))
+    other = memory.open(clock=clock)
+    clock.advance(HOUR_MS)
+    assert other.vacuum(grace_ms=HOUR_MS).closed_blocks == 0
+
+
+@pytest.mark.clause("P-131", "P-132")
+def test_blocks_are_closed_then_folders_listed_then_files_deleted(lake: Any, memory: Place, clock: ManualClock) -> None:
+    left_behind(memory, clock, 1).close()
+    first = lake.produce("orders", rows(2)).version
+    lake.produce("orders", rows(3))
+    compact(lake, [item.number for item in lake.snapshot().plan("orders").segments], 0)
+    txn = lake.begin()
+    txn.produce("orders", rows(4))
+    txn.flush()
+    txn.abort()
+    clock.advance(WEEK_MS + HOUR_MS)
+    ns, store = hooked(memory, clock)
+    journal: list[str] = []
+
+    def note(call: str, key: str) -> None:
+        if kind_of(key) == "segment" or is_entry(key):
+            journal.append(call)
+        if call == "delete":
+            now = memory.open(mode="r").follower.state
+            assert now.head.oldest_readable > first
+            assert len(now.blocks) == 1, "the vacuum's own"
+
+    store.before = note
+    assert counts(ns.vacuum()) == (1, 1, 2)
+    assert journal == ["create", "list", "delete", "delete", "delete", "delete"]
+    (entry,) = [ns.follower.log.entry(ns.snapshot().version)]
+    assert {type(action) for action in entry.actions} >= {Close, Vacuum}
+
+
+@pytest.mark.clause("P-130", "P-131")
+def test_a_paused_writer_is_refused_and_loses_nothing_that_was_committed(
+    lake: Any, memory: Place, clock: ManualClock
+) -> None:
+    """Between its data and its entry: the file is gone when it wakes up, and so is its right to name it."""
+    lake.produce("orders", rows(1))
+    paused, store = memory.faulty(clock=ManualClock(START_MS))  # frozen, and its clock with it
+    txn = paused.begin()
+    txn.produce("orders", rows(2))
+
+    def meanwhile() -> None:
+        clock.advance(2 * HOUR_MS)
+        assert lake.vacuum(grace_ms=HOUR_MS).unnamed_files == 1
+
+    store.script.append(meanwhile)
+    with raises(CoordinatorFenced):
+        txn.flush()
+    assert txn.state == "ABORTED"
+    check_every_version(memory, clock)
+    assert paused.transact(lambda txn: txn.produce("orders", rows(3))) is None
+    assert read(lake) == [1, 3]
+
+
+@pytest.mark.clause("P-131", "P-148")
+@pytest.mark.parametrize("frozen", [True, False])
+def test_a_writer_that_is_faster_than_the_close_keeps_its_file(
+    lake: Any, memory: Place, clock: ManualClock, frozen: bool
+) -> None:
+    """``frozen``: by the time that it writes into the log its block may be closed right behind it."""
+    writer = memory.open(clock=ManualClock(START_MS) if frozen else clock)
+    writer.begin()
+    clock.advance(2 * HOUR_MS)
+    ns, store = hooked(memory, clock)
+    txn = writer.begin()
+    txn.produce("orders", rows(1))
+    done: list[str] = []
+
+    def wake(call: str, key: str) -> None:
+        if is_entry(key) and not done:
+            done.append(call)
+            txn.flush()
+            txn.commit()
+
+    store.before = wake
+    left_behind(memory, clock, 2).close()
+    ns.vacuum(grace_ms=HOUR_MS)
+    assert done == ["create"]
+    assert read(lake) == [1]
+    check_every_version(memory, clock)
+
+
+@pytest.mark.clause("P-41", "P-131")
+@pytest.mark.parametrize("point", ["list", "delete"])
+@pytest.mark.parametrize("side", ["before", "after"])
+def test_a_writer_that_wakes_up_while_files_are_deleted_is_refused(
+    lake: Any, memory: Place, clock: ManualClock, point: str, side: str
+) -> None:
+    writer = memory.open(clock=ManualClock(START_MS))
+    txn = writer.begin()
+    txn.produce("orders", rows(1))
+    txn._work.stage(everything=True)  # its file is there; frozen before its entry
+    clock.advance(2 * HOUR_MS)
+    ns, store = hooked(memory, clock)
+    woken: list[str] = []
+
+    def wake(call: str, _key: str) -> None:
+        if call == point and not woken:
+            woken.append(call)
+            with raises(CoordinatorFenced):
+                txn.commit()
+
+    setattr(store, side, wake)
+    assert ns.vacuum(grace_ms=HOUR_MS).unnamed_files == 1
+    assert woken == [point]
+    assert read(lake) == []
+    check_every_version(memory, clock)
+
+
+@pytest.mark.clause("P-130")
+@pytest.mark.parametrize("point", ["create", "list", "delete"])
+def test_a_writer_at_work_is_left_alone(lake: Any, memory: Place, clock: ManualClock, point: str) -> None:
+    left_behind(memory, clock, 1).close()
+    clock.advance(2 * HOUR_MS)
+    busy = memory.open(clock=clock)
+    busy.produce("orders", rows(2))
+    txn = busy.begin()
+    txn.produce("orders", rows(3))
+    txn._work.stage(everything=True)  # a file without an entry
+    ns, store = hooked(memory, clock)
+    done: list[str] = []
+
+    def meanwhile(call: str, _key: str) -> None:
+        if call == point and not done:
+            done.append(call)
+            busy.produce("orders", rows(4))
+
+    store.before = meanwhile
+    assert ns.vacuum(grace_ms=HOUR_MS).unnamed_files == 1
+    txn.commit()
+    assert (read(lake), done) == ([2, 4, 3], [point])
+    check_every_version(memory, clock)
+
+
+@pytest.mark.clause("P-130", "P-44")
+def test_another_file_under_a_number_in_use_goes_only_with_its_block(
+    lake: Any, memory: Place, clock: ManualClock
+) -> None:
+    lake.produce("orders", rows(1))
+    (number,) = files(lake)
+    twin = f"orders/_txnlog_segment={number}/{'f' * 32}.parquet"
+    lake.store.put(twin, b"written by an attempt that lost")
+    assert lake.vacuum(grace_ms=HOUR_MS).unnamed_files == 0
+    lake.close()
+    clock.advance(2 * HOUR_MS)
+    ns = memory.open(clock=clock)
+    assert ns.vacuum(grace_ms=HOUR_MS).unnamed_files == 1
+    assert twin not in {info.key for info in ns.store.list("orders/")}
+    assert read(ns) == [1]
+
+
+def test_strangers_files_and_numbers_that_were_never_given_stay(lake: Any, memory: Place, clock: ManualClock) -> None:
+    strange = [
+        "orders/_delta_log/00000000000000000000.json",
+        "orders/notes.txt",
+        "orders/_txnlog_segment=1/notes.txt",
+        "orders/_txnlog_segment=01/" + "0" * 32 + ".parquet",
+        f"orders/_txnlog_segment={1 << 40}/{'0' * 32}.parquet",
+        "ordersx/_txnlog_segment=1/" + "0" * 32 + ".parquet",
+    ]
+    for key in strange:
+        lake.store.put(key, b"x")
+    lake.close()
+    clock.advance(WEEK_MS)
+    ns = memory.open(clock=clock)
+    assert ns.vacuum().deleted_files == 0
+    assert set(strange) <= {info.key for info in ns.store.list("")}
+
+
+# --- what is open ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.clause("P-43", "P-130")
+@pytest.mark.parametrize("kind", ["prepared", "hanging"])
+def test_what_open_and_prepared_transactions_logged_stays(
+    lake: Any, memory: Place, clock: ManualClock, kind: str
+) -> None:
+    owner = memory.open(clock=clock)
+    txn = owner.begin()
+    txn.produce("orders", rows(1))
+    if kind == "prepared":
+        txn.prepare()
+    else:
+        txn._work.stage(everything=True)
+        append(owner, Begin(txn.id.number), *txn._work.staged)  # without a deadline
+    owner.close()
+    clock.advance(10 * WEEK_MS)
+    ns = memory.open(clock=clock)
+    before = files(ns)
+    found = ns.vacuum()
+    assert (found.deleted_files, found.kept_files) == (0, 1)
+    assert files(ns) == before
+    if kind == "prepared":
+        ns.complete(txn.id, commit=True)
+    else:
+        append(ns, Commit(txn.id.number))
+    assert read(ns) == [1]
+
+
+def test_an_overdue_transaction_is_ended_first_and_its_files_go_after_the_grace(
+    lake: Any, memory: Place, clock: ManualClock
+) -> None:
+    txn = lake.begin()
+    txn.produce("orders", rows(1))
+    txn.flush()
+    clock.advance(WEEK_MS)
+    other = memory.open(clock=clock)
+    assert other.vacuum(retain_ms=0).deleted_files == 0
+    other.produce("orders", rows(2))
+    assert other.transaction(txn.id).reason == "timeout"
+    clock.advance(DAY_MS)
+    assert counts(other.vacuum(retain_ms=0)) == (0, 1, 0)
+    assert read(lake) == [2]
+
+
+# --- who shows life --------------------------------------------------------------------------------------------------
+
+RENEW_MS = 20 * 60_000
+
+
+def renewed(ns: Any, since: int) -> list[int]:
+    """First numbers of the blocks that were renewed after a version."""
+    newest = ns.snapshot().version
+    entries = [ns.follower.log.entry(version) for version in range(since + 1, newest + 1)]
+    return [action.first for entry in entries for action in entry.actions if isinstance(action, Renew)]
+
+
+@pytest.mark.clause("P-45")
+def test_a_renewal_rides_in_the_next_entry_of_a_writer_that_was_silent_for_a_third_of_the_hour(
+    lake: Any, clock: ManualClock
+) -> None:
+    lake.begin()
+    before = lake.snapshot().version
+    (block,) = lake.follower.state.blocks.values()
+    clock.advance(RENEW_MS - 1)
+    lake.create_topic("first", SCHEMA)
+    assert renewed(lake, before) == []
+    clock.advance(1)
+    lake.create_topic("second", SCHEMA)
+    assert renewed(lake, before) == [block.first]
+    assert lake.snapshot().version == before + 2, "no entry of its own"
+    assert lake.follower.state.blocks[block.first].touched_ms == START_MS + RENEW_MS
+    lake.create_topic("third", SCHEMA)
+    assert renewed(lake, before) == [block.first]
+
+
+@pytest.mark.clause("P-45")
+def test_whoever_takes_a_number_after_a_silence_has_time_to_use_it(
+    lake: Any, memory: Place, clock: ManualClock
+) -> None:
+    writer = memory.open(clock=clock)
+    writer.begin()
+    clock.advance(55 * 60_000)
+    before = writer.snapshot().version
+    txn = writer.begin(timeout_ms=15 * 60_000)
+    assert len(renewed(writer, before)) == 1
+    assert writer.begin().id != txn.id
+    assert writer.snapshot().version == before + 1
+    txn.produce("orders", rows(1))
+    clock.advance(14 * 60_000)
+    memory.open(clock=clock).vacuum(grace_ms=HOUR_MS)
+    txn.commit()
+    assert read(lake) == [1]
+
+
+@pytest.mark.clause("P-45")
+def test_blocks_that_were_used_up_are_let_go(lake: Any, memory: Place, clock: ManualClock) -> None:
+    writer = memory.open(clock=clock)
+    for _ in range(40):
+        writer.appender.take_numbers(256)
+    held = len(writer.follower.state.blocks)
+    for _ in range(12):
+        clock.advance(RENEW_MS)
+        writer.begin()
+    found = memory.open(clock=clock).vacuum(grace_ms=HOUR_MS)
+    assert found.closed_blocks >= held - 2 >= 2
+    with writer.begin() as txn:
+        txn.produce("orders", rows(1))
+    assert read(lake) == [1]
+
+
+@pytest.fixture
+def job(memory: Place, lake: Any, clock: ManualClock) -> tuple[Any, range, Any]:
+    """A handle, a block for a long job, and its keeper."""
+    driver = memory.open(clock=clock)
+    block = driver.reserve_block(256)
+    return driver, block, driver.keep_alive(block.start + 7)
+
+
+@pytest.mark.clause("P-45", "P-131")
+def test_the_block_of_a_long_job_is_kept_open(job: Any, memory: Place, clock: ManualClock) -> None:
+    driver, block, keeper = job
+    before = driver.snapshot().version
+    for _ in range(3 * 12):
+        clock.advance(RENEW_MS // 4)
+        keeper.renew_if_due()
+        assert memory.open(clock=clock).vacuum(grace_ms=HOUR_MS).closed_blocks <= 1
+    assert renewed(driver, before).count(block.start) == 9
+    append(driver, Begin(block.start), Commit(block.start))
+
+
+@pytest.mark.clause("P-45")
+def test_a_renewal_that_fails_is_tried_again_and_troubles_nobody(
+    memory: Place, lake: Any, clock: ManualClock, caplog: Any
+) -> None:
+    driver, store = memory.faulty(clock=clock)
+    block = driver.reserve_block(256)
+    keeper = driver.keep_alive(block.start)
+    clock.advance(RENEW_MS)
+    store.script.append("refused")
+    keeper.renew_if_due()
+    assert "was not renewed: no space left" in caplog.text
+    keeper.renew_if_due()
+    assert driver.follower.state.blocks[block.start].touched_ms == START_MS + RENEW_MS
+
+
+def test_a_block_that_was_closed_is_not_renewed(job: Any, memory: Place, clock: ManualClock) -> None:
+    _, block, keeper = job
+    clock.advance(DAY_MS)
+    other = memory.open(clock=clock)
+    append(other, Close(block.start))
+    with Unchanged(memory):
+        keeper.renew_if_due()
+
+
+def test_a_keeper_looks_now_and_then_until_its_job_ends(job: Any, clock: ManualClock) -> None:
+    driver, block, keeper = job
+    looks: list[float] = []
+
+    def wait(_event: Any, milliseconds: float) -> bool:
+        looks.append(milliseconds)
+        clock.advance(int(milliseconds))
+        return len(looks) > 8
+
+    driver.runtime.wait_at_most = wait
+    with keeper:
+        keeper._thread.join(60)
+    assert looks == [RENEW_MS / 4] * 9
+    assert driver.follower.state.blocks[block.start].touched_ms == START_MS + 2 * RENEW_MS
+
+
+def test_a_keeper_ends_with_its_block(job: Any) -> None:
+    _, _, keeper = job
+    with keeper:
+        assert keeper._thread.is_alive()
+    assert not keeper._thread.is_alive()
+
+
+# --- what ended -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.clause("P-130", "P-149")
+def test_aborted_rows_go_after_the_grace_and_no_reader_misses_them(
+    lake: Any, memory: Place, clock: ManualClock
+) -> None:
+    lake.produce("orders", rows(1))
+    txn = lake.begin()
+    txn.produce("orders", rows(2))
+    txn.flush()
+    flushed = lake.snapshot().version
+    txn.abort()
+    clock.advance(WEEK_MS - 1)
+    assert lake.vacuum().deleted_files == 0
+    options = {"isolation_level": "read_uncommitted"}
+    assert sorted(read(lake, **options)) == [1, 2]
+    assert lake.follower.state.head.oldest_readable == 0, "nothing is taken that is not used"
+    clock.advance(1)
+    found = lake.vacuum()
+    assert (counts(found), found.oldest_readable) == ((0, 1, 0), flushed + 1)
+    assert read(lake, **options) == read(lake) == [1]
+    assert ids(lake.snapshot(version=flushed + 1).read("orders", **options)) == [1]
+    with raises(VersionNotAvailable) as caught:
+        lake.snapshot(version=flushed)
+    assert caught.value.advice == f"versions {flushed + 1} to {lake.snapshot().version} can be read"
+    check_every_version(memory, clock)
+
+
+@pytest.fixture
+def compacted(lake: Any) -> tuple[Any, int]:
+    """Three rows in two segments, which one replaced; the version that replaced them."""
+    lake.produce("orders", rows(1))
+    lake.produce("orders", rows(2, 3))
+    return lake, compact(lake, [item.number for item in lake.snapshot().plan("orders").segments], 0)
+
+
+@pytest.mark.clause("P-103", "P-130", "P-132")
+def test_replaced_files_go_with_the_versions_that_need_them(compacted: Any, memory: Place, clock: ManualClock) -> None:
+    lake, version = compacted
+    clock.advance(WEEK_MS - 1)
+    assert lake.vacuum().deleted_files == 0
+    assert ids(lake.snapshot(version=version - 1).read("orders")) == [1, 2, 3]
+    clock.advance(1)
+    found = lake.vacuum()
+    assert (counts(found), found.kept_files, found.oldest_readable) == ((0, 0, 2), 1, version)
+    assert read(lake) == ids(lake.snapshot(version=version).read("orders")) == [1, 2, 3]
+    with raises(VersionNotAvailable, match=f"version {version - 1} cannot be read"):
+        lake.snapshot(version=version - 1)
+    check_every_version(memory, clock)
+
+
+@pytest.mark.clause("P-103", "P-150")
+@pytest.mark.parametrize("knows", [True, False])
+def test_a_reader_of_a_version_that_was_vacuumed_is_told_the_range(
+    compacted: Any, memory: Place, clock: ManualClock, knows: bool
+) -> None:
+    lake, version = compacted
+    reader = memory.open(clock=clock, mode="r")
+    snapshot = reader.snapshot(version=version - 1)
+    scan = snapshot.scan("orders")
+    clock.advance(WEEK_MS)
+    lake.vacuum()
+    if knows:
+        reader.snapshot()
+    for call in (lambda: snapshot.read("orders"), scan.read_all):
+        with raises(VersionNotAvailable, match=f"version {version - 1} cannot be read") as caught:
+            call()
+        assert caught.value.advice.startswith(f"versions {version} to ")
+    assert ids(reader.snapshot().read("orders")) == [1, 2, 3]
+
+
+@pytest.mark.clause("P-149", "P-150")
+def test_a_reader_of_aborted_rows_that_were_vacuumed_reads_again(lake: Any, memory: Place, clock: ManualClock) -> None:
+    txn = lake.begin()
+    txn.produce("orders", rows(1))
+    txn.flush()
+    txn.abort()
+    reader = memory.open(clock=clock, mode="r")
+    snapshot = reader.snapshot()
+    clock.advance(WEEK_MS)
+    lake.vacuum()
+    with raises(RetriableError, match="vacuumed"):
+        snapshot.read("orders", isolation_level="read_uncommitted")
+    assert ids(snapshot.read("orders", isolation_level="read_uncommitted")) == []
+
+
+@pytest.mark.clause("P-103", "P-150")
+@pytest.mark.parametrize("aborted", [True, False])
+def test_a_file_missing_from_a_readable_version_is_damage_before_and_after_a_vacuum(
+    compacted: Any, memory: Place, clock: ManualClock, aborted: bool
+) -> None:
+    lake, _ = compacted
+    clock.advance(WEEK_MS)
+    lake.vacuum()
+    kept = files(lake)
+    txn = lake.begin()
+    txn.produce("orders", rows(4))
+    txn.flush()
+    if aborted:
+        txn.abort()
+    else:
+        txn.commit()
+    for info in list(lake.store.list("orders/")):
+        if keys.parse_key(info.key).segment not in kept:  # type: ignore[union-attr]
+            lake.store.delete(info.key)
+    reader = memory.open(clock=clock, mode="r")
+    with raises(CorruptionError, match="missing"):
+        reader.snapshot().read("orders", isolation_level="read_uncommitted")
+
+
+@pytest.mark.parametrize(("retain_ms", "grace_ms"), [(0, DAY_MS), (DAY_MS, HOUR_MS)])
+def test_what_ended_is_kept_for_the_longer_of_retention_and_grace(
+    compacted: Any, clock: ManualClock, retain_ms: int, grace_ms: int
+) -> None:
+    lake, _ = compacted
+    clock.advance(DAY_MS - 1)
+    assert lake.vacuum(retain_ms=retain_ms, grace_ms=grace_ms).deleted_files == 0
+    clock.advance(1)
+    assert lake.vacuum(retain_ms=retain_ms, grace_ms=grace_ms).replaced_files == 2
+
+
+def test_files_of_dropped_topics_are_collected_too_but_not_what_is_visible_there(
+    lake: Any, memory: Place, clock: ManualClock
+) -> None:
+    kept = lake.produce("orders", rows(1)).version
+    txn = lake.begin()
+    txn.produce("orders", rows(2))
+    txn.flush()
+    txn.abort()
+    lake.drop_topic("orders")
+    lake.create_topic("orders", SCHEMA)
+    clock.advance(WEEK_MS)
+    assert counts(lake.vacuum()) == (0, 1, 0)
+    assert lake.follower.state.head.oldest_readable > kept
+    check_every_version(memory, clock)
+
+
+# --- checkpoints ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.clause("P-133", "P-3")
+def test_log_objects_stay(compacted: Any, memory: Place, clock: ManualClock) -> None:
+    lake, _ = compacted
+    for number in range(3):
+        lake.produce("orders", rows(10 + number))
+        lake.checkpoint()
+    lake.store.put(keys.part_key("0" * 32), b"of a checkpoint that was never finished")
+    before = {info.key for info in lake.store.list("_log/")}
+    lake.close()
+    clock.advance(10 * WEEK_MS)
+    ns = memory.open(clock=clock)
+    assert ns.vacuum().deleted_files == 2
+    assert before <= {info.key for info in ns.store.list("_log/")}
+
+
+@pytest.mark.clause("P-130", "P-148")
+@pytest.mark.parametrize("point", ["nowhere", "create", "list", "delete"])
+@pytest.mark.parametrize("who", ["itself", "another"])
+def test_what_only_a_checkpoint_remembers_is_known(
+    compacted: Any, memory: Place, clock: ManualClock, point: str, who: str
+) -> None:
+    """The vacuum's own fold lets go of rows while it works, or somebody else's does."""
+    lake, version = compacted
+    lake.produce("orders", rows(4))
+    txn = lake.begin()
+    txn.produce("orders", rows(5))
+    txn.flush()
+    txn.abort()
+    if point == "nowhere":
+        lake.checkpoint()
+    lake.close()
+    left_behind(memory, clock, 6).close()
+    clock.advance(WEEK_MS)
+    ns, store = hooked(memory, clock)
+    other = ns if who == "itself" else memory.open(clock=clock)
+    made: list[int] = []
+
+    def meanwhile(call: str, key: str) -> None:
+        if call == point and kind_of(key) != "checkpoint" and not made:
+            made.append(other.link.checkpointer.make().version)
+
+    store.before = meanwhile
+    assert counts(ns.vacuum()) == (1, 1, 2)
+    assert bool(made) == (point != "nowhere")
+    assert read(ns) == [1, 2, 3, 4]
+    assert ns.follower.state.head.oldest_readable > version
+    check_every_version(memory, clock)
+
+
+# --- a crash anywhere -----------------------------------------------------------------------------------------------
+
+
+def _littered(place: Place, clock: ManualClock) -> list[int]:
+    """A namespace with some of everything that vacuum deletes, and a prepared transaction; the rows to be read."""
+    lake = place.open(clock=clock)
+    lake.create_topic("orders", SCHEMA)
+    lake.produce("orders", rows(1))
+    lake.produce("orders", rows(2))
+    compact(lake, [item.number for item in lake.snapshot().plan("orders").segments], 0)
+    for number in (3, 4):
+        txn = lake.begin()
+        txn.produce("orders", rows(number))
+        txn.flush()
+        txn.abort()
+    left_behind(place, clock, 5).close()
+    txn = lake.begin()
+    txn.produce("orders", rows(6))
+    txn.prepare()
+    lake.produce("orders", rows(7))
+    lake.close()
+    clock.advance(WEEK_MS + HOUR_MS)
+    return [1, 2, 7]
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@pytest.mark.clause("P-130", "P-131", "P-132")
+@pytest.mark.parametrize("side", ["before", "after"])
+@pytest.mark.parametrize("kind", ["killed", "refused"])
+def test_wherever_a_vacuum_stops_nothing_is_lost_and_the_next_one_finishes(
+    memory: Place, clock: ManualClock, side: str, kind: str
+) -> None:
+    for point in itertools.count():
+        place = Place("memory", f"{memory.root}-{point}")
+        own = ManualClock(START_MS)
+        expected = _littered(place, own)
+        ns, store = hooked(place, own)
+        calls = itertools.count()
+
+        def stop(call: str, key: str, calls: Iterator[int] = calls, point: int = point) -> None:
+            if (is_entry(key) or kind_of(key) == "segment") and next(calls) == point:
+                if kind == "killed":
+                    raise Killed
+                # Whether the entry exists is asked until it is known, so that a failed create is no failed vacuum.
+                raise StoreError("gone", durable=Durable.MAYBE if call == "create" else Durable.NOTHING)
+
+        setattr(store, side, stop)
+        try:
+            ns.vacuum()
+            stopped = False
+        except (Killed, StoreError):
+            stopped = True
+        store.before = store.after = lambda _call, _key: None
+        check_every_version(place, own)
+        again = place.open(clock=own)
+        again.vacuum()
+        assert counts(again.vacuum(dry_run=True)) == (0, 0, 0)
+        assert read(again) == expected
+        (held,) = again.transactions(state="PREPARED")
+        again.complete(held.txn_id, commit=True)
+        assert read(again) == [*expected, 6]
+        assert len(files(again)) == 3
+        place.close()
+        if next(calls) <= point:
+            assert point >= 7, "the entry, the listing and five deletions were each stopped at"
+            assert not stopped
+            return
+
+
+@pytest.mark.clause("P-118", "P-132")
+@pytest.mark.parametrize("fate", ["lost", "dropped", "late"])
+def test_an_announcement_in_doubt_deletes_nothing(memory: Place, clock: ManualClock, fate: str) -> None:
+    expected = _littered(memory, clock)
+    ns, store = memory.faulty(clock=clock)
+    ns.appender.create_attempts = 2
+    before = files(ns)
+    store.script.extend([lambda: store.reads.extend(["broken", "broken"]), fate, "dropped"])
+    with raises(OutcomeUnknown, durable=Durable.MAYBE) as caught:
+        ns.vacuum()
+    assert "nothing was deleted" in caught.value.advice
+    assert files(ns) == before
+    store.land()
+    assert counts(ns.vacuum()) == (1, 2, 2)
+    assert read(ns) == expected
+    check_every_version(memory, clock)
+
+
+def test_vacuums_at_once_do_each_others_work(memory: Place, clock: ManualClock) -> None:
+    expected = _littered(memory, clock)
+    handles = [memory.open(clock=clock) for _ in range(4)]
+    for result in run_threads(*[handle.vacuum for handle in handles]):
+        assert isinstance(result, Vacuumed), result
+    assert read(handles[0]) == expected
+    assert len(files(handles[0])) == 3
+    check_every_version(memory, clock)
+
+
+# --- the call -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["r", "rw"])
+def test_a_dry_run_counts_what_the_next_one_deletes_and_changes_nothing(
+    memory: Place, clock: ManualClock, mode: str
+) -> None:
+    _littered(memory, clock)
+    ns = memory.open(clock=clock, mode=mode)
+    before = files(ns)
+    with Unchanged(memory):
+        found = ns.vacuum(dry_run=True)
+    assert files(ns) == before
+    done = memory.open(clock=clock).vacuum()
+    assert (found.dry_run, done.dry_run) == (True, False)
+    assert (counts(found), found.deleted_bytes, found.kept_files) == (counts(done), done.deleted_bytes, done.kept_files)
+    assert (found.closed_blocks, found.oldest_readable) == (done.closed_blocks, done.oldest_readable)
+    assert (counts(done), done.deleted_files, done.kept_files) == ((1, 2, 2), 5, 3)
+    assert done.deleted_bytes > 0
+
+
+def test_a_vacuum_that_finds_nothing_writes_nothing(lake: Any, memory: Place) -> None:
+    lake.produce("orders", rows(1))
+    with Unchanged(memory):
+        assert lake.vacuum().deleted_files == 0
+
+
+def test_a_reader_cannot_vacuum(lake: Any, memory: Place, clock: ManualClock) -> None:
+    with raises(ReadOnly):
+        memory.open(mode="r", clock=clock).vacuum()
+
+
+@pytest.mark.clause("P-147")
+@pytest.mark.parametrize(
+    "options",
+    [{"grace_ms": HOUR_MS - 1}, {"grace_ms": 0}, {"retain_ms": -1}, {"retain_ms": "7 days"}, {"grace_ms": None}],
+)
+def test_times_that_make_no_sense_are_refused(lake: Any, memory: Place, clock: ManualClock, options: Any) -> None:
+    left_behind(memory, clock, 1).close()
+    clock.advance(WEEK_MS)
+    before = files(lake)
+    with Unchanged(memory), raises(InvalidInputError):
+        lake.vacuum(**options)
+    assert files(lake) == before
+
+
+def test_long_work_tells_how_far_it_is(memory: Place, clock: ManualClock) -> None:
+    _littered(memory, clock)
+    told: list[tuple[str, int, int]] = []
+    memory.open(clock=clock).vacuum(progress=lambda *found: told.append(found))
+    assert told[-1] == ("orders", 8, 5)
+
+
+def test_many_files_are_deleted_in_waves(lake: Any, memory: Place, clock: ManualClock) -> None:
+    dead = memory.open(clock=clock)
+    numbers = dead.appender.take_numbers(600)
+    for number in numbers:
+        dead.store.put(f"orders/_txnlog_segment={number}/{'0' * 32}.parquet", b"x")
+    dead.close()
+    clock.advance(WEEK_MS)
+    told: list[int] = []
+    ns = memory.open(clock=clock)
+    found = ns.vacuum(progress=lambda _topic, _seen, deleted: told.append(deleted))
+    assert (found.unnamed_files, found.deleted_bytes) == (600, 600)
+    assert told == [256, 512, 600, 600]
+    assert files(ns) == set()

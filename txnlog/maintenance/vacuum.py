@@ -1,0 +1,176 @@
+"""Deleting files that nobody can need any more (PROTOCOL.md, "Collection").
+
+The order is what keeps data: blocks are closed and the oldest readable version is raised in the log; then folders are
+listed; then files are deleted. A vacuum that stops anywhere leaves files for the next one, and nothing else.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from txnlog import collection, keys
+from txnlog.actions import Close, Header
+from txnlog.actions import Vacuum as VacuumAction
+from txnlog.arguments import whole_number
+from txnlog.collection import ClosedNumbers, Garbage
+from txnlog.commands import Answer, Simple
+from txnlog.errors import OutcomeUnknown
+from txnlog.limits import MAX_NUMBER, MIN_GRACE_MS
+from txnlog.results import Vacuumed
+from txnlog.state import Draft, TopicRecord
+from txnlog.store.base import ObjectInfo
+
+if TYPE_CHECKING:
+    from txnlog.connection import Connection
+
+_logger = logging.getLogger("txnlog.vacuum")
+
+_WAVE_FILES: Final = 256
+"""Files deleted between two looks at the listing: a vacuum of millions of files holds no more of them in memory."""
+
+_MOST_CLOSED: Final = 10_000
+"""Blocks closed by one vacuum: what is left is closed by the next."""
+
+Progress = Callable[[str, int, int], object]
+"""Told of the topic at work, the files looked at, and those deleted so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What may go: files under closed numbers that no entry names, and what ended up to ``bound``."""
+
+    closed: ClosedNumbers
+    bound: int
+    oldest_readable: int
+    blocks: int
+    version: int
+
+
+def vacuum(
+    ns: Connection,
+    retain_ms: int,
+    grace_ms: int,
+    *,
+    dry_run: bool,
+    progress: Progress | None = None,
+) -> Vacuumed:
+    """Close silent blocks, raise the oldest readable version, delete what is garbage. See ``Namespace.vacuum``."""
+    retain_ms = whole_number("retain_ms", retain_ms, 0, MAX_NUMBER)
+    grace_ms = whole_number("grace_ms", grace_ms, MIN_GRACE_MS, MAX_NUMBER)
+    if not dry_run:
+        _ = ns.appender  # a reader is refused before it looks at anything
+    ns.follower.refresh()
+    now_ms = max(ns.follower.state.head.timestamp_ms, ns.runtime.now_ms())
+    horizon = ns.follower.log.version_at(now_ms - max(retain_ms, grace_ms), ns.follower.version)
+    horizon = -1 if horizon is None else horizon
+    target = max((collection.oldest_needed(*ns.follower.segments(t.id), horizon) for t in _topics(ns)), default=0)
+    plan = _foreseen(ns, target, now_ms, grace_ms, horizon) if dry_run else _announced(ns, target, grace_ms, horizon)
+    return _Sweep(ns, plan, dry_run=dry_run, progress=progress).run()
+
+
+def _topics(ns: Connection) -> list[TopicRecord]:
+    """All topics there ever were: those that were dropped have folders too."""
+    with ns.follower.lock:
+        return list(ns.follower.state.topics.values())
+
+
+def _foreseen(ns: Connection, target: int, now_ms: int, grace_ms: int, horizon: int) -> _Plan:
+    with ns.follower.lock:
+        state = ns.follower.state
+        closing = collection.silent_blocks(state.draft(), now_ms, grace_ms)[:_MOST_CLOSED]
+        oldest = max(target, state.head.oldest_readable)
+        return _Plan(ClosedNumbers.of(state, closing), min(horizon, oldest), oldest, len(closing), state.head.version)
+
+
+def _announced(ns: Connection, target: int, grace_ms: int, horizon: int) -> _Plan:
+    """Say in the log what will be deleted; only what it says there afterwards counts."""
+
+    def decide(draft: Draft, at: Header) -> list[Close | VacuumAction] | Answer[int]:
+        actions: list[Close | VacuumAction] = [
+            Close(first) for first in collection.silent_blocks(draft, at.timestamp_ms, grace_ms)[:_MOST_CLOSED]
+        ]
+        closed[:] = [len(actions)]
+        if target > draft.head.oldest_readable:
+            actions.append(VacuumAction(target))
+        return actions or Answer(0)
+
+    closed = [0]
+    try:
+        ns.appender.call(Simple(decide, lambda _draft, _at: closed[0]))
+    except OutcomeUnknown as error:
+        error.advice = "call vacuum() again; nothing was deleted"
+        raise
+    with ns.follower.lock:
+        state = ns.follower.state
+        oldest = state.head.oldest_readable
+        return _Plan(ClosedNumbers.of(state), min(horizon, oldest), oldest, closed[0], state.head.version)
+
+
+class _Sweep:
+    """Listing folders, and deleting what the plan allows."""
+
+    def __init__(self, ns: Connection, plan: _Plan, *, dry_run: bool, progress: Progress | None) -> None:
+        self._ns = ns
+        self._plan = plan
+        self._dry_run = dry_run
+        self._progress = progress
+        self._found: Counter[Garbage] = Counter()
+        self._deleted_bytes = 0
+        self._kept = 0
+
+    def run(self) -> Vacuumed:
+        for topic in _topics(self._ns):
+            files = self._garbage_of(topic)
+            while wave := list(islice(files, _WAVE_FILES)):
+                if not self._dry_run:
+                    store = self._ns.store
+                    self._ns.runtime.run_all([partial(store.delete, info.key) for info, _ in wave])
+                for info, reason in wave:
+                    self._found[reason] += 1
+                    self._deleted_bytes += info.size_bytes
+                    _logger.debug("%s: %s", info.key, reason.value)
+                self._tell(topic)
+            self._tell(topic)
+        plan = self._plan
+        return Vacuumed(
+            plan.version,
+            plan.oldest_readable,
+            plan.blocks,
+            self._found[Garbage.UNNAMED],
+            self._found[Garbage.ABORTED],
+            self._found[Garbage.REPLACED],
+            self._deleted_bytes,
+            self._kept,
+            self._dry_run,
+        )
+
+    def _tell(self, topic: TopicRecord) -> None:
+        if self._progress is not None:
+            deleted = self._found.total()
+            self._progress(topic.name, deleted + self._kept, deleted)
+
+    def _garbage_of(self, topic: TopicRecord) -> Iterator[tuple[ObjectInfo, Garbage]]:
+        # After the plan was made: what the log names under a closed number is known by now, or never will be.
+        records, removals = self._ns.follower.segments(topic.id)
+        by_number = {record.number: record for record in records}
+        for info in self._ns.store.list(keys.segments_prefix(topic.folder)):
+            key = keys.parse_key(info.key)
+            if not isinstance(key, keys.SegmentKey):
+                continue  # a stranger's file
+            number = key.segment
+            reason = collection.garbage(
+                by_number.get(number), key.file, removals, self._plan.bound, closed=number in self._plan.closed
+            )
+            if reason is None:
+                self._kept += 1
+            else:
+                yield info, reason
+
+
+__all__ = ["Progress", "vacuum"]
