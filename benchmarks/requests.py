@@ -6,17 +6,19 @@ partitions and messages. Checkpoints are counted apart.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from aiobotocore.httpsession import AIOHTTPSession
 
 import txnlog
 from benchmarks.report import Row, report
 from tests.servers import s3_server
+from txnlog import keys
 
 COMMITS = 20
+ROOT = "lake"
 
 
 class RequestCounter:
@@ -39,13 +41,10 @@ class RequestCounter:
 
 def kind_of(url: str) -> str:
     """What a request is about."""
-    if "list-type=2" in url or "prefix=" in url:
+    parts = urlsplit(url)
+    if "list-type=2" in parts.query or "prefix=" in parts.query:
         return "list"
-    if "/_log/checkpoints/" in url:
-        return "checkpoint"
-    if re.search(r"/_log/\d{10}/", url):
-        return "entry"
-    return "segment" if "_txnlog_segment" in url else "other"
+    return keys.kind_of(unquote(parts.path).partition(f"/{ROOT}/")[2])
 
 
 def main() -> list[Row]:
@@ -54,7 +53,7 @@ def main() -> list[Row]:
     rows: list[Row] = []
     with s3_server() as server:
         options = server.storage_options
-        with txnlog.open(server.url("lake"), namespace="bench", create=True, storage_options=options) as ns:
+        with txnlog.open(server.url(ROOT), namespace="bench", create=True, storage_options=options) as ns:
             for topic, partitions in (("one", 1), ("many", 100)):
                 ns.create_topic(topic, partitions=partitions)
             for topics, messages in ((["one"], 1), (["many"], 1_000), (["one", "many"], 1_000)):

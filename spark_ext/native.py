@@ -6,7 +6,6 @@ looked up by the segment's number, which the path hands to the query as a partit
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -17,9 +16,11 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody imports it
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType, TimestampType
 
 from spark_ext import lookups, predicates
+from spark_ext.columns import named
 from spark_ext.handles import location_of, namespace_at
 from spark_ext.options import session_storage
 from spark_ext.paths import for_spark
+from spark_ext.process import ProcessLock
 from spark_ext.scan import metadata_fields, spark_schema
 from txnlog.errors import CorruptionError, InvalidInputError, LimitExceeded
 from txnlog.ids import TxnId
@@ -85,7 +86,7 @@ def read_topic(
             fields = [*fields, *metadata_fields(plan.isolation_level)]
         return spark.createDataFrame([], StructType([StructField(f.name, f.dataType, True) for f in fields]))
     frame = _scan(spark, namespace, plan)
-    columns = [F.col(_quoted(field.name)) for field in plan.schema.fields]
+    columns = [named(field.name) for field in plan.schema.fields]
     cut = any(not segment.whole for segment in plan.segments)
     if not include_metadata and not cut:
         return frame.select(*columns)
@@ -134,9 +135,8 @@ def _scan(spark: SparkSession, namespace: Namespace, plan: ScanPlan) -> DataFram
     if any(segment.compacted for segment in plan.segments):
         fields += [StructField("_version", LongType()), StructField("_timestamp", TimestampType())]
     fields.append(StructField(SEGMENT_COLUMN, LongType()))
-    keys = [segment.key for segment in plan.segments]
-    folder = for_spark(namespace.store.url(keys[0]).removesuffix(keys[0].removeprefix(plan.folder)))
-    files = [for_spark(namespace.store.url(key)) for key in keys]
+    folder = for_spark(namespace.store.url(plan.folder))
+    files = [for_spark(namespace.store.url(segment.key)) for segment in plan.segments]
     reader = spark.read.format("parquet").schema(StructType(fields)).options(**_SCAN_OPTIONS).option("basePath", folder)
     with _without_listing_jobs(spark, len(files)):
         try:
@@ -168,7 +168,7 @@ def _check_sizes(frame: DataFrame, namespace: Namespace, plan: ScanPlan) -> None
         raise CorruptionError(f"Spark finds files of other sizes in {plan.topic!r} than the log recorded")
 
 
-_settings_lock = threading.Lock()
+_settings_lock: Final = ProcessLock()
 _settings: dict[Any, tuple[int, str | None]] = {}
 
 
@@ -346,10 +346,6 @@ def _txn_id_of(coordinator: int, txn: Column, next_number: int) -> Column:
     every = F.expr(_EVERY_BYTE)
     places = [F.shiftright(txn, 8 * byte).bitwiseAND(F.lit(255)).cast("int") for byte in reversed(range(count))]
     return F.concat(F.lit(bytearray(head)), *(F.get(every, place) for place in places))
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"
 
 
 def _too_many(plan: ScanPlan) -> LimitExceeded:

@@ -17,6 +17,7 @@ from txnlog.keys import entry_key
 from txnlog.names import nearest
 from txnlog.store.base import ObjectNotFound
 from txnlog.store.open import open_store
+from txnlog.store.wrappers import PrefixStore
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://", re.ASCII)
 _TO_OURS: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
@@ -103,9 +104,9 @@ def _split(text: str) -> tuple[str, str]:
 
 
 def _is_namespace(root: str, name: str, storage_options: Mapping[str, Any] | None) -> bool:
-    store = open_store(root, storage_options)
+    namespace = PrefixStore(open_store(root, storage_options), name)
     try:
-        store.info(f"{name}/{entry_key(0)}")
+        namespace.info(entry_key(0))
     except ObjectNotFound:
         return False
     return True

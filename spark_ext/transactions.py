@@ -16,6 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
 from spark_ext import jobs
+from spark_ext.columns import named
 from spark_ext.executor_writer import PARTITION_COLUMN, WriteSpec, WrittenSegment, write_batches
 from spark_ext.handles import location_of, namespace_at
 from spark_ext.options import session_storage
@@ -175,13 +176,8 @@ def _with_partition(df: DataFrame, record: TopicRecord) -> DataFrame:
     assert isinstance(kind, str), "keys have plain types"
     kind = _SPARK_TYPES.get(kind, kind)
     # The hash depends on the type, so it is the topic's, not the DataFrame's (an int hashes otherwise than a long).
-    key = F.col(_quoted(record.key)) if record.key in df.columns else F.lit(None)
+    key = named(record.key) if record.key in df.columns else F.lit(None)
     return df.withColumn(PARTITION_COLUMN, F.pmod(F.xxhash64(key.cast(kind)), F.lit(record.partitions)).cast("int"))
-
-
-def _quoted(name: str) -> str:
-    escaped = name.replace("`", "``")
-    return f"`{escaped}`"
 
 
 def transaction(

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import txnlog
+from txnlog import keys
 from txnlog.connection import Connection
 from txnlog.errors import Durable, StoreError, TxnLogError
 from txnlog.namespace import Namespace
@@ -95,13 +96,8 @@ class Place:
             handle.close()
 
 
-def kind_of(key: str) -> str:
-    """The class of a key of the whole store."""
-    if key.startswith("_catalog/"):
-        return "root"
-    if "/_log/checkpoints/" in key:
-        return "checkpoint"
-    return "entry" if "/_log/" in key else "segment"
+kind_of = keys.kind_of
+"""The class of a key of the whole store."""
 
 
 def is_entry(key: str) -> bool:
