@@ -31,6 +31,7 @@ Listed = list[ObjectInfo]
 IDENTITY: Final = make_identity("simulated", "", "")
 
 _WRITES: Final = frozenset({Call.CREATE, Call.PUT, Call.DELETE})
+_READS: Final = frozenset({Call.GET, Call.GET_RANGE, Call.INFO})
 _OVERWRITES: Final = frozenset({Call.PUT, Call.DELETE})
 _UPLOADS: Final = frozenset({"segment", "checkpoint"})
 _UNHEARD: Final = frozenset({"lost", "dropped", "delayed"})
@@ -222,28 +223,27 @@ class SimulatedStore:
         """Carry a request out, atomically. Raises ObjectNotFound."""
         key, data, objects = request.key, request.data, self.objects
         result: object = None
-        match request.call:
-            case Call.CREATE:
-                result = Created.UNKNOWN if key in objects else Created.CREATED
-                if result is Created.CREATED:
-                    objects[key] = (data, self.now_ms())
-            case Call.PUT:
+        if request.call in _READS:
+            result = objects.get(key)
+        elif request.call is Call.CREATE:
+            result = Created.UNKNOWN if key in objects else Created.CREATED
+            if result is Created.CREATED:
                 objects[key] = (data, self.now_ms())
-                self.damaged.pop(key, None)
-            case Call.DELETE:
-                objects.pop(key, None)
-            case Call.LIST:
-                result = [
-                    ObjectInfo(name, len(found), modified_ms)
-                    for name, (found, modified_ms) in sorted(objects.items())
-                    if name.startswith(key)
-                ]
-            case _:
-                result = objects.get(key)
+        elif request.call is Call.PUT:
+            objects[key] = (data, self.now_ms())
+            self.damaged.pop(key, None)
+        elif request.call is Call.DELETE:
+            objects.pop(key, None)
+        else:
+            result = [
+                ObjectInfo(name, len(found), modified_ms)
+                for name, (found, modified_ms) in sorted(objects.items())
+                if name.startswith(key)
+            ]
         self.scheduler.trace(
             request.actor, request.call.value, key, zlib.crc32(data), request.fate, result is Created.CREATED or ""
         )
-        if result is None and request.call in {Call.GET, Call.GET_RANGE, Call.INFO}:
+        if result is None and request.call in _READS:
             raise ObjectNotFound(key)
         return result
 

@@ -25,7 +25,7 @@ from txnlog.codec import decode_entry
 from txnlog.errors import TxnLogError
 from txnlog.follower import Follower
 from txnlog.ids import TxnId
-from txnlog.limits import FORMAT_VERSION
+from txnlog.limits import EXPIRY_GRACE_MS, FORMAT_VERSION
 from txnlog.log import Log
 from txnlog.root import create_log
 from txnlog.runtime import Runtime
@@ -261,15 +261,23 @@ class Simulation:
         return self._phase(name, lambda: not self._busy(actor))
 
     def _audit(self) -> None:
-        """One fresh client gets every subscription to its end; when nothing is late any more it reads everything."""
+        """One fresh client gets every subscription to its end; when nothing is late any more it reads everything.
+
+        Transactions that nobody ended are ended by its first entry.
+        """
 
         def audit(client: Client) -> None:
             ns = client.open()
+            deadlines = [item.deadline_ms or 0 for item in ns.follower.state.transactions.values()]
+            left_ms = max(deadlines, default=0) - client.runtime.now_ms()
+            client.sleep(max(0, left_ms) + EXPIRY_GRACE_MS + 1)  # all that is open is overdue then
             for topic, subscription in SUBSCRIPTIONS:
                 self._drain(Pipeline(client, ns, topic, subscription))
             self.store.deliver_everything()
             log = Log(PrefixStore(StoreAtRest(self.store), NAMESPACE), _Direct())
             replayed = _replay(log)
+            if replayed.transactions:
+                self.findings.append(Finding("liveness", f"transactions stay open: {list(replayed.transactions)}"))
             self._final(client, ns, replayed)
             self._compare_folds(log, replayed)
 
