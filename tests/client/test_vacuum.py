@@ -15,7 +15,6 @@ from tests.client.support import (
     Unchanged,
     ids,
     is_entry,
-    kind_of,
     raises,
     read,
     rows,
@@ -108,6 +107,11 @@ def left_behind(place: Place, clock: ManualClock, *numbers: int) -> Any:
     return ns
 
 
+def concerns(key: str) -> bool:
+    """Whether a request is about the log or a topic's segments, their listing included."""
+    return is_entry(key) or keys.SEGMENT_COLUMN in key
+
+
 def check_every_version(place: Place, clock: ManualClock) -> None:
     """Every readable version can be read, at both levels, by somebody who knows nothing yet."""
     ns = place.open(clock=clock, mode="r")
@@ -175,7 +179,7 @@ def test_blocks_are_closed_then_folders_listed_then_files_deleted(lake: Any, mem
     journal: list[str] = []
 
     def note(call: str, key: str) -> None:
-        if kind_of(key) == "segment" or is_entry(key):
+        if concerns(key):
             journal.append(call)
         if call == "delete":
             now = memory.open(mode="r").follower.state
@@ -685,7 +689,7 @@ def test_what_only_a_checkpoint_remembers_is_known(
     made: list[int] = []
 
     def meanwhile(call: str, key: str) -> None:
-        if call == point and kind_of(key) != "checkpoint" and not made:
+        if call == point and keys.kind_of(key) != "checkpoint" and not made:
             made.append(other.link.checkpointer.make().version)
 
     store.before = meanwhile
@@ -739,7 +743,7 @@ def test_wherever_a_vacuum_stops_nothing_is_lost_and_the_next_one_finishes(
         calls = itertools.count()
 
         def stop(call: str, key: str, calls: Iterator[int] = calls, point: int = point) -> None:
-            if (is_entry(key) or kind_of(key) == "segment") and next(calls) == point:
+            if concerns(key) and next(calls) == point:
                 if kind == "killed":
                     raise Killed
                 # Whether the entry exists is asked until it is known, so that a failed create is no failed vacuum.
