@@ -224,6 +224,7 @@ def test_a_writer_that_is_faster_than_the_close_keeps_its_file(
     """``frozen``: by the time that it writes into the log its block may be closed right behind it."""
     writer = memory.open(clock=ManualClock(START_MS) if frozen else clock)
     writer.begin()
+    left_behind(memory, clock, 2).close()
     clock.advance(2 * HOUR_MS)
     ns, store = hooked(memory, clock)
     txn = writer.begin()
@@ -237,9 +238,9 @@ def test_a_writer_that_is_faster_than_the_close_keeps_its_file(
             txn.commit()
 
     store.before = wake
-    left_behind(memory, clock, 2).close()
-    ns.vacuum(grace_ms=HOUR_MS)
-    assert done == ["create"]
+    found = ns.vacuum(grace_ms=HOUR_MS)
+    assert (done, found.unnamed_files) == (["create"], 1)
+    assert (writer.appender.writer not in {block.writer for block in ns.follower.state.blocks.values()}) == frozen
     assert read(lake) == [1]
     check_every_version(memory, clock)
 

@@ -477,7 +477,7 @@ MUTANTS = (
         "names looked up in an old fold",
         "txnlog/maintenance/vacuum.py",
         "by_number = {record.number: record for record in records}",
-        "by_number = {r.number: r for r in records if r.logged_version < self._plan.version - 1}",
+        "by_number = {r.number: r for r in records if r.logged_version < self._plan.version - 2}",
         "a file that was named just before its block was closed is deleted",
         (VACUUM + "a_writer_that_is_faster_than_the_close_keeps_its_file",),
     ),
