@@ -20,9 +20,10 @@ from txnlog.errors import (
     InvalidTransactionState,
     SubscriptionNotFound,
     TopicNotFound,
+    TransactionConflict,
 )
 from txnlog.intake import Intake
-from txnlog.messages import Messages
+from txnlog.messages import Messages, Taken
 from txnlog.names import nearest
 from txnlog.segment_rows import METADATA_FIELDS
 from txnlog.state import Draft, Redelivery
@@ -178,10 +179,10 @@ class Consumer:
         for item in self._subscribed:
             item.look()
 
-    def give_back(self, messages: Messages) -> None:
+    def give_back(self, taken: Taken) -> None:
         """What acknowledged them came to nothing: they become available again, unless a seek began anew since."""
-        for item in self._owners(messages.subscription, messages.epoch):
-            item.give_back(messages.ranges())
+        for item in self._owners(taken.subscription, taken.epoch):
+            item.give_back(taken.ranges)
 
     def _owners(self, subscription: int, epoch: int) -> list[Intake]:
         return [item for item in self._subscribed if (item.subscription, item.epoch) == (subscription, epoch)]
@@ -249,9 +250,15 @@ def acknowledge_plain(connection: Connection, wanted: Sequence[Acknowledgement])
         rest = left(draft)
         return [Commit(number, "", (), tuple(rest))] if rest else Answer(None)
 
-    with connection.follower.lock:
-        rest = left(connection.follower.state.draft())
-    connection.check_conflicts(number, rest)
+    def check() -> None:
+        with connection.follower.lock:
+            rest = left(connection.follower.state.draft())
+        connection.check_conflicts(number, rest)
+
+    try:
+        check()
+    except TransactionConflict:
+        check()  # the log was looked at: what was pending may be taken by now, which is fine
     connection.appender.call(Simple(decide, lambda _draft, _at: None, None, (number,)))
 
 

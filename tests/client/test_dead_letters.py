@@ -67,8 +67,7 @@ def test_a_message_above_the_maximum_goes_to_the_dead_letter_topic(ns: Any) -> N
     found = sorted(letters(ns), key=lambda row: row["id"])
     assert [list(row) for row in found] == [["id", "name", *COLUMNS]] * 3
     assert [
-        (row["id"], row["name"], row["_source_topic"], row["_source_partition"], row["_source_offset"])
-        for row in found
+        (row["id"], row["name"], row["_source_topic"], row["_source_partition"], row["_source_offset"]) for row in found
     ] == [(1, "n1", "orders", 1, 0), (2, "n2", "orders", 0, 1), (4, "n4", "orders", 0, 2)]
     assert {row["_redeliveries"] for row in found} == {3}
     assert all("2" in row["_dead_reason"] and "billing" in row["_dead_reason"] for row in found)
@@ -126,9 +125,7 @@ def test_what_is_acknowledged_first_is_no_dead_letter(ns: Any, memory: Place, cl
     assert [item.cursor for item in ns.subscription("orders", "billing").cursors] == [3, 3]
 
 
-def test_who_acknowledges_while_the_letters_are_written_wins(
-    ns: Any, memory: Place, clock: ManualClock
-) -> None:
+def test_who_acknowledges_while_the_letters_are_written_wins(ns: Any, memory: Place, clock: ManualClock) -> None:
     """The letters are decided again after a lost race, and then there is nothing to bring away."""
     mine = ns.consumer("orders", "billing")
     return_all(mine, 2)
