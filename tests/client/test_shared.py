@@ -193,13 +193,13 @@ def test_what_is_pending_in_another_transaction_is_a_conflict(
 def test_what_was_pending_here_and_is_taken_by_now_is_no_conflict_outside_of_a_transaction(
     ns: Any, other: Any, clock: ManualClock
 ) -> None:
-    messages = take(ns.consumer("orders", "billing"))
+    one, two = ns.consumer("orders", "billing"), other.consumer("orders", "billing")
+    messages = take(one)
     txn = ns.begin(timeout_ms=1_000)
     txn.acknowledge(messages[0])
     clock.advance(6_000)
-    again = take(other.consumer("orders", "billing"), 1)
-    other.consumer("orders", "billing").acknowledge(again)
-    ns.consumer("orders", "billing").acknowledge(messages[0])
+    two.acknowledge(take(two, 1))
+    one.acknowledge(messages[0])
     assert cursor(ns).cursor == 1
 
 
