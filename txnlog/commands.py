@@ -143,15 +143,19 @@ class Opening:
     app_id: str | None = None
     app_version: int | None = None
     deadline_ms: int | None = None
+    timeout_ms: int | None = None
 
     def left_ms(self) -> int | None:
-        """Milliseconds to the deadline by the owner's clock, None without one. Raises TransactionTimedOut past it."""
+        """Milliseconds to the deadline by the owner's clock, None without one. Raises TransactionTimedOut past it.
+
+        Never more than the timeout: a clock that jumps back must not lengthen what the log is told.
+        """
         if self.deadline_ms is None:
             return None
         left = self.deadline_ms - self.now_ms()
         if left <= 0:
             raise TransactionTimedOut(f"the transaction {self.txn} is past its deadline, by {-left} ms")
-        return left
+        return left if self.timeout_ms is None else min(left, self.timeout_ms)
 
     def action(self) -> Begin:
         """The begin action, with what is left of the deadline."""

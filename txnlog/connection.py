@@ -36,7 +36,7 @@ from txnlog.store.base import Store
 from txnlog.store.open import open_store
 
 if TYPE_CHECKING:
-    from txnlog.messages import Messages
+    from txnlog.messages import Taken
 
 Mode = Literal["r", "rw"]
 Position = str | Mapping[int, int] | datetime.datetime
@@ -392,7 +392,7 @@ class Connection:
         txn: int,
         acknowledgements: Iterable[Acknowledgement],
         deadline_ms: int | None,
-        taken: list[Messages],
+        taken: list[Taken],
     ) -> None:
         """What an open transaction of this client acknowledged: others of the client conflict with it at once."""
         self.link.holds.note(txn, acknowledgements, deadline_ms, taken)

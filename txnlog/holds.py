@@ -20,16 +20,16 @@ from txnlog.ranges import EMPTY, Ranges
 from txnlog.state import Draft
 
 if TYPE_CHECKING:
-    from txnlog.messages import Messages
+    from txnlog.messages import Taken
 
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """Of one transaction: its deadline, what it holds, joined by subscription, and the messages it took (its list)."""
+    """Of one transaction: its deadline, what it holds, joined by subscription, and what it took (its list)."""
 
     deadline_ms: int | None
     acknowledgements: tuple[Acknowledgement, ...]
-    taken: list[Messages]
+    taken: list[Taken]
 
 
 class Holds:
@@ -45,7 +45,7 @@ class Holds:
         txn: int,
         acknowledgements: Iterable[Acknowledgement],
         deadline_ms: int | None,
-        taken: list[Messages],
+        taken: list[Taken],
     ) -> None:
         """All that an open transaction acknowledged so far; ``taken`` is given back where others end it."""
         held = _Held(deadline_ms, joined(acknowledgements), taken)
@@ -83,10 +83,10 @@ class Holds:
         found: dict[int, Ranges] = {}
         live, over = self._live(ended.__contains__)
         for held in over:
-            for messages in [item for item in held.taken if item.subscription == subscription]:
+            for taken in [item for item in held.taken if item.subscription == subscription]:
                 with contextlib.suppress(ValueError):  # its owner gives it back at this very moment
-                    held.taken.remove(messages)
-                    messages.give_back()
+                    held.taken.remove(taken)
+                    taken.give_back()
         for _, held in live:
             for item in held.acknowledgements:
                 if (item.subscription, item.epoch) == (subscription, epoch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -131,9 +132,24 @@ class Messages:
         ranges = tuple(PartitionRanges(partition, found) for partition, found in sorted(self.ranges().items()))
         return [Acknowledgement(self._subscription, self._epoch, ranges)]
 
+    def taken(self, *, cumulative: bool) -> Taken:
+        """What acknowledging them takes off the consumer."""
+        found = {p: ((0, end),) for p, end in self.end_offsets.items()} if cumulative else self.ranges()
+        return Taken(self._consumer, self._subscription, self._epoch, found)
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """By partition the offsets that an acknowledgement takes off a consumer: a cumulative one all that lies before."""
+
+    consumer: Consumer
+    subscription: int
+    epoch: int
+    ranges: Mapping[int, Ranges]
+
     def give_back(self) -> None:
-        """They were not acknowledged: the consumer delivers them again."""
-        self._consumer.give_back(self)
+        """The acknowledgement came to nothing: the consumer delivers them again."""
+        self.consumer.give_back(self)
 
 
-__all__ = ["Messages"]
+__all__ = ["Messages", "Taken"]

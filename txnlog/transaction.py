@@ -38,7 +38,7 @@ from txnlog.errors import (
     TxnLogError,
 )
 from txnlog.ids import TxnId
-from txnlog.messages import Messages
+from txnlog.messages import Messages, Taken
 from txnlog.placement import place
 from txnlog.results import Committed
 from txnlog.state import Outcome, TransactionState
@@ -72,10 +72,11 @@ class Transaction:
         self._ns = namespace
         self._number = number
         self._id = TxnId(namespace.coordinator, number)
-        self._timeout_ms = timeout_ms
         self._timed_from_log = timed_from_log
         # Holds no reference to this object: a cycle would leave every transaction to the garbage collector.
-        self._opening = Opening(number, namespace.runtime.now_ms, producer, epoch, app_id, app_version)
+        self._opening = Opening(
+            number, namespace.runtime.now_ms, producer, epoch, app_id, app_version, timeout_ms=timeout_ms
+        )
         self._lock = threading.RLock()
         self._state: TransactionState = "OPEN"
         self._ended: TxnLogError | None = None
@@ -84,7 +85,7 @@ class Transaction:
         self._begun = False
         self._under_way = 0
         self._work = Work(namespace, number)
-        self._taken: list[Messages] = []
+        self._taken: list[Taken] = []
         self._subscriptions: dict[int, str] = {}
         self.result: Committed | None = None
         self._owner = namespace.identity
@@ -166,12 +167,12 @@ class Transaction:
             wanted = messages.acknowledgements(self._ns, cumulative=cumulative)
             if wanted and self._ns.is_shared(messages.subscription):
                 # Logged at once, so that no other consumer is handed them and an abort counts as a redelivery.
-                self._taken.append(messages)
+                self._taken.append(messages.taken(cumulative=cumulative))
                 self._take(wanted)
                 self._log_work()
             elif wanted:
                 self._take(wanted)
-                self._taken.append(messages)
+                self._taken.append(messages.taken(cumulative=cumulative))
 
     def acknowledge_ranges(self, wanted: list[Acknowledgement]) -> None:
         """Add acknowledgements by offsets instead of received messages (streams)."""
@@ -498,8 +499,8 @@ class Transaction:
     def _give_back(self) -> None:
         taken = self._taken[:]  # a consumer in another thread may find out that this ended, and empty the list
         self._taken.clear()
-        for messages in taken:
-            messages.give_back()
+        for item in taken:
+            item.give_back()
 
     # --- checks -----------------------------------------------------------------------------------------------------
 
@@ -569,8 +570,9 @@ class Transaction:
             self._start_clock()
 
     def _start_clock(self) -> None:
-        if self._opening.deadline_ms is None and self._timeout_ms is not None:
-            self._opening.deadline_ms = self._ns.runtime.now_ms() + self._timeout_ms
+        opening = self._opening
+        if opening.deadline_ms is None and opening.timeout_ms is not None:
+            opening.deadline_ms = self._ns.runtime.now_ms() + opening.timeout_ms
 
     def _check_deadline(self) -> None:
         try:

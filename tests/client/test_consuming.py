@@ -394,6 +394,19 @@ def test_after_an_abort_the_messages_are_delivered_again_at_once(ten: Any, flush
     assert cursor(ten).cursor == 0
 
 
+@pytest.mark.parametrize("flushed", [True, False], ids=["flushed", "unlogged"])
+def test_an_aborted_cumulative_acknowledgement_gives_back_all_that_it_took(ten: Any, flushed: bool) -> None:
+    consumer = ten.consumer("orders", "billing")
+    consumer.receive(3, timeout_ms=0)
+    second = consumer.receive(3, timeout_ms=0)
+    txn = ten.begin()
+    txn.acknowledge(second, cumulative=True)
+    if flushed:
+        txn.flush()
+    txn.abort()
+    assert received(consumer) == list(range(10)), "the first three as well: nobody acknowledged them"
+
+
 @pytest.mark.clause("P-85")
 def test_acknowledgements_over_several_subscriptions_are_all_or_nothing(ns: Any) -> None:
     ns.create_topic("audit", SCHEMA)

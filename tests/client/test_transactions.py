@@ -309,6 +309,17 @@ def test_the_default_is_a_minute_and_the_log_shows_what_is_left(timed: tuple[Any
     txn.commit()
 
 
+def test_a_clock_that_jumps_back_does_not_lengthen_the_logged_timeout(timed: Any) -> None:
+    ns, clock = timed
+    txn = ns.begin(timeout_ms=60_000)
+    txn.produce("orders", rows(1))
+    clock.advance(-900_000)
+    txn.flush()
+    record = ns.follower.state.transactions[txn.id.number]
+    assert record.deadline_ms - record.opened_ms == 60_000
+    txn.commit()
+
+
 @pytest.mark.clause("P-64")
 def test_a_transaction_that_others_ended_for_its_deadline_says_timed_out(
     timed: tuple[Any, ManualClock], place: Place
