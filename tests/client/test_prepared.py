@@ -308,8 +308,9 @@ def test_a_batch_that_was_done_before_is_not_prepared(ns: Any, place: Place) -> 
     again = ns.begin(txn_app_id="nightly", txn_version=1)
     again.produce("orders", rows(1))
     with Unchanged(place):
-        with raises(InvalidTransactionState, match="not above"):
+        with raises(InvalidTransactionState, match="not above") as caught:
             again.prepare()
+        assert "commit() answers as skipped" in caught.value.advice
         assert again.commit().skipped
     assert read(ns) == [1]
 

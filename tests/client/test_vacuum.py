@@ -583,6 +583,19 @@ def test_a_reader_of_a_version_that_was_vacuumed_is_told_the_range(
     assert ids(reader.snapshot().read("orders")) == [1, 2, 3]
 
 
+@pytest.mark.clause("P-103")
+def test_a_vacuumed_version_is_not_read_from_memory_either(compacted: Any, memory: Place, clock: ManualClock) -> None:
+    lake, version = compacted
+    reader = memory.open(clock=clock, mode="r")
+    snapshot = reader.snapshot(version=version - 1)
+    assert ids(snapshot.read("orders")) == [1, 2, 3]
+    clock.advance(WEEK_MS)
+    lake.vacuum()
+    reader.snapshot()
+    with raises(VersionNotAvailable, match=f"version {version - 1} cannot be read"):
+        snapshot.read("orders")
+
+
 @pytest.mark.clause("P-149", "P-150")
 def test_a_reader_of_aborted_rows_that_were_vacuumed_reads_again(lake: Any, memory: Place, clock: ManualClock) -> None:
     txn = lake.begin()
@@ -631,6 +644,27 @@ def test_what_ended_is_kept_for_the_longer_of_retention_and_grace(
     assert lake.vacuum(retain_ms=retain_ms, grace_ms=grace_ms).deleted_files == 0
     clock.advance(1)
     assert lake.vacuum(retain_ms=retain_ms, grace_ms=grace_ms).replaced_files == 2
+
+
+@pytest.mark.clause("P-130")
+def test_what_another_vacuum_announced_is_kept_for_ones_own_retention(
+    compacted: Any, memory: Place, clock: ManualClock
+) -> None:
+    lake, version = compacted
+    clock.advance(2 * HOUR_MS)
+    ns, store = hooked(memory, clock)
+
+    def stop(call: str, _key: str) -> None:
+        if call == "list":
+            raise StoreError("gone")
+
+    store.before = stop
+    with raises(StoreError):
+        ns.vacuum(retain_ms=0, grace_ms=HOUR_MS)
+    lake.snapshot()
+    assert lake.follower.state.head.oldest_readable == version
+    assert lake.vacuum().deleted_files == 0
+    assert lake.vacuum(retain_ms=0, grace_ms=HOUR_MS).replaced_files == 2
 
 
 def test_files_of_dropped_topics_are_collected_too_but_not_what_is_visible_there(
