@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import txnlog
@@ -180,16 +181,16 @@ class Worker:
     def _consume(self) -> None:
         """Consume, produce what comes of it, acknowledge: in one transaction, which some abort."""
         assert self._consumer is not None, "only consumers consume"
-        if self._chance.random() < 0.1:
-            self._consumer.redeliver_unacknowledged()
-        most = self._chance.randint(1, 40)
         consumer = self._consumer
+        if self._chance.random() < 0.1:
+            _persist(consumer.redeliver_unacknowledged)
+        most = self._chance.randint(1, 40)
         messages = _persist(lambda: consumer.receive(most, timeout_ms=0))
         if not len(messages):
             return
         if not self._cumulative and len(messages) > 1 and self._chance.random() < 0.5:
             messages, others = messages[::2], messages[1::2]
-            consumer.negative_acknowledge(others)
+            _persist(partial(consumer.negative_acknowledge, others))
         if self._chance.random() < 0.2:
             attempt = self._begin("abort", messages=messages)
             if self._fill(attempt, flushes=0.6):
