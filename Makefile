@@ -33,8 +33,8 @@ format: install ## Format the code and sort the imports.
 	@$(RUN)/ruff check --quiet --select I --fix $(SOURCES)
 	@$(RUN)/ruff format --quiet $(SOURCES)
 
-test: check ## Everything: the checks, then all tests.
-	@$(SPARK_ENV) $(RUN)/python -m pytest $(ARGS)
+test: check ## Everything: the checks, then all tests (ARGS="-n 0 -k fence": some, in one process).
+	@$(SPARK_ENV) $(RUN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 test-fast: install ## Unit tests only: seconds, no Spark.
 	@$(RUN)/python -m pytest tests/unit $(ARGS)
