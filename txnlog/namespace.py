@@ -14,20 +14,15 @@ import xxhash
 from txnlog import administration, schema, subscriptions
 from txnlog.actions import DropTopic, Header, Topic
 from txnlog.arguments import epoch_ms, mapping, shown, text_mapping, whole_number
+from txnlog.attempts import transact
 from txnlog.commands import Answer, CommitCommand, Opening, Simple
 from txnlog.connection import Connection, Mode, Position
 from txnlog.consumer import Consumer
 from txnlog.errors import (
-    AbortableError,
     InvalidInputError,
-    InvalidTransactionState,
     LimitExceeded,
-    OutcomeUnknown,
-    RetriableError,
     TopicExists,
     TopicNotFound,
-    TransactionAborted,
-    TxnLogError,
     VersionNotAvailable,
 )
 from txnlog.ids import TxnId
@@ -52,8 +47,6 @@ from txnlog.store.base import Store
 from txnlog.transaction import Transaction
 
 T = TypeVar("T")
-
-_RETRY_PAUSE_MS = 20.0
 
 
 def open_namespace(
@@ -300,53 +293,22 @@ class Namespace(Connection):
         return Producer(self, name, administration.start_producer(self, name, None))
 
     def transact(self, work: Callable[[Transaction], T], attempts: int = 5, **options: Any) -> T:
-        """Run ``work(txn)`` and commit, again where that may help; an unknown outcome is resolved before.
+        """Run ``work(txn)`` and commit; run it again in a new transaction where that may help.
 
-        Returns what ``work`` returned in the attempt that committed. ``options`` as of :meth:`begin`.
+        Args:
+            work: does everything through ``txn``, and may run several times: of all attempts at most one has an effect.
+            attempts: how often it is run at most, with growing pauses between.
+            options: as of :meth:`begin`.
+
+        It runs again after an ``AbortableError``, a ``RetriableError`` and ``CoordinatorFenced``. An outcome that is
+        unknown is made definite before (asked for again, else aborted); one that cannot be, and one of something else
+        that ``work`` did, is raised. Returns what ``work`` returned in the attempt that committed.
+
+        Raises:
+            OutcomeUnknown: with the transaction's id; nothing was run again.
+            TxnLogError: what the last attempt met, or what another one cannot mend.
         """
-        for attempt in range(whole_number("attempts", attempts, 1)):
-            txn = self.begin(**options)
-            try:
-                value = work(txn)
-                if self._committed_definitely(txn):
-                    return value
-                error: TxnLogError | None = None
-            except OutcomeUnknown:
-                raise
-            except (AbortableError, RetriableError) as lost:
-                error = lost
-                txn.discard()
-            except BaseException:
-                txn.discard()
-                raise
-            if attempt + 1 == attempts:
-                raise error or TransactionAborted(f"the transaction {txn.id} was aborted by somebody else")
-            self.runtime.sleep_ms(self.runtime.jitter(_RETRY_PAUSE_MS * 2**attempt))
-        raise AssertionError("the last attempt returns or raises")
-
-    def _committed_definitely(self, txn: Transaction) -> bool:
-        """Commit. In doubt, ask again: the same commit is answered from the log, and an abort makes it definite."""
-        try:
-            txn.commit()
-        except OutcomeUnknown as unknown:
-            try:
-                txn.commit()
-            except RetriableError:
-                return self._ended_as_committed(txn, unknown)
-        return True
-
-    @staticmethod
-    def _ended_as_committed(txn: Transaction, unknown: OutcomeUnknown) -> bool:
-        """Abort by the transaction's own hand: where that is its end, its messages are given back."""
-        try:
-            txn.abort()
-        except RetriableError:
-            raise unknown from None
-        except InvalidTransactionState:
-            if txn.state != "COMMITTED":
-                raise
-            return True
-        return False
+        return transact(self, work, attempts, options)
 
     def last_txn_version(self, txn_app_id: str) -> int | None:
         """The last committed ``txn_version`` of an application id, None before the first."""

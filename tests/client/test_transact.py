@@ -1,0 +1,278 @@
+"""``ns.transact``: what runs again, what does not, and that no outcome is guessed in between."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from tests.client.support import SCHEMA, FaultyStore, Place, Unchanged, ids, raises, read, rows
+from tests.client.test_races import close_blocks
+from txnlog.errors import (
+    ConsumerBusy,
+    ConsumerFenced,
+    CoordinatorFenced,
+    CorruptionError,
+    Durable,
+    InvalidInputError,
+    InvalidTransactionState,
+    OutcomeUnknown,
+    OutOfOrderSequence,
+    ProducerFenced,
+    RetriableError,
+    StoreError,
+    TransactionAborted,
+    TransactionConflict,
+    TransactionTimedOut,
+    TxnLogError,
+    UnsafeStore,
+)
+from txnlog.testing import ManualClock
+
+AGAIN = (
+    TransactionConflict,
+    TransactionAborted,
+    TransactionTimedOut,
+    OutOfOrderSequence,
+    RetriableError,
+    ConsumerBusy,
+    CoordinatorFenced,
+)
+NEVER = (
+    ProducerFenced,
+    ConsumerFenced,
+    InvalidInputError,
+    InvalidTransactionState,
+    StoreError,
+    UnsafeStore,
+    CorruptionError,
+    OutcomeUnknown,
+    ValueError,
+    KeyboardInterrupt,
+)
+
+
+def failing(error: BaseException, times: int) -> tuple[Any, list[Any]]:
+    """Work that produces a row and fails so many times; the transactions that it was given."""
+    seen: list[Any] = []
+
+    def work(txn: Any) -> int:
+        seen.append(txn)
+        txn.produce("orders", rows(len(seen)))
+        if len(seen) <= times:
+            raise error
+        return len(seen)
+
+    return work, seen
+
+
+@pytest.mark.parametrize("kind", AGAIN)
+def test_what_may_go_better_runs_again_in_a_new_transaction(sales: Any, kind: type[TxnLogError]) -> None:
+    work, seen = failing(kind("x"), 2)
+    assert sales.transact(work) == 3
+    assert len({txn.id for txn in seen}) == 3
+    assert [txn.state for txn in seen] == ["ABORTED", "ABORTED", "COMMITTED"]
+    assert read(sales) == [3]
+
+
+@pytest.mark.parametrize("kind", NEVER)
+def test_what_the_next_attempt_cannot_mend_is_raised(sales: Any, memory: Place, kind: type[BaseException]) -> None:
+    """What else the function did, and whose outcome is unknown, would be done twice."""
+    error = kind("x", txn_ids=("f" * 32,)) if kind is OutcomeUnknown else kind("x")
+    work, seen = failing(error, 1)
+    with Unchanged(memory), pytest.raises(kind) as caught:
+        sales.transact(work)
+    assert caught.value is error
+    assert [txn.state for txn in seen] == ["ABORTED"]
+
+
+def test_attempts_and_pauses_are_bounded(sales: Any) -> None:
+    work, seen = failing(TransactionConflict("x"), 1_000)
+    sales.runtime.slept_ms.clear()
+    with raises(TransactionConflict):
+        sales.transact(work, attempts=20)
+    pauses = sales.runtime.slept_ms
+    assert (len(seen), len(pauses)) == (20, 19), "none behind the last"
+    for number, pause in enumerate(pauses):
+        most = min(20 * 2**number, 5_000)
+        assert most / 2 <= pause <= most
+    assert len(set(pauses)) == len(pauses), "two who lost to each other do not meet again"
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 1_001, "2", 1.5, True, None])
+def test_attempts_that_make_no_sense_are_refused(sales: Any, memory: Place, wrong: Any) -> None:
+    with Unchanged(memory), raises(InvalidInputError, match="attempts"):
+        sales.transact(lambda txn: txn.produce("orders", rows(1)), attempts=wrong)
+
+
+def test_messages_of_a_lost_attempt_are_there_for_the_next(sales: Any) -> None:
+    sales.produce("orders", rows(1, 2))
+    consumer = sales.consumer("orders", "billing")
+    received: list[list[int]] = []
+
+    def work(txn: Any) -> None:
+        messages = consumer.receive(timeout_ms=0)
+        received.append(ids(messages.table))
+        txn.acknowledge(messages)
+        if len(received) == 1:
+            raise TransactionConflict("x")
+
+    sales.transact(work)
+    assert received == [[1, 2], [1, 2]]
+    assert sales.subscription("orders", "billing").cursors[0].cursor == 2
+
+
+def test_an_attempt_whose_block_was_closed_goes_on_with_another(memory: Place, sales: Any) -> None:
+    sales.begin()
+    rival = memory.open()
+    closed = itertools.count()
+
+    def work(txn: Any) -> None:
+        txn.produce("orders", rows(1))
+        if next(closed) == 0:
+            close_blocks(rival, sales.appender.writer)
+
+    sales.transact(work)
+    assert (next(closed), read(sales)) == (2, [1])
+
+
+# --- doubt ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def faulty(memory: Place) -> tuple[Any, FaultyStore]:
+    """A namespace whose store misbehaves when told; the handle gives up after one put."""
+    ns, store = memory.faulty()
+    ns.create_topic("orders", SCHEMA)
+    ns.begin()
+    ns.appender.create_attempts = 1
+    return ns, store
+
+
+@pytest.mark.clause("P-118")
+@pytest.mark.parametrize("fate", ["lost", "dropped", "late"])
+@pytest.mark.parametrize("call", ["flush", "prepare"])
+def test_a_doubt_inside_the_function_is_made_definite_before_it_runs_again(
+    faulty: Any, memory: Place, fate: str, call: str
+) -> None:
+    ns, store = faulty
+    seen: list[Any] = []
+
+    def work(txn: Any) -> None:
+        seen.append(txn)
+        txn.produce("orders", rows(len(seen)))
+        if len(seen) == 1:
+            store.script.append(fate)
+            store.reads.append("broken")
+            getattr(txn, call)()
+
+    ns.transact(work)
+    store.land()
+    other = memory.open()
+    assert [other.transaction(txn.id).state for txn in seen] == ["ABORTED", "COMMITTED"]
+    assert read(other) == [2]
+
+
+@pytest.mark.clause("P-118")
+@pytest.mark.parametrize("call", ["flush", "commit"])
+def test_a_doubt_that_cannot_be_resolved_is_raised_and_nothing_runs_again(
+    faulty: Any, memory: Place, call: str
+) -> None:
+    ns, store = faulty
+    seen: list[Any] = []
+
+    def work(txn: Any) -> None:
+        seen.append(txn)
+        txn.produce("orders", rows(1))
+        store.forever = "dropped"
+        getattr(txn, call)()
+
+    with raises(OutcomeUnknown, durable=Durable.MAYBE) as caught:
+        ns.transact(work)
+    assert caught.value.txn_ids == (str(seen[0].id),)
+    assert len(seen) == 1
+    store.forever = None
+    assert ns.abort(seen[0].id).state in {"ABORTED", "COMMITTED"}
+
+
+def test_a_commit_by_the_function_itself_that_was_in_doubt_is_not_done_twice(faulty: Any, memory: Place) -> None:
+    ns, store = faulty
+    seen: list[Any] = []
+
+    def work(txn: Any) -> None:
+        seen.append(txn)
+        txn.produce("orders", rows(1))
+        store.script.append("lost")
+        store.reads.append("broken")
+        txn.commit()
+
+    with raises(OutcomeUnknown, durable=Durable.MAYBE):
+        ns.transact(work)
+    assert (len(seen), seen[0].state) == (1, "COMMITTED")
+    assert read(ns) == [1]
+
+
+def test_a_function_that_commits_by_itself_is_fine(sales: Any) -> None:
+    def work(txn: Any) -> Any:
+        txn.produce("orders", rows(1))
+        return txn.commit()
+
+    assert sales.transact(work).version == sales.snapshot().version
+    assert read(sales) == [1]
+
+
+@pytest.mark.parametrize("end", ["abort", "prepare"])
+def test_a_function_that_ends_its_transaction_otherwise_is_told(sales: Any, end: str) -> None:
+    def work(txn: Any) -> None:
+        txn.produce("orders", rows(1))
+        getattr(txn, end)()
+
+    with raises(InvalidTransactionState):
+        sales.transact(work)
+    assert len(sales.transactions(state="PREPARED")) == (end == "prepare"), "a promise is kept"
+    assert read(sales) == []
+
+
+def test_numbers_that_cannot_be_had_now_are_asked_for_again(memory: Place) -> None:
+    ns, store = memory.faulty()
+    ns.create_topic("orders", SCHEMA)
+    ns.appender.create_attempts = 1
+    while ns.appender.numbers.take(1):
+        pass
+    store.script.append("dropped")
+    assert ns.transact(lambda txn: txn.produce("orders", rows(1))) is None
+    assert read(ns) == [1]
+    while ns.appender.numbers.take(1):
+        pass
+    store.script.append("dropped")
+    with raises(OutcomeUnknown, durable=Durable.MAYBE):
+        ns.transact(lambda txn: txn.produce("orders", rows(1)), attempts=1)
+
+
+def test_each_attempt_has_a_deadline_of_its_own(memory: Place, clock: ManualClock) -> None:
+    ns = memory.open(clock=clock)
+    ns.create_topic("orders", SCHEMA)
+    tries = itertools.count()
+
+    def work(txn: Any) -> None:
+        txn.produce("orders", rows(1))
+        if next(tries) < 2:
+            clock.advance(1_000)
+
+    ns.transact(work, timeout_ms=1_000)
+    assert (next(tries), read(ns)) == (3, [1])
+
+
+def test_a_batch_that_another_run_committed_meanwhile_is_skipped(memory: Place, sales: Any) -> None:
+    other = memory.open()
+
+    def work(txn: Any) -> str:
+        if not txn.skipped:
+            with other.begin(txn_app_id="nightly", txn_version=1) as rival:
+                rival.produce("orders", rows(1))
+            txn.produce("orders", rows(2))
+        return "done"
+
+    assert sales.transact(work, txn_app_id="nightly", txn_version=1) == "done"
+    assert read(sales) == [1]

@@ -1,0 +1,95 @@
+"""Running a function in a transaction again and again, where that may help: ``ns.transact``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from txnlog.arguments import whole_number
+from txnlog.errors import (
+    AbortableError,
+    CoordinatorFenced,
+    InvalidTransactionState,
+    OutcomeUnknown,
+    RetriableError,
+    TransactionAborted,
+    TxnLogError,
+)
+
+if TYPE_CHECKING:
+    from txnlog.namespace import Namespace
+    from txnlog.transaction import Transaction
+
+T = TypeVar("T")
+
+_PAUSE_MS: Final = 20.0
+_LONGEST_PAUSE_MS: Final = 5_000.0
+"""Pauses double, and chance chooses below them: whoever lost to each other does not meet again."""
+
+_MOST_ATTEMPTS: Final = 1_000
+"""A day of the longest pauses is no way to wait: whoever needs more has another problem than a conflict."""
+
+
+def transact(ns: Namespace, work: Callable[[Transaction], T], attempts: int, options: dict[str, Any]) -> T:
+    """See ``Namespace.transact``."""
+    attempts = whole_number("attempts", attempts, 1, _MOST_ATTEMPTS)
+    for attempt in range(attempts):
+        if attempt:
+            pause = min(_PAUSE_MS * 2 ** min(attempt - 1, 20), _LONGEST_PAUSE_MS)
+            ns.runtime.sleep_ms(pause / 2 + ns.runtime.jitter(pause / 2))
+        last = attempt + 1 == attempts
+        try:
+            txn = ns.begin(**options)
+        except RetriableError:  # numbers were missing: nothing of the function was run
+            if last:
+                raise
+            continue
+        try:
+            value = work(txn)
+            if _committed(txn):
+                return value
+            error: TxnLogError = TransactionAborted(f"the transaction {txn.id} was aborted: its commit got no answer")
+        except OutcomeUnknown as unknown:
+            if unknown.txn_ids != (str(txn.id),) or not _aborted(txn):
+                txn.discard()
+                raise  # of something that the next attempt would do again
+            error = unknown
+        except (AbortableError, RetriableError, CoordinatorFenced) as lost:
+            txn.discard()
+            error = lost
+        except BaseException:
+            txn.discard()
+            raise
+        if last:
+            raise error
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _committed(txn: Transaction) -> bool:
+    """Commit. In doubt, ask again: the same commit is answered from the log, and an abort makes it definite."""
+    try:
+        txn.commit()
+    except OutcomeUnknown as unknown:
+        try:
+            txn.commit()
+        except RetriableError:
+            if _aborted(txn):
+                return False
+            if txn.state != "COMMITTED":
+                raise unknown from None
+    return True
+
+
+def _aborted(txn: Transaction) -> bool:
+    """Abort by the transaction's own hand: where that is its end, its messages are given back.
+
+    False where it was committed, or where the store does not say (its state is OPEN then).
+    """
+    try:
+        txn.abort()
+    except (RetriableError, InvalidTransactionState):
+        return False
+    return True
+
+
+__all__ = ["transact"]
