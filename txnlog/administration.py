@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Final
 
 from txnlog.actions import ForgetApp, Header, Subscription
 from txnlog.actions import Producer as ProducerAction
@@ -16,6 +17,7 @@ from txnlog.errors import (
     TransactionNotFound,
 )
 from txnlog.ids import TxnId
+from txnlog.limits import MAX_NUMBER
 from txnlog.names import nearest, parse_label, parse_producer_name
 from txnlog.results import Committed, Listing, TransactionInfo
 from txnlog.state import Draft, Outcome, TransactionRecord
@@ -26,8 +28,18 @@ if TYPE_CHECKING:
 STATES = ("OPEN", "PREPARED", "COMMITTED", "ABORTED")
 
 
-def number_of(connection: Connection, txn_id: TxnId | str) -> int:
-    """The number of a TxnID of this namespace. Raises InvalidInputError for one of another."""
+_NUMBER: Final = re.compile(r"[0-9]{1,19}", re.ASCII)
+
+
+def number_of(connection: Connection, txn_id: TxnId | str | int) -> int:
+    """The number of a TxnID of this namespace. Raises InvalidInputError for one of another.
+
+    The number alone, as errors and log entries show it, stands for the transaction of this namespace.
+    """
+    if isinstance(txn_id, str) and _NUMBER.fullmatch(txn_id):
+        txn_id = int(txn_id)
+    if isinstance(txn_id, int):
+        return whole_number("the number of a transaction", txn_id, 0, MAX_NUMBER)
     parsed = TxnId.parse(txn_id)
     if parsed.coordinator != connection.coordinator:
         raise InvalidInputError(
@@ -77,7 +89,7 @@ def transactions(connection: Connection, state: str | None, min_age_ms: int | No
     return Listing(found)
 
 
-def transaction(connection: Connection, txn_id: TxnId | str) -> TransactionInfo:
+def transaction(connection: Connection, txn_id: TxnId | str | int) -> TransactionInfo:
     """What the log shows of a transaction; ``UNKNOWN`` is no negative answer (``abort`` gives one)."""
     number = number_of(connection, txn_id)
     connection.follower.refresh()
@@ -91,7 +103,7 @@ def transaction(connection: Connection, txn_id: TxnId | str) -> TransactionInfo:
 
 
 def abort(
-    connection: Connection, txn_id: TxnId | str, by: str | None, why: str | None, *, force: bool
+    connection: Connection, txn_id: TxnId | str | int, by: str | None, why: str | None, *, force: bool
 ) -> TransactionInfo:
     """End a transaction for ever, or tell its true outcome: afterwards the answer is definite."""
     number = number_of(connection, txn_id)
