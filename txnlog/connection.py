@@ -23,6 +23,7 @@ from txnlog.errors import (
     TxnLogError,
 )
 from txnlog.follower import Follower
+from txnlog.heartbeats import Heartbeats
 from txnlog.ids import TxnId
 from txnlog.link import Link
 from txnlog.names import folded, nearest, parse_namespace_name, parse_topic_name
@@ -182,6 +183,11 @@ class Connection:
         return self.link.reader
 
     @property
+    def heartbeats(self) -> Heartbeats:
+        """Signs of life of consumers that keep their place for a lease."""
+        return self.link.heartbeats
+
+    @property
     def coordinator(self) -> int:
         """The namespace's coordinator id."""
         return self.link.coordinator
@@ -196,7 +202,7 @@ class Connection:
         """Requests that this handle sent to the store so far, by call and kind of object: ``("put", "segment"): 3``.
 
         Calls are create, put, get, get_range, info, list, delete and sync (no request on an object store); kinds are
-        entry, segment, checkpoint, root and other.
+        entry, segment, checkpoint, hint, root and other.
         """
         return self.link.requests.counts()
 

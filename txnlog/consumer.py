@@ -27,6 +27,7 @@ from txnlog.messages import Messages, Taken
 from txnlog.names import nearest
 from txnlog.segment_rows import METADATA_FIELDS
 from txnlog.state import Draft, Redelivery
+from txnlog.takeover import EPOCHS
 
 if TYPE_CHECKING:
     from txnlog.connection import Connection, Position
@@ -34,9 +35,6 @@ if TYPE_CHECKING:
 _FIRST_PAUSE_MS = 5.0
 _LONGEST_PAUSE_MS = 250.0
 """Between looks at the log while there is nothing to receive: one GET each."""
-
-EPOCHS = "epoch"
-"""Commands that raise a subscription's epoch: one an entry, whose version the epoch is."""
 
 
 class Consumer:
@@ -81,9 +79,11 @@ class Consumer:
         runtime = self._ns.runtime
         deadline = runtime.elapsed_ms() + timeout_ms
         pause = _FIRST_PAUSE_MS
+        entering = True
         while True:
             # Before anything is handed out: a consumer that was fenced must hear of it at its next call.
-            self._look()
+            self._look(entering=entering)
+            entering = False
             self._ns.end_overdue([item.subscription for item in self._subscribed])
             for _ in range(len(self._subscribed)):
                 item = self._subscribed[self._turn % len(self._subscribed)]
@@ -174,10 +174,10 @@ class Consumer:
         for item in self._subscribed:
             item.redeliver()
 
-    def _look(self) -> None:
+    def _look(self, *, entering: bool = False) -> None:
         self._ns.follower.refresh()
         for item in self._subscribed:
-            item.look()
+            item.look(entering=entering)
 
     def give_back(self, taken: Taken) -> None:
         """What acknowledged them came to nothing: they become available again, unless a seek began anew since."""
@@ -285,4 +285,4 @@ def _not_yet_taken(draft: Draft, item: Acknowledgement) -> Acknowledgement | Non
     return Acknowledgement(item.subscription, item.epoch, tuple(left), cumulative)
 
 
-__all__ = ["EPOCHS", "Consumer", "acknowledge_plain"]
+__all__ = ["Consumer", "acknowledge_plain"]

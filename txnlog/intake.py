@@ -41,18 +41,23 @@ class Intake:
         self.epoch = epoch
         self._delivered: dict[int, Ranges] = {}
 
-    def check(self) -> SubscriptionRecord:
-        """The subscription. Raises ConsumerFenced, or SubscriptionNotFound where it was dropped."""
+    def record(self) -> SubscriptionRecord:
+        """The subscription. Raises SubscriptionNotFound where it was dropped."""
         record = self._ns.follower.state.subscriptions.get(self.subscription)
         if record is None:
             raise SubscriptionNotFound(
                 f"the subscription of {self.topic.name!r} was dropped", advice="create it again with ns.consumer(...)"
             )
+        return record
+
+    def check(self) -> SubscriptionRecord:
+        """The same. Raises ConsumerFenced where another took over."""
+        record = self.record()
         check_epoch(record, self.epoch)
         return record
 
-    def look(self) -> None:
-        """Before anything is handed out: raise where another took over."""
+    def look(self, *, entering: bool = False) -> None:  # noqa: ARG002 - for those that wait
+        """Before anything is done: raise where another took over. ``entering``: a call begins (it may wait then)."""
         self.check()
 
     def receive(self, most: int) -> Received | None:

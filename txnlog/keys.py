@@ -18,6 +18,7 @@ CATALOG_FOLDER: Final = "_catalog"
 LOG_FOLDER: Final = "_log/"
 CHECKPOINT_FOLDER: Final = "_log/checkpoints/"
 PROBE_FOLDER: Final = "_catalog/probe/"
+HINT_FOLDER: Final = "_hints/"
 SEGMENT_COLUMN: Final = "_txnlog_segment"
 """The partition column that the path of a segment hands to Spark."""
 
@@ -35,6 +36,11 @@ def manifest_key(version: int) -> str:
 def part_key(unique: str) -> str:
     """Key of one Parquet part of a checkpoint; ``unique`` is 32 hexadecimal digits."""
     return f"{CHECKPOINT_FOLDER}parts/{unique}.parquet"
+
+
+def hint_key(subscription: int, epoch: int) -> str:
+    """Key of the sign of life of a subscription's consumer, which is known by its epoch."""
+    return f"{HINT_FOLDER}{subscription}/{epoch:020d}.json"
 
 
 def topic_folder(name: TopicName, topic: int, *, first: bool) -> str:
@@ -79,6 +85,14 @@ class PartKey:
 
 
 @dataclass(frozen=True, slots=True)
+class HintKey:
+    """A sign of life of a consumer."""
+
+    subscription: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class SegmentKey:
     """A segment's Parquet file."""
 
@@ -87,11 +101,12 @@ class SegmentKey:
     file: str
 
 
-ParsedKey = EntryKey | ManifestKey | PartKey | SegmentKey
+ParsedKey = EntryKey | ManifestKey | PartKey | SegmentKey | HintKey
 
 _ENTRY: Final = re.compile(r"_log/([0-9]{10})/([0-9]{20})\.json", re.ASCII)
 _MANIFEST: Final = re.compile(r"_log/checkpoints/([0-9]{20})\.json", re.ASCII)
 _PART: Final = re.compile(r"_log/checkpoints/parts/([0-9a-f]{32})\.parquet", re.ASCII)
+_HINT: Final = re.compile(r"_hints/(0|[1-9][0-9]{0,18})/([0-9]{20})\.json", re.ASCII)
 _FOLDER: Final = r"[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?=[A-Za-z0-9_-]))*(?:~(?:0|[1-9][0-9]{0,18}))?"
 _SEGMENT: Final = re.compile(
     rf"({_FOLDER})/{SEGMENT_COLUMN}=(0|[1-9][0-9]{{0,18}})/([0-9a-f]{{32}}\.parquet)", re.ASCII
@@ -111,11 +126,13 @@ def parse_key(key: str) -> ParsedKey | None:
         return ManifestKey(int(match[1]))
     if match := _PART.fullmatch(key):
         return PartKey(match[1])
+    if match := _HINT.fullmatch(key):
+        return HintKey(int(match[1]), int(match[2]))
     return None
 
 
 def kind_of(key: str) -> str:
-    """What a key of the whole root is about, for counting requests: entry, segment, checkpoint, root or other."""
+    """What a key of the whole root is about, for counting requests: entry, segment, checkpoint, hint, root or other."""
     if key.startswith(f"{CATALOG_FOLDER}/"):
         return "root"
     parsed = parse_key(key.partition("/")[2])
@@ -123,6 +140,8 @@ def kind_of(key: str) -> str:
         return "entry"
     if isinstance(parsed, SegmentKey):
         return "segment"
+    if isinstance(parsed, HintKey):
+        return "hint"
     return "other" if parsed is None else "checkpoint"
 
 
@@ -130,15 +149,18 @@ __all__ = [
     "CATALOG_FOLDER",
     "CHECKPOINT_FOLDER",
     "FILE_NAME",
+    "HINT_FOLDER",
     "LOG_FOLDER",
     "PROBE_FOLDER",
     "SEGMENT_COLUMN",
     "EntryKey",
+    "HintKey",
     "ManifestKey",
     "ParsedKey",
     "PartKey",
     "SegmentKey",
     "entry_key",
+    "hint_key",
     "kind_of",
     "manifest_key",
     "parse_key",

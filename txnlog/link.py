@@ -14,6 +14,7 @@ from txnlog.appender import Appender
 from txnlog.apply import check_writable
 from txnlog.errors import ClockSkew, NamespaceNotFound, ReadOnly, TxnLogError
 from txnlog.follower import Follower
+from txnlog.heartbeats import Heartbeats
 from txnlog.holds import Holds
 from txnlog.limits import FORMAT_VERSION, MAX_CLOCK_AHEAD_MS
 from txnlog.log import Log
@@ -67,6 +68,7 @@ class Link:
         self.coordinator = self.follower.state.head.coordinator
         self.reader = SegmentReader(self.store, runtime, self.follower.missing)
         self.holds = Holds(runtime.now_ms)
+        self.heartbeats = Heartbeats(self.store, runtime)
         self.checkpointer = Checkpointer(self.follower, self.store, runtime)
         if not read_only:
             check_writable(self.follower.state)

@@ -357,12 +357,15 @@ class Namespace(Connection):
         Args:
             topic: the topic.
             name: of the subscription.
-            type: ``exclusive`` (one consumer; a newer one fences it).
+            type: ``exclusive`` (one consumer; a newer one fences it), ``failover`` (one is active, the others wait) or
+                ``shared`` (several; each message is leased to one of them, who acknowledges first wins).
             start: ``"earliest"``, ``"latest"``, ``{partition: offset}``, or an aware datetime.
-            lease_ms: how long a consumer that is silent keeps its place, with ``takeover="after_lease"``.
-            takeover: who may take over from a consumer.
-            max_redeliveries: kept in the log for Shared subscriptions.
-            dead_letter_topic: the same.
+            lease_ms: how long a consumer that is silent keeps its place (Failover, ``takeover="after_lease"``), or a
+                Shared one its messages; the former by calling ``receive``.
+            takeover: who may take over from an Exclusive consumer: ``"any"`` at once, ``"same_name"``, or
+                ``"after_lease"``.
+            max_redeliveries: Shared: a message that came back more often goes to the dead-letter topic.
+            dead_letter_topic: where to; it is created where there is none.
             if_not_exists: an existing subscription of that name and type is fine.
         """
         subscriptions.create(
@@ -414,8 +417,11 @@ class Namespace(Connection):
             type: must be the existing subscription's; left out, it is.
             name: shown in listings.
 
-        On an exclusive subscription it takes over at once: an older consumer is fenced, and the open transactions that
-        hold its acknowledgements are aborted.
+        On an exclusive subscription it takes over: an older consumer is fenced, and the open transactions that hold its
+        acknowledgements are aborted. On a failover one it waits for the active one; on a shared one they go together.
+
+        Raises:
+            ConsumerBusy: the subscription's takeover rule keeps it for another consumer, as long as its lease lasts.
         """
         return subscriptions.open_consumer(self, topics, subscription, type=type, name=name)
 

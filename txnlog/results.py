@@ -59,18 +59,27 @@ class TopicInfo(_Shown):
 
 @dataclass(frozen=True)
 class PartitionCursor(_Shown):
-    """One partition of a subscription: everything below ``cursor`` is acknowledged, and the ranges above it."""
+    """One partition of a subscription: everything below ``cursor`` is acknowledged, and the ranges above it.
+
+    Of the others: how many are pending in open transactions, came back at least once, are leased to Shared consumers.
+    """
 
     partition: int
     cursor: int
     acknowledged: tuple[tuple[int, int], ...]
     pending: int
     redelivered: int
+    leased: int = 0
 
 
 @dataclass(frozen=True)
 class SubscriptionInfo(_Shown):
-    """A subscription of a topic and its cursors."""
+    """A subscription of a topic and its cursors.
+
+    Attributes:
+        consumer: the newest to open it: of Exclusive and Failover ones the active one.
+        consumers: of Shared ones, how many messages are leased to whom.
+    """
 
     topic: str
     name: str
@@ -78,17 +87,43 @@ class SubscriptionInfo(_Shown):
     epoch: int
     consumer: str | None
     cursors: tuple[PartitionCursor, ...]
+    id: int
+    takeover: str
+    lease_ms: int
+    max_redeliveries: int | None = None
+    dead_letter_topic: str | None = None
+    consumers: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def pending(self) -> int:
+        """Messages that are acknowledged in open transactions."""
+        return sum(item.pending for item in self.cursors)
+
+    @property
+    def leased(self) -> int:
+        """Messages that Shared consumers have."""
+        return sum(item.leased for item in self.cursors)
+
+    @property
+    def redelivered(self) -> int:
+        """Messages that came back at least once and are not acknowledged."""
+        return sum(item.redelivered for item in self.cursors)
 
 
 @dataclass(frozen=True)
 class PartitionLag(_Shown):
-    """How far a subscription is behind: messages, and the age in milliseconds of the oldest it has not taken."""
+    """How far a subscription is behind: messages, and the age in milliseconds of the oldest it has not taken.
+
+    Of the messages behind, how many are pending in open transactions, and how many are leased to Shared consumers.
+    """
 
     partition: int
     cursor: int
     end: int
     behind_messages: int
     behind_ms: int | None
+    pending: int = 0
+    leased: int = 0
 
 
 @dataclass(frozen=True)

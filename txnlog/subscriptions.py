@@ -5,27 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
-from txnlog import dead_letters, ranges
-from txnlog.acknowledgements import live_subscription
-from txnlog.actions import Consumer as ConsumerAction
+from txnlog import dead_letters, leases, ranges
 from txnlog.actions import DropSubscription, Header, Subscription, SubscriptionType, Takeover
 from txnlog.arguments import shown, whole_number
 from txnlog.commands import Answer, Simple
 from txnlog.connection import Position
-from txnlog.consumer import EPOCHS, Consumer
+from txnlog.consumer import Consumer
 from txnlog.errors import (
-    ConsumerBusy,
     InvalidInputError,
     SubscriptionExists,
     SubscriptionNotFound,
-    UnsupportedFeature,
 )
 from txnlog.intake import Intake
+from txnlog.kept_intake import FailoverIntake, KeptIntake
 from txnlog.limits import MAX_NUMBER
 from txnlog.names import nearest, parse_label, parse_subscription_name, parse_topic_name
 from txnlog.results import Listing, PartitionCursor, PartitionLag, SubscriptionInfo
 from txnlog.shared_intake import SharedIntake
-from txnlog.state import Draft, SubscriptionRecord, TopicRecord
+from txnlog.state import Cursor, Draft, SubscriptionRecord, TopicRecord
+from txnlog.takeover import keeps_its_place, take_epoch, try_to_take
 
 if TYPE_CHECKING:
     from txnlog.connection import Connection
@@ -38,19 +36,12 @@ DEFAULT_LEASE_MS = 30_000
 def _type(text: object) -> SubscriptionType:
     if not isinstance(text, str) or text not in TYPES:
         raise InvalidInputError(f"unknown subscription type {shown(text)}", advice=nearest(str(text), TYPES))
-    if text == "failover":
-        raise UnsupportedFeature(f"this version opens no {text} subscriptions", advice='use type="exclusive"')
     return cast("SubscriptionType", text)
 
 
 def _takeover(text: object) -> Takeover:
     if not isinstance(text, str) or text not in TAKEOVERS:
         raise InvalidInputError(f"unknown takeover rule {shown(text)}", advice=nearest(str(text), TAKEOVERS))
-    if text == "after_lease":
-        raise UnsupportedFeature(
-            'this version has no leases of exclusive consumers: takeover="after_lease" is for a later one',
-            advice='use takeover="any" or takeover="same_name"',
-        )
     return cast("Takeover", text)
 
 
@@ -139,16 +130,44 @@ def drop(connection: Connection, topic: str, name: str) -> None:
 def describe(connection: Connection, topic: str, name: str) -> SubscriptionInfo:
     """A subscription with its cursors."""
     cursors: list[PartitionCursor] = []
+    consumers: dict[str, int] = {}
     with connection.follower.lock:
         record, subscription = find(connection, topic, name)
+        state = connection.follower.state
+        now_ms = max(state.head.timestamp_ms, connection.runtime.now_ms())
         for partition in range(record.partitions):
-            cursor = connection.follower.state.cursors[subscription.id, partition]
-            pending = sum(ranges.size(hold.ranges) for hold in cursor.holds)
-            if cursor.cumulative is not None:
-                pending += max(0, cursor.cumulative.end - cursor.position)
+            cursor = state.cursors[subscription.id, partition]
             redelivered = sum(item.end - item.start for item in cursor.redeliveries)
-            cursors.append(PartitionCursor(partition, cursor.position, cursor.acknowledged, pending, redelivered))
-    return SubscriptionInfo(topic, name, subscription.type, subscription.epoch, subscription.consumer, tuple(cursors))
+            leased = ranges.size(leases.live(cursor, now_ms))
+            cursors.append(
+                PartitionCursor(partition, cursor.position, cursor.acknowledged, _pending(cursor), redelivered, leased)
+            )
+            for lease in cursor.leases:
+                if lease.until_ms > now_ms:
+                    consumers[lease.consumer] = consumers.get(lease.consumer, 0) + ranges.size(lease.ranges)
+    return SubscriptionInfo(
+        topic,
+        name,
+        subscription.type,
+        subscription.epoch,
+        subscription.consumer,
+        tuple(cursors),
+        subscription.id,
+        subscription.takeover,
+        subscription.lease_ms,
+        subscription.max_redeliveries,
+        subscription.dead_letter_topic,
+        dict(sorted(consumers.items())),
+    )
+
+
+def _pending(cursor: Cursor) -> int:
+    """How many messages open transactions hold."""
+    held = ranges.normalize(found for hold in cursor.holds for found in hold.ranges)
+    if cursor.cumulative is not None:
+        below = ranges.subtract(((cursor.position, cursor.cumulative.end),), cursor.acknowledged)
+        held = ranges.union(held, below)
+    return ranges.size(held)
 
 
 def names_of(connection: Connection, topic: str) -> tuple[str, ...]:
@@ -179,7 +198,8 @@ def lag(connection: Connection, topic: str, name: str) -> Listing:
             if item.partition == partition and item.offset is not None and item.offset + item.rows > cursor.position
         ]
         behind_ms = max(0, now_ms - min(oldest)) if behind and oldest else None
-        rows.append(PartitionLag(partition, cursor.position, end, behind, behind_ms))
+        leased = ranges.size(leases.live(cursor, now_ms))
+        rows.append(PartitionLag(partition, cursor.position, end, behind, behind_ms, _pending(cursor), leased))
     return Listing(rows)
 
 
@@ -210,8 +230,7 @@ def open_consumer(
                 f"the subscription {subscription!r} of {topic!r} is {existing.type}, not {wanted}",
                 advice="leave out the type, or use another subscription",
             )
-        intake = SharedIntake if existing.type == "shared" else Intake
-        opened.append(intake(connection, label, record, existing.id, take_epoch(connection, existing.id, label)))
+        opened.append(_intake(connection, label, record, existing))
     return Consumer(connection, label, opened)
 
 
@@ -223,41 +242,15 @@ def _topics(topics: object) -> list[str]:
     return list(dict.fromkeys(parse_topic_name(name) for name in names))
 
 
-def take_epoch(connection: Connection, subscription: int, consumer: str, stream: str | None = None) -> int:
-    """Make ``consumer`` the subscription's consumer: whoever was it is fenced. Returns its epoch.
-
-    The only way to do so, whoever asks: all that raise an epoch exclude each other in an entry (``EPOCHS``), and the
-    subscription's ``takeover`` is asked by every one of them. The name that counts there is the consumer's, but for a
-    streaming query it is ``stream``, the query's identity (``txnAppId``, else the query's id): ``consumer`` is then a
-    label of one run of it, and a restart of the same query is the same name.
-
-    Raises:
-        ConsumerBusy: the takeover rule is ``same_name``, and the newest consumer has another name.
-        SubscriptionNotFound: it was dropped.
-        UnsupportedFeature: the subscription has a type or a takeover rule of a later version.
-    """
-
-    def decide(draft: Draft, _at: Header) -> list[ConsumerAction]:
-        record = live_subscription(draft, subscription)
-        _type(record.type)
-        _takeover(record.takeover)
-        if stream is not None and record.type != "exclusive":
-            raise UnsupportedFeature(
-                f"the subscription {record.name!r} is {record.type}: a stream takes whole ranges, in order, by itself",
-                advice="use an exclusive subscription for the stream",
-            )
-        holder, name = record.stream or record.consumer, stream or consumer
-        if record.type != "shared" and record.takeover == "same_name" and holder not in {None, name}:
-            raise ConsumerBusy(
-                f"the subscription {record.name!r} belongs to the consumer {holder!r}, not to {name!r}",
-                advice="its takeover rule is same_name: open it under that name; that of a query is its txnAppId",
-            )
-        return [ConsumerAction(subscription, consumer, stream)]
-
-    def epoch(draft: Draft, _at: Header) -> int:
-        return live_subscription(draft, subscription).epoch  # that of a Shared one stays as it is
-
-    return connection.appender.call(Simple(decide, epoch, EPOCHS))
+def _intake(connection: Connection, consumer: str, topic: TopicRecord, record: SubscriptionRecord) -> Intake:
+    """Take the place that the subscription's type and its takeover rule give to a consumer."""
+    if record.type == "failover":
+        waiting = FailoverIntake(connection, consumer, topic, record.id)
+        waiting.open()
+        return waiting
+    epoch = try_to_take(connection, record.id, consumer)
+    kind = SharedIntake if record.type == "shared" else KeptIntake if keeps_its_place(record) else Intake
+    return kind(connection, consumer, topic, record.id, epoch)
 
 
 __all__ = ["create", "describe", "drop", "find", "lag", "names_of", "open_consumer", "take_epoch"]

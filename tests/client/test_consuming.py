@@ -22,7 +22,6 @@ from txnlog.errors import (
     TransactionAborted,
     TransactionConflict,
     TransactionHasFailedOperation,
-    UnsupportedFeature,
 )
 from txnlog.testing import ManualClock
 
@@ -558,14 +557,6 @@ def test_the_takeover_rule_of_the_subscription_decides(ten: Any, place: Place) -
     with raises(ConsumerFenced):
         old.receive(timeout_ms=0)
     assert received(new, 1) == [0]
-
-
-def test_what_this_version_has_not_is_said(ten: Any, place: Place) -> None:
-    for options in ({"type": "failover"}, {"takeover": "after_lease"}):
-        with Unchanged(place), raises(UnsupportedFeature):
-            ten.create_subscription("orders", "billing", **options)
-    with Unchanged(place), raises(UnsupportedFeature):
-        ten.consumer("orders", "billing", type="failover")
 
 
 def test_the_type_of_a_subscription_is_what_it_was_created_with(ten: Any, place: Place) -> None:

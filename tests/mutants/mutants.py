@@ -19,6 +19,9 @@ NUMBERS = "tests/unit/test_numbers.py::test_"
 DECISIONS = "tests/protocol/test_decisions.py::test_"
 SEGMENTS = "tests/protocol/test_segments.py::test_"
 CHECKPOINTS = "tests/protocol/test_checkpoints.py::test_"
+SHARED = "tests/client/test_shared.py::test_"
+DEAD_LETTERS = "tests/client/test_dead_letters.py::test_"
+TAKEOVER = "tests/client/test_takeover.py::test_"
 RACES = "tests/client/test_races.py::test_"
 TWO_PHASES = "tests/client/test_prepared.py::test_"
 VACUUM = "tests/client/test_vacuum.py::test_"
@@ -496,6 +499,38 @@ MUTANTS = (
         "block.touched_ms > now_ms",
         "a writer that is slow but alive loses its numbers, and its commit is refused",
         (VACUUM + "whoever_takes_a_number_after_a_silence_has_time_to_use_it",),
+    ),
+    Mutant(
+        "leases that end are not counted",
+        "txnlog/leases.py",
+        "Release(record.id, consumer, tuple(found), redeliver=True)",
+        "Release(record.id, consumer, tuple(found), redeliver=False)",
+        "a message that kills its consumer comes again for ever, and never is a dead letter",
+        (SHARED + "messages_of_an_expired_lease_are_granted_again_and_counted_in_the_same_entry",),
+    ),
+    Mutant(
+        "leases of others do not count",
+        "txnlog/leases.py",
+        "available(cursor, start, end, ranges.subtract(live(cursor, now_ms), stock))",
+        "available(cursor, start, end, ())",
+        "every consumer does the same work, and all but one in vain",
+        (SHARED + "what_one_consumer_has_the_other_is_not_handed",),
+    ),
+    Mutant(
+        "dead letters stay on the subscription",
+        "txnlog/dead_letters.py",
+        "acknowledgements=(acknowledgement,)",
+        "acknowledgements=()",
+        "a message is brought to the dead letters again and again",
+        (DEAD_LETTERS + "the_letters_and_the_acknowledgement_are_one_transaction",),
+    ),
+    Mutant(
+        "any lease that was seen to end will do",
+        "txnlog/takeover.py",
+        "keeps_its_place(record) and seen != record.epoch",
+        "keeps_its_place(record) and seen is None",
+        "of two that saw a lease end the second takes over from the first, whose lease lasts",
+        (TAKEOVER + "of_two_that_saw_the_same_lease_end_one_is_busy",),
     ),
     # --- bytes at rest ----------------------------------------------------------------------------------------------
     Mutant(

@@ -10,10 +10,12 @@ from txnlog.errors import NameNotAllowed
 from txnlog.keys import (
     FILE_NAME,
     EntryKey,
+    HintKey,
     ManifestKey,
     PartKey,
     SegmentKey,
     entry_key,
+    hint_key,
     manifest_key,
     parse_key,
     part_key,
@@ -50,6 +52,7 @@ def test_slots_lie_in_folders_of_ten_thousand():
 def test_keys_look_as_the_protocol_says():
     assert manifest_key(42) == "_log/checkpoints/00000000000000000042.json"
     assert part_key("ab" * 16) == f"_log/checkpoints/parts/{'ab' * 16}.parquet"
+    assert hint_key(13, 42) == "_hints/13/00000000000000000042.json"
     assert segment_folder("orders", 7) == "orders/_txnlog_segment=7/"
     assert segment_key("orders~12", 7, f"{'0' * 32}.parquet") == f"orders~12/_txnlog_segment=7/{'0' * 32}.parquet"
 
@@ -61,6 +64,12 @@ def test_keys_look_as_the_protocol_says():
 def test_the_key_of_an_entry_or_manifest_leads_back_to_its_version(version):
     assert parse_key(entry_key(version)) == EntryKey(version)
     assert parse_key(manifest_key(version)) == ManifestKey(version)
+
+
+@pytest.mark.clause("P-1")
+@given(numbers, versions)
+def test_the_key_of_a_hint_leads_back_to_subscription_and_epoch(subscription, epoch):
+    assert parse_key(hint_key(subscription, epoch)) == HintKey(subscription, epoch)
 
 
 @pytest.mark.clause("P-1")
@@ -105,6 +114,8 @@ def test_any_key_is_ours_or_none_and_never_two(key):
             assert manifest_key(version) == key
         case PartKey(unique):
             assert part_key(unique) == key
+        case HintKey(subscription, epoch):
+            assert hint_key(subscription, epoch) == key
         case SegmentKey(folder, segment, file):
             assert segment_key(folder, segment, file) == key
 
@@ -120,6 +131,8 @@ def test_any_key_is_ours_or_none_and_never_two(key):
         "/_log/0000000000/00000000000000000042.json",
         "_log/0000000000/0000000000000000004\u0662.json",
         "_log/checkpoints/42.json",
+        "_hints/13/42.json",
+        "_hints/013/00000000000000000042.json",
         "_log/checkpoints/00000000000000000042.crc",
         "_log/checkpoints/parts/x.parquet",
         "orders/_delta_log/00000000000000000000.json",

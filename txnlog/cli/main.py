@@ -127,14 +127,23 @@ def topic_drop(context: Context, name: str) -> None:
 @json_option
 @click.pass_obj
 def subscriptions(context: Context, topic_name: str, *, as_json: bool) -> None:
-    """List the subscriptions of a topic with their cursors."""
+    """List the subscriptions of a topic: cursors, the active consumer, what is pending, leased and redelivered."""
     rows: list[dict[str, Any]] = []
     with context.open() as ns:
         for name in ns.subscriptions(topic_name):
             info = ns.subscription(topic_name, name)
-            cursors = {item.partition: item.cursor for item in info.cursors}
-            pending = sum(item.pending for item in info.cursors)
-            rows.append({"subscription": name, "type": info.type, "cursors": cursors, "pending": pending})
+            rows.append(
+                {
+                    "subscription": name,
+                    "type": info.type,
+                    "consumer": info.consumer,
+                    "cursors": {item.partition: item.cursor for item in info.cursors},
+                    "pending": info.pending,
+                    "leased": info.leased,
+                    "redelivered": info.redelivered,
+                    "dead_letter_topic": info.dead_letter_topic,
+                }
+            )
     Printer(as_json).rows(rows)
 
 

@@ -1,0 +1,245 @@
+"""Failover: one consumer is active and the others wait; who shows no sign of life for a lease loses its place."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.client.support import SCHEMA, Place, Unchanged, ids, raises, rows
+from txnlog import keys
+from txnlog.errors import ConsumerBusy, ConsumerFenced, StoreError, SubscriptionNotFound, TransactionAborted
+
+LEASE_MS = 9_000
+
+
+@pytest.fixture
+def ns(memory: Place) -> Any:
+    """Ten messages and a Failover subscription; waiting moves each handle's own elapsed time."""
+    handle = memory.open()
+    handle.create_topic("orders", SCHEMA)
+    handle.produce("orders", rows(*range(10)))
+    handle.create_subscription("orders", "billing", type="failover", lease_ms=LEASE_MS)
+    return handle
+
+
+@pytest.fixture
+def other(ns: Any, memory: Place) -> Any:
+    """Another client, whose time passes by itself."""
+    return memory.open()
+
+
+def received(consumer: Any, most: int = 1000, timeout_ms: int = 0) -> list[int]:
+    return ids(consumer.receive(most, timeout_ms=timeout_ms).table)
+
+
+def requests(ns: Any, call: str) -> int:
+    return sum(count for (name, kind), count in ns.store_requests.items() if (name, kind) == (call, "hint"))
+
+
+@pytest.mark.clause("P-177")
+def test_one_consumer_is_active_and_the_others_receive_nothing(ns: Any, other: Any, memory: Place) -> None:
+    active = ns.consumer("orders", "billing", name="one")
+    with Unchanged(memory):
+        waiting = other.consumer("orders", "billing", name="two")
+        assert received(waiting) == []
+    assert received(active, 4) == [0, 1, 2, 3]
+    assert ns.subscription("orders", "billing").consumer == "one"
+    with Unchanged(memory), raises(ConsumerBusy, match="active"):
+        waiting.seek("earliest")
+
+
+@pytest.mark.clause("P-73", "P-176", "P-177")
+def test_when_the_active_one_closes_the_next_takes_over_at_once(ns: Any, other: Any) -> None:
+    active, waiting = ns.consumer("orders", "billing", name="one"), other.consumer("orders", "billing", name="two")
+    messages = active.receive(4, timeout_ms=0)
+    active.acknowledge(messages[:2], cumulative=True)
+    epoch = ns.subscription("orders", "billing").epoch
+    active.close()
+    assert received(waiting) == [2, 3, 4, 5, 6, 7, 8, 9]
+    info = other.subscription("orders", "billing")
+    assert (info.consumer, info.epoch > epoch) == ("two", True)
+
+
+@pytest.mark.clause("P-175", "P-176")
+def test_when_the_lease_of_the_active_one_ends_the_next_takes_over(ns: Any, other: Any, memory: Place) -> None:
+    active, waiting = ns.consumer("orders", "billing"), other.consumer("orders", "billing")
+    txn = ns.begin()
+    messages = active.receive(4, timeout_ms=0)
+    txn.acknowledge(messages)
+    txn.flush()
+    with Unchanged(memory):
+        assert received(waiting, timeout_ms=LEASE_MS - 1) == []
+    assert received(waiting, timeout_ms=LEASE_MS) == list(range(10))
+    calls = (
+        lambda: active.receive(timeout_ms=0),
+        lambda: active.acknowledge(messages),
+        lambda: active.negative_acknowledge(messages),
+        active.redeliver_unacknowledged,
+        lambda: active.seek("latest"),
+        lambda: ns.begin().acknowledge(messages),
+    )
+    for call in calls:
+        with raises(ConsumerFenced):
+            call()
+    with raises(TransactionAborted, match="fenced"):
+        txn.commit()
+
+
+@pytest.mark.clause("P-175", "P-176")
+def test_a_consumer_that_shows_signs_of_life_keeps_its_place(ns: Any, other: Any, memory: Place) -> None:
+    """Its own time decides when it shows one, the observer's how long it saw none: no clocks are compared."""
+    active, waiting = ns.consumer("orders", "billing"), other.consumer("orders", "billing")
+    received(active)
+    with Unchanged(memory):
+        for _ in range(10):
+            assert received(active, timeout_ms=LEASE_MS // 3 + 1) == []
+            assert received(waiting, timeout_ms=LEASE_MS - 1) == []
+
+
+@pytest.mark.clause("P-175")
+def test_signs_of_life_are_rare_and_waiting_looks_as_rarely(ns: Any, other: Any) -> None:
+    active, waiting = ns.consumer("orders", "billing"), other.consumer("orders", "billing")
+    before = requests(ns, "put")
+    for _ in range(50):
+        received(active)
+    assert requests(ns, "put") == before, "no time has passed"
+    received(active, timeout_ms=2 * LEASE_MS)
+    assert 4 <= requests(ns, "put") - before <= 6
+    before = requests(other, "get_range")
+    received(waiting, timeout_ms=LEASE_MS - 1)
+    assert 2 <= requests(other, "get_range") - before <= 3
+    assert requests(ns, "get_range") == requests(other, "put") == 0
+
+
+@pytest.mark.clause("P-175")
+def test_signs_of_life_are_not_on_the_way_of_a_commit(ns: Any) -> None:
+    active = ns.consumer("orders", "billing")
+    messages = active.receive(timeout_ms=0)
+    ns.runtime.sleep_ms(LEASE_MS)
+    before = requests(ns, "put")
+    with ns.begin() as txn:
+        txn.acknowledge(messages[:4])
+    active.acknowledge(messages[4:])
+    assert requests(ns, "put") == before
+    assert ns.subscription("orders", "billing").cursors[0].cursor == 10
+
+
+@pytest.mark.clause("P-176", "P-177")
+def test_of_many_who_wait_one_takes_over(ns: Any, memory: Place) -> None:
+    active = ns.consumer("orders", "billing")
+    handles = [memory.open() for _ in range(4)]
+    waiting = [handle.consumer("orders", "billing") for handle in handles]
+    active.close()
+    assert sorted(len(received(consumer)) for consumer in waiting) == [0, 0, 0, 10]
+    assert sorted(len(received(consumer)) for consumer in waiting) == [0, 0, 0, 0]
+
+
+@pytest.mark.clause("P-176")
+def test_who_saw_an_older_epoch_does_not_take_over_from_the_newer_one(ns: Any, memory: Place) -> None:
+    """Two saw the same lease end: the slower one finds another epoch, and waits for that one's lease."""
+    ns.consumer("orders", "billing", name="one")
+    fast = memory.open()
+    handle, store = memory.faulty()
+    slow = handle.consumer("orders", "billing", name="slow")
+    taken: list[Any] = []
+
+    def take_first() -> None:
+        taken.append(fast.consumer("orders", "billing", name="fast"))
+        assert received(taken[0], timeout_ms=2 * LEASE_MS) == list(range(10))
+
+    store.script.append(take_first)
+    assert received(slow, timeout_ms=2 * LEASE_MS) == []
+    assert taken
+    assert ns.subscription("orders", "billing").consumer == "fast"
+
+
+def test_a_consumer_that_was_never_there_is_not_waited_for(ns: Any) -> None:
+    assert received(ns.consumer("orders", "billing")) == list(range(10))
+
+
+def test_the_consumer_creates_a_failover_subscription(ns: Any, other: Any) -> None:
+    assert received(ns.consumer("orders", "shipping", type="failover")) == list(range(10))
+    assert received(other.consumer("orders", "shipping")) == []
+    assert ns.subscription("orders", "shipping").type == "failover"
+
+
+def test_each_topic_of_a_consumer_has_its_active_one(ns: Any, other: Any) -> None:
+    ns.create_topic("audit", SCHEMA)
+    ns.produce("audit", rows(100))
+    first = ns.consumer("audit", "billing", type="failover")
+    both = other.consumer(["orders", "audit"], "billing", type="failover")
+    assert received(both) == list(range(10))
+    assert received(both) == []
+    first.close()
+    assert received(both) == [100]
+
+
+@pytest.mark.clause("P-72")
+def test_a_seek_of_the_active_one_keeps_its_place(ns: Any, other: Any, memory: Place) -> None:
+    active, waiting = ns.consumer("orders", "billing"), other.consumer("orders", "billing")
+    active.seek({0: 5})
+    assert received(active) == [5, 6, 7, 8, 9]
+    with Unchanged(memory):
+        assert received(waiting, timeout_ms=LEASE_MS - 1) == []
+    active.close()
+    assert received(waiting) == [5, 6, 7, 8, 9]
+
+
+@pytest.mark.clause("P-1")
+def test_the_hint_of_an_older_epoch_is_cleared_away(ns: Any, other: Any) -> None:
+    active, waiting = ns.consumer("orders", "billing", name="one"), other.consumer("orders", "billing", name="two")
+    active.close()
+    received(waiting)
+    (info,) = list(ns.store.list(keys.HINT_FOLDER))
+    record = ns.subscription("orders", "billing")
+    assert keys.parse_key(info.key) == keys.HintKey(record.id, record.epoch)
+    assert json.loads(ns.store.get(info.key))["consumer"] == "two"
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"\x00" * 10_000_000, b'{"consumer":"one","beat":1,"closed":"yes"}'])
+def test_a_hint_that_is_damaged_is_one_that_does_not_change(ns: Any, other: Any, content: bytes) -> None:
+    ns.consumer("orders", "billing", name="one")
+    waiting = other.consumer("orders", "billing")
+    record = ns.subscription("orders", "billing")
+    ns.store.put(keys.hint_key(record.id, record.epoch), content)
+    assert received(waiting, timeout_ms=LEASE_MS - 1) == []
+    assert received(waiting, timeout_ms=LEASE_MS) == list(range(10))
+
+
+@pytest.mark.clause("P-120", "P-175")
+def test_a_store_that_fails_with_hints_fails_nobody(ns: Any, other: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    active, waiting = ns.consumer("orders", "billing"), other.consumer("orders", "billing")
+    for handle in (ns, other):
+        for name in ("put", "get_range", "delete"):
+
+            def fail(*_: Any, **__: Any) -> Any:
+                raise StoreError("no permission")
+
+            monkeypatch.setattr(handle.heartbeats._store, name, fail)
+    ns.runtime.sleep_ms(LEASE_MS)
+    assert received(active) == list(range(10))
+    assert received(waiting, timeout_ms=3 * LEASE_MS) == [], "who cannot look cannot say that a lease is over"
+    active.close()
+
+
+def test_a_dropped_subscription_is_told_to_who_waits(ns: Any, other: Any) -> None:
+    active, waiting = ns.consumer("orders", "billing"), other.consumer("orders", "billing")
+    ns.drop_subscription("orders", "billing")
+    for consumer in (active, waiting):
+        with raises(SubscriptionNotFound):
+            consumer.receive(timeout_ms=0)
+        consumer.close()
+
+
+@pytest.mark.clause("P-77")
+def test_with_same_name_the_name_takes_over_at_once_and_no_other_ever(ns: Any, other: Any, memory: Place) -> None:
+    ns.create_subscription("orders", "named", type="failover", takeover="same_name", lease_ms=LEASE_MS)
+    old = ns.consumer("orders", "named", name="one")
+    with Unchanged(memory), raises(ConsumerBusy, match="'one'"):
+        other.consumer("orders", "named", name="two")
+    new = other.consumer("orders", "named", name="one")
+    assert received(new, 1) == [0]
+    with raises(ConsumerFenced):
+        old.receive(timeout_ms=0)

@@ -1,0 +1,136 @@
+"""Who may take an Exclusive subscription over, and when: the subscription's rule, which no consumer can weaken."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.client.support import SCHEMA, Place, Unchanged, ids, raises, rows
+from txnlog.errors import ConsumerBusy, ConsumerFenced, UnsupportedFeature
+from txnlog.takeover import take_epoch
+
+LEASE_MS = 9_000
+
+
+@pytest.fixture
+def ns(memory: Place) -> Any:
+    """Ten messages."""
+    handle = memory.open()
+    handle.create_topic("orders", SCHEMA)
+    handle.produce("orders", rows(*range(10)))
+    return handle
+
+
+@pytest.fixture
+def kept(ns: Any) -> Any:
+    """A subscription whose consumer keeps its place for a lease."""
+    ns.create_subscription("orders", "billing", takeover="after_lease", lease_ms=LEASE_MS)
+    return ns
+
+
+def received(consumer: Any, most: int = 1000, timeout_ms: int = 0) -> list[int]:
+    return ids(consumer.receive(most, timeout_ms=timeout_ms).table)
+
+
+@pytest.mark.clause("P-77")
+def test_any_takes_over_at_once(ns: Any, memory: Place) -> None:
+    old = ns.consumer("orders", "billing", name="one")
+    new = memory.open().consumer("orders", "billing", name="two")
+    with raises(ConsumerFenced):
+        old.receive(timeout_ms=0)
+    assert received(new) == list(range(10))
+    assert ("put", "hint") not in ns.store_requests, "no lease, no sign of life"
+
+
+@pytest.mark.clause("P-77")
+def test_same_name_takes_over_under_its_name_only(ns: Any, memory: Place) -> None:
+    ns.create_subscription("orders", "billing", takeover="same_name")
+    old = ns.consumer("orders", "billing", name="one")
+    with Unchanged(memory), raises(ConsumerBusy, match="'one'"):
+        memory.open().consumer("orders", "billing", name="two")
+    old.close()
+    with Unchanged(memory), raises(ConsumerBusy, match="'one'"):
+        memory.open().consumer("orders", "billing", name="two")
+    assert received(memory.open().consumer("orders", "billing", name="one")) == list(range(10))
+
+
+@pytest.mark.clause("P-77", "P-175", "P-176")
+def test_after_lease_a_second_one_is_busy_while_the_lease_lasts(kept: Any, memory: Place) -> None:
+    old = kept.consumer("orders", "billing", name="one")
+    other = memory.open()
+    with Unchanged(memory):
+        for _ in range(20):
+            with raises(ConsumerBusy, match="'one'"):
+                other.consumer("orders", "billing", name="two")
+            other.runtime.sleep_ms(LEASE_MS - 1)
+            kept.runtime.sleep_ms(LEASE_MS / 3 + 1)
+            received(old)
+    assert received(old) == []
+    with raises(ConsumerBusy):
+        other.consumer("orders", "billing")
+    other.runtime.sleep_ms(LEASE_MS)
+    new = other.consumer("orders", "billing", name="two")
+    assert received(new) == list(range(10))
+    with raises(ConsumerFenced):
+        old.receive(timeout_ms=0)
+
+
+@pytest.mark.clause("P-77", "P-176")
+@pytest.mark.parametrize("name", ["one", "two"])
+def test_after_lease_a_closed_one_is_not_waited_for_and_a_name_does_not_help(
+    kept: Any, memory: Place, name: str
+) -> None:
+    old = kept.consumer("orders", "billing", name="one")
+    with Unchanged(memory), raises(ConsumerBusy):
+        memory.open().consumer("orders", "billing", name=name)
+    old.close()
+    assert received(memory.open().consumer("orders", "billing", name=name)) == list(range(10))
+
+
+@pytest.mark.clause("P-176")
+def test_a_seek_is_a_sign_of_life_of_its_own(kept: Any, memory: Place) -> None:
+    old = kept.consumer("orders", "billing")
+    other = memory.open()
+    with raises(ConsumerBusy):
+        other.consumer("orders", "billing")
+    other.runtime.sleep_ms(LEASE_MS)
+    old.seek("latest")
+    with Unchanged(memory), raises(ConsumerBusy):
+        other.consumer("orders", "billing")
+
+
+@pytest.mark.clause("P-77")
+def test_a_consumer_cannot_weaken_the_rule(kept: Any, memory: Place) -> None:
+    """Whoever asks for the epoch is asked for it in the entry itself: another type, or haste, does not help."""
+    kept.consumer("orders", "billing", name="one")
+    record = kept.subscription("orders", "billing")
+    other = memory.open()
+    with Unchanged(memory):
+        for seen in (None, record.id, record.epoch - 1, record.epoch + 1):
+            with raises(ConsumerBusy):
+                take_epoch(other, record.id, "two", seen=seen)
+
+
+@pytest.mark.clause("P-77", "P-176")
+def test_of_two_that_saw_the_same_lease_end_one_is_busy(kept: Any, memory: Place) -> None:
+    kept.consumer("orders", "billing", name="one")
+    fast = memory.open()
+    slow, store = memory.faulty()
+    for handle in (fast, slow):
+        with raises(ConsumerBusy):
+            handle.consumer("orders", "billing")
+        handle.runtime.sleep_ms(LEASE_MS)
+    store.script.append(lambda: fast.consumer("orders", "billing", name="fast"))
+    with raises(ConsumerBusy, match="'fast'"):
+        slow.consumer("orders", "billing", name="slow")
+    assert kept.subscription("orders", "billing").consumer == "fast"
+
+
+def test_streams_take_exclusive_subscriptions_without_leases_only(kept: Any, memory: Place) -> None:
+    for name, options in (("one", {"type": "shared"}), ("two", {"type": "failover"}), ("three", {})):
+        if options:
+            kept.create_subscription("orders", name, **options)
+        record = kept.subscription("orders", name if options else "billing")
+        with Unchanged(memory), raises(UnsupportedFeature, match="stream"):
+            take_epoch(kept, record.id, "run", "query")

@@ -1,0 +1,92 @@
+"""One topic of a consumer that keeps its place for a lease: it shows signs of life; of Failover ones others wait."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from txnlog import takeover
+from txnlog.actions import AnyAction
+from txnlog.errors import ConsumerBusy
+from txnlog.intake import Intake, Received
+from txnlog.state import Draft, SubscriptionRecord, TopicRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from txnlog.connection import Connection
+
+WAITING: Final = -1
+"""The epoch of a consumer that is not active: no entry has it."""
+
+
+class KeptIntake(Intake):
+    """What the one consumer has of one topic; nobody takes over while it shows signs of life at its calls."""
+
+    def look(self, *, entering: bool = False) -> None:  # noqa: ARG002 - as of Intake
+        """Raise where another took over; else show a sign of life."""
+        record = self.check()
+        self._ns.heartbeats.beat(self.subscription, self.epoch, self._consumer, record.lease_ms)
+
+    def close(self) -> None:
+        """Nobody need wait for the lease."""
+        record = self._ns.follower.state.subscriptions.get(self.subscription)
+        if record is not None and record.epoch == self.epoch:
+            self._ns.heartbeats.end(self.subscription, self.epoch, self._consumer)
+
+
+class FailoverIntake(KeptIntake):
+    """The same where others wait: as long as it is not active, a consumer is handed nothing."""
+
+    def __init__(self, namespace: Connection, consumer: str, topic: TopicRecord, subscription: int) -> None:
+        super().__init__(namespace, consumer, topic, subscription, WAITING)
+        self._looked_ms = 0.0
+
+    def open(self) -> None:
+        """Become the active consumer, or wait. Raises ConsumerBusy where another name never will be."""
+        record = self.record()
+        if record.takeover == "same_name":
+            self.epoch = takeover.try_to_take(self._ns, self.subscription, self._consumer)
+        else:
+            self.look(entering=True)
+
+    @property
+    def active(self) -> bool:
+        """Whether this is, or was, the active consumer."""
+        return self.epoch != WAITING
+
+    def check(self) -> SubscriptionRecord:
+        """The subscription. Raises ConsumerFenced for who was active, SubscriptionNotFound where it was dropped."""
+        return super().check() if self.active else self.record()
+
+    def look(self, *, entering: bool = False) -> None:
+        """Active: raise where another took over, else show a sign of life. Waiting: take over where that may be.
+
+        Who waits looks at every call, and while that lasts at every third of the lease.
+        """
+        if self.active:
+            super().look()
+            return
+        record = self.check()
+        now_ms = self._ns.runtime.elapsed_ms()
+        if entering or now_ms - self._looked_ms >= record.lease_ms / 3:
+            self._looked_ms = now_ms
+            try:
+                self.epoch = takeover.try_to_take(self._ns, self.subscription, self._consumer)
+            except ConsumerBusy:
+                self.epoch = WAITING
+
+    def receive(self, most: int) -> Received | None:
+        """The next messages, None where there are none or another consumer is active."""
+        return super().receive(most) if self.active else None
+
+    def seek_actions(self, draft: Draft, positions: Mapping[int, int]) -> list[AnyAction]:
+        """What moves the cursors. Raises ConsumerBusy for who waits."""
+        if not self.active:
+            raise ConsumerBusy(
+                f"another consumer of {self.topic.name!r} is active",
+                advice="seek there, or wait until this one is active",
+            )
+        return super().seek_actions(draft, positions)
+
+
+__all__ = ["FailoverIntake", "KeptIntake"]
