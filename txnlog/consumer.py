@@ -95,7 +95,7 @@ class Consumer:
             if left <= 0:
                 item = self._subscribed[0]
                 return self._messages_of(item, self._schema(item).empty_table(), {})
-            runtime.sleep_ms(min(pause, left))
+            runtime.sleep_ms(min(pause / 2 + runtime.jitter(pause / 2), left))  # else many who wait ask at one time
             pause = min(2 * pause, _LONGEST_PAUSE_MS)
 
     def _messages_of(

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 
+import pyarrow as pa
 import pytest
 
 import txnlog
@@ -110,3 +111,23 @@ def test_a_status_line_is_shown_on_a_terminal_and_taken_back(monkeypatch, capsys
     with StatusLine() as status:
         status.show("orders: 1 files")
     assert capsys.readouterr().err == ""
+
+
+def test_subscriptions_show_who_has_what(tmp_path):
+    path = str(tmp_path / "lake" / "sales")
+    with txnlog.open(path, create=True) as ns:
+        ns.create_topic("orders", pa.schema([("id", pa.int64())]))
+        ns.produce("orders", [{"id": number} for number in range(5)])
+        ns.create_subscription("orders", "kept", type="failover")
+        ns.consumer("orders", "kept", name="first")
+        ns.create_subscription("orders", "many", type="shared", max_redeliveries=3, dead_letter_topic="dead")
+        consumer = ns.consumer("orders", "many", name="one")
+        messages = consumer.receive(4, timeout_ms=0)
+        consumer.negative_acknowledge(messages[0])
+        ns.begin().acknowledge(messages[1])
+        kept, many = lines(path, "subscriptions", "orders", "--json")
+        (lag,) = lines(path, "lag", "orders", "many", "--json")
+    assert (kept["type"], kept["consumer"], kept["leased"]) == ("failover", "first", 0)
+    assert (many["type"], many["leased"], many["pending"], many["redelivered"]) == ("shared", 3, 1, 1)
+    assert many["dead_letter_topic"] == "dead"
+    assert (lag["behind_messages"], lag["pending"], lag["leased"]) == (5, 1, 3)

@@ -77,6 +77,18 @@ def test_an_empty_receive_waits_and_has_the_columns(ten: Any) -> None:
             txn.acknowledge(nothing, cumulative=True)
 
 
+def test_who_waits_asks_ever_more_rarely_and_not_at_the_same_moments_as_others(ten: Any) -> None:
+    consumer = ten.consumer("orders", "billing")
+    consumer.receive(timeout_ms=0)
+    ten.runtime.slept_ms.clear()
+    consumer.receive(timeout_ms=5_000)
+    pauses = ten.runtime.slept_ms[:-1]  # the last is what is left
+    for number, pause in enumerate(pauses):
+        longest = min(5 * 2**number, 250)
+        assert longest / 2 <= pause <= longest
+    assert len({round(pause, 3) for pause in pauses[8:]}) > 5, "not in step"
+
+
 class Unchanged_version:  # noqa: N801 - reads as a word of the sentence
     """As Unchanged, with the handle at hand."""
 

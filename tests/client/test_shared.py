@@ -461,6 +461,28 @@ def test_at_the_limit_of_ranges_nothing_new_is_handed_out_until_holes_fill(
     assert received(consumer) == [10, 11]
 
 
+# --- what is shown ----------------------------------------------------------------------------------------------------
+
+
+def test_a_description_shows_what_is_leased_pending_and_redelivered(ns: Any, other: Any, clock: ManualClock) -> None:
+    one, two = ns.consumer("orders", "billing", name="one"), other.consumer("orders", "billing", name="two")
+    messages = take(one, 6)
+    take(two, 1)
+    one.negative_acknowledge(messages[4:6])
+    one.acknowledge(messages[0])
+    txn = ns.begin()
+    txn.acknowledge(messages[1:3])
+    info = other.subscription("orders", "billing")
+    assert (info.type, info.consumer, info.consumers) == ("shared", "two", {"one": 3, "two": 1})
+    assert (info.leased, info.pending, info.redelivered) == (4, 2, 2)
+    (lag,) = other.lag("orders", "billing")
+    assert (lag.cursor, lag.behind_messages, lag.pending, lag.leased) == (1, 9, 2, 4)
+    clock.advance(LEASE_MS)
+    info = other.subscription("orders", "billing")
+    assert (info.consumers, info.leased) == ({}, 0)
+    assert "leased" in info.cursors[0]._repr_html_()
+
+
 # --- fencing ----------------------------------------------------------------------------------------------------------
 
 
