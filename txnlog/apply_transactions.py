@@ -33,7 +33,14 @@ from txnlog.errors import (
     TransactionNotFound,
 )
 from txnlog.keys import FILE_NAME
-from txnlog.limits import MAX_NUMBER, MAX_OPEN_TRANSACTIONS, MAX_TIMEOUT_MS
+from txnlog.limits import (
+    MAX_APPS,
+    MAX_NUMBER,
+    MAX_OPEN_TRANSACTIONS,
+    MAX_PRODUCERS,
+    MAX_STREAMS,
+    MAX_TIMEOUT_MS,
+)
 from txnlog.names import parse_label, parse_producer_name
 from txnlog.state import (
     AppRecord,
@@ -51,6 +58,8 @@ from txnlog.state import (
 
 _CHECKSUM: Final = re.compile(r"(?:footer-)?crc32:[0-9a-f]{8}", re.ASCII)
 
+_NAMES_ADVICE: Final = "use one name for all runs of a job: names are remembered for ever"
+
 # --- producers ------------------------------------------------------------------------------------------------------
 
 
@@ -61,6 +70,8 @@ def start_producer(draft: Draft, action: Producer, at: Header) -> None:
     if old is not None and old.epoch == at.version:
         raise InvalidInputError("one entry starts a producer name once: its epoch is the entry's version")
     kept: tuple[int, ...] = ()
+    if old is None and len(draft.producers) >= MAX_PRODUCERS:
+        raise LimitExceeded(f"the namespace has {MAX_PRODUCERS:,} producers", advice=_NAMES_ADVICE)
     if old is not None:
         for number in old.open:
             transaction = draft.transactions.get(number)
@@ -103,7 +114,7 @@ def begin(draft: Draft, action: Begin, at: Header) -> None:
     cap = draft.head.max_timeout_ms or MAX_TIMEOUT_MS
     if action.timeout_ms is not None and not 0 < action.timeout_ms <= cap:
         raise InvalidInputError(f"timeout_ms lies between 1 and {cap}, the namespace's cap")
-    _check_pairs(action)
+    _check_pairs(draft, action)
     if action.producer is not None:
         producer = check_producer(draft, action.producer, action.epoch)
         draft.producers.put(producer.name, msgspec.structs.replace(producer, open=(*producer.open, action.txn)))
@@ -123,11 +134,16 @@ def begin(draft: Draft, action: Begin, at: Header) -> None:
     )
 
 
-def _check_pairs(action: Begin | Commit) -> None:
+def _check_pairs(draft: Draft, action: Begin | Commit) -> None:
     if (action.app_id is None) != (action.app_version is None):
         raise InvalidInputError("app_id and app_version go together")
     if action.app_id is not None:
         parse_label("application id", action.app_id)
+        if draft.apps.get(action.app_id) is None and len(draft.apps) >= MAX_APPS:
+            raise LimitExceeded(
+                f"the namespace remembers {MAX_APPS:,} applications",
+                advice="use one txn_app_id for all runs of a job, and ns.forget_app(id) for those that are over",
+            )
     if (action.producer is None) != (action.epoch is None):
         raise InvalidInputError("a producer's name and epoch go together")
 
@@ -183,6 +199,8 @@ def add_segment(draft: Draft, action: Segment, at: Header) -> None:
     if transaction is not None:
         if transaction.producer is None and any(item.sequence is not None for item in action.slices):
             raise InvalidInputError("sequences belong to a named producer")
+        sequenced = [item.partition for item in action.slices if item.sequence is not None]
+        sequences.check_room(draft, transaction.producer, topic.id, sequenced)
         draft.transactions.put(
             transaction.number, msgspec.structs.replace(transaction, segments=(*transaction.segments, action.segment))
         )
@@ -268,7 +286,7 @@ def commit(draft: Draft, action: Commit, at: Header) -> None:
     if transaction is None:
         refuse_ended(draft, action.txn)
         numbers.use(draft, action.txn, at)
-        _check_pairs(action)
+        _check_pairs(draft, action)
         producer, epoch = action.producer, action.epoch
         app_id, app_version = action.app_id, action.app_version
     else:
@@ -332,6 +350,8 @@ def _note_stream(draft: Draft, action: Commit, at: Header) -> None:
             f"the stream {batch.identity!r} committed batch {last.batch} of the query {last.query[:60]!a}; "
             f"batch {batch.batch} of {batch.query[:60]!a} is not above it"
         )
+    if last is None and len(draft.streams) >= MAX_STREAMS:
+        raise LimitExceeded(f"the namespace remembers {MAX_STREAMS:,} streams", advice=_NAMES_ADVICE)
     draft.streams.put(
         batch.identity,
         StreamRecord(batch.identity, batch.query, batch.batch, batch.offsets_digest, action.txn, at.version),
@@ -380,6 +400,8 @@ def _make_visible(
                 "visible before them",
                 advice="write the rest into a segment of the transaction's own",
             )
+        if share.sequence is not None:
+            sequences.check_room(draft, producer, topic_id, (share.partition,))
         note(topic_id, share.partition, share.sequence, offset, share.rows)
     offsets = tuple(
         TopicRange(topic, partition, start, end)

@@ -48,6 +48,14 @@ MAX_SUBSCRIPTIONS: Final = 100_000
 MAX_OPEN_TRANSACTIONS: Final = 10_000
 """Transactions that the log shows OPEN or PREPARED: each is held in the memory of every client."""
 
+MAX_PRODUCERS: Final = 100_000
+MAX_APPS: Final = 100_000
+MAX_STREAMS: Final = 100_000
+"""Names that are remembered for ever, and by every client: a name for each run would fill them."""
+
+MAX_SEQUENCES: Final = 1_000_000
+"""(producer, topic, partition) with sequences, remembered likewise."""
+
 MAX_ACKNOWLEDGED_RANGES: Final = 10_000
 """Individually acknowledged ranges above the cursor of one (subscription, partition)."""
 
@@ -120,6 +128,7 @@ __all__ = [
     "EXPIRY_GRACE_MS",
     "FORMAT_VERSION",
     "MAX_ACKNOWLEDGED_RANGES",
+    "MAX_APPS",
     "MAX_BLOCK_NUMBERS",
     "MAX_CHECKPOINT_RUNS",
     "MAX_CLOCK_AHEAD_MS",
@@ -134,7 +143,10 @@ __all__ = [
     "MAX_NUMBER",
     "MAX_OPEN_TRANSACTIONS",
     "MAX_PARTITIONS",
+    "MAX_PRODUCERS",
     "MAX_SCHEMA_DEPTH",
+    "MAX_SEQUENCES",
+    "MAX_STREAMS",
     "MAX_SUBSCRIPTIONS",
     "MAX_TIMEOUT_MS",
     "MAX_TOPICS",

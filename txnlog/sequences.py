@@ -5,8 +5,10 @@ They belong to the name and go on across epochs (PROTOCOL.md, "Producers").
 
 from __future__ import annotations
 
-from txnlog.errors import InvalidInputError, OutOfOrderSequence
-from txnlog.limits import RECENT_BATCHES
+from collections.abc import Iterable
+
+from txnlog.errors import InvalidInputError, LimitExceeded, OutOfOrderSequence
+from txnlog.limits import MAX_SEQUENCES, RECENT_BATCHES
 from txnlog.state import Batch, Draft, SegmentRecord, Sequences, TransactionRecord
 
 Place = tuple[str, int, int]
@@ -44,6 +46,16 @@ def note(draft: Draft, producer: str | None, batch: Batch) -> None:
     draft.batches.put((*place, batch.sequence), batch)
 
 
+def check_room(draft: Draft, producer: str | None, topic: int, partitions: Iterable[int]) -> None:
+    """Raise LimitExceeded for one (producer, topic, partition) too many; asked before its first rows are logged."""
+    for partition in partitions:
+        if draft.sequences.get((producer or "", topic, partition)) is None and len(draft.sequences) >= MAX_SEQUENCES:
+            raise LimitExceeded(
+                f"the namespace remembers sequences of {MAX_SEQUENCES:,} producers and partitions",
+                advice="use fewer producer names, or leave sequences out",
+            )
+
+
 def _check(draft: Draft, place: Place, sequence: int, txn: int, following: int | None = None) -> None:
     producer, topic, partition = place
     known = draft.sequences.get(place)
@@ -74,4 +86,4 @@ def _bears_sequences(draft: Draft, transaction: TransactionRecord, topic: int, p
     )
 
 
-__all__ = ["check_pending", "note", "pending_segments"]
+__all__ = ["check_pending", "check_room", "note", "pending_segments"]
