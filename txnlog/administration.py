@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from txnlog.actions import ForgetApp, Header, Subscription
+from txnlog import apply
+from txnlog.actions import ForgetApp, Header, Protocol, Subscription
 from txnlog.actions import Producer as ProducerAction
 from txnlog.arguments import shown, whole_number
 from txnlog.commands import AbortCommand, Answer, CompleteCommand, Simple
@@ -15,6 +16,7 @@ from txnlog.errors import (
     InvalidTransactionState,
     OutcomeUnknown,
     TransactionNotFound,
+    UnsupportedFeature,
 )
 from txnlog.ids import TxnId
 from txnlog.limits import MAX_NUMBER
@@ -131,7 +133,7 @@ def end(connection: Connection, command: AbortCommand) -> Outcome:
 
 def complete(connection: Connection, token: TxnId | str, *, commit: bool) -> Committed | None:
     """Carry out the outside decision about a prepared transaction; the same decision again gives the same answer."""
-    number = number_of(connection, token)
+    number = number_of(connection, TxnId.parse(token))  # a number alone could mean a transaction of another namespace
     if not isinstance(commit, bool):
         raise InvalidInputError(f"commit is True or False, not {shown(commit)}")
     command = CompleteCommand(number, commit)
@@ -190,9 +192,34 @@ def forget_app(connection: Connection, app_id: str) -> None:
     connection.appender.call(Simple(decide, lambda _draft, _at: None))
 
 
+def enable(connection: Connection, feature: str) -> None:
+    """Enable a feature of the format; nothing where it is enabled already."""
+    known = sorted(apply.READER_FEATURES | apply.WRITER_FEATURES)
+    if feature not in known:
+        raise UnsupportedFeature(
+            f"this txnlog knows no feature {shown(feature)} of the format",
+            advice=nearest(str(feature), known) if known else "format version 1 has none",
+        )
+
+    def decide(draft: Draft, _at: Header) -> list[Protocol] | Answer[None]:
+        head = draft.head
+        readers = _with(head.reader_features, feature, apply.READER_FEATURES)
+        writers = _with(head.writer_features, feature, apply.WRITER_FEATURES)
+        if (readers, writers) == (head.reader_features, head.writer_features):
+            return Answer(None)
+        return [Protocol(head.reader_version, head.writer_version, readers, writers)]
+
+    connection.appender.call(Simple(decide, lambda _draft, _at: None, "protocol"))
+
+
+def _with(features: tuple[str, ...], feature: str, known: frozenset[str]) -> tuple[str, ...]:
+    return features if feature in features or feature not in known else (*features, feature)
+
+
 __all__ = [
     "abort",
     "complete",
+    "enable",
     "end",
     "fence",
     "forget_app",

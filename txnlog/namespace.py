@@ -469,6 +469,13 @@ class Namespace(Connection):
         """Forget the last ``txn_version`` of an application id; the next transaction may bring any."""
         administration.forget_app(self, txn_app_id)
 
+    def enable(self, feature: str) -> None:
+        """Enable a feature of the format, for ever: older versions of txnlog cannot read or write the log afterwards.
+
+        A newer txnlog never does so by itself. Raises UnsupportedFeature for one that this txnlog does not know.
+        """
+        administration.enable(self, feature)
+
     def checkpoint(self) -> int:
         """Make a checkpoint now, in this thread; returns its version. Clients make them by themselves when due."""
         _ = self.appender

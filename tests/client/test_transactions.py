@@ -672,7 +672,7 @@ def test_an_id_that_the_log_does_not_show_is_unknown_until_an_abort_makes_it_def
         txn.commit()
 
 
-@pytest.mark.parametrize("wrong", ["", "xyz", "0" * 31, "G" * 32, 7, None, b"0" * 32, "0" * 31 + "\n"])
+@pytest.mark.parametrize("wrong", ["", "xyz", "0" * 31, "G" * 32, -7, None, b"0" * 32, "0" * 31 + "\n"])
 def test_what_is_no_id_is_refused(ns: Any, place: Place, wrong: Any) -> None:
     for call in (ns.transaction, ns.abort):
         with Unchanged(place), raises(InvalidInputError):

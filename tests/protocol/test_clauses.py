@@ -13,7 +13,6 @@ from tests.protocol.document import clauses
 TESTS = Path(__file__).parent.parent
 
 NOT_YET: dict[str, str] = {
-    "P-137": "enabling features",
 }
 """Clauses that no test names so far, with what they wait for. The list only ever gets shorter."""
 
