@@ -103,6 +103,11 @@ def finish_entry(draft: Draft, digest: str) -> None:
 
 def apply_entry(state: State, entry: Entry) -> None:
     """Fold one entry into a state: all of it, or nothing and CorruptionError or UnsupportedFeature."""
+    applied(state, entry).merge()
+
+
+def applied(state: State, entry: Entry) -> Draft:
+    """The draft that stands for an entry, still to be merged; CorruptionError or UnsupportedFeature for a bad one."""
     draft = state.draft()
     header = entry.header
     begin_entry(draft, header)
@@ -120,7 +125,7 @@ def apply_entry(state: State, entry: Entry) -> None:
         # What was refused may quote the log: escaped and cut short, without the refusal as a cause.
         said = ascii(refusal.message)[1:-1][:400]
         raise CorruptionError(f"entry {header.version}, line {position} ({kind}): {said}") from None
-    draft.merge()
+    return draft
 
 
 # --- protocol, namespace, root log ----------------------------------------------------------------------------------
@@ -263,6 +268,7 @@ _HANDLERS: dict[type[Any], Callable[[Draft, Any, Header], None]] = {
 __all__ = [
     "READER_FEATURES",
     "WRITER_FEATURES",
+    "applied",
     "apply",
     "apply_entry",
     "begin_entry",

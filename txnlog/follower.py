@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from txnlog import checkpoint
 from txnlog.actions import Commit, Segment
-from txnlog.apply import apply_entry
+from txnlog.apply import applied
 from txnlog.arguments import shown
 from txnlog.checkpoint import Manifest
 from txnlog.codec import Entry, decode_entry
@@ -16,6 +16,8 @@ from txnlog.errors import CorruptionError, RetriableError, TxnLogError, VersionN
 from txnlog.keys import entry_key
 from txnlog.log import Log
 from txnlog.planner import PlannedSegment, ScanPlan
+from txnlog.ranges import Ranges
+from txnlog.segment_index import SegmentIndex
 from txnlog.state import Batch, Draft, Outcome, SegmentRecord, TopicRange
 
 _MOST_AHEAD = 32
@@ -29,6 +31,7 @@ class Follower:
         self.log = log
         self.lock = threading.RLock()
         self.state, self.base, self.tail_bytes = log.load()
+        self._indexes: dict[int, SegmentIndex] = {}
         self._told = -1
         self._make_durable()
 
@@ -66,14 +69,32 @@ class Follower:
         with self.lock:
             if entry.header.version <= self.version:
                 return
-            apply_entry(self.state, entry)
+            self._merge(applied(self.state, entry))
             self.tail_bytes += entry.size_bytes
+
+    def _merge(self, draft: Draft) -> None:
+        """Carry a draft into the state, and what it shows into the indexes."""
+        removed, changed = draft.removals.changed(), draft.segments.changed()
+        if self._indexes:
+            for number in removed:
+                for index in self._indexes.values():
+                    index.remove(number)
+            for record in changed.values():
+                known = None if record is None else self._indexes.get(record.topic)
+                if (
+                    known is not None
+                    and record is not None
+                    and record.state == "visible"
+                    and record.number not in removed
+                ):
+                    known.add(record)
+        draft.merge()
 
     def adopt(self, draft: Draft, version: int, size_bytes: int) -> None:
         """The entry that a draft of this state stands for was created; a refresh may have read and folded it first."""
         with self.lock:
             if self.version == version - 1:
-                draft.merge()
+                self._merge(draft)
                 self.tail_bytes += size_bytes
                 self._told = version  # created by us, so it is on disk
 
@@ -135,6 +156,21 @@ class Follower:
         for part in removal_parts:
             removals |= checkpoint.removals_in(self.log.run(part))
         return list(found.values()), removals
+
+    def holding(self, topic: int, wanted: Mapping[int, Ranges]) -> list[SegmentRecord]:
+        """The segments that hold offsets of a topic at the newest version: as quickly however many there are."""
+        with self.lock:
+            return self._index_of(topic).overlapping(wanted)
+
+    def _index_of(self, topic: int) -> SegmentIndex:
+        """Made at the first call, which reads what lies in checkpoints; others may fold meanwhile."""
+        while topic not in self._indexes:
+            version = self.version
+            records, removals = self.segments(topic)
+            if self.version == version:
+                visible = (item for item in records if item.state == "visible" and item.number not in removals)
+                self._indexes[topic] = SegmentIndex(visible)
+        return self._indexes[topic]
 
     def outcome(self, number: int) -> Outcome | None:
         """How a transaction ended, with offsets and digest; None where nothing is remembered."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from txnlog import planner, ranges
@@ -90,28 +91,27 @@ class Intake:
             self._delivered[partition] = ranges.union(self._delivered.get(partition, EMPTY), more)
 
     def _read(self, wanted: Mapping[int, Ranges]) -> pa.Table:
-        records, removals = self._ns.follower.segments(self.topic.id)
-        version = self._ns.follower.version
-        tables: list[pa.Table] = []
-        waves: list[dict[int, Range]] = []
-        for partition, several in wanted.items():  # one range of each partition at a time: a plan holds no more
-            for index, found in enumerate(several):
-                if index == len(waves):
-                    waves.append({})
-                waves[index][partition] = found
-        for wave in waves:
-            plan = planner.plan(
-                records,
-                removals,
-                topic=self.topic.name,
-                folder=self.topic.folder,
-                schema=self._ns.follower.state.topics[self.topic.id].schema,
-                coordinator=self._ns.coordinator,
-                version=version,
-                offsets=wave,
-            )
-            tables.extend(self._ns.reader.batches(plan, include_metadata=True))
-        return pa.concat_tables(tables).sort_by([("_partition", "ascending"), ("_offset", "ascending")])
+        """The messages at these offsets, partition by partition."""
+        follower = self._ns.follower
+        with follower.lock:
+            records = follower.holding(self.topic.id, wanted)
+            schema, version = follower.state.topics[self.topic.id].schema, follower.version
+        plan = planner.plan(
+            records,
+            {},
+            topic=self.topic.name,
+            folder=self.topic.folder,
+            schema=schema,
+            coordinator=self._ns.coordinator,
+            version=version,
+            offsets={partition: (found[0][0], found[-1][1]) for partition, found in wanted.items()},
+        )
+        table = pa.concat_tables(self._ns.reader.batches(plan, include_metadata=True, in_parts=True))
+        if any(len(found) > 1 for found in wanted.values()):
+            table = _only(table, wanted)
+        if len(wanted) > 1:
+            table = table.sort_by([("_partition", "ascending"), ("_offset", "ascending")])
+        return table
 
     # --- giving back ------------------------------------------------------------------------------------------------
 
@@ -153,6 +153,17 @@ def first_of(found: Ranges, most: int) -> Ranges:
         chosen.append((start, min(end, start + most)))
         most -= end - start
     return tuple(chosen)
+
+
+def _only(table: pa.Table, wanted: Mapping[int, Ranges]) -> pa.Table:
+    """The rows of these offsets."""
+    partitions, offsets = np.asarray(table.column("_partition")), np.asarray(table.column("_offset"))
+    chosen = np.zeros(len(table), bool)
+    for partition, found in wanted.items():
+        bounds = np.array(found, np.int64).reshape(-1)
+        # Bounds ascend strictly, a start before its end: whoever is behind an odd number of them is inside.
+        chosen |= (partitions == partition) & (np.searchsorted(bounds, offsets, "right") % 2 == 1)
+    return table.filter(pa.array(chosen))
 
 
 __all__ = ["Intake", "Received", "first_of"]

@@ -22,6 +22,9 @@ _CACHED_BYTES = 64 << 20
 _CACHEABLE_BYTES = 4 << 20
 """Small segments are cut into many batches by consumers: kept decoded, up to a bound."""
 
+_OPEN_BYTES = 256 << 20
+"""Big ones too, while a consumer is in the middle of them: else every batch would fetch and decode the whole file."""
+
 _READ_AHEAD = 4
 
 
@@ -46,6 +49,39 @@ def output_schema(plan: ScanPlan, columns: Sequence[str] | None, *, include_meta
     return schema
 
 
+class _Tables:
+    """Decoded segments, the least recently used ones dropped above a bound, but for the newest few."""
+
+    def __init__(self, most_bytes: int, least: int) -> None:
+        self._most_bytes = most_bytes
+        self._least = least
+        self._lock = threading.Lock()
+        self._tables: OrderedDict[tuple[str, int], pa.Table] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, key: tuple[str, int]) -> pa.Table | None:
+        with self._lock:
+            table = self._tables.get(key)
+            if table is not None:
+                self._tables.move_to_end(key)
+            return table
+
+    def put(self, key: tuple[str, int], table: pa.Table) -> None:
+        with self._lock:
+            if key in self._tables:
+                return  # another thread was faster
+            self._tables[key] = table
+            self._bytes += table.nbytes
+            while self._bytes > self._most_bytes and len(self._tables) > self._least:
+                _, old = self._tables.popitem(last=False)
+                self._bytes -= old.nbytes
+
+    def drop(self, key: tuple[str, int]) -> None:
+        with self._lock:
+            old = self._tables.pop(key, None)
+            self._bytes -= 0 if old is None else old.nbytes
+
+
 class SegmentReader:
     """Fetches and decodes segments of one namespace. Thread-safe."""
 
@@ -56,35 +92,49 @@ class SegmentReader:
         self._missing = missing
         self._store = store
         self._runtime = runtime
-        self._lock = threading.Lock()
-        self._cache: OrderedDict[tuple[str, int], pa.Table] = OrderedDict()
-        self._cached_bytes = 0
+        self._small = _Tables(_CACHED_BYTES, 0)
+        self._open = _Tables(_OPEN_BYTES, 1)
         self._arrow: dict[int, tuple[StructType, pa.Schema]] = {}
 
     def batches(
-        self, plan: ScanPlan, *, columns: Sequence[str] | None = None, include_metadata: bool = False
+        self,
+        plan: ScanPlan,
+        *,
+        columns: Sequence[str] | None = None,
+        include_metadata: bool = False,
+        in_parts: bool = False,
     ) -> Iterator[pa.Table]:
         """One table a segment, in the plan's order; a few segments are fetched ahead.
+
+        ``in_parts``: the next call goes on in the last segment; so it is kept, decoded, until its end was read.
 
         Raises CorruptionError for a segment that is missing or is not what the log recorded.
         """
         schema = output_schema(plan, columns, include_metadata=include_metadata)
         for first in range(0, len(plan.segments), _READ_AHEAD):
             chunk = plan.segments[first : first + _READ_AHEAD]
-            calls = [_Decode(self, plan, segment, columns) for segment in chunk]
+            calls = [_Decode(self, plan, segment, columns, in_parts=in_parts) for segment in chunk]
             for segment, table in zip(chunk, self._runtime.run_all(calls), strict=True):
                 yield self._shape(plan, segment, table, columns, schema, include_metadata=include_metadata)
 
-    def decode(self, plan: ScanPlan, segment: PlannedSegment, columns: Sequence[str] | None) -> pa.Table:
+    def decode(
+        self, plan: ScanPlan, segment: PlannedSegment, columns: Sequence[str] | None, *, in_parts: bool = False
+    ) -> pa.Table:
         """All rows of a segment: the wanted columns and the metadata columns that the file stores."""
         key = (segment.key, id(plan.schema))
         small = segment.size_bytes <= _CACHEABLE_BYTES
-        if small:
-            with self._lock:
-                table = self._cache.get(key)
-                if table is not None:
-                    self._cache.move_to_end(key)
-                    return table
+        kept = self._small if small else self._open if in_parts and columns is None else None
+        table = None if kept is None else kept.get(key)
+        if table is None:
+            table = self._fetch(plan, segment, None if small else columns)
+            if kept is not None:
+                kept.put(key, table)
+        last = segment.slices[-1]
+        if not small and last.first_row + last.rows == segment.file_rows:
+            self._open.drop(key)
+        return table
+
+    def _fetch(self, plan: ScanPlan, segment: PlannedSegment, columns: Sequence[str] | None) -> pa.Table:
         try:
             data = self._store.get(segment.key)
         except ObjectNotFound:
@@ -97,15 +147,10 @@ class SegmentReader:
         stored = stored_fields(segment)
         for field in stored:
             schema = schema.append(field)
-        wanted = None
-        if columns is not None and not small:
-            wanted = [*columns, *(field.name for field in stored)]
-        table = segment_file.decode(
+        wanted = None if columns is None else [*columns, *(field.name for field in stored)]
+        return segment_file.decode(
             data, segment.checksum, schema=schema, rows=segment.file_rows, columns=wanted, key=segment.key
         )
-        if small:
-            self._remember(key, table)
-        return table
 
     def _arrow_schema(self, plan: ScanPlan) -> pa.Schema:
         known = self._arrow.get(id(plan.schema))
@@ -113,16 +158,6 @@ class SegmentReader:
             known = (plan.schema, schemas.to_arrow(plan.schema))
             self._arrow[id(plan.schema)] = known
         return known[1]
-
-    def _remember(self, key: tuple[str, int], table: pa.Table) -> None:
-        with self._lock:
-            if key in self._cache:
-                return  # another thread was faster
-            self._cache[key] = table
-            self._cached_bytes += table.nbytes
-            while self._cached_bytes > _CACHED_BYTES:
-                _, old = self._cache.popitem(last=False)
-                self._cached_bytes -= old.nbytes
 
     @staticmethod
     def _shape(
@@ -149,13 +184,20 @@ class _Decode:
     """One segment to decode: a call for the runtime."""
 
     def __init__(
-        self, reader: SegmentReader, plan: ScanPlan, segment: PlannedSegment, columns: Sequence[str] | None
+        self,
+        reader: SegmentReader,
+        plan: ScanPlan,
+        segment: PlannedSegment,
+        columns: Sequence[str] | None,
+        *,
+        in_parts: bool,
     ) -> None:
         self._arguments = (plan, segment, columns)
+        self._in_parts = in_parts
         self._reader = reader
 
     def __call__(self) -> pa.Table:
-        return self._reader.decode(*self._arguments)
+        return self._reader.decode(*self._arguments, in_parts=self._in_parts)
 
 
 __all__ = ["METADATA_FIELDS", "STATE_FIELD", "SegmentReader", "output_schema", "txn_ids"]

@@ -5,10 +5,12 @@ from __future__ import annotations
 import datetime
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 from tests.client.support import SCHEMA, START_MS, Place, Unchanged, ids, raises, read, rows
+from txnlog import reader
 from txnlog.errors import (
     ConsumerBusy,
     ConsumerFenced,
@@ -119,6 +121,57 @@ def test_messages_arrive_while_somebody_waits(memory: Place) -> None:
     ns.runtime.sleep_ms = produce_meanwhile
     assert ids(consumer.receive(timeout_ms=10_000).table) == [1]
     assert sum(ns.runtime.slept_ms) < 1_000
+
+
+def test_a_big_segment_is_fetched_once_and_kept_until_its_end(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "_CACHEABLE_BYTES", 0)
+    ns = place.open()
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(*range(10)))
+    consumer = ns.consumer("orders", "billing")
+    before = ns.store_requests.get(("get", "segment"), 0)
+    assert [received(consumer, 4) for _ in range(2)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert len(ns.reader._open._tables) == 1
+    assert received(consumer) == [8, 9]
+    assert (len(ns.reader._open._tables), ns.reader._open._bytes) == (0, 0)
+    assert ns.store_requests["get", "segment"] == before + 1
+
+
+def test_a_receive_does_not_look_through_all_segments(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does it forget those that come later, from this client or another, or lie in a checkpoint."""
+    ns, other = place.open(), place.open()
+    ns.create_topic("orders", SCHEMA, partitions=2)
+    for number in range(6):
+        ns.produce("orders", rows(number), partition=number % 2)
+    ns.checkpoint()
+    consumer = ns.consumer("orders", "billing")
+    assert sorted(received(consumer, 3)) == [0, 2, 4]
+    monkeypatch.delattr(type(ns.follower), "segments")
+    ns.produce("orders", rows(6, 7), partition=1)
+    other.produce("orders", rows(8, 9), partition=0)
+    txn = other.begin()
+    txn.produce("orders", rows(10), partition=0)
+    txn.flush()
+    assert sorted(received(consumer)) == [1, 3, 5, 6, 7, 8, 9]
+    txn.commit()
+    aborted = ns.begin()
+    aborted.produce("orders", rows(11), partition=0)
+    aborted.flush()
+    aborted.abort()
+    ns.checkpoint()
+    assert received(consumer) == [10]
+
+
+def test_a_segment_that_was_replaced_is_not_read_any_more(ten: Any) -> None:
+    received(ten.consumer("orders", "billing"))
+    topic, follower = ten.topic("orders").id, ten.follower
+    (old,) = follower.holding(topic, {0: ((0, 1),)})
+    draft = follower.state.draft()
+    new = msgspec.structs.replace(old, number=old.number + 1_000, compacted=True)
+    draft.segments.put(new.number, new)
+    draft.removals.put(old.number, follower.version)
+    follower._merge(draft)
+    assert follower.holding(topic, {0: ((0, 1),)}) == [new]
 
 
 def test_parts_of_messages_can_be_taken(ten: Any) -> None:

@@ -294,14 +294,14 @@ def test_a_scan_streams_a_few_segments_at_a_time(sales: Any, monkeypatch: pytest
 def test_small_segments_are_kept_and_the_bound_is_kept_too(sales: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(6):
         sales.produce("orders", pa.table({"id": [number] * 100, "name": ["x" * 100] * 100}))
-    monkeypatch.setattr(reader, "_CACHED_BYTES", 40_000)
-    cache = sales.reader
+    cache = reader._Tables(40_000, 0)
+    monkeypatch.setattr(sales.reader, "_small", cache)
     snapshot = sales.snapshot()
     for _ in range(3):
         results = run_threads(*[lambda: snapshot.read("orders").num_rows] * 6)
         assert results == [600] * 6
-        assert cache._cached_bytes == sum(table.nbytes for table in cache._cache.values()) <= 40_000
-    assert 1 <= len(cache._cache) < 6
+        assert cache._bytes == sum(table.nbytes for table in cache._tables.values()) <= 40_000
+    assert 1 <= len(cache._tables) < 6
 
 
 def test_a_snapshot_and_its_namespace_have_a_short_repr(ns: Any) -> None:
