@@ -12,8 +12,7 @@ from tests.protocol.document import clauses
 
 TESTS = Path(__file__).parent.parent
 
-NOT_YET: dict[str, str] = {
-}
+NOT_YET: dict[str, str] = {}
 """Clauses that no test names so far, with what they wait for. The list only ever gets shorter."""
 
 
