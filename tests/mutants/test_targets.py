@@ -7,8 +7,8 @@ import pytest
 from tests.core import WRITER, Log
 from txnlog import checkpoint
 from txnlog.actions import Abort, Begin, Close, Commit, Replace, Reserve
-from txnlog.leases import available
 from txnlog.errors import CoordinatorFenced
+from txnlog.leases import available
 from txnlog.state import CumulativeHold, Cursor, Hold
 from txnlog.visibility import is_visible
 
