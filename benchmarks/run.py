@@ -13,6 +13,7 @@ SCRIPTS = {
     "Small transactions": "transactions",
     "Requests of a commit on S3": "requests",
     "Partitions": "partitions",
+    "Receiving and acknowledging": "acknowledge",
     "Opening": "opening",
     "Native scan in Spark": "scan",
 }

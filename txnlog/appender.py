@@ -112,6 +112,7 @@ class Appender:
         self._before_first_append = before_first_append
         self._after_append = after_append
         self._queue: deque[_Waiting] = deque()
+        self._riding: list[_Waiting] = []
         self._queue_lock = threading.Lock()
         self._turn = threading.Condition()
         self._leading = False
@@ -148,6 +149,13 @@ class Appender:
         waiting = self._enqueue(command, finish)
         self._work.set()
         return cast("Future[T]", waiting.future)
+
+    def ride(self, command: Command[R]) -> Future[R]:
+        """Let a command go along with whatever this handle appends next. Nobody may wait for it: that may be never."""
+        waiting = _Waiting(command)
+        with self._queue_lock:
+            self._riding.append(waiting)
+        return waiting.future
 
     def take_numbers(self, count: int = 1) -> list[int]:
         """Numbers of this writer's blocks, reserving a block where there are too few.
@@ -323,6 +331,8 @@ class Appender:
                 size += 200 + 64 * len(waiting.command.pieces)
                 rows_bytes += sum(piece.size_bytes for piece in waiting.command.pieces)
             self._queue.extendleft(reversed(kept))
+            if batch:
+                batch, self._riding = batch + self._riding, []
         self._last_batch = len(batch)
         return batch
 
