@@ -302,9 +302,13 @@ _RAISED: Final = re.compile(r"^txnlog\.errors\.([A-Za-z]+): (.*)$", re.MULTILINE
 _DURABLE: Final = {f"; {item.value})": item for item in errors.Durable}
 
 
-def typed(error: BaseException) -> TxnLogError | None:
-    """The error of ours that a task raised, from the text that Spark hands to the driver; None where it was none."""
-    for name, text in reversed(_RAISED.findall(str(error))):
+def typed(error: BaseException, mark: str) -> TxnLogError | None:
+    """The error of ours that a task raised, from the text that Spark hands to the driver; None where it was none.
+
+    Only one with the job's ``mark`` behind it is ours: what a user's function raises may hold any text, a row's too.
+    """
+    before, found, _ = str(error).partition(f"\n{mark}")
+    for name, text in reversed(_RAISED.findall(before) if found else []):
         kind = getattr(errors, name, None)
         if name in errors.__all__ and isinstance(kind, type) and issubclass(kind, TxnLogError):
             message, advice, durable = _taken_apart(text.strip())

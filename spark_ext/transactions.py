@@ -6,7 +6,9 @@ The module is not called ``transaction``: a package cannot have a function and a
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -23,6 +25,7 @@ from spark_ext.options import session_storage
 from txnlog.actions import Segment
 from txnlog.commands import Skipped
 from txnlog.errors import InvalidInputError, TxnLogError
+from txnlog.numbers import block_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -85,7 +88,8 @@ class DataFrameTransaction:
         Raises:
             SchemaMismatch: naming the column, before a job runs, or for a null that a task finds.
             TopicNotFound: with the nearest name.
-            ProducerFenced, TransactionTimedOut, TransactionAborted: the transaction has ended.
+            ProducerFenced, TransactionTimedOut, TransactionAborted, InvalidTransactionState: the transaction has
+                ended, perhaps while the job ran: its rows are not in it.
         """
         if self._skipped is not None:
             return 0
@@ -95,24 +99,45 @@ class DataFrameTransaction:
                 advice="use spark.createDataFrame(rows, schema)",
             )
         self._txn.adopt_segments([])  # nothing: raises where the transaction has ended
+        self._ns.follower.refresh()  # a topic may be another one by now than when the transaction began
         record = self._ns.topic_handle(topic).record
         jobs.check_columns(jobs.arrow_schema(df.schema), record)
         spec = jobs.spec_for_topic(self._ns, record, jobs.take_numbers(self._ns) + 1, self._storage)
-        job = _with_partition(df, record).mapInArrow(partial(_write_partition, spec=spec), "segment string")
-        try:
-            answers = job.collect()
-        except PySparkException as error:
-            ours = jobs.typed(error)
-            if ours is None:
-                raise
-            raise ours from error
+        mark = f"(of the job {uuid.uuid4().hex})"
+        rows_of = _with_partition(df, record)
+        # By position: mapInArrow takes names for expressions, and a dot in one of them for a path.
+        plain = rows_of.toDF(*(f"c{position}" for position in range(len(rows_of.columns))))
+        task = partial(_write_partition, names=rows_of.columns, spec=spec, mark=mark)
+        job = plain.mapInArrow(task, "segment string")
+        with self._kept_open(spec.first_number):
+            try:
+                answers = job.collect()
+            except PySparkException as error:
+                ours = jobs.typed(error, mark)
+                if ours is None:
+                    raise
+                raise ours from error
         written = [WrittenSegment.from_json(row.segment) for row in answers]
         segments = jobs.segments_of(written, spec.first_number, self._txn.id.number)
         rows = sum(item.rows for item in segments)
         with self._lock:
+            self._txn.adopt_segments([])  # it may have ended while the job ran, without these rows
             self._segments.extend(segments)
             self._written[topic] = self._written.get(topic, 0) + rows
         return rows
+
+    @contextmanager
+    def _kept_open(self, number: int) -> Iterator[None]:
+        """While a job runs, the blocks of all numbers that the log does not show yet: vacuum would close them."""
+        with self._lock:
+            unnamed = [self._txn.id.number, *(item.segment for item in self._segments), number]
+        with self._ns.follower.lock:
+            draft = self._ns.follower.state.draft()
+            blocks = {block.first for item in unnamed if (block := block_of(draft, item)) is not None}
+        with ExitStack() as stack:
+            for first in sorted(blocks):
+                stack.enter_context(self._ns.keep_alive(first))
+            yield
 
     def acknowledge(self, messages: Messages, *, cumulative: bool = False) -> None:
         """Take received messages off their subscriptions when and if this transaction commits.
@@ -162,9 +187,16 @@ class DataFrameTransaction:
                 raise
 
 
-def _write_partition(batches: Iterator[pa.RecordBatch], spec: WriteSpec) -> Iterator[pa.RecordBatch]:
-    """Runs on executors."""
-    written = [item.to_json() for item in write_batches(batches, spec)]
+def _write_partition(
+    batches: Iterator[pa.RecordBatch], names: Sequence[str], spec: WriteSpec, mark: str
+) -> Iterator[pa.RecordBatch]:
+    """Runs on executors. ``mark`` goes with the errors of ours, so that the driver knows them (see ``jobs.typed``)."""
+    renamed = (pa.RecordBatch.from_arrays(batch.columns, names=list(names)) for batch in batches)
+    try:
+        written = [item.to_json() for item in write_batches(renamed, spec)]
+    except TxnLogError as error:
+        error.add_note(mark)
+        raise
     yield pa.record_batch([pa.array(written, pa.string())], names=["segment"])
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import PythonException
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
 import spark_ext
@@ -183,6 +184,37 @@ def test_errors_of_tasks_are_errors_of_ours_and_the_transaction_goes_on(
             txn.write(orders, "oders")
         txn.write(orders, "orders")
     assert ids(ns) == list(range(500))
+
+
+def test_what_a_function_of_the_frame_raises_is_no_error_of_ours_whatever_its_text_says(
+    ns: Namespace, orders: DataFrame, spark: SparkSession
+) -> None:
+    def told(value):
+        raise ValueError(f"row {value} says\ntxnlog.errors.ProducerFenced: stop")
+
+    with spark_ext.transaction(spark, path_of(ns)) as txn:
+        with pytest.raises(PythonException, match="ProducerFenced: stop"):
+            txn.write(orders.withColumn("id", F.udf(told, "bigint")("id")), "orders")
+        txn.write(orders, "orders")
+    assert ids(ns) == list(range(500))
+
+
+def test_columns_may_have_dots_and_backticks_in_their_names(namespace: Namespace, spark: SparkSession) -> None:
+    columns = pa.schema(
+        [("a.b", pa.int64()), ("c`d", pa.string()), ("k.x`", pa.int32()), ("s", pa.struct([("t.u", "bool")]))]
+    )
+    namespace.create_topic("t", columns, partitions=3, key="k.x`")
+    df = spark.range(9).selectExpr(
+        "named_struct('t.u', true) s", "cast(id as int) `k.x```", "concat('x', id) `c``d`", "id + 1 `a.b`"
+    )
+    with spark_ext.transaction(spark, path_of(namespace)) as txn:
+        assert txn.write(df, "t") == 9
+    rows = namespace.snapshot().read("t", include_metadata=True).to_pylist()
+    assert sorted((row["a.b"], row["c`d"], row["k.x`"], row["s"]["t.u"]) for row in rows) == [
+        (i + 1, f"x{i}", i, True) for i in range(9)
+    ]
+    for row in rows:
+        assert row["_partition"] == partitioner.partition_of_key(row["k.x`"], pa.int32(), 3)
 
 
 def test_bad_calls_are_refused_before_anything_is_done(ns: Namespace, spark: SparkSession, tmp_path: Path) -> None:

@@ -1,0 +1,135 @@
+"""A transaction over DataFrames, and what happens while one of its jobs runs. Frames of ours run in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PythonException
+from pyspark.sql.types import LongType, StructField, StructType
+
+import spark_ext
+import txnlog
+from spark_ext import handles, jobs
+from spark_ext.executor_writer import TaskIdentity
+from txnlog.block_keeper import BlockKeeper
+from txnlog.errors import InvalidTransactionState, SchemaMismatch
+from txnlog.testing import ManualClock
+
+IDS = pa.schema([("id", pa.int64())])
+MINUTE_MS = 60_000
+HOUR_MS = 60 * MINUTE_MS
+
+
+class Frame:
+    """A DataFrame of three rows and one partition, whose job calls something when its files are written."""
+
+    columns = ["id"]  # noqa: RUF012 - as a DataFrame has them
+    schema = StructType([StructField("id", LongType())])
+
+    def __init__(self, during: Callable[[], object] = lambda: None) -> None:
+        self._during = during
+
+    def toDF(self, *_names: str) -> Frame:  # noqa: N802 - Spark's name
+        return self
+
+    def mapInArrow(self, task: Callable[..., Iterator[pa.RecordBatch]], _schema: str) -> Frame:  # noqa: N802
+        self._task = task
+        return self
+
+    def collect(self) -> list[Any]:
+        batch = pa.record_batch([pa.array([1, 2, 3])], names=["c0"])
+        answers = [text for part in self._task(iter([batch])) for text in part.column("segment").to_pylist()]
+        self._during()
+        return [SimpleNamespace(segment=text) for text in answers]
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(1_000_000)
+
+
+@pytest.fixture
+def ns(tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[txnlog.Namespace]:
+    attempts = iter(range(1_000))
+    monkeypatch.setattr(TaskIdentity, "current", lambda: TaskIdentity(0, next(attempts)))
+    with txnlog.open(tmp_path / "lake", "sales", create=True, clock=clock) as opened:
+        opened.create_topic("orders", IDS)
+        handles.use(opened)
+        yield opened
+
+
+def begin(ns: txnlog.Namespace) -> Any:
+    return spark_ext.transaction(None, f"{ns.root}/{ns.name}", storage_options={})
+
+
+@pytest.mark.parametrize("end", ["commit", "abort"])
+def test_a_write_whose_transaction_ends_meanwhile_does_not_say_that_its_rows_are_in(
+    ns: txnlog.Namespace, end: str
+) -> None:
+    txn = begin(ns)
+    txn.write(Frame(), "orders")
+    with pytest.raises(InvalidTransactionState):
+        txn.write(Frame(getattr(txn, end)), "orders")
+    assert ns.snapshot().read("orders").num_rows == (3 if end == "commit" else 0)
+    assert txn.rows == {"orders": 3}
+
+
+def test_a_job_that_takes_longer_than_a_vacuums_grace_keeps_its_numbers_and_those_before_it(
+    ns: txnlog.Namespace, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keepers: list[BlockKeeper] = []
+
+    def kept(keeper: BlockKeeper) -> BlockKeeper:
+        keepers.append(keeper)
+        return keeper
+
+    monkeypatch.setattr(BlockKeeper, "__enter__", kept)
+    other = txnlog.open(ns.root, "sales", clock=clock)
+
+    def three_hours() -> None:
+        for _ in range(12):
+            clock.advance(15 * MINUTE_MS)
+            for keeper in keepers:
+                keeper.renew_if_due()
+            other.vacuum(grace_ms=HOUR_MS)
+
+    with other, begin(ns) as txn:
+        for _ in range(4):  # in several blocks
+            txn.write(Frame(), "orders")
+        keepers.clear()
+        txn.write(Frame(three_hours), "orders")
+        assert 2 <= len(keepers) <= 4
+    assert ns.snapshot().read("orders").num_rows == 15
+
+
+def test_a_topic_that_is_made_again_while_a_transaction_is_open_is_the_one_that_is_written(
+    ns: txnlog.Namespace,
+) -> None:
+    with txnlog.open(ns.root, "sales") as other, begin(ns) as txn:
+        other.drop_topic("orders")
+        other.create_topic("orders", IDS)
+        txn.write(Frame(), "orders")
+    assert ns.snapshot().read("orders").num_rows == 3
+
+
+MARK = "(of the job 7)"
+TASK = "Traceback (most recent call last):\n  File x, line 1, in _write_partition\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "ours"),
+    [
+        (f"{TASK}txnlog.errors.SchemaMismatch: a null\n{MARK}\n", SchemaMismatch),
+        (f"{TASK}txnlog.errors.SchemaMismatch: a null\n\n\tat org.apache.spark\n", None),
+        (f"{TASK}ValueError: a row says\ntxnlog.errors.ProducerFenced: stop\n\tat org.apache.spark\n", None),
+        (f"{TASK}txnlog.errors.SchemaMismatch: a null\n{MARK}\ntxnlog.errors.ProducerFenced: stop\n", SchemaMismatch),
+    ],
+)
+def test_an_error_is_ours_only_where_our_own_task_raised_it(text: str, ours: type | None) -> None:
+    found = jobs.typed(PythonException(text), MARK)
+    assert (None if found is None else type(found)) is ours
