@@ -5,12 +5,17 @@ Spark reuses the Python processes that plan reads and commit writes, so what one
 
 from __future__ import annotations
 
+import hashlib
+import time
 from collections import OrderedDict
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from spark_ext.paths import Location, locate, normal
 from spark_ext.process import ProcessLock, digest_of
+from txnlog.keys import entry_key
+from txnlog.store.base import ObjectNotFound
 
 if TYPE_CHECKING:
     from txnlog.namespace import Namespace
@@ -20,7 +25,35 @@ _MOST: Final = 32
 
 _Key = tuple[str, str, str, str]
 
-_handles: Final[OrderedDict[_Key, Namespace]] = OrderedDict()
+_LOOK_S: Final = 1.0
+"""What was compared so lately is not compared again: the steps of a batch follow each other quickly."""
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A handle, a digest of its log's first entry (None where it is the caller's own), and when that was compared."""
+
+    namespace: Namespace
+    first: str | None = None
+    looked_s: float = 0.0
+
+    def is_there(self) -> bool:
+        """Whether the log still begins as it did: who deletes a namespace's files does not know of the handle."""
+        now_s = time.monotonic()
+        if self.first is None or now_s - self.looked_s < _LOOK_S:
+            return True
+        self.looked_s = now_s
+        try:
+            return _first_entry(self.namespace) == self.first
+        except ObjectNotFound:
+            return False
+
+
+def _first_entry(namespace: Namespace) -> str:
+    return hashlib.sha256(namespace.store.get(entry_key(0))).hexdigest()
+
+
+_handles: Final[OrderedDict[_Key, _Kept]] = OrderedDict()
 _locations: Final[OrderedDict[tuple[str, bool, str], Location]] = OrderedDict()
 _lock: Final = ProcessLock(_handles.clear)  # handles belong to the parent's threads and connections
 
@@ -36,18 +69,22 @@ def namespace_at(
 
     key = (location.root, location.namespace, mode, digest_of(storage_options))
     with _lock:
-        found = _handles.get(key)
-        if found is not None:
+        kept = _handles.get(key)
+        if kept is not None:
             _handles.move_to_end(key)
-            return found
+    if kept is not None and kept.is_there():
+        return kept.namespace
     opened = open_namespace(location.root, location.namespace, mode=mode, storage_options=storage_options)
+    made = _Kept(opened, _first_entry(opened), time.monotonic())
     with _lock:
-        found = _handles.setdefault(key, opened)
+        found = _handles.get(key)
+        if found is None or found is kept:
+            found = _handles[key] = made
         while len(_handles) > _MOST:
             _handles.popitem(last=False)
-    if found is not opened:
+    if found is not made:
         opened.close()
-    return found
+    return found.namespace
 
 
 def use(
@@ -60,7 +97,7 @@ def use(
     """
     key = (normal(namespace.root), namespace.name, mode, digest_of(storage_options))
     with _lock:
-        _handles[key] = namespace
+        _handles[key] = _Kept(namespace)
 
 
 def location_of(path: str, storage_options: Mapping[str, Any] | None = None, *, topics_named: bool = False) -> Location:

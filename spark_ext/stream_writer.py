@@ -75,6 +75,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         self._storage = jobs.storage_json(options.storage_options)
         self._location = location_of(path, options.storage_options, topics_named=options.topic is not None)
         ns = self._open()
+        ns.follower.refresh()
         self._columns = jobs.arrow_schema(schema)
         topic = self._location.topic or options.topic
         self._record = None if topic is None else ns.topic_handle(topic).record
@@ -100,7 +101,6 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         number = jobs.take_numbers(ns)
         if self._record is not None:
             return jobs.spec_for_topic(ns, self._record, number + 1, self._storage)
-        ns.follower.refresh()
         return jobs.spec_for_routing(ns, self._columns, number + 1, self._storage)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StreamTaskWritten:

@@ -1,0 +1,65 @@
+"""What a long-lived process of Spark keeps, and what became of it meanwhile."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import LongType, StructField, StructType
+
+import txnlog
+from spark_ext import handles, jobs
+from spark_ext.options import write_options
+from spark_ext.stream_writer import TopicStreamWriter
+from txnlog.errors import NamespaceNotFound
+
+IDS = pa.schema([("id", pa.int64())])
+MORE = pa.schema([("id", pa.int64()), ("more", pa.int64())])
+
+
+def _made(root: Path, *topics: str) -> txnlog.Namespace:
+    ns = txnlog.open(root, "sales", create=True)
+    for topic in topics:
+        ns.create_topic(topic, IDS)
+    return ns
+
+
+def test_a_namespace_that_was_deleted_and_made_again_is_not_the_one_that_was_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The old handle would append behind a gap: a commit that nobody ever sees."""
+    monkeypatch.setattr(handles, "_LOOK_S", 0.0)
+    root = tmp_path / "lake"
+    path = f"{root}/sales"
+    with _made(root, "orders", "more", "others"):
+        kept = handles.namespace_at(handles.location_of(path), "rw")
+        assert handles.namespace_at(handles.location_of(path), "rw") is kept
+    shutil.rmtree(root)
+    with pytest.raises(NamespaceNotFound):
+        handles.namespace_at(handles.location_of(path), "rw")
+    with _made(root, "orders") as again:
+        new = handles.namespace_at(handles.location_of(path), "rw")
+        txn = jobs.begin(new, jobs.take_numbers(new))
+        txn.produce("orders", [{"id": 1}])
+        txn.commit()
+        assert again.snapshot().read("orders").num_rows == 1
+        assert handles.namespace_at(handles.location_of(path), "rw") is new
+
+
+def test_a_streams_writer_knows_the_topic_that_is_there(tmp_path: Path) -> None:
+    """Processes that plan live long: what the last batch knew of the topic is not what this one needs."""
+
+    def writer(*names: str) -> TopicStreamWriter:
+        path = f"{tmp_path}/lake/sales/orders"
+        schema = StructType([StructField(name, LongType()) for name in names])
+        options = write_options({"path": path, "txnAppId": "copier"}, streaming=True)
+        return TopicStreamWriter(options, path, schema, overwrite=False)
+
+    with _made(tmp_path / "lake", "orders") as ns:
+        writer("id")
+        ns.drop_topic("orders")
+        ns.create_topic("orders", MORE)
+        spec = writer("id", "more").__getstate__()["_spec"]
+        assert [target.id for target in spec.targets] == [ns.topic_record("orders").id]
