@@ -1,4 +1,4 @@
-"""Run every benchmark and write RESULTS.md: the figures, the command and the machine."""
+"""Run the benchmarks, or those that are named, and write RESULTS.md: the figures, the command and the machine."""
 
 from __future__ import annotations
 
@@ -36,7 +36,6 @@ def _cpuinfo() -> list[str]:
 
 def main() -> None:
     chosen = sys.argv[1:] or list(SCRIPTS.values())
-    sections: list[str] = []
     for title, script in SCRIPTS.items():
         if script not in chosen:
             continue
@@ -47,15 +46,25 @@ def main() -> None:
         print(done.stdout, flush=True)
         if done.returncode:
             sys.exit(f"benchmarks.{script} ended with {done.returncode}")
-        sections.append(f"## {title}\n\n`python -m benchmarks.{script}`\n\n{done.stdout.strip()}\n")
-    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+        record(title, f"`python -m benchmarks.{script}`, {today()}\n\n{done.stdout.strip()}\n")
+
+
+def today() -> str:
+    """The date, in UTC."""
+    return datetime.datetime.now(datetime.UTC).date().isoformat()
+
+
+def record(title: str, text: str) -> None:
+    """Put one section into RESULTS.md; the others stay as they are."""
+    known = RESULTS.read_text(encoding="utf-8") if RESULTS.exists() else ""
+    sections = dict(part.split("\n\n", 1) for part in known.split("\n## ")[1:])
+    sections[title] = text
     head = (
-        "# Figures\n\nMeasured by `make bench` on "
-        f"{today}: {machine()}; local disk, every write fsynced.\nRatios are medians of pairs measured in one run, "
-        "in turns (A B A B).\n"
+        f"# Figures\n\nMeasured by `make bench` on this machine: {machine()}; local disk, every write fsynced.\n"
+        "Ratios are medians of pairs measured in one run, in turns (A B A B).\n"
     )
-    if len(sections) == len(SCRIPTS):
-        RESULTS.write_text("\n".join([head, *sections]), encoding="utf-8")
+    ordered = [f"## {name}\n\n{sections[name].strip()}\n" for name in SCRIPTS if name in sections]
+    RESULTS.write_text("\n".join([head, *ordered]), encoding="utf-8")
 
 
 if __name__ == "__main__":
