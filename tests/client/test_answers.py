@@ -1,0 +1,643 @@
+"""What an operation answers, situation by situation: the error, its group, its words, and that nothing was written."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import pickle
+import signal
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from tests.client.support import (
+    SCHEMA,
+    START_MS,
+    Place,
+    Unchanged,
+    ids,
+    kind_of,
+    raises,
+    read,
+    rows,
+    run_threads,
+)
+from txnlog.actions import DeleteRecords
+from txnlog.commands import Simple
+from txnlog.errors import (
+    AbortableError,
+    Durable,
+    InvalidInputError,
+    InvalidTransactionState,
+    OffsetOutOfRange,
+    OutcomeUnknown,
+    OutOfOrderSequence,
+    RetriableError,
+    SchemaMismatch,
+    StoreError,
+    TransactionConflict,
+    TransactionHasFailedOperation,
+    TransactionNotFound,
+    TransactionTimedOut,
+    TxnLogError,
+    VersionNotAvailable,
+)
+from txnlog.store import HookStore
+from txnlog.store.wrappers import Call
+from txnlog.testing import ManualClock
+
+DAY_MS = 24 * 3_600_000
+
+
+def _cursor(ns: Any) -> int:
+    return int(ns.lag("orders", "billing")[0].cursor)
+
+
+# --- transactions ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.clause("P-200")
+def test_interleaved_transactions_of_one_name_keep_what_was_given_to_each(sales: Any, memory: Place) -> None:
+    with sales.producer("loader") as loader:
+        one, two, three = (loader.begin() for _ in range(3))
+        for number in range(3):
+            for first, txn in ((0, one), (10, two), (20, three)):
+                txn.produce("orders", rows(first + number))
+                txn.flush()
+        two.abort()
+        three.commit()
+        assert read(sales) == [20, 21, 22]
+        one.commit()
+    assert read(memory.open(mode="r")) == [20, 21, 22, 0, 1, 2]
+    states = {txn.id: sales.transaction(txn.id).state for txn in (one, two, three)}
+    assert states == {one.id: "COMMITTED", two.id: "ABORTED", three.id: "COMMITTED"}
+
+
+@pytest.mark.clause("P-201")
+def test_a_plain_produce_is_one_entry_and_can_be_asked_for(ns: Any, place: Place) -> None:
+    ns.produce("orders", rows(0))
+    before = ns.snapshot().version
+    result = ns.produce("orders", rows(1, 2, 3))
+    assert (result.version, ns.snapshot().version) == (before + 1, before + 1)
+    info = place.open().transaction(result.txn_id)
+    assert (info.state, info.version) == ("COMMITTED", result.version)
+
+
+@pytest.mark.clause("P-201")
+def test_a_plain_acknowledgement_is_one_entry_and_can_be_asked_for(memory: Place) -> None:
+    ns, store = memory.faulty()
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(1, 2))
+    consumer = ns.consumer("orders", "billing")
+    messages = consumer.receive(timeout_ms=0)
+    before = ns.snapshot().version
+    store.forever = "dropped"
+    with raises(OutcomeUnknown, durable=Durable.MAYBE) as caught:
+        consumer.acknowledge(messages)
+    store.forever = None
+    (txn_id,) = caught.value.txn_ids
+    info = ns.abort(txn_id)
+    assert (info.state, info.version) == ("COMMITTED", before + 1), "the entry in doubt goes first"
+    assert _cursor(ns) == 2
+
+
+@pytest.mark.clause("P-202")
+@pytest.mark.parametrize("shown", [True, False], ids=["shown by the log", "made definite"])
+def test_an_abort_is_answered_as_often_as_it_is_asked_for(ns: Any, place: Place, shown: bool) -> None:
+    txn = ns.begin()
+    txn.produce("orders", rows(1))
+    if shown:
+        txn.flush()
+        txn.abort()
+    first = ns.abort(txn.id, why="the job was lost")
+    with Unchanged(place):
+        txn.abort() if shown else None
+        assert ns.abort(txn.id) == ns.abort(str(txn.id)) == first
+        assert place.open().abort(txn.id) == first
+    assert (first.state, first.reason) == ("ABORTED", "user" if shown else "admin")
+
+
+@pytest.mark.clause("P-66")
+def test_an_outcome_that_was_forgotten_is_not_found_and_never_made_up(memory: Place, clock: ManualClock) -> None:
+    ns, store = memory.faulty(clock=clock)
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(0))
+    txn = ns.begin()
+    txn.produce("orders", rows(1))
+    store.script.append("killed")
+    with pytest.raises(KeyboardInterrupt):
+        txn.commit()
+    for number in range(2, 14):
+        clock.advance(DAY_MS)
+        ns.produce("orders", rows(number))
+        ns.checkpoint()
+    assert ns.transaction(txn.id).state == "UNKNOWN"
+    for handle in (ns, memory.open(clock=clock)):
+        with Unchanged(memory), raises(TransactionNotFound, match="remembered"):
+            handle.abort(txn.id)
+    assert read(ns) == list(range(14)), "only the outcome is forgotten"
+
+
+@pytest.mark.clause("P-203")
+def test_a_call_that_may_be_tried_again_leaves_the_transaction_as_it_was(memory: Place) -> None:
+    ns, store = memory.faulty()
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(0))
+    messages = ns.consumer("orders", "billing").receive(timeout_ms=0)
+    txn = ns.begin()
+    txn.produce("orders", rows(1))
+    txn.acknowledge(messages)
+    store.script.append("refused")
+    with Unchanged(memory), raises(StoreError, match="space"):
+        txn.flush()
+    assert txn.state == "OPEN"
+    store.forever = "dropped"
+    with raises(OutcomeUnknown, durable=Durable.MAYBE) as caught:
+        txn.flush()
+    assert isinstance(caught.value, RetriableError)
+    assert txn.state == "OPEN"
+    store.forever = None
+    txn.produce("orders", rows(2))
+    txn.commit()
+    assert read(ns) == [0, 1, 2]
+    assert _cursor(ns) == 1
+
+
+@pytest.mark.clause("P-203")
+@pytest.mark.parametrize(
+    ("call", "kind", "words"),
+    [
+        (lambda txn: txn.produce("orders", [{"id": "x", "name": "y"}]), SchemaMismatch, "'id'"),
+        (lambda txn: txn.produce("orders", rows(1), partition=9), OffsetOutOfRange, "no partition 9"),
+        (lambda txn: txn.produce("orders", rows(1), sequence=3), InvalidInputError, "sequence"),
+        (lambda txn: txn.acknowledge([("orders", 0, 1)]), InvalidInputError, "received"),
+    ],
+)
+@pytest.mark.parametrize("flushed", [False, True])
+def test_a_call_that_was_wrong_is_refused_and_the_transaction_goes_on(
+    ns: Any, place: Place, call: Callable[[Any], object], kind: type[TxnLogError], words: str, flushed: bool
+) -> None:
+    txn = ns.begin()
+    txn.produce("orders", rows(1), partition=0)
+    if flushed:
+        txn.flush()
+    with Unchanged(place), raises(kind, match=words) as caught:
+        call(txn)
+    assert isinstance(caught.value, InvalidInputError)
+    txn.produce("orders", rows(2), partition=0)
+    assert txn.commit().offsets == {("orders", 0): range(2)}
+
+
+@pytest.mark.clause("P-203")
+def test_after_a_sequence_that_does_not_follow_the_transaction_can_only_be_aborted(sales: Any, memory: Place) -> None:
+    loader = sales.producer("loader")
+    loader.produce("orders", rows(0), partition=0, sequence=0)
+    txn = loader.begin()
+    txn.produce("orders", rows(1), partition=0, sequence=1)
+    txn.flush()
+    txn.produce("orders", rows(3), partition=0, sequence=3)
+    with raises(OutOfOrderSequence, match="sequence") as caught:
+        txn.commit()
+    assert isinstance(caught.value, AbortableError)
+    assert (txn.state, sales.transaction(txn.id).reason) == ("ABORTED", "failed")
+    with Unchanged(memory), raises(OutOfOrderSequence):
+        txn.produce("orders", rows(2), partition=0, sequence=2)
+    assert loader.last_sequence("orders", 0) == 0
+    loader.produce("orders", rows(1), partition=0, sequence=1)
+    assert read(sales) == [0, 1]
+
+
+@pytest.mark.clause("P-204")
+def test_the_time_of_a_transaction_counts_from_its_first_acknowledgement(memory: Place, clock: ManualClock) -> None:
+    ns = memory.open(clock=clock)
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(1, 2))
+    messages = ns.consumer("orders", "billing").receive(timeout_ms=0)
+    one, two = ns.begin(timeout_ms=1_000), ns.begin(timeout_ms=1_000)
+    clock.advance(3_600_000)
+    one.acknowledge(messages[0])
+    two.acknowledge(messages[1])
+    clock.advance(999)
+    one.commit()
+    clock.advance(1)
+    with Unchanged(memory), raises(TransactionTimedOut) as caught:
+        two.commit()
+    assert isinstance(caught.value, AbortableError)
+    assert _cursor(ns) == 1
+
+
+@pytest.mark.clause("P-205")
+@pytest.mark.parametrize("kind", ["exclusive", "shared"])
+def test_who_waits_for_messages_of_an_overdue_transaction_appends_its_end(
+    memory: Place, clock: ManualClock, kind: str
+) -> None:
+    ns = memory.open(clock=clock)
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(1))
+    consumer = ns.consumer("orders", "billing", type=kind)
+    txn = ns.begin(timeout_ms=1_000)
+    txn.acknowledge(consumer.receive(timeout_ms=0))
+    txn.flush()
+    clock.advance(5_999)
+    assert len(consumer.receive(timeout_ms=0)) == 0
+    assert ns.transaction(txn.id).state == "OPEN", "others wait for the grace"
+    clock.advance(1)
+    assert ids(consumer.receive(timeout_ms=0).table) == [1]
+    assert (ns.transaction(txn.id).state, ns.transaction(txn.id).reason) == ("ABORTED", "timeout")
+    with raises(TransactionTimedOut):
+        txn.commit()
+
+
+# --- producing and acknowledging ------------------------------------------------------------------------------------
+
+
+@pytest.mark.clause("P-206")
+def test_one_row_that_does_not_fit_stops_its_whole_call(memory: Place) -> None:
+    ns, store = memory.faulty()
+    ns.create_topic("orders", SCHEMA, partitions=2)
+    store.calls.clear()
+    with Unchanged(memory), raises(SchemaMismatch, match="'name'") as caught:
+        ns.produce("orders", [*rows(1, 2), {"id": 3, "name": 3.5}])
+    assert isinstance(caught.value, InvalidInputError)
+    assert [call for call in store.calls if call[0] in ("put", "create")] == []
+    ns.produce("orders", rows(4))
+    assert read(ns) == [4]
+
+
+@pytest.mark.clause("P-207")
+def test_rows_stand_in_the_order_of_calls_and_in_each_call_in_its_own(ns: Any) -> None:
+    txn = ns.begin()
+    for start in range(0, 60, 20):
+        txn.produce("orders", rows(*range(start + 19, start - 1, -1)), partition=1)
+        if start == 20:
+            txn.flush()
+    txn.commit()
+    assert read(ns) == [*range(19, -1, -1), *range(39, 19, -1), *range(59, 39, -1)]
+
+
+@pytest.mark.clause("P-208")
+@pytest.mark.parametrize("way", ["call", "flush", "commit"])
+def test_a_conflict_is_answered_as_soon_as_the_client_can_know(memory: Place, way: str) -> None:
+    ns, other = memory.open(), memory.open()
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(0, 1))
+    messages = ns.consumer("orders", "billing").receive(timeout_ms=0)
+    first, second = (ns if way == "call" else other).begin(), ns.begin()
+    ns.snapshot()
+    second.produce("orders", rows(2))
+    if way == "call":
+        first.acknowledge(messages[0])
+        with Unchanged(memory), raises(TransactionConflict, match="pending"):
+            second.acknowledge(messages[0])
+    else:
+        second.acknowledge(messages[0])
+        first.acknowledge(messages[0])
+        first.flush()
+        with raises(TransactionConflict, match="pending"):
+            getattr(second, way)()
+    with Unchanged(memory), raises(TransactionConflict if way == "commit" else TransactionHasFailedOperation) as caught:
+        second.commit()
+    assert isinstance(caught.value, AbortableError)
+    assert second.state == "ABORTED"
+    assert ns.transaction(second.id).state == "UNKNOWN", "nothing of it was logged, so its abort need not be"
+    first.commit()
+    assert (read(ns), _cursor(ns)) == ([0, 1], 1)
+
+
+@pytest.mark.clause("P-209")
+@pytest.mark.parametrize("kind", ["exclusive", "shared"])
+@pytest.mark.parametrize("end", ["abort", "admin", "fence"])
+def test_messages_of_a_transaction_without_effect_come_again_by_themselves(
+    memory: Place, clock: ManualClock, kind: str, end: str
+) -> None:
+    ns = memory.open(clock=clock)
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(1, 2))
+    consumer = ns.consumer("orders", "billing", type=kind)
+    txn = ns.producer("worker").begin()
+    txn.acknowledge(consumer.receive(timeout_ms=0))
+    txn.flush()
+    assert len(consumer.receive(timeout_ms=0)) == 0
+    {"abort": txn.abort, "admin": lambda: ns.abort(txn.id), "fence": lambda: ns.fence("worker")}[end]()
+    assert ids(consumer.receive(timeout_ms=0).table) == [1, 2]
+
+
+@pytest.mark.clause("P-210")
+@pytest.mark.parametrize("kind", ["exclusive", "shared"])
+def test_giving_back_what_is_acknowledged_or_pending_has_no_effect(memory: Place, kind: str) -> None:
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(0, 1, 2))
+    consumer = ns.consumer("orders", "billing", type=kind)
+    messages = consumer.receive(timeout_ms=0)
+    consumer.acknowledge(messages[0])
+    txn = ns.begin()
+    txn.acknowledge(messages[1])
+    txn.flush()
+    consumer.negative_acknowledge(messages)
+    assert ids(consumer.receive(timeout_ms=0).table) == [2]
+    txn.commit()
+    assert _cursor(ns) == 2
+
+
+# --- reading --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.clause("P-211")
+def test_a_time_with_a_newer_entry_means_the_same_version_for_ever(memory: Place, clock: ManualClock) -> None:
+    ns = memory.open(clock=clock)
+    ns.create_topic("orders", SCHEMA)
+    clock.advance(1_000)
+    moment = datetime.datetime.fromtimestamp((START_MS + 1_500) / 1_000, datetime.UTC)
+    version = ns.produce("orders", rows(1)).version
+    open_end = ns.snapshot(timestamp=moment)
+    same_moment = ns.produce("orders", rows(2)).version
+    assert (open_end.version, open_end.read("orders").num_rows) == (version, 1), "looked up once"
+    assert ns.snapshot(timestamp=moment).version == same_moment, "a newer entry had the same time"
+    clock.advance(1_000)
+    for number in (3, 4):
+        ns.produce("orders", rows(number))
+        assert ids(memory.open(mode="r").snapshot(timestamp=moment).read("orders")) == [1, 2]
+    with raises(VersionNotAvailable, match="begins after"):
+        ns.snapshot(timestamp=START_MS - 1)
+
+
+@pytest.mark.clause("P-212")
+def test_offsets_that_retention_passed_are_refused_with_what_is_left(sales: Any, memory: Place) -> None:
+    sales.produce("orders", rows(*range(10)))
+    topic = sales.topic("orders").id
+    sales.appender.call(Simple(lambda _draft, _at: [DeleteRecords(topic, ((0, 4),))], lambda *_: None))
+    snapshot = sales.snapshot()
+    for wrong in ((0, 10), (3, 5), (4, 11), (10, 12)):
+        with Unchanged(memory), raises(OffsetOutOfRange, match="holds offsets 4 to 10") as caught:
+            snapshot.read("orders", offsets={0: wrong})
+        assert "between 4 and 10" in caught.value.advice
+    assert ids(snapshot.read("orders", offsets={0: (4, 10)})) == read(sales) == [4, 5, 6, 7, 8, 9]
+
+
+@pytest.mark.clause("P-213")
+def test_open_and_aborted_rows_cost_a_committed_reader_no_request(memory: Place) -> None:
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(1))
+    for number in range(20):
+        txn = ns.begin()
+        txn.produce("orders", rows(100 + number))
+        txn.flush()
+        if number % 2:
+            txn.abort()
+    asked: list[str] = []
+
+    def note(_call: Call, key: str) -> None:
+        if kind_of(key) == "segment":
+            asked.append(key)
+
+    reader = memory.open(mode="r", wrap=lambda store: HookStore(store, before=note))
+    assert read(reader) == [1]
+    assert len(set(asked)) == 1, "the one file of the committed row"
+
+
+# --- an object in the wrong hands, or too late ----------------------------------------------------------------------
+
+CALLS: dict[str, Callable[[Any, Any], object]] = {
+    "produce": lambda txn, _: txn.produce("orders", rows(9)),
+    "acknowledge": lambda txn, messages: txn.acknowledge(messages),
+    "flush": lambda txn, _: txn.flush(),
+    "prepare": lambda txn, _: txn.prepare(),
+    "commit": lambda txn, _: txn.commit(),
+    "commit_async": lambda txn, _: txn.commit_async().result(30),
+}
+
+
+def _one_received(ns: Any) -> tuple[Any, Any]:
+    ns.produce("orders", rows(0))
+    consumer = ns.consumer("orders", "billing")
+    return consumer, consumer.receive(timeout_ms=0)
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+@pytest.mark.parametrize("call", list(CALLS))
+def test_every_call_after_the_abort_says_so(ns: Any, place: Place, call: str, flushed: bool) -> None:
+    _, messages = _one_received(ns)
+    txn = ns.begin()
+    txn.produce("orders", rows(1))
+    if flushed:
+        txn.flush()
+    txn.abort()
+    with Unchanged(place):
+        with raises(InvalidTransactionState, match="was aborted") as caught:
+            CALLS[call](txn, messages)
+        assert caught.value.advice == "begin a new transaction"
+        txn.abort()
+    assert (txn.state, read(ns)) == ("ABORTED", [0])
+
+
+@pytest.mark.parametrize("call", ["produce", "acknowledge", "flush", "prepare"])
+def test_every_call_that_would_add_to_a_committed_one_says_so(ns: Any, place: Place, call: str) -> None:
+    _, messages = _one_received(ns)
+    txn = ns.begin()
+    txn.produce("orders", rows(1))
+    result = txn.commit()
+    with Unchanged(place):
+        with raises(InvalidTransactionState, match="was committed") as caught:
+            CALLS[call](txn, messages)
+        assert isinstance(caught.value, InvalidInputError)
+        assert txn.commit() == txn.commit_async().result(30) == result
+        with txn:  # a block around it has nothing to end
+            pass
+    assert sorted(read(ns)) == [0, 1]
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+@pytest.mark.parametrize("call", list(CALLS))
+def test_a_transaction_of_a_closed_producer_is_aborted_and_says_so(
+    ns: Any, place: Place, call: str, flushed: bool
+) -> None:
+    consumer, messages = _one_received(ns)
+    producer = ns.producer("loader")
+    txn, empty = producer.begin(), producer.begin()
+    txn.produce("orders", rows(1))
+    txn.acknowledge(messages)
+    if flushed:
+        txn.flush()
+    producer.close()
+    with Unchanged(place):
+        for item in (txn, empty):
+            with raises(InvalidTransactionState, match="was aborted"):
+                CALLS[call](item, messages)
+            item.abort()
+        producer.close()
+    assert (read(ns), ids(consumer.receive(timeout_ms=0).table)) == ([0], [0])
+    with ns.producer("loader").begin() as again:
+        again.produce("orders", rows(2))
+    assert sorted(read(ns)) == [0, 2]
+
+
+def test_a_closed_producer_leaves_prepared_and_committed_ones_alone(ns: Any, place: Place) -> None:
+    with ns.producer("loader") as producer:
+        committed, prepared = producer.begin(), producer.begin()
+        committed.produce("orders", rows(1), partition=0)
+        committed.commit()
+        prepared.produce("orders", rows(2), partition=0)
+        token = prepared.prepare()
+    assert (committed.state, prepared.state) == ("COMMITTED", "PREPARED")
+    place.open().complete(token, commit=True)
+    assert read(ns) == [1, 2]
+
+
+# --- one object, several threads ------------------------------------------------------------------------------------
+
+
+def _answers(call: Callable[[], object], times: int) -> list[object]:
+    """What each of some calls gives or raises."""
+    found: list[object] = []
+    for _ in range(times):
+        try:
+            found.append(call())
+        except TxnLogError as error:
+            found.append(error)
+    return found
+
+
+def test_rows_that_meet_the_commit_are_in_it_or_refused(sales: Any) -> None:
+    for attempt in range(10):
+        txn = sales.begin()
+        first = attempt * 1_000
+        txn.produce("orders", rows(first))
+        accepted: list[int] = [first]
+
+        def produce(txn: Any = txn, first: int = first, accepted: list[int] = accepted) -> None:
+            for number in range(first + 1, first + 40):
+                txn.produce("orders", rows(number))
+                accepted.append(number)
+
+        refused, result = run_threads(produce, txn.commit)
+        assert refused is None or isinstance(refused, InvalidTransactionState), refused
+        assert not isinstance(result, BaseException)
+        assert [number for number in read(sales) if first <= number < first + 1_000] == accepted
+
+
+def test_two_threads_that_commit_get_one_result(sales: Any) -> None:
+    for number in range(20):
+        txn = sales.begin()
+        txn.produce("orders", rows(number))
+        if number % 2:
+            txn.flush()
+        results: list[Any] = run_threads(txn.commit, partial(CALLS["commit_async"], txn, None), txn.commit)
+        assert results == [txn.result] * 3
+    assert read(sales) == list(range(20))
+
+
+@pytest.mark.parametrize("other", ["abort", "commit", "flush", "produce"])
+def test_who_meets_a_prepare_comes_before_it_or_is_refused(sales: Any, other: str) -> None:
+    for number in range(10):
+        txn = sales.begin()
+        txn.produce("orders", rows(number))
+        call = txn.abort if other == "abort" else partial(CALLS[other], txn, None)
+        token, answer = run_threads(txn.prepare, call)
+        state = sales.transaction(txn.id).state
+        if isinstance(token, str):
+            assert (txn.state, state) == ("PREPARED", "PREPARED")
+            if other in ("abort", "commit"):
+                assert isinstance(answer, InvalidTransactionState)
+            assert answer is None or "PREPARED" in str(answer)
+            sales.complete(token, commit=False)
+        else:
+            assert isinstance(token, InvalidTransactionState)
+            assert (txn.state, other) in (("ABORTED", "abort"), ("COMMITTED", "commit"))
+            assert not isinstance(answer, BaseException)
+
+
+def test_of_threads_that_acknowledge_one_message_one_wins(sales: Any) -> None:
+    sales.produce("orders", rows(*range(5)))
+    messages = sales.consumer("orders", "billing").receive(timeout_ms=0)
+    for number in range(5):
+        transactions = [sales.begin() for _ in range(4)]
+        answers = run_threads(*[lambda txn=txn, n=number: txn.acknowledge(messages[n]) for txn in transactions])
+        assert sorted(type(answer).__name__ for answer in answers) == ["NoneType", *["TransactionConflict"] * 3]
+        ends = [_answers(txn.commit, 1)[0] for txn in transactions]
+        failed = [end for end in ends if isinstance(end, TransactionHasFailedOperation)]
+        assert (len(failed), {txn.state for txn in transactions}) == (3, {"COMMITTED", "ABORTED"})
+        assert _cursor(sales) == number + 1
+
+
+def test_a_producer_that_closes_while_its_transaction_works_ends_it_once(sales: Any) -> None:
+    for number in range(10):
+        producer = sales.producer("loader")
+        txn = producer.begin()
+        txn.produce("orders", rows(number))
+        closed, worked, committed = run_threads(
+            producer.close, partial(_answers, txn.flush, 5), partial(_answers, txn.commit, 1)
+        )
+        assert closed is None
+        assert isinstance(worked, list)
+        assert all(answer is None or isinstance(answer, InvalidTransactionState) for answer in worked)
+        if txn.state == "COMMITTED":
+            assert committed == [txn.result]
+        else:
+            assert isinstance(committed, list)
+            assert isinstance(committed[0], InvalidTransactionState)
+        assert read(sales).count(number) == (txn.state == "COMMITTED")
+
+
+# --- after a fork ---------------------------------------------------------------------------------------------------
+
+
+def _in_child(work: Callable[[], object]) -> Any:
+    """What a function gives, or raises, in a forked child; one that hangs is killed."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(30)
+        try:
+            try:
+                answer: object = work()
+            except BaseException as error:  # noqa: BLE001 - it is the answer
+                answer = error
+            with os.fdopen(writing, "wb") as pipe:
+                pickle.dump(answer, pipe)
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        data = pipe.read()
+    _, status = os.waitpid(child, 0)
+    assert status == 0, "the child hangs"
+    return pickle.loads(data)
+
+
+@pytest.mark.clause("P-46")
+@pytest.mark.parametrize("call", [*CALLS, "abort", "block"])
+def test_a_forked_child_is_refused_its_parents_transaction(local: Place, call: str) -> None:
+    ns = local.open()
+    ns.create_topic("orders", SCHEMA)
+    _, messages = _one_received(ns)
+    txn = ns.begin()
+    txn.produce("orders", rows(1))
+
+    def block() -> None:
+        with txn:
+            pass
+
+    work = {"abort": txn.abort, "block": block}.get(call) or partial(CALLS[call], txn, messages)
+    with Unchanged(local):
+        answer = _in_child(work)
+    assert type(answer) is InvalidTransactionState, answer
+    assert "forked" in answer.message
+    assert answer.advice == "make a transaction of your own"
+    txn.commit()
+    assert sorted(read(ns)) == [0, 1]
+
+
+@pytest.mark.clause("P-46", "P-146")
+def test_a_forked_child_may_complete_what_its_parent_prepared(local: Place) -> None:
+    ns = local.open()
+    ns.create_topic("orders", SCHEMA)
+    txn = ns.begin()
+    txn.produce("orders", rows(1))
+    token = txn.prepare()
+    version = _in_child(lambda: ns.complete(token, commit=True).version)
+    assert read(ns) == [1]
+    assert ns.complete(token, commit=True).version == version
