@@ -86,6 +86,7 @@ class Transaction:
         self._under_way = 0
         self._work = Work(namespace, number)
         self._taken: list[Taken] = []
+        self._unanswered: list[Acknowledgement] = []
         self._subscriptions: dict[int, str] = {}
         self.result: Committed | None = None
         self._owner = namespace.identity
@@ -167,8 +168,10 @@ class Transaction:
             wanted = messages.acknowledgements(self._ns, cumulative=cumulative)
             if wanted and self._ns.is_shared(messages.subscription):
                 # Logged at once, so that no other consumer is handed them and an abort counts as a redelivery.
-                self._taken.append(messages.taken(cumulative=cumulative))
-                self._take(wanted)
+                if wanted != self._unanswered:  # else the call is repeated: what it took must not conflict with itself
+                    self._taken.append(messages.taken(cumulative=cumulative))
+                    self._take(wanted)
+                    self._unanswered = wanted
                 self._log_work()
             elif wanted:
                 self._take(wanted)
@@ -232,6 +235,7 @@ class Transaction:
             self._fail(error)
             raise
         self._work.note_logged()
+        self._unanswered = []
 
     def _fail(self, error: AbortableError | FencedError) -> None:
         """An operation was refused by the log: the transaction can only be aborted, or has ended."""

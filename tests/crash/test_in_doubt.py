@@ -12,7 +12,14 @@ import pyarrow as pa
 import pytest
 
 import txnlog
-from txnlog.errors import Durable, InvalidTransactionState, OutcomeUnknown, RetriableError, StoreError
+from txnlog.errors import (
+    Durable,
+    InvalidTransactionState,
+    OutcomeUnknown,
+    RetriableError,
+    StoreError,
+    TransactionConflict,
+)
 from txnlog.store import Call, Created, HookStore, MemoryStore
 from txnlog.testing import ManualClock
 
@@ -200,6 +207,24 @@ def test_a_flush_of_acknowledgements_in_doubt_does_not_conflict_with_itself(ns, 
     txn.flush()
     txn.commit()
     assert ns.subscription("orders", "billing").cursors[0].cursor == 1
+
+
+@losing
+def test_an_acknowledgement_on_a_shared_subscription_in_doubt_may_be_repeated(ns, store, lose: Lose):
+    ns.create_subscription("orders", "pool", type="shared")
+    messages = ns.consumer("orders", "pool").receive()
+    txn = ns.begin()
+    lose(store)
+    with pytest.raises(OutcomeUnknown):
+        txn.acknowledge(messages)
+    store.heal()
+    txn.acknowledge(messages)
+    with pytest.raises(TransactionConflict):
+        txn.acknowledge(messages)
+    txn.abort()
+    with ns.begin() as other:
+        other.acknowledge(ns.consumer("orders", "pool").receive())
+    assert ns.subscription("orders", "pool").cursors[0].cursor == 1
 
 
 @losing
