@@ -145,7 +145,7 @@ def _position(value: str) -> Position:
     wrong = _BadValueError('is earliest, latest or JSON like {"orders": {"0": 23, "1": -2}}')
     try:
         parsed = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise wrong from None
     if not isinstance(parsed, dict):
         raise wrong
@@ -166,7 +166,7 @@ def _position(value: str) -> Position:
 def _storage(value: str) -> Mapping[str, Any]:
     try:
         parsed = json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         parsed = None
     if not isinstance(parsed, dict):
         raise _BadValueError('is a JSON object like {"key": "...", "secret": "..."}')
@@ -367,7 +367,7 @@ def _conf_value(name: str, value: str) -> Any:
         return {"true": True, "false": False}.get(value, value)
     try:
         return json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise InvalidInputError(f"the setting {name!r} begins like JSON but is none") from None
 
 

@@ -20,6 +20,7 @@ from txnlog.store.open import open_store
 from txnlog.store.wrappers import PrefixStore
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://", re.ASCII)
+_FILE: Final = re.compile(r"file:(?://(?:localhost)?)?(/(?:[^/].*)?)", re.DOTALL)
 _TO_OURS: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
 _TO_SPARK: Final = {"s3": "s3a", "gcs": "gs"}
 
@@ -45,12 +46,32 @@ def normal(path: str) -> str:
         parts = urlsplit(text)
         if parts.netloc not in {"", "localhost"} or not parts.path.startswith("/"):
             raise InvalidInputError("a file: URL names an absolute path of this machine", advice="write file:///path")
+        if parts.query or parts.fragment:
+            raise InvalidInputError("a file: URL has no query and no fragment", advice="pass the plain path")
         return os.path.normpath(unquote(parts.path))
     match = _SCHEME.match(text)
     if match is None:
         return os.path.abspath(os.path.expanduser(text))
     scheme = match[1].lower()
     return f"{_TO_OURS.get(scheme, scheme)}://{text[match.end() :].rstrip('/')}"
+
+
+def of_checkpoint(path: str) -> str:
+    """Where Spark keeps a checkpoint of this location: every character of a local path is itself to it, also in a URL.
+
+    Raises InvalidInputError for an empty path, or a ``file:`` URL that names a host.
+    """
+    text = os.fspath(path)
+    if _SCHEME.match(text) and not text.startswith("file:"):
+        return normal(text)
+    if not text.startswith("file:"):
+        if not text.strip():
+            raise InvalidInputError("the checkpoint's location is empty", advice="give a folder of the query's own")
+        return os.path.abspath(text)
+    match = _FILE.fullmatch(text)
+    if match is None:
+        raise InvalidInputError("a file: URL names an absolute path of this machine", advice="write file:///path")
+    return os.path.normpath(match[1])
 
 
 def for_spark(url: str) -> str:
@@ -134,4 +155,4 @@ def _shown(text: str) -> str:
     return ascii(text if len(text) <= 120 else f"...{text[-117:]}")
 
 
-__all__ = ["Location", "for_spark", "locate", "normal"]
+__all__ = ["Location", "for_spark", "locate", "normal", "of_checkpoint"]

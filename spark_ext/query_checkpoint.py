@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from spark_ext.paths import normal
+from spark_ext.paths import normal, of_checkpoint
 from txnlog.errors import InvalidInputError
 from txnlog.store.base import ObjectNotFound
 from txnlog.store.open import open_store
@@ -47,7 +47,7 @@ class Checkpoint:
     """
 
     def __init__(self, location: str, root: str = "", storage_options: Mapping[str, Any] | None = None) -> None:
-        self.location = normal(location)
+        self.location = of_checkpoint(location)
         same = "://" in self.location and self.location.partition("://")[0] == normal(root or "/").partition("://")[0]
         self._store = open_store(self.location, storage_options if same else None)
 
@@ -59,7 +59,7 @@ class Checkpoint:
             return None
         try:
             found = json.loads(data)["id"]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             found = None
         if not isinstance(found, str) or not found:
             raise InvalidInputError(

@@ -134,7 +134,7 @@ def _ours(ns: Namespace, text: str | None) -> StreamOffset | None:
         return None
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not is_stream_offset(value):
         return None

@@ -76,14 +76,14 @@ class StreamOffset:
             )
         try:
             return cls(
-                str(value["namespace"]),
-                int(value["coordinator"]),
-                int(value["version"]),
-                None if value["subscription"] is None else str(value["subscription"]),
-                {str(topic): int(number) for topic, number in value["topic_ids"].items()},
+                _text(value["namespace"]),
+                _number(value["coordinator"]),
+                _number(value["version"]),
+                None if value["subscription"] is None else _text(value["subscription"]),
+                {topic: _number(number) for topic, number in value["topic_ids"].items()},
                 _parsed(value["offsets"]),
                 _parsed(value["start"]),
-                None if value.get("query") is None else str(value["query"]),
+                None if value.get("query") is None else _text(value["query"]),
             )
         except (KeyError, TypeError, ValueError, AttributeError):
             raise InvalidInputError(
@@ -108,9 +108,21 @@ def _written(offsets: Mapping[str, Mapping[int, int]]) -> dict[str, dict[str, in
 
 def _parsed(value: Any) -> dict[str, dict[int, int]]:
     return {
-        str(topic): {int(partition): int(offset) for partition, offset in found.items()}
+        topic: {int(partition): _number(offset) for partition, offset in found.items()}
         for topic, found in value.items()
     }
+
+
+def _number(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
 
 
 def is_stream_offset(value: Any) -> bool:

@@ -100,6 +100,7 @@ class StreamPlan:
         begin = StreamOffset.from_dict(start)
         scan = self._look()
         self._check_same(scan, begin)
+        _check_not_ahead(scan, begin)
         first = _begin_of(scan, begin)
         self._check_cursor(scan, first)
         if limit is None:
@@ -161,8 +162,8 @@ class StreamPlan:
         record = _subscription(scan, topic, name)
         if record is None:
             raise SubscriptionNotFound(
-                f"the subscription {name!r} of the topic {topic!r} was dropped while the query ran",
-                advice="begin with a new checkpointLocation",
+                f"the subscription {name!r} of the topic {topic!r} was dropped, or the topic is new to the query",
+                advice="create it where the stream should go on, or begin with a new checkpointLocation",
             )
         if record.type == "shared":
             raise UnsupportedFeature(
@@ -231,6 +232,17 @@ def _subscription(scan: Scan, topic: str, name: str) -> SubscriptionRecord | Non
         state = scan.namespace.follower.state
         number = state.subscription_names.get((_topic(scan, topic).id, name))
         return None if number is None else state.subscriptions[number]
+
+
+def _check_not_ahead(scan: Scan, offset: StreamOffset) -> None:
+    """Raise InvalidInputError where the log ends before the checkpoint: what comes up to there would be passed over."""
+    known = {topic: bounds(scan, topic)[1] for topic in offset.offsets}
+    ahead = any(end > known[topic].get(p, 0) for topic, ends in offset.offsets.items() for p, end in ends.items())
+    if ahead or offset.version > scan.snapshot.version:
+        raise _changed(
+            f"of version {offset.version}",
+            f"a namespace {scan.namespace.name!r} that ends before them, at version {scan.snapshot.version}",
+        )
 
 
 def _begin_of(scan: Scan, offset: StreamOffset) -> dict[str, dict[int, int]]:

@@ -336,3 +336,22 @@ def test_an_app_id_is_remembered_over_checkpoints_and_a_new_one_is_refused(pipel
     with pytest.raises(StreamingQueryException, match=r"'splitter' committed batch 0 of the query .* begins again"):
         pipeline.run(txn_app_id="splitter", acknowledge=None, checkpoint=str(tmp_path / "another"))
     pipeline.check(0, 10)
+
+
+def test_a_checkpoint_is_where_spark_writes_it_whatever_is_in_its_name(pipeline: Pipeline, tmp_path: Path) -> None:
+    pipeline.produce(0)
+    pipeline.run(checkpoint=str(tmp_path / "a b"))
+    pipeline.checkpoint = tmp_path / "a%20b#1?2 "
+    pipeline.ns.create_subscription("orders", "other", start="earliest")
+    source = pipeline.source(subscription="other")
+    handled: list[int] = []
+    query = spark_ext.write_stream(
+        source,
+        pipeline.path,
+        checkpoint=f"file://{pipeline.checkpoint}",
+        handler=lambda batch, _txn: handled.append(batch.count()),
+        acknowledge="other",
+        trigger={"availableNow": True},
+    )
+    assert query.awaitTermination(120)
+    assert handled == [10], "another query's checkpoint would have said that its batch was committed"
