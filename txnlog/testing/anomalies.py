@@ -73,6 +73,11 @@ class Anomaly(enum.StrEnum):
     CHANGED_OUTCOME = ("changed outcome", "a transaction ends once: a definite answer is never taken back")
     MISPLACED_COMMIT = ("misplaced commit", "commit returns the version that shows it, and its offsets")
 
+    AGAINST_DECISION = (
+        "ended against its decision",
+        "a prepared transaction ends as the outside system decided, once and for all, and is never refused (XA)",
+    )
+
     # --- readers ----------------------------------------------------------------------------------------------------
 
     STALE_READ = ("stale read", "a read of the newest version shows what was acknowledged before it was asked for")
@@ -105,6 +110,25 @@ class Anomaly(enum.StrEnum):
         "messages were taken off by a consumer that never got them in that epoch: nobody processed them",
     )
     CURSOR_MOVED_BACK = ("cursor moved back", "what a cursor showed as taken is free again, and nobody sought back")
+
+    COUNT_MOVED_BACK = (
+        "redelivery count moved back",
+        "a later delivery of a Shared subscription shows fewer redeliveries than an earlier one (Pulsar)",
+    )
+    UNCOUNTED_REDELIVERY = (
+        "uncounted redelivery",
+        "a message was delivered again, and its count did not grow: it could be delivered for ever",
+    )
+    DELIVERED_TOO_OFTEN = (
+        "delivered too often",
+        "a message came with more redeliveries than its subscription allows: it belongs to the dead letters",
+    )
+    DEAD_LETTER = ("dead letter", "a dead letter is a message of its source, once, after all deliveries it may have")
+
+    # --- files ------------------------------------------------------------------------------------------------------
+
+    MISSING_FILE = ("missing file", "a file that a readable version needs is gone")
+    READABLE_MOVED = ("readable versions moved", "a version is readable until a vacuum says otherwise, and never again")
 
     # --- cycles -----------------------------------------------------------------------------------------------------
 

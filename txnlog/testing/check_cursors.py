@@ -23,6 +23,8 @@ class _Taken:
     possible: list[tuple[Operation, Unit | None]] = field(default_factory=list)
     refused: list[tuple[Operation, Unit | None]] = field(default_factory=list)
     seeks: list[tuple[int, Operation]] = field(default_factory=list)
+    dead: list[tuple[int, int, int]] = field(default_factory=list)
+    """Dead letters: the version that took each off, its partition and offset."""
     in_doubt: bool = False
     """A seek whose place in the log is not known: nothing can be said."""
 
@@ -62,6 +64,10 @@ def _collect(facts: Facts) -> dict[Subscribed, _Taken]:
             taken.seeks.append((told(op, of.Sought).epoch or 0, op))
         elif op.possible:
             taken.in_doubt = True
+    if facts.final is not None:
+        for letter in told(facts.final, of.FinalState).dead:
+            taken = found.setdefault((letter.topic, letter.subscription), _Taken())
+            taken.dead.append((letter.version, letter.partition, letter.offset))
     return found
 
 
@@ -90,7 +96,10 @@ def _take(key: Subscribed, taken: _Taken) -> tuple[Sets, list[Finding]]:
         # Individual ones of an entry first: a cumulative one may pass over what is taken already.
         steps.append((version, 2 if asked(op, of.Acknowledge).cumulative else 1, op, unit))
     steps.sort(key=lambda step: (step[0], step[1], step[2].number))
-    for _, _, op, unit in steps:
+    dead = sorted(taken.dead, reverse=True)
+    for version, _, op, unit in steps:
+        while dead and dead[-1][0] < version:
+            _take_dead(wanted, dead.pop())
         item = op.arguments
         if isinstance(item, of.Seek | of.CreateSubscription):
             for partition, offset in item.positions:
@@ -108,7 +117,15 @@ def _take(key: Subscribed, taken: _Taken) -> tuple[Sets, list[Finding]]:
                     findings.append(Finding(Anomaly.DOUBLE_CONSUME, text, (*(op for op, _ in others), op)))
             wanted[partition] = ranges.union(before, found)
         owners.append((op, unit))
+    for letter in dead:
+        _take_dead(wanted, letter)
     return wanted, findings
+
+
+def _take_dead(wanted: Sets, letter: tuple[int, int, int]) -> None:
+    """A message became a dead letter: the same entry takes it off."""
+    _, partition, offset = letter
+    wanted[partition] = ranges.union(wanted.get(partition, ()), ((offset, offset + 1),))
 
 
 def _twice(taken: Ranges, found: Ranges, *, cumulative: bool) -> Ranges:
@@ -163,6 +180,10 @@ class _Compared:
             whole = unit is None or (not unit.runs and len(unit.acknowledges) == 1)
             anomaly = Anomaly.LOST_WRITE if whole and missing == reach(op) else Anomaly.TORN_COMMIT
             yield Finding(anomaly, f"{self._name}: {missing} was taken by {name}, and is free in the end", (op,))
+        for _, partition, offset in self._taken.dead:
+            if ranges.intersect(lost.get(partition, ()), ((offset, offset + 1),)):
+                text = f"{self._name}/{partition}: {offset} is a dead letter, and is free in the end"
+                yield Finding(Anomaly.TORN_COMMIT, text)
 
     def _note_doubtful(self, torn: dict[Unit, list[bool]], extra: Sets) -> None:
         """For transactions in doubt: whether each part, as far as it is theirs alone, is taken."""
@@ -198,9 +219,9 @@ class _Compared:
             return Finding(Anomaly.FAILED_BUT_VISIBLE, f"{text} a call that said that nothing was written", (op,))
         if unit.told("ABORTED") or (unit.ended is not None and unit.ended.state == "ABORTED"):
             return Finding(Anomaly.ABORTED_READ, f"{text} {unit.name}, which is aborted", (op,))
-        if not unit.commits:
+        if not unit.attempts:
             return Finding(Anomaly.INTERMEDIATE_READ, f"{text} {unit.name}, whose commit was not called", (op,))
-        if not any(attempt.possible for attempt in unit.commits):
+        if not any(attempt.possible for attempt in unit.attempts):
             return Finding(
                 Anomaly.FAILED_BUT_VISIBLE, f"{text} {unit.name}, which said that nothing was written", (op,)
             )

@@ -5,8 +5,8 @@ One pass over the events. Of a subscription it keeps what is surely taken (a com
 that a second delivery is wrong, or *possibly*, so that leaving it out is right. To acknowledge in a transaction and to
 give back end the first at the call; an abort and giving back end the second at the return.
 
-Sessions of several actors (Shared subscriptions) are checked for order within one call and for redelivery after an
-acknowledgement only: leases end by time, which a history does not show.
+Sessions of several actors, and those of Shared subscriptions, are checked for order within one call and for redelivery
+after an acknowledgement only: leases end by time, which a history does not show (``check_shared`` has their counts).
 """
 
 from __future__ import annotations
@@ -107,6 +107,7 @@ class _Pass:
         self._lapsing: set[int] = set()
         self._everything: dict[Subscribed, Sets] = {}
         self._several: set[tuple[str, str, int | None]] = set()
+        self._shared: set[Subscribed] = set()
         self._starts: dict[Subscribed, dict[int, int]] = {}
 
     def check(self) -> Iterator[Finding]:
@@ -128,6 +129,8 @@ class _Pass:
             made = asked(op, of.CreateSubscription)
             if op.possible:
                 self._starts[made.topic, made.subscription] = dict(made.positions)
+            if made.shared:
+                self._shared.add((made.topic, made.subscription))
         for unit in self._facts.transactions.values():
             aborted = unit.told("ABORTED") if unit.acknowledges else []
             if not aborted or self._facts.fate(unit) != "not committed":
@@ -156,6 +159,7 @@ class _Pass:
             "negative_acknowledge": self._given_back,
             "seek": self._sought,
             "commit": self._ended,
+            "complete": self._ended,
             "abort": self._ended,
             "outcome": self._ended,
         }
@@ -204,7 +208,8 @@ class _Pass:
         again = ranges.intersect(got, taken)
         if again:
             yield Finding(Anomaly.REDELIVERY, f"{place}: {again} came after it was acknowledged", (op,))
-        if (item.topic, item.subscription, item.epoch) not in self._several:
+        alone = (item.topic, item.subscription, item.epoch) not in self._several
+        if alone and (item.topic, item.subscription) not in self._shared:
             twice = ranges.subtract(ranges.intersect(got, session.surely.get(partition, ())), again)
             if twice:
                 yield Finding(Anomaly.DUPLICATE_POLL, f"{place}: {twice} came again, not given back", (op,))
@@ -281,7 +286,7 @@ class _Pass:
     def _ended(self, op: Operation) -> Iterator[Finding]:
         """A transaction ended, as far as this call says."""
         item = op.arguments
-        assert isinstance(item, of.Commit | of.Abort | of.Outcome)
+        assert isinstance(item, of.Commit | of.Complete | of.Abort | of.Outcome)
         unit = self._facts.transactions[item.txn]
         if any(answer.operation is op for answer in unit.told("COMMITTED")):
             for taken in unit.acknowledges:

@@ -139,7 +139,11 @@ def _produced(unit: Unit) -> list[int]:
 
 
 def _calls(unit: Unit) -> list[Operation]:
-    return [*unit.produces, *unit.acknowledges, *(() if unit.plain else unit.commits)]
+    return [
+        *unit.produces,
+        *unit.acknowledges,
+        *(() if unit.plain else [*unit.commits, *unit.prepares, *unit.completes]),
+    ]
 
 
 def _all(unit: Unit) -> tuple[Operation, ...]:
@@ -200,7 +204,11 @@ def _check_places(facts: Facts, unit: Unit) -> Iterator[Finding]:
         start, end = shown.get(run.place, (run.rows[0].offset, 0))
         shown[run.place] = (start, max(end, run.rows[-1].offset + 1))
     for op in unit.attempts:
-        if isinstance(op.result, of.Produced | of.Committed) and op.result.offsets and not _elsewhere(op):
+        if (
+            isinstance(op.result, of.Produced | of.Committed | of.Completed)
+            and op.result.offsets
+            and not _elsewhere(op)
+        ):
             said = {(span.topic, span.partition): (span.start, span.end) for span in op.result.offsets}
             odd = [place for place in sorted(shown.keys() | said.keys()) if shown.get(place) != said.get(place)]
             odd = [place for place in odd if facts.lives(place[0])]
@@ -246,6 +254,9 @@ def _check_fenced(facts: Facts, unit: Unit, producers: _Opened, consumers: _Open
     version = unit.version
     if version is None or facts.fate(unit) != "committed" or not (unit.runs or unit.has_effects):
         return
+    if any(op.possible for op in unit.prepares):
+        yield from _check_prepared(unit, producers)
+        return
     if unit.producer is not None and unit.epoch is not None:
         yield from _fence(unit, version, unit.producer, unit.epoch, producers.get(unit.producer, ()))
     for op in unit.acknowledges:
@@ -253,6 +264,15 @@ def _check_fenced(facts: Facts, unit: Unit, producers: _Opened, consumers: _Open
         if op.succeeded and item.epoch is not None:
             name = f"{item.topic}:{item.subscription}"
             yield from _fence(unit, version, name, item.epoch, consumers.get(name, ()))
+
+
+def _check_prepared(unit: Unit, producers: _Opened) -> Iterator[Finding]:
+    """What was prepared in time is not fenced any more, and lands whenever that is decided."""
+    for newer, op in producers.get(unit.producer or "", ()):
+        late = [item for item in unit.prepares if item.succeeded and item.invoked > (op.completed or 0)]
+        if late and unit.epoch is not None and newer > unit.epoch:
+            text = f"{unit.name} with epoch {unit.epoch} of {unit.producer} was prepared after epoch {newer} was opened"
+            yield Finding(Anomaly.ZOMBIE_COMMIT, text, (op, *late))
 
 
 def _fence(

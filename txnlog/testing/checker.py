@@ -12,7 +12,17 @@ validate what it did not receive: cycles of rw edges between such transactions a
 
 from __future__ import annotations
 
-from txnlog.testing import check_cursors, check_cycles, check_log, check_polls, check_reads, check_transactions
+from txnlog.testing import (
+    check_cursors,
+    check_cycles,
+    check_files,
+    check_log,
+    check_polls,
+    check_prepared,
+    check_reads,
+    check_shared,
+    check_transactions,
+)
 from txnlog.testing.anomalies import Finding
 from txnlog.testing.facts import Facts
 from txnlog.testing.history import History
@@ -27,10 +37,13 @@ def check(history: History) -> list[Finding]:
     return [
         *check_log.check(facts),
         *check_transactions.check(facts),
+        *check_prepared.check(facts),
         *check_reads.check(facts),
         *check_cycles.check(facts),
         *check_polls.check(facts),
+        *check_shared.check(facts),
         *check_cursors.check(facts),
+        *check_files.check(facts),
     ]
 
 

@@ -67,6 +67,8 @@ class Unit:
     produces: list[Operation] = field(default_factory=list)
     acknowledges: list[Operation] = field(default_factory=list)
     commits: list[Operation] = field(default_factory=list)
+    prepares: list[Operation] = field(default_factory=list)
+    completes: list[Operation] = field(default_factory=list)
     aborts: list[Operation] = field(default_factory=list)
     asked: list[Operation] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
@@ -76,7 +78,10 @@ class Unit:
     @property
     def attempts(self) -> list[Operation]:
         """The calls that can have made it visible."""
-        return self.produces if self.plain else self.commits
+        if self.plain:
+            return self.produces
+        decided = [op for op in self.completes if asked(op, of.Complete).commit]
+        return sorted((*self.commits, *decided), key=attrgetter("number")) if decided else self.commits
 
     @property
     def first_attempt(self) -> int:
@@ -245,6 +250,10 @@ class Facts:
                 self._transaction(item.txn).commits.append(op)
             elif isinstance(item, of.Abort):
                 self._transaction(item.txn).aborts.append(op)
+            elif isinstance(item, of.Prepare):
+                self._transaction(item.txn).prepares.append(op)
+            elif isinstance(item, of.Complete):
+                self._transaction(item.txn).completes.append(op)
             elif isinstance(item, of.Outcome):
                 # A plain call has a TxnID too, which is asked for without having been begun.
                 self._transaction(item.txn).asked.append(op)
@@ -278,7 +287,7 @@ class Facts:
 
     def _answers(self) -> None:
         for unit in self.transactions.values():
-            calls = sorted((*unit.commits, *unit.aborts, *unit.asked), key=attrgetter("number"))
+            calls = sorted((*unit.commits, *unit.completes, *unit.aborts, *unit.asked), key=attrgetter("number"))
             unit.answers.extend(answer for op in calls if (answer := _answer(op)) is not None)
             unit.answers.sort(key=itemgetter(0))
         for unit in self.batches.values():
@@ -347,7 +356,7 @@ class Newest:
 def revealed(op: Operation) -> int | None:
     """The version of the log that a result proves to exist."""
     result = op.result
-    if isinstance(result, of.Committed | of.Produced | of.Acknowledged | of.Told | of.Shown):
+    if isinstance(result, of.Committed | of.Completed | of.Produced | of.Acknowledged | of.Told | of.Shown):
         return result.version
     if isinstance(result, of.ProducerOpened | of.ConsumerOpened | of.Sought):
         return result.epoch
@@ -365,6 +374,8 @@ def _answer(op: Operation) -> Answer | None:
     if isinstance(result, of.Committed):
         written = not result.skipped and not result.duplicate
         return Answer(op.completed, "COMMITTED", result.version, op) if written else None
+    if isinstance(result, of.Completed):
+        return Answer(op.completed, "COMMITTED" if asked(op, of.Complete).commit else "ABORTED", result.version, op)
     if isinstance(result, of.Produced):
         return None if result.duplicate else Answer(op.completed, "COMMITTED", result.version, op)
     if isinstance(result, of.Told):

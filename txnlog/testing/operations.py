@@ -11,20 +11,26 @@ kind                      arguments                                             
 ``commit``                txn                                                            version, offsets, skipped,
                                                                                          duplicate
 ``abort``                 txn
+``prepare``               txn
+``complete``              txn, commit                                                    version, offsets
 ``outcome``               txn                                                            state, version
 ``read``                  version (None: the newest), topics (None: all)                 version, rows
 ``open_producer``         name                                                           epoch
 ``open_consumer``         topic, subscription                                            epoch
-``create_subscription``   topic, subscription, positions (left out: 0)
+``create_subscription``   topic, subscription, positions (left out: 0), shared,
+                          max_redeliveries
 ``seek``                  topic, subscription, positions                                 epoch
 ``cursors``               topic, subscription                                            cursors
 ``drop_topic``            topic
 ``drop_subscription``     topic, subscription
-``final``                                                                                rows, outcomes, cursors
+``vacuum``                                                                               oldest_readable
+``final``                                                                                rows, outcomes, cursors, dead,
+                                                                                         missing
 ========================  =============================================================  ==============================
 
 ``txn`` is the TxnID in text; None is a plain call outside of transactions (``producer`` and ``epoch`` say whose it is,
-if anybody's). ``final`` is the read of everything after all faults are over.
+if anybody's). ``final`` is the read of everything after all faults are over: ``rows`` without those of dead-letter
+topics, which ``dead`` has, and ``missing`` what the log names and the store does not have.
 """
 
 from __future__ import annotations
@@ -87,6 +93,25 @@ class CursorAt(NamedTuple):
     partition: int
     cursor: int
     acknowledged: tuple[tuple[int, int], ...]
+
+
+class DeadLetter(NamedTuple):
+    """A message of a Shared subscription that lies in its dead-letter topic, and the version that brought it there."""
+
+    topic: str
+    subscription: str
+    partition: int
+    offset: int
+    value: int
+    redeliveries: int
+    version: int
+
+
+class MissingFile(NamedTuple):
+    """A file that is not there though the log names it; read at versions below ``until`` (None: at all later ones)."""
+
+    file: str
+    until: int | None
 
 
 class Ended(NamedTuple):
@@ -164,6 +189,19 @@ class Abort(_Arguments, frozen=True, tag="abort"):
     txn: str
 
 
+class Prepare(_Arguments, frozen=True, tag="prepare"):
+    """A transaction is to wait for a decision from outside."""
+
+    txn: str
+
+
+class Complete(_Arguments, frozen=True, tag="complete"):
+    """The decision from outside about a prepared transaction, whoever brings it."""
+
+    txn: str
+    commit: bool
+
+
 class Outcome(_Arguments, frozen=True, tag="outcome"):
     """How a transaction ended."""
 
@@ -191,11 +229,16 @@ class OpenConsumer(_Arguments, frozen=True, tag="open_consumer"):
 
 
 class CreateSubscription(_Arguments, frozen=True, tag="create_subscription"):
-    """A subscription that begins at these positions, (partition, offset)."""
+    """A subscription that begins at these positions, (partition, offset).
+
+    ``shared``: several consumers have it at once, and every delivery but the first is counted.
+    """
 
     topic: str
     subscription: str
     positions: tuple[tuple[int, int], ...] = ()
+    shared: bool = False
+    max_redeliveries: int | None = None
 
 
 class Seek(_Arguments, frozen=True, tag="seek"):
@@ -226,6 +269,10 @@ class DropSubscription(_Arguments, frozen=True, tag="drop_subscription"):
     subscription: str
 
 
+class Vacuum(_Arguments, frozen=True, tag="vacuum"):
+    """The deletion of files that nobody needs any more."""
+
+
 class Final(_Arguments, frozen=True, tag="final"):
     """The read of everything after all faults are over."""
 
@@ -238,6 +285,8 @@ Arguments = (
     | NegativeAcknowledge
     | Commit
     | Abort
+    | Prepare
+    | Complete
     | Outcome
     | Read
     | OpenProducer
@@ -247,6 +296,7 @@ Arguments = (
     | Cursors
     | DropTopic
     | DropSubscription
+    | Vacuum
     | Final
 )
 
@@ -300,6 +350,19 @@ class Shown(_Result, frozen=True, tag="read"):
     rows: tuple[PartitionRows, ...]
 
 
+class Completed(_Result, frozen=True, tag="complete"):
+    """Of a commit the version that shows it, and its offsets; of an abort nothing."""
+
+    version: int | None = None
+    offsets: tuple[Span, ...] = ()
+
+
+class Vacuumed(_Result, frozen=True, tag="vacuum"):
+    """Versions below this one may have lost files."""
+
+    oldest_readable: int
+
+
 class ProducerOpened(_Result, frozen=True, tag="open_producer"):
     """The epoch is a version of the log."""
 
@@ -330,6 +393,8 @@ class FinalState(_Result, frozen=True, tag="final"):
     rows: tuple[PartitionRows, ...]
     outcomes: tuple[Ended, ...] = ()
     cursors: tuple[CursorAt, ...] = ()
+    dead: tuple[DeadLetter, ...] = ()
+    missing: tuple[MissingFile, ...] = ()
 
 
 class Done(_Result, frozen=True, tag="done"):
@@ -343,6 +408,8 @@ Result = (
     | Committed
     | Told
     | Shown
+    | Completed
+    | Vacuumed
     | ProducerOpened
     | ConsumerOpened
     | Sought
@@ -359,6 +426,8 @@ Kind = Literal[
     "negative_acknowledge",
     "commit",
     "abort",
+    "prepare",
+    "complete",
     "outcome",
     "read",
     "open_producer",
@@ -368,10 +437,11 @@ Kind = Literal[
     "cursors",
     "drop_topic",
     "drop_subscription",
+    "vacuum",
     "final",
 ]
 WITHOUT_RESULT = frozenset(
-    {"begin", "negative_acknowledge", "abort", "create_subscription", "drop_topic", "drop_subscription"}
+    {"begin", "negative_acknowledge", "abort", "prepare", "create_subscription", "drop_topic", "drop_subscription"}
 )
 """Kinds that tell nothing but that they were done."""
 
@@ -385,11 +455,14 @@ __all__ = [
     "Begin",
     "Commit",
     "Committed",
+    "Complete",
+    "Completed",
     "ConsumerOpened",
     "CreateSubscription",
     "CursorAt",
     "Cursors",
     "CursorsShown",
+    "DeadLetter",
     "Done",
     "DropSubscription",
     "DropTopic",
@@ -398,12 +471,14 @@ __all__ = [
     "FinalState",
     "Kind",
     "Message",
+    "MissingFile",
     "NegativeAcknowledge",
     "OffsetRange",
     "OpenConsumer",
     "OpenProducer",
     "Outcome",
     "PartitionRows",
+    "Prepare",
     "Produce",
     "Produced",
     "ProducerOpened",
@@ -417,4 +492,6 @@ __all__ = [
     "Sought",
     "Span",
     "Told",
+    "Vacuum",
+    "Vacuumed",
 ]

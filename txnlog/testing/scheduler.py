@@ -199,6 +199,10 @@ class Scheduler:
         self._hub.switch()
         task.actor.check_alive()
 
+    def pass_over(self, milliseconds: float) -> None:
+        """Let virtual time pass while the whole world stands still: what was due meanwhile is late, in order."""
+        self.now_ms += milliseconds
+
     def wait_for(self, ready: Callable[[], bool], most_ms: float | None = None) -> None:
         """Wait until ``ready()``, which other tasks of the same actor bring about, or for so much virtual time."""
         if ready():

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from txnlog.actions import AnyAction, Protocol, Verdict
 from txnlog.actions import Namespace as NamespaceAction
 from txnlog.apply import apply_entry
 from txnlog.codec import decode_entry
+from txnlog.collection import ended_version
 from txnlog.errors import TxnLogError
 from txnlog.follower import Follower
 from txnlog.ids import TxnId
@@ -37,27 +39,34 @@ from txnlog.testing.checker import check
 from txnlog.testing.faults import NO_FAULTS, Faults
 from txnlog.testing.history import History, Recorder
 from txnlog.testing.operations import Committed as CommitTold
+from txnlog.testing.operations import DeadLetter, MissingFile
 from txnlog.testing.scheduler import Actor, Crashed, Scheduler, Task
 from txnlog.testing.simulated_store import IDENTITY, ActorStore, SimulatedStore, StoreAtRest
 from txnlog.testing.workload import (
     ACTOR_KINDS,
+    DEAD_LETTERS,
+    LEASE_MS,
+    MOST_REDELIVERIES,
     NAMESPACE,
     SCHEMA,
+    SHARED,
     SUBSCRIPTIONS,
     TOPICS,
     ActorKind,
     Client,
     Pipeline,
     World,
+    complete,
     rows_of,
 )
 
 if TYPE_CHECKING:
     from txnlog.namespace import Namespace
+    from txnlog.snapshot import Snapshot
 
 T = TypeVar("T")
 
-BUDGET: Final = (75, 175)
+BUDGET: Final = (90, 220)
 """Requests of the scheduled part."""
 
 ACTORS: Final = (3, 6)
@@ -155,6 +164,15 @@ class Simulation:
     def run(self) -> Report:
         """All phases. Never raises: what goes wrong is a finding."""
         names = self._cast()
+        token = self.world.recorder.invoke(
+            "founder",
+            "create_subscription",
+            topic=SHARED[0],
+            subscription=SHARED[1],
+            shared=True,
+            max_redeliveries=MOST_REDELIVERIES,
+        )
+        self.world.recorder.ok(token)
         with _quiet(self.findings):
             for name in names:
                 self._begin_life(name, self._kinds[name.rstrip("0123456789")], 0)
@@ -184,7 +202,7 @@ class Simulation:
         """Names of the actors: their kind and a number."""
         chance = self.scheduler.chance
         kinds = list(self._kinds)
-        weighted = [*kinds[:2], *kinds]  # those that change most are twice as likely
+        weighted = [*kinds[:3], *kinds]  # those that change most are twice as likely
         drawn = [kinds[0], *(chance.choice(weighted) for _ in range(chance.randint(*ACTORS) - 1))]
         return [f"{kind}{number}" for number, kind in enumerate(drawn)]
 
@@ -268,14 +286,18 @@ class Simulation:
 
         def audit(client: Client) -> None:
             ns = client.open()
-            deadlines = [item.deadline_ms or 0 for item in ns.follower.state.transactions.values()]
-            left_ms = max(deadlines, default=0) - client.runtime.now_ms()
-            client.sleep(max(0, left_ms) + EXPIRY_GRACE_MS + 1)  # all that is open is overdue then
-            for topic, subscription in SUBSCRIPTIONS:
+            state = ns.follower.state
+            ends = [item.deadline_ms or 0 for item in state.transactions.values()]
+            ends += [lease.until_ms for cursor in state.cursors.values() for lease in cursor.leases]
+            left_ms = max(ends, default=0) - client.runtime.now_ms()
+            client.sleep(max(0, left_ms) + EXPIRY_GRACE_MS + 1)  # all that is open or leased is overdue then
+            for item in ns.transactions(state="PREPARED"):
+                complete(client, ns, str(item.txn_id))
+            for topic, subscription in (*SUBSCRIPTIONS, SHARED):
                 self._drain(Pipeline(client, ns, topic, subscription))
             self.store.deliver_everything()
             log = Log(PrefixStore(StoreAtRest(self.store), NAMESPACE), _Direct())
-            replayed = _replay(log)
+            replayed = _replay(log, self.findings)
             if replayed.transactions:
                 self.findings.append(Finding("liveness", f"transactions stay open: {list(replayed.transactions)}"))
             self._final(client, ns, replayed)
@@ -306,14 +328,47 @@ class Simulation:
             (topic, name): {
                 item.partition: (item.cursor, item.acknowledged) for item in ns.subscription(topic, name).cursors
             }
-            for topic, name in SUBSCRIPTIONS
+            for topic, name in (*SUBSCRIPTIONS, SHARED)
         }
         for (topic, name), found in cursors.items():
             ends = snapshot.end_offsets(topic)
             if ends != {partition: cursor for partition, (cursor, _) in found.items()}:
                 self.findings.append(Finding("liveness", f"{topic}:{name} stays at {found}, the topic ends at {ends}"))
-        self.world.recorder.ok(token, rows=rows, outcomes=outcomes, cursors=cursors)
+        dead = self._dead_letters(snapshot)
+        missing = tuple(self._fsck(replayed))
+        self.world.recorder.ok(token, rows=rows, outcomes=outcomes, cursors=cursors, dead=dead, missing=missing)
         self.scheduler.trace("final", rows)
+
+    def _dead_letters(self, snapshot: Snapshot) -> tuple[DeadLetter, ...]:
+        """What lies in the dead-letter topic."""
+        names = ("_source_topic", "_source_partition", "_source_offset", "value", "_redeliveries", "_version")
+        table = snapshot.read(DEAD_LETTERS, include_metadata=True)
+        columns = [table.column(name).to_pylist() for name in names]
+        if len(table):
+            self.scheduler.label("a dead letter")
+        return tuple(DeadLetter(row[0], SHARED[1], *row[1:]) for row in zip(*columns, strict=True))
+
+    def _fsck(self, state: State) -> Iterator[MissingFile]:
+        """Files that are not there, though the log names them and a readable version or an open transaction needs them.
+
+        What is there has the size and checksum that the log tells, and the checkpoint that headers name is whole.
+        """
+        for record in state.segments.values():
+            until = ended_version(record, state.removals)
+            if until is not None and until <= state.head.oldest_readable:
+                continue
+            key = keys.segment_key(state.topics[record.topic].folder, record.number, record.file)
+            found = self.store.objects.get(f"{NAMESPACE}/{key}")
+            if found is None:
+                yield MissingFile(key, until)
+            elif (len(found[0]), f"crc32:{zlib.crc32(found[0]):08x}") != (record.size_bytes, record.checksum):
+                self.findings.append(Finding("store", f"{key} is not what the log says"))
+        named = state.head.checkpoint
+        manifest = None if named is None else self.store.objects.get(f"{NAMESPACE}/{keys.manifest_key(named)}")
+        parts = () if named is None or manifest is None else checkpoint.decode_manifest(manifest[0], named).parts
+        lost = [part.unique for part in parts if f"{NAMESPACE}/{keys.part_key(part.unique)}" not in self.store.objects]
+        if lost or (named is not None and manifest is None):
+            self.findings.append(Finding("store", f"of the checkpoint {named}, which headers name, {lost} are gone"))
 
     def _check_dense(self, rows: Mapping[tuple[str, int], tuple[tuple[int, int, str, int], ...]]) -> None:
         for place, found in rows.items():
@@ -388,6 +443,13 @@ def _prepared_objects() -> dict[str, tuple[bytes, int]]:
         ns = client.open()
         for topic, partitions in TOPICS.items():
             ns.create_topic(topic, schema=SCHEMA, partitions=partitions)
+        ns.create_subscription(
+            *SHARED,
+            type="shared",
+            lease_ms=LEASE_MS,
+            max_redeliveries=MOST_REDELIVERIES,
+            dead_letter_topic=DEAD_LETTERS,
+        )
 
     actor.start(lambda: found(Client(world, actor)), "main")
     scheduler.run()
@@ -395,11 +457,16 @@ def _prepared_objects() -> dict[str, tuple[bytes, int]]:
     return dict(store.objects)
 
 
-def _replay(log: Log) -> State:
-    """The fold from version 0 on, whatever checkpoints there are."""
-    state, version = State(), 0
-    while (entry := log.get(version)) is not None:
-        apply_entry(state, decode_entry(entry, version))
+def _replay(log: Log, findings: list[Finding]) -> State:
+    """The fold from version 0 on, whatever checkpoints there are; what headers name of those never goes back."""
+    state, version, named = State(), 0, -1
+    while (data := log.get(version)) is not None:
+        entry = decode_entry(data, version)
+        newest = -1 if entry.header.checkpoint is None else entry.header.checkpoint
+        if newest < named:
+            findings.append(Finding("store", f"entry {version} names the checkpoint {newest}, after {named}"))
+        named = newest
+        apply_entry(state, entry)
         version += 1
     return state
 

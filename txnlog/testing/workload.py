@@ -20,11 +20,14 @@ from txnlog.errors import (
     CorruptionError,
     FencedError,
     InvalidInputError,
+    InvalidTransactionState,
     OutcomeUnknown,
+    OutOfOrderSequence,
     RetriableError,
     StoreError,
     TxnLogError,
 )
+from txnlog.limits import MIN_GRACE_MS
 from txnlog.testing.history import Recorder
 from txnlog.testing.operations import Kind
 from txnlog.testing.scheduler import Actor
@@ -50,7 +53,17 @@ TOPICS: Final = {"orders": 2, "audit": 1}
 
 PRODUCERS: Final = ("loader", "twin")
 SUBSCRIPTIONS: Final = (("orders", "billing"), ("audit", "billing"))
+SHARED: Final = ("orders", "workers")
+"""The topic and name of the Shared subscription."""
+
+LEASE_MS: Final = 400
+MOST_REDELIVERIES: Final = 1
+DEAD_LETTERS: Final = "orders-dead"
+"""The topic that takes what was redelivered more often; its rows are messages of another topic."""
+
 TIMEOUTS_MS: Final = (400, 5_000, 60_000)
+NIGHT_MS: Final = (MIN_GRACE_MS, 2 * MIN_GRACE_MS)
+"""How long everybody stands still before a vacuum: some blocks of numbers are silent for its grace then."""
 
 
 @dataclass
@@ -67,6 +80,8 @@ class World:
         transactions: TxnIDs that were begun, in order.
         temporary: topics that an administrator made and may have dropped.
         dropping: topics whose drop is under way, or in doubt: it takes whatever topic has the name when it is decided.
+        decisions: what the outside system decided about prepared transactions, by token: what it never heard of is
+            aborted by whoever asks first.
         faultless: True once all faults are off.
         clients: those that did not crash, by name.
     """
@@ -80,6 +95,7 @@ class World:
     transactions: list[str] = field(default_factory=list)
     temporary: list[str] = field(default_factory=list)
     dropping: set[str] = field(default_factory=set)
+    decisions: dict[str, bool] = field(default_factory=dict)
     faultless: bool = False
     clients: dict[str, Client] = field(default_factory=dict)
     next_value: int = 0
@@ -227,9 +243,14 @@ def told_outcome(info: TransactionInfo) -> dict[str, Any]:
 
 
 def rows_of(ns: Namespace, snapshot: Snapshot) -> dict[tuple[str, int], tuple[tuple[int, int, str, int], ...]]:
-    """Everything that a snapshot shows, by topic (its folder, which names the incarnation) and partition."""
+    """Everything that a snapshot shows, by topic (its folder, which names the incarnation) and partition.
+
+    Dead letters are left out: they are messages of another topic.
+    """
     found: dict[tuple[str, int], list[tuple[int, int, str, int]]] = {}
     for topic in snapshot.topics():
+        if topic == DEAD_LETTERS:
+            continue
         folder = ns.topic_record(topic, snapshot.version).folder
         table = snapshot.read(topic, include_metadata=True)
         columns = [table.column(name).to_pylist() for name in ("_partition", "_offset", "value", "_txn_id", "_version")]
@@ -276,6 +297,8 @@ class Writer:
             self.produce_sequenced()
         elif drawn < 0.5:
             self.commit_several()
+        elif drawn < 0.6 and self.name is not None:
+            self.transact_sequenced()
         else:
             self.transact()
         if client.hits(0.3):
@@ -319,6 +342,15 @@ class Writer:
         sequence = 0 if last is None else last + 1
         folder = self.folder(topic)
         values = client.world.values(client.chance.randint(1, 3))
+        self.send_again(topic, partition, values, sequence, folder)
+
+    def send_again(
+        self, topic: str, partition: int, values: tuple[int, ...], sequence: int, folder: str | None = None
+    ) -> None:
+        """Send a batch until an answer is there."""
+        assert self.producer is not None, "opened first"
+        client, producer = self.client, self.producer
+        folder = folder or self.folder(topic)
         for attempt in range(4):
             if self.folder(topic) != folder:
                 return  # dropped and made again meanwhile: another topic
@@ -367,7 +399,47 @@ class Writer:
         """A transaction over several topics, ended in one of many ways."""
         txn = self.begin()
         self.fill(txn)
-        end(self.client, self.ns, txn)
+        end_somehow(self.client, self.ns, txn)
+
+    def transact_sequenced(self) -> None:
+        """A transaction with sequences; what is not committed is sent again under the same ones."""
+        assert self.producer is not None, "opened first"
+        client = self.client
+        topic = client.chance.choice(tuple(TOPICS))
+        partition = client.chance.randrange(TOPICS[topic])
+        last = self.producer.last_sequence(topic, partition)
+        sequence = 0 if last is None else last + 1
+        batches = [client.world.values(client.chance.randint(1, 2)) for _ in range(client.chance.randint(1, 2))]
+        for _ in range(3):
+            txn = self.begin()
+            following = sequence
+            for values in batches:
+                self.produce_in(txn, topic, partition, values, following)
+                following += len(values)
+                if client.hits(0.3):
+                    txn.flush()
+            try:
+                end_somehow(client, self.ns, txn)
+            except OutOfOrderSequence:
+                raise
+            except AbortableError:
+                client.scheduler.label("a transaction with sequences is done again")
+            if txn.state != "ABORTED":
+                return
+        self.send_again(topic, partition, batches[0], sequence)
+
+    def produce_in(self, txn: Transaction, topic: str, partition: int, values: tuple[int, ...], sequence: int) -> None:
+        """A batch with its sequence, in a transaction."""
+        self.client.call(
+            "produce",
+            lambda: txn.produce(topic, table_of(values), partition, sequence=sequence),
+            txn=str(txn.id),
+            topic=self.folder(topic),
+            partition=partition,
+            values=values,
+            sequence=sequence,
+            **self.identity,
+        )
 
     def commit_several(self) -> None:
         """Several transactions whose commits are under way at once, and may share an entry."""
@@ -447,6 +519,61 @@ def commit(client: Client, txn: Transaction) -> None:
         client.scheduler.label("a batch was skipped")
 
 
+def end_somehow(client: Client, ns: Namespace, txn: Transaction) -> None:
+    """End a transaction by its own hand, or let an outside system decide about it."""
+    if client.hits(0.2):
+        prepare(client, ns, txn)
+    else:
+        end(client, ns, txn)
+
+
+def prepare(client: Client, ns: Namespace, txn: Transaction) -> None:
+    """Prepare, have it decided outside, and perhaps carry the decision out; else somebody else has to."""
+    for _ in range(3):
+        try:
+            client.call("prepare", txn.prepare, txn=str(txn.id))
+        except (OutcomeUnknown, StoreError):
+            if client.hits(0.2):
+                client.call("abort", txn.abort, txn=str(txn.id))
+                return
+        else:
+            break
+    else:
+        return
+    if client.hits(0.2):
+        client.scheduler.label("prepared, and nobody heard of it")
+        return
+    client.world.decisions.setdefault(str(txn.id), client.hits(0.7))
+    if client.hits(0.6):
+        complete(client, ns, str(txn.id))
+
+
+def complete(client: Client, ns: Namespace, token: str) -> None:
+    """Carry out what was decided about a prepared transaction; perhaps again, perhaps the other way, too."""
+    decision = client.world.decisions.setdefault(token, False)
+    client.scheduler.label(f"completed: {decision}")
+    tell_decision(client, ns, token, commit=decision)
+    if client.hits(0.2):
+        tell_decision(client, ns, token, commit=decision)
+    if client.hits(0.2):
+        try:
+            tell_decision(client, ns, token, commit=not decision)
+        except InvalidTransactionState:
+            client.scheduler.label("the opposite decision was refused")
+
+
+def tell_decision(client: Client, ns: Namespace, token: str, *, commit: bool) -> None:
+    """Call complete()."""
+
+    def result(done: Committed | None) -> dict[str, Any]:
+        if done is None:
+            return {}
+        told = told_produce(client, done)
+        return {"version": told["version"], "offsets": told["offsets"]}
+
+    client.call("complete", lambda: ns.complete(token, commit=commit), result, txn=token, commit=commit)
+
+
 def ask(client: Client, ns: Namespace, txn: str) -> None:
     """Make an outcome definite."""
     info = client.call("outcome", lambda: ns.abort(txn, by="simulation", why="asked"), told_outcome, txn=txn)
@@ -472,7 +599,6 @@ class Pipeline:
         self.subscription = subscription
         self.consumer: Consumer | None = None
         self.epoch = 0
-        self.left_some = False
 
     def reopen(self) -> None:
         """Take the subscription over."""
@@ -489,7 +615,11 @@ class Pipeline:
             subscription=self.subscription,
         )
         self.epoch = self.shown_epoch()
-        self.left_some = False
+
+    @property
+    def shared(self) -> bool:
+        """Whether others take messages of the subscription at the same time."""
+        return (self.topic, self.subscription) == SHARED
 
     @property
     def place(self) -> dict[str, Any]:
@@ -504,12 +634,16 @@ class Pipeline:
         """Some messages, or none."""
         assert self.consumer is not None, "opened first"
         consumer = self.consumer
-        return self.client.call(
+        messages = self.client.call(
             "receive",
             lambda: consumer.receive(most, timeout_ms),
             lambda messages: {"messages": told_messages(messages)},
             **self.place,
         )
+        if self.shared and len(messages):
+            again = any(messages.redelivery_counts)
+            self.client.scheduler.label(f"shared messages came {'again' if again else 'the first time'}")
+        return messages
 
     def step(self) -> None:
         """Receive, and do one of the things that consumers do with messages."""
@@ -520,18 +654,18 @@ class Pipeline:
             return
         if client.hits(0.3):
             messages = messages[: client.chance.randint(1, len(messages))]
-            self.left_some = True
         drawn = client.chance.random()
-        if drawn < 0.65:
+        if self.shared and client.hits(0.4):
+            if client.hits(0.6):
+                self.give_back(messages)  # else their leases end
+        elif drawn < 0.65:
             self.transact(messages)
         elif drawn < 0.85:
             self.acknowledge(None, messages)
         elif drawn < 0.93:
             self.give_back(messages)
-        elif drawn < 0.97:
+        elif drawn < 0.97 and not self.shared:
             self.seek()
-        else:
-            self.left_some = True
 
     def transact(self, messages: Messages) -> None:
         """Acknowledge and produce in one transaction."""
@@ -550,13 +684,12 @@ class Pipeline:
             client.scheduler.label("messages given back while they are pending")
             self.give_back(messages)
             self.step()
-        end(client, self.ns, txn)
+        end_somehow(client, self.ns, txn)
 
     def acknowledge(self, txn: Transaction | None, messages: Messages) -> None:
         """Take messages off the subscription, one by one or up to here, in a transaction or plainly."""
         assert self.consumer is not None, "opened first"
-        # In a transaction not over messages that were left before: an abort does not give those back yet.
-        cumulative = self.client.hits(0.3) and not (txn is not None and self.left_some)
+        cumulative = not self.shared and self.client.hits(0.3)
         acknowledge = self.consumer.acknowledge if txn is None else txn.acknowledge
         self.client.call(
             "acknowledge",
@@ -632,6 +765,12 @@ def pipeline(client: Client) -> None:
     live(client, role.step, role.reopen)
 
 
+def shared(client: Client) -> None:
+    """One of the consumers of the Shared subscription."""
+    role = Pipeline(client, client.open(), *SHARED)
+    live(client, role.step, role.reopen)
+
+
 # --- looking and administering ----------------------------------------------------------------------------------------
 
 
@@ -668,6 +807,49 @@ def checkpointer(client: Client) -> None:
         client.scheduler.label("a checkpoint was made")
         client.scheduler.trace(client.actor, "checkpoint", version)
         client.sleep(client.chance.random() * 5_000)
+
+    live(client, step, lambda: None)
+
+
+def resolver(client: Client) -> None:
+    """Completes what others prepared, as the outside system decided."""
+    ns = client.open()
+
+    def step() -> None:
+        for item in ns.transactions(state="PREPARED"):
+            client.scheduler.label("completed by another client")
+            complete(client, ns, str(item.txn_id))
+        client.sleep(client.chance.random() * 1_500)
+
+    live(client, step, lambda: None)
+
+
+def vacuumer(client: Client) -> None:
+    """Lets time stand still for everybody else, then deletes what nobody needs any more."""
+    ns = client.open()
+
+    def night() -> None:
+        client.scheduler.trace(client.actor, "night")
+        client.scheduler.pass_over(client.chance.uniform(*NIGHT_MS))
+        for other in client.world.clients.values():
+            if other is not client and client.hits(0.5):
+                other.actor.pause(client.chance.uniform(0, 3_000))  # it sleeps until the vacuum is over
+
+    def step() -> None:
+        client.sleep(client.chance.random() * 1_500)
+        if client.hits(0.7):
+            night()
+        result = client.call(
+            "vacuum",
+            lambda: ns.vacuum(retain_ms=0, grace_ms=MIN_GRACE_MS),
+            lambda told: {"oldest_readable": told.oldest_readable},
+        )
+        if result.closed_blocks:
+            client.scheduler.label("a vacuum closed blocks")
+        if result.unnamed_files:
+            client.scheduler.label("a vacuum deleted files that nobody named")
+        if result.aborted_files:
+            client.scheduler.label("a vacuum deleted files of aborted transactions")
 
     live(client, step, lambda: None)
 
@@ -719,17 +901,24 @@ ActorKind = Callable[[Client], None]
 ACTOR_KINDS: Final[dict[str, ActorKind]] = {
     "writer": writer,
     "pipeline": pipeline,
+    "shared": shared,
     "reader": reader,
     "checkpointer": checkpointer,
     "admin": admin,
+    "resolver": resolver,
+    "vacuumer": vacuumer,
 }
 """What an actor may be; the first is in every run."""
 
 __all__ = [
     "ACTOR_KINDS",
+    "DEAD_LETTERS",
+    "LEASE_MS",
+    "MOST_REDELIVERIES",
     "NAMESPACE",
     "ROOT",
     "SCHEMA",
+    "SHARED",
     "SUBSCRIPTIONS",
     "TOPICS",
     "ActorKind",
@@ -737,6 +926,7 @@ __all__ = [
     "Pipeline",
     "World",
     "Writer",
+    "complete",
     "live",
     "rows_of",
 ]

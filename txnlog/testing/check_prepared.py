@@ -1,0 +1,66 @@
+"""Prepared transactions: from there on the decision from outside counts, and nothing else ends them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from txnlog.testing import operations as of
+from txnlog.testing.anomalies import Anomaly, Finding
+from txnlog.testing.facts import Facts, Unit, asked
+from txnlog.testing.history import Operation
+
+_REFUSALS: Final = frozenset(
+    {
+        "ConsumerFenced",
+        "InvalidTransactionState",
+        "OutOfOrderSequence",
+        "ProducerFenced",
+        "TransactionAborted",
+        "TransactionConflict",
+        "TransactionNotFound",
+        "TransactionTimedOut",
+    }
+)
+"""Answers that a decision about a prepared transaction never gets, unless the opposite one was there before."""
+
+
+def check(facts: Facts) -> Iterator[Finding]:
+    """Findings of transactions that were prepared."""
+    for unit in facts.transactions.values():
+        prepared = next((op for op in unit.prepares if op.succeeded), None)
+        if prepared is not None:
+            yield from _check_decision(facts, unit, prepared)
+            yield from _check_refused(unit, prepared)
+
+
+def _check_decision(facts: Facts, unit: Unit, prepared: Operation) -> Iterator[Finding]:
+    """It ends as somebody decided who was asked to."""
+    committed = facts.fate(unit) == "committed"
+    ended = unit.ended.state if unit.ended is not None else None
+    aborted = not committed and (ended == "ABORTED" or bool(unit.told("ABORTED")))
+    decisions = [op for op in unit.completes if op.possible]
+    if (committed or aborted) and all(_commits(op) is not committed for op in decisions):
+        word = "committed" if committed else "aborted"
+        text = f"{unit.name} was prepared and is {word}, which nobody decided"
+        yield Finding(Anomaly.AGAINST_DECISION, text, (prepared, *unit.completes))
+    told = [op for op in decisions if op.succeeded]
+    if len({_commits(op) for op in told}) > 1:
+        yield Finding(Anomaly.AGAINST_DECISION, f"{unit.name} was decided in two ways", tuple(told))
+
+
+def _check_refused(unit: Unit, prepared: Operation) -> Iterator[Finding]:
+    """A prepared transaction can be ended either way, until it is."""
+    assert prepared.completed is not None, "it succeeded"
+    for op in unit.completes:
+        opposite = [other for other in unit.completes if other.possible and _commits(other) is not _commits(op)]
+        if op.invoked > prepared.completed and op.error in _REFUSALS and not opposite:
+            text = f"{unit.name} was prepared, and its decision was refused: {op.error}"
+            yield Finding(Anomaly.AGAINST_DECISION, text, (prepared, op))
+
+
+def _commits(op: Operation) -> bool:
+    return asked(op, of.Complete).commit
+
+
+__all__ = ["check"]
