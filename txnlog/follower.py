@@ -157,20 +157,24 @@ class Follower:
             removals |= checkpoint.removals_in(self.log.run(part))
         return list(found.values()), removals
 
-    def holding(self, topic: int, wanted: Mapping[int, Ranges]) -> list[SegmentRecord]:
-        """The segments that hold offsets of a topic at the newest version: as quickly however many there are."""
+    def holding(self, topic: int, wanted: Mapping[int, Ranges]) -> tuple[list[SegmentRecord], int]:
+        """The segments that hold offsets of a topic at the newest version, and that version: as quick with many."""
+        index = self._index_of(topic)
         with self.lock:
-            return self._index_of(topic).overlapping(wanted)
+            return index.overlapping(wanted), self.version
 
     def _index_of(self, topic: int) -> SegmentIndex:
-        """Made at the first call, which reads what lies in checkpoints; others may fold meanwhile."""
-        while topic not in self._indexes:
-            version = self.version
+        """Made at the first call, which reads checkpoints too; no lock is held meanwhile, so others may fold."""
+        while True:
+            with self.lock:
+                known, version = self._indexes.get(topic), self.version
+            if known is not None:
+                return known
             records, removals = self.segments(topic)
-            if self.version == version:
-                visible = (item for item in records if item.state == "visible" and item.number not in removals)
-                self._indexes[topic] = SegmentIndex(visible)
-        return self._indexes[topic]
+            with self.lock:
+                if self.version == version:
+                    visible = (item for item in records if item.state == "visible" and item.number not in removals)
+                    self._indexes.setdefault(topic, SegmentIndex(visible))
 
     def outcome(self, number: int) -> Outcome | None:
         """How a transaction ended, with offsets and digest; None where nothing is remembered."""

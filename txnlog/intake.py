@@ -93,15 +93,13 @@ class Intake:
     def _read(self, wanted: Mapping[int, Ranges]) -> pa.Table:
         """The messages at these offsets, partition by partition."""
         follower = self._ns.follower
-        with follower.lock:
-            records = follower.holding(self.topic.id, wanted)
-            schema, version = follower.state.topics[self.topic.id].schema, follower.version
+        records, version = follower.holding(self.topic.id, wanted)
         plan = planner.plan(
             records,
             {},
             topic=self.topic.name,
             folder=self.topic.folder,
-            schema=schema,
+            schema=follower.state.topics[self.topic.id].schema,
             coordinator=self._ns.coordinator,
             version=version,
             offsets={partition: (found[0][0], found[-1][1]) for partition, found in wanted.items()},

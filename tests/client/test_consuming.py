@@ -165,13 +165,13 @@ def test_a_receive_does_not_look_through_all_segments(place: Place, monkeypatch:
 def test_a_segment_that_was_replaced_is_not_read_any_more(ten: Any) -> None:
     received(ten.consumer("orders", "billing"))
     topic, follower = ten.topic("orders").id, ten.follower
-    (old,) = follower.holding(topic, {0: ((0, 1),)})
+    ((old,), version) = follower.holding(topic, {0: ((0, 1),)})
     draft = follower.state.draft()
     new = msgspec.structs.replace(old, number=old.number + 1_000, compacted=True)
     draft.segments.put(new.number, new)
     draft.removals.put(old.number, follower.version)
     follower._merge(draft)
-    assert follower.holding(topic, {0: ((0, 1),)}) == [new]
+    assert follower.holding(topic, {0: ((0, 1),)}) == ([new], version)
 
 
 def test_parts_of_messages_can_be_taken(ten: Any) -> None:
