@@ -1,0 +1,140 @@
+"""docs/guarantees.md: every rule has its sentence in PROTOCOL.md and its test, and whatever it names is there."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+from dataclasses import dataclass
+
+import pytest
+
+from tests.protocol.document import ROOT, clauses, rows
+
+TESTS = ROOT / "tests"
+TEXT = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
+COUNTS = {1: 14, 2: 19, 3: 9, 4: 20, 5: 8}
+"""Rows of each section."""
+NOT_BUILT: frozenset[str] = frozenset()
+"""Rows that may have neither sentence nor test."""
+
+_CLAUSE = re.compile(r"\bP-\d+\b")
+_TEST = re.compile(r"`([a-z0-9_]+(?:/[a-z0-9_]+)*\.py)::(\w+)`")
+_TABLE = re.compile(r"(?:^\|.*\|\n)+", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One row of the map."""
+
+    number: str
+    text: str
+    sentences: tuple[str, ...]
+    tests: tuple[tuple[str, str], ...]
+
+
+def rules(text: str = TEXT) -> list[Rule]:
+    """The rows of all tables that map rules to sentences and tests."""
+    found: list[Rule] = []
+    for table in _TABLE.findall(text):
+        if table.startswith("| no. | in short | sentences | tests |"):
+            for number, words, sentences, tests in rows(table):
+                found.append(Rule(number, words, tuple(_CLAUSE.findall(sentences)), tuple(_TEST.findall(tests))))
+    return found
+
+
+def not_yet() -> dict[str, str]:
+    """By rule what is missing of it."""
+    (table,) = (found for found in _TABLE.findall(TEXT) if found.startswith("| no. | what is missing |"))
+    return {row[0]: row[1] for row in rows(table)}
+
+
+@functools.cache
+def known_tests(file: str) -> dict[str, frozenset[str]]:
+    """By name the tests of a file, with the sentences that each one names."""
+    path = TESTS / file
+    if not path.is_file():
+        return {}
+    return marked(path.read_text(encoding="utf-8"))
+
+
+def marked(source: str) -> dict[str, frozenset[str]]:
+    """By name the tests of a source, with the sentences that each one names."""
+    return {
+        node.name: frozenset(
+            str(argument.value)
+            for decorator in node.decorator_list
+            if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "pytest.mark.clause"
+            for argument in decorator.args
+            if isinstance(argument, ast.Constant)
+        )
+        for node in ast.parse(source).body
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    }
+
+
+def complaints(rule: Rule) -> list[str]:
+    """What is wrong with a row."""
+    known = {clause.id for clause in clauses()}
+    found = [f"there is no {sentence}" for sentence in rule.sentences if sentence not in known]
+    found += [f"there is no {name} in {file}" for file, name in rule.tests if name not in known_tests(file)]
+    if not rule.sentences and rule.number not in NOT_BUILT:
+        found.append("no sentence states it")
+    if not rule.tests and rule.number not in NOT_BUILT:
+        found.append("no test holds it")
+    named = frozenset().union(*(known_tests(file).get(name, frozenset()) for file, name in rule.tests))
+    if rule.sentences and rule.tests and not named & set(rule.sentences):
+        found.append("none of its tests names one of its sentences")
+    return found
+
+
+def test_no_row_is_missing_and_they_stand_in_order():
+    expected = [f"S{section}.{row}" for section, count in COUNTS.items() for row in range(1, count + 1)]
+    assert [rule.number for rule in rules()] == expected
+
+
+@pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule.number)
+def test_every_rule_has_a_sentence_and_a_test(rule):
+    assert complaints(rule) == []
+
+
+def test_what_is_not_built_is_told():
+    told = not_yet()
+    assert set(NOT_BUILT) <= set(told) <= {rule.number for rule in rules()}
+    assert all(told.values())
+
+
+def test_every_sentence_and_test_that_the_page_names_is_there():
+    assert set(_CLAUSE.findall(TEXT)) <= {clause.id for clause in clauses()}
+    missing = [(file, name) for file, name in _TEST.findall(TEXT) if name not in known_tests(file)]
+    assert missing == []
+    assert TEXT.count("::") == len(_TEST.findall(TEXT)), "a test is named as `file::name`"
+
+
+def test_every_promise_names_sentences_and_tests():
+    promises = TEXT[TEXT.index("\n## Promises\n") : TEXT.index("\n## Not promised\n")].split("\n\n**")[1:]
+    assert len(promises) == 8
+    for promise in promises:
+        assert _CLAUSE.search(promise), promise
+        assert _TEST.search(promise), promise
+
+
+@pytest.mark.parametrize(
+    ("row", "complaint"),
+    [
+        ("| S9.1 | x | P-99999 | `protocol/test_guarantees.py::test_what_is_not_built_is_told` |", "no P-99999"),
+        ("| S9.1 | x | P-1 | `protocol/test_guarantees.py::test_gone` |", "no test_gone"),
+        ("| S9.1 | x | P-1 | `protocol/test_nowhere.py::test_it` |", "no test_it"),
+        ("| S9.1 | x | P-1 | |", "no test"),
+        ("| S9.1 | x | | `protocol/test_guarantees.py::test_what_is_not_built_is_told` |", "no sentence"),
+        ("| S9.1 | x | P-1 | `protocol/test_guarantees.py::test_what_is_not_built_is_told` |", "none of its tests"),
+    ],
+)
+def test_a_row_that_is_not_true_is_found(row, complaint):
+    (rule,) = rules(f"| no. | in short | sentences | tests |\n|---|---|---|---|\n{row}\n")
+    assert any(complaint in text for text in complaints(rule))
+
+
+def test_only_a_test_of_the_file_counts():
+    source = "@pytest.mark.clause('P-1')\ndef test_it(): pass\n\ndef helper(): pass\n\n# def test_other(): pass\n"
+    assert marked(source) == {"test_it": frozenset({"P-1"})}
