@@ -1,0 +1,631 @@
+"""All interleavings of two actors, at the granularity of store calls.
+
+The scheduler of the simulation has a script in place of its clock: at each store call it says whose call goes on. A run
+tells where there was a choice, and the next script takes the other way at the last of them (depth first).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Final
+
+import pytest
+
+from tests.sim.scopes import (
+    FIRST,
+    NAMESPACE,
+    Effect,
+    check_folds,
+    copied,
+    founded,
+    has,
+    open_client,
+    outcome,
+    rows,
+    together,
+    took,
+    values,
+)
+from txnlog.errors import (
+    ConsumerFenced,
+    FencedError,
+    InvalidTransactionState,
+    ProducerFenced,
+    TransactionAborted,
+    TransactionConflict,
+    TransactionTimedOut,
+    TxnLogError,
+)
+from txnlog.limits import DEFAULT_TIMEOUT_MS, EXPIRY_GRACE_MS
+from txnlog.namespace import Namespace
+from txnlog.results import Committed
+from txnlog.store import HookStore, MemoryStore
+from txnlog.store.wrappers import Call
+from txnlog.testing import ManualClock
+from txnlog.testing.scheduler import START_MS, Actor, Scheduler, Task
+from txnlog.transaction import Transaction
+
+MOST_SCHEDULES: Final = 3_000
+SMALL: Final = (
+    "commit_and_commit",
+    "commit_and_fence",
+    "commit_and_timeout",
+    "commit_and_abort_by_an_administrator",
+    "drop_and_commit",
+    "acknowledge_and_acknowledge",
+    "prepare_and_fence",
+    "complete_with_commit_and_with_abort",
+)
+"""Pairs with few enough schedules to run those too that differ by the order of requests that commute."""
+
+HOUR_MS: Final = 3_600_000
+
+
+Request = tuple[Call, str]
+
+WRITES: Final = frozenset({Call.CREATE, Call.PUT, Call.DELETE})
+
+
+def commute(one: Request, two: Request) -> bool:
+    """Whether the order of two requests makes no difference."""
+    if WRITES.isdisjoint((one[0], two[0])):
+        return True
+    listings = [key for call, key in (one, two) if call is Call.LIST]
+    return not (one[1].startswith(two[1]) or two[1].startswith(one[1])) if listings else one[1] != two[1]
+
+
+class Redundant(Exception):
+    """What follows differs from a schedule that was seen by the order of requests that commute."""
+
+
+class ScriptedScheduler(Scheduler):
+    """Lets the actor go on that the script names; the first one where the script has ended.
+
+    Where an actor was passed over for another one, the schedules in which it went first were seen before. It sleeps
+    until a request that does not commute with its own was carried out (sleep sets).
+
+    Args:
+        script: the places to take, one for each choice.
+        every: nobody sleeps: every schedule is run, however many are alike.
+
+    Attributes:
+        choices: by decision the place that was taken, and how many there were.
+    """
+
+    def __init__(self, script: list[int], *, every: bool = False) -> None:
+        super().__init__(0)
+        self.choices: list[tuple[int, int]] = []
+        self._script = script
+        self._every = every
+        self._waiting: dict[Task, Request] = {}
+        self._asleep: set[Task] = set()
+
+    def gate(self, request: Request) -> None:
+        """Where a request of the running task waits for its turn."""
+        task = self.current
+        assert task is not None, "only tasks meet"
+        self._waiting[task] = request
+        self._hub.switch()
+        task.actor.check_alive()
+
+    def run_script(self) -> None:
+        """To the end of all tasks. Raises Redundant."""
+        self.run()  # to the first request of each
+        while self._waiting:
+            ways = [task for task in self._waiting if task not in self._asleep]
+            if not ways:
+                raise Redundant
+            place = 0
+            if len(ways) > 1:
+                made = len(self.choices)
+                place = self._script[made] if made < len(self._script) else 0
+                self.choices.append((place, len(ways)))
+            if not self._every:
+                self._asleep.update(ways[:place])
+            request = self._waiting.pop(ways[place])
+            self._asleep = {task for task in self._asleep if commute(self._waiting[task], request)}
+            self._switch(ways[place])
+
+
+@dataclass
+class Duel:
+    """One run of a pair.
+
+    Attributes:
+        calls: what the actors do; each ends with a value or a TxnLogError.
+        answers: of the calls, once they ended.
+    """
+
+    store: MemoryStore
+    clients: list[Namespace] = field(default_factory=list)
+    clocks: list[ManualClock] = field(default_factory=list)
+    calls: list[Callable[[], Any]] = field(default_factory=list)
+    answers: list[Any] = field(default_factory=list)
+    scheduler: ScriptedScheduler | None = None
+
+    def __post_init__(self) -> None:
+        self._gated = HookStore(self.store, before=self._gate)
+
+    def _gate(self, call: Call, key: str) -> None:
+        if self.scheduler is not None:
+            self.scheduler.gate((call, key))
+
+    def client(self, name: str, later_ms: int = 0) -> Namespace:
+        """A client that has numbers and has appended before, so that a schedule is about what it does next."""
+
+        clock = ManualClock(START_MS + 1_000 + later_ms)
+        ns = open_client(self._gated, name, clock)
+        ns.appender.take_numbers(1)
+        self.clients.append(ns)
+        self.clocks.append(clock)
+        return ns
+
+    def meet(self, first: Callable[[], Any], second: Callable[[], Any]) -> None:
+        """What the actors do, from what each of them knows."""
+        self.calls = [first, second]
+
+    def run(self, scheduler: ScriptedScheduler) -> None:
+        """Let them meet. Raises Redundant."""
+        self.scheduler = scheduler
+        self.answers = [None, None]
+        tasks = []
+        for place, call in enumerate(self.calls):
+
+            def work(place: int = place, call: Callable[[], Any] = call) -> None:
+                try:
+                    self.answers[place] = call()
+                except TxnLogError as error:
+                    self.answers[place] = error
+
+            tasks.append(Actor(scheduler, f"actor{place}").start(work, "main"))
+        try:
+            scheduler.run_script()
+        finally:
+            self.scheduler = None
+            for task in tasks:  # those that wait yet: the schedule was left
+                task.actor.alive = False
+                scheduler.unwind(task.actor)
+        for task in tasks:
+            if task.error is not None:
+                raise task.error
+
+
+Check = Callable[[Namespace], None]
+Setup = Callable[[Duel], Check]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two actors: what is there before, what they do, and what must be afterwards."""
+
+    setup: Setup
+    prepare: Callable[[Namespace], object] = lambda _ns: None
+
+
+PAIRS: dict[str, Pair] = {}
+
+
+def pair(prepare: Callable[[Namespace], object] = lambda _ns: None) -> Callable[[Setup], Setup]:
+    """Add a pair."""
+
+    def add(setup: Setup) -> Setup:
+        PAIRS[setup.__name__] = Pair(setup, prepare)
+        return setup
+
+    return add
+
+
+def subscribed(ns: Namespace) -> None:
+    ns.create_subscription("orders", "billing")
+
+
+def work_of(ns: Any, *, first: int, flush: bool = False, **options: Any) -> tuple[Transaction, Effect]:
+    """A transaction with rows for two topics."""
+    txn: Transaction = ns.begin(**options)
+    txn.produce("orders", rows(first))
+    if flush:
+        txn.flush()
+    txn.produce("audit", rows(first + 1))
+    return txn, has(orders=(first,), audit=(first + 1,))
+
+
+def agree(ns: Namespace, txn: Transaction, effect: Effect, answer: object) -> bool:
+    """Owner, log and rows tell the same story; whether it was committed."""
+    committed = isinstance(answer, Committed)
+    assert committed or isinstance(answer, TxnLogError), answer
+    assert effect(ns) == committed, f"answered {answer!r}"
+    assert outcome(ns, str(txn.id)) == ("COMMITTED" if committed else "ABORTED")
+    assert txn.state == ("COMMITTED" if committed else "ABORTED")
+    if committed:
+        assert txn.commit() == answer
+        before = ns.snapshot(version=answer.version - 1).read("audit").num_rows
+        assert ns.snapshot(version=answer.version).read("audit").num_rows > before, "visible as from this version"
+    return committed
+
+
+# --- commits ----------------------------------------------------------------------------------------------------------
+
+
+@pair()
+def commit_and_commit(duel: Duel) -> Check:
+    (one, mine), (two, yours) = work_of(duel.client("a"), first=11, flush=True), work_of(duel.client("b"), first=21)
+    duel.meet(one.commit, two.commit)
+
+    def check(ns: Namespace) -> None:
+        assert agree(ns, one, mine, duel.answers[0])
+        assert agree(ns, two, yours, duel.answers[1])
+        taken = [duel.answers[place].offsets[topic, 0] for place in (0, 1) for topic in ("orders", "audit")]
+        assert sorted(str(found) for found in taken) == sorted(
+            map(str, (range(4, 5), range(5, 6), range(1), range(1, 2)))
+        )
+
+    return check
+
+
+@pair()
+def commit_and_commit_of_one_application(duel: Duel) -> Check:
+    batch: dict[str, Any] = {"txn_app_id": "nightly", "txn_version": 1}
+    (one, mine), (two, yours) = (
+        work_of(duel.client("a"), first=11, **batch),
+        work_of(duel.client("b"), first=21, flush=True, **batch),
+    )
+    duel.meet(one.commit, two.commit)
+
+    def check(ns: Namespace) -> None:
+        assert all(isinstance(answer, Committed) for answer in duel.answers), duel.answers
+        assert sorted(answer.skipped for answer in duel.answers) == [False, True]
+        assert duel.answers[0].version == duel.answers[1].version, "the skipped one tells the original"
+        assert [mine(ns), yours(ns)] == [not answer.skipped for answer in duel.answers]
+
+    return check
+
+
+@pair()
+def commit_and_fence(duel: Duel) -> Check:
+    txn, effect = work_of(duel.client("a").producer("loader"), first=11, flush=True)
+    admin = duel.client("b")
+    duel.meet(txn.commit, lambda: admin.fence("loader"))
+
+    def check(ns: Namespace) -> None:
+        if not agree(ns, txn, effect, duel.answers[0]):
+            assert isinstance(duel.answers[0], ProducerFenced)
+        assert (ns.transaction(txn.id).version < duel.answers[1]) == isinstance(duel.answers[0], Committed)
+
+    return check
+
+
+@pair()
+def commit_and_successor(duel: Duel) -> Check:
+    """The successor's own commit is never in the way of the fence."""
+    txn, effect = work_of(duel.client("a").producer("loader"), first=11)
+    heir = duel.client("b")
+
+    def succeed() -> Committed:
+        return heir.producer("loader").produce("wide", rows(31), 0, sequence=0)
+
+    duel.meet(txn.commit, succeed)
+
+    def check(ns: Namespace) -> None:
+        if not agree(ns, txn, effect, duel.answers[0]):
+            assert isinstance(duel.answers[0], ProducerFenced)
+        assert isinstance(duel.answers[1], Committed)
+        assert values(ns, "wide") == [31]
+
+    return check
+
+
+@pair()
+def commit_and_timeout(duel: Duel) -> Check:
+    """The other's clock is late enough to end the transaction with its own entry."""
+    txn, effect = work_of(duel.client("a"), first=11, flush=True)
+    other = duel.client("b", DEFAULT_TIMEOUT_MS + EXPIRY_GRACE_MS + 1)
+    duel.meet(txn.commit, lambda: other.produce("probes", rows(100)))
+
+    def check(ns: Namespace) -> None:
+        assert isinstance(duel.answers[1], Committed)
+        if not agree(ns, txn, effect, duel.answers[0]):
+            assert isinstance(duel.answers[0], TransactionTimedOut)
+            assert ns.transaction(txn.id).reason == "timeout"
+
+    return check
+
+
+@pair()
+def commit_and_abort_by_an_administrator(duel: Duel) -> Check:
+    txn, effect = work_of(duel.client("a"), first=11)
+    admin = duel.client("b")
+    duel.meet(txn.commit, lambda: admin.abort(str(txn.id), by="ops"))
+
+    def check(ns: Namespace) -> None:
+        committed = agree(ns, txn, effect, duel.answers[0])
+        assert duel.answers[1].state == ("COMMITTED" if committed else "ABORTED")
+        assert committed or isinstance(duel.answers[0], TransactionAborted)
+
+    return check
+
+
+# --- commits and upkeep -----------------------------------------------------------------------------------------------
+
+
+@pair()
+def commit_and_checkpoint(duel: Duel) -> Check:
+    txn, effect = work_of(duel.client("a"), first=11, flush=True)
+    other = duel.client("b")
+    duel.meet(txn.commit, other.checkpoint)
+
+    def check(ns: Namespace) -> None:
+        assert agree(ns, txn, effect, duel.answers[0])
+        assert duel.answers[1] <= ns.snapshot().version
+
+    return check
+
+
+@pair()
+def checkpoint_and_checkpoint(duel: Duel) -> Check:
+    duel.meet(duel.client("a").checkpoint, duel.client("b").checkpoint)
+
+    def check(ns: Namespace) -> None:
+        assert duel.answers[0] == duel.answers[1] == ns.snapshot().version
+
+    return check
+
+
+@pair()
+def commit_and_vacuum(duel: Duel) -> Check:
+    """The writer was paused for two days, with a file that no entry names yet."""
+    writer = duel.client("a")
+    txn, effect = work_of(writer, first=11)
+    duel.clocks[0].advance(-1_000)
+    other = duel.client("b", 48 * HOUR_MS)
+    other.snapshot()
+    duel.meet(txn.commit, lambda: other.vacuum(retain_ms=0, grace_ms=HOUR_MS))
+
+    def check(ns: Namespace) -> None:
+        if not agree(ns, txn, effect, duel.answers[0]):
+            assert isinstance(duel.answers[0], FencedError | TransactionTimedOut)
+        assert values(ns, "orders")[: len(FIRST)] == list(FIRST)
+
+    return check
+
+
+@pair()
+def drop_and_commit(duel: Duel) -> Check:
+    txn, _ = work_of(duel.client("a"), first=11)
+    other = duel.client("b")
+    duel.meet(txn.commit, lambda: other.drop_topic("orders"))
+
+    def check(ns: Namespace) -> None:
+        answer = duel.answers[0]
+        assert isinstance(answer, Committed)
+        assert duel.answers[1] is None
+        assert ns.topics() == ("audit", "probes", "wide")
+        assert values(ns, "audit") == [12]
+        assert outcome(ns, str(txn.id)) == "COMMITTED"
+        there = ns.snapshot(version=answer.version)
+        assert answer.dropped == (() if "orders" in there.topics() else ("orders",))
+        if "orders" in there.topics():
+            assert there.read("orders").column("value").to_pylist() == [*FIRST, 11]
+
+    return check
+
+
+# --- acknowledgements -------------------------------------------------------------------------------------------------
+
+
+def _taking(ns: Any, messages: Any, value: int) -> tuple[Transaction, Effect]:
+    """A transaction of any client that takes what some consumer received, and produces."""
+    txn: Transaction = ns.begin()
+    txn.acknowledge_ranges(messages.acknowledgements(ns, cumulative=False))
+    txn.produce("audit", rows(value))
+    return txn, has(audit=(value,))
+
+
+@pair(subscribed)
+def acknowledge_and_acknowledge(duel: Duel) -> Check:
+    """Two transactions take the same message: one of them wins, whole."""
+    message = duel.client("a").consumer("orders", "billing").receive(timeout_ms=0)[1]
+    (one, mine), (two, yours) = _taking(duel.clients[0], message, 11), _taking(duel.client("b"), message, 21)
+    duel.meet(one.commit, two.commit)
+
+    def check(ns: Namespace) -> None:
+        won = [agree(ns, one, mine, duel.answers[0]), agree(ns, two, yours, duel.answers[1])]
+        assert sorted(won) == [False, True], "exactly one"
+        assert isinstance(duel.answers[won.index(False)], TransactionConflict)
+        assert took("billing", 1)(ns)
+
+    return check
+
+
+@pair(subscribed)
+def acknowledge_plainly_and_in_a_transaction(duel: Duel) -> Check:
+    consumer = duel.client("a").consumer("orders", "billing")
+    messages = consumer.receive(timeout_ms=0)[1]
+    txn, effect = _taking(duel.client("b"), messages, 11)
+
+    def acknowledge() -> str:
+        consumer.acknowledge(messages)
+        return "acknowledged"
+
+    duel.meet(txn.commit, acknowledge)
+
+    def check(ns: Namespace) -> None:
+        assert duel.answers[1] == "acknowledged", "what was taken before is fine"
+        if not agree(ns, txn, effect, duel.answers[0]):
+            assert isinstance(duel.answers[0], TransactionConflict)
+        assert took("billing", 1)(ns)
+
+    return check
+
+
+@pair(lambda ns: ns.create_subscription("orders", "pool", type="shared"))
+def acknowledge_and_acknowledge_on_shared(duel: Duel) -> Check:
+    """Both consumers were given the messages, by a lease that ran out: acknowledgements decide."""
+    one = duel.client("a").consumer("orders", "pool")
+    first = one.receive(2, timeout_ms=0)
+    other = duel.client("b", 10 * HOUR_MS).consumer("orders", "pool")
+    second = other.receive(timeout_ms=0)
+    assert second.table.num_rows == len(FIRST)
+    txn = duel.clients[1].begin()
+
+    def take() -> Committed:
+        txn.acknowledge(second[:2])
+        txn.produce("audit", rows(21))
+        return txn.commit()
+
+    def acknowledge() -> str:
+        one.acknowledge(first)
+        return "acknowledged"
+
+    duel.meet(acknowledge, take)
+
+    def check(ns: Namespace) -> None:
+        taken, answer = took("pool", 0, 1)(ns), duel.answers[1]
+        if isinstance(answer, TransactionConflict):
+            txn.abort()
+        else:
+            assert isinstance(answer, Committed)
+        assert taken
+        assert has(audit=(21,))(ns) == isinstance(answer, Committed)
+        assert duel.answers[0] == "acknowledged" or isinstance(duel.answers[0], TransactionConflict)
+        assert isinstance(answer, Committed) or duel.answers[0] == "acknowledged", "one of them wins"
+
+    return check
+
+
+@pair(subscribed)
+def open_consumer_and_commit_of_the_older_epoch(duel: Duel) -> Check:
+    consumer = duel.client("a").consumer("orders", "billing")
+    txn = duel.clients[0].begin()
+    txn.acknowledge(consumer.receive(timeout_ms=0)[:2])
+    txn.produce("audit", rows(11))
+    effect = together(took("billing", 0, 1), has(audit=(11,)))
+    other = duel.client("b")
+
+    def take_over() -> list[int]:
+        found: list[int] = other.consumer("orders", "billing").receive(timeout_ms=0).table.column("value").to_pylist()
+        return found
+
+    duel.meet(txn.commit, take_over)
+
+    def check(ns: Namespace) -> None:
+        if agree(ns, txn, effect, duel.answers[0]):
+            assert duel.answers[1] == [3, 4]
+        else:
+            assert isinstance(duel.answers[0], ConsumerFenced | TransactionAborted)
+            assert duel.answers[1] == list(FIRST)
+
+    return check
+
+
+# --- two phases -------------------------------------------------------------------------------------------------------
+
+
+@pair()
+def prepare_and_fence(duel: Duel) -> Check:
+    txn, effect = work_of(duel.client("a").producer("loader"), first=11)
+    admin = duel.client("b")
+    duel.meet(txn.prepare, lambda: admin.fence("loader"))
+
+    def check(ns: Namespace) -> None:
+        assert isinstance(duel.answers[1], int)
+        prepared = duel.answers[0] == str(txn.id)
+        assert prepared or isinstance(duel.answers[0], ProducerFenced)
+        assert not effect(ns)
+        assert outcome(ns, str(txn.id)) == ("PREPARED" if prepared else "ABORTED")
+        if prepared:
+            assert isinstance(ns.complete(duel.answers[0], commit=True), Committed), "kept over the fence"
+            assert effect(ns)
+
+    return check
+
+
+@pair(subscribed)
+def complete_with_commit_and_with_abort(duel: Duel) -> Check:
+    consumer = duel.client("a").consumer("orders", "billing")
+    txn, effect = work_of(duel.clients[0], first=11)
+    txn.acknowledge(consumer.receive(timeout_ms=0)[0])
+    token, other = txn.prepare(), duel.client("b")
+    duel.meet(
+        lambda: duel.clients[0].complete(token, commit=True),
+        lambda: other.complete(token, commit=False),
+    )
+
+    def check(ns: Namespace) -> None:
+        committed = together(effect, took("billing", 0))(ns)
+        winner, loser = duel.answers if committed else reversed(duel.answers)
+        assert isinstance(winner, Committed) if committed else winner is None
+        assert isinstance(loser, InvalidTransactionState)
+        assert ("committed" if committed else "aborted") in str(loser).lower()
+        assert outcome(ns, token) == ("COMMITTED" if committed else "ABORTED")
+
+    return check
+
+
+# --- all of them ------------------------------------------------------------------------------------------------------
+
+
+@cache
+def _prepared(name: str) -> MemoryStore:
+    return founded(PAIRS[name].prepare, ManualClock(START_MS))
+
+
+End = tuple[str, ...]
+
+
+def play(name: str, scheduler: ScriptedScheduler) -> End:
+    """Run one schedule of a pair and judge it; the answers and the log it led to. Raises Redundant."""
+    duel = Duel(copied(_prepared(name)))
+    check = PAIRS[name].setup(duel)
+    duel.run(scheduler)
+    log = [f"{item.key} {duel.store.get(item.key)!r}" for item in duel.store.list(f"{NAMESPACE}/_log/")]
+    fresh = open_client(duel.store, "fresh", ManualClock(START_MS + 1_000))
+    check(fresh)
+    check_folds([fresh, *duel.clients], duel.store)
+    return (*map(repr, duel.answers), *log)
+
+
+def ends(name: str, *, every: bool = False) -> list[End]:
+    """What all schedules of a pair led to; fails with the first that breaks a promise."""
+    found: list[End] = []
+    script: list[int] | None = []
+    while script is not None:
+        assert len(found) < MOST_SCHEDULES, f"{name} has more than {MOST_SCHEDULES} schedules"
+        scheduler = ScriptedScheduler(script, every=every)
+        try:
+            found.append(play(name, scheduler))
+        except Redundant:
+            pass
+        except Exception as error:
+            error.add_note(f"{name}, schedule {len(found) + 1}, choices {script}")
+            raise
+        script = _after(scheduler.choices)
+    return found
+
+
+def _after(choices: list[tuple[int, int]]) -> list[int] | None:
+    """The script that takes the next way at the last choice that has one; None after the last schedule."""
+    for place in range(len(choices) - 1, -1, -1):
+        taken, ways = choices[place]
+        if taken + 1 < ways:
+            return [*(item for item, _ in choices[:place]), taken + 1]
+    return None
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> None:
+    logging.getLogger("txnlog").setLevel(logging.CRITICAL)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_two_actors_keep_their_promises_in_every_interleaving(name: str):
+    assert len(ends(name)) > 1, "nothing was interleaved"
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_schedules_that_were_left_out_lead_to_the_same_ends(name: str):
+    every = ends(name, every=True)
+    assert len(every) > len(set(every))
+    assert set(every) == set(ends(name))
