@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator
+from typing import cast
 
 import pytest
 
@@ -81,7 +82,7 @@ class _Counter:
         if report.when == "call" and report.passed:
             for name, value in report.user_properties:
                 if name == _PROPERTY:
-                    store, test = value
+                    store, test = cast("tuple[str, str]", value)
                     self.accounts.add(store, test)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
