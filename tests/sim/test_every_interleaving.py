@@ -49,17 +49,8 @@ from txnlog.testing.scheduler import START_MS, Actor, Scheduler, Task
 from txnlog.transaction import Transaction
 
 MOST_SCHEDULES: Final = 3_000
-SMALL: Final = (
-    "commit_and_commit",
-    "commit_and_fence",
-    "commit_and_timeout",
-    "commit_and_abort_by_an_administrator",
-    "drop_and_commit",
-    "acknowledge_and_acknowledge",
-    "prepare_and_fence",
-    "complete_with_commit_and_with_abort",
-)
-"""Pairs with few enough schedules to run those too that differ by the order of requests that commute."""
+LARGE: Final = {"checkpoint_and_checkpoint", "commit_and_vacuum"}
+"""Pairs with too many schedules to run those too that differ by the order of requests that commute."""
 
 HOUR_MS: Final = 3_600_000
 
@@ -320,8 +311,9 @@ def commit_and_successor(duel: Duel) -> Check:
 @pair()
 def commit_and_timeout(duel: Duel) -> Check:
     """The other's clock is late enough to end the transaction with its own entry."""
-    txn, effect = work_of(duel.client("a"), first=11, flush=True)
-    other = duel.client("b", DEFAULT_TIMEOUT_MS + EXPIRY_GRACE_MS + 1)
+    owner, other = duel.client("a"), duel.client("b")
+    txn, effect = work_of(owner, first=11, flush=True)
+    duel.clocks[1].advance(DEFAULT_TIMEOUT_MS + EXPIRY_GRACE_MS + 1)
     duel.meet(txn.commit, lambda: other.produce("probes", rows(100)))
 
     def check(ns: Namespace) -> None:
@@ -378,7 +370,6 @@ def commit_and_vacuum(duel: Duel) -> Check:
     """The writer was paused for two days, with a file that no entry names yet."""
     writer = duel.client("a")
     txn, effect = work_of(writer, first=11)
-    duel.clocks[0].advance(-1_000)
     other = duel.client("b", 48 * HOUR_MS)
     other.snapshot()
     duel.meet(txn.commit, lambda: other.vacuum(retain_ms=0, grace_ms=HOUR_MS))
@@ -621,10 +612,10 @@ def _quiet() -> None:
 
 @pytest.mark.parametrize("name", PAIRS)
 def test_two_actors_keep_their_promises_in_every_interleaving(name: str):
-    assert len(ends(name)) > 1, "nothing was interleaved"
+    assert len(set(ends(name))) > 1, "nobody ever came first but the one"
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", sorted(PAIRS.keys() - LARGE))
 def test_schedules_that_were_left_out_lead_to_the_same_ends(name: str):
     every = ends(name, every=True)
     assert len(every) > len(set(every))
