@@ -31,6 +31,7 @@ from txnlog.actions import (
 )
 from txnlog.apply_transactions import check_producer, outcome_error
 from txnlog.errors import (
+    Durable,
     InvalidInputError,
     InvalidTransactionState,
     OutOfOrderSequence,
@@ -273,7 +274,7 @@ class CommitCommand:
         if known is None and (segments or self.segments):
             actions.append(opening.action())
         elif known is None or known.state == "OPEN":
-            opening.left_ms()
+            self._check_deadline(draft, known is not None)
         alone = known is None and not actions
         actions.extend(segments)
         shares = self._shares(draft, shared)
@@ -296,6 +297,15 @@ class CommitCommand:
             )
         )
         return actions
+
+    def _check_deadline(self, draft: Draft, known: bool) -> None:
+        txn = self.opening.txn
+        try:
+            self.opening.left_ms()
+        except TransactionTimedOut:
+            if not known and numbers.block_of(draft, txn) is not None and numbers.is_used(draft, txn):
+                raise _forgotten(txn, Durable.MAYBE) from None  # it ended, so long ago that nobody knows how
+            raise
 
     def _refuse_dropped(self, draft: Draft) -> None:
         """A transaction goes on without a topic that was dropped; a plain produce would be nothing without it."""
@@ -410,6 +420,14 @@ def replayed(draft: Draft, batch: StreamBatch) -> Skipped | None:
     return Skipped(last.txn, last.version)
 
 
+def _forgotten(txn: int, durable: Durable | None = None) -> TransactionNotFound:
+    return TransactionNotFound(
+        f"no outcome of the transaction {txn} is remembered, and it can have none any more",
+        advice="it was never committed, or ended longer ago than outcomes are kept",
+        durable=durable,
+    )
+
+
 @dataclass(slots=True)
 class AbortCommand:
     """End a transaction without effect; for an id that the log does not show, make that definite."""
@@ -441,10 +459,7 @@ class AbortCommand:
         if known is None and self.txn >= draft.head.next_number:
             raise InvalidInputError(f"the number {self.txn} was never given to a writer", advice="check the TxnID")
         if known is None and (numbers.block_of(draft, self.txn) is None or numbers.is_used(draft, self.txn)):
-            raise TransactionNotFound(
-                f"no outcome of the transaction {self.txn} is remembered, and it can have none any more",
-                advice="it was never committed, or ended longer ago than outcomes are kept",
-            )
+            raise _forgotten(self.txn)
         return [Abort(self.txn, self.reason, self.by, self.why)]
 
     def result(self, draft: Draft, _at: Header) -> Outcome:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ class Producer:
         self.epoch = epoch
         self._closed = False
         self._open: list[Transaction] = []
+        self._lock = threading.Lock()
         self._owner = namespace.identity
 
     def __repr__(self) -> str:
@@ -50,8 +52,13 @@ class Producer:
         txn = self._ns.begin_for(
             self.name, self.epoch, timeout_ms=timeout_ms, txn_app_id=txn_app_id, txn_version=txn_version
         )
-        self._open = [item for item in self._open if item.state == "OPEN"]
-        self._open.append(txn)
+        with self._lock:
+            closed = self._closed
+            if not closed:
+                self._open = [*(item for item in self._open if item.state == "OPEN"), txn]
+        if closed:
+            txn.discard()
+            self._check()
         return txn
 
     def produce(self, topic: str, data: Any, partition: int | None = None, *, sequence: int | None = None) -> Committed:
@@ -86,10 +93,13 @@ class Producer:
 
         Commits that are under way, or in doubt, are left to their end.
         """
-        self._closed = True
-        for txn in self._open:
+        if self._owner is not self._ns.identity:
+            return  # in a forked child: they are the parent's, and so is the lock
+        with self._lock:
+            self._closed = True
+            left, self._open = self._open, []
+        for txn in left:
             txn.discard()
-        self._open.clear()
 
     def _check(self) -> None:
         self._ns.check_owner(self._owner, "producer")

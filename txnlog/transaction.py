@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from concurrent.futures import Future
@@ -140,7 +141,7 @@ class Transaction:
             TopicNotFound, OffsetOutOfRange: as they say.
             ProducerFenced, TransactionTimedOut, TransactionAborted: the transaction has ended.
         """
-        with self._lock:
+        with self._mine():
             self._check_open()
             pieces = place(self._ns, topic, data, partition, sequence, named=self._opening.producer is not None)
             if pieces:
@@ -158,7 +159,7 @@ class Transaction:
             TransactionConflict: somebody else was first; the transaction can only be aborted.
             ConsumerFenced: a newer consumer took over.
         """
-        with self._lock:
+        with self._mine():
             self._check_open()
             if not isinstance(messages, Messages):
                 raise InvalidInputError(
@@ -179,7 +180,7 @@ class Transaction:
 
     def acknowledge_ranges(self, wanted: list[Acknowledgement]) -> None:
         """Add acknowledgements by offsets instead of received messages (streams)."""
-        with self._lock:
+        with self._mine():
             self._check_open()
             self._take(wanted)
 
@@ -202,19 +203,19 @@ class Transaction:
 
     def adopt_segments(self, segments: list[Segment]) -> None:
         """Add segments that were written elsewhere (Spark's executors) under numbers of this client's blocks."""
-        with self._lock:
+        with self._mine():
             self._check_open()
             self._work.add_segments(segments)
 
     def set_stream(self, batch: StreamBatch) -> None:
         """Bind the commit to a micro-batch: a replay of it is skipped."""
-        with self._lock:
+        with self._mine():
             self._check_open()
             self._work.stream = batch
 
     def flush(self) -> None:
         """Make the work so far durable and pending: the log shows the transaction, with its deadline, from here on."""
-        with self._lock:
+        with self._mine():
             self._check_open()
             self._work.stage(everything=True)
             if self._work.staged or self._work.acknowledged:
@@ -258,7 +259,7 @@ class Transaction:
             TopicNotFound, SubscriptionNotFound: dropped while the transaction had work for it.
             OutcomeUnknown: the store did not answer; prepare() again, or abort().
         """
-        with self._lock:
+        with self._mine():
             if self._state == "PREPARED":
                 return str(self._id)
             if self._in_doubt == "prepare":
@@ -317,7 +318,7 @@ class Transaction:
             TransactionHasFailedOperation: an earlier operation failed; the transaction is aborted now.
             OutcomeUnknown: the store did not answer; commit() again, or ns.abort(txn.id), makes it definite.
         """
-        with self._lock:
+        with self._mine():
             command = self._commit_command()
             if command is None:
                 assert self.result is not None, "a transaction that needs no entry has its result"
@@ -333,7 +334,7 @@ class Transaction:
 
         Callbacks of the Future may call anything, but must not wait for another Future of this namespace.
         """
-        with self._lock:
+        with self._mine():
             try:
                 command = self._commit_command()
                 if command is not None:
@@ -434,7 +435,7 @@ class Transaction:
         Raises:
             InvalidTransactionState: it was committed.
         """
-        with self._lock:
+        with self._mine():
             if self._state == "ABORTED":
                 return
             if self._state == "COMMITTED":
@@ -453,6 +454,8 @@ class Transaction:
 
     def discard(self) -> None:
         """Abort, unless a commit is under way or in doubt; never raises. For the end of blocks that go wrong."""
+        if self._owner is not self._ns.identity:
+            return  # it is the parent's
         with self._lock:
             if self._state != "OPEN" or self._in_doubt or self._under_way:
                 return
@@ -466,7 +469,7 @@ class Transaction:
 
         Returns COMMITTED where a commit had come before; ``result`` is of that one.
         """
-        with self._lock:
+        with self._mine():
             self._ns.check_owner(self._owner, "transaction")
             if self._state == "OPEN":
                 outcome = administration.end(self._ns, AbortCommand(self._number, "failed"))
@@ -507,6 +510,17 @@ class Transaction:
             item.give_back()
 
     # --- checks -----------------------------------------------------------------------------------------------------
+
+    def _mine(self) -> contextlib.AbstractContextManager[object]:
+        """The lock. In a forked child a thread that is not there may hold it for ever: there nobody waits for it.
+
+        Raises InvalidTransactionState in a child, unless the transaction ended before: its end stands.
+        """
+        if self._owner is self._ns.identity:
+            return self._lock
+        if self._state in {"OPEN", "PREPARED"}:
+            self._ns.check_owner(self._owner, "transaction")
+        return contextlib.nullcontext()
 
     def _was_aborted(self) -> InvalidTransactionState:
         return InvalidTransactionState(f"the transaction {self.id} was aborted", advice="begin a new transaction")

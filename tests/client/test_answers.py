@@ -6,6 +6,7 @@ import datetime
 import os
 import pickle
 import signal
+import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -641,3 +642,82 @@ def test_a_forked_child_may_complete_what_its_parent_prepared(local: Place) -> N
     version = _in_child(lambda: ns.complete(token, commit=True).version)
     assert read(ns) == [1]
     assert ns.complete(token, commit=True).version == version
+
+
+@pytest.mark.clause("P-46")
+@pytest.mark.parametrize("call", ["commit", "abort", "flush", "commit_async", "close"])
+def test_a_fork_while_another_thread_commits_the_transaction_does_not_hang_the_child(local: Place, call: str) -> None:
+    ns = local.open()
+    ns.create_topic("orders", SCHEMA)
+    producer = ns.producer("loader")
+    txn = producer.begin()
+    txn.produce("orders", rows(1))
+    held, go = threading.Event(), threading.Event()
+
+    def busy() -> None:
+        with txn._lock:
+            held.set()
+            go.wait(60)
+
+    thread = threading.Thread(target=busy)
+    thread.start()
+    try:
+        assert held.wait(30)
+        answer = _in_child(producer.close if call == "close" else getattr(txn, call))
+    finally:
+        go.set()
+        thread.join(30)
+    if call == "close":
+        assert answer is None
+    elif call == "commit_async":
+        assert type(answer) is InvalidTransactionState
+    else:
+        assert type(answer) is InvalidTransactionState
+        assert "forked" in answer.message
+    txn.commit()
+    assert read(ns) == [1]
+
+
+# --- a producer in several threads ------------------------------------------------------------------------------------
+
+
+def test_a_transaction_begun_while_its_producer_closes_is_refused_and_ended(local: Place) -> None:
+    ns = local.open()
+    ns.create_topic("orders", SCHEMA)
+    producer = ns.producer("loader")
+    begin_for = ns.begin_for
+    begun: list[Any] = []
+
+    def closing(*arguments: Any, **options: Any) -> Any:
+        begun.append(begin_for(*arguments, **options))
+        producer.close()
+        return begun[-1]
+
+    ns.begin_for = closing
+    with pytest.raises(InvalidTransactionState, match="closed"):
+        producer.begin()
+    assert begun[0].state == "ABORTED"
+
+
+# --- an end that nobody remembers -------------------------------------------------------------------------------------
+
+
+@pytest.mark.clause("P-39")
+def test_a_commit_asked_for_again_when_its_outcome_is_forgotten_is_not_called_failed(
+    memory: Place, clock: ManualClock
+) -> None:
+    ns, store = memory.faulty(clock=clock)
+    ns.create_topic("orders", SCHEMA)
+    txn = ns.begin()
+    txn.produce("orders", rows(1))
+    store.script.append("killed")
+    with pytest.raises(KeyboardInterrupt):
+        txn.commit()
+    for day in range(12):
+        clock.advance(86_400_000)
+        ns.produce("orders", rows(100 + day))
+        ns.checkpoint()
+    with pytest.raises(TransactionNotFound) as told:
+        txn.commit()
+    assert told.value.durable is Durable.MAYBE, "it is committed, and visible"
+    assert 1 in read(ns)
