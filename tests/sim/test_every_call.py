@@ -439,15 +439,20 @@ def _rival(run: Run, name: str | None) -> tuple[Any, Transaction]:
 def _fences(run: Run, producer: Any, txn: Transaction) -> Promise:
     """That it is fenced: its commit is refused, and has no effect."""
 
+    def fenced(ns: Namespace) -> bool:
+        ns.follower.refresh()
+        return ns.follower.state.producers["loader"].epoch > producer.epoch
+
     def check(ns: Namespace) -> None:
         with contextlib.suppress(ProducerFenced):
+            producer.produce("audit", rows(23))
+        with contextlib.suppress(ProducerFenced):
             txn.commit()
+        assert has(audit=(23,))(ns) != fenced(ns), "a zombie produced, or its owner was refused without a reason"
         assert has(orders=(21,), audit=(22,))(ns) == (txn.state == "COMMITTED")
 
     run.checks.append(check)
-    return run.expect(
-        lambda ns: ns.follower.refresh() > 0 and ns.follower.state.producers["loader"].epoch > producer.epoch
-    )
+    return run.expect(fenced)
 
 
 @scenario()
