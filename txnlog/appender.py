@@ -22,7 +22,7 @@ from txnlog import keys
 from txnlog.actions import AnyAction, Header, Reserve
 from txnlog.apply import apply, begin_entry, check_writable
 from txnlog.codec import decode_entry
-from txnlog.commands import Answer, Command, Piece, overdue
+from txnlog.commands import Answer, Command, Piece, Simple, overdue
 from txnlog.entry_builder import Attempt, MadeEntry, Member, Riders, SharedWave, Step
 from txnlog.errors import Durable, OutcomeUnknown, RetriableError, StoreError, TxnLogError
 from txnlog.follower import Follower
@@ -163,13 +163,13 @@ class Appender:
         After a long silence the block is renewed first: a number that is handed out may be used for a while yet.
         """
         if self._runtime.now_ms() - self._shown_ms >= RENEW_AFTER_MS and self.numbers.has_any():
-            self.call(_LifeWanted())
+            self.call(_life_wanted())
         while True:
             taken = self.numbers.take(count)
             if taken is not None:
                 return taken
             self.numbers.demand(count)
-            self.call(_NumbersWanted(self.numbers))
+            self.call(_numbers_wanted(self.numbers))
 
     def close(self, error: TxnLogError) -> None:
         """Nothing new from here on. What waits is appended yet; where the store fails, it gets the error."""
@@ -416,7 +416,7 @@ class Appender:
         if wave is not None:
             attempt.set_wave(wave)
             return
-        wanted = _Waiting(_NumbersWanted(self.numbers))
+        wanted = _Waiting(_numbers_wanted(self.numbers))
         self._append_batch(Attempt([wanted]))
         wanted.future.result()
 
@@ -525,35 +525,22 @@ class Appender:
         raise OutcomeUnknown(f"the store did not say whether entry {entry.version} exists")
 
 
-class _NumbersWanted:
+def _numbers_wanted(pool: NumberPool) -> Command[None]:
     """Needs numbers now: makes an entry, with which the reservation rides."""
 
-    alone = None
-    pieces: tuple[Piece, ...] = ()
-    txn_ids: tuple[int, ...] = ()
+    def decide(_draft: Draft, _at: Header) -> list[AnyAction] | Answer[None]:
+        return [] if pool.wants() else Answer(None, settled=True)
 
-    def __init__(self, pool: NumberPool) -> None:
-        self._pool = pool
-
-    def decide(self, _draft: Draft, _at: Header, _shared: object) -> list[AnyAction] | Answer[None]:
-        return [] if self._pool.wants() else Answer(None, settled=True)
-
-    def result(self, _draft: Draft, _at: Header) -> None:
-        return None
+    return Simple(decide, _nothing)
 
 
-class _LifeWanted:
+def _life_wanted() -> Command[None]:
     """Makes an entry, with which the renewal of blocks rides."""
+    return Simple(lambda _draft, _at: [], _nothing, "life")
 
-    alone = "life"
-    pieces: tuple[Piece, ...] = ()
-    txn_ids: tuple[int, ...] = ()
 
-    def decide(self, _draft: Draft, _at: Header, _shared: object) -> list[AnyAction]:
-        return []
-
-    def result(self, _draft: Draft, _at: Header) -> None:
-        return None
+def _nothing(_draft: Draft, _at: Header) -> None:
+    return None
 
 
 __all__ = ["Appender", "SharedSegments", "SharedWave"]

@@ -224,6 +224,12 @@ def _dropped(draft: Draft, number: int) -> bool:
     return topic is None or topic.dropped_version is not None
 
 
+def _was_dropped(draft: Draft, number: int, advice: str) -> TopicNotFound:
+    topic = draft.topics.get(number)
+    name = topic.name if topic is not None else str(number)
+    return TopicNotFound(f"the topic {name!r} was dropped", advice=advice)
+
+
 def _new(draft: Draft, txn: int, acknowledgements: Sequence[Acknowledgement]) -> tuple[Acknowledgement, ...]:
     """Those that are not in the log yet and whose subscription was not dropped."""
     return tuple(
@@ -311,9 +317,7 @@ class CommitCommand:
         """A transaction goes on without a topic that was dropped; a plain produce would be nothing without it."""
         for piece in self.pieces:
             if _dropped(draft, piece.topic):
-                topic = draft.topics.get(piece.topic)
-                name = topic.name if topic is not None else str(piece.topic)
-                raise TopicNotFound(f"the topic {name!r} was dropped", advice="create it again, then produce again")
+                raise _was_dropped(draft, piece.topic, "create it again, then produce again")
 
     def repeated(self, outcome: Outcome, epoch: int | None) -> Outcome:
         """The answer to a commit whose end is recorded: that end, or its error (``epoch`` as of ``ended_error``)."""
@@ -522,11 +526,7 @@ class PrepareCommand:
         """What the log cannot hold any more would be missing without a word: a token has no room for it."""
         for segment in self.segments:
             if draft.segments.get(segment.segment) is None and _dropped(draft, segment.topic):
-                topic = draft.topics.get(segment.topic)
-                name = topic.name if topic is not None else str(segment.topic)
-                raise TopicNotFound(
-                    f"the topic {name!r} was dropped", advice="abort() and begin again, or commit() without its rows"
-                )
+                raise _was_dropped(draft, segment.topic, "abort() and begin again, or commit() without its rows")
         for item in self.acknowledgements:
             if draft.subscriptions.get(item.subscription) is None:
                 raise SubscriptionNotFound(
