@@ -280,7 +280,7 @@ class CommitCommand:
         if known is None and (segments or self.segments):
             actions.append(opening.action())
         elif known is None or known.state == "OPEN":
-            self._check_deadline(draft, known is not None)
+            opening.left_ms()
         alone = known is None and not actions
         actions.extend(segments)
         shares = self._shares(draft, shared)
@@ -303,15 +303,6 @@ class CommitCommand:
             )
         )
         return actions
-
-    def _check_deadline(self, draft: Draft, known: bool) -> None:
-        txn = self.opening.txn
-        try:
-            self.opening.left_ms()
-        except TransactionTimedOut:
-            if not known and numbers.block_of(draft, txn) is not None and numbers.is_used(draft, txn):
-                raise _forgotten(txn, Durable.MAYBE) from None  # it ended, so long ago that nobody knows how
-            raise
 
     def _refuse_dropped(self, draft: Draft) -> None:
         """A transaction goes on without a topic that was dropped; a plain produce would be nothing without it."""
@@ -424,7 +415,8 @@ def replayed(draft: Draft, batch: StreamBatch) -> Skipped | None:
     return Skipped(last.txn, last.version)
 
 
-def _forgotten(txn: int, durable: Durable | None = None) -> TransactionNotFound:
+def forgotten(txn: int, durable: Durable | None = None) -> TransactionNotFound:
+    """The error for a transaction that ended so long ago that nobody knows how, if it ever did anything."""
     return TransactionNotFound(
         f"no outcome of the transaction {txn} is remembered, and it can have none any more",
         advice="it was never committed, or ended longer ago than outcomes are kept",
@@ -462,8 +454,8 @@ class AbortCommand:
             )
         if known is None and self.txn >= draft.head.next_number:
             raise InvalidInputError(f"the number {self.txn} was never given to a writer", advice="check the TxnID")
-        if known is None and (numbers.block_of(draft, self.txn) is None or numbers.is_used(draft, self.txn)):
-            raise _forgotten(self.txn)
+        if known is None and numbers.was_given(draft, self.txn):
+            raise forgotten(self.txn)
         return [Abort(self.txn, self.reason, self.by, self.why)]
 
     def result(self, draft: Draft, _at: Header) -> Outcome:
@@ -626,6 +618,7 @@ __all__ = [
     "Simple",
     "Skipped",
     "ended_error",
+    "forgotten",
     "overdue",
     "replayed",
 ]

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from txnlog import ranges, schema
+from txnlog import numbers, ranges, schema
 from txnlog.actions import Acknowledgement, Header, Reserve
 from txnlog.appender import Appender
 from txnlog.apply_transactions import check_producer
@@ -375,6 +375,12 @@ class Connection:
     def outcome(self, number: int) -> Outcome | None:
         """How a transaction ended, also one that only a checkpoint remembers; also on a closed handle."""
         return (self._current or self.link).follower.outcome(number)
+
+    def may_have_ended(self, number: int) -> bool:
+        """Whether a transaction that is not open can have ended in the log, even where no outcome is remembered."""
+        follower = (self._current or self.link).follower
+        with follower.lock:
+            return number not in follower.state.transactions and numbers.was_given(follower.state.draft(), number)
 
     def check_conflicts(self, txn: int, wanted: Sequence[Acknowledgement]) -> None:
         """Raise what stands against acknowledgements, by the log and by what this client's transactions hold.

@@ -22,10 +22,12 @@ from txnlog.commands import (
     PrepareCommand,
     Skipped,
     ended_error,
+    forgotten,
 )
 from txnlog.errors import (
     AbortableError,
     ConsumerFenced,
+    Durable,
     FencedError,
     InvalidInputError,
     InvalidTransactionState,
@@ -373,11 +375,16 @@ class Transaction:
         return self._committed(command, result)
 
     def _recorded(self, command: CommitCommand, error: BaseException) -> Outcome:
-        """The end of a refused commit that only a checkpoint remembers; raises the refusal where there is none."""
+        """The end of a refused commit that only a checkpoint remembers; raises the refusal where there is none.
+
+        A refusal proves nothing about an earlier call in doubt where its number can have been used and forgotten.
+        """
         if isinstance(error, TxnLogError) and not isinstance(error, RetriableError | StoreError):
             outcome = self._ns.outcome(self._number)
             if outcome is not None:
                 return command.repeated(outcome, self._ns.producer_epoch(self._opening.producer))
+            if self._in_doubt and self._ns.may_have_ended(self._number):
+                raise forgotten(self._number, Durable.MAYBE) from error
         raise error
 
     def _commit_command(self) -> CommitCommand | None:

@@ -703,8 +703,9 @@ def test_a_transaction_begun_while_its_producer_closes_is_refused_and_ended(loca
 
 
 @pytest.mark.clause("P-39")
+@pytest.mark.parametrize("closed", [False, True], ids=["block-open", "block-closed"])
 def test_a_commit_asked_for_again_when_its_outcome_is_forgotten_is_not_called_failed(
-    memory: Place, clock: ManualClock
+    memory: Place, clock: ManualClock, closed: bool
 ) -> None:
     ns, store = memory.faulty(clock=clock)
     ns.create_topic("orders", SCHEMA)
@@ -713,10 +714,14 @@ def test_a_commit_asked_for_again_when_its_outcome_is_forgotten_is_not_called_fa
     store.script.append("killed")
     with pytest.raises(KeyboardInterrupt):
         txn.commit()
+    other = memory.open(clock=clock)
     for day in range(12):
         clock.advance(86_400_000)
-        ns.produce("orders", rows(100 + day))
-        ns.checkpoint()
+        other.produce("orders", rows(100 + day))
+        other.checkpoint()
+    if closed:
+        assert other.vacuum().closed_blocks == 1
+    ns.checkpoint()
     with pytest.raises(TransactionNotFound) as told:
         txn.commit()
     assert told.value.durable is Durable.MAYBE, "it is committed, and visible"
