@@ -21,10 +21,18 @@ from typing import Any, Protocol, TypeVar, cast
 from txnlog import keys
 from txnlog.actions import AnyAction, Header, Reserve
 from txnlog.apply import apply, begin_entry, check_writable
-from txnlog.codec import decode_entry
+from txnlog.codec import Entry, decode_entry
 from txnlog.commands import Answer, Command, Piece, Simple, overdue
 from txnlog.entry_builder import Attempt, MadeEntry, Member, Riders, SharedWave, Step
-from txnlog.errors import Durable, OutcomeUnknown, RetriableError, StoreError, TxnLogError
+from txnlog.errors import (
+    CorruptionError,
+    Durable,
+    OutcomeUnknown,
+    RetriableError,
+    StoreError,
+    TxnLogError,
+    UnsupportedFeature,
+)
 from txnlog.follower import Follower
 from txnlog.ids import TxnId
 from txnlog.limits import BUFFER_BYTES, RENEW_AFTER_MS, TARGET_ENTRY_BYTES
@@ -344,7 +352,7 @@ class Appender:
         for member in members:
             told = error
             if id(member) in sent or not doubted.isdisjoint(member.command.txn_ids):
-                told = self._unknown(member)
+                told = self._unknown(member, error)
                 told.__cause__ = error if not isinstance(error, OutcomeUnknown) else error.__cause__
             elif isinstance(error, OutcomeUnknown):
                 told = RetriableError(
@@ -357,10 +365,15 @@ class Appender:
                 told.__cause__ = error.__cause__
             self._answer(member, None, told)
 
-    def _unknown(self, member: _Waiting) -> OutcomeUnknown:
+    def _unknown(self, member: _Waiting, error: BaseException) -> OutcomeUnknown:
         coordinator = self._follower.state.head.coordinator
+        message, advice = "the store did not say whether the entry of this call exists", None
+        if isinstance(error, CorruptionError | UnsupportedFeature):
+            message = f"the slot of this call's entry holds what cannot be read, its own or another's: {error.message}"
+            advice = f"{error.advice}; then call commit() again, or ns.abort(txn_id)"
         return OutcomeUnknown(
-            "the store did not say whether the entry of this call exists",
+            message,
+            advice=advice,
             txn_ids=tuple(str(TxnId(coordinator, number)) for number in member.command.txn_ids),
         )
 
@@ -369,11 +382,10 @@ class Appender:
         doubt = self._in_doubt
         if doubt is None:
             return
-        winner = self._put_entry(doubt)
-        entry = decode_entry(winner, doubt.version)
-        self._follower.fold(entry)
-        if winner == doubt.data:
-            self._add_numbers(entry.actions)
+        if self._put_entry(doubt):
+            own = decode_entry(doubt.data, doubt.version)
+            self._follower.fold(own)
+            self._add_numbers(own.actions)
 
     def _append_batch(self, attempt: Attempt[_Waiting]) -> None:
         for _ in range(_MAX_STEPS):
@@ -427,14 +439,13 @@ class Appender:
         numbers = frozenset(number for member in made.sent for number in member.command.txn_ids)
         attempt.sent = made.sent
         try:
-            winner = self._put_entry(_InDoubt(version, made.data, numbers))
+            won = self._put_entry(_InDoubt(version, made.data, numbers))
         except TxnLogError:
             if self._in_doubt is None:
                 attempt.sent = ()
             raise
-        if winner != made.data:
+        if not won:
             attempt.lost()
-            self._follower.fold(decode_entry(winner, version))
             if attempt.lost_races >= _RACES_BEFORE_CATCHING_UP:
                 self._follower.refresh()
                 attempt.refreshed = True
@@ -490,8 +501,8 @@ class Appender:
             apply(draft, action, header)
         return Riders(tuple(actions), bool(ending))
 
-    def _put_entry(self, entry: _InDoubt) -> bytes:
-        """Put an entry into its slot until the slot is occupied; returns what occupies it.
+    def _put_entry(self, entry: _InDoubt) -> bool:
+        """Put an entry into its slot until the slot is occupied: whether by this one. Another one is folded.
 
         Anything but *created* proves nothing until the slot was read, and "not found" proves nothing at all: the same
         bytes go to the same slot again, so that a late first copy can only be our own success.
@@ -504,7 +515,7 @@ class Appender:
             try:
                 if self._store.create(key, entry.data) is Created.CREATED:
                     self._in_doubt = None
-                    return entry.data
+                    return True
             except TxnLogError as error:
                 if error.durable is Durable.NOTHING and first and attempt == 0:
                     self._in_doubt = None
@@ -518,11 +529,22 @@ class Appender:
             except StoreError as error:
                 _logger.warning("read of entry %d: %s (attempt %d)", entry.version, error.message, attempt + 1)
             else:
+                won = found == entry.data
+                if not won:
+                    self._fold_other(decode_entry(found, entry.version))
                 self._in_doubt = None
-                return found
+                return won
             self._runtime.sleep_ms(pause / 2 + self._runtime.jitter(pause / 2))
             pause = min(2 * pause, _LONGEST_PAUSE_MS)
         raise OutcomeUnknown(f"the store did not say whether entry {entry.version} exists")
+
+    def _fold_other(self, entry: Entry) -> None:
+        """Fold what took the slot of an entry. Bytes that are damaged may be that entry's own: the doubt stays."""
+        try:
+            self._follower.fold(entry)
+        except UnsupportedFeature:
+            self._in_doubt = None  # a whole entry, of a newer client
+            raise
 
 
 def _numbers_wanted(pool: NumberPool) -> Command[None]:

@@ -9,6 +9,7 @@ import pytest
 from tests.client.support import SCHEMA, FaultyStore, Place, ids, raises, read, rows
 from txnlog import appender
 from txnlog.errors import (
+    CorruptionError,
     Durable,
     InvalidTransactionState,
     OutcomeUnknown,
@@ -367,3 +368,28 @@ def test_the_waits_grow_and_are_bounded(faulty: Any) -> None:
     waits = ns.runtime.slept_ms[-12:]
     assert waits[-1] > waits[0]
     assert max(waits) <= appender._LONGEST_PAUSE_MS
+
+
+@pytest.mark.clause("P-117")
+def test_damaged_bytes_in_the_slot_leave_the_entry_in_doubt(faulty: Any) -> None:
+    ns, store = faulty
+    store.script.append("lost")
+    txn = ns.begin()
+    txn.produce("orders", rows(1))
+    honest: dict[str, bytes] = {}
+
+    def damage() -> None:
+        key = store.calls[-1][1]
+        honest[key] = store.inner.get(key)
+        store.inner.put(key, honest[key][:-1])
+
+    store.reads.append(damage)
+    with raises(OutcomeUnknown, durable=Durable.MAYBE) as caught:
+        txn.commit()
+    assert isinstance(caught.value.__cause__, CorruptionError)
+    with raises(CorruptionError, match="truncated", durable=Durable.NOTHING):
+        ns.produce("orders", rows(2))
+    for key, data in honest.items():
+        store.inner.put(key, data)
+    assert txn.commit().offsets == {("orders", 0): range(1, 2)}
+    assert read(ns) == [0, 1]
