@@ -50,10 +50,11 @@ from txnlog.segment_rows import stored_fields
 from txnlog.snapshot import Snapshot
 from txnlog.state import HEAD, Sequences
 from txnlog.store.base import Created, ObjectNotFound
+from txnlog.testing.actors import ACTOR_KINDS
+from txnlog.testing.client import Client
 from txnlog.testing.faults import Faults
 from txnlog.testing.runner import run_seeds
 from txnlog.testing.simulation import Simulation
-from txnlog.testing.workload import ACTOR_KINDS, Client
 from txnlog.transaction import Transaction
 
 

@@ -13,10 +13,11 @@ from click.testing import CliRunner
 from tests.sim.mutants import ALARM, MUTANTS, Mutant, schedules_until_found
 from txnlog.testing import runner
 from txnlog.testing.__main__ import main
+from txnlog.testing.actors import ACTOR_KINDS
+from txnlog.testing.client import Client
 from txnlog.testing.faults import Faults
 from txnlog.testing.runner import Tally, run_many, run_seeds
 from txnlog.testing.simulation import Finding, Report, Simulation
-from txnlog.testing.workload import ACTOR_KINDS, Client
 
 ROOT = Path(__file__).parent.parent.parent
 SEEDS = [

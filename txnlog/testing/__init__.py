@@ -7,13 +7,14 @@ namespace through their ``Client`` and work until ``client.over()``. ``Recorder`
 
 from __future__ import annotations
 
+from txnlog.testing.actors import ACTOR_KINDS
 from txnlog.testing.anomalies import Anomaly, Finding
 from txnlog.testing.checker import check
+from txnlog.testing.client import Client
 from txnlog.testing.clock import ManualClock
 from txnlog.testing.faults import Faults
 from txnlog.testing.history import History, Operation, Recorder
 from txnlog.testing.simulation import Report, Simulation
-from txnlog.testing.workload import ACTOR_KINDS, Client
 
 __all__ = [
     "ACTOR_KINDS",

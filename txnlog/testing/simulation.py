@@ -33,17 +33,20 @@ from txnlog.root import create_log
 from txnlog.runtime import Runtime
 from txnlog.state import State
 from txnlog.store.wrappers import PrefixStore
+from txnlog.testing.actors import ACTOR_KINDS, ActorKind
+from txnlog.testing.actors.ending import complete
+from txnlog.testing.actors.pipeline import Pipeline
 from txnlog.testing.anomalies import Anomaly
 from txnlog.testing.anomalies import Finding as Anomalous
 from txnlog.testing.checker import check
+from txnlog.testing.client import Client, rows_of
 from txnlog.testing.faults import NO_FAULTS, Faults
 from txnlog.testing.history import History, Recorder
 from txnlog.testing.operations import Committed as CommitTold
 from txnlog.testing.operations import DeadLetter, MissingFile
 from txnlog.testing.scheduler import Actor, Crashed, Scheduler, Task
 from txnlog.testing.simulated_store import IDENTITY, ActorStore, SimulatedStore, StoreAtRest
-from txnlog.testing.workload import (
-    ACTOR_KINDS,
+from txnlog.testing.world import (
     DEAD_LETTERS,
     LEASE_MS,
     MOST_REDELIVERIES,
@@ -52,12 +55,7 @@ from txnlog.testing.workload import (
     SHARED,
     SUBSCRIPTIONS,
     TOPICS,
-    ActorKind,
-    Client,
-    Pipeline,
     World,
-    complete,
-    rows_of,
 )
 
 if TYPE_CHECKING:

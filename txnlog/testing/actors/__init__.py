@@ -1,0 +1,36 @@
+"""What simulated clients do: a table of kinds of actor, each a function that lives until the schedule is over.
+
+A kind is a callable ``(client) -> None``: it opens the namespace, works through ``client.call`` so that every operation
+stands in the history, and returns when ``client.over()``. After a crash the same function starts again from nothing.
+Users add their own: ``Simulation(seed, kinds={**ACTOR_KINDS, "mine": my_function})``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from txnlog.testing.actors.admin import admin
+from txnlog.testing.actors.checkpointer import checkpointer
+from txnlog.testing.actors.pipeline import pipeline
+from txnlog.testing.actors.reader import reader
+from txnlog.testing.actors.resolver import resolver
+from txnlog.testing.actors.shared import shared
+from txnlog.testing.actors.vacuumer import vacuumer
+from txnlog.testing.actors.writer import writer
+from txnlog.testing.client import Client
+
+ActorKind = Callable[[Client], None]
+ACTOR_KINDS: Final[dict[str, ActorKind]] = {
+    "writer": writer,
+    "pipeline": pipeline,
+    "shared": shared,
+    "reader": reader,
+    "checkpointer": checkpointer,
+    "admin": admin,
+    "resolver": resolver,
+    "vacuumer": vacuumer,
+}
+"""What an actor may be; the first is in every run."""
+
+__all__ = ["ACTOR_KINDS", "ActorKind"]

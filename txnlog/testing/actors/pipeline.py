@@ -1,0 +1,197 @@
+"""A consumer that processes: it acknowledges and produces in one transaction, or does one of the other things."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from txnlog.testing.actors.ending import TIMEOUTS_MS, end_somehow, produce_in
+from txnlog.testing.client import Client, live
+from txnlog.testing.world import (
+    SHARED,
+    SUBSCRIPTIONS,
+)
+
+if TYPE_CHECKING:
+    from txnlog.consumer import Consumer
+    from txnlog.messages import Messages
+    from txnlog.namespace import Namespace
+    from txnlog.transaction import Transaction
+
+
+class Pipeline:
+    """Consumes one topic and produces to another: in one transaction, or with plain acknowledgements."""
+
+    def __init__(self, client: Client, ns: Namespace, topic: str, subscription: str) -> None:
+        self.client = client
+        self.ns = ns
+        self.topic = topic
+        self.subscription = subscription
+        self.consumer: Consumer | None = None
+        self.epoch = 0
+
+    def reopen(self) -> None:
+        """Take the subscription over."""
+        client = self.client
+
+        def take_over() -> Consumer:
+            return self.ns.consumer(self.topic, self.subscription)
+
+        self.consumer = client.call(
+            "open_consumer",
+            take_over,
+            lambda _consumer: {"epoch": self.shown_epoch()},
+            topic=self.topic,
+            subscription=self.subscription,
+        )
+        self.epoch = self.shown_epoch()
+
+    @property
+    def shared(self) -> bool:
+        """Whether others take messages of the subscription at the same time."""
+        return (self.topic, self.subscription) == SHARED
+
+    @property
+    def place(self) -> dict[str, Any]:
+        """Topic, subscription and epoch, as the history has them."""
+        return {"topic": self.topic, "subscription": self.subscription, "epoch": self.epoch}
+
+    def shown_epoch(self) -> int:
+        """The subscription's epoch as this client knows it."""
+        return epoch_of(self.ns, self.topic, self.subscription)
+
+    def receive(self, most: int, timeout_ms: int = 0) -> Messages:
+        """Some messages, or none."""
+        assert self.consumer is not None, "opened first"
+        consumer = self.consumer
+        messages = self.client.call(
+            "receive",
+            lambda: consumer.receive(most, timeout_ms),
+            lambda messages: {"messages": told_messages(messages)},
+            **self.place,
+        )
+        if self.shared and len(messages):
+            again = any(messages.redelivery_counts)
+            self.client.scheduler.label(f"shared messages came {'again' if again else 'the first time'}")
+        return messages
+
+    def step(self) -> None:
+        """Receive, and do one of the things that consumers do with messages."""
+        client = self.client
+        messages = self.receive(client.chance.choice((1, 3, 10)), client.chance.choice((0, 0, 100)))
+        if not len(messages):
+            client.sleep(client.chance.random() * 60)
+            return
+        if client.hits(0.3):
+            messages = messages[: client.chance.randint(1, len(messages))]
+        drawn = client.chance.random()
+        if self.shared and client.hits(0.4):
+            if client.hits(0.6):
+                self.give_back(messages)  # else their leases end
+        elif drawn < 0.65:
+            self.transact(messages)
+        elif drawn < 0.85:
+            self.acknowledge(None, messages)
+        elif drawn < 0.93:
+            self.give_back(messages)
+        elif drawn < 0.97 and not self.shared:
+            self.seek()
+
+    def transact(self, messages: Messages) -> None:
+        """Acknowledge and produce in one transaction."""
+        client = self.client
+        txn = self.ns.begin(timeout_ms=client.chance.choice(TIMEOUTS_MS))
+        client.world.transactions.append(str(txn.id))
+        client.call("begin", lambda: None, txn=str(txn.id))
+        self.acknowledge(txn, messages)
+        if client.hits(0.7):
+            produce_in(client, txn, "audit", "audit", 0, client.chance.randint(1, 2))
+        if client.hits(0.2):
+            txn.flush()
+        if client.hits(0.2):
+            client.sleep(client.chance.choice((5, 300, 2_000)))
+        if client.hits(0.15):
+            client.scheduler.label("messages given back while they are pending")
+            self.give_back(messages)
+            self.step()
+        end_somehow(client, self.ns, txn)
+
+    def acknowledge(self, txn: Transaction | None, messages: Messages) -> None:
+        """Take messages off the subscription, one by one or up to here, in a transaction or plainly."""
+        assert self.consumer is not None, "opened first"
+        cumulative = not self.shared and self.client.hits(0.3)
+        acknowledge = self.consumer.acknowledge if txn is None else txn.acknowledge
+        self.client.call(
+            "acknowledge",
+            lambda: acknowledge(messages, cumulative=cumulative),
+            # A plain one appended just now, or found nothing to do at what this client knows.
+            lambda _none: {"version": self.ns.follower.version} if txn is None else {},
+            txn=None if txn is None else str(txn.id),
+            ranges=told_ranges(messages, cumulative=cumulative),
+            cumulative=cumulative,
+            **self.place,
+        )
+
+    def give_back(self, messages: Messages) -> None:
+        """Have them delivered again."""
+        assert self.consumer is not None, "opened first"
+        consumer = self.consumer
+        self.client.call(
+            "negative_acknowledge",
+            lambda: consumer.negative_acknowledge(messages),
+            ranges=told_ranges(messages, cumulative=False),
+            **self.place,
+        )
+
+    def seek(self) -> None:
+        """Begin anew at some offset."""
+        assert self.consumer is not None, "opened first"
+        consumer, client = self.consumer, self.client
+        ends = self.ns.snapshot().end_offsets(self.topic)
+        positions = {partition: client.chance.randint(0, offset) for partition, offset in sorted(ends.items())}
+        client.call(
+            "seek",
+            lambda: consumer.seek(positions),
+            lambda _none: {"epoch": self.shown_epoch()},
+            topic=self.topic,
+            subscription=self.subscription,
+            positions=positions,
+        )
+        self.epoch = self.shown_epoch()
+
+
+def epoch_of(ns: Namespace, topic: str, subscription: str) -> int:
+    """The epoch that the log shows to a client; right after the client raised it, its own."""
+    state = ns.follower.state
+    return state.subscriptions[state.subscription_names[ns.topic_record(topic).id, subscription]].epoch
+
+
+def told_messages(messages: Messages) -> tuple[tuple[int, int, int, int], ...]:
+    """Partition, offset, value and redeliveries of each message."""
+    table = messages.table
+    return tuple(
+        zip(
+            table.column("_partition").to_pylist(),
+            table.column("_offset").to_pylist(),
+            table.column("value").to_pylist(),
+            messages.redelivery_counts,
+            strict=True,
+        )
+    )
+
+
+def told_ranges(messages: Messages, *, cumulative: bool) -> tuple[tuple[int, int, int], ...]:
+    """Partition, start and end of what is acknowledged."""
+    if cumulative:
+        return tuple((partition, 0, offset) for partition, offset in sorted(messages.end_offsets.items()))
+    return tuple(
+        (partition, start, stop) for partition, found in sorted(messages.ranges().items()) for start, stop in found
+    )
+
+
+def pipeline(client: Client) -> None:
+    """A consumer of one of the subscriptions; several of them fence each other."""
+    role = Pipeline(client, client.open(), *client.chance.choice((*SUBSCRIPTIONS, SUBSCRIPTIONS[0])))
+    live(client, role.step, role.reopen)
+
+
+__all__ = ["Pipeline", "epoch_of", "pipeline", "told_messages", "told_ranges"]

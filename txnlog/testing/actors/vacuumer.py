@@ -1,0 +1,44 @@
+"""A vacuum, and the night before it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from txnlog.limits import MIN_GRACE_MS
+from txnlog.testing.client import Client, live
+
+NIGHT_MS: Final = (MIN_GRACE_MS, 2 * MIN_GRACE_MS)
+"""How long everybody stands still before a vacuum: some blocks of numbers are silent for its grace then."""
+
+
+def vacuumer(client: Client) -> None:
+    """Lets time stand still for everybody else, then deletes what nobody needs any more."""
+    ns = client.open()
+
+    def night() -> None:
+        client.scheduler.trace(client.actor, "night")
+        client.scheduler.pass_over(client.chance.uniform(*NIGHT_MS))
+        for other in client.world.clients.values():
+            if other is not client and client.hits(0.5):
+                other.actor.pause(client.chance.uniform(0, 3_000))  # it sleeps until the vacuum is over
+
+    def step() -> None:
+        client.sleep(client.chance.random() * 1_500)
+        if client.hits(0.7):
+            night()
+        result = client.call(
+            "vacuum",
+            lambda: ns.vacuum(retain_ms=0, grace_ms=MIN_GRACE_MS),
+            lambda told: {"oldest_readable": told.oldest_readable},
+        )
+        if result.closed_blocks:
+            client.scheduler.label("a vacuum closed blocks")
+        if result.unnamed_files:
+            client.scheduler.label("a vacuum deleted files that nobody named")
+        if result.aborted_files:
+            client.scheduler.label("a vacuum deleted files of aborted transactions")
+
+    live(client, step, lambda: None)
+
+
+__all__ = ["NIGHT_MS", "vacuumer"]

@@ -1,0 +1,229 @@
+"""A producer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from txnlog.errors import (
+    AbortableError,
+    OutOfOrderSequence,
+    RetriableError,
+    StoreError,
+)
+from txnlog.testing.actors.ending import TIMEOUTS_MS, end_somehow, produce_in, table_of
+from txnlog.testing.client import Client, live, told_commit, told_produce
+from txnlog.testing.world import (
+    PRODUCERS,
+    TOPICS,
+)
+
+if TYPE_CHECKING:
+    from txnlog.producer import Producer
+    from txnlog.transaction import Transaction
+
+
+class Writer:
+    """Produces plainly and in transactions, under a name that others use too, or under none."""
+
+    def __init__(self, client: Client, name: str | None) -> None:
+        self.client = client
+        self.name = name
+        self.ns = client.open()
+        self.producer: Producer | None = None
+
+    def reopen(self) -> None:
+        """Take the name over, from a zombie or from the living."""
+        name = self.name
+        if name is None:
+            self.producer = self.ns.producer()
+            return
+        self.producer = self.client.call(
+            "open_producer", lambda: self.ns.producer(name), lambda item: {"epoch": item.epoch}, name=name
+        )
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Producer and epoch, as the history has them."""
+        assert self.producer is not None, "opened first"
+        return {"producer": self.producer.name, "epoch": self.producer.epoch}
+
+    def step(self) -> None:
+        """One of the things that producers do."""
+        client = self.client
+        drawn = client.chance.random()
+        if drawn < 0.25:
+            self.produce_plainly()
+        elif drawn < 0.4 and self.name is not None:
+            self.produce_sequenced()
+        elif drawn < 0.5:
+            self.commit_several()
+        elif drawn < 0.6 and self.name is not None:
+            self.transact_sequenced()
+        else:
+            self.transact()
+        if client.hits(0.3):
+            client.sleep(client.chance.random() * 50)
+
+    def place(self) -> tuple[str, str, int]:
+        """A topic, its name in the history, and a partition."""
+        client = self.client
+        names = [*TOPICS, *client.world.temporary[-1:]]
+        topic = client.chance.choice(names)
+        return topic, self.folder(topic), client.chance.randrange(TOPICS.get(topic, 1))
+
+    def folder(self, topic: str) -> str:
+        """The folder of the topic that has this name now: its name in the history."""
+        folder = self.client.folders[topic] = self.ns.topic_handle(topic).record.folder
+        return folder
+
+    def produce_plainly(self) -> None:
+        """One call outside of transactions."""
+        assert self.producer is not None, "opened first"
+        producer = self.producer
+        topic, folder, partition = self.place()
+        values = self.client.world.values(self.client.chance.randint(1, 3))
+        self.client.call(
+            "produce",
+            lambda: producer.produce(topic, table_of(values), partition),
+            lambda result: told_produce(self.client, result),
+            txn=None,
+            topic=folder,
+            partition=partition,
+            values=values,
+            **self.identity,
+        )
+
+    def produce_sequenced(self) -> None:
+        """A batch with its sequence, sent again until an answer is there: it must not be there twice."""
+        assert self.producer is not None, "opened first"
+        client, producer = self.client, self.producer
+        topic, _, partition = self.place()
+        last = producer.last_sequence(topic, partition)
+        sequence = 0 if last is None else last + 1
+        folder = self.folder(topic)
+        values = client.world.values(client.chance.randint(1, 3))
+        self.send_again(topic, partition, values, sequence, folder)
+
+    def send_again(
+        self, topic: str, partition: int, values: tuple[int, ...], sequence: int, folder: str | None = None
+    ) -> None:
+        """Send a batch until an answer is there."""
+        assert self.producer is not None, "opened first"
+        client, producer = self.client, self.producer
+        folder = folder or self.folder(topic)
+        for attempt in range(4):
+            if self.folder(topic) != folder:
+                return  # dropped and made again meanwhile: another topic
+            try:
+                client.call(
+                    "produce",
+                    lambda: producer.produce(topic, table_of(values), partition, sequence=sequence),
+                    lambda result: told_produce(client, result),
+                    txn=None,
+                    topic=folder,
+                    partition=partition,
+                    values=values,
+                    sequence=sequence,
+                    **self.identity,
+                )
+            except (RetriableError, StoreError):
+                client.sleep(10)
+            else:
+                if attempt or client.hits(0.8):
+                    return  # else the answer got lost on the way to its program, which sends the batch again
+
+    def begin(self) -> Transaction:
+        """A transaction, whose id is noted where an administrator finds it."""
+        assert self.producer is not None, "opened first"
+        options: dict[str, Any] = {}
+        if self.client.hits(0.15):
+            version = self.client.world.next_value + self.client.chance.randint(-9, 0)
+            options = {"txn_app_id": "nightly", "txn_version": max(0, version)}
+        txn = self.producer.begin(timeout_ms=self.client.chance.choice(TIMEOUTS_MS), **options)
+        self.client.world.transactions.append(str(txn.id))
+        self.client.call("begin", lambda: None, txn=str(txn.id), **self.identity)
+        return txn
+
+    def fill(self, txn: Transaction) -> None:
+        """Some rows in some partitions, perhaps flushed in between."""
+        client = self.client
+        for _ in range(client.chance.randint(1, 3)):
+            topic, folder, partition = self.place()
+            produce_in(client, txn, topic, folder, partition, client.chance.randint(1, 3), **self.identity)
+            if client.hits(0.2):
+                txn.flush()
+            if client.hits(0.1):
+                client.sleep(client.chance.choice((5, 100, 1_000)))
+
+    def transact(self) -> None:
+        """A transaction over several topics, ended in one of many ways."""
+        txn = self.begin()
+        self.fill(txn)
+        end_somehow(self.client, self.ns, txn)
+
+    def transact_sequenced(self) -> None:
+        """A transaction with sequences; what is not committed is sent again under the same ones."""
+        assert self.producer is not None, "opened first"
+        client = self.client
+        topic = client.chance.choice(tuple(TOPICS))
+        partition = client.chance.randrange(TOPICS[topic])
+        last = self.producer.last_sequence(topic, partition)
+        sequence = 0 if last is None else last + 1
+        batches = [client.world.values(client.chance.randint(1, 2)) for _ in range(client.chance.randint(1, 2))]
+        for _ in range(3):
+            txn = self.begin()
+            following = sequence
+            for values in batches:
+                self.produce_in(txn, topic, partition, values, following)
+                following += len(values)
+                if client.hits(0.3):
+                    txn.flush()
+            try:
+                end_somehow(client, self.ns, txn)
+            except OutOfOrderSequence:
+                raise
+            except AbortableError:
+                client.scheduler.label("a transaction with sequences is done again")
+            if txn.state != "ABORTED":
+                return
+        self.send_again(topic, partition, batches[0], sequence)
+
+    def produce_in(self, txn: Transaction, topic: str, partition: int, values: tuple[int, ...], sequence: int) -> None:
+        """A batch with its sequence, in a transaction."""
+        self.client.call(
+            "produce",
+            lambda: txn.produce(topic, table_of(values), partition, sequence=sequence),
+            txn=str(txn.id),
+            topic=self.folder(topic),
+            partition=partition,
+            values=values,
+            sequence=sequence,
+            **self.identity,
+        )
+
+    def commit_several(self) -> None:
+        """Several transactions whose commits are under way at once, and may share an entry."""
+        client = self.client
+        under_way: list[tuple[Transaction, int, Any]] = []
+        for _ in range(client.chance.randint(2, 3)):
+            txn = self.begin()
+            self.fill(txn)
+            token = client.world.recorder.invoke(client.name, "commit", txn=str(txn.id))
+            under_way.append((txn, token, txn.commit_async()))
+        for _, token, future in under_way:
+            client.scheduler.wait_for(future.done)
+            error = future.exception()
+            if error is None:
+                client.world.recorder.ok(token, **told_commit(client, future.result()))
+            else:
+                client.world.recorder.failed(token, error)
+                client.scheduler.label(f"commit_async: {type(error).__name__}")
+
+
+def writer(client: Client) -> None:
+    """A producer with one of two names, so that most runs have several with one name: each a zombie to the next."""
+    role = Writer(client, client.chance.choice((*PRODUCERS, PRODUCERS[0], None)))
+    live(client, role.step, role.reopen)
+
+
+__all__ = ["Writer", "writer"]

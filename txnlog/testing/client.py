@@ -1,0 +1,183 @@
+"""One life of a simulated client: it opens the namespace, calls, and has every call written down."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import txnlog
+from txnlog.errors import (
+    CorruptionError,
+    FencedError,
+    InvalidInputError,
+    RetriableError,
+    StoreError,
+    TxnLogError,
+)
+from txnlog.testing.operations import Kind
+from txnlog.testing.scheduler import Actor
+from txnlog.testing.simulated_runtime import SimulatedRuntime
+from txnlog.testing.simulated_store import ActorStore
+from txnlog.testing.world import (
+    DEAD_LETTERS,
+    NAMESPACE,
+    ROOT,
+    World,
+)
+
+if TYPE_CHECKING:
+    from txnlog.namespace import Namespace
+    from txnlog.results import Committed, TransactionInfo
+    from txnlog.snapshot import Snapshot
+
+R = TypeVar("R")
+
+
+class Client:
+    """One life of one actor: its store, runtime and generator, and the recording of what it calls."""
+
+    def __init__(self, world: World, actor: Actor) -> None:
+        self.world = world
+        self.actor = actor
+        self.name = str(actor)
+        self.scheduler = actor.scheduler
+        self.chance: random.Random = actor.scheduler.chance
+        self.store = ActorStore(world.shared_store, actor)
+        self.folders: dict[str, str] = {}
+        self.ns: Namespace | None = None
+        world.clients[self.name] = self
+        self.runtime = SimulatedRuntime(actor, world.shared_store, trusts_clock=world.trusts_clock)
+
+    def over(self) -> bool:
+        """Whether to come to an end."""
+        return self.world.over
+
+    def hits(self, probability: float) -> bool:
+        """A coin."""
+        return self.chance.random() < probability
+
+    def sleep(self, milliseconds: float) -> None:
+        """Wait for virtual time, as the program around a client would."""
+        self.runtime.sleep_ms(milliseconds)
+
+    def open(self, mode: Any = "rw") -> Namespace:
+        """The namespace, however often opening it has to be tried; made where it does not exist."""
+        while True:
+            try:
+                ns = txnlog.open(
+                    ROOT,
+                    NAMESPACE,
+                    mode=mode,
+                    create=mode == "rw",
+                    store=self.store,
+                    runtime=self.runtime,
+                )
+            except (StoreError, RetriableError, CorruptionError, InvalidInputError) as error:
+                self.note(error)
+                self.sleep(self.chance.random() * 200)
+            else:
+                ns.link.checkpointer.interval = self.world.checkpoint_interval
+                ns.link.checkpointer.spread = 4
+                if mode == "rw":
+                    ns.appender.create_attempts = self.world.create_attempts
+                self.ns = ns
+                if ns.follower.base is not None:
+                    self.scheduler.label("opened from a checkpoint")
+                return ns
+
+    def call(
+        self,
+        kind: Kind,
+        call: Callable[[], R],
+        result: Callable[[R], dict[str, Any]] = lambda _value: {},
+        **arguments: Any,
+    ) -> R:
+        """Make a call and write it down: what was asked, what was told, or that it never returned."""
+        recorder = self.world.recorder
+        token = recorder.invoke(self.name, kind, **arguments)
+        self.scheduler.trace(self.actor, "calls", kind, arguments)
+        try:
+            value = call()
+        except Exception as error:
+            recorder.failed(token, error)
+            self.scheduler.trace(self.actor, "failed", kind, type(error).__name__)
+            self.scheduler.label(f"{kind}: {type(error).__name__}")
+            raise
+        told = result(value)
+        recorder.ok(token, **told)
+        self.scheduler.trace(self.actor, "returned", kind, told)
+        return value
+
+    def note(self, error: TxnLogError) -> None:
+        """An error was met outside of recorded calls; damage may only be reported where there is some."""
+        self.scheduler.label(f"{type(error).__name__} while opening")
+        self.check_damage(error)
+
+    def check_damage(self, error: BaseException) -> None:
+        """Raise CorruptionError again unless an object is, or was, damaged."""
+        if isinstance(error, CorruptionError):
+            if not self.world.shared_store.was_damaged:
+                raise error
+            self.scheduler.label("damage was reported")
+
+
+def live(client: Client, step: Callable[[], None], reopen: Callable[[], None]) -> None:
+    """Take steps until the end; after being fenced open what is needed again, after other errors go on."""
+    ready = False
+    while not client.over():
+        try:
+            if not ready:
+                reopen()
+                ready = True
+            step()
+        except FencedError:
+            client.sleep(client.chance.random() * 300)
+            ready = False
+        except CorruptionError as error:
+            client.check_damage(error)
+            client.sleep(100)
+        except TxnLogError:
+            client.sleep(client.chance.random() * 20)
+
+
+# --- results as the history has them ----------------------------------------------------------------------------------
+
+
+def told_commit(client: Client, result: Committed) -> dict[str, Any]:
+    """A commit's answer."""
+    return {**told_produce(client, result), "skipped": result.skipped}
+
+
+def told_produce(client: Client, result: Committed) -> dict[str, Any]:
+    """A plain produce's answer. Only the newest topic of a name can have taken rows."""
+    offsets = {
+        (client.folders.get(topic, topic), partition): found
+        for (topic, partition), found in (result.offsets or {}).items()
+    }
+    return {"version": result.version, "offsets": offsets, "duplicate": result.duplicate}
+
+
+def told_outcome(info: TransactionInfo) -> dict[str, Any]:
+    """What the log says of a transaction."""
+    return {"state": info.state, "version": info.version}
+
+
+def rows_of(ns: Namespace, snapshot: Snapshot) -> dict[tuple[str, int], tuple[tuple[int, int, str, int], ...]]:
+    """Everything that a snapshot shows, by topic (its folder, which names the incarnation) and partition.
+
+    Dead letters are left out: they are messages of another topic.
+    """
+    found: dict[tuple[str, int], list[tuple[int, int, str, int]]] = {}
+    for topic in snapshot.topics():
+        if topic == DEAD_LETTERS:
+            continue
+        folder = ns.topic_record(topic, snapshot.version).folder
+        table = snapshot.read(topic, include_metadata=True)
+        columns = [table.column(name).to_pylist() for name in ("_partition", "_offset", "value", "_txn_id", "_version")]
+        for partition, *row in zip(*columns, strict=True):
+            found.setdefault((folder, partition), []).append((row[0], row[1], row[2].hex(), row[3]))
+    return {key: tuple(rows) for key, rows in found.items()}
+
+
+__all__ = ["Client", "live", "rows_of", "told_commit", "told_outcome", "told_produce"]

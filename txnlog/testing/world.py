@@ -1,0 +1,92 @@
+"""What all simulated clients share: the store, the topics and subscriptions, and what people tell each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from txnlog.testing.history import Recorder
+from txnlog.testing.simulated_store import SimulatedStore
+
+if TYPE_CHECKING:
+    from txnlog.testing.client import Client
+
+ROOT: Final = "simulated://root"
+NAMESPACE: Final = "sim"
+SCHEMA: Final = pa.schema([pa.field("value", pa.int64(), nullable=False)])
+TOPICS: Final = {"orders": 2, "audit": 1}
+"""The lasting topics and their partitions."""
+
+PRODUCERS: Final = ("loader", "twin")
+SUBSCRIPTIONS: Final = (("orders", "billing"), ("audit", "billing"))
+SHARED: Final = ("orders", "workers")
+"""The topic and name of the Shared subscription."""
+
+LEASE_MS: Final = 400
+MOST_REDELIVERIES: Final = 1
+DEAD_LETTERS: Final = "orders-dead"
+"""The topic that takes what was redelivered more often; its rows are messages of another topic."""
+
+
+@dataclass
+class World:
+    """What all clients of a run know of each other: it stands for the people who run them.
+
+    Attributes:
+        shared_store: the store.
+        recorder: of the history.
+        budget: requests after which clients come to an end.
+        trusts_clock: whether clients do without checking their clocks against the store's.
+        checkpoint_interval: entries after which a client makes a checkpoint by itself.
+        create_attempts: puts of one entry before its outcome is reported as unknown.
+        transactions: TxnIDs that were begun, in order.
+        temporary: topics that an administrator made and may have dropped.
+        dropping: topics whose drop is under way, or in doubt: it takes whatever topic has the name when it is decided.
+        decisions: what the outside system decided about prepared transactions, by token: what it never heard of is
+            aborted by whoever asks first.
+        faultless: True once all faults are off.
+        clients: those that did not crash, by name.
+    """
+
+    shared_store: SimulatedStore
+    recorder: Recorder
+    budget: int
+    trusts_clock: bool = True
+    checkpoint_interval: int = 20
+    create_attempts: int = 12
+    transactions: list[str] = field(default_factory=list)
+    temporary: list[str] = field(default_factory=list)
+    dropping: set[str] = field(default_factory=set)
+    decisions: dict[str, bool] = field(default_factory=dict)
+    faultless: bool = False
+    clients: dict[str, Client] = field(default_factory=dict)
+    next_value: int = 0
+    next_topic: int = 0
+
+    def values(self, count: int) -> tuple[int, ...]:
+        """Numbers that nobody produced before."""
+        first = self.next_value
+        self.next_value += count
+        return tuple(range(first, first + count))
+
+    @property
+    def over(self) -> bool:
+        """Whether the scheduled part has ended."""
+        return self.faultless or self.shared_store.requests >= self.budget
+
+
+__all__ = [
+    "DEAD_LETTERS",
+    "LEASE_MS",
+    "MOST_REDELIVERIES",
+    "NAMESPACE",
+    "PRODUCERS",
+    "ROOT",
+    "SCHEMA",
+    "SHARED",
+    "SUBSCRIPTIONS",
+    "TOPICS",
+    "World",
+]
