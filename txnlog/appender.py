@@ -38,18 +38,15 @@ from txnlog.ids import TxnId
 from txnlog.limits import BUFFER_BYTES, RENEW_AFTER_MS, TARGET_ENTRY_BYTES
 from txnlog.number_pool import NumberPool
 from txnlog.runtime import Background, Runtime
+from txnlog.slots import CREATE_ATTEMPTS, occupy
 from txnlog.state import Draft
-from txnlog.store.base import Created, ObjectNotFound, Store
+from txnlog.store.base import Store
 
 R = TypeVar("R")
 T = TypeVar("T")
 _logger = logging.getLogger("txnlog.appender")
 
-_CREATE_ATTEMPTS = 12
-"""About a minute of doubling pauses, in which most outages end."""
-
-_PAUSE_MS = 20.0
-_LONGEST_PAUSE_MS = 10_000.0
+_LONGEST_RACE_PAUSE_MS = 20.0
 _MAX_STEPS = 4_000
 """Lost races and second looks of one batch; every race was won by somebody else, so this bounds a broken store only."""
 
@@ -111,7 +108,7 @@ class Appender:
     ) -> None:
         self.writer = runtime.unique()
         self.numbers = NumberPool(self.writer)
-        self.create_attempts = _CREATE_ATTEMPTS
+        self.create_attempts = CREATE_ATTEMPTS
         self._follower = follower
         self._store = store
         self._runtime = runtime
@@ -449,7 +446,7 @@ class Appender:
             if attempt.lost_races >= _RACES_BEFORE_CATCHING_UP:
                 self._follower.refresh()
                 attempt.refreshed = True
-            self._runtime.sleep_ms(self._runtime.jitter(min(_PAUSE_MS, attempt.lost_races)))
+            self._runtime.sleep_ms(self._runtime.jitter(min(_LONGEST_RACE_PAUSE_MS, attempt.lost_races)))
             return False
         self._follower.adopt(made.draft, version, len(made.data))
         self._last_expiry_scan_ms = self._shown_ms = made.header.timestamp_ms
@@ -475,17 +472,8 @@ class Appender:
 
     def _header(self, draft: Draft) -> Header:
         head = draft.head
-        base = self._follower.base
-        newest = head.checkpoint
-        if base is not None and (newest is None or base.version > newest):
-            newest = base.version
-        return Header(
-            head.version + 1,
-            self.writer,
-            max(head.timestamp_ms, self._runtime.now_ms()),
-            head.digest,
-            newest,
-        )
+        timestamp_ms = max(head.timestamp_ms, self._runtime.now_ms())
+        return Header(head.version + 1, self.writer, timestamp_ms, head.digest, self._follower.newest_checkpoint)
 
     def _riders(self, draft: Draft, header: Header) -> Riders:
         """What goes along with any entry: the next block of numbers, and the end of overdue transactions."""
@@ -502,41 +490,21 @@ class Appender:
         return Riders(tuple(actions), bool(ending))
 
     def _put_entry(self, entry: _InDoubt) -> bool:
-        """Put an entry into its slot until the slot is occupied: whether by this one. Another one is folded.
-
-        Anything but *created* proves nothing until the slot was read, and "not found" proves nothing at all: the same
-        bytes go to the same slot again, so that a late first copy can only be our own success.
-        """
-        key = keys.entry_key(entry.version)
-        first = self._in_doubt is None
+        """Put an entry into its slot until the slot is occupied: whether by this one. Another one is folded."""
+        sent = self._in_doubt is not None
         self._in_doubt = entry
-        pause = _PAUSE_MS
-        for attempt in range(self.create_attempts):
-            try:
-                if self._store.create(key, entry.data) is Created.CREATED:
-                    self._in_doubt = None
-                    return True
-            except TxnLogError as error:
-                if error.durable is Durable.NOTHING and first and attempt == 0:
-                    self._in_doubt = None
-                    raise
-                _logger.warning("put of entry %d: %s (attempt %d)", entry.version, error.message, attempt + 1)
-            try:
-                found = self._store.get(key)
-                self._store.sync(key)  # what may not survive a power cut has not happened yet, not even our own entry
-            except ObjectNotFound:
-                pass
-            except StoreError as error:
-                _logger.warning("read of entry %d: %s (attempt %d)", entry.version, error.message, attempt + 1)
-            else:
-                won = found == entry.data
-                if not won:
-                    self._fold_other(decode_entry(found, entry.version))
+        key = keys.entry_key(entry.version)
+        try:
+            found = occupy(self._store, self._runtime, key, entry.data, attempts=self.create_attempts, sent=sent)
+        except TxnLogError as error:
+            if error.durable is Durable.NOTHING:
                 self._in_doubt = None
-                return won
-            self._runtime.sleep_ms(pause / 2 + self._runtime.jitter(pause / 2))
-            pause = min(2 * pause, _LONGEST_PAUSE_MS)
-        raise OutcomeUnknown(f"the store did not say whether entry {entry.version} exists")
+            raise
+        won = found == entry.data
+        if not won:
+            self._fold_other(decode_entry(found, entry.version))
+        self._in_doubt = None
+        return won
 
     def _fold_other(self, entry: Entry) -> None:
         """Fold what took the slot of an entry. Bytes that are damaged may be that entry's own: the doubt stays."""

@@ -83,14 +83,20 @@ def begin_entry(draft: Draft, header: Header) -> None:
         raise CorruptionError(
             f"entry {header.version} goes back in time, from {head.timestamp_ms} to {header.timestamp_ms}"
         )
-    checkpoint = head.checkpoint
-    if header.checkpoint is not None:
-        if header.checkpoint >= header.version:
-            raise CorruptionError(f"entry {header.version} names a checkpoint of the future, {header.checkpoint}")
-        checkpoint = header.checkpoint if checkpoint is None else max(checkpoint, header.checkpoint)
+    checkpoint = newer_checkpoint(head.checkpoint, header)
     draft.head = msgspec.structs.replace(
         head, version=header.version, timestamp_ms=header.timestamp_ms, checkpoint=checkpoint
     )
+
+
+def newer_checkpoint(known: int | None, header: Header) -> int | None:
+    """The newer of a known checkpoint and the one that a header names. Raises CorruptionError."""
+    named = header.checkpoint
+    if named is None:
+        return known
+    if named >= header.version:
+        raise CorruptionError(f"entry {header.version} names a checkpoint of the future, {named}")
+    return named if known is None else max(known, named)
 
 
 def finish_entry(draft: Draft, digest: str) -> None:
@@ -274,4 +280,5 @@ __all__ = [
     "begin_entry",
     "check_writable",
     "finish_entry",
+    "newer_checkpoint",
 ]

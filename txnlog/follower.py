@@ -40,6 +40,13 @@ class Follower:
         """The newest version this client has folded."""
         return self.state.head.version
 
+    @property
+    def newest_checkpoint(self) -> int | None:
+        """The version of the newest checkpoint that headers name or that this client made."""
+        named = self.state.head.checkpoint
+        base = self.base
+        return named if base is None or (named is not None and named > base.version) else base.version
+
     def refresh(self) -> int:
         """Fold whatever was appended meanwhile: one GET where nothing was. Returns the newest version."""
         ahead = 1
@@ -107,11 +114,9 @@ class Follower:
 
     def adopt_checkpoint(self) -> None:
         """Rebase to the newest checkpoint that the log names, if it is newer than ours. For memory's sake only."""
-        with self.lock:
-            named = self.state.head.checkpoint
-            known = -1 if self.base is None else self.base.version
-        if named is not None and named > known:
-            self.rebase(self.log.manifest(named))
+        newest = self.newest_checkpoint
+        if newest is not None and (self.base is None or newest > self.base.version):
+            self.rebase(self.log.manifest(newest))
 
     def unavailable(self, version: object) -> VersionNotAvailable | None:
         """The error for a version that this client knows not to be readable, naming the range; None where it is."""

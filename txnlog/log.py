@@ -9,8 +9,7 @@ from functools import partial
 import pyarrow as pa
 
 from txnlog import checkpoint, keys
-from txnlog.actions import Header
-from txnlog.apply import apply_entry
+from txnlog.apply import apply_entry, newer_checkpoint
 from txnlog.checkpoint import Manifest, Part
 from txnlog.codec import Entry, decode_entry
 from txnlog.errors import CorruptionError, VersionNotAvailable
@@ -84,7 +83,7 @@ class Log:
                 high = probe
                 break
             low, step = probe, step * 2
-            checkpointed = _newer(checkpointed, decode_entry(data, probe).header)
+            checkpointed = newer_checkpoint(checkpointed, decode_entry(data, probe).header)
         while high - low > 1:
             middle = (low + high) // 2
             data = self.get(middle)
@@ -92,7 +91,7 @@ class Log:
                 high = middle
             else:
                 low = middle
-                checkpointed = _newer(checkpointed, decode_entry(data, middle).header)
+                checkpointed = newer_checkpoint(checkpointed, decode_entry(data, middle).header)
         return low, checkpointed
 
     def load(self) -> tuple[State, Manifest | None, int]:
@@ -191,15 +190,6 @@ class Log:
             else:
                 high = middle
         return None if low < 0 else low
-
-
-def _newer(known: int | None, header: Header) -> int | None:
-    """The newer of a known checkpoint and the one that a header names."""
-    if header.checkpoint is None:
-        return known
-    if header.checkpoint >= header.version:
-        raise CorruptionError(f"entry {header.version} names a checkpoint of the future, {header.checkpoint}")
-    return header.checkpoint if known is None else max(known, header.checkpoint)
 
 
 __all__ = ["Log"]

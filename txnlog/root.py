@@ -19,15 +19,14 @@ from txnlog.log import Log
 from txnlog.names import NamespaceName, folded, nearest
 from txnlog.number_pool import NumberPool
 from txnlog.runtime import Runtime
+from txnlog.slots import occupy
 from txnlog.state import Draft, NamespaceRecord
-from txnlog.store.base import Created, Store
+from txnlog.store.base import Store
 from txnlog.store.identity import identity_of
 from txnlog.store.probe import probe
 from txnlog.store.wrappers import PrefixStore
 
 _logger = logging.getLogger("txnlog.root")
-
-_CREATE_ATTEMPTS = 8
 
 
 class _NoRows:
@@ -44,17 +43,12 @@ def create_log(store: Store, runtime: Runtime, actions: Sequence[AnyAction], wri
     """
     header = Header(0, writer, runtime.now_ms())
     data = encode_entry(header, [encode_action(action) for action in actions])
-    log = Log(store, runtime)
-    for attempt in range(_CREATE_ATTEMPTS):
-        if store.create(keys.entry_key(0), data) is Created.CREATED:
-            return
-        found = log.get(0)
-        if found is not None:
-            decode_entry(found, 0)
-            store.sync(keys.entry_key(0))
-            return
-        runtime.sleep_ms(20 * 2**attempt)
-    raise OutcomeUnknown("the store did not say whether the log exists", advice="open it again")
+    try:
+        found = occupy(store, runtime, keys.entry_key(0), data)
+    except OutcomeUnknown as error:
+        error.advice = "open it again"
+        raise
+    decode_entry(found, 0)
 
 
 class Root:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.client.support import SCHEMA, FaultyStore, Place, ids, raises, read, rows
-from txnlog import appender
+from txnlog import slots
 from txnlog.errors import (
     CorruptionError,
     Durable,
@@ -367,7 +367,7 @@ def test_the_waits_grow_and_are_bounded(faulty: Any) -> None:
         ns.produce("orders", rows(1))
     waits = ns.runtime.slept_ms[-12:]
     assert waits[-1] > waits[0]
-    assert max(waits) <= appender._LONGEST_PAUSE_MS
+    assert max(waits) <= slots._LONGEST_PAUSE_MS
 
 
 @pytest.mark.clause("P-117")

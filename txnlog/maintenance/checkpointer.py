@@ -9,7 +9,7 @@ from functools import partial
 
 from txnlog import checkpoint, keys
 from txnlog.checkpoint import Manifest, Part
-from txnlog.errors import CorruptionError, Durable, RetriableError, TxnLogError
+from txnlog.errors import CorruptionError, OutcomeUnknown, TxnLogError
 from txnlog.follower import Follower
 from txnlog.limits import (
     CHECKPOINT_ENTRIES,
@@ -19,13 +19,17 @@ from txnlog.limits import (
     OUTCOME_RETENTION_MS,
 )
 from txnlog.runtime import Background, Runtime
+from txnlog.slots import occupy
 from txnlog.state import State
-from txnlog.store.base import Created, ObjectNotFound, Store
+from txnlog.store.base import Store
 
 _logger = logging.getLogger("txnlog.checkpointer")
 
 _SPREAD_ENTRIES = CHECKPOINT_ENTRIES // 5
 """Clients that append to one log draw a delay up to this many entries: mostly one of them makes the checkpoint then."""
+
+_MANIFEST_ATTEMPTS = 4
+"""The next checkpoint is as good, so this one does not wait for an outage to end."""
 
 
 class Checkpointer:
@@ -59,10 +63,7 @@ class Checkpointer:
     def due(self) -> bool:
         """Whether the tail beyond the newest checkpoint is long enough."""
         head = self._follower.state.head
-        newest = head.checkpoint
-        base = self._follower.base
-        if base is not None and (newest is None or base.version > newest):
-            newest = base.version
+        newest = self._follower.newest_checkpoint
         since = head.version - (-1 if newest is None else newest)
         return since >= self.interval + int(self._delay * self.spread) or (
             self._follower.tail_bytes >= CHECKPOINT_TAIL_BYTES and since >= 2
@@ -130,17 +131,16 @@ class Checkpointer:
         It is not in a folder that was copied while others wrote to it: what came along of their later checkpoints says
         nothing about the entries that were appended to the copy.
         """
-        key = keys.manifest_key(manifest.version)
         data = checkpoint.encode_manifest(manifest)
-        if self._store.create(key, data) is Created.CREATED:
-            return manifest
         try:
-            found = self._store.get(key)
-        except ObjectNotFound:
-            raise RetriableError(
-                f"the manifest of checkpoint {manifest.version} may not have been stored", durable=Durable.MAYBE
-            ) from None
-        self._store.sync(key)  # headers will name it, so it must not be lost with a power cut
+            found = occupy(
+                self._store, self._runtime, keys.manifest_key(manifest.version), data, attempts=_MANIFEST_ATTEMPTS
+            )
+        except OutcomeUnknown as error:
+            error.advice = "make a checkpoint again, any time: no commit depends on it"
+            raise
+        if found == data:
+            return manifest
         other = checkpoint.decode_manifest(found, manifest.version)
         if other.digest != manifest.digest:
             raise CorruptionError(f"the checkpoint {manifest.version} in the store is one of another log")

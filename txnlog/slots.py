@@ -1,0 +1,64 @@
+"""Putting bytes under a key that only one writer can have: entries of logs, manifests (PROTOCOL.md, "Appending")."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from txnlog.errors import Durable, OutcomeUnknown, StoreError, TxnLogError
+from txnlog.runtime import Runtime
+from txnlog.store.base import Created, ObjectNotFound, Store
+
+_logger = logging.getLogger("txnlog.slots")
+
+CREATE_ATTEMPTS: Final = 12
+"""About a minute of doubling pauses, in which most outages end."""
+
+_PAUSE_MS: Final = 20.0
+_LONGEST_PAUSE_MS: Final = 10_000.0
+
+
+def occupy(
+    store: Store, runtime: Runtime, key: str, data: bytes, *, attempts: int = CREATE_ATTEMPTS, sent: bool = False
+) -> bytes:
+    """Put an object until its slot is occupied; returns the bytes that occupy it, on disk: these or another's.
+
+    Anything but *created* proves nothing until the slot was read, and "not found" proves nothing at all: the same
+    bytes go to the same slot again, so that a late first copy can only be our own success.
+
+    Args:
+        store: where.
+        runtime: sleeps between attempts.
+        key: the slot.
+        data: what is put there, the same at every attempt.
+        attempts: puts before the question is given up.
+        sent: whether the same bytes were sent before, so that no refusal is final.
+
+    Raises:
+        TxnLogError with durable NOTHING: the store refused the first put, and nothing was sent before.
+        OutcomeUnknown: the store did not say; the same call again may settle it.
+    """
+    pause = _PAUSE_MS
+    for attempt in range(attempts):
+        try:
+            if store.create(key, data) is Created.CREATED:
+                return data
+        except TxnLogError as error:
+            if error.durable is Durable.NOTHING and attempt == 0 and not sent:
+                raise
+            _logger.warning("put of %s: %s (attempt %d)", key, error.message, attempt + 1)
+        try:
+            found = store.get(key)
+            store.sync(key)  # what may not survive a power cut has not happened yet, not even our own entry
+        except ObjectNotFound:
+            pass
+        except StoreError as error:
+            _logger.warning("read of %s: %s (attempt %d)", key, error.message, attempt + 1)
+        else:
+            return found
+        runtime.sleep_ms(pause / 2 + runtime.jitter(pause / 2))
+        pause = min(2 * pause, _LONGEST_PAUSE_MS)
+    raise OutcomeUnknown(f"the store did not say whether {key} exists")
+
+
+__all__ = ["CREATE_ATTEMPTS", "occupy"]
