@@ -17,6 +17,7 @@ from txnlog.errors import (
     CorruptionError,
     Durable,
     InvalidTransactionState,
+    OutcomeUnknown,
     StoreError,
     TransactionNotFound,
     UnsupportedFeature,
