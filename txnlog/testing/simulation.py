@@ -22,7 +22,7 @@ from txnlog import checkpoint, keys
 from txnlog.actions import AnyAction, Protocol, Verdict
 from txnlog.actions import Namespace as NamespaceAction
 from txnlog.apply import apply_entry
-from txnlog.codec import decode_entry
+from txnlog.codec import Entry, decode_entry
 from txnlog.collection import ended_version
 from txnlog.errors import TxnLogError
 from txnlog.follower import Follower
@@ -295,17 +295,18 @@ class Simulation:
                 self._drain(Pipeline(client, ns, topic, subscription))
             self.store.deliver_everything()
             log = Log(PrefixStore(StoreAtRest(self.store), NAMESPACE), _Direct())
-            replayed = _replay(log, self.findings)
+            replayed, entries = _replay(log, self.findings)
             if replayed.transactions:
                 self.findings.append(Finding("liveness", f"transactions stay open: {list(replayed.transactions)}"))
             self._final(client, ns, replayed)
-            self._compare_folds(log, replayed)
+            self._compare_folds(log, replayed, entries)
 
         self._alone("auditor", audit)
 
     def _drain(self, role: Pipeline) -> None:
+        """Receive and acknowledge until nothing is left; where nothing comes any more, the audit says so."""
         role.reopen()
-        while len(messages := role.receive(1_000)):
+        while role.left and len(messages := role.receive(1_000)):
             role.acknowledge(None, messages)
 
     def _final(self, client: Client, ns: Namespace, replayed: State) -> None:
@@ -373,13 +374,14 @@ class Simulation:
             if [row[0] for row in found] != list(range(len(found))):
                 self.findings.append(Finding("offsets", f"{place}: offsets {[row[0] for row in found]} are not dense"))
 
-    def _compare_folds(self, log: Log, replayed: State) -> None:
+    def _compare_folds(self, log: Log, replayed: State, entries: Sequence[Entry]) -> None:
         """Replay from zero, from the newest checkpoint (the auditor's), and every client's fold are the same state."""
         for name, client in self.world.clients.items():
             if client.ns is not None and not client.store.misled:
                 follower = client.ns.follower
                 follower.log = log  # a client that came to its end asks the store no more: its fold goes on here
-                follower.refresh()
+                for entry in entries[follower.version + 1 :]:
+                    follower.fold(entry)
                 self._compare(name, replayed, follower)
 
     def _compare(self, name: str, zero: State, follower: Follower) -> None:
@@ -387,11 +389,11 @@ class Simulation:
         if follower.base is not None:
             expected = zero.copy()
             checkpoint.trim(expected, follower.base.version)
+        tables = follower.state.as_tables()
         for table, wanted in expected.as_tables().items():
-            found = follower.state.as_tables()[table]
-            if found != wanted:
-                self.findings.append(Finding("state", f"{name}: {table} {found} is not {wanted}"))
-        for topic in zero.topics:
+            if tables[table] != wanted:
+                self.findings.append(Finding("state", f"{name}: {table} {tables[table]} is not {wanted}"))
+        for topic in zero.topics if follower.base is not None else ():
             everything = {number: item for number, item in zero.segments.items() if item.topic == topic}
             if {item.number: item for item in follower.segments(topic)[0]} != everything:
                 self.findings.append(Finding("state", f"{name}: the segments of topic {topic} differ from a replay"))
@@ -455,18 +457,19 @@ def _prepared_objects() -> dict[str, tuple[bytes, int]]:
     return dict(store.objects)
 
 
-def _replay(log: Log, findings: list[Finding]) -> State:
-    """The fold from version 0 on, whatever checkpoints there are; what headers name of those never goes back."""
-    state, version, named = State(), 0, -1
-    while (data := log.get(version)) is not None:
+def _replay(log: Log, findings: list[Finding]) -> tuple[State, list[Entry]]:
+    """The fold from version 0 on without checkpoints, and its entries; what headers name of those never goes back."""
+    state, named = State(), -1
+    entries: list[Entry] = []
+    while (data := log.get(version := len(entries))) is not None:
         entry = decode_entry(data, version)
         newest = -1 if entry.header.checkpoint is None else entry.header.checkpoint
         if newest < named:
             findings.append(Finding("store", f"entry {version} names the checkpoint {newest}, after {named}"))
         named = newest
         apply_entry(state, entry)
-        version += 1
-    return state
+        entries.append(entry)
+    return state, entries
 
 
 class _Direct(Runtime):

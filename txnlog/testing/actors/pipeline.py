@@ -59,6 +59,16 @@ class Pipeline:
         """The subscription's epoch as this client knows it."""
         return epoch_of(self.ns, self.topic, self.subscription)
 
+    @property
+    def left(self) -> bool:
+        """Whether, as far as this client knows, something is not acknowledged yet."""
+        state, topic = self.ns.follower.state, self.ns.topic_record(self.topic)
+        subscription = state.subscription_names[topic.id, self.subscription]
+        return any(
+            state.cursors[subscription, partition].position < state.ends.get((topic.id, partition), 0)
+            for partition in range(topic.partitions)
+        )
+
     def receive(self, most: int, timeout_ms: int = 0) -> Messages:
         """Some messages, or none."""
         assert self.consumer is not None, "opened first"
@@ -168,6 +178,8 @@ def epoch_of(ns: Namespace, topic: str, subscription: str) -> int:
 def told_messages(messages: Messages) -> tuple[tuple[int, int, int, int], ...]:
     """Partition, offset, value and redeliveries of each message."""
     table = messages.table
+    if not table.num_rows:
+        return ()
     return tuple(
         zip(
             table.column("_partition").to_pylist(),
