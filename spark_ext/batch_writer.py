@@ -133,7 +133,7 @@ def _planned(ns: Namespace, location: Location, options: WriteOptions, schema: S
     record = None if topic is None else ns.topic_handle(topic).record
     if record is not None:
         jobs.check_columns(columns, record)
-    number = jobs.take_numbers(ns)
+    number = jobs.reserve_job(ns)
     if record is not None:
         spec = jobs.spec_for_topic(ns, record, number + 1, storage)
     else:

@@ -68,7 +68,7 @@ _stocks: weakref.WeakKeyDictionary[Namespace, _Stock] = weakref.WeakKeyDictionar
 _stocks_lock: Final = ProcessLock()
 
 
-def take_numbers(ns: Namespace) -> int:
+def reserve_job(ns: Namespace) -> int:
     """The first of ``JOB_NUMBERS`` + 1 numbers that nobody else has: one for a transaction, then those of a job."""
     now_s = time.monotonic()
     with _stocks_lock:
@@ -335,11 +335,11 @@ __all__ = [
     "begin",
     "check_columns",
     "hand_over",
+    "reserve_job",
     "segments_of",
     "skipped_before",
     "spec_for_routing",
     "spec_for_topic",
     "storage_json",
-    "take_numbers",
     "typed",
 ]

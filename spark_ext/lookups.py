@@ -30,25 +30,25 @@ _TRIES: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentIndex:
-    """Places for the constants of segments.
+class Places:
+    """Where the constants of segments stand in the arrays: each number has a place of its own.
 
     Attributes:
         size: how many places there are.
-        places: of each number its place, in the order in which the numbers were given.
+        given: of each number its place, in the order in which the numbers were given.
         first: subtracted from a number; all there is to do where ``offsets`` is empty.
         offsets, moduli: the two levels: ``offsets[n % S] + (n div S) % moduli[n % S]``, ``S`` their length.
     """
 
     size: int
-    places: tuple[int, ...]
+    given: tuple[int, ...]
     first: int
     offsets: tuple[int, ...] = ()
     moduli: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, numbers: Sequence[int]) -> SegmentIndex:
-        """An index of different numbers, at least one."""
+    def of(cls, numbers: Sequence[int]) -> Places:
+        """Places for different numbers, at least one."""
         first = min(numbers)
         span = max(numbers) - first + 1
         if span <= _DENSE * len(numbers) + 1:
@@ -56,14 +56,14 @@ class SegmentIndex:
         relative = [number - first for number in numbers]
         if len(numbers) <= _FEW:
             for modulus in range(len(numbers), _ONE_LEVEL + 1):
-                places = tuple(number % modulus for number in relative)
-                if len(set(places)) == len(places):
-                    return cls(modulus, places, first, (0,), (modulus,))
+                given = tuple(number % modulus for number in relative)
+                if len(set(given)) == len(given):
+                    return cls(modulus, given, first, (0,), (modulus,))
         candidates = (_perfect_hash(relative, len(numbers) + extra) for extra in range(_TRIES))
         size, offsets, moduli = min(candidates, key=lambda found: found[0])
         buckets = len(offsets)
-        places = tuple(offsets[n % buckets] + (n // buckets) % moduli[n % buckets] for n in relative)
-        return cls(size, places, first, tuple(offsets), tuple(moduli))
+        given = tuple(offsets[n % buckets] + (n // buckets) % moduli[n % buckets] for n in relative)
+        return cls(size, given, first, tuple(offsets), tuple(moduli))
 
     def place(self, number: Column) -> Column:
         """The place of a segment's number, as int. Only for numbers that were given."""
@@ -81,7 +81,7 @@ class SegmentIndex:
     def arrange(self, values: Iterable[T], fill: T) -> list[T]:
         """Values in the order of the numbers, put into their places; nobody looks at the others."""
         result = [fill] * self.size
-        for place, value in zip(self.places, values, strict=True):
+        for place, value in zip(self.given, values, strict=True):
             result[place] = value
         return result
 
@@ -134,4 +134,4 @@ def blob(values: Sequence[bytes], place: Column) -> Column:
     return F.substring(F.lit(bytearray(b"".join(values))), place * F.lit(length) + F.lit(1), F.lit(length))
 
 
-__all__ = ["SegmentIndex", "blob", "number", "number_array", "text"]
+__all__ = ["Places", "blob", "number", "number_array", "text"]

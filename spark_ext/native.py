@@ -214,8 +214,8 @@ class _Metadata:
         self._segments = plan.segments
         # Numbers only grow: this one is above all that the files of the plan store.
         self._next_number = namespace.follower.state.head.next_number
-        self._index = lookups.SegmentIndex.of([segment.number for segment in plan.segments])
-        if self._index.size > MAX_LOOKUP_CELLS:
+        self._places = lookups.Places.of([segment.number for segment in plan.segments])
+        if self._places.size > MAX_LOOKUP_CELLS:
             raise _too_many(plan)
 
     def helpers(self) -> list[Column]:
@@ -226,12 +226,12 @@ class _Metadata:
         """
         return [
             F.col("_metadata.row_index").alias(_ROW),
-            self._index.place(F.col(SEGMENT_COLUMN)).alias(_PLACE),
+            self._places.place(F.col(SEGMENT_COLUMN)).alias(_PLACE),
         ]
 
     def columns(self) -> list[Column]:
         """In the order and with the types of ``txnlog.segment_rows``."""
-        named = [
+        columns = [
             self._partition().alias("_partition"),
             self._offset().alias("_offset"),
             self._timestamp().alias("_timestamp"),
@@ -239,9 +239,9 @@ class _Metadata:
             self._version().alias("_version"),
         ]
         if self._plan.isolation_level == "read_uncommitted":
-            states = self._index.arrange([item.state for item in self._segments], self._segments[0].state)
-            named.append(lookups.text(states, F.col(_PLACE)).alias("_txn_state"))
-        return named
+            states = self._places.arrange([item.state for item in self._segments], self._segments[0].state)
+            columns.append(lookups.text(states, F.col(_PLACE)).alias("_txn_state"))
+        return columns
 
     def _number(self, values: Sequence[int | None], *, stored: str | None = None) -> Column:
         """A constant per segment; ``stored`` is the column of the files for which there is none."""
@@ -251,10 +251,10 @@ class _Metadata:
         if stored:
             # Files that store it have no constant, all others have null in the column.
             filled = [known[0] if value is None else value for value in values]
-            constant = lookups.number(self._index.arrange(filled, known[0]), F.col(_PLACE))
+            constant = lookups.number(self._places.arrange(filled, known[0]), F.col(_PLACE))
             return F.coalesce(F.col(stored).cast("bigint"), constant) if len(known) < len(values) else constant
         filled = [_NO_VALUE if value is None else value for value in values]
-        return _nullable(self._index.arrange(filled, filled[0]), F.col(_PLACE))
+        return _nullable(self._places.arrange(filled, filled[0]), F.col(_PLACE))
 
     def _partition(self) -> Column:
         values = [None if item.stores_partition else item.slices[0].partition for item in self._segments]
@@ -279,7 +279,7 @@ class _Metadata:
         if all(stored):
             return computed
         ids = [TxnId(coordinator, item.txn or 0).to_bytes() for item in self._segments]
-        constant = lookups.blob(self._index.arrange(ids, ids[0]), F.col(_PLACE))
+        constant = lookups.blob(self._places.arrange(ids, ids[0]), F.col(_PLACE))
         if not any(stored):
             return constant
         return F.when(F.col("_txn").isNotNull(), computed).otherwise(constant)

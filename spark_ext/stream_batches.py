@@ -83,7 +83,7 @@ def not_held_in_doubt(txn: Transaction) -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class BatchRange:
     """What a batch took of one topic under a subscription: from ``start`` up to ``end``, by partition."""
 
     topic: str
@@ -92,7 +92,7 @@ class Taken:
     end: Mapping[int, int]
 
 
-def taken_by(ns: Namespace, checkpoint: Checkpoint, offsets: BatchOffsets, subscription: str) -> list[Taken]:
+def taken_by(ns: Namespace, checkpoint: Checkpoint, offsets: BatchOffsets, subscription: str) -> list[BatchRange]:
     """What a batch took of a subscription in this namespace, by the query's own sources.
 
     Raises:
@@ -105,7 +105,7 @@ def taken_by(ns: Namespace, checkpoint: Checkpoint, offsets: BatchOffsets, subsc
             f"the checkpoint does not hold the offsets of batch {offsets.batch - 1}, where {offsets.batch} begins",
             advice="restore the checkpoint, or go on with a new checkpointLocation: it begins at the cursor",
         )
-    taken: list[Taken] = []
+    taken: list[BatchRange] = []
     for name, text in offsets.sources.items():
         end = _ours(ns, text)
         if end is None or end.subscription != subscription:
@@ -119,7 +119,7 @@ def taken_by(ns: Namespace, checkpoint: Checkpoint, offsets: BatchOffsets, subsc
                     f"two sources of the query read the topic {topic!r} with the subscription {subscription!r}",
                     advice="give each source a subscription of its own",
                 )
-            taken.append(Taken(topic, number, ends if same else end.start.get(topic, {}), ends))
+            taken.append(BatchRange(topic, number, ends if same else end.start.get(topic, {}), ends))
     if not taken:
         raise InvalidInputError(
             f"no source of the query reads the namespace {ns.name!r} with the subscription {subscription!r}",
@@ -155,7 +155,9 @@ def _subscription_id(ns: Namespace, topic: str, offset: StreamOffset, subscripti
 # --- acknowledgements -------------------------------------------------------------------------------------------------
 
 
-def acknowledgements(ns: Namespace, taken: Sequence[Taken], identity: QueryIdentity, run: str) -> list[Acknowledgement]:
+def acknowledgements(
+    ns: Namespace, taken: Sequence[BatchRange], identity: QueryIdentity, run: str
+) -> list[Acknowledgement]:
     """What a batch acknowledges, under epochs that this run of the query holds (or takes, at its first batch).
 
     Raises:
@@ -183,11 +185,11 @@ def acknowledgements(ns: Namespace, taken: Sequence[Taken], identity: QueryIdent
     return result
 
 
-def _record(ns: Namespace, item: Taken) -> SubscriptionRecord:
+def _record(ns: Namespace, item: BatchRange) -> SubscriptionRecord:
     return ns.follower.state.subscriptions[item.subscription]
 
 
-def _check_cursors(ns: Namespace, item: Taken, moved: Sequence[tuple[int, int, int]]) -> None:
+def _check_cursors(ns: Namespace, item: BatchRange, moved: Sequence[tuple[int, int, int]]) -> None:
     """Raise InvalidInputError where the subscription is not where the batch begins."""
     record = _record(ns, item)
     if record.type == "shared":
@@ -223,7 +225,7 @@ _epochs: dict[tuple[object, int, str, str], int] = {}
 _epochs_lock: Final = ProcessLock()
 
 
-def _held_epoch(ns: Namespace, item: Taken, identity: QueryIdentity, run: str) -> int | None:
+def _held_epoch(ns: Namespace, item: BatchRange, identity: QueryIdentity, run: str) -> int | None:
     """The epoch that a run of a query holds; None before its first acknowledgement.
 
     Who holds it is in the log (the consumer's name is the run), so a process that knows nothing, because Spark ended
@@ -246,7 +248,7 @@ def _held_epoch(ns: Namespace, item: Taken, identity: QueryIdentity, run: str) -
     return None
 
 
-def _take_epoch(ns: Namespace, item: Taken, identity: QueryIdentity, run: str) -> int:
+def _take_epoch(ns: Namespace, item: BatchRange, identity: QueryIdentity, run: str) -> int:
     """Take the subscription over for this run: fences whoever had it, an older run of the query as well."""
     epoch = take_epoch(ns, item.subscription, run, identity.name)
     with _epochs_lock:
@@ -277,8 +279,8 @@ def _epoch_of_last_batch(ns: Namespace, subscription: int, identity: QueryIdenti
 
 
 __all__ = [
+    "BatchRange",
     "QueryIdentity",
-    "Taken",
     "acknowledgements",
     "committed_before",
     "identity_of",

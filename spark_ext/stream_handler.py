@@ -130,7 +130,7 @@ class _Batches:
             # Before the handler runs: a batch that could not be acknowledged is not worth its work.
             taken = stream_batches.taken_by(ns, self._checkpoint, offsets, self._acknowledge)
             wanted = stream_batches.acknowledgements(ns, taken, identity, self._run)
-        inner = jobs.begin(ns, jobs.take_numbers(ns))
+        inner = jobs.begin(ns, jobs.reserve_job(ns))
         inner.set_stream(batch)
         inner.acknowledge_ranges(wanted)  # first, so that no commit of the handler's own can be without it
         with (

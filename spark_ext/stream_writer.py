@@ -98,7 +98,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         from spark_ext import jobs  # noqa: PLC0415
 
         ns = self._open()
-        number = jobs.take_numbers(ns)
+        number = jobs.reserve_job(ns)
         if self._record is not None:
             return jobs.spec_for_topic(ns, self._record, number + 1, self._storage)
         return jobs.spec_for_routing(ns, self._columns, number + 1, self._storage)

@@ -102,7 +102,7 @@ class DataFrameTransaction:
         self._ns.follower.refresh()  # a topic may be another one by now than when the transaction began
         record = self._ns.topic_handle(topic).record
         jobs.check_columns(jobs.arrow_schema(df.schema), record)
-        spec = jobs.spec_for_topic(self._ns, record, jobs.take_numbers(self._ns) + 1, self._storage)
+        spec = jobs.spec_for_topic(self._ns, record, jobs.reserve_job(self._ns) + 1, self._storage)
         mark = f"(of the job {uuid.uuid4().hex})"
         rows_of = _with_partition(df, record)
         # By position: mapInArrow takes names for expressions, and a dot in one of them for a path.

@@ -41,7 +41,7 @@ def test_a_namespace_that_was_deleted_and_made_again_is_not_the_one_that_was_ope
         handles.namespace_at(handles.location_of(path), "rw")
     with _made(root, "orders") as again:
         new = handles.namespace_at(handles.location_of(path), "rw")
-        txn = jobs.begin(new, jobs.take_numbers(new))
+        txn = jobs.begin(new, jobs.reserve_job(new))
         txn.produce("orders", [{"id": 1}])
         txn.commit()
         assert again.snapshot().read("orders").num_rows == 1

@@ -19,7 +19,7 @@ from txnlog.ids import TxnId
 
 def _sink(ns: Any, subscription: int) -> Any:
     """The first batch of a run whose sink acknowledges."""
-    taken = stream_batches.Taken("orders", subscription, {0: 0}, {0: 1})
+    taken = stream_batches.BatchRange("orders", subscription, {0: 0}, {0: 1})
     identity = stream_batches.QueryIdentity("query", "query")
     return lambda: stream_batches._take_epoch(ns, taken, identity, "run")
 

@@ -53,7 +53,7 @@ def batches(*counts: int) -> Iterator[pa.RecordBatch]:
 
 def spec_of(ns: Namespace, topic: str, **changes: object) -> WriteSpec:
     record = ns.topic_handle(topic).record
-    spec = jobs.spec_for_topic(ns, record, jobs.take_numbers(ns) + 1, "{}")
+    spec = jobs.spec_for_topic(ns, record, jobs.reserve_job(ns) + 1, "{}")
     return WriteSpec(**{**vars(spec), **changes})
 
 
@@ -145,7 +145,7 @@ def test_a_task_with_too_many_files_stops_with_the_limit(ns: Namespace, monkeypa
 
 def test_jobs_of_a_handle_never_share_numbers(ns: Namespace) -> None:
     before = ns.follower.version
-    firsts = [jobs.take_numbers(ns) for _ in range(20)]
+    firsts = [jobs.reserve_job(ns) for _ in range(20)]
     spans = sorted((first, first + executor_writer.JOB_NUMBERS) for first in firsts)
     assert all(end < start for (_, end), (start, _) in pairwise(spans))
     assert ns.follower.version - before <= 6, "blocks hold more and more jobs"
@@ -178,7 +178,7 @@ def test_rows_that_do_not_fit_name_topic_and_column(ns: Namespace, columns: dict
 
 def test_rows_are_routed_by_their_topic_each_in_order(ns: Namespace) -> None:
     columns = rows(0).schema.append(pa.field("topic", pa.string()))
-    spec = jobs.spec_for_routing(ns, columns, jobs.take_numbers(ns) + 1, "{}")
+    spec = jobs.spec_for_routing(ns, columns, jobs.reserve_job(ns) + 1, "{}")
     names = ["keyed", "single", "turns"]
     mixed = rows(300).append_column("topic", pa.array([names[i % 3] for i in range(300)]))
     committed(ns, spec, write_batches(iter([mixed, mixed]), spec, TASK))
@@ -192,7 +192,7 @@ def test_rows_are_routed_by_their_topic_each_in_order(ns: Namespace) -> None:
 def test_a_row_that_names_no_topic_or_an_unfit_one_is_refused(ns: Namespace) -> None:
     ns.create_topic("other", pa.schema([("z", pa.int64())]))
     columns = rows(0).schema.append(pa.field("topic", pa.string()))
-    spec = jobs.spec_for_routing(ns, columns, jobs.take_numbers(ns) + 1, "{}")
+    spec = jobs.spec_for_routing(ns, columns, jobs.reserve_job(ns) + 1, "{}")
 
     def routed(name: str | None) -> list[WrittenSegment]:
         batch = rows(2).append_column("topic", pa.array(["single", name], pa.string()))

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 import spark_ext
 import txnlog
 from spark_ext import lookups, native
-from spark_ext.lookups import SegmentIndex
+from spark_ext.lookups import Places
 from spark_ext.scan import metadata_fields, spark_schema
 from tests.spark.native_support import (
     append,
@@ -288,7 +288,7 @@ def test_many_partitions(ns: Namespace, spark: SparkSession) -> None:
 def test_sparse_segment_numbers(ns: Namespace, spark: SparkSession, positions: list[int]) -> None:
     tables = [rows(*range(10 * n, 10 * n + 1 + n % 3)) for n in range(len(positions))]
     numbers = commit_sparse(ns, positions, tables)
-    assert len(SegmentIndex.of(numbers).offsets) == (1 if len(positions) == 3 else pytest.approx(157, abs=10))
+    assert len(Places.of(numbers).offsets) == (1 if len(positions) == 3 else pytest.approx(157, abs=10))
     wanted = ns.snapshot().read("orders", include_metadata=True)
     assert_same_rows(spark_ext.read_topic(spark, path_of(ns), include_metadata=True), wanted)
 
@@ -638,12 +638,12 @@ numbers_of_any_shape = st.one_of(
 @settings(deadline=None)
 @given(numbers_of_any_shape)
 def test_every_number_has_a_place_of_its_own(numbers: list[int]) -> None:
-    index = SegmentIndex.of(numbers)
-    assert len(set(index.places)) == len(numbers)
-    assert all(0 <= place < index.size for place in index.places)
-    assert index.size <= max(4_096, 6 * len(numbers) + 1)
-    arranged = index.arrange([str(number) for number in numbers], "")
-    assert [arranged[place] for place in index.places] == [str(number) for number in numbers]
+    places = Places.of(numbers)
+    assert len(set(places.given)) == len(numbers)
+    assert all(0 <= place < places.size for place in places.given)
+    assert places.size <= max(4_096, 6 * len(numbers) + 1)
+    arranged = places.arrange([str(number) for number in numbers], "")
+    assert [arranged[place] for place in places.given] == [str(number) for number in numbers]
 
 
 SHAPES = {
@@ -660,21 +660,21 @@ SHAPES = {
 @pytest.mark.parametrize("shape", SHAPES)
 def test_spark_finds_the_place_of_every_number(spark: SparkSession, shape: str) -> None:
     numbers = SHAPES[shape]
-    index = SegmentIndex.of(numbers)
-    levels = {0: "one" if len(numbers) == 1 else "dense", 1: "one level"}.get(len(index.offsets), "two levels")
+    places = Places.of(numbers)
+    levels = {0: "one" if len(numbers) == 1 else "dense", 1: "one level"}.get(len(places.offsets), "two levels")
     assert shape.startswith(levels)
-    cells = index.arrange([-number for number in numbers], 0)
-    words = index.arrange([f"w{number}" for number in numbers], "")
-    blobs = index.arrange([TxnId(7, number).to_bytes() for number in numbers], b"\0" * 16)
+    cells = places.arrange([-number for number in numbers], 0)
+    words = places.arrange([f"w{number}" for number in numbers], "")
+    blobs = places.arrange([TxnId(7, number).to_bytes() for number in numbers], b"\0" * 16)
     frame = spark.createDataFrame([(number,) for number in numbers], "n BIGINT")
-    place = index.place(F.col("n"))
+    place = places.place(F.col("n"))
     found = frame.select(
         "n", place.alias("p"), lookups.number(cells, place), lookups.text(words, place), lookups.blob(blobs, place)
     ).collect()
     assert dict(frame.select(place.alias("p")).dtypes) == {"p": "int"}
     assert [tuple(row) for row in found] == [
         (number, where, -number, f"w{number}", bytearray(TxnId(7, number).to_bytes()))
-        for number, where in zip(numbers, index.places, strict=True)
+        for number, where in zip(numbers, places.given, strict=True)
     ]
 
 

@@ -226,7 +226,7 @@ class Run:
             return True
         taken = taken_by(self.ns, self.query.checkpoint, offsets, "billing")
         acknowledged = acknowledgements(self.ns, taken, identity, self.name)
-        txn = jobs.begin(self.ns, jobs.take_numbers(self.ns))
+        txn = jobs.begin(self.ns, jobs.reserve_job(self.ns))
         txn.set_stream(wanted)
         txn.acknowledge_ranges(acknowledged)
         txn.commit()
@@ -292,7 +292,7 @@ def test_a_newer_run_fences_the_older_one_for_good(
     assert cursors(ns) == [6, 10]
 
 
-def _taking(ns: Namespace, query: Query) -> tuple[stream_batches.Taken, QueryIdentity]:
+def _taking(ns: Namespace, query: Query) -> tuple[stream_batches.BatchRange, QueryIdentity]:
     (taken,) = taken_by(ns, query.checkpoint, query.checkpoint.offsets(1), "billing")
     return taken, identity_of(query.checkpoint, None)
 
@@ -322,8 +322,8 @@ def test_a_race_for_the_cursor_is_decided_by_the_log(ns: Namespace, batches: Que
         QueryIdentity("q", "q"),
     )
     wanted = acknowledgements(ns, taken, identity, "run-1")
-    txn = jobs.begin(ns, jobs.take_numbers(ns))
-    other = jobs.begin(ns, jobs.take_numbers(ns))
+    txn = jobs.begin(ns, jobs.reserve_job(ns))
+    other = jobs.begin(ns, jobs.reserve_job(ns))
     other.acknowledge_ranges(wanted)
     other.commit()
     with pytest.raises(TransactionConflict, match="the cursor of 'billing' in partition 0 is at 4, not at 0"):

@@ -291,11 +291,11 @@ def test_jobs_may_take_longer_than_any_timeout_and_the_log_shows_a_deadline_once
     clock = ManualClock(1_000_000)
     with txnlog.open("memory://late", namespace="sales", create=True, clock=clock) as ns:
         ns.create_topic("orders", ORDERS)
-        slow = jobs.begin(ns, jobs.take_numbers(ns))
+        slow = jobs.begin(ns, jobs.reserve_job(ns))
         slow.produce("orders", [{"id": 1}])
         clock.advance(3_600_000)
         slow.commit()
-        hanging = jobs.begin(ns, jobs.take_numbers(ns))
+        hanging = jobs.begin(ns, jobs.reserve_job(ns))
         hanging.produce("orders", [{"id": 2}])
         clock.advance(3_600_000)
         hanging.flush()
