@@ -76,6 +76,23 @@ def test_interleaved_transactions_of_one_name_keep_what_was_given_to_each(sales:
     assert states == {one.id: "COMMITTED", two.id: "ABORTED", three.id: "COMMITTED"}
 
 
+@pytest.mark.clause("P-200", "P-47")
+def test_each_of_several_transactions_is_its_producers_until_its_own_end(sales: Any, memory: Place) -> None:
+    loader = sales.producer("loader")
+    one, two, three = (loader.begin() for _ in range(3))
+    for number, txn in enumerate((one, two, three)):
+        txn.produce("orders", rows(number))
+        txn.flush()
+    two.commit()
+    memory.open().producer("loader")
+    ends = [sales.transaction(txn.id) for txn in (one, two, three)]
+    assert [(end.state, end.reason) for end in ends] == [
+        ("ABORTED", "fenced"),
+        ("COMMITTED", None),
+        ("ABORTED", "fenced"),
+    ]
+
+
 @pytest.mark.clause("P-201")
 def test_a_plain_produce_is_one_entry_and_can_be_asked_for(ns: Any, place: Place) -> None:
     ns.produce("orders", rows(0))

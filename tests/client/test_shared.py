@@ -212,6 +212,15 @@ def test_a_message_twice_in_one_transaction_is_a_conflict(ns: Any) -> None:
         txn.acknowledge(messages[5])
 
 
+@pytest.mark.clause("P-80")
+def test_the_same_acknowledgement_twice_in_one_transaction_is_a_conflict(ns: Any) -> None:
+    messages = take(ns.consumer("orders", "billing"))
+    txn = ns.begin()
+    txn.acknowledge(messages[3:6])
+    with raises(TransactionConflict, match="pending"):
+        txn.acknowledge(messages[3:6])
+
+
 @pytest.mark.clause("P-82")
 def test_a_cumulative_acknowledgement_is_refused(ns: Any, memory: Place) -> None:
     consumer = ns.consumer("orders", "billing")

@@ -28,6 +28,17 @@ VACUUM = "tests/client/test_vacuum.py::test_"
 DOUBT = "tests/client/test_doubt.py::test_"
 IN_DOUBT = "tests/crash/test_in_doubt.py::test_"
 TARGETS = "tests/mutants/test_targets.py::test_"
+ANSWERS = "tests/client/test_answers.py::test_"
+CLIENT_TRANSACTIONS = "tests/client/test_transactions.py::test_"
+PRODUCING = "tests/client/test_producing.py::test_"
+CONSUMING = "tests/client/test_consuming.py::test_"
+FAILOVER = "tests/client/test_failover.py::test_"
+READING = "tests/client/test_reading.py::test_"
+HANDLES = "tests/client/test_handles.py::test_"
+LIMITS = "tests/client/test_limits.py::test_"
+VISIBILITY = "tests/protocol/test_visibility.py::test_"
+ATTACK_PRODUCERS = "tests/attack/test_producers.py::test_"
+PARTITIONER = "tests/unit/test_partitioner.py::test_"
 
 
 @dataclass(frozen=True)
@@ -81,8 +92,8 @@ MUTANTS = (
     Mutant(
         "checkpoint pointer moves back",
         "txnlog/apply.py",
-        "max(checkpoint, header.checkpoint)",
-        "header.checkpoint",
+        "return named if known is None else max(known, named)",
+        "return named",
         "a client that is behind hides a newer checkpoint from everybody",
         (FOLD + "the_newest_checkpoint_is_the_highest_that_any_header_named",),
     ),
@@ -93,7 +104,7 @@ MUTANTS = (
         "if record.ended_version is None or record.ended_version > version:",
         "if record.ended_version is None:",
         "a snapshot of the past shows what was committed after it",
-        (TARGETS + "a_segment_is_visible_from_its_commit_on",),
+        (VISIBILITY + "the_past_read_from_the_newest_state_is_what_was_there",),
     ),
     Mutant(
         "aborted rows are visible",
@@ -101,7 +112,7 @@ MUTANTS = (
         'return "COMMITTED" if record.state == "visible" else "ABORTED"',
         'return "COMMITTED"',
         "a reader sees what was aborted",
-        (TARGETS + "an_aborted_segment_is_never_visible",),
+        (VISIBILITY + "uncommitted_rows_come_with_their_state_and_without_an_offset",),
     ),
     Mutant(
         "replaced files are read as well",
@@ -151,7 +162,7 @@ MUTANTS = (
         "if sequence != expected:",
         "if sequence < expected:",
         "a lost batch is not noticed",
-        (PRODUCERS + "a_sequence_that_does_not_follow_is_refused",),
+        (PRODUCING + "a_gap_or_a_part_of_a_batch_is_refused",),
     ),
     Mutant(
         "a batch counts as one row",
@@ -159,7 +170,7 @@ MUTANTS = (
         "Sequences(batch.sequence + batch.rows - 1, recent)",
         "Sequences(batch.sequence, recent)",
         "the rest of a batch is taken again",
-        (PRODUCERS + "sequences_go_on_without_a_gap",),
+        (PRODUCERS + "sequences_belong_to_the_name_and_go_on_across_epochs",),
     ),
     Mutant(
         "a repeated batch is not known",
@@ -197,27 +208,26 @@ MUTANTS = (
     # --- appending --------------------------------------------------------------------------------------------------
     Mutant(
         "not found taken for failed",
-        "txnlog/appender.py",
-        "            except ObjectNotFound:\n                pass\n",
-        "            except ObjectNotFound:\n"
-        "                self._in_doubt = None\n"
-        '                raise StoreError("not there", durable=Durable.NOTHING) from None\n',
+        "txnlog/slots.py",
+        "        except ObjectNotFound:\n            pass\n",
+        "        except ObjectNotFound:\n"
+        '            raise StoreError("not there", durable=Durable.NOTHING) from None\n',
         "a delayed put lands after the caller was told that nothing was written",
         (DOUBT + "a_commit_survives_one_bad_answer",),
     ),
     Mutant(
         "any answer taken for created",
-        "txnlog/appender.py",
-        "if self._store.create(key, entry.data) is Created.CREATED:",
-        "if self._store.create(key, entry.data):",
+        "txnlog/slots.py",
+        "if store.create(key, data) is Created.CREATED:",
+        "if store.create(key, data):",
         "whoever loses a race reports success",
         (RACES + "a_lost_race_is_decided_again_and_committed_behind_the_winner",),
     ),
     Mutant(
         "the winner taken for ourselves",
         "txnlog/appender.py",
-        "if winner != made.data:",
-        "if not winner:",
+        "won = found == entry.data",
+        "won = bool(found)",
         "whoever loses a race reports success, and folds what is not there",
         (RACES + "a_lost_race_is_decided_again_and_committed_behind_the_winner",),
     ),
@@ -231,8 +241,8 @@ MUTANTS = (
     ),
     Mutant(
         "told before it is on disk",
-        "txnlog/appender.py",
-        "self._store.sync(key)  #",
+        "txnlog/slots.py",
+        "store.sync(key)  #",
         "#",
         "a power cut takes back what was reported",
         (IN_DOUBT + "an_entry_that_may_not_survive_a_power_cut_is_in_doubt",),
@@ -432,7 +442,7 @@ MUTANTS = (
         "        left = ranges.subtract(left, hold.ranges)\n",
         "        left = ranges.subtract(left, ())\n",
         "a message is processed twice, and its second commit fails",
-        (TARGETS + "what_is_pending_is_not_handed_out",),
+        (ANSWERS + "giving_back_what_is_acknowledged_or_pending_has_no_effect",),
     ),
     # --- decisions from outside -------------------------------------------------------------------------------------
     Mutant(
@@ -572,5 +582,490 @@ MUTANTS = (
         "if outcome.version <= version + 1]",
         "an outcome is in no checkpoint and not in memory: a commit repeated is not known",
         (TARGETS + "trimming_keeps_what_ended_after_the_checkpoint",),
+    ),
+    # --- docs/guarantees.md, rules ------------------------------------------------------------------------------------
+    Mutant(
+        "a forgotten outcome is made up",
+        "txnlog/commands.py",
+        "            raise forgotten(self.txn)\n        return [Abort(",
+        '            return Answer(Outcome(self.txn, "ABORTED", 0, 0, self.reason), settled=True)\n'
+        "        return [Abort(",
+        "'aborted' is told of a transaction that was committed long ago, and its work is done again",
+        (ANSWERS + "an_outcome_that_was_forgotten_is_not_found_and_never_made_up",),
+    ),
+    Mutant(
+        "the loser of a race reports success",
+        "txnlog/commands.py",
+        '        if outcome.state == "ABORTED":\n            raise ended_error(outcome, self.opening, epoch)',
+        '        if outcome.state == "ABORTED" and outcome.reason == "user":\n'
+        "            raise ended_error(outcome, self.opening, epoch)",
+        "commit() that lost against an administrator's abort says that it committed",
+        (CLIENT_TRANSACTIONS + "a_commit_that_races_an_abort_hears_what_the_log_says",),
+    ),
+    Mutant(
+        "epochs begin anew",
+        "txnlog/apply_transactions.py",
+        "ProducerRecord(name, at.version, kept, action.fenced_by)",
+        "ProducerRecord(name, 1 + (old.epoch if old else 0), kept, action.fenced_by)",
+        "an epoch is no version: one of a name that was there before comes back, and with it a zombie",
+        (PRODUCERS + "epochs_of_a_name_count_the_entries_of_others_in_between",),
+    ),
+    Mutant(
+        "the version before the commit is told",
+        "txnlog/connection.py",
+        "TxnId(link.coordinator, result.number), result.version, offsets,",
+        "TxnId(link.coordinator, result.number), result.version - 1, offsets,",
+        "who reads at the version that commit() returned does not find what was committed",
+        (CLIENT_TRANSACTIONS + "a_block_commits_at_its_end_all_topics_at_once",),
+    ),
+    Mutant(
+        "what is pending takes offsets",
+        "txnlog/apply_transactions.py",
+        "slices = tuple(SegmentSlice(item.partition, item.rows, None, item.sequence) for item in action.slices)",
+        "slices = tuple(\n"
+        "            SegmentSlice(p.partition, p.rows, (_advance_end(draft, topic.id, p.partition, "
+        "p.rows), None)[1], p.sequence)\n"
+        "            for p in action.slices\n"
+        "        )",
+        "an aborted transaction leaves a hole in the offsets",
+        (CLIENT_TRANSACTIONS + "an_exception_after_a_flush_aborts_in_the_log",),
+    ),
+    Mutant(
+        "a refused command leaves its traces",
+        "txnlog/entry_builder.py",
+        "                draft.rollback(mark)\n",
+        "",
+        "what the log never showed is taken for done by the client that was refused",
+        (RACES + "a_refused_member_leaves_no_trace_in_what_the_client_knows",),
+    ),
+    Mutant(
+        "the number comes before the recorded outcome",
+        "txnlog/apply_transactions.py",
+        "        refuse_ended(draft, action.txn)\n"
+        "        numbers.use(draft, action.txn, at)\n"
+        "        _check_pairs(draft, action)",
+        "        numbers.use(draft, action.txn, at)\n        _check_pairs(draft, action)",
+        "who asks for the second time hears that its number was used, not how it ended",
+        (TRANSACTIONS + "a_recorded_outcome_comes_before_the_producers_epoch",),
+    ),
+    Mutant(
+        "each client's own clock",
+        "txnlog/appender.py",
+        "timestamp_ms = max(head.timestamp_ms, self._runtime.now_ms())",
+        "timestamp_ms = self._runtime.now_ms()",
+        "log time goes back with a clock that is behind: nobody can append after one that is ahead",
+        (HANDLES + "log_time_never_goes_back",),
+    ),
+    Mutant(
+        "maintenance fails its caller",
+        "txnlog/heartbeats.py",
+        '        except TxnLogError:\n            _logger.warning("the heartbeat of the consumer %r was not',
+        '        except ZeroDivisionError:\n            _logger.warning("the heartbeat of the consumer %r was not',
+        "what only helps others fails the call whose entry is in the log",
+        (FAILOVER + "a_store_that_fails_with_hints_fails_nobody",),
+    ),
+    Mutant(
+        "any failure poisons",
+        "txnlog/transaction.py",
+        "            self._ns.appender.call(command)\n"
+        "        except (AbortableError, FencedError) as error:\n"
+        "            # An answer",
+        "            self._ns.appender.call(command)\n        except TxnLogError as error:\n            # An answer",
+        "a transaction is lost to a failure that was over a second later",
+        (ANSWERS + "a_call_that_may_be_tried_again_leaves_the_transaction_as_it_was",),
+    ),
+    Mutant(
+        "a bound that lets one more in",
+        "txnlog/apply_transactions.py",
+        "if old is None and len(draft.producers) >= MAX_PRODUCERS:",
+        "if len(draft.producers) >= MAX_PRODUCERS:",
+        "at the limit no known name can start again: whoever restarts is refused",
+        (LIMITS + "one_producer_too_many_is_refused_and_a_known_name_is_not",),
+    ),
+    # --- docs/guarantees.md, rules about transactions -----------------------------------------------------------------
+    Mutant(
+        "abort of a committed one",
+        "txnlog/transaction.py",
+        '            if self._state == "COMMITTED":\n'
+        '                raise InvalidTransactionState(f"the transaction {self.id} was committed")\n',
+        '            if self._state == "COMMITTED":\n                return\n',
+        "abort() says fine of what was committed",
+        (CLIENT_TRANSACTIONS + "an_abort_after_the_commit_is_refused",),
+    ),
+    Mutant(
+        "a second abort is an error",
+        "txnlog/transaction.py",
+        '            if self._state == "ABORTED":\n                return\n',
+        '            if self._state == "ABORTED":\n                raise self._was_aborted()\n',
+        "whoever cleans up twice fails the second time",
+        (ANSWERS + "an_abort_is_answered_as_often_as_it_is_asked_for",),
+    ),
+    Mutant(
+        "an empty transaction is logged",
+        "txnlog/transaction.py",
+        "if not self._begun and self._work.empty:",
+        "if self._begun and self._work.empty:",
+        "every idle round of a pipeline costs an entry",
+        (CLIENT_TRANSACTIONS + "an_empty_transaction_ends_without_a_trace",),
+    ),
+    Mutant(
+        "a timeout told as an abort",
+        "txnlog/commands.py",
+        'if outcome.state == "ABORTED" and outcome.reason == "timeout":',
+        'if outcome.state == "ABORTED" and outcome.reason == "timed out":',
+        "the owner does not learn that it was too slow",
+        (CLIENT_TRANSACTIONS + "a_transaction_that_others_ended_for_its_deadline_says_timed_out",),
+    ),
+    Mutant(
+        "the deadline is not looked at after a lost race",
+        "txnlog/commands.py",
+        'elif known is None or known.state == "OPEN":',
+        'elif known is not None and known.state == "OPEN":',
+        "a transaction commits after its deadline: others may have counted on its end",
+        (CLIENT_TRANSACTIONS + "a_deadline_that_passes_while_the_commit_races_is_kept",),
+    ),
+    Mutant(
+        "the owner is asked about another's epoch",
+        "txnlog/connection.py",
+        "check_producer(self.follower.state.draft(), producer, epoch)",
+        "check_producer(self.follower.state.draft(), producer, self.producer_epoch(producer))",
+        "a zombie hears of its fence only when it commits, after all its work",
+        (PRODUCING + "a_fenced_producer_hears_of_it_from_the_log",),
+    ),
+    Mutant(
+        "a failed operation is passed over",
+        "txnlog/transaction.py",
+        "        if self._failed is not None:\n"
+        "            failed = self._has_failed(self._failed)\n"
+        "            self._give_up(failed)",
+        "        if self._failed is not None and self._work.empty:\n"
+        "            failed = self._has_failed(self._failed)\n"
+        "            self._give_up(failed)",
+        "a transaction commits without the acknowledgement that was refused",
+        (CLIENT_TRANSACTIONS + "after_a_failed_operation_the_commit_aborts",),
+    ),
+    Mutant(
+        "timeouts above the cap",
+        "txnlog/namespace.py",
+        'timeout_ms = whole_number("timeout_ms", timeout_ms, 1, cap)',
+        'timeout_ms = whole_number("timeout_ms", timeout_ms, 1)',
+        "a transaction is refused at its first flush instead of its beginning",
+        (CLIENT_TRANSACTIONS + "a_timeout_that_makes_no_sense_is_refused_at_begin",),
+    ),
+    Mutant(
+        "whoever waits only waits",
+        "txnlog/consumer.py",
+        "            self._ns.end_overdue([item.subscription for item in self._subscribed])\n",
+        "",
+        "a consumer waits for ever for messages that a dead process holds, where nobody appends",
+        (ANSWERS + "who_waits_for_messages_of_an_overdue_transaction_appends_its_end",),
+    ),
+    Mutant(
+        "one end for all of a name",
+        "txnlog/apply_transactions.py",
+        "left = tuple(number for number in producer.open if number != transaction.number)",
+        "left = ()",
+        "when one transaction ends, its producer's others are nobody's: no successor aborts them",
+        (ANSWERS + "each_of_several_transactions_is_its_producers_until_its_own_end",),
+    ),
+    Mutant(
+        "the same version is tried again",
+        "txnlog/commands.py",
+        "if app is not None and opening.app_version <= app.app_version:",
+        "if app is not None and opening.app_version < app.app_version:",
+        "a batch that was committed is refused with an error instead of skipped, for ever",
+        (CLIENT_TRANSACTIONS + "a_batch_that_was_committed_before_is_skipped",),
+    ),
+    Mutant(
+        "a prepared one aborted without force",
+        "txnlog/commands.py",
+        'if known is not None and known.state == "PREPARED" and not self.force:',
+        'if known is not None and known.state == "PREPARED" and self.force:',
+        "recovery aborts what an outside system has committed",
+        (TWO_PHASES + "an_administrator_needs_force",),
+    ),
+    Mutant(
+        "a dropped subscription holds up the commit",
+        "txnlog/commands.py",
+        "if draft.subscriptions.get(item.subscription) is not None and not is_held(draft, txn, item)",
+        "if not is_held(draft, txn, item)",
+        "a transaction that acknowledged on several subscriptions fails because one was dropped",
+        (CONSUMING + "a_transaction_goes_on_without_a_subscription_dropped_meanwhile",),
+    ),
+    Mutant(
+        "pending files are garbage",
+        "txnlog/collection.py",
+        'return removals.get(record.number) if record.state == "visible" else None',
+        'return removals.get(record.number, record.logged_version if record.state == "pending" else None)',
+        "a transaction that was open, or prepared, over a vacuum commits files that are gone",
+        (VACUUM + "what_open_and_prepared_transactions_logged_stays",),
+    ),
+    Mutant(
+        "an administrator who leaves no name",
+        "txnlog/administration.py",
+        'AbortCommand(number, "admin", by, why, force)',
+        'AbortCommand(number, "user", by, why, force)',
+        "the owner cannot tell its own abort from somebody else's",
+        (CLIENT_TRANSACTIONS + "an_administrators_abort_is_told_to_the_owner",),
+    ),
+    Mutant(
+        "one open transaction too many",
+        "txnlog/namespace.py",
+        "        if len(self.follower.state.transactions) >= MAX_OPEN_TRANSACTIONS:\n            raise",
+        "        if len(self.follower.state.transactions) > MAX_OPEN_TRANSACTIONS:\n            raise",
+        "what begin() could have said comes after the work",
+        (CLIENT_TRANSACTIONS + "too_many_open_transactions_are_refused",),
+    ),
+    Mutant(
+        "a child goes on with its parent's transaction",
+        "txnlog/connection.py",
+        "if owner is not self.identity:",
+        "if owner is None:",
+        "parent and child both commit one number",
+        (ANSWERS + "a_forked_child_is_refused_its_parents_transaction",),
+    ),
+    # --- docs/guarantees.md, rules about producing --------------------------------------------------------------------
+    Mutant(
+        "batches of a checkpoint are not looked for",
+        "txnlog/follower.py",
+        "        for part in reversed(parts):\n            found = checkpoint.batch_in(",
+        "        for part in parts[:0]:\n            found = checkpoint.batch_in(",
+        "a producer that repeats an older batch is not told where its rows are",
+        (PRODUCING + "old_batches_are_found_after_a_checkpoint_and_in_a_new_process",),
+    ),
+    Mutant(
+        "a repeat takes another's offsets",
+        "txnlog/connection.py",
+        "if batch is None or piece.sequence + piece.rows > batch.sequence + batch.rows:",
+        "if batch is None:",
+        "a repeat over two batches is told offsets of rows that others wrote in between",
+        (ATTACK_PRODUCERS + "a_repeat_that_spans_two_batches_is_not_given_the_offsets_of_others",),
+    ),
+    Mutant(
+        "an abort advances sequences",
+        "txnlog/apply_transactions.py",
+        "    acknowledgements.settle(draft, number, transaction.held, committed=False)\n",
+        "    for s in sequences.pending_segments(draft, transaction):\n"
+        "        for p in (item for item in s.slices if item.sequence is not None):\n"
+        "            batch = Batch(transaction.producer, s.topic, p.partition, p.sequence, p.rows, 0, "
+        "at.version, number)\n"
+        "            sequences.note(draft, transaction.producer, batch)\n"
+        "    acknowledgements.settle(draft, number, transaction.held, committed=False)\n",
+        "rows that were aborted are taken for a repetition when they are sent again: they are lost",
+        (PRODUCING + "an_aborted_transaction_does_not_advance_sequences",),
+    ),
+    Mutant(
+        "keys hashed with another seed",
+        "txnlog/partitioner.py",
+        "SEED: Final = 42",
+        "SEED: Final = 43",
+        "Spark and Python bring one key to two partitions",
+        (PARTITIONER + "hashes_are_those_that_spark_gave",),
+    ),
+    Mutant(
+        "files become visible in another order",
+        "txnlog/apply_transactions.py",
+        "for segment in sequences.pending_segments(draft, transaction) if transaction is not None else "
+        "():\n"
+        "        topic =",
+        "for segment in reversed(sequences.pending_segments(draft, transaction)) if transaction is not "
+        "None else ():\n"
+        "        topic =",
+        "the order in which a transaction produced is turned around",
+        (CLIENT_TRANSACTIONS + "rows_stay_in_the_order_of_production_however_they_were_written",),
+    ),
+    # --- docs/guarantees.md, rules about acknowledging ----------------------------------------------------------------
+    Mutant(
+        "acknowledged above the cursor is no conflict",
+        "txnlog/acknowledgements.py",
+        "if item.ranges[0][0] < cursor.position or ranges.overlaps(item.ranges, cursor.acknowledged):",
+        "if item.ranges[0][0] < cursor.position:",
+        "a message is consumed by two transactions, one after the other",
+        (SHARED + "an_individual_acknowledgement_of_what_was_taken_is_a_conflict_in_a_transaction",),
+    ),
+    Mutant(
+        "a second acknowledgement taken for a repeated call",
+        "txnlog/transaction.py",
+        "        self._work.note_logged()\n        self._unanswered = []\n",
+        "        self._work.note_logged()\n",
+        "a transaction that takes a message twice does not hear of it",
+        (SHARED + "the_same_acknowledgement_twice_in_one_transaction_is_a_conflict",),
+    ),
+    Mutant(
+        "conflicts are left to the commit",
+        "txnlog/transaction.py",
+        "            self._ns.check_conflicts(self._number, wanted)\n",
+        "            pass\n",
+        "two transactions of one client do the same work, and one in vain",
+        (ANSWERS + "a_conflict_is_answered_as_soon_as_the_client_can_know",),
+    ),
+    Mutant(
+        "a cumulative one at the cursor",
+        "txnlog/acknowledgements.py",
+        "if end <= cursor.position:",
+        "if end < cursor.position:",
+        "two runs of one batch both commit",
+        (ACKNOWLEDGEMENTS + "a_cumulative_one_at_or_below_the_cursor_conflicts",),
+    ),
+    Mutant(
+        "the further cumulative one wins",
+        "txnlog/acknowledgements.py",
+        "if cursor.cumulative.txn != txn:",
+        "if cursor.cumulative.txn > txn:",
+        "two transactions process the same messages, and both commit",
+        (ACKNOWLEDGEMENTS + "a_second_transactions_cumulative_one_conflicts",),
+    ),
+    Mutant(
+        "a cumulative one is never replaced",
+        "txnlog/acknowledgements.py",
+        "if end <= cursor.cumulative.end:",
+        "if end >= cursor.cumulative.end:",
+        "a transaction cannot acknowledge as it goes on",
+        (ACKNOWLEDGEMENTS + "a_further_cumulative_one_of_the_same_transaction_replaces_it",),
+    ),
+    Mutant(
+        "only the first subscription is settled",
+        "txnlog/acknowledgements.py",
+        "for key in dict.fromkeys(held):",
+        "for key in held[:1]:",
+        "one subscription goes on, and the other holds its messages for ever",
+        (CONSUMING + "acknowledgements_over_several_subscriptions_are_all_or_nothing",),
+    ),
+    Mutant(
+        "an abort gives nothing back",
+        "txnlog/transaction.py",
+        "        self._ns.release_holds(self._number)\n        self._give_back()\n\n    def _give_back",
+        "        self._ns.release_holds(self._number)\n\n    def _give_back",
+        "messages of an aborted transaction wait for the next restart",
+        (ANSWERS + "messages_of_a_transaction_without_effect_come_again_by_themselves",),
+    ),
+    Mutant(
+        "a closed consumer keeps its leases",
+        "txnlog/shared_intake.py",
+        "            self._release(self._delivered, self._stock)\n",
+        "            self._release({}, {})\n",
+        "a restart waits until its own leases end",
+        (SHARED + "a_consumer_that_closes_gives_its_leases_back_but_what_is_pending_stays_pending",),
+    ),
+    Mutant(
+        "one redelivery too few",
+        "txnlog/leases.py",
+        "        if item.count > most\n",
+        "        if item.count >= most\n",
+        "a message goes to the dead letters before its last try",
+        (DEAD_LETTERS + "a_message_above_the_maximum_goes_to_the_dead_letter_topic",),
+    ),
+    Mutant(
+        "any name is the same name",
+        "txnlog/takeover.py",
+        "        if holder != name:",
+        "        if not holder:",
+        "a second job takes over the subscription of the first",
+        (TAKEOVER + "same_name_takes_over_under_its_name_only",),
+    ),
+    Mutant(
+        "open transactions survive a takeover",
+        "txnlog/apply_subscriptions.py",
+        "    _abort_holders(draft, record, at)\n",
+        "",
+        "the new consumer waits for what the old one holds, until its timeout",
+        (CONSUMING + "a_takeover_aborts_the_open_transactions_of_the_older_consumer",),
+    ),
+    Mutant(
+        "a takeover aborts prepared ones",
+        "txnlog/apply_subscriptions.py",
+        '        if transaction.state == "OPEN":',
+        '        if transaction.state != "DONE":',
+        "what an outside system committed is aborted by a restart",
+        (SUBSCRIPTIONS + "opening_a_consumer_aborts_open_transactions_that_hold_its_messages_and_keeps_prepared_ones",),
+    ),
+    Mutant(
+        "who waits is handed messages",
+        "txnlog/kept_intake.py",
+        "return super().receive(most) if self.active else None",
+        "return super().receive(most)",
+        "two consumers of a failover subscription work at once",
+        (FAILOVER + "one_consumer_is_active_and_the_others_receive_nothing",),
+    ),
+    Mutant(
+        "a consumer that closes keeps its place",
+        "txnlog/kept_intake.py",
+        "            self._ns.heartbeats.end(self.subscription, self.epoch, self._consumer)\n",
+        "            pass\n",
+        "every restart waits for a lease",
+        (FAILOVER + "when_the_active_one_closes_the_next_takes_over_at_once",),
+    ),
+    Mutant(
+        "a seek over pending messages",
+        "txnlog/apply_subscriptions.py",
+        "if cursor.holds or cursor.cumulative is not None:",
+        "if cursor.cumulative is not None:",
+        "a transaction commits acknowledgements of a cursor that was moved away under it",
+        (CONSUMING + "a_seek_is_refused_while_the_log_shows_pending_acknowledgements",),
+    ),
+    Mutant(
+        "a seek that fences nobody",
+        "txnlog/apply_subscriptions.py",
+        "draft.subscriptions.put(record.id, msgspec.structs.replace(record, epoch=at.version))",
+        "draft.subscriptions.put(record.id, record)",
+        "what was received before a seek is acknowledged after it",
+        (CONSUMING + "a_seek_moves_the_cursor_and_refuses_what_was_received_before",),
+    ),
+    Mutant(
+        "leases without a bound",
+        "txnlog/leases.py",
+        "left = min(wanted.most, MAX_LEASED_MESSAGES - _leased_by(draft, record, count, wanted.consumer, now_ms))",
+        "left = min(wanted.most, MAX_LEASED_MESSAGES)",
+        "a consumer that is slow takes everything, and then is refused",
+        (SHARED + "a_consumer_has_a_bounded_number_of_messages",),
+    ),
+    Mutant(
+        "too few signs of life",
+        "txnlog/heartbeats.py",
+        "if known == epoch and now_ms - last_ms < lease_ms / 3:",
+        "if known == epoch and now_ms - last_ms < lease_ms * 3:",
+        "a consumer that works is fenced by one that waits",
+        (FAILOVER + "a_consumer_that_shows_signs_of_life_keeps_its_place",),
+    ),
+    # --- docs/guarantees.md, rules about reading ----------------------------------------------------------------------
+    Mutant(
+        "pending rows have offsets",
+        "txnlog/planner.py",
+        'offset = item.offset if state == "COMMITTED" else None',
+        "offset = item.offset or 0",
+        "a row that is not committed seems to have a place: another row gets it later",
+        (VISIBILITY + "uncommitted_rows_come_with_their_state_and_without_an_offset",),
+    ),
+    Mutant(
+        "the version after a time",
+        "txnlog/log.py",
+        "return None if low < 0 else low\n",
+        "return None if low < 0 else min(high, newest)\n",
+        "a reader of a time sees what was committed after it",
+        (READING + "a_time_is_the_newest_version_at_or_below_it",),
+    ),
+    Mutant(
+        "offsets that are gone are passed over",
+        "txnlog/planner.py",
+        "if start > end or start < low or end > high:",
+        "if start > end or end > high:",
+        "rows that retention took are missing, and the reader is not told",
+        (ANSWERS + "offsets_that_retention_passed_are_refused_with_what_is_left",),
+    ),
+    Mutant(
+        "aborted files are read as well",
+        "txnlog/planner.py",
+        '        elif state is not None and isolation_level == "read_uncommitted":',
+        "        elif state is not None:",
+        "every committed reader pays for what was aborted",
+        (ANSWERS + "open_and_aborted_rows_cost_a_committed_reader_no_request",),
+    ),
+    Mutant(
+        "a version of the future is read",
+        "txnlog/follower.py",
+        "if type(version) is int and head.oldest_readable <= version <= head.version:",
+        "if type(version) is int and head.oldest_readable <= version:",
+        "a reader is told that nothing was there, where nothing is known yet",
+        (READING + "a_version_that_cannot_be_read_names_the_range",),
     ),
 )

@@ -15,6 +15,8 @@ from rich.console import Console
 from tests.mutants import run
 from tests.mutants.mutants import HARMLESS, MUTANTS, Mutant
 
+ROOT = run.ROOT
+
 CODE = "LIMIT = 3\n\n\ndef allowed(count):\n    return count <= LIMIT\n"
 TEST = (
     "from txnlog.rule import allowed\n\n\ndef test_limit():\n    assert allowed(3)\n    assert not allowed(4)\n\n\n"
@@ -93,3 +95,8 @@ def test_no_two_mutants_are_one():
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
     assert len({(mutant.file, mutant.original, mutant.replacement) for mutant in MUTANTS}) == len(MUTANTS)
     assert all(mutant.original != mutant.replacement and mutant.tests and mutant.why for mutant in MUTANTS)
+
+
+@pytest.mark.parametrize("mutant", [HARMLESS, *MUTANTS], ids=lambda mutant: mutant.name)
+def test_the_text_of_every_mutant_is_in_its_file_once(mutant):
+    assert (ROOT / mutant.file).read_text().count(mutant.original) == 1

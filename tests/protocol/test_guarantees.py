@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from tests.mutants.mutants import MUTANTS
 from tests.protocol.document import ROOT, clauses, rows
 
 TESTS = ROOT / "tests"
@@ -17,6 +18,9 @@ COUNTS = {1: 14, 2: 19, 3: 9, 4: 20, 5: 8}
 """Rows of each section."""
 NOT_BUILT: frozenset[str] = frozenset()
 """Rows that may have neither sentence nor test."""
+LEAST_WITH_BUGS = 60
+"""Rows with at least one planted bug that their own test catches."""
+BUGS = {mutant.name: mutant for mutant in MUTANTS}
 
 _CLAUSE = re.compile(r"\bP-\d+\b")
 _TEST = re.compile(r"`([a-z0-9_]+(?:/[a-z0-9_]+)*\.py)::(\w+)`")
@@ -31,15 +35,20 @@ class Rule:
     text: str
     sentences: tuple[str, ...]
     tests: tuple[tuple[str, str], ...]
+    bugs: tuple[str, ...] = ()
+
+
+HEADING = "| no. | in short | sentences | tests | planted bugs |"
 
 
 def rules(text: str = TEXT) -> list[Rule]:
     """The rows of all tables that map rules to sentences and tests."""
     found: list[Rule] = []
     for table in _TABLE.findall(text):
-        if table.startswith("| no. | in short | sentences | tests |"):
-            for number, words, sentences, tests in rows(table):
-                found.append(Rule(number, words, tuple(_CLAUSE.findall(sentences)), tuple(_TEST.findall(tests))))
+        if table.startswith(HEADING):
+            for number, words, sentences, tests, bugs in rows(table):
+                names = tuple(filter(None, (name.strip() for name in bugs.split(";"))))
+                found.append(Rule(number, words, tuple(_CLAUSE.findall(sentences)), tuple(_TEST.findall(tests)), names))
     return found
 
 
@@ -85,6 +94,12 @@ def complaints(rule: Rule) -> list[str]:
     named = frozenset().union(*(known_tests(file).get(name, frozenset()) for file, name in rule.tests))
     if rule.sentences and rule.tests and not named & set(rule.sentences):
         found.append("none of its tests names one of its sentences")
+    own = {f"tests/{file}::{name}" for file, name in rule.tests}
+    for name in rule.bugs:
+        if name not in BUGS:
+            found.append(f"there is no planted bug {name!r}")
+        elif not {test.partition("[")[0] for test in BUGS[name].tests} <= own:
+            found.append(f"the planted bug {name!r} is for other tests to catch than its own")
     return found
 
 
@@ -96,6 +111,12 @@ def test_no_row_is_missing_and_they_stand_in_order():
 @pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule.number)
 def test_every_rule_has_a_sentence_and_a_test(rule):
     assert complaints(rule) == []
+
+
+def test_most_rules_have_a_planted_bug_that_their_own_test_catches():
+    having = [rule.number for rule in rules() if rule.bugs]
+    assert len(having) >= LEAST_WITH_BUGS
+    assert {number.partition(".")[0] for number in having} == {f"S{section}" for section in COUNTS}
 
 
 def test_what_is_not_built_is_told():
@@ -119,19 +140,24 @@ def test_every_promise_names_sentences_and_tests():
         assert _TEST.search(promise), promise
 
 
+HERE = "`protocol/test_guarantees.py::test_what_is_not_built_is_told`"
+
+
 @pytest.mark.parametrize(
     ("row", "complaint"),
     [
-        ("| S9.1 | x | P-99999 | `protocol/test_guarantees.py::test_what_is_not_built_is_told` |", "no P-99999"),
-        ("| S9.1 | x | P-1 | `protocol/test_guarantees.py::test_gone` |", "no test_gone"),
-        ("| S9.1 | x | P-1 | `protocol/test_nowhere.py::test_it` |", "no test_it"),
-        ("| S9.1 | x | P-1 | |", "no test"),
-        ("| S9.1 | x | | `protocol/test_guarantees.py::test_what_is_not_built_is_told` |", "no sentence"),
-        ("| S9.1 | x | P-1 | `protocol/test_guarantees.py::test_what_is_not_built_is_told` |", "none of its tests"),
+        (f"| S9.1 | x | P-99999 | {HERE} | |", "no P-99999"),
+        ("| S9.1 | x | P-1 | `protocol/test_guarantees.py::test_gone` | |", "no test_gone"),
+        ("| S9.1 | x | P-1 | `protocol/test_nowhere.py::test_it` | |", "no test_it"),
+        ("| S9.1 | x | P-1 | | |", "no test"),
+        (f"| S9.1 | x | | {HERE} | |", "no sentence"),
+        (f"| S9.1 | x | P-1 | {HERE} | |", "none of its tests"),
+        (f"| S9.1 | x | P-1 | {HERE} | a bug of nobody |", "no planted bug 'a bug of nobody'"),
+        (f"| S9.1 | x | P-1 | {HERE} | no fence |", "'no fence' is for other tests"),
     ],
 )
 def test_a_row_that_is_not_true_is_found(row, complaint):
-    (rule,) = rules(f"| no. | in short | sentences | tests |\n|---|---|---|---|\n{row}\n")
+    (rule,) = rules(f"{HEADING}\n|---|---|---|---|---|\n{row}\n")
     assert any(complaint in text for text in complaints(rule))
 
 

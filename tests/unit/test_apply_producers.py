@@ -50,6 +50,15 @@ def test_the_epoch_of_a_producer_is_the_version_that_started_it(log):
 
 
 @pytest.mark.clause("P-47")
+def test_epochs_of_a_name_count_the_entries_of_others_in_between(log):
+    log.producer("loader")
+    log.producer("other")
+    log.topic()
+    second = log.producer("loader")
+    assert log.state.producers["loader"].epoch == second == log.version
+
+
+@pytest.mark.clause("P-47")
 def test_one_entry_starts_a_name_once(log):
     with pytest.raises(InvalidInputError, match="once"):
         log.entry(Producer("loader"), Producer("loader"))
