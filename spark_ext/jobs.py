@@ -26,12 +26,12 @@ from spark_ext.process import ProcessLock
 from txnlog import errors, schema
 from txnlog.actions import Segment, SliceRows
 from txnlog.codec import encode_action
-from txnlog.commands import Skipped
 from txnlog.errors import InvalidInputError, SchemaMismatch, TxnLogError
 from txnlog.limits import MAX_BLOCK_NUMBERS
 from txnlog.names import nearest, parse_label
 from txnlog.numbers import CHUNK
 from txnlog.row_columns import NULL_REFUSED, Unfit, conform_column, shown
+from txnlog.transaction_commands import Skipped
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -19,7 +19,6 @@ from spark_ext.stream_offsets import StreamOffset, is_stream_offset
 from txnlog.acknowledgements import check_epoch
 from txnlog.actions import Acknowledgement, Commit, StreamBatch
 from txnlog.actions import Consumer as ConsumerAction
-from txnlog.commands import Skipped, replayed
 from txnlog.errors import (
     InvalidInputError,
     OutcomeUnknown,
@@ -28,6 +27,7 @@ from txnlog.errors import (
 )
 from txnlog.names import parse_label
 from txnlog.subscriptions import take_epoch
+from txnlog.transaction_commands import Skipped, replayed
 
 if TYPE_CHECKING:
     from txnlog.namespace import Namespace

@@ -23,9 +23,9 @@ from spark_ext.executor_writer import PARTITION_COLUMN, WriteSpec, WrittenSegmen
 from spark_ext.handles import location_of, namespace_at
 from spark_ext.options import session_storage
 from txnlog.actions import Segment
-from txnlog.commands import Skipped
 from txnlog.errors import InvalidInputError, TxnLogError
 from txnlog.numbers import block_of
+from txnlog.transaction_commands import Skipped
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

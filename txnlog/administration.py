@@ -9,7 +9,7 @@ from txnlog import apply
 from txnlog.actions import ForgetApp, Header, Protocol, Subscription
 from txnlog.actions import Producer as ProducerAction
 from txnlog.arguments import shown, whole_number
-from txnlog.commands import AbortCommand, Answer, CompleteCommand, Simple
+from txnlog.commands import Answer, Simple
 from txnlog.errors import (
     CoordinatorFenced,
     InvalidInputError,
@@ -23,6 +23,7 @@ from txnlog.limits import MAX_NUMBER
 from txnlog.names import nearest, parse_label, parse_producer_name
 from txnlog.results import Committed, Listing, TransactionInfo
 from txnlog.state import Draft, Outcome, TransactionRecord
+from txnlog.transaction_commands import AbortCommand, CompleteCommand
 
 if TYPE_CHECKING:
     from txnlog.connection import Connection

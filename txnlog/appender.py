@@ -22,7 +22,7 @@ from txnlog import keys
 from txnlog.actions import AnyAction, Header, Reserve
 from txnlog.apply import apply, begin_entry, check_writable
 from txnlog.codec import Entry, decode_entry
-from txnlog.commands import Answer, Command, Piece, Simple, overdue
+from txnlog.commands import Answer, Command, Piece, Simple
 from txnlog.entry_builder import Attempt, MadeEntry, Member, Riders, SharedWave, Step
 from txnlog.errors import (
     CorruptionError,
@@ -41,6 +41,7 @@ from txnlog.runtime import Background, Runtime
 from txnlog.slots import CREATE_ATTEMPTS, occupy
 from txnlog.state import Draft
 from txnlog.store.base import Store
+from txnlog.transaction_commands import overdue
 
 R = TypeVar("R")
 T = TypeVar("T")

@@ -12,7 +12,15 @@ from typing import Any
 
 import msgspec
 
-from txnlog import apply_replace, apply_subscriptions, apply_topics, apply_transactions, numbers
+from txnlog import (
+    apply_producers,
+    apply_replace,
+    apply_subscriptions,
+    apply_topics,
+    apply_transactions,
+    numbers,
+    transaction_end,
+)
 from txnlog.actions import (
     Abort,
     Acknowledge,
@@ -258,13 +266,13 @@ _HANDLERS: dict[type[Any], Callable[[Draft, Any, Header], None]] = {
     Reserve: numbers.reserve,
     Renew: numbers.renew,
     Close: numbers.close,
-    Producer: apply_transactions.start_producer,
-    ForgetApp: apply_transactions.forget_app,
+    Producer: apply_producers.start_producer,
+    ForgetApp: apply_producers.forget_app,
     Begin: apply_transactions.begin,
     Segment: apply_transactions.add_segment,
     Acknowledge: apply_transactions.acknowledge,
     Commit: apply_transactions.commit,
-    Abort: apply_transactions.abort,
+    Abort: transaction_end.abort,
     Prepare: apply_transactions.prepare,
     Replace: apply_replace.replace_segments,
     Vacuum: _vacuum,

@@ -7,11 +7,12 @@ import msgspec
 from txnlog import numbers, ranges
 from txnlog.actions import Header, Replace
 from txnlog.apply_topics import live_topic
-from txnlog.apply_transactions import forget, open_transaction
+from txnlog.apply_transactions import open_transaction
 from txnlog.errors import InvalidInputError, InvalidTransactionState
 from txnlog.ranges import Range, Ranges
 from txnlog.sequences import pending_segments
 from txnlog.state import Draft, Outcome, SegmentRecord, SegmentSlice
+from txnlog.transaction_end import forget
 
 
 def replace_segments(draft: Draft, action: Replace, at: Header) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from txnlog import apply_transactions, ranges
+from txnlog import ranges
 from txnlog.acknowledgements import check_offset, check_ranges, count_redelivery, cursor_of, live_subscription
 from txnlog.actions import Consumer, DropSubscription, Header, Lease, Release, Seek, Subscription
 from txnlog.apply_topics import live_topic
@@ -12,6 +12,7 @@ from txnlog.errors import InvalidInputError, InvalidTransactionState, LimitExcee
 from txnlog.limits import MAX_LEASED_MESSAGES, MAX_SUBSCRIPTIONS
 from txnlog.names import parse_label, parse_subscription_name, parse_topic_name
 from txnlog.state import Cursor, Draft, LeaseRecord, SubscriptionRecord
+from txnlog.transaction_end import end_aborted
 
 
 def create(draft: Draft, action: Subscription, at: Header) -> None:
@@ -90,7 +91,7 @@ def _abort_holders(draft: Draft, record: SubscriptionRecord, at: Header) -> None
         transaction = draft.transactions.get(number)
         assert transaction is not None, "a hold belongs to a transaction that has not ended"
         if transaction.state == "OPEN":
-            apply_transactions.end_aborted(draft, number, at, "fenced")
+            end_aborted(draft, number, at, "fenced")
 
 
 def seek(draft: Draft, action: Seek, at: Header) -> None:

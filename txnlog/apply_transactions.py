@@ -9,26 +9,20 @@ import msgspec
 
 from txnlog import acknowledgements, numbers, ranges, sequences
 from txnlog.actions import (
-    Abort,
-    AbortReason,
     Acknowledge,
     Begin,
     Commit,
-    ForgetApp,
     Header,
     Prepare,
-    Producer,
     Segment,
     Share,
 )
+from txnlog.apply_producers import NAMES_ADVICE, check_producer
 from txnlog.apply_topics import live_topic
 from txnlog.errors import (
-    AbortableError,
     InvalidInputError,
     InvalidTransactionState,
     LimitExceeded,
-    ProducerFenced,
-    TransactionAborted,
     TransactionConflict,
     TransactionNotFound,
 )
@@ -37,66 +31,25 @@ from txnlog.limits import (
     MAX_APPS,
     MAX_NUMBER,
     MAX_OPEN_TRANSACTIONS,
-    MAX_PRODUCERS,
     MAX_STREAMS,
     MAX_TIMEOUT_MS,
 )
-from txnlog.names import parse_label, parse_producer_name
+from txnlog.names import parse_label
 from txnlog.state import (
     AppRecord,
     Batch,
     Claim,
     Draft,
     Outcome,
-    ProducerRecord,
     SegmentRecord,
     SegmentSlice,
     StreamRecord,
     TopicRange,
     TransactionRecord,
 )
+from txnlog.transaction_end import forget, refuse_ended
 
 _CHECKSUM: Final = re.compile(r"(?:footer-)?crc32:[0-9a-f]{8}", re.ASCII)
-
-_NAMES_ADVICE: Final = "use one name for all runs of a job: names are remembered for ever"
-
-# --- producers ------------------------------------------------------------------------------------------------------
-
-
-def start_producer(draft: Draft, action: Producer, at: Header) -> None:
-    """A name gets a higher epoch; the OPEN transactions of its older owner are aborted, PREPARED ones kept."""
-    name = parse_producer_name(action.name)
-    old = draft.producers.get(name)
-    if old is not None and old.epoch == at.version:
-        raise InvalidInputError("one entry starts a producer name once: its epoch is the entry's version")
-    kept: tuple[int, ...] = ()
-    if old is None and len(draft.producers) >= MAX_PRODUCERS:
-        raise LimitExceeded(f"the namespace has {MAX_PRODUCERS:,} producers", advice=_NAMES_ADVICE)
-    if old is not None:
-        for number in old.open:
-            transaction = draft.transactions.get(number)
-            assert transaction is not None, "a producer lists only transactions that have not ended"
-            if transaction.state == "OPEN":
-                end_aborted(draft, number, at, "fenced")
-            else:
-                kept = (*kept, number)
-    draft.producers.put(name, ProducerRecord(name, at.version, kept, action.fenced_by))
-
-
-def check_producer(draft: Draft, name: str, epoch: int | None) -> ProducerRecord:
-    """The producer's record, or ProducerFenced where the epoch is not the newest."""
-    record = draft.producers.get(name)
-    if record is None:
-        raise InvalidInputError(f"no producer {name[:60]!a} was started", advice="start it with ns.producer(name)")
-    if record.epoch != epoch:
-        by = f" by {record.fenced_by[:60]!a}" if record.fenced_by else ""
-        raise ProducerFenced(f"the producer {name!r} has epoch {epoch} but {record.epoch} is the newest{by}")
-    return record
-
-
-def forget_app(draft: Draft, action: ForgetApp, _at: Header) -> None:
-    """Forget an application id; the next transaction may bring any version."""
-    draft.apps.remove(action.app_id)
 
 
 # --- the beginning and the effects of a transaction -----------------------------------------------------------------
@@ -157,23 +110,6 @@ def open_transaction(draft: Draft, number: int) -> TransactionRecord:
     if transaction.state != "OPEN":
         raise InvalidTransactionState(f"the transaction {number} is {transaction.state}")
     return transaction
-
-
-def refuse_ended(draft: Draft, number: int) -> None:
-    """Raise the true outcome where the log remembers one."""
-    outcome = draft.outcomes.get(number)
-    if outcome is not None:
-        raise outcome_error(outcome)
-
-
-def outcome_error(outcome: Outcome) -> AbortableError | InvalidTransactionState:
-    """The error that tells an outcome to somebody who wanted another one."""
-    if outcome.state == "COMMITTED":
-        return InvalidTransactionState(f"the transaction {outcome.number} was committed at version {outcome.version}")
-    return TransactionAborted(
-        f"the transaction {outcome.number} was aborted at version {outcome.version} ({outcome.reason})",
-        reason=outcome.reason,
-    )
 
 
 def add_segment(draft: Draft, action: Segment, at: Header) -> None:
@@ -351,7 +287,7 @@ def _note_stream(draft: Draft, action: Commit, at: Header) -> None:
             f"batch {batch.batch} of {batch.query[:60]!a} is not above it"
         )
     if last is None and len(draft.streams) >= MAX_STREAMS:
-        raise LimitExceeded(f"the namespace remembers {MAX_STREAMS:,} streams", advice=_NAMES_ADVICE)
+        raise LimitExceeded(f"the namespace remembers {MAX_STREAMS:,} streams", advice=NAMES_ADVICE)
     draft.streams.put(
         batch.identity,
         StreamRecord(batch.identity, batch.query, batch.batch, batch.offsets_digest, action.txn, at.version),
@@ -435,56 +371,4 @@ def check_claims(draft: Draft) -> None:
             raise InvalidInputError(f"no commit claims {left.rows} rows of segment {number}, partition {partition}")
 
 
-def abort(draft: Draft, action: Abort, at: Header) -> None:
-    """A transaction ends without effect, also one that the log has not shown: late data of it is only garbage."""
-    transaction = draft.transactions.get(action.txn)
-    if transaction is None:
-        refuse_ended(draft, action.txn)
-        numbers.use(draft, action.txn, at)
-        draft.outcomes.put(action.txn, Outcome(action.txn, "ABORTED", at.version, at.timestamp_ms, action.reason))
-        return
-    if transaction.state == "PREPARED" and action.reason not in {"user", "admin"}:
-        raise InvalidTransactionState(f"the transaction {action.txn} is PREPARED: only a decision ends it")
-    end_aborted(draft, action.txn, at, action.reason)
-
-
-def end_aborted(draft: Draft, number: int, at: Header, reason: AbortReason) -> None:
-    """End an open or prepared transaction without effect."""
-    transaction = draft.transactions.get(number)
-    assert transaction is not None, "only a transaction that has not ended can be ended"
-    for segment in sequences.pending_segments(draft, transaction):
-        draft.segments.put(segment.number, msgspec.structs.replace(segment, state="aborted", ended_version=at.version))
-    acknowledgements.settle(draft, number, transaction.held, committed=False)
-    forget(draft, transaction)
-    draft.outcomes.put(number, Outcome(number, "ABORTED", at.version, at.timestamp_ms, reason))
-
-
-def forget(draft: Draft, transaction: TransactionRecord | None) -> None:
-    """An ended transaction is no longer one of its producer's; None is fine."""
-    if transaction is None:
-        return
-    draft.transactions.remove(transaction.number)
-    if transaction.producer is not None:
-        producer = draft.producers.get(transaction.producer)
-        if producer is not None and transaction.number in producer.open:
-            left = tuple(number for number in producer.open if number != transaction.number)
-            draft.producers.put(producer.name, msgspec.structs.replace(producer, open=left))
-
-
-__all__ = [
-    "abort",
-    "acknowledge",
-    "add_segment",
-    "begin",
-    "check_claims",
-    "check_producer",
-    "commit",
-    "end_aborted",
-    "forget",
-    "forget_app",
-    "open_transaction",
-    "outcome_error",
-    "prepare",
-    "refuse_ended",
-    "start_producer",
-]
+__all__ = ["acknowledge", "add_segment", "begin", "check_claims", "commit", "open_transaction", "prepare"]

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from txnlog import numbers, ranges, schema
 from txnlog.actions import Acknowledgement, Header, Reserve
 from txnlog.appender import Appender
-from txnlog.apply_transactions import check_producer
+from txnlog.apply_producers import check_producer
 from txnlog.arguments import epoch_ms, shown, whole_number
 from txnlog.block_keeper import BlockKeeper
-from txnlog.commands import Answer, CommitResult, Duplicate, Simple, Skipped, overdue
+from txnlog.commands import Answer, Simple
 from txnlog.errors import (
     InvalidInputError,
     InvalidTransactionState,
@@ -35,6 +35,7 @@ from txnlog.snapshot import Snapshot
 from txnlog.state import Draft, Outcome, TopicRecord
 from txnlog.store.base import Store
 from txnlog.store.open import open_store
+from txnlog.transaction_commands import CommitResult, Duplicate, Skipped, overdue
 
 if TYPE_CHECKING:
     from txnlog.messages import Taken

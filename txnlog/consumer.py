@@ -12,7 +12,6 @@ from txnlog import ranges
 from txnlog import schema as schemas
 from txnlog.acknowledgements import check_epoch, cursor_of
 from txnlog.actions import Acknowledgement, AnyAction, Commit, Header, PartitionRanges
-from txnlog.apply_transactions import outcome_error
 from txnlog.arguments import shown, whole_number
 from txnlog.commands import Answer, Simple
 from txnlog.errors import (
@@ -28,6 +27,7 @@ from txnlog.names import nearest
 from txnlog.segment_rows import METADATA_FIELDS
 from txnlog.state import Draft, Redelivery
 from txnlog.takeover import EPOCHS
+from txnlog.transaction_end import outcome_error
 
 if TYPE_CHECKING:
     from txnlog.connection import Connection, Position

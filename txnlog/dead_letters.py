@@ -11,13 +11,14 @@ import xxhash
 
 from txnlog import schema as schemas
 from txnlog.actions import Acknowledgement, Header, PartitionRanges, Topic
-from txnlog.commands import Answer, CommitCommand, Opening, Piece, Simple
+from txnlog.commands import Answer, Piece, Simple
 from txnlog.errors import InvalidInputError, SchemaMismatch, TopicNotFound
 from txnlog.names import folded, parse_topic_name
 from txnlog.placement import place
 from txnlog.ranges import normalize
 from txnlog.schema import DEAD_LETTER_COLUMNS, StructField, StructType
 from txnlog.state import Draft, Redelivery, SubscriptionRecord, TopicRecord
+from txnlog.transaction_commands import CommitCommand, Opening
 
 if TYPE_CHECKING:
     from txnlog.connection import Connection

@@ -15,7 +15,7 @@ from txnlog import administration, schema, subscriptions
 from txnlog.actions import DropTopic, Header, Topic
 from txnlog.arguments import epoch_ms, mapping, shown, text_mapping, whole_number
 from txnlog.attempts import transact
-from txnlog.commands import Answer, CommitCommand, Opening, Simple
+from txnlog.commands import Answer, Simple
 from txnlog.connection import Connection, Mode, Position
 from txnlog.consumer import Consumer
 from txnlog.errors import (
@@ -45,6 +45,7 @@ from txnlog.snapshot import Snapshot
 from txnlog.state import Draft, TopicRecord
 from txnlog.store.base import Store
 from txnlog.transaction import Transaction
+from txnlog.transaction_commands import CommitCommand, Opening
 
 T = TypeVar("T")
 

@@ -13,17 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from txnlog import administration
 from txnlog.acknowledgements import live_subscription
 from txnlog.actions import AbortReason, Acknowledgement, Segment, StreamBatch
-from txnlog.commands import (
-    AbortCommand,
-    CommitCommand,
-    CommitResult,
-    FlushCommand,
-    Opening,
-    PrepareCommand,
-    Skipped,
-    ended_error,
-    forgotten,
-)
 from txnlog.errors import (
     AbortableError,
     ConsumerFenced,
@@ -45,6 +34,17 @@ from txnlog.messages import Messages, Taken
 from txnlog.placement import place
 from txnlog.results import Committed
 from txnlog.state import Outcome, TransactionState
+from txnlog.transaction_commands import (
+    AbortCommand,
+    CommitCommand,
+    CommitResult,
+    FlushCommand,
+    Opening,
+    PrepareCommand,
+    Skipped,
+    ended_error,
+    forgotten,
+)
 from txnlog.work import Work
 
 if TYPE_CHECKING:

@@ -7,9 +7,10 @@ import pytest
 from tests.core import Log
 from txnlog.actions import Segment, SliceRows
 from txnlog.apply import begin_entry
-from txnlog.commands import CommitCommand, Opening, Piece
+from txnlog.commands import Piece
 from txnlog.entry_builder import Attempt, MadeEntry, Member, Riders, SharedWave, Step
 from txnlog.errors import TransactionTimedOut
+from txnlog.transaction_commands import CommitCommand, Opening
 
 
 def _commit(txn: int, topic: int, deadline_ms: int | None, now: list[int]) -> CommitCommand:

@@ -9,9 +9,10 @@ import pytest
 from tests.core import Log
 from txnlog.actions import Abort, Begin
 from txnlog.apply import apply, begin_entry
-from txnlog.commands import AbortCommand, Piece, Simple
+from txnlog.commands import Piece, Simple
 from txnlog.entry_builder import Attempt, MadeEntry, Member, Riders, SharedWave, Step
 from txnlog.errors import InvalidTransactionState
+from txnlog.transaction_commands import AbortCommand
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.client.support import SCHEMA, Place, Unchanged, raises, read, rows
-from txnlog import apply_subscriptions, apply_topics, apply_transactions, namespace, sequences
+from txnlog import apply_producers, apply_subscriptions, apply_topics, apply_transactions, namespace, sequences
 from txnlog.actions import StreamBatch
 from txnlog.errors import InvalidInputError, LimitExceeded
 from txnlog.limits import MAX_TIMEOUT_MS
@@ -17,7 +17,7 @@ from txnlog.limits import MAX_TIMEOUT_MS
 def test_one_producer_too_many_is_refused_and_a_known_name_is_not(
     sales: Any, memory: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(apply_transactions, "MAX_PRODUCERS", 2)
+    monkeypatch.setattr(apply_producers, "MAX_PRODUCERS", 2)
     sales.producer("one")
     sales.producer("two")
     with Unchanged(memory), raises(LimitExceeded, match="2 producers") as caught:

@@ -13,7 +13,7 @@ from tests.client.support import SCHEMA, FaultyStore, Place, ids, raises, read, 
 from txnlog import appender, codec, segment_builder
 from txnlog.actions import Close, Header, Protocol
 from txnlog.codec import encode_action, encode_entry
-from txnlog.commands import FlushCommand, Simple
+from txnlog.commands import Simple
 from txnlog.connection import Connection
 from txnlog.errors import (
     CoordinatorFenced,
@@ -33,6 +33,7 @@ from txnlog.errors import (
 from txnlog.keys import entry_key
 from txnlog.state import Draft
 from txnlog.testing import ManualClock
+from txnlog.transaction_commands import FlushCommand
 
 
 @pytest.fixture

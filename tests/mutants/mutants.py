@@ -125,7 +125,7 @@ MUTANTS = (
     # --- fencing ----------------------------------------------------------------------------------------------------
     Mutant(
         "no fence",
-        "txnlog/apply_transactions.py",
+        "txnlog/apply_producers.py",
         "if record.epoch != epoch:",
         "if epoch is None:",
         "a zombie commits beside its successor",
@@ -141,7 +141,7 @@ MUTANTS = (
     ),
     Mutant(
         "open transactions survive their producer",
-        "txnlog/apply_transactions.py",
+        "txnlog/apply_producers.py",
         'if transaction.state == "OPEN":',
         'if transaction.state == "DONE":',
         "what a dead process left open hangs on, and its successor does the work again",
@@ -174,7 +174,7 @@ MUTANTS = (
     ),
     Mutant(
         "a repeated batch is not known",
-        "txnlog/commands.py",
+        "txnlog/transaction_commands.py",
         "repeated.append(known is not None and last <= known.last)",
         "repeated.append(known is not None and last < known.last)",
         "a producer that repeats its last batch gets an error instead of its offsets",
@@ -183,7 +183,7 @@ MUTANTS = (
     # --- outcomes ---------------------------------------------------------------------------------------------------
     Mutant(
         "any recorded outcome is success",
-        "txnlog/commands.py",
+        "txnlog/transaction_commands.py",
         "return Answer(self.repeated(outcome, _epoch(draft, opening.producer)), settled=True)",
         "return Answer(outcome, settled=True)",
         "commit() of an aborted transaction reports success",
@@ -191,7 +191,7 @@ MUTANTS = (
     ),
     Mutant(
         "digest of the commit not compared",
-        "txnlog/commands.py",
+        "txnlog/transaction_commands.py",
         "if outcome.digest and outcome.digest != self.digest:",
         "if outcome.digest is None:",
         "a forked process gets its twin's success for other rows",
@@ -265,7 +265,7 @@ MUTANTS = (
     ),
     Mutant(
         "a flush in doubt brings its files again",
-        "txnlog/commands.py",
+        "txnlog/transaction_commands.py",
         "if draft.segments.get(item.segment) is None and not _dropped(draft, item.topic)]",
         "if not _dropped(draft, item.topic)]",
         "a transaction whose flush lost its answer cannot be committed",
@@ -389,7 +389,7 @@ MUTANTS = (
     ),
     Mutant(
         "timed out without the grace",
-        "txnlog/commands.py",
+        "txnlog/transaction_commands.py",
         "transaction.deadline_ms + EXPIRY_GRACE_MS <= now_ms",
         "transaction.deadline_ms <= now_ms",
         "a client whose clock is a little ahead ends the transactions of others",
@@ -455,7 +455,7 @@ MUTANTS = (
     ),
     Mutant(
         "a decision can be turned around",
-        "txnlog/commands.py",
+        "txnlog/transaction_commands.py",
         'if (outcome.state == "COMMITTED") != self.commit:',
         "if outcome.number != self.txn:",
         "the outside system commits what was aborted here, and hears of success",
@@ -586,7 +586,7 @@ MUTANTS = (
     # --- docs/guarantees.md, rules ------------------------------------------------------------------------------------
     Mutant(
         "a forgotten outcome is made up",
-        "txnlog/commands.py",
+        "txnlog/transaction_commands.py",
         "            raise forgotten(self.txn)\n        return [Abort(",
         '            return Answer(Outcome(self.txn, "ABORTED", 0, 0, self.reason), settled=True)\n'
         "        return [Abort(",
@@ -595,7 +595,7 @@ MUTANTS = (
     ),
     Mutant(
         "the loser of a race reports success",
-        "txnlog/commands.py",
+        "txnlog/transaction_commands.py",
         '        if outcome.state == "ABORTED":\n            raise ended_error(outcome, self.opening, epoch)',
         '        if outcome.state == "ABORTED" and outcome.reason == "user":\n'
         "            raise ended_error(outcome, self.opening, epoch)",
@@ -604,7 +604,7 @@ MUTANTS = (
     ),
     Mutant(
         "epochs begin anew",
-        "txnlog/apply_transactions.py",
+        "txnlog/apply_producers.py",
         "ProducerRecord(name, at.version, kept, action.fenced_by)",
         "ProducerRecord(name, 1 + (old.epoch if old else 0), kept, action.fenced_by)",
         "an epoch is no version: one of a name that was there before comes back, and with it a zombie",
@@ -676,7 +676,7 @@ MUTANTS = (
     ),
     Mutant(
         "a bound that lets one more in",
-        "txnlog/apply_transactions.py",
+        "txnlog/apply_producers.py",
         "if old is None and len(draft.producers) >= MAX_PRODUCERS:",
         "if len(draft.producers) >= MAX_PRODUCERS:",
         "at the limit no known name can start again: whoever restarts is refused",
@@ -710,7 +710,7 @@ MUTANTS = (
     ),
     Mutant(
         "a timeout told as an abort",
-        "txnlog/commands.py",
+        "txnlog/transaction_commands.py",
         'if outcome.state == "ABORTED" and outcome.reason == "timeout":',
         'if outcome.state == "ABORTED" and outcome.reason == "timed out":',
         "the owner does not learn that it was too slow",
@@ -718,7 +718,7 @@ MUTANTS = (
     ),
     Mutant(
         "the deadline is not looked at after a lost race",
-        "txnlog/commands.py",
+        "txnlog/transaction_commands.py",
         'elif known is None or known.state == "OPEN":',
         'elif known is not None and known.state == "OPEN":',
         "a transaction commits after its deadline: others may have counted on its end",
@@ -762,7 +762,7 @@ MUTANTS = (
     ),
     Mutant(
         "one end for all of a name",
-        "txnlog/apply_transactions.py",
+        "txnlog/transaction_end.py",
         "left = tuple(number for number in producer.open if number != transaction.number)",
         "left = ()",
         "when one transaction ends, its producer's others are nobody's: no successor aborts them",
@@ -770,7 +770,7 @@ MUTANTS = (
     ),
     Mutant(
         "the same version is tried again",
-        "txnlog/commands.py",
+        "txnlog/transaction_commands.py",
         "if app is not None and opening.app_version <= app.app_version:",
         "if app is not None and opening.app_version < app.app_version:",
         "a batch that was committed is refused with an error instead of skipped, for ever",
@@ -778,7 +778,7 @@ MUTANTS = (
     ),
     Mutant(
         "a prepared one aborted without force",
-        "txnlog/commands.py",
+        "txnlog/transaction_commands.py",
         'if known is not None and known.state == "PREPARED" and not self.force:',
         'if known is not None and known.state == "PREPARED" and self.force:',
         "recovery aborts what an outside system has committed",
@@ -786,7 +786,7 @@ MUTANTS = (
     ),
     Mutant(
         "a dropped subscription holds up the commit",
-        "txnlog/commands.py",
+        "txnlog/transaction_commands.py",
         "if draft.subscriptions.get(item.subscription) is not None and not is_held(draft, txn, item)",
         "if not is_held(draft, txn, item)",
         "a transaction that acknowledged on several subscriptions fails because one was dropped",
@@ -843,7 +843,7 @@ MUTANTS = (
     ),
     Mutant(
         "an abort advances sequences",
-        "txnlog/apply_transactions.py",
+        "txnlog/transaction_end.py",
         "    acknowledgements.settle(draft, number, transaction.held, committed=False)\n",
         "    for s in sequences.pending_segments(draft, transaction):\n"
         "        for p in (item for item in s.slices if item.sequence is not None):\n"

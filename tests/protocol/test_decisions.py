@@ -6,9 +6,10 @@ import pytest
 
 from tests.core import Log
 from txnlog.actions import Abort, Begin, Commit, Prepare, StreamBatch
-from txnlog.commands import Answer, CommitCommand, Duplicate, Opening, Piece, Skipped, overdue, replayed
+from txnlog.commands import Answer, Piece
 from txnlog.errors import InvalidInputError, InvalidTransactionState, OutOfOrderSequence
 from txnlog.limits import EXPIRY_GRACE_MS
+from txnlog.transaction_commands import CommitCommand, Duplicate, Opening, Skipped, overdue, replayed
 
 
 @pytest.fixture

@@ -22,15 +22,17 @@ from txnlog import (
     acknowledgements,
     administration,
     apply,
+    apply_producers,
     apply_subscriptions,
     apply_transactions,
     checkpoint,
     collection,
-    commands,
     dead_letters,
     leases,
     numbers,
     sequences,
+    transaction_commands,
+    transaction_end,
 )
 from txnlog.actions import Acknowledgement, Commit, Segment
 from txnlog.appender import Appender
@@ -211,7 +213,7 @@ def epoch_not_checked(patch: pytest.MonkeyPatch) -> None:
     def check_producer(draft: Any, name: str, _epoch: int | None) -> Any:
         return draft.producers.get(name)
 
-    for module in (apply_transactions, commands):
+    for module in (apply_producers, apply_transactions, transaction_commands):
         patch.setattr(module, "check_producer", check_producer)
     patch.setattr("txnlog.connection.check_producer", check_producer)
 
@@ -219,7 +221,8 @@ def epoch_not_checked(patch: pytest.MonkeyPatch) -> None:
 def no_fence(patch: pytest.MonkeyPatch) -> None:
     """A new producer leaves its predecessor's transactions open, and whoever owns them may commit."""
     epoch_not_checked(patch)
-    patch.setattr(apply_transactions, "end_aborted", lambda *_arguments, **_options: None)
+    for module in (apply_producers, apply_subscriptions, transaction_end):
+        patch.setattr(module, "end_aborted", lambda *_arguments, **_options: None)
 
 
 def subscription_epoch_not_checked(patch: pytest.MonkeyPatch) -> None:
@@ -246,7 +249,7 @@ def timeout_then_commit(patch: pytest.MonkeyPatch) -> None:
 
 def sequences_not_checked(patch: pytest.MonkeyPatch) -> None:
     """A batch that was sent again is appended again."""
-    patch.setattr(commands.CommitCommand, "_is_duplicate", lambda _self, _draft, _producer: False)
+    patch.setattr(transaction_commands.CommitCommand, "_is_duplicate", lambda _self, _draft, _producer: False)
     patch.setattr(sequences, "_check", lambda *_arguments, **_options: None)
 
 
@@ -349,9 +352,9 @@ def sequences_advance_at_produce(patch: pytest.MonkeyPatch) -> None:
 
 def number_accepted_twice(patch: pytest.MonkeyPatch) -> None:
     """A number that was used is used again by the next commit, whatever is remembered of it."""
-    decide = commands.CommitCommand.decide
+    decide = transaction_commands.CommitCommand.decide
 
-    def decide_anew(self: commands.CommitCommand, draft: Any, at: Any, shared: Any) -> Any:
+    def decide_anew(self: transaction_commands.CommitCommand, draft: Any, at: Any, shared: Any) -> Any:
         number = self.opening.txn
         if draft.outcomes.get(number) is not None:
             draft.outcomes.remove(number)
@@ -363,8 +366,9 @@ def number_accepted_twice(patch: pytest.MonkeyPatch) -> None:
 
     use_once = numbers.use
     patch.setattr(numbers, "use", use)
-    patch.setattr(apply_transactions, "refuse_ended", lambda _draft, _number: None)
-    patch.setattr(commands.CommitCommand, "decide", decide_anew)
+    for module in (apply_transactions, transaction_end):
+        patch.setattr(module, "refuse_ended", lambda _draft, _number: None)
+    patch.setattr(transaction_commands.CommitCommand, "decide", decide_anew)
 
 
 def checkpoint_moves_back(patch: pytest.MonkeyPatch) -> None:

@@ -20,19 +20,7 @@ from txnlog.actions import (
     StreamBatch,
 )
 from txnlog.apply import begin_entry
-from txnlog.commands import (
-    AbortCommand,
-    Answer,
-    CommitCommand,
-    Duplicate,
-    FlushCommand,
-    Opening,
-    Piece,
-    PrepareCommand,
-    Skipped,
-    ended_error,
-    overdue,
-)
+from txnlog.commands import Answer, Piece
 from txnlog.errors import (
     InvalidInputError,
     InvalidTransactionState,
@@ -45,6 +33,17 @@ from txnlog.errors import (
 )
 from txnlog.limits import EXPIRY_GRACE_MS
 from txnlog.state import Outcome
+from txnlog.transaction_commands import (
+    AbortCommand,
+    CommitCommand,
+    Duplicate,
+    FlushCommand,
+    Opening,
+    PrepareCommand,
+    Skipped,
+    ended_error,
+    overdue,
+)
 
 
 @pytest.fixture

@@ -1,0 +1,53 @@
+"""Applying the actions of producers and applications: names that outlive the processes that use them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from txnlog.actions import ForgetApp, Header, Producer
+from txnlog.errors import InvalidInputError, LimitExceeded, ProducerFenced
+from txnlog.limits import MAX_PRODUCERS
+from txnlog.names import parse_producer_name
+from txnlog.state import Draft, ProducerRecord
+from txnlog.transaction_end import end_aborted
+
+NAMES_ADVICE: Final = "use one name for all runs of a job: names are remembered for ever"
+
+
+def start_producer(draft: Draft, action: Producer, at: Header) -> None:
+    """A name gets a higher epoch; the OPEN transactions of its older owner are aborted, PREPARED ones kept."""
+    name = parse_producer_name(action.name)
+    old = draft.producers.get(name)
+    if old is not None and old.epoch == at.version:
+        raise InvalidInputError("one entry starts a producer name once: its epoch is the entry's version")
+    kept: tuple[int, ...] = ()
+    if old is None and len(draft.producers) >= MAX_PRODUCERS:
+        raise LimitExceeded(f"the namespace has {MAX_PRODUCERS:,} producers", advice=NAMES_ADVICE)
+    if old is not None:
+        for number in old.open:
+            transaction = draft.transactions.get(number)
+            assert transaction is not None, "a producer lists only transactions that have not ended"
+            if transaction.state == "OPEN":
+                end_aborted(draft, number, at, "fenced")
+            else:
+                kept = (*kept, number)
+    draft.producers.put(name, ProducerRecord(name, at.version, kept, action.fenced_by))
+
+
+def check_producer(draft: Draft, name: str, epoch: int | None) -> ProducerRecord:
+    """The producer's record, or ProducerFenced where the epoch is not the newest."""
+    record = draft.producers.get(name)
+    if record is None:
+        raise InvalidInputError(f"no producer {name[:60]!a} was started", advice="start it with ns.producer(name)")
+    if record.epoch != epoch:
+        by = f" by {record.fenced_by[:60]!a}" if record.fenced_by else ""
+        raise ProducerFenced(f"the producer {name!r} has epoch {epoch} but {record.epoch} is the newest{by}")
+    return record
+
+
+def forget_app(draft: Draft, action: ForgetApp, _at: Header) -> None:
+    """Forget an application id; the next transaction may bring any version."""
+    draft.apps.remove(action.app_id)
+
+
+__all__ = ["NAMES_ADVICE", "check_producer", "forget_app", "start_producer"]

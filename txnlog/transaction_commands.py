@@ -1,0 +1,549 @@
+"""The commands of transactions: flush, commit, abort, prepare, and the decision about a prepared one.
+
+An owner's commands carry its :class:`Opening`: the first of them that reaches the log begins the transaction there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from txnlog import numbers
+from txnlog.acknowledgements import is_held
+from txnlog.actions import (
+    Abort,
+    AbortReason,
+    Acknowledge,
+    Acknowledgement,
+    AnyAction,
+    Begin,
+    Commit,
+    Header,
+    Prepare,
+    Segment,
+    Share,
+    StreamBatch,
+)
+from txnlog.apply_producers import check_producer
+from txnlog.commands import Answer, Piece, SharedNumbers
+from txnlog.errors import (
+    Durable,
+    InvalidInputError,
+    InvalidTransactionState,
+    OutOfOrderSequence,
+    ProducerFenced,
+    SubscriptionNotFound,
+    TopicNotFound,
+    TransactionNotFound,
+    TransactionTimedOut,
+    TxnLogError,
+)
+from txnlog.limits import EXPIRY_GRACE_MS
+from txnlog.state import Draft, Outcome
+from txnlog.transaction_end import outcome_error
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A batch that was committed before: by which transaction, at which version."""
+
+    txn: int
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicate:
+    """A sequenced batch that was committed before."""
+
+    producer: str
+    pieces: tuple[Piece, ...]
+
+
+CommitResult = Outcome | Skipped | Duplicate
+
+
+@dataclass(slots=True)
+class Opening:
+    """What the log must know of a transaction at its first effect."""
+
+    txn: int
+    now_ms: Callable[[], int]
+    producer: str | None = None
+    epoch: int | None = None
+    app_id: str | None = None
+    app_version: int | None = None
+    deadline_ms: int | None = None
+    timeout_ms: int | None = None
+
+    def left_ms(self) -> int | None:
+        """Milliseconds to the deadline by the owner's clock, None without one. Raises TransactionTimedOut past it.
+
+        Never more than the timeout: a clock that jumps back must not lengthen what the log is told.
+        """
+        if self.deadline_ms is None:
+            return None
+        left = self.deadline_ms - self.now_ms()
+        if left <= 0:
+            raise TransactionTimedOut(f"the transaction {self.txn} is past its deadline, by {-left} ms")
+        return left if self.timeout_ms is None else min(left, self.timeout_ms)
+
+    def action(self) -> Begin:
+        """The begin action, with what is left of the deadline."""
+        timeout_ms = self.left_ms()
+        return Begin(self.txn, timeout_ms, self.producer, self.epoch, self.app_id, self.app_version)
+
+
+def ended_error(outcome: Outcome, opening: Opening, epoch: int | None) -> TxnLogError:
+    """The error for an owner whose transaction ended otherwise; ``epoch`` is the newest of its producer's name."""
+    if outcome.state == "ABORTED" and outcome.reason == "timeout":
+        return TransactionTimedOut(f"the transaction {outcome.number} timed out, at version {outcome.version}")
+    if outcome.state == "ABORTED" and outcome.reason == "fenced" and epoch != opening.epoch:
+        return ProducerFenced(
+            f"the producer {opening.producer!r} has epoch {opening.epoch} but {epoch} is the newest: it aborted the "
+            f"transaction {outcome.number}"
+        )
+    return outcome_error(outcome)
+
+
+def _epoch(draft: Draft, producer: str | None) -> int | None:
+    record = None if producer is None else draft.producers.get(producer)
+    return None if record is None else record.epoch
+
+
+@dataclass(slots=True)
+class FlushCommand:
+    """Make a transaction's work so far durable and pending."""
+
+    opening: Opening
+    segments: tuple[Segment, ...]
+    acknowledgements: tuple[Acknowledgement, ...]
+    pieces: Sequence[Piece] = ()
+    alone: Hashable = None
+
+    @property
+    def txn_ids(self) -> tuple[int, ...]:
+        """See Command."""
+        return (self.opening.txn,)
+
+    def decide(self, draft: Draft, _at: Header, _shared: SharedNumbers) -> Sequence[AnyAction] | Answer[None]:
+        """See Command."""
+        txn = self.opening.txn
+        outcome = draft.outcomes.get(txn)
+        if outcome is not None:
+            raise ended_error(outcome, self.opening, _epoch(draft, self.opening.producer))
+        actions: list[AnyAction] = [
+            *_living(draft, self.segments),
+            *(Acknowledge(txn, item) for item in _new(draft, txn, self.acknowledgements)),
+        ]
+        if draft.transactions.get(txn) is None:
+            return [self.opening.action(), *actions]
+        return actions or Answer(None)  # a flush whose answer was lost, again
+
+    def result(self, _draft: Draft, _at: Header) -> None:
+        """See Command."""
+
+
+def _living(draft: Draft, segments: Sequence[Segment]) -> list[Segment]:
+    """The segments that are not in the log yet (a flush whose answer was lost) and whose topic was not dropped."""
+    return [item for item in segments if draft.segments.get(item.segment) is None and not _dropped(draft, item.topic)]
+
+
+def _dropped(draft: Draft, number: int) -> bool:
+    topic = draft.topics.get(number)
+    return topic is None or topic.dropped_version is not None
+
+
+def _was_dropped(draft: Draft, number: int, advice: str) -> TopicNotFound:
+    topic = draft.topics.get(number)
+    name = topic.name if topic is not None else str(number)
+    return TopicNotFound(f"the topic {name!r} was dropped", advice=advice)
+
+
+def _new(draft: Draft, txn: int, acknowledgements: Sequence[Acknowledgement]) -> tuple[Acknowledgement, ...]:
+    """Those that are not in the log yet and whose subscription was not dropped."""
+    return tuple(
+        item
+        for item in acknowledgements
+        if draft.subscriptions.get(item.subscription) is not None and not is_held(draft, txn, item)
+    )
+
+
+@dataclass(slots=True)
+class CommitCommand:
+    """Commit a transaction, a plain produce or a plain acknowledge: whatever of it is not in the log yet goes along."""
+
+    opening: Opening
+    digest: str
+    pieces: Sequence[Piece] = ()
+    segments: tuple[Segment, ...] = ()
+    acknowledgements: tuple[Acknowledgement, ...] = ()
+    stream: StreamBatch | None = None
+    plain: bool = False
+    assign_sequences: bool = False
+    held: tuple[int, ...] = ()
+    alone: Hashable = None
+    _dropped: tuple[int, ...] = field(default=(), init=False)
+    _dropped_subscriptions: tuple[int, ...] = field(default=(), init=False)
+
+    @property
+    def txn_ids(self) -> tuple[int, ...]:
+        """See Command."""
+        return (self.opening.txn,)
+
+    def decide(self, draft: Draft, _at: Header, shared: SharedNumbers) -> Sequence[AnyAction] | Answer[CommitResult]:
+        """See Command."""
+        opening = self.opening
+        txn = opening.txn
+        outcome = draft.outcomes.get(txn)
+        if outcome is not None:
+            return Answer(self.repeated(outcome, _epoch(draft, opening.producer)), settled=True)
+        known = draft.transactions.get(txn)
+        if known is None and opening.producer is not None:
+            check_producer(draft, opening.producer, opening.epoch)
+        if (earlier := self._committed_before(draft)) is not None:
+            return Answer(earlier, settled=isinstance(earlier, Duplicate))
+        if self.plain:
+            self._refuse_dropped(draft)
+        actions: list[AnyAction] = []
+        segments = _living(draft, self.segments)
+        if known is None and (segments or self.segments):
+            actions.append(opening.action())
+        elif known is None or known.state == "OPEN":
+            opening.left_ms()
+        alone = known is None and not actions
+        actions.extend(segments)
+        shares = self._shares(draft, shared)
+        dropped = [piece.topic for piece in self.pieces if piece.topic not in shared]
+        dropped += [segment.topic for segment in self.segments if _dropped(draft, segment.topic)]
+        self._dropped = tuple(dict.fromkeys(dropped))
+        held = [*self.held, *[item.subscription for item in self.acknowledgements]]
+        self._dropped_subscriptions = tuple([n for n in dict.fromkeys(held) if draft.subscriptions.get(n) is None])
+        actions.append(
+            Commit(
+                txn,
+                self.digest,
+                shares,
+                _new(draft, txn, self.acknowledgements),
+                opening.producer if alone else None,
+                opening.epoch if alone else None,
+                opening.app_id if alone else None,
+                opening.app_version if alone else None,
+                self.stream,
+            )
+        )
+        return actions
+
+    def _refuse_dropped(self, draft: Draft) -> None:
+        """A transaction goes on without a topic that was dropped; a plain produce would be nothing without it."""
+        for piece in self.pieces:
+            if _dropped(draft, piece.topic):
+                raise _was_dropped(draft, piece.topic, "create it again, then produce again")
+
+    def repeated(self, outcome: Outcome, epoch: int | None) -> Outcome:
+        """The answer to a commit whose end is recorded: that end, or its error (``epoch`` as of ``ended_error``)."""
+        if outcome.state == "ABORTED":
+            raise ended_error(outcome, self.opening, epoch)
+        if outcome.digest and outcome.digest != self.digest:
+            raise InvalidTransactionState(
+                f"the transaction {outcome.number} was committed at version {outcome.version} with other contents",
+                advice="this is another owner's success (a fork?): begin a new transaction",
+            )
+        return outcome
+
+    def _committed_before(self, draft: Draft) -> CommitResult | None:
+        opening = self.opening
+        if opening.app_id is not None and opening.app_version is not None:
+            app = draft.apps.get(opening.app_id)
+            if app is not None and opening.app_version <= app.app_version:
+                return Skipped(app.txn, app.version)
+        if self.stream is not None and (skipped := replayed(draft, self.stream)) is not None:
+            return skipped
+        if self.plain and opening.producer is not None and self._is_duplicate(draft, opening.producer):
+            return Duplicate(opening.producer, tuple(self.pieces))
+        return None
+
+    def _is_duplicate(self, draft: Draft, producer: str) -> bool:
+        sequenced = [piece for piece in self.pieces if piece.sequence is not None]
+        if not sequenced:
+            return False
+        repeated = []
+        for piece in sequenced:
+            assert piece.sequence is not None, "chosen above"
+            known = draft.sequences.get((producer, piece.topic, piece.partition))
+            last = piece.sequence + piece.rows - 1
+            repeated.append(known is not None and last <= known.last)
+            if known is not None and piece.sequence <= known.last < last:
+                raise OutOfOrderSequence(
+                    f"the producer {producer!r} is at sequence {known.last} in partition {piece.partition}: the batch "
+                    f"{piece.sequence} to {last} repeats a part"
+                )
+        return all(repeated)
+
+    def _shares(self, draft: Draft, shared: SharedNumbers) -> tuple[Share, ...]:
+        shares: list[Share] = []
+        following: dict[tuple[int, int], int] = {}
+        for piece in self.pieces:
+            number = shared.get(piece.topic)
+            if number is None:
+                continue  # the topic was dropped meanwhile
+            sequence = piece.sequence
+            place = (piece.topic, piece.partition)
+            if self.assign_sequences and sequence is None and self.opening.producer is not None:
+                known = draft.sequences.get((self.opening.producer, *place))
+                sequence = following.get(place, 0 if known is None else known.last + 1)
+            if sequence is not None:
+                following[place] = sequence + piece.rows
+            last = shares[-1] if shares else None
+            if (
+                last is not None
+                and (last.segment, last.partition) == (number, piece.partition)
+                and (last.sequence is None if sequence is None else last.sequence == sequence - last.rows)
+            ):
+                shares[-1] = Share(number, piece.partition, last.rows + piece.rows, last.sequence)
+            else:
+                shares.append(Share(number, piece.partition, piece.rows, sequence))
+        return tuple(shares)
+
+    def result(self, draft: Draft, _at: Header) -> CommitResult:
+        """See Command."""
+        outcome = draft.outcomes.get(self.opening.txn)
+        assert outcome is not None, "a commit that was applied has its outcome"
+        return outcome
+
+    @property
+    def dropped(self) -> tuple[int, ...]:
+        """Topics that were dropped before their rows could be logged."""
+        return self._dropped
+
+    @property
+    def dropped_subscriptions(self) -> tuple[int, ...]:
+        """Subscriptions that were dropped while the transaction held acknowledgements of them."""
+        return self._dropped_subscriptions
+
+
+def replayed(draft: Draft, batch: StreamBatch) -> Skipped | None:
+    """Whether a stream's batch was committed before: skipped if it is the same, refused if it is another one."""
+    last = draft.streams.get(batch.identity)
+    if last is None:
+        return None
+    if batch.query != last.query:
+        if batch.batch > last.batch:
+            return None
+        raise InvalidInputError(
+            f"the stream {batch.identity!r} committed batch {last.batch} of the query {last.query}; the query "
+            f"{batch.query} begins again at batch {batch.batch}",
+            advice="use another txnAppId for a new checkpoint, or go on with the old checkpoint",
+        )
+    if batch.batch > last.batch:
+        return None
+    if batch.batch == last.batch and batch.offsets_digest != last.offsets_digest:
+        raise InvalidInputError(
+            f"batch {batch.batch} of the stream {batch.identity!r} was committed with other source offsets",
+            advice="the checkpoint was changed or copied: go on with the one that wrote it, or use a new txnAppId",
+        )
+    return Skipped(last.txn, last.version)
+
+
+def forgotten(txn: int, durable: Durable | None = None) -> TransactionNotFound:
+    """The error for a transaction that ended so long ago that nobody knows how, if it ever did anything."""
+    return TransactionNotFound(
+        f"no outcome of the transaction {txn} is remembered, and it can have none any more",
+        advice="it was never committed, or ended longer ago than outcomes are kept",
+        durable=durable,
+    )
+
+
+@dataclass(slots=True)
+class AbortCommand:
+    """End a transaction without effect; for an id that the log does not show, make that definite."""
+
+    txn: int
+    reason: AbortReason = "user"
+    by: str | None = None
+    why: str | None = None
+    force: bool = False
+    pieces: Sequence[Piece] = ()
+    alone: Hashable = None
+
+    @property
+    def txn_ids(self) -> tuple[int, ...]:
+        """See Command."""
+        return (self.txn,)
+
+    def decide(self, draft: Draft, _at: Header, _shared: SharedNumbers) -> Sequence[AnyAction] | Answer[Outcome]:
+        """See Command."""
+        outcome = draft.outcomes.get(self.txn)
+        if outcome is not None:
+            return Answer(outcome, settled=True)
+        known = draft.transactions.get(self.txn)
+        if known is not None and known.state == "PREPARED" and not self.force:
+            raise InvalidTransactionState(
+                f"the transaction {self.txn} is PREPARED: an outside system may have committed",
+                advice="use ns.complete(token, commit=...), or abort with force=True",
+            )
+        if known is None and self.txn >= draft.head.next_number:
+            raise InvalidInputError(f"the number {self.txn} was never given to a writer", advice="check the TxnID")
+        if known is None and numbers.was_given(draft, self.txn):
+            raise forgotten(self.txn)
+        return [Abort(self.txn, self.reason, self.by, self.why)]
+
+    def result(self, draft: Draft, _at: Header) -> Outcome:
+        """See Command."""
+        outcome = draft.outcomes.get(self.txn)
+        assert outcome is not None, "an abort that was applied has its outcome"
+        return outcome
+
+
+@dataclass(slots=True)
+class PrepareCommand:
+    """Make a transaction wait for an outside decision: whatever of it is not in the log yet goes along."""
+
+    opening: Opening
+    digest: str
+    segments: tuple[Segment, ...] = ()
+    acknowledgements: tuple[Acknowledgement, ...] = ()
+    pieces: Sequence[Piece] = ()
+    alone: Hashable = None
+
+    @property
+    def txn_ids(self) -> tuple[int, ...]:
+        """See Command."""
+        return (self.opening.txn,)
+
+    def decide(self, draft: Draft, _at: Header, _shared: SharedNumbers) -> Sequence[AnyAction] | Answer[None]:
+        """See Command."""
+        opening = self.opening
+        outcome = draft.outcomes.get(opening.txn)
+        if outcome is not None:
+            raise ended_error(outcome, opening, _epoch(draft, opening.producer))
+        known = draft.transactions.get(opening.txn)
+        if known is not None and known.state == "PREPARED":
+            return Answer(None)
+        opening.left_ms()
+        if known is None and opening.producer is not None:
+            check_producer(draft, opening.producer, opening.epoch)
+        self._refuse_done_before(draft)
+        self._refuse_dropped(draft)
+        begin = [opening.action()] if known is None else []
+        return [
+            *begin,
+            *_living(draft, self.segments),
+            *(Acknowledge(opening.txn, item) for item in _new(draft, opening.txn, self.acknowledgements)),
+            Prepare(opening.txn, self.digest),
+        ]
+
+    def _refuse_done_before(self, draft: Draft) -> None:
+        """A commit would be skipped: there is nothing to wait for."""
+        app_id, app_version = self.opening.app_id, self.opening.app_version
+        app = None if app_id is None else draft.apps.get(app_id)
+        if app is not None and app_version is not None and app_version <= app.app_version:
+            raise InvalidTransactionState(
+                f"{app_id!r} committed version {app.app_version} at version {app.version} of the log; {app_version} is "
+                "not above it",
+                advice="the batch was done before: commit() answers as skipped, with the original version",
+            )
+
+    def _refuse_dropped(self, draft: Draft) -> None:
+        """What the log cannot hold any more would be missing without a word: a token has no room for it."""
+        for segment in self.segments:
+            if draft.segments.get(segment.segment) is None and _dropped(draft, segment.topic):
+                raise _was_dropped(draft, segment.topic, "abort() and begin again, or commit() without its rows")
+        for item in self.acknowledgements:
+            if draft.subscriptions.get(item.subscription) is None:
+                raise SubscriptionNotFound(
+                    "a subscription of which the transaction acknowledged messages was dropped",
+                    advice="abort() and begin again, or commit() without them",
+                )
+
+    def result(self, _draft: Draft, _at: Header) -> None:
+        """See Command."""
+
+
+@dataclass(slots=True)
+class CompleteCommand:
+    """Carry out the outside decision about a prepared transaction. Whoever brings it is not fenced."""
+
+    txn: int
+    commit: bool
+    pieces: Sequence[Piece] = ()
+    alone: Hashable = None
+    _dropped_subscriptions: tuple[int, ...] = field(default=(), init=False)
+
+    @property
+    def txn_ids(self) -> tuple[int, ...]:
+        """See Command."""
+        return (self.txn,)
+
+    @property
+    def dropped_subscriptions(self) -> tuple[int, ...]:
+        """Subscriptions that were dropped while the transaction held acknowledgements of them."""
+        return self._dropped_subscriptions
+
+    def decide(self, draft: Draft, _at: Header, _shared: SharedNumbers) -> Sequence[AnyAction] | Answer[Outcome]:
+        """See Command."""
+        outcome = draft.outcomes.get(self.txn)
+        if outcome is not None:
+            return Answer(self.repeated(outcome), settled=True)
+        known = draft.transactions.get(self.txn)
+        if known is None:
+            raise TransactionNotFound(
+                f"the log shows no prepared transaction {self.txn}, and remembers no outcome of it",
+                advice="a prepare in doubt may still arrive: ns.abort(token) makes that definite; an outcome may have "
+                "been forgotten after its retention",
+            )
+        if known.state != "PREPARED":
+            raise InvalidTransactionState(
+                f"the transaction {self.txn} is {known.state}: it was not prepared",
+                advice="only its owner can commit it, or call txn.prepare(); ns.abort(token) ends it",
+            )
+        held = dict.fromkeys(subscription for subscription, _ in known.held)
+        self._dropped_subscriptions = tuple(number for number in held if draft.subscriptions.get(number) is None)
+        return [Commit(self.txn)] if self.commit else [Abort(self.txn, "user")]
+
+    def repeated(self, outcome: Outcome) -> Outcome:
+        """The answer where an end is recorded: it, or InvalidTransactionState for the opposite decision."""
+        if (outcome.state == "COMMITTED") != self.commit:
+            reason = f" ({outcome.reason})" if outcome.reason else ""
+            raise InvalidTransactionState(
+                f"the transaction {self.txn} was {outcome.state} at version {outcome.version}{reason}",
+                advice="the first decision stands: bring the outside system in line with it",
+            )
+        return outcome
+
+    def result(self, draft: Draft, _at: Header) -> Outcome:
+        """See Command."""
+        outcome = draft.outcomes.get(self.txn)
+        assert outcome is not None, "an end that was applied has its outcome"
+        return outcome
+
+
+_MAX_EXPIRED: Final = 100
+"""Overdue transactions ended by one entry: enough to keep up, few enough not to delay the entry's own commands."""
+
+
+def overdue(draft: Draft, now_ms: int) -> list[Abort]:
+    """Aborts for transactions whose deadline is longer than the grace ago: whoever appends next ends them."""
+    found = [
+        Abort(number, "timeout")
+        for number, transaction in draft.transactions.items()
+        if transaction.deadline_ms is not None and transaction.deadline_ms + EXPIRY_GRACE_MS <= now_ms
+    ]
+    return found[:_MAX_EXPIRED]
+
+
+__all__ = [
+    "AbortCommand",
+    "CommitCommand",
+    "CommitResult",
+    "CompleteCommand",
+    "Duplicate",
+    "FlushCommand",
+    "Opening",
+    "PrepareCommand",
+    "Skipped",
+    "ended_error",
+    "forgotten",
+    "overdue",
+    "replayed",
+]
