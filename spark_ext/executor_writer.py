@@ -29,7 +29,7 @@ from txnlog.errors import LimitExceeded, SchemaMismatch, TopicNotFound
 from txnlog.keys import segment_key
 from txnlog.limits import TARGET_SEGMENT_BYTES
 from txnlog.names import nearest
-from txnlog.row_columns import NULL_REFUSED, Unfit, conform_column
+from txnlog.row_columns import Unfit, conform_columns
 from txnlog.segment_columns import STORED_COLUMNS
 
 ATTEMPTS: Final = 1 << 24
@@ -289,21 +289,11 @@ class _TopicWriter:
         return tuple(slices), segment_file.encode(table)
 
     def _conformed(self, batch: pa.RecordBatch) -> pa.Table:
-        columns = []
-        for wanted in self._schema:
-            index = batch.schema.get_field_index(wanted.name)
-            try:
-                if index >= 0:
-                    columns.append(conform_column(batch.column(index), wanted))
-                elif wanted.nullable:
-                    columns.append(pa.nulls(batch.num_rows, wanted.type))
-                else:
-                    raise Unfit(NULL_REFUSED, "give the column values")
-            except Unfit as unfit:
-                path = ".".join([wanted.name, *reversed(unfit.path)])
-                raise SchemaMismatch(
-                    f"topic {self.target.name!r}, column {path!r}: {unfit.reason}", advice=unfit.advice
-                ) from None
+        given = dict(zip(batch.schema.names, batch.columns, strict=True))
+        try:
+            columns = conform_columns(given, self._schema, batch.num_rows)
+        except Unfit as unfit:
+            raise unfit.mismatch(self.target.name) from None
         return pa.Table.from_arrays(columns, schema=self._schema)
 
     def _partitions_of(self, batch: pa.RecordBatch, table: pa.Table) -> npt.NDArray[np.int32] | None:

@@ -30,7 +30,7 @@ from txnlog.errors import InvalidInputError, SchemaMismatch, TxnLogError
 from txnlog.limits import MAX_BLOCK_NUMBERS
 from txnlog.names import nearest, parse_label
 from txnlog.numbers import CHUNK
-from txnlog.row_columns import NULL_REFUSED, Unfit, conform_column, shown
+from txnlog.row_columns import Unfit, conform_columns, shown
 from txnlog.transaction_commands import Skipped
 
 if TYPE_CHECKING:
@@ -131,19 +131,13 @@ def check_columns(columns: pa.Schema, record: TopicRecord) -> None:
                 f"topic {record.name!r} has no column {shown(name)}",
                 advice=nearest(name, wanted.names),
             )
-    for field in wanted:
-        index = columns.get_field_index(field.name)
-        try:
-            if index >= 0:
-                conform_column(pa.nulls(0, columns.field(index).type), field)
-            elif not field.nullable:
-                raise Unfit(NULL_REFUSED, "give the column values")
-        except Unfit as unfit:
-            path = ".".join([field.name, *reversed(unfit.path)])
-            raise SchemaMismatch(
-                f"topic {record.name!r}, column {path!r}: {unfit.reason}",
-                advice="cast the column of the DataFrame" if index >= 0 else unfit.advice,
-            ) from None
+    empty = {field.name: pa.nulls(0, field.type) for field in columns}
+    try:
+        conform_columns(empty, wanted, rows=1)  # the row makes a missing column count
+    except Unfit as unfit:
+        if unfit.path[-1] in empty:
+            unfit.advice = "cast the column of the DataFrame"
+        raise unfit.mismatch(record.name) from None
 
 
 # --- what tasks are told ----------------------------------------------------------------------------------------------

@@ -6,12 +6,13 @@ and round doubles. So a table of allowed kinds comes first, and a look back at t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from txnlog.errors import SchemaMismatch
 from txnlog.names import nearest
 
 ARROW_ERRORS: Final = (pa.ArrowException, ValueError, TypeError, KeyError, OverflowError, NotImplementedError)
@@ -24,7 +25,7 @@ NULL_REFUSED: Final = "null, or missing, where the schema says not null"
 
 
 class Unfit(Exception):
-    """Something does not fit into a column; ``path`` grows from the inside out, below the column."""
+    """Something does not fit into a column; ``path`` grows from the inside out, up to the column."""
 
     def __init__(self, reason: str, advice: str = "fix the value, or use another type in the topic's schema") -> None:
         super().__init__(reason)
@@ -36,6 +37,11 @@ class Unfit(Exception):
         """The same, one level further out."""
         self.path.append(name)
         return self
+
+    def mismatch(self, topic: str, where: str = "") -> SchemaMismatch:
+        """The error for a user, once the path is whole; ``where`` says which row."""
+        path = ".".join(reversed(self.path))
+        return SchemaMismatch(f"topic {topic!r}, column {path!r}{where}: {self.reason}", advice=self.advice)
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -70,6 +76,25 @@ def shown(name: object) -> str:
 
 
 # --- columns ----------------------------------------------------------------------------------------------------------
+
+
+def conform_columns(
+    given: Mapping[str, pa.Array | pa.ChunkedArray], fields: Iterable[pa.Field], rows: int
+) -> list[pa.Array | pa.ChunkedArray]:
+    """A column for each field, from those given by name; one that is missing is null. Raises Unfit."""
+    columns = []
+    for field in fields:
+        column = given.get(field.name)
+        try:
+            if column is not None:
+                columns.append(conform_column(column, field))
+            elif field.nullable or not rows:
+                columns.append(pa.nulls(rows, field.type))
+            else:
+                raise Unfit(NULL_REFUSED, "give the column values")
+        except Unfit as unfit:
+            raise unfit.within(field.name) from None
+    return columns
 
 
 def conform_column(column: pa.Array | pa.ChunkedArray, field: pa.Field) -> pa.Array | pa.ChunkedArray:
@@ -304,6 +329,7 @@ __all__ = [
     "check_names",
     "conform_array",
     "conform_column",
+    "conform_columns",
     "is_list",
     "is_text",
     "shown",

@@ -26,7 +26,7 @@ import xxhash
 
 from txnlog.errors import SchemaMismatch
 from txnlog.names import nearest
-from txnlog.row_columns import ARROW_ERRORS, NULL_REFUSED, Unfit, conform_column, is_text, shown
+from txnlog.row_columns import ARROW_ERRORS, Unfit, conform_columns, is_text, shown
 from txnlog.row_values import Converter, converter, deep_size
 
 Row = tuple[Any, ...]
@@ -197,7 +197,7 @@ class RowBuffer:
             try:
                 convert(row.get(name))
             except Unfit as unfit:
-                return _mismatch(self._topic, name, unfit, f" (row {number})")
+                return unfit.within(name).mismatch(self._topic, f" (row {number})")
         raise AssertionError("a row that did not fit fits")
 
     def _in_parts(self, rows: list[Row]) -> list[pa.Table]:
@@ -311,27 +311,19 @@ def _conform_table(table: pa.Table | pa.RecordBatch, plan: _Plan, topic: str) ->
         table.validate(full=True)
     except ARROW_ERRORS as error:
         raise SchemaMismatch(f"topic {topic!r}: not valid Arrow data: {error}") from None
-    positions: dict[str, int] = {}
+    given: dict[str, pa.Array | pa.ChunkedArray] = {}
     for index, name in enumerate(table.schema.names):
-        if name in positions:
+        if name in given:
             raise SchemaMismatch(f"topic {topic!r}: column {shown(name)} is there twice", advice="rename one of them")
         if name not in plan.names:
             if name.startswith(_PANDAS_INDEX):
                 continue
             raise plan.unknown(topic, name)
-        positions[name] = index
-    columns = []
-    for field in plan.fields:
-        position = positions.get(field.name)
-        try:
-            if position is not None:
-                columns.append(conform_column(table.column(position), field))
-            elif field.nullable or not table.num_rows:
-                columns.append(pa.nulls(table.num_rows, field.type))
-            else:
-                raise Unfit(NULL_REFUSED, "give the column values")
-        except Unfit as unfit:
-            raise _mismatch(topic, field.name, unfit) from None
+        given[name] = table.column(index)
+    try:
+        columns = conform_columns(given, plan.fields, table.num_rows)
+    except Unfit as unfit:
+        raise unfit.mismatch(topic) from None
     return pa.Table.from_arrays(columns, schema=plan.schema)
 
 
@@ -355,11 +347,6 @@ def _copied(table: pa.Table) -> pa.Table:
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     return pa.ipc.open_stream(sink.getvalue()).read_all()
-
-
-def _mismatch(topic: str, column: str, unfit: Unfit, where: str = "") -> SchemaMismatch:
-    path = ".".join([column, *reversed(unfit.path)])
-    return SchemaMismatch(f"topic {topic!r}, column {path!r}{where}: {unfit.reason}", advice=unfit.advice)
 
 
 def _not_rows(topic: str, data: object) -> SchemaMismatch:
