@@ -256,6 +256,74 @@ def test_a_long_tail_in_bytes_is_checkpointed_too(memory: Place, monkeypatch: py
     assert list(memory.store().list("sales/_log/checkpoints/0"))
 
 
+@pytest.mark.clause("P-129")
+def test_a_tail_is_due_once_folding_it_costs_what_the_checkpoint_below_it_does(
+    memory: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpointer, "_LEAST_TAIL_BYTES", 2_000)
+    monkeypatch.setattr(checkpointer, "_SPREAD", 0)
+    monkeypatch.setattr(checkpointer.Checkpointer, "after_append", lambda _self: None)
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+
+    def bytes_until_due() -> int:
+        while not ns.link.checkpointer.due():
+            ns.produce("orders", rows(1))
+        return int(ns.follower.tail_bytes)
+
+    assert bytes_until_due() < 3_000
+    for number in range(200):
+        ns.producer(f"loader-{number}")
+    ns.checkpoint()
+    assert bytes_until_due() > 200 * checkpointer._TAIL_BYTES_PER_ROW, "a big checkpoint is not made as often"
+    monkeypatch.setattr(checkpointer, "CHECKPOINT_TAIL_BYTES", 1_000)
+    ns.checkpoint()
+    assert bytes_until_due() < 2_000, "however big it is"
+
+
+@pytest.mark.clause("P-129")
+def test_a_checkpoint_of_another_client_is_as_good_as_ones_own(memory: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpointer, "CHECKPOINT_TAIL_BYTES", 4_000)
+    monkeypatch.setattr(checkpointer.Checkpointer, "after_append", lambda _self: None)
+    ns, other = memory.open(), memory.open()
+    ns.create_topic("orders", SCHEMA)
+    assert not ns.link.checkpointer.due()
+    while not ns.link.checkpointer.due():
+        ns.produce("orders", rows(1))
+    other.checkpoint()
+    other.produce("orders", rows(2))
+    assert ns.link.checkpointer.due(), "nothing told this client of it yet"
+    ns.snapshot()
+    assert not ns.link.checkpointer.due()
+    while not ns.link.checkpointer.due():
+        ns.produce("orders", rows(3))
+
+
+@pytest.mark.clause("P-125", "P-128")
+def test_a_long_run_is_not_written_again_for_a_few_new_rows(memory: Place) -> None:
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+    results = [ns.produce("orders", rows(number)) for number in range(100)]
+    ns.checkpoint()
+    (long,) = ns.follower.base.runs("outcomes")
+    written = 0
+    for number in range(60):
+        results.append(ns.produce("orders", rows(100 + number)))
+        ns.checkpoint()
+        runs = ns.follower.base.runs("outcomes")
+        assert runs[0] == long
+        assert len(runs) <= MAX_CHECKPOINT_RUNS
+        written += runs[-1].rows
+    assert written < 60 * 6, "each row a few times, not once a checkpoint"
+    while ns.follower.base.runs("outcomes")[0] == long:
+        assert len(results) < 500, "until there are as many"
+        results.append(ns.produce("orders", rows(len(results))))
+        ns.checkpoint()
+    fresh = memory.open(mode="r")
+    assert [fresh.transaction(item.txn_id).version for item in results] == [item.version for item in results]
+    assert read(fresh) == list(range(len(results)))
+
+
 @pytest.mark.clause("P-120", "P-129")
 @pytest.mark.parametrize("error", [StoreError("disk full"), ZeroDivisionError("a bug"), CorruptionError("bytes")])
 def test_a_checkpoint_that_fails_fails_no_caller(

@@ -25,8 +25,14 @@ from txnlog.store.base import Store
 
 _logger = logging.getLogger("txnlog.checkpointer")
 
-_SPREAD_ENTRIES = CHECKPOINT_ENTRIES // 5
+_SPREAD = 0.2
+_SPREAD_ENTRIES = int(CHECKPOINT_ENTRIES * _SPREAD)
 """Clients that append to one log draw a delay up to this many entries: mostly one of them makes the checkpoint then."""
+
+_LEAST_TAIL_BYTES = 512 << 10
+_TAIL_BYTES_PER_ROW = 32
+"""A tail is due when folding it takes about as long as restoring the checkpoint below it, one row of which takes as
+long as 20 to 40 bytes of entries: 1,000 entries may hold 64,000 small transactions. More often would cost writers."""
 
 _MANIFEST_ATTEMPTS = 4
 """The next checkpoint is as good, so this one does not wait for an outage to end."""
@@ -49,6 +55,7 @@ class Checkpointer:
         self._lock = threading.Lock()
         self._thread: Background | None = None
         self._delay = runtime.jitter(1.0)
+        self._counted: int | None = None
 
     def after_append(self) -> None:
         """Start a checkpoint in the background if one is due."""
@@ -64,10 +71,21 @@ class Checkpointer:
         """Whether the tail beyond the newest checkpoint is long enough."""
         head = self._follower.state.head
         newest = self._follower.newest_checkpoint
+        self._count_from(-1 if newest is None else newest)
         since = head.version - (-1 if newest is None else newest)
-        return since >= self.interval + int(self._delay * self.spread) or (
-            self._follower.tail_bytes >= CHECKPOINT_TAIL_BYTES and since >= 2
-        )
+        if since >= self.interval + int(self._delay * self.spread):
+            return True
+        base = self._follower.base
+        rows = 0 if base is None else base.runs("hot")[0].rows
+        wanted = max(_LEAST_TAIL_BYTES, rows * _TAIL_BYTES_PER_ROW) * (1 + self._delay * _SPREAD)
+        return since >= 2 and self._follower.tail_bytes >= min(wanted, CHECKPOINT_TAIL_BYTES)
+
+    def _count_from(self, version: int) -> None:
+        """Somebody else's checkpoint became known: the tail begins anew, or every client would make its own."""
+        with self._follower.lock:
+            if self._counted is not None and version > self._counted:
+                self._follower.tail_bytes = 0
+            self._counted = version
 
     def _quietly(self) -> None:
         try:
@@ -92,9 +110,10 @@ class Checkpointer:
         head = state.head
         manifest = Manifest(FORMAT_VERSION, head.version, head.digest, head.timestamp_ms, parts)
         manifest = self._create(manifest)
-        self._follower.rebase(manifest)
         with self._follower.lock:
+            self._follower.rebase(manifest)
             self._follower.tail_bytes = max(0, self._follower.tail_bytes - tail_bytes)
+            self._counted = manifest.version
         self._delay = self._runtime.jitter(1.0)
         return manifest
 
@@ -104,20 +123,23 @@ class Checkpointer:
         return (part,)
 
     def _cold(self, state: State, base: Manifest | None, objects: list[tuple[str, bytes]]) -> tuple[Part, ...]:
-        """The runs of the checkpoint before and one with what ended since; too many runs become one."""
+        """The runs of the checkpoint before and one with what ended since; of too many the newest are merged."""
         head = state.head
-        retention_ms = head.outcome_retention_ms or OUTCOME_RETENTION_MS
+        expired_before_ms = head.timestamp_ms - (head.outcome_retention_ms or OUTCOME_RETENTION_MS)
         first = 0 if base is None else base.version + 1
         parts: list[Part] = []
         for kind, table in checkpoint.cold_rows(state).items():
             runs = () if base is None else base.runs(kind)
             span = (first, head.version)
-            if len(runs) >= MAX_CHECKPOINT_RUNS:
-                tables = [self._follower.log.run(part) for part in runs]
+            if table.num_rows and len(runs) >= MAX_CHECKPOINT_RUNS:
+                runs, merged = _split(runs, table.num_rows)
+                if kind == "outcomes":
+                    runs = tuple(part for part in runs if part.timestamp_ms >= expired_before_ms)
+                tables = [self._follower.log.run(part) for part in merged]
                 table = checkpoint.merge_runs(  # noqa: PLW2901 - the run that is written
-                    kind, [*tables, table], expired_before_ms=head.timestamp_ms - retention_ms
+                    kind, [*tables, table], expired_before_ms=expired_before_ms
                 )
-                span, runs = (runs[0].first_version, head.version), ()
+                span = (merged[0].first_version, head.version)
             parts.extend(runs)
             if table.num_rows:
                 part, data = checkpoint.encode_run(kind, table, self._runtime.unique(), span, head.timestamp_ms)
@@ -151,6 +173,19 @@ class Checkpointer:
         thread = self._thread
         if thread is not None and thread.is_alive():
             thread.join(timeout=60)
+
+
+def _split(runs: tuple[Part, ...], rows: int) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
+    """Which runs stay, and which are merged with so many new rows: one at least, and not more than pay.
+
+    A run is merged with newer ones that have as many rows together, so that of a million rows none is written often.
+    """
+    first = len(runs) - 1
+    rows += runs[first].rows
+    while first and runs[first - 1].rows <= rows:
+        first -= 1
+        rows += runs[first].rows
+    return runs[:first], runs[first:]
 
 
 Maker = Callable[[], Manifest]
