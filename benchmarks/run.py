@@ -11,10 +11,12 @@ from pathlib import Path
 
 SCRIPTS = {
     "Small transactions": "transactions",
+    "Log bytes of small transactions": "log_bytes",
     "Requests of a commit on S3": "requests",
     "Partitions": "partitions",
     "Receiving and acknowledging": "acknowledge",
     "Opening": "opening",
+    "Simulation": "simulation",
     "Native scan in Spark": "scan",
 }
 RESULTS = Path(__file__).parent / "RESULTS.md"
