@@ -15,7 +15,7 @@ SPARK_ENV = JAVA_HOME="$$($(RUN)/python tools/java_home.py)" \
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install check format test test-fast mutants sim demo bench lock clean
+.PHONY: help install check format test test-fast mutants sim crash demo bench lock clean
 
 help: ## Show this list.
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -45,6 +45,9 @@ mutants: install ## Plant known bugs one by one: the tests must catch every one.
 sim: install ## Simulate clients over a store with faults: 6,000 schedules and all past failing seeds.
 	@$(RUN)/python -m pytest -q tests/sim -k seeds
 	@$(RUN)/python -m txnlog.testing --schedules 6000 $(ARGS)
+
+crash: install ## Kill 2,000 processes over local files and 300 over S3: minutes (ARGS="--local 200 --s3 30").
+	@$(RUN)/python -m tests.crash.run $(ARGS)
 
 demo: install ## A pipeline over several topics, start to end, on this machine.
 	@$(SPARK_ENV) $(RUN)/python -m examples.demo $(ARGS)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from itertools import pairwise
 
 from tests.crash.evidence import Evidence, Row
 from tests.crash.journal import Line, producer_of
-from tests.crash.plan import TOPICS
+from tests.crash.plan import MAX_REDELIVERIES, TOPICS, decision
 from txnlog import ranges
+
+Place = tuple[str, int]
+"""Subscription and partition."""
 
 Finding = tuple[str, str | None]
 """What is wrong, and the label of the attempt that shows it."""
@@ -39,7 +42,12 @@ class Attempted:
     @property
     def ambiguous(self) -> bool:
         """Whether anybody ever had to ask: the answer was unknown, or never came."""
-        return self.final is None or self.unknown
+        return (self.final is None and not self.prepared) or self.unknown
+
+    @property
+    def prepared(self) -> bool:
+        """Whether the owner was told that it is prepared: the end is for others to bring."""
+        return any(line["answer"] == "prepared" for line in self.outcomes)
 
     @property
     def unknown(self) -> bool:
@@ -68,10 +76,13 @@ def check(evidence: Evidence) -> list[Finding]:
     for item in known.values():
         findings.extend((text, item.label) for text in _check_attempt(item, evidence))
     findings.extend(_check_items(known.values()))
+    findings.extend(_check_prepared(known.values(), evidence))
+    findings.extend((f"{key} is on the store, and nobody needs it", None) for key in evidence.stray)
     findings.extend(_check_offsets(evidence))
     findings.extend(_check_older(evidence))
     findings.extend(_check_sequences(evidence))
     findings.extend(_check_subscriptions(evidence))
+    findings.extend(_check_letters(evidence))
     findings.extend(_check_fencing(known.values(), evidence))
     return findings
 
@@ -142,7 +153,11 @@ def _check_answers(item: Attempted, evidence: Evidence, *, visible: bool) -> Ite
     versions = {answer.version for answer in told if answer.version is not None}
     if len(versions) > 1:
         yield f"{item.label}: askers were told the versions {sorted(versions)}"
-    if item.ambiguous and item.intent["txn"] is not None and len([a for a in told if a.version is not None]) < 2:
+    if (
+        (item.ambiguous or item.prepared)
+        and item.intent["txn"] is not None
+        and len([a for a in told if a.version is not None]) < 2
+    ):
         yield f"{item.label} was in doubt, and was not asked for twice: {told}"
 
 
@@ -161,6 +176,25 @@ def _check_items(known: Iterable[Attempted]) -> Iterator[Finding]:
     for name, count in visible.items():
         if count > 1:
             yield f"the work {name} was done {count} times", name
+
+
+def _check_prepared(known: Iterable[Attempted], evidence: Evidence) -> Iterator[Finding]:
+    """What was prepared ended as the outside system decided, however late that was and whoever was fenced meanwhile."""
+    for item in known:
+        txn = item.intent["txn"]
+        truth = "COMMITTED" if item.rows else "ABORTED"
+        for state, _ in evidence.decided.get(txn, []):
+            if state != truth:
+                yield f"{item.label}: who brought the decision was told {state}, the truth is {truth}", item.label
+        if item.intent["how"] != "prepare":
+            if txn in evidence.decided:
+                yield f"{item.label} was decided from outside, and never prepared", item.label
+            continue
+        wanted = decision(txn)
+        if item.rows and not wanted:
+            yield f"{item.label} is visible, and the outside system decided against it", item.label
+        if item.prepared and wanted and not item.rows:
+            yield f"{item.label} was prepared, and is not there though the outside system decided for it", item.label
 
 
 def _check_offsets(evidence: Evidence) -> Iterator[Finding]:
@@ -205,41 +239,69 @@ def _check_sequences(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _check_subscriptions(evidence: Evidence) -> Iterator[Finding]:
-    """What was acknowledged is what was derived from it, once."""
-    derived: dict[tuple[str, int], Counter[int]] = defaultdict(Counter)
+    """Every message went one way on every subscription, once: derived from, to the dead letters, or left to the end."""
+    derived: dict[Place, Counter[int]] = defaultdict(Counter)
     labels: dict[tuple[str, int, int], str] = {}
     for row in evidence.rows.get("derived", []):
         if row.source is not None:
             derived[row.source, row.source_partition][row.source_offset] += 1
             labels[row.source, row.source_partition, row.source_offset] = row.label
+    dead: dict[Place, Counter[int]] = defaultdict(Counter)
+    for letter in evidence.letters:
+        dead["shared", letter.partition][letter.offset] += 1
     for name, cursors in evidence.cursors.items():
         for partition, (acknowledged, pending) in cursors.items():
-            found = derived.pop((name, partition), Counter())
+            place = (name, partition)
+            ways = {
+                "derived": derived.pop(place, Counter()),
+                "dead": dead.pop(place, Counter()),
+                "drained": Counter(evidence.drained.get(name, {}).get(partition, [])),
+            }
             taken = {offset for start, end in acknowledged for offset in range(start, end)}
-            for offset, count in found.items():
-                if count > 1:
-                    yield f"{name}/{partition}: {offset} was consumed {count} times", labels[name, partition, offset]
-                if offset not in taken:
-                    yield (
-                        f"{name}/{partition}: {offset} was derived from, and is not acknowledged",
-                        labels[name, partition, offset],
-                    )
-            if lost := sorted(taken - found.keys()):
-                yield f"{name}/{partition}: acknowledged, and nothing was derived: {lost[:5]}", None
+            for offset, text in _check_ways(ways, taken):
+                yield f"{name}/{partition}: {text}", labels.get((*place, offset))
+            ends = sum(row.partition == partition for row in evidence.rows["orders"])
+            if missing := sorted(set(range(ends)) - taken):
+                yield f"{name}/{partition}: never delivered, not even at the end: {missing[:5]}", None
             if pending:
                 yield f"{name}/{partition}: {pending} messages are pending, and nobody is left", None
             if not ranges.is_normal(acknowledged):
                 yield f"{name}/{partition}: the acknowledged ranges are not normal: {acknowledged}", None
-    for name, partition in derived:
-        yield f"{name}/{partition} has derived rows and no cursor", None
+    for name, partition in (*derived, *dead):
+        yield f"{name}/{partition} has derived rows or dead letters, and no cursor", None
+
+
+def _check_ways(ways: Mapping[str, Counter[int]], taken: Set[int]) -> Iterator[tuple[int, str]]:
+    """Of one partition of a subscription: offsets that went two ways, or none, or that are not acknowledged."""
+    all_ways = sum(ways.values(), Counter[int]())
+    for offset, count in all_ways.items():
+        if count > 1:
+            said = ", ".join(f"{way} {found[offset]}" for way, found in ways.items())
+            yield offset, f"{offset} was consumed {count} times: {said}"
+        if offset not in taken:
+            yield offset, f"{offset} was consumed, and is not acknowledged"
+    if lost := sorted(taken - all_ways.keys()):
+        yield lost[0], f"acknowledged, and nothing became of it: {lost[:5]}"
+
+
+def _check_letters(evidence: Evidence) -> Iterator[Finding]:
+    """A dead letter is the message that it says it was, and was delivered often enough before."""
+    messages = {(row.partition, row.offset): (row.label, row.part) for row in evidence.rows["orders"]}
+    for letter in evidence.letters:
+        where = f"the dead letter of orders/{letter.partition}, {letter.offset}"
+        known = messages.get((letter.partition, letter.offset))
+        if known != (letter.label, letter.part):
+            yield f"{where} holds {letter.label}, part {letter.part}: there was {known}", letter.label
+        if letter.redeliveries <= MAX_REDELIVERIES:
+            yield f"{where} was redelivered {letter.redeliveries} times only", letter.label
 
 
 def _check_fencing(known: Iterable[Attempted], evidence: Evidence) -> Iterator[Finding]:
     """Of a producer with an older epoch nothing is visible from the entry on that started a newer one."""
     for item in known:
         process = evidence.epochs.get(item.intent["process"])
-        if process is None or not item.intent["named"]:
-            continue
+        if process is None or not item.intent["named"] or item.intent["how"] == "prepare":
+            continue  # what is prepared is not fenced
         producer, epoch = process
         ended = min((version for version in evidence.started[producer] if version > epoch), default=None)
         late = [

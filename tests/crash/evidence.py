@@ -11,8 +11,8 @@ from pathlib import Path
 import txnlog
 from tests.crash import journal
 from tests.crash.journal import Line
-from tests.crash.plan import TOPICS, Plan
-from txnlog import checkpoint, ranges
+from tests.crash.plan import DEAD_LETTERS, TOPICS, Plan
+from txnlog import checkpoint, keys, ranges
 from txnlog.actions import Producer
 from txnlog.apply import apply_entry
 from txnlog.codec import decode_entry
@@ -42,6 +42,17 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
+class Letter:
+    """A dead letter: the message as it was, where it lay, and how often it was delivered again."""
+
+    label: str
+    part: int
+    partition: int
+    offset: int
+    redeliveries: int
+
+
+@dataclass(frozen=True, slots=True)
 class Told:
     """What somebody was told of a transaction: at first sight, and by the abort that makes it definite."""
 
@@ -64,6 +75,10 @@ class Evidence:
         cursors: by subscription and partition the acknowledged offsets, and how many are pending.
         started: by producer name the versions at which it was started.
         outcomes_in_log: by TxnID state and version, of a fold from entry 0.
+        letters: the dead letters.
+        drained: by subscription and partition, the offsets that a fresh consumer received at the end, in order.
+        decided: by TxnID, the ends that those were told who brought the outside system's decision.
+        stray: files that are on the store after the last vacuum, and that no committed reader needs.
         damage: what is wrong with the log or a checkpoint in itself.
     """
 
@@ -77,6 +92,13 @@ class Evidence:
     cursors: dict[str, dict[int, tuple[ranges.Ranges, int]]] = field(default_factory=dict)
     started: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     outcomes_in_log: dict[str, tuple[str, int]] = field(default_factory=dict)
+    letters: list[Letter] = field(default_factory=list)
+    drained: dict[str, dict[int, list[int]]] = field(default_factory=dict)
+    decided: dict[str, list[tuple[str, int]]] = field(default_factory=lambda: defaultdict(list))
+    stray: list[str] = field(default_factory=list)
+    nights: int = 0
+    deleted: int = 0
+    closed: int = 0
     damage: list[str] = field(default_factory=list)
     version: int = -1
 
@@ -95,6 +117,13 @@ def read_journals(plan: Plan) -> Evidence:
                 found.asked[line["label"]].append(Told(line["first"], line["state"]))
             elif kind == "start":
                 found.epochs[name] = (line["producer"], line["epoch"])
+            elif kind == "decided":
+                found.decided[line["txn"]].append((line["state"], line["version"]))
+            elif kind == "night":
+                found.nights += 1
+            elif kind == "vacuum":
+                found.deleted += line.get("files", 0)
+                found.closed += line.get("blocks", 0)
             elif kind == "broken":
                 found.broken.append(f"{name}: {line['error']}")
     return found
@@ -110,12 +139,16 @@ def gather(plan: Plan, ns: txnlog.Namespace) -> Evidence:
     found.version = snapshot.version
     for topic in TOPICS:
         found.rows[topic] = rows_of(snapshot, topic)
-    chance = plan.random("older versions")
-    for version in sorted(chance.sample(range(snapshot.version), min(OLDER_VERSIONS, snapshot.version))):
+    found.letters = letters_of(snapshot)
+    for name, parts in json.loads(drained_path(plan).read_text()).items():
+        found.drained[name] = {int(partition): offsets for partition, offsets in parts.items()}
+    readable = range(ns.follower.state.head.oldest_readable, snapshot.version)
+    for version in sorted(plan.random("older versions").sample(readable, min(OLDER_VERSIONS, len(readable)))):
         older = ns.snapshot(version=version)
         found.older[version] = {
             topic: [(row.partition, row.offset, row.label, row.part) for row in rows_of(older, topic)]
             for topic in older.topics()
+            if topic in TOPICS
         }
     for name in ns.subscriptions("orders"):
         found.cursors[name] = {
@@ -136,6 +169,13 @@ def rows_of(snapshot: txnlog.Snapshot, topic: str) -> list[Row]:
     return [Row(*values) for values in zip(*columns, map(str, txns), versions, strict=True)]
 
 
+def letters_of(snapshot: txnlog.Snapshot) -> list[Letter]:
+    """The dead letters."""
+    names = ("label", "part", "_source_partition", "_source_offset", "_redeliveries")
+    table = snapshot.read(DEAD_LETTERS, columns=names)
+    return [Letter(*values) for values in zip(*(table.column(name).to_pylist() for name in names), strict=True)]
+
+
 def read_log(follower: Follower, found: Evidence) -> None:
     """Fold the log from entry 0, and hold what a reader restored from a checkpoint against it."""
     log = follower.log
@@ -154,7 +194,21 @@ def read_log(follower: Follower, found: Evidence) -> None:
     for outcome in state.outcomes.values():
         txn = str(TxnId(state.head.coordinator, outcome.number))
         found.outcomes_in_log[txn] = (outcome.state, outcome.version)
+    _compare_files(follower, state, found)
     found.damage.extend(_differences(follower, state))
+
+
+def _compare_files(follower: Follower, state: State, found: Evidence) -> None:
+    """Nobody is at work and a vacuum was there: the files are those that the log shows as visible."""
+    for topic in state.topics.values():
+        needed = {
+            keys.segment_key(topic.folder, record.number, record.file)
+            for record in state.segments.values()
+            if record.topic == topic.id and record.state == "visible"
+        }
+        there = {info.key for info in follower.log.store.list(keys.segments_prefix(topic.folder))}
+        found.damage.extend(f"{key} is missing" for key in sorted(needed - there))
+        found.stray.extend(sorted(there - needed))
 
 
 def _differences(follower: Follower, folded: State) -> Iterable[str]:
@@ -177,3 +231,8 @@ def _differences(follower: Follower, folded: State) -> Iterable[str]:
 def answers_path(plan: Plan, name: str) -> Path:
     """Where the answers of one asking process are."""
     return Path(plan.folder) / f"answers-{name}.json"
+
+
+def drained_path(plan: Plan) -> Path:
+    """Where it stands what the last consumers received."""
+    return Path(plan.folder) / "drained.json"

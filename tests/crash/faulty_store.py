@@ -29,9 +29,10 @@ RATES: Mapping[str, float] = {
     "put": 0.004,
     "get": 0.002,
     "sync": 0.004,
+    "delete": 0.01,
 }
 """Of each create of an entry: the start of a storm, in which nothing about the log is answered, and the single faults.
-Of each put, get and sync: that it fails."""
+Of each put, get, sync and delete: that it fails."""
 
 STORM_REQUESTS = (5, 16)
 """The length of a storm is counted in requests, so that a slow machine has as many unknown outcomes as a fast one."""
@@ -83,6 +84,14 @@ class FaultyStore(ForwardingStore):
         ):
             raise StoreError(f"get of {key} failed (planted)", durable=Durable.NOTHING)
         return self.inner.get(key)
+
+    def delete(self, key: str) -> None:
+        """Delete; or fail, before or after."""
+        if self._hits(self._rates["delete"]):
+            if self._hits(0.5):
+                self.inner.delete(key)
+            raise StoreError(f"delete of {key} failed (planted)", durable=Durable.MAYBE)
+        self.inner.delete(key)
 
     def sync(self, key: str) -> None:
         """Sync, or fail."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +39,19 @@ def read(path: Path) -> list[Line]:
     return [json.loads(line) for line in lines[:-1]]
 
 
-def read_all(folder: Path, worker: int | None = None) -> Iterator[tuple[str, list[Line]]]:
-    """All journals by process name, or those of one worker, oldest generation first."""
-    pattern = "w*g*.jsonl" if worker is None else f"w{worker}g*.jsonl"
-    for path in sorted(folder.glob(pattern), key=lambda path: tuple(map(int, path.stem[1:].split("g")))):
+def read_all(folder: Path) -> Iterator[tuple[str, list[Line]]]:
+    """All journals by process name, oldest generation of each worker first."""
+    for path in sorted(folder.glob("w*g*.jsonl"), key=_place):
         yield path.stem, read(path)
+
+
+def read_some(folder: Path, worker: int, wanted: Callable[[int], bool]) -> Iterator[tuple[str, list[Line]]]:
+    """The journals of some generations of a worker, oldest first."""
+    for path in sorted(folder.glob(f"w{worker}g*.jsonl"), key=_place):
+        if wanted(_place(path)[1]):
+            yield path.stem, read(path)
+
+
+def _place(path: Path) -> tuple[int, int]:
+    worker, _, generation = path.stem[1:].partition("g")
+    return int(worker), int(generation)

@@ -6,6 +6,8 @@ import json
 import mmap
 import random
 import struct
+import time
+import zlib
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,10 +28,50 @@ SCHEMA = pa.schema(
         pa.field("padding", pa.binary()),
     ]
 )
-"""Of every topic. ``contents`` says how many rows the attempt has in each topic, so that a torn one shows by itself."""
+"""Of every topic but the dead letters'. ``contents`` says how many rows the attempt has in each topic, so that a torn
+one shows by itself."""
 
 TOPICS = {"orders": 2, "audit": 1, "derived": 2}
 """Topics by number of partitions: orders are consumed, and what comes of them is derived."""
+
+DEAD_LETTERS = "orders-dead"
+MAX_REDELIVERIES = 3
+LEASE_MS = 1_500
+
+MINUTE_MS = 60_000
+LONGEST_NIGHTS_MS = 6 * 24 * 60 * MINUTE_MS
+"""All nights of a run together: outcomes are remembered for seven days."""
+
+
+@dataclass(frozen=True)
+class Role:
+    """What a worker consumes, and how."""
+
+    subscription: str
+    type: str
+    cumulative: bool = False
+
+
+ROLES = (
+    Role("exclusive-0", "exclusive", cumulative=True),
+    Role("exclusive-1", "exclusive"),
+    Role("failover", "failover"),
+    Role("failover", "failover"),
+    Role("shared", "shared"),
+    Role("shared", "shared"),
+    Role("shared", "shared"),
+)
+"""By worker; those that have none only produce. The two on Failover take their place from each other."""
+
+SUBSCRIPTIONS = {role.subscription: role.type for role in ROLES}
+
+KEEPERS = 2
+"""Processes beside the workers, killed like them: a vacuum, and who decides about what the workers prepared."""
+
+
+def decision(txn: str) -> bool:
+    """What the outside system decides about a prepared transaction: the same, whoever asks and whenever."""
+    return zlib.crc32(txn.encode()) % 3 > 0
 
 
 @dataclass(frozen=True)
@@ -51,9 +93,8 @@ class Plan:
     seconds: float
     options: dict[str, Any] = field(default_factory=dict)
     workers: int = 8
-    consumers: int = 4
     pause_ms: float = 140.0
-    kills_per_second: float = 3.5
+    kills_per_second: float = 8.0
     least_kills: int = 100
     least_ambiguous: int = 20
     least_unknown: int = 10
@@ -88,24 +129,51 @@ class Plan:
 
 
 class Board:
-    """Memory that all processes of a run share: per worker the number of works begun, and whether to stop."""
+    """Memory that all processes of a run share: whether to stop, how late it is, and where each worker stands."""
 
     def __init__(self, workers: int) -> None:
-        self._memory = mmap.mmap(-1, 8 * (workers + 1))
+        self._memory = mmap.mmap(-1, 8 * (2 * workers + 2))
+
+    def _get(self, place: int) -> int:
+        return int(struct.unpack_from("<q", self._memory, 8 * place)[0])
+
+    def _set(self, place: int, value: int) -> None:
+        struct.pack_into("<q", self._memory, 8 * place, value)
 
     def begin_work(self, worker: int) -> None:
         """A worker says that it starts something that is worth being killed in."""
-        struct.pack_into("<q", self._memory, 8 * worker + 8, self.works(worker) + 1)
+        self._set(2 * worker + 2, self.works(worker) + 1)
 
     def works(self, worker: int) -> int:
         """How often."""
-        return int(struct.unpack_from("<q", self._memory, 8 * worker + 8)[0])
+        return self._get(2 * worker + 2)
+
+    def note_recovered(self, worker: int, generation: int) -> None:
+        """A process has answered for everything that the generations before it left open when it was started."""
+        self._set(2 * worker + 3, generation + 1)
+
+    def recovered(self, worker: int) -> int:
+        """The generation that said so last, -1 before the first."""
+        return self._get(2 * worker + 3) - 1
 
     def stop(self) -> None:
         """No more work."""
-        struct.pack_into("<q", self._memory, 0, 1)
+        self._set(0, 1)
 
     @property
     def stopped(self) -> bool:
         """Whether the load is over."""
-        return bool(struct.unpack_from("<q", self._memory, 0)[0])
+        return bool(self._get(0))
+
+    def pass_time(self, milliseconds: int) -> None:
+        """Let so much time go by at once, for all processes."""
+        self._set(1, self.passed_ms + milliseconds)
+
+    @property
+    def passed_ms(self) -> int:
+        """How much went by so."""
+        return self._get(1)
+
+    def now_ms(self) -> int:
+        """The time of the run: a board is the clock of every client."""
+        return time.time_ns() // 1_000_000 + self.passed_ms

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import json
 import logging
 import os
@@ -16,7 +17,7 @@ import signal
 import sys
 import time
 import traceback
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,20 +26,34 @@ import pyarrow.dataset  # noqa: F401 - once here instead of in every worker
 import s3fs  # noqa: F401 - likewise
 
 import txnlog
-from tests.crash import journal, verify, worker
+from tests.crash import journal, keepers, verify, worker
 from tests.crash.faulty_store import deliver
-from tests.crash.plan import NAMESPACE, SCHEMA, TOPICS, Board, Plan
+from tests.crash.plan import (
+    DEAD_LETTERS,
+    KEEPERS,
+    LEASE_MS,
+    MAX_REDELIVERIES,
+    NAMESPACE,
+    SCHEMA,
+    SUBSCRIPTIONS,
+    TOPICS,
+    Board,
+    Plan,
+)
 from txnlog.store import open_store
 
 _LATEST_SIGNAL_MS = 80.0
 _EARLY = 0.1
 _FIRST_WORKS = 3
+_KEEPERS_SHARE = 0.3
 _LATEST_WORK_SECONDS = 10.0
 _LONGEST_WAIT_SECONDS = 2.0
 _MOST_STOPPED = 2
 _STOPPED_SECONDS = (0.2, 1.5)
 _ENDING_SECONDS = 30.0
 _PR_SET_PDEATHSIG = 1
+
+PROGRESS = "progress.json"
 
 
 @dataclass
@@ -65,17 +80,39 @@ class Process:
         return board.works(self.worker) >= self.first_works + _FIRST_WORKS or now >= self.started + _LATEST_WORK_SECONDS
 
 
+class Unsettled:
+    """The generations of a worker whose journals a new one must read: without this it would be all that ever were.
+
+    Where all of them were dead when one started, and it recovered, they are settled, with what it found out.
+    """
+
+    def __init__(self) -> None:
+        self._open: set[int] = set()
+        self._seen_dead: tuple[int, frozenset[int]] | None = None
+
+    def start(self, generation: int, *, alone: bool, recovered: int) -> frozenset[int]:
+        """One starts: ``alone`` if no other one of its worker lives; ``recovered`` is the last one that did."""
+        if self._seen_dead is not None and self._seen_dead[0] == recovered:
+            self._open -= self._seen_dead[1]
+        found = frozenset(self._open)
+        self._seen_dead = (generation, found) if alone else None
+        self._open.add(generation)
+        return found
+
+
 class Supervisor:
     """See the module."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._chance = plan.random("supervisor")
-        self._board = Board(plan.workers)
+        self.board = self._board = Board(plan.workers + KEEPERS)
+        self._kinds = {plan.workers: keepers.Vacuum, plan.workers + 1: keepers.Decider}
         self._processes: dict[int, Process] = {}
         self._current: dict[int, int] = {}
         self._looked_at = 0.0
         self._generations: Counter[int] = Counter()
+        self._unsettled: dict[int, Unsettled] = defaultdict(Unsettled)
         self.counts: Counter[str] = Counter()
         self.broken: list[str] = []
 
@@ -115,7 +152,10 @@ class Supervisor:
         generation = self._generations[number]
         self._generations[number] += 1
         name = journal.name_of(number, generation)
-        pid = self._fork(f"logs/{name}", lambda: worker.Worker(self._plan, self._board, number, generation).run())
+        alone = all(process.worker != number for process in self._processes.values())
+        unsettled = self._unsettled[number].start(generation, alone=alone, recovered=self._board.recovered(number))
+        kind = self._kinds.get(number, worker.Worker)
+        pid = self._fork(f"logs/{name}", lambda: kind(self._plan, self._board, number, generation, unsettled).run())
         self._processes[pid] = Process(pid, number, generation, time.monotonic(), self._board.works(number))
         self._current[number] = pid
         self.counts["processes"] += 1
@@ -139,6 +179,7 @@ class Supervisor:
             number = os.WTERMSIG(status)
             if number == signal.SIGKILL:
                 self.counts["kills"] += 1
+                self.counts["keepers killed"] += process.worker in self._kinds
             else:
                 self.broken.append(f"{process.name} died of signal {number}")
             return
@@ -155,14 +196,17 @@ class Supervisor:
         """Workers at work, dying, for the planned time and until the least numbers are met."""
         plan = self._plan
         courier = self._fork("courier", self._deliver)
-        for number in range(plan.workers):
+        for number in range(plan.workers + KEEPERS):
             self._start(number)
         began = time.monotonic()
         next_signal = began + 1.0
         while not self.broken:
             now = time.monotonic()
-            if now - began >= plan.seconds and self._over(now - began):
-                break
+            if now >= self._looked_at + 0.5:
+                self._looked_at = now
+                self._tell(now - began)
+                if now - began >= plan.seconds and self._over(now - began):
+                    break
             self._reap(restart=True)
             if now >= next_signal:
                 next_signal = now + self._chance.expovariate(plan.kills_per_second)
@@ -174,18 +218,21 @@ class Supervisor:
         self._finish(courier)
 
     def _over(self, seconds: float) -> bool:
-        """Whether the least numbers are met: looked for twice a second."""
-        if seconds < self._looked_at + 0.5:
-            return False
-        self._looked_at = seconds
+        """Whether the least numbers are met, or the time is over. Reading all journals takes long: at the end only."""
         plan = self._plan
+        if seconds >= plan.longest_seconds:
+            return True
+        if self.counts["kills"] < plan.least_kills or self.counts["fenced"] < plan.least_fenced:
+            return False
         ambiguous, unknown = verify.count_ambiguous(plan)
-        return seconds >= plan.longest_seconds or (
-            self.counts["kills"] >= plan.least_kills
-            and self.counts["fenced"] >= plan.least_fenced
-            and ambiguous >= plan.least_ambiguous
-            and unknown >= plan.least_unknown
-        )
+        return ambiguous >= plan.least_ambiguous and unknown >= plan.least_unknown
+
+    def _tell(self, seconds: float) -> None:
+        """Let whoever waits for the run see how far it is."""
+        path = Path(self._plan.folder) / PROGRESS
+        written = path.with_suffix(".part")
+        written.write_text(json.dumps({"seconds": seconds, **self.counts}))
+        written.replace(path)
 
     def _arm(self, now: float) -> None:
         """Choose one to be signalled, a moment after it begins its next work.
@@ -202,7 +249,8 @@ class Supervisor:
             and (early or process.is_at_work(self._board, now))
         ]
         if running:
-            process = self._chance.choice(running)
+            weights = [_KEEPERS_SHARE if process.worker in self._kinds else 1.0 for process in running]
+            (process,) = self._chance.choices(running, weights)
             process.armed_works = self._board.works(process.worker)
             process.armed_until = now + _LONGEST_WAIT_SECONDS
 
@@ -263,8 +311,11 @@ def set_up(plan: Plan) -> int:
     with txnlog.open(plan.root, NAMESPACE, create=True, storage_options=plan.options) as ns:
         for topic, partitions in TOPICS.items():
             ns.create_topic(topic, SCHEMA, partitions=partitions)
-        for number in range(plan.consumers):
-            ns.create_subscription("orders", f"subscription-{number}")
+        for name, kind in SUBSCRIPTIONS.items():
+            most, letters = (MAX_REDELIVERIES, DEAD_LETTERS) if kind == "shared" else (None, None)
+            ns.create_subscription(
+                "orders", name, type=kind, lease_ms=LEASE_MS, max_redeliveries=most, dead_letter_topic=letters
+            )
     return 0
 
 
@@ -283,9 +334,12 @@ def run(plan: Plan) -> dict[str, object]:
     supervisor.load()
     report: dict[str, object] = {"broken": supervisor.broken, "counts": dict(supervisor.counts)}
     began = time.monotonic()
-    supervisor.run_child("asking-first", lambda: verify.ask(plan, "first"))
+    board = supervisor.board
+    supervisor.run_child("asking-first", lambda: verify.ask(plan, board, "first"))
     supervisor.run_child("the latest requests", lambda: deliver_rest(plan))
-    supervisor.run_child("asking-second", lambda: verify.ask(plan, "second"))
+    supervisor.run_child("asking-second", lambda: verify.ask(plan, board, "second"))
+    supervisor.run_child("the last vacuum", lambda: verify.clean(plan, board))
+    supervisor.run_child("consuming the rest", lambda: verify.drain(plan, board))
     supervisor.run_child("verifying", lambda: verify.main(plan))
     report["milliseconds of checks"] = int(1e3 * (time.monotonic() - began))
     return report | {"found": json.loads((Path(plan.folder) / "found.json").read_text())}
@@ -295,6 +349,8 @@ def main() -> int:
     """Run the plan named on the command line and write ``report.json`` beside it."""
     plan = Plan.read(sys.argv[1])
     random.seed(plan.seed)
+    gc.collect()
+    gc.freeze()  # else the first collection in every worker copies all that it got from this process
     report = run(plan)
     (Path(plan.folder) / "report.json").write_text(json.dumps(report, indent=1))
     return 0

@@ -10,12 +10,17 @@ from typing import Any
 import pytest
 
 from tests.crash import checks
-from tests.crash.evidence import Evidence, Row, Told
+from tests.crash.evidence import Evidence, Letter, Row, Told
 from tests.crash.journal import Journal, read
-from tests.crash.plan import Plan
+from tests.crash.plan import MAX_REDELIVERIES, Plan, decision
+from tests.crash.run import SEEN, SEEN_IN_MANY, problems
+from tests.crash.supervisor import Unsettled
 from tests.crash.worker import open_intents
 
 TXN = "{:032x}".format
+WANTED = next(number for number in range(100, 200) if decision(TXN(number)))
+UNWANTED = next(number for number in range(100, 200) if not decision(TXN(number)))
+"""Prepared transactions for and against which the outside system decides."""
 
 
 def row(label: str, part: int, contents: str, offset: int, txn: int, version: int, **more: Any) -> Row:
@@ -34,7 +39,8 @@ def row(label: str, part: int, contents: str, offset: int, txn: int, version: in
 
 
 def good() -> Evidence:
-    """Two processes of one worker: a commit, one in doubt that is there, one in doubt that is not, an abort."""
+    """Two processes of one worker: a commit, one in doubt that is there, one in doubt that is not, an abort, two that
+    were prepared; two subscriptions, one with a dead letter."""
     found = Evidence(version=30)
 
     def intend(label: str, txn: int, how: str = "commit", **contents: int) -> None:
@@ -59,23 +65,34 @@ def good() -> Evidence:
     found.asked["w0g0a3"] = [Told("UNKNOWN", "ABORTED", 21), Told("ABORTED", "ABORTED", 21)]
     intend("w0g1a1", 4, "abort", audit=1)
     found.outcomes["w0g1a1"] = [{"answer": "aborted"}]
+    intend("w0g0a4", WANTED, "prepare", audit=1)
+    found.outcomes["w0g0a4"] = [{"answer": "prepared"}]
+    found.decided[TXN(WANTED)] = [("COMMITTED", 24)] * 2
+    found.asked["w0g0a4"] = [Told("COMMITTED", "COMMITTED", 24)] * 2
+    intend("w0g0a5", UNWANTED, "prepare", audit=1)
+    found.outcomes["w0g0a5"] = [{"answer": "prepared"}]
+    found.asked["w0g0a5"] = [Told("PREPARED", "ABORTED", 25), Told("ABORTED", "ABORTED", 25)]
     found.epochs = {"w0g0": ("worker-0", 5), "w0g1": ("worker-0", 20)}
     found.started["worker-0"] = [5, 20]
     whole = "audit:1,orders:2"
     found.rows = {
         "orders": [row("w0g0a1", part, whole, part, 1, 10, sequence=part) for part in (0, 1)],
-        "audit": [row("w0g0a1", 0, whole, 0, 1, 10)],
+        "audit": [row("w0g0a1", 0, whole, 0, 1, 10), row("w0g0a4", 0, "audit:1", 1, WANTED, 24)],
         "derived": [row("w0g0a2", 0, "derived:1", 0, 2, 12, source="s", source_partition=0, source_offset=0)],
     }
     found.older = {
         11: {"orders": [(0, 0, "w0g0a1", 0), (0, 1, "w0g0a1", 1)], "audit": [(0, 0, "w0g0a1", 0)], "derived": []}
     }
-    found.cursors = {"s": {0: (((0, 1),), 0)}}
+    found.cursors = {"s": {0: (((0, 2),), 0)}, "shared": {0: (((0, 2),), 0)}}
+    found.drained = {"s": {0: [1]}, "shared": {0: [1]}}
+    found.letters = [Letter("w0g0a1", 0, 0, 0, MAX_REDELIVERIES + 1)]
     found.outcomes_in_log = {
         TXN(1): ("COMMITTED", 10),
         TXN(2): ("COMMITTED", 12),
         TXN(3): ("ABORTED", 21),
         TXN(4): ("ABORTED", 22),
+        TXN(WANTED): ("COMMITTED", 24),
+        TXN(UNWANTED): ("ABORTED", 25),
     }
     return found
 
@@ -136,11 +153,47 @@ def cursor(acknowledged: tuple[tuple[int, int], ...], pending: int = 0) -> Chang
     return lambda found: found.cursors.update({"s": {0: (acknowledged, pending)}})
 
 
-def consumed_twice(found: Evidence) -> None:
-    found.rows["audit"].append(
-        row("w0g0a1", 1, "audit:1,orders:2", 1, 1, 10, source="s", source_partition=0, source_offset=0)
-    )
-    found.rows["derived"].append(replace(found.rows["derived"][0], offset=1))
+def derived(subscription: str, offset: int) -> Change:
+    """One more row that says where it came from."""
+
+    def change(found: Evidence) -> None:
+        found.rows["derived"].append(
+            replace(found.rows["derived"][0], offset=1, source=subscription, source_offset=offset)
+        )
+
+    return change
+
+
+def drained(subscription: str, *offsets: int) -> Change:
+    return lambda found: found.drained.update({subscription: {0: list(offsets)}})
+
+
+def letter(**changes: Any) -> Change:
+    """The dead letter is another one."""
+
+    def change(found: Evidence) -> None:
+        found.letters[0] = replace(found.letters[0], **changes)
+
+    return change
+
+
+def ended(label: str, number: int, state: str) -> Change:
+    """What was prepared ended so, for everybody who asks."""
+
+    def change(found: Evidence) -> None:
+        found.rows["audit"] = [item for item in found.rows["audit"] if item.label != label]
+        if state == "COMMITTED":
+            found.rows["audit"].append(row(label, 0, "audit:1", len(found.rows["audit"]), number, 25))
+        found.outcomes_in_log[TXN(number)] = (state, 25)
+        found.asked[label] = [Told(state, state, 25)] * 2
+        found.decided.pop(TXN(number), None)
+
+    return change
+
+
+def never_consumed(found: Evidence) -> None:
+    found.cursors["s"] = {0: (((0, 1),), 0)}
+    found.drained["s"] = {0: []}
 
 
 BAD: dict[str, tuple[Change, str]] = {
@@ -198,10 +251,54 @@ BAD: dict[str, tuple[Change, str]] = {
     "an older version shows less": (lambda found: found.older[11]["orders"].pop(), "at version 11, orders has 1 rows"),
     "a gap in sequences": (changed("orders", 1, sequence=2), "sequence 2 where 1 follows"),
     "a sequence twice": (changed("orders", 1, sequence=0), "sequence 0 where 1 follows"),
-    "consumed twice": (consumed_twice, "was consumed 2 times"),
-    "consumed and not acknowledged": (cursor(()), "0 was derived from, and is not acknowledged"),
-    "acknowledged and not consumed": (cursor(((0, 2),)), "nothing was derived: [1]"),
-    "pending for ever": (cursor(((0, 1),), 3), "3 messages are pending"),
+    "consumed twice": (derived("s", 0), "0 was consumed 2 times: derived 2, dead 0, drained 0"),
+    "consumed and not acknowledged": (cursor(()), "0 was consumed, and is not acknowledged"),
+    "acknowledged and not consumed": (drained("s"), "nothing became of it: [1]"),
+    "acknowledged, and not there": (cursor(((0, 3),)), "nothing became of it: [2]"),
+    "never delivered": (never_consumed, "never delivered, not even at the end: [1]"),
+    "delivered again though it was consumed": (
+        drained("s", 0, 1),
+        "0 was consumed 2 times: derived 1, dead 0, drained 1",
+    ),
+    "delivered twice at the end": (drained("s", 1, 1), "1 was consumed 2 times: derived 0, dead 0, drained 2"),
+    "pending for ever": (cursor(((0, 2),), 3), "3 messages are pending"),
+    "acknowledged ranges that touch": (cursor(((0, 1), (1, 2))), "are not normal"),
+    "a cursor is gone": (lambda found: found.cursors.pop("s"), "s/0 has derived rows or dead letters, and no cursor"),
+    "a dead letter that was derived from": (
+        derived("shared", 0),
+        "0 was consumed 2 times: derived 1, dead 1, drained 0",
+    ),
+    "a dead letter that is delivered again": (drained("shared", 0, 1), "derived 0, dead 1, drained 1"),
+    "a dead letter twice": (lambda found: found.letters.append(found.letters[0]), "derived 0, dead 2, drained 0"),
+    "a dead letter that stays on the subscription": (
+        lambda found: found.cursors.update({"shared": {0: (((1, 2),), 0)}}),
+        "shared/0: 0 was consumed, and is not acknowledged",
+    ),
+    "a dead letter of another message": (letter(part=1), "holds w0g0a1, part 1: there was ('w0g0a1', 0)"),
+    "a dead letter of no message": (letter(offset=7), "there was None"),
+    "a dead letter too soon": (letter(redeliveries=MAX_REDELIVERIES), f"redelivered {MAX_REDELIVERIES} times only"),
+    "dead letters of nobody": (
+        lambda found: found.cursors.pop("shared"),
+        "shared/0 has derived rows or dead letters, and no cursor",
+    ),
+    "prepared and lost": (ended("w0g0a4", WANTED, "ABORTED"), "is not there though the outside system decided for it"),
+    "committed against the decision": (
+        ended("w0g0a5", UNWANTED, "COMMITTED"),
+        "is visible, and the outside system decided against it",
+    ),
+    "another end than the decider was told": (
+        lambda found: found.decided[TXN(UNWANTED)].append(("COMMITTED", 25)),
+        "who brought the decision was told COMMITTED, the truth is ABORTED",
+    ),
+    "decided and never prepared": (
+        lambda found: found.decided[TXN(1)].append(("COMMITTED", 10)),
+        "was decided from outside, and never prepared",
+    ),
+    "prepared and asked for once": (told("w0g0a4", Told("COMMITTED", "COMMITTED", 24)), "not asked for twice"),
+    "a file that a vacuum forgot": (
+        lambda found: found.stray.append("orders/7"),
+        "orders/7 is on the store, and nobody",
+    ),
     "a zombie's commit": (late, "of epoch 5 is visible at 25, fenced since 20"),
     "a broken worker": (lambda found: found.broken.append("w0g0: it broke"), "it broke"),
     "a damaged log": (lambda found: found.damage.append("entry 7 is missing"), "entry 7 is missing"),
@@ -234,4 +331,36 @@ def test_a_successor_asks_for_what_no_journal_answers(tmp_path):
     }.items():
         text = "".join(json.dumps({"kind": k, "label": label, "answer": "committed"}) + "\n" for k, label in lines)
         (plan.journals / f"{name}.jsonl").write_text(text)
-    assert [line["label"] for line in open_intents(plan, 0)] == ["c"]
+    assert [line["label"] for line in open_intents(plan, 0, 2, {0, 1})] == ["c"]
+    assert [line["label"] for line in open_intents(plan, 0, 2, {1})] == [], "what is settled is not read"
+    assert [line["label"] for line in open_intents(plan, 1, 0, ())] == []
+    text = json.dumps({"kind": "intent", "label": "e"}) + "\n"
+    (plan.journals / "w1g3.jsonl").write_text(text)
+    assert [line["label"] for line in open_intents(plan, 1, 2, ())] == ["e"], "this one was stopped, and comes late"
+
+
+def test_a_generation_is_settled_when_one_that_saw_it_dead_recovered():
+    unsettled = Unsettled()
+    assert unsettled.start(0, alone=True, recovered=-1) == frozenset()
+    assert unsettled.start(1, alone=True, recovered=-1) == {0}
+    assert unsettled.start(2, alone=True, recovered=-1) == {0, 1}, "1 was killed before it had recovered"
+    assert unsettled.start(3, alone=True, recovered=2) == {2}
+    assert unsettled.start(4, alone=False, recovered=3) == {3}, "3 was stopped"
+    assert unsettled.start(5, alone=True, recovered=4) == {3, 4}, "a zombie may intend more after it was looked at"
+
+
+def test_a_run_fails_for_too_little_of_anything():
+    plan = Plan(root="", folder="", seed=7, seconds=0, least_kills=100, least_fenced=2)
+    counts = {"kills": 120, "fenced": 3, "keepers killed": 4}
+    figures = dict.fromkeys((*SEEN, *SEEN_IN_MANY), 1) | {"ambiguous": 30, "unknown": 20}
+    found: dict[str, Any] = {"findings": 0, "explained": [], "figures": figures}
+    report: dict[str, Any] = {"counts": counts, "broken": [], "found": found}
+    assert problems(plan, report) == []
+    for name, text in {"dead letters": "no dead letters", "unknown": "OutcomeUnknown: 0, wanted were 10"}.items():
+        bad = report | {"found": found | {"figures": figures | {name: 0}}}
+        assert problems(plan, bad) == [f"seed 7: {text}"]
+    assert problems(plan, report | {"counts": counts | {"kills": 99}}) == ["seed 7: kills: 99, wanted were 100"]
+    assert problems(plan, report | {"broken": ["w0g0 broke"]}) == ["seed 7: w0g0 broke"]
+    lost = found | {"findings": 1, "explained": ["a row is lost"]}
+    assert problems(plan, report | {"found": lost}) == ["seed 7: a row is lost"]
+    assert len(problems(plan, report | {"counts": counts | {"keepers killed": 0}})) == 1

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+import resource
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
 import txnlog
 from tests.crash import checks
-from tests.crash.evidence import Evidence, Told, answers_path, gather, read_journals
-from tests.crash.plan import NAMESPACE, Plan
+from tests.crash.evidence import Evidence, Told, answers_path, drained_path, gather, read_journals
+from tests.crash.plan import LEASE_MS, MINUTE_MS, NAMESPACE, SUBSCRIPTIONS, TOPICS, Board, Plan
+from tests.crash.worker import carry_out, make_definite
 from txnlog.ids import TxnId
+from txnlog.limits import MIN_GRACE_MS
+from txnlog.runtime import Clock
 
 MOST_EXPLAINED = 8
+_DRAINED_AT_ONCE = 1_000
 
 
 def count_ambiguous(plan: Plan) -> tuple[int, int]:
@@ -22,16 +28,42 @@ def count_ambiguous(plan: Plan) -> tuple[int, int]:
     return sum(item.ambiguous for item in known), sum(item.unknown for item in known)
 
 
-def ask(plan: Plan, name: str) -> int:
-    """Ask for every attempt that was ever in doubt, and write down what was told."""
+def ask(plan: Plan, clock: Clock, name: str) -> int:
+    """Ask for every attempt that was ever in doubt or prepared, and write down what was told."""
     told: dict[str, Told] = {}
-    with txnlog.open(plan.root, NAMESPACE, storage_options=plan.options) as ns:
+    with txnlog.open(plan.root, NAMESPACE, storage_options=plan.options, clock=clock) as ns:
         for label, item in checks.attempts(read_journals(plan)).items():
-            if item.ambiguous and item.intent["txn"] is not None:
-                seen = ns.transaction(item.intent["txn"])
-                definite = ns.abort(item.intent["txn"], by="crash test", why=name)
-                told[label] = Told(seen.state, definite.state, definite.version)
+            if (item.ambiguous or item.prepared) and item.intent["txn"] is not None:
+                told[label] = Told(*make_definite(ns, item.intent["txn"], name))
+        for left in ns.transactions(state="PREPARED"):
+            carry_out(ns, str(left.txn_id))
     answers_path(plan, name).write_text(json.dumps({label: asdict(item) for label, item in told.items()}))
+    return 0
+
+
+def clean(plan: Plan, board: Board) -> int:
+    """After one more night nobody is at work any more: a vacuum leaves what committed readers need, no more."""
+    board.pass_time(2 * 60 * MINUTE_MS)
+    with txnlog.open(plan.root, NAMESPACE, storage_options=plan.options, clock=board) as ns:
+        ns.vacuum(retain_ms=0, grace_ms=MIN_GRACE_MS)
+    return 0
+
+
+def drain(plan: Plan, clock: Clock) -> int:
+    """Fresh consumers take what nobody took: everything that was not acknowledged comes, and nothing else."""
+    drained: dict[str, dict[int, list[int]]] = {}
+    with txnlog.open(plan.root, NAMESPACE, storage_options=plan.options, clock=clock) as ns:
+        for name in SUBSCRIPTIONS:
+            found = drained[name] = {partition: [] for partition in range(TOPICS["orders"])}
+            with ns.consumer("orders", name) as consumer:
+                # The first call waits for the lease of whoever was active on Failover.
+                messages = consumer.receive(_DRAINED_AT_ONCE, timeout_ms=4 * LEASE_MS)
+                while len(messages):
+                    for _, partition, offset in messages.positions:
+                        found[partition].append(offset)
+                    consumer.acknowledge(messages)
+                    messages = consumer.receive(_DRAINED_AT_ONCE, timeout_ms=0)
+    drained_path(plan).write_text(json.dumps(drained))
     return 0
 
 
@@ -41,7 +73,9 @@ def main(plan: Plan) -> int:
         evidence = gather(plan, ns)
         findings = checks.check(evidence)
         explained = [explain(ns, evidence, finding) for finding in findings[:MOST_EXPLAINED]]
-    report = {"findings": len(findings), "explained": explained, "figures": figures(evidence)}
+    megabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    known = {**figures(evidence), "megabytes of checks": megabytes}
+    report = {"findings": len(findings), "explained": explained, "figures": known}
     (Path(plan.folder) / "found.json").write_text(json.dumps(report))
     return 0
 
@@ -49,6 +83,8 @@ def main(plan: Plan) -> int:
 def figures(evidence: Evidence) -> dict[str, int]:
     """What there was to check."""
     known = checks.attempts(evidence).values()
+    sources = (row.source for row in evidence.rows["derived"])
+    consumed = Counter(SUBSCRIPTIONS[source] for source in sources if source is not None)
     return {
         "attempts": len(known),
         "acknowledged": sum(item.committed is not None for item in known),
@@ -60,7 +96,16 @@ def figures(evidence: Evidence) -> dict[str, int]:
         "answers": sum(map(len, evidence.asked.values())),
         "rows": sum(map(len, evidence.rows.values())),
         "sequenced rows": sum(row.sequence is not None for rows in evidence.rows.values() for row in rows),
-        "consumed": sum(row.source is not None for row in evidence.rows["derived"]),
+        "consumed": consumed.total(),
+        **{f"consumed, {kind}": consumed[kind] for kind in sorted(set(SUBSCRIPTIONS.values()))},
+        "dead letters": len(evidence.letters),
+        "drained": sum(len(found) for parts in evidence.drained.values() for found in parts.values()),
+        "prepared": sum(item.prepared for item in known),
+        "prepared, then committed": sum(item.prepared and bool(item.rows) for item in known),
+        "decided from outside": sum(map(len, evidence.decided.values())),
+        "nights": evidence.nights,
+        "files deleted": evidence.deleted,
+        "blocks closed": evidence.closed,
         "version": evidence.version,
     }
 

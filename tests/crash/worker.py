@@ -7,10 +7,11 @@ asks what became of its predecessors' last intents, and does again what is defin
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -19,16 +20,19 @@ from typing import Any, TypeVar
 import txnlog
 from tests.crash import journal
 from tests.crash.faulty_store import FaultyStore
-from tests.crash.plan import NAMESPACE, TOPICS, Board, Plan
+from tests.crash.plan import NAMESPACE, ROLES, TOPICS, Board, Plan, decision
 from txnlog.errors import (
     AbortableError,
+    CoordinatorFenced,
     FencedError,
     InvalidTransactionState,
     OutcomeUnknown,
     RetriableError,
     StoreError,
     TransactionAborted,
+    TransactionConflict,
     TransactionHasFailedOperation,
+    TransactionNotFound,
     TransactionTimedOut,
 )
 from txnlog.messages import Messages
@@ -45,7 +49,8 @@ _CREATE_ATTEMPTS = 3
 
 _TRIES = 8
 _EXPECTED = (TransactionTimedOut, TransactionAborted, TransactionHasFailedOperation)
-"""Refusals that may happen here; conflicts and sequences out of order may not: nobody else consumes or counts there."""
+"""Refusals that may happen here; sequences out of order may not, and conflicts only on a Shared subscription: nobody
+else consumes or counts there."""
 
 
 class MustNotGoOn(Exception):
@@ -75,11 +80,14 @@ class Attempt:
 class Worker:
     """See the module."""
 
-    def __init__(self, plan: Plan, board: Board, worker: int, generation: int) -> None:
+    def __init__(self, plan: Plan, board: Board, worker: int, generation: int, unsettled: Container[int] = ()) -> None:
+        """``unsettled`` are earlier generations that may have left something open."""
         self._plan = plan
         self._board = board
         self._worker = worker
         self._generation = generation
+        self._unsettled = unsettled
+        self._role = ROLES[worker] if worker < len(ROLES) else None
         self._name = journal.name_of(worker, generation)
         self._chance = plan.random("worker", worker, generation)
         self._journal = journal.Journal(plan.journals / f"{self._name}.jsonl")
@@ -107,48 +115,49 @@ class Worker:
         self._journal.write("done")
         return DONE
 
-    def _start(self) -> None:
+    def _open(self) -> None:
         plan = self._plan
         chance = plan.random("faults", self._worker, self._generation)
         store = FaultyStore(open_store(plan.root, plan.options), chance, plan.spool, plan.faults)
-        self._ns = _persist(lambda: txnlog.open(plan.root, NAMESPACE, store=store))
+        self._ns = persist(lambda: txnlog.open(plan.root, NAMESPACE, store=store, clock=self._board))
         self._ns.appender.create_attempts = _CREATE_ATTEMPTS
         self._board.begin_work(self._worker)
+
+    def _start(self) -> None:
+        self._open()
         name = journal.producer_of(self._name)
-        self._producer = _persist(lambda: self._ns.producer(name))
+        self._producer = persist(lambda: self._ns.producer(name))
         self._journal.write("start", producer=name, epoch=self._producer.epoch)
         self._consumer = None
-        if self._worker < self._plan.consumers:
-            self._subscription = f"subscription-{self._worker}"
-            self._consumer = _persist(lambda: self._ns.consumer("orders", self._subscription))
+        role = self._role
+        if role is not None:
+            self._consumer = persist(lambda: self._ns.consumer("orders", role.subscription, name=self._name))
 
     # --- what predecessors left -------------------------------------------------------------------------------------
 
     def _recover(self) -> None:
         """Ask for the outcome of every intent that nobody knows it of; do again what is aborted now."""
-        for line in open_intents(self._plan, self._worker):
-            first, state = self._ask_sequence(line) if line["how"] == "plain" else self._ask(line["txn"])
+        for line in open_intents(self._plan, self._worker, self._generation, self._unsettled):
+            if line["how"] == "plain":
+                first, state = self._ask_sequence(line)
+            else:
+                first, state, _ = persist(partial(make_definite, self._ns, line["txn"], "recovery"))
             self._journal.write("answer", label=line["label"], txn=line["txn"], first=first, state=state)
             if state == "ABORTED" and line["how"] == "commit":
                 self._transaction(item=line["item"])
-
-    def _ask(self, txn: str) -> tuple[str, str]:
-        """What the log shows of a transaction, and the definite answer."""
-        return _persist(lambda: self._ns.transaction(txn)).state, _persist(lambda: self._ns.abort(txn)).state
+        self._board.note_recovered(self._worker, self._generation)
 
     def _ask_sequence(self, line: journal.Line) -> tuple[str, str]:
         """Whether a plain produce is there. Definite, since this producer fenced the one that produced."""
         topic, partition, sequence = line["sequence"]
-        last = _persist(lambda: self._producer.last_sequence(topic, partition))
+        last = persist(lambda: self._producer.last_sequence(topic, partition))
         there = last is not None and last >= sequence + line["contents"][topic] - 1
         return "UNKNOWN", "COMMITTED" if there else "ABORTED"
 
     # --- steps ------------------------------------------------------------------------------------------------------
 
     def _step(self) -> None:
-        if os.getppid() != self._parent:
-            raise MustNotGoOn("the run is over, and nobody said so")
-        self._board.begin_work(self._worker)
+        self._begin_work()
         steps: dict[Callable[[], None], float] = {
             self._transaction: 40,
             self._together: 12,
@@ -156,11 +165,17 @@ class Worker:
             self._aborted: 7,
             self._expired: 1,
             self._checkpoint: 1,
+            self._prepare: 12,
         }
         if self._consumer is not None:
             steps[self._consume] = 25
         (step,) = self._chance.choices(list(steps), list(steps.values()))
         step()
+
+    def _begin_work(self) -> None:
+        if os.getppid() != self._parent:
+            raise MustNotGoOn("the run is over, and nobody said so")
+        self._board.begin_work(self._worker)
 
     def _transaction(self, *, item: str | None = None) -> None:
         attempt = self._begin("commit", item=item)
@@ -181,16 +196,9 @@ class Worker:
     def _consume(self) -> None:
         """Consume, produce what comes of it, acknowledge: in one transaction, which some abort."""
         assert self._consumer is not None, "only consumers consume"
-        consumer = self._consumer
-        if self._chance.random() < 0.1:
-            _persist(consumer.redeliver_unacknowledged)
-        most = self._chance.randint(1, 40)
-        messages = _persist(lambda: consumer.receive(most, timeout_ms=0))
+        messages = self._receive()
         if not len(messages):
             return
-        if not self._cumulative and len(messages) > 1 and self._chance.random() < 0.5:
-            messages, others = messages[::2], messages[1::2]
-            _persist(partial(consumer.negative_acknowledge, others))
         if self._chance.random() < 0.2:
             attempt = self._begin("abort", messages=messages)
             if self._fill(attempt, flushes=0.6):
@@ -200,9 +208,32 @@ class Worker:
         if self._fill(attempt, flushes=0.3):
             self._commit(attempt)
 
+    def _receive(self) -> Messages:
+        """Some messages; some of them are given back at once."""
+        assert self._consumer is not None, "only consumers consume"
+        consumer = self._consumer
+        if self._chance.random() < 0.1:
+            persist(consumer.redeliver_unacknowledged)
+        most = self._chance.randint(1, 40)
+        messages = persist(lambda: consumer.receive(most, timeout_ms=0))
+        if not self._cumulative and len(messages) > 1 and self._chance.random() < 0.5:
+            messages, others = messages[::2], messages[1::2]
+            persist(partial(consumer.negative_acknowledge, others))
+        return messages
+
     @property
     def _cumulative(self) -> bool:
-        return self._worker % 2 == 0
+        return self._role is not None and self._role.cumulative
+
+    def _prepare(self) -> None:
+        """Work about which an outside system decides, whatever becomes of this process."""
+        messages = None
+        if self._consumer is not None and not self._cumulative and self._chance.random() < 0.5:
+            # What is cumulative could not go past what is prepared.
+            messages = self._receive()
+        attempt = self._begin("prepare", messages=messages if messages is not None and len(messages) else None)
+        if self._fill(attempt, flushes=0.3, sequenced=0):
+            self._make_prepared(attempt)
 
     def _plain(self) -> None:
         """Produce outside of a transaction, with a sequence: repeated until there is an answer."""
@@ -218,6 +249,9 @@ class Worker:
             try:
                 result = self._producer.produce(topic, data, partition=partition, sequence=sequence)
             except (RetriableError, StoreError) as error:
+                self._no_answer(attempt, error)
+                continue
+            except CoordinatorFenced as error:  # nothing of this call is in the log: again, with another number
                 self._no_answer(attempt, error)
                 continue
             self._next_sequence[topic, partition] = sequence + rows
@@ -267,7 +301,7 @@ class Worker:
             contents = {"derived": len(messages), "audit": 1}
         attempt = self._new(how, contents, item)
         begin: Callable[..., txnlog.Transaction] = self._producer.begin if named else self._ns.begin
-        attempt.txn = _persist(lambda: begin(timeout_ms=timeout_ms))
+        attempt.txn = persist(lambda: begin(timeout_ms=timeout_ms))
         attempt.messages = messages
         attempt.named = named
         return attempt
@@ -305,8 +339,8 @@ class Worker:
             self._refused(attempt, error)
             return False
         except FencedError as error:
-            self._note(attempt, "refused", error=repr(error))
-            raise
+            self._fenced(attempt, error)
+            return False
         return True
 
     def _flush(self, attempt: Attempt) -> None:
@@ -332,6 +366,11 @@ class Worker:
                 if what == "abort":
                     self._abort(attempt)
                     return
+            except (
+                TransactionNotFound
+            ) as error:  # in doubt, and then its block was closed: the log cannot tell any more
+                self._no_answer(attempt, error)
+                break
             except (RetriableError, StoreError) as error:
                 self._no_answer(attempt, error)
                 if self._chance.random() < 0.4:
@@ -341,10 +380,40 @@ class Worker:
                 self._refused(attempt, error)
                 return
             except FencedError as error:
-                self._note(attempt, "refused", error=repr(error))
-                raise
+                self._fenced(attempt, error)
+                return
             else:
                 self._committed(attempt, result)
+                return
+        if attempt.blocks:
+            raise MustNotGoOn(f"{attempt.label} is in doubt")
+
+    def _make_prepared(self, attempt: Attempt) -> None:
+        """Prepare; in doubt ask again, or take it back: nobody outside was told that it is prepared."""
+        txn = attempt.txn
+        assert txn is not None, "only transactions are prepared"
+        for _ in range(_TRIES):
+            try:
+                txn.prepare()
+            except (RetriableError, StoreError) as error:
+                self._no_answer(attempt, error)
+                if self._chance.random() < 0.2:
+                    self._abort(attempt)
+                    return
+            except TransactionNotFound as error:
+                self._no_answer(attempt, error)
+                break
+            except InvalidTransactionState as error:
+                self._told(attempt, error)  # the decision came before the answer
+                return
+            except AbortableError as error:
+                self._refused(attempt, error)
+                return
+            except FencedError as error:
+                self._fenced(attempt, error)
+                return
+            else:
+                self._note(attempt, "prepared")
                 return
         if attempt.blocks:
             raise MustNotGoOn(f"{attempt.label} is in doubt")
@@ -358,10 +427,10 @@ class Worker:
             except (RetriableError, StoreError) as error:
                 self._no_answer(attempt, error)
             except InvalidTransactionState as error:
-                if txn.state != "COMMITTED" or txn.result is None:
-                    raise
-                self._note(attempt, "told", error=repr(error))
-                self._committed(attempt, txn.result)
+                self._told(attempt, error)
+                return
+            except TransactionNotFound as error:  # its block was closed before the log saw it: it never will
+                self._note(attempt, "aborted", error=repr(error))
                 return
             else:
                 self._note(attempt, "aborted")
@@ -369,10 +438,26 @@ class Worker:
         if attempt.blocks:
             raise MustNotGoOn(f"{attempt.label} is in doubt")
 
+    def _told(self, attempt: Attempt, error: InvalidTransactionState) -> None:
+        """The error says that it was committed."""
+        txn = attempt.txn
+        if txn is None or txn.state != "COMMITTED" or txn.result is None:
+            raise error
+        self._note(attempt, "told", error=repr(error))
+        self._committed(attempt, txn.result)
+
+    def _fenced(self, attempt: Attempt, error: FencedError) -> None:
+        """A newer owner ends this process. A block that was closed in a long night ends one transaction."""
+        self._note(attempt, "refused", error=repr(error))
+        if not isinstance(error, CoordinatorFenced):
+            raise error
+
     def _refused(self, attempt: Attempt, error: AbortableError) -> None:
         self._note(attempt, "refused", error=repr(error))
         causes = (error, error.__cause__)
-        if not any(isinstance(cause, (*_EXPECTED, FencedError)) for cause in causes):
+        shared = self._role is not None and self._role.type == "shared" and attempt.messages is not None
+        expected = (*_EXPECTED, FencedError, *((TransactionConflict,) if shared else ()))
+        if not any(isinstance(cause, expected) for cause in causes):
             raise error
         if attempt.txn is not None and attempt.txn.state == "OPEN":
             self._abort(attempt)
@@ -392,7 +477,7 @@ class Worker:
     def _sequence(self, topic: str, partition: int) -> int:
         known = self._next_sequence.get((topic, partition))
         if known is None:
-            last = _persist(lambda: self._producer.last_sequence(topic, partition))
+            last = persist(lambda: self._producer.last_sequence(topic, partition))
             known = self._next_sequence[topic, partition] = 0 if last is None else last + 1
         return known
 
@@ -409,9 +494,10 @@ class Worker:
             for part in range(attempt.contents[topic])
         ]
         if attempt.messages is not None and topic == "derived":
+            assert self._role is not None, "only consumers have messages"
             for row, (_, partition, offset) in zip(rows, attempt.messages.positions, strict=True):
-                row |= {"source": self._subscription, "source_partition": partition, "source_offset": offset}
-        elif self._chance.random() < 0.01:
+                row |= {"source": self._role.subscription, "source_partition": partition, "source_offset": offset}
+        elif self._chance.random() < 0.005:
             rows[0]["padding"] = base64.b64encode(self._chance.randbytes(900_000))
         return rows
 
@@ -435,26 +521,55 @@ class Worker:
         self._journal.write("outcome", label=attempt.label, txn=txn, answer=answer, **fields)
 
 
-def _persist(call: Callable[[], T]) -> T:
-    """Call again while the store gives no answer."""
+def persist(call: Callable[[], T]) -> T:
+    """Call again while the store gives no answer, or a block was closed on the way."""
     for attempt in range(60):
         try:
             return call()
-        except (RetriableError, StoreError):
+        except (RetriableError, StoreError, CoordinatorFenced):
             time.sleep(min(0.2, 0.01 * 2**attempt))
     raise MustNotGoOn("no answer for a long time")
 
 
-FINAL = frozenset({"committed", "aborted", "refused"})
-"""Answers after which nothing is open."""
+def make_definite(ns: txnlog.Namespace, txn: str, why: str) -> tuple[str, str, int]:
+    """What the log shows of a transaction, and its definite end: state and version.
+
+    A prepared one ends as the outside system decides. One that the log cannot show any more, because the block of its
+    number was closed, is aborted at version -1: in a run no outcome is forgotten.
+    """
+    seen = ns.transaction(txn).state
+    if seen == "PREPARED":
+        return (seen, *carry_out(ns, txn))
+    try:
+        end = ns.abort(txn, by="crash test", why=why)
+    except InvalidTransactionState:
+        return (seen, *carry_out(ns, txn))  # it was prepared meanwhile
+    except TransactionNotFound:
+        return seen, "ABORTED", -1
+    assert end.version is not None, "an end has its version"
+    return seen, end.state, end.version
 
 
-def open_intents(plan: Plan, worker: int) -> list[journal.Line]:
+def carry_out(ns: txnlog.Namespace, txn: str) -> tuple[str, int]:
+    """Carry out what the outside system decided about a prepared transaction; its end: state and version."""
+    with contextlib.suppress(InvalidTransactionState):  # its owner was in doubt about prepare(), and took it back
+        ns.complete(txn, commit=decision(txn))
+    end = ns.transaction(txn)
+    assert end.version is not None, "an end has its version"
+    return end.state, end.version
+
+
+FINAL = frozenset({"committed", "aborted", "refused", "prepared"})
+"""Answers after which a worker has nothing more to do about a transaction."""
+
+
+def open_intents(plan: Plan, worker: int, generation: int, unsettled: Container[int]) -> list[journal.Line]:
     """Intents of a worker's processes whose outcome no journal says.
 
     Those of later generations, too: one that was stopped before it started its producer comes after them.
     """
-    lines = [line for _, found in journal.read_all(plan.journals, worker) for line in found]
+    found = journal.read_some(plan.journals, worker, lambda other: other > generation or other in unsettled)
+    lines = [line for _, journaled in found for line in journaled]
     closed = {
         line["label"]
         for line in lines

@@ -1,0 +1,227 @@
+"""Kill processes until so many died: ``python -m tests.crash.run [--local 2000] [--s3 300] [--seed N] [--keep DIR]``.
+
+Fails for any finding, for too little of anything, and where the time is over before the kills are. The tests beside it
+do the same with fewer kills.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import secrets
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from tests.crash.plan import Plan
+from tests.crash.supervisor import PROGRESS
+from tests.servers import S3Server, s3_server
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+LOCAL_KILL_SECONDS = 1.5
+S3_KILL_SECONDS = 5.0
+"""So long a kill may take on a busy machine, on the whole; a quiet one with two cores needs a fifth."""
+
+MANY_KILLS = 100
+
+SEEN = (
+    "without answer",
+    "in doubt, then committed",
+    "acknowledged",
+    "sequenced rows",
+    "consumed",
+    "prepared",
+)
+"""Figures that every run must have some of."""
+
+SEEN_IN_MANY = (
+    "consumed, exclusive",
+    "consumed, failover",
+    "consumed, shared",
+    "dead letters",
+    "drained",
+    "prepared, then committed",
+    "decided from outside",
+    "nights",
+    "files deleted",
+    "blocks closed",
+)
+"""Likewise, of many kills."""
+
+Report = dict[str, Any]
+
+
+def local_plan(folder: Path, seed: int, kills: int, seconds: float, longest_seconds: float) -> Plan:
+    """A run over local files."""
+    return Plan(
+        root=str(folder / "lake"),
+        folder=str(folder),
+        seed=seed,
+        seconds=seconds,
+        longest_seconds=longest_seconds,
+        **_least(kills),
+    )
+
+
+def s3_plan(server: S3Server, folder: Path, seed: int, kills: int, seconds: float, longest_seconds: float) -> Plan:
+    """A run over an S3 server, which answers more slowly than files do."""
+    return Plan(
+        root=server.url("crash"),
+        folder=str(folder),
+        seed=seed,
+        seconds=seconds,
+        longest_seconds=longest_seconds,
+        options=server.storage_options,
+        faults={"storm": 0.06},
+        kills_per_second=2.5,
+        **_least(kills),
+    )
+
+
+def _least(kills: int) -> dict[str, Any]:
+    return {
+        "least_kills": kills,
+        "least_ambiguous": max(10, kills // 5),
+        "least_unknown": max(5, kills // 10),
+        "least_fenced": max(1, kills // 40),
+    }
+
+
+def carry_out(plan: Plan, watch: Callable[[dict[str, Any]], object] = lambda _progress: None) -> Report:
+    """Carry out a plan in processes of its own; what it found. ``watch`` is told now and then how far it is."""
+    path = plan.write()
+    progress = path.parent / PROGRESS
+    with open(path.parent / "supervisor.log", "w+", encoding="utf-8") as log:
+        command = [sys.executable, "-m", "tests.crash.supervisor", str(path)]
+        process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)
+        try:
+            while process.poll() is None:
+                time.sleep(0.2)
+                if progress.exists():
+                    watch(json.loads(progress.read_text()))
+        except BaseException:
+            process.kill()  # its children die with it
+            process.wait()
+            raise
+        log.seek(0)
+        if process.returncode:
+            raise RuntimeError(f"seed {plan.seed}: the supervisor ended with {process.returncode}\n{log.read()}")
+    found: Report = json.loads((path.parent / "report.json").read_text())
+    return found
+
+
+def problems(plan: Plan, report: Report) -> list[str]:
+    """Why a run fails: what it found, and what there was too little of."""
+    counts, found = report["counts"], report["found"]
+    figures = found["figures"]
+    result = [*report["broken"], *found["explained"]]
+    least = {
+        "kills": (counts.get("kills", 0), plan.least_kills),
+        "zombies fenced": (counts.get("fenced", 0), plan.least_fenced),
+        "in doubt": (figures["ambiguous"], plan.least_ambiguous),
+        "OutcomeUnknown": (figures["unknown"], plan.least_unknown),
+    }
+    result += [f"{name}: {number}, wanted were {wanted}" for name, (number, wanted) in least.items() if number < wanted]
+    many = counts.get("kills", 0) >= MANY_KILLS
+    result += [f"no {name}" for name in (*SEEN, *(SEEN_IN_MANY if many else ())) if not figures[name]]
+    if many and not counts.get("keepers killed"):
+        result.append("neither the vacuum nor who decides was ever killed")
+    assert result or not found["findings"], "every finding is explained"
+    return [f"seed {plan.seed}: {text}" for text in result]
+
+
+def table(rows: Sequence[tuple[str, Report]]) -> Table:
+    """What was done and what came of it."""
+    result = Table(title="Killed processes", title_justify="left")
+    result.add_column("")
+    for name, _ in rows:
+        result.add_column(name, justify="right")
+    for title, get in LINES:
+        result.add_row(title, *(f"{get(report['counts'], report['found']['figures']):,}" for _, report in rows))
+    result.add_row("findings", *(f"{report['found']['findings'] + len(report['broken']):,}" for _, report in rows))
+    return result
+
+
+Line = Callable[[dict[str, int], dict[str, int]], int]
+LINES: tuple[tuple[str, Line], ...] = (
+    ("seconds", lambda counts, _: counts["milliseconds"] // 1000),
+    ("kills", lambda counts, _: counts.get("kills", 0)),
+    ("  of them vacuums and deciders", lambda counts, _: counts.get("keepers killed", 0)),
+    ("stopped, and let go on", lambda counts, _: counts.get("stops", 0)),
+    ("zombies fenced", lambda counts, _: counts.get("fenced", 0)),
+    ("transactions and plain produces", lambda _, figures: figures["attempts"]),
+    ("committed", lambda _, figures: figures["visible"]),
+    ("in doubt, and resolved", lambda _, figures: figures["ambiguous"]),
+    ("  of them OutcomeUnknown", lambda _, figures: figures["unknown"]),
+    ("  of them committed after all", lambda _, figures: figures["in doubt, then committed"]),
+    ("prepared", lambda _, figures: figures["prepared"]),
+    ("  of them committed from outside", lambda _, figures: figures["prepared, then committed"]),
+    ("messages consumed, exclusive", lambda _, figures: figures["consumed, exclusive"]),
+    ("messages consumed, failover", lambda _, figures: figures["consumed, failover"]),
+    ("messages consumed, shared", lambda _, figures: figures["consumed, shared"]),
+    ("dead letters", lambda _, figures: figures["dead letters"]),
+    ("nights", lambda _, figures: figures["nights"]),
+    ("files that vacuums deleted", lambda _, figures: figures["files deleted"]),
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--local", type=int, default=2000, metavar="KILLS", help="over local files (2000)")
+    parser.add_argument("--s3", type=int, default=300, metavar="KILLS", help="over an S3 server on loopback (300)")
+    parser.add_argument("--seed", type=int, help="repeats the choices of a run, not what the machine makes of them")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="a new folder for logs and journals, which stay")
+    given = parser.parse_args(arguments)
+    seed = secrets.randbits(32) if given.seed is None else given.seed
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    console.print(f"seed {seed}", highlight=False)
+    rows: list[tuple[str, Report]] = []
+    found: list[str] = []
+    with contextlib.ExitStack() as stack:
+        if given.keep is None:
+            base = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="txnlog-crash-")))
+        else:
+            base = given.keep.resolve()
+            base.mkdir(parents=True)
+        for name, plan in _plans(base, seed, given.local, given.s3):
+            report = _watched(name, plan, console)
+            rows.append((name, report))
+            found += problems(plan, report)
+    console.print(table(rows))
+    for text in found:
+        console.print(text, markup=False, highlight=False)
+    return 1 if found or not rows else 0
+
+
+def _plans(base: Path, seed: int, local: int, s3: int) -> Iterator[tuple[str, Plan]]:
+    if local > 0:
+        folder = base / "local"
+        folder.mkdir()
+        yield "local files", local_plan(folder, seed, local, 0, 60 + LOCAL_KILL_SECONDS * local)
+    if s3 > 0:
+        folder = base / "s3"
+        folder.mkdir()
+        with s3_server() as server:
+            yield "S3", s3_plan(server, folder, seed, s3, 0, 60 + S3_KILL_SECONDS * s3)
+
+
+def _watched(name: str, plan: Plan, console: Console) -> Report:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task(f"kills, {name}", total=plan.least_kills)
+        return carry_out(plan, lambda known: progress.update(task, completed=known.get("kills", 0)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
