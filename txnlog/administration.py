@@ -9,7 +9,7 @@ from txnlog import apply
 from txnlog.actions import ForgetApp, Header, Protocol, Subscription
 from txnlog.actions import Producer as ProducerAction
 from txnlog.arguments import shown, whole_number
-from txnlog.commands import Answer, Simple
+from txnlog.commands import ONE_PROTOCOL, Answer, Simple, effect, one_start_of
 from txnlog.errors import (
     CoordinatorFenced,
     InvalidInputError,
@@ -168,7 +168,7 @@ def start_producer(connection: Connection, name: str, fenced_by: str | None) -> 
     label = parse_producer_name(name)
     action = ProducerAction(label, fenced_by)
     return connection.appender.call(
-        Simple(lambda _draft, _at: [action], lambda _draft, at: at.version, ("producer", label))
+        Simple(lambda _draft, _at: [action], lambda _draft, at: at.version, one_start_of(label))
     )
 
 
@@ -190,7 +190,7 @@ def forget_app(connection: Connection, app_id: str) -> None:
     def decide(draft: Draft, _at: Header) -> list[ForgetApp] | Answer[None]:
         return [ForgetApp(label)] if label in draft.apps else Answer(None)
 
-    connection.appender.call(Simple(decide, lambda _draft, _at: None))
+    connection.appender.call(effect(decide))
 
 
 def enable(connection: Connection, feature: str) -> None:
@@ -210,7 +210,7 @@ def enable(connection: Connection, feature: str) -> None:
             return Answer(None)
         return [Protocol(head.reader_version, head.writer_version, readers, writers)]
 
-    connection.appender.call(Simple(decide, lambda _draft, _at: None, "protocol"))
+    connection.appender.call(effect(decide, ONE_PROTOCOL))
 
 
 def _with(features: tuple[str, ...], feature: str, known: frozenset[str]) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from txnlog import keys
 from txnlog.actions import AnyAction, Header, Reserve
 from txnlog.apply import apply, begin_entry, check_writable
 from txnlog.codec import Entry, decode_entry
-from txnlog.commands import Answer, Command, Piece, Simple
+from txnlog.commands import ONE_RENEWAL, Answer, Command, Piece, effect
 from txnlog.entry_builder import Attempt, MadeEntry, Member, Riders, SharedWave, Step
 from txnlog.errors import (
     CorruptionError,
@@ -522,16 +522,12 @@ def _numbers_wanted(pool: NumberPool) -> Command[None]:
     def decide(_draft: Draft, _at: Header) -> list[AnyAction] | Answer[None]:
         return [] if pool.wants() else Answer(None, settled=True)
 
-    return Simple(decide, _nothing)
+    return effect(decide)
 
 
 def _life_wanted() -> Command[None]:
     """Makes an entry, with which the renewal of blocks rides."""
-    return Simple(lambda _draft, _at: [], _nothing, "life")
-
-
-def _nothing(_draft: Draft, _at: Header) -> None:
-    return None
+    return effect(lambda _draft, _at: [], ONE_RENEWAL)
 
 
 __all__ = ["Appender", "SharedSegments", "SharedWave"]

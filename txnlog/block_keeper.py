@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Final
 
 from txnlog.actions import Header, Renew
-from txnlog.commands import Answer, Simple
+from txnlog.commands import Answer, Simple, effect
 from txnlog.errors import TxnLogError
 from txnlog.limits import RENEW_AFTER_MS
 from txnlog.numbers import block_of
@@ -60,7 +60,7 @@ class BlockKeeper:
             return [Renew(block.first)]
 
         try:
-            self._call(Simple(decide, lambda _draft, _at: None))
+            self._call(effect(decide))
         except TxnLogError as error:
             _logger.warning("the block of number %d was not renewed: %s", self._number, error.message)
 

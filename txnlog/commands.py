@@ -9,12 +9,35 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
 from txnlog.actions import AnyAction, Header
 from txnlog.state import Draft
+
+# Kinds of commands of which one entry holds one (``Command.alone``). What drops a topic or a subscription is of no
+# kind: the fold refuses the second of two by itself.
+ONE_TOPIC: Final = "topic"
+"""A topic's id is the version of the entry that creates it."""
+ONE_SUBSCRIPTION: Final = "subscription"
+"""A subscription's id is the version of the entry that creates it."""
+ONE_REGISTRATION: Final = "register"
+"""A registration's id is the version of its entry; a name that is dropped is given again in a later one."""
+ONE_EPOCH: Final = "epoch"
+"""The epoch of a consumer is the version of the entry that opens it, whoever asks."""
+ONE_RESERVATION: Final = "reserve"
+"""The caller of a reservation finds its numbers at the end of those that the entry gave."""
+ONE_PROTOCOL: Final = "protocol"
+"""A protocol action names all the features at once."""
+ONE_RENEWAL: Final = "life"
+"""With one entry every block is renewed that is due: a second renewal beside it has nothing to do."""
+
+
+def one_start_of(producer: str) -> Hashable:
+    """The kind of commands that start a producer name: its epoch is the version of the entry."""
+    return ("producer", producer)
+
 
 T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
@@ -85,4 +108,32 @@ class Simple(Generic[T]):
         return self.resulter(draft, at)
 
 
-__all__ = ["Answer", "Command", "Piece", "SharedNumbers", "Simple"]
+def effect(
+    decider: Callable[[Draft, Header], Sequence[AnyAction] | Answer[None]],
+    alone: Hashable = None,
+    txn_ids: tuple[int, ...] = (),
+) -> Simple[None]:
+    """A command without rows that answers nothing but that it is done."""
+    return Simple(decider, _nothing, alone, txn_ids)
+
+
+def _nothing(_draft: Draft, _at: Header) -> None:
+    return None
+
+
+__all__ = [
+    "ONE_EPOCH",
+    "ONE_PROTOCOL",
+    "ONE_REGISTRATION",
+    "ONE_RENEWAL",
+    "ONE_RESERVATION",
+    "ONE_SUBSCRIPTION",
+    "ONE_TOPIC",
+    "Answer",
+    "Command",
+    "Piece",
+    "SharedNumbers",
+    "Simple",
+    "effect",
+    "one_start_of",
+]

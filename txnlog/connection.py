@@ -15,7 +15,7 @@ from txnlog.appender import Appender
 from txnlog.apply_producers import check_producer
 from txnlog.arguments import epoch_ms, shown, whole_number
 from txnlog.block_keeper import BlockKeeper
-from txnlog.commands import Answer, Simple
+from txnlog.commands import ONE_RESERVATION, Answer, Simple, effect
 from txnlog.errors import (
     InvalidInputError,
     InvalidTransactionState,
@@ -238,7 +238,7 @@ class Connection:
             end = draft.head.next_number
             return range(end - wanted, end)
 
-        return appender.call(Simple(decide, result, "reserve"))
+        return appender.call(Simple(decide, result, ONE_RESERVATION))
 
     def keep_alive(self, number: int) -> BlockKeeper:
         """A context manager for long jobs under numbers that the log does not show yet: their block stays open.
@@ -437,9 +437,7 @@ class Connection:
             )
             due = bool(overdue(state.draft(), now_ms)) if held else False
         if due and self.mode == "rw":
-            self.appender.call(
-                Simple(lambda draft, at: overdue(draft, at.timestamp_ms) or Answer(None), lambda _draft, _at: None)
-            )
+            self.appender.call(effect(lambda draft, at: overdue(draft, at.timestamp_ms) or Answer(None)))
 
 
 def _repeated(link: Link, result: Duplicate) -> Committed:

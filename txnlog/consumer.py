@@ -13,7 +13,7 @@ from txnlog import schema as schemas
 from txnlog.acknowledgements import check_epoch, cursor_of
 from txnlog.actions import Acknowledgement, AnyAction, Commit, Header, PartitionRanges
 from txnlog.arguments import shown, whole_number
-from txnlog.commands import Answer, Simple
+from txnlog.commands import ONE_EPOCH, Answer, Simple, effect
 from txnlog.errors import (
     InvalidInputError,
     InvalidTransactionState,
@@ -26,7 +26,6 @@ from txnlog.messages import Messages, Taken
 from txnlog.names import nearest
 from txnlog.segment_rows import METADATA_FIELDS
 from txnlog.state import Draft, Redelivery
-from txnlog.takeover import EPOCHS
 from txnlog.transaction_end import outcome_error
 
 if TYPE_CHECKING:
@@ -213,7 +212,7 @@ class Consumer:
                 for action in item.seek_actions(draft, wanted)
             ]
 
-        epoch = appender.call(Simple(decide, lambda _draft, at: at.version, EPOCHS))
+        epoch = appender.call(Simple(decide, lambda _draft, at: at.version, ONE_EPOCH))
         for item in chosen:
             item.sought(epoch)
 
@@ -259,7 +258,7 @@ def acknowledge_plain(connection: Connection, wanted: Sequence[Acknowledgement])
         check()
     except TransactionConflict:
         check()  # the log was looked at: what was pending may be taken by now, which is fine
-    connection.appender.call(Simple(decide, lambda _draft, _at: None, None, (number,)))
+    connection.appender.call(effect(decide, txn_ids=(number,)))
 
 
 def _not_yet_taken(draft: Draft, item: Acknowledgement) -> Acknowledgement | None:

@@ -11,7 +11,7 @@ import xxhash
 
 from txnlog import schema as schemas
 from txnlog.actions import Acknowledgement, Header, PartitionRanges, Topic
-from txnlog.commands import Answer, Piece, Simple
+from txnlog.commands import ONE_TOPIC, Answer, Piece, effect
 from txnlog.errors import InvalidInputError, SchemaMismatch, TopicNotFound
 from txnlog.names import folded, parse_topic_name
 from txnlog.placement import place
@@ -51,7 +51,7 @@ def ensure_topic(connection: Connection, source: TopicRecord, name: str) -> None
         _check(known, wanted)
         return Answer(None)
 
-    connection.appender.call(Simple(decide, lambda _draft, _at: None, "topic"))
+    connection.appender.call(effect(decide, ONE_TOPIC))
 
 
 def _check(known: TopicRecord, wanted: StructType) -> None:

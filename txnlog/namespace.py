@@ -15,7 +15,7 @@ from txnlog import administration, schema, subscriptions
 from txnlog.actions import DropTopic, Header, Topic
 from txnlog.arguments import epoch_ms, mapping, shown, text_mapping, whole_number
 from txnlog.attempts import transact
-from txnlog.commands import Answer, Simple
+from txnlog.commands import ONE_TOPIC, Answer, Simple, effect
 from txnlog.connection import Connection, Mode, Position
 from txnlog.consumer import Consumer
 from txnlog.errors import (
@@ -181,7 +181,7 @@ class Namespace(Connection):
             assert record is not None, "just created"
             return record
 
-        return _info(self.appender.call(Simple(decide, result, "topic")))
+        return _info(self.appender.call(Simple(decide, result, ONE_TOPIC)))
 
     def drop_topic(self, name: str) -> None:
         """Drop a topic and its subscriptions. Older versions still show it; open transactions go on without it."""
@@ -195,7 +195,7 @@ class Namespace(Connection):
                 raise TopicNotFound(f"no topic {name!r}", advice=nearest(name, names))
             return [DropTopic(record.id)]
 
-        self.appender.call(Simple(decide, lambda _draft, _at: None))
+        self.appender.call(effect(decide))
 
     def topics(self) -> tuple[str, ...]:
         """Names of the topics, sorted."""

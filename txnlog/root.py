@@ -10,7 +10,7 @@ from txnlog.actions import AnyAction, Header, Namespace, Protocol, Register, Unr
 from txnlog.appender import Appender
 from txnlog.apply import check_writable
 from txnlog.codec import decode_entry, encode_action, encode_entry
-from txnlog.commands import Answer, Piece, Simple
+from txnlog.commands import ONE_REGISTRATION, Answer, Piece, Simple, effect
 from txnlog.entry_builder import SharedWave
 from txnlog.errors import NamespaceNotFound, OutcomeUnknown
 from txnlog.follower import Follower
@@ -103,7 +103,7 @@ class Root:
             create_log(self._store, self._runtime, start, self._runtime.unique())
             self.follower.refresh()
         if (identity.store_kind, identity.endpoint_hash) not in self.follower.state.verdicts:
-            self.appender.call(Simple(lambda _draft, _at: [action], lambda _draft, _at: None))
+            self.appender.call(effect(lambda _draft, _at: [action]))
 
     def namespaces(self) -> list[NamespaceRecord]:
         """The namespaces that are registered and not dropped, by name."""
@@ -129,7 +129,7 @@ class Root:
             assert record is not None, "just registered"
             return record
 
-        return self.appender.call(Simple(decide, result, "register"))
+        return self.appender.call(Simple(decide, result, ONE_REGISTRATION))
 
     def check_not_dropped(self, name: NamespaceName, coordinator: int) -> None:
         """Raise NamespaceNotFound where a namespace with this coordinator id was dropped: its folder is a relic.
@@ -159,7 +159,7 @@ class Root:
                 )
             return [Unregister(record.id)]
 
-        self.appender.call(Simple(decide, lambda _draft, _at: None, "register"))
+        self.appender.call(effect(decide, ONE_REGISTRATION))
 
 
 __all__ = ["Root", "create_log"]

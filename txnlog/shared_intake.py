@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from txnlog import dead_letters, leases, ranges
 from txnlog.actions import AnyAction, Header
-from txnlog.commands import Answer, Simple
+from txnlog.commands import Answer, effect
 from txnlog.errors import TransactionConflict, TxnLogError
 from txnlog.intake import Intake, Received, first_of
 from txnlog.leases import Grant, Wanted
@@ -98,7 +98,7 @@ class SharedIntake(Intake):
 
         self._turn += 1
         try:
-            self._ns.appender.call(Simple(decide, lambda _draft, _at: None))
+            self._ns.appender.call(effect(decide))
         finally:
             # Also where the answer was lost: what the log then does not show as leased is no stock.
             self._add(decided)
@@ -122,7 +122,7 @@ class SharedIntake(Intake):
                     decided.append(leases.grant(draft, wanted, at.timestamp_ms))
             return list(decided[-1].actions) if decided and decided[-1].actions else Answer(None, settled=True)
 
-        self._riding = (self._ns.appender.ride(Simple(decide, lambda _draft, _at: None)), decided)
+        self._riding = (self._ns.appender.ride(effect(decide)), decided)
 
     def _arrive(self) -> None:
         """What was asked for ahead is stock once it was logged; if it was not yet, it still rides."""
@@ -222,7 +222,7 @@ class SharedIntake(Intake):
         with self._ns.follower.lock:
             actions = released(self._ns.follower.state.draft())
         if actions:
-            self._ns.appender.call(Simple(decide, lambda _draft, _at: None))
+            self._ns.appender.call(effect(decide))
 
     def seek_actions(self, draft: Draft, positions: Mapping[int, int]) -> list[AnyAction]:
         """What moves the cursors; in other partitions, what was leased is given back."""

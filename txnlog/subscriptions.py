@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 from txnlog import dead_letters, leases, ranges
 from txnlog.actions import DropSubscription, Header, Subscription, SubscriptionType, Takeover
 from txnlog.arguments import shown, whole_number
-from txnlog.commands import Answer, Simple
+from txnlog.commands import ONE_SUBSCRIPTION, Answer, Simple, effect
 from txnlog.connection import Position
 from txnlog.consumer import Consumer
 from txnlog.errors import (
@@ -101,7 +101,7 @@ def create(
         assert made is not None, "just created"
         return made
 
-    return appender.call(Simple(decide, result, "subscription"))
+    return appender.call(Simple(decide, result, ONE_SUBSCRIPTION))
 
 
 def find(connection: Connection, topic: str, name: str) -> tuple[TopicRecord, SubscriptionRecord]:
@@ -122,9 +122,7 @@ def drop(connection: Connection, topic: str, name: str) -> None:
     appender = connection.appender
     connection.follower.refresh()
     _, record = find(connection, topic, name)
-    appender.call(
-        Simple(lambda _draft, _at: [DropSubscription(record.id)], lambda _draft, _at: None, ("subscription", record.id))
-    )
+    appender.call(effect(lambda _draft, _at: [DropSubscription(record.id)]))
 
 
 def describe(connection: Connection, topic: str, name: str) -> SubscriptionInfo:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from txnlog.acknowledgements import live_subscription
 from txnlog.actions import Consumer, Header
-from txnlog.commands import Simple
+from txnlog.commands import ONE_EPOCH, Simple
 from txnlog.errors import ConsumerBusy, UnsupportedFeature
 from txnlog.heartbeats import Standing
 from txnlog.state import Draft, SubscriptionRecord
@@ -14,7 +14,6 @@ from txnlog.state import Draft, SubscriptionRecord
 if TYPE_CHECKING:
     from txnlog.connection import Connection
 
-EPOCHS = "epoch"
 """Commands that raise a subscription's epoch: one an entry, whose version the epoch is."""
 
 
@@ -28,7 +27,7 @@ def take_epoch(
 ) -> int:
     """Make ``consumer`` the subscription's consumer: whoever was it is fenced. Returns its epoch.
 
-    The only way to do so, whoever asks: all that raise an epoch exclude each other in an entry (``EPOCHS``), and the
+    The only way to do so, whoever asks: all that raise an epoch exclude each other in an entry (``ONE_EPOCH``), and the
     subscription's ``takeover`` is asked by every one of them. The name that counts there is the consumer's, but for a
     streaming query it is ``stream``, the query's identity (``txnAppId``, else the query's id): ``consumer`` is then a
     label of one run of it, and a restart of the same query is the same name. ``seen`` is the epoch whose lease was seen
@@ -51,7 +50,7 @@ def take_epoch(
     def epoch(draft: Draft, _at: Header) -> int:
         return live_subscription(draft, subscription).epoch  # that of a Shared one stays as it is
 
-    return connection.appender.call(Simple(decide, epoch, EPOCHS))
+    return connection.appender.call(Simple(decide, epoch, ONE_EPOCH))
 
 
 def _check_stream(record: SubscriptionRecord, stream: str | None) -> None:
@@ -100,4 +99,4 @@ def try_to_take(connection: Connection, subscription: int, consumer: str) -> int
     return epoch
 
 
-__all__ = ["EPOCHS", "keeps_its_place", "take_epoch", "try_to_take"]
+__all__ = ["keeps_its_place", "take_epoch", "try_to_take"]

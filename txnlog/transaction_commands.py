@@ -111,20 +111,44 @@ def _epoch(draft: Draft, producer: str | None) -> int | None:
     return None if record is None else record.epoch
 
 
+class _Single:
+    """What commands of one transaction have in common: in an entry they stand beside any others."""
+
+    __slots__ = ()
+    alone: Hashable = None
+    pieces: Sequence[Piece] = ()
+
+
 @dataclass(slots=True)
-class FlushCommand:
-    """Make a transaction's work so far durable and pending."""
+class _Owners(_Single):
+    """A command of the transaction's owner."""
 
     opening: Opening
-    segments: tuple[Segment, ...]
-    acknowledgements: tuple[Acknowledgement, ...]
-    pieces: Sequence[Piece] = ()
-    alone: Hashable = None
 
     @property
     def txn_ids(self) -> tuple[int, ...]:
         """See Command."""
         return (self.opening.txn,)
+
+
+@dataclass(slots=True)
+class _Anybodys(_Single):
+    """A command of whoever knows the transaction's number."""
+
+    txn: int
+
+    @property
+    def txn_ids(self) -> tuple[int, ...]:
+        """See Command."""
+        return (self.txn,)
+
+
+@dataclass(slots=True)
+class FlushCommand(_Owners):
+    """Make a transaction's work so far durable and pending."""
+
+    segments: tuple[Segment, ...]
+    acknowledgements: tuple[Acknowledgement, ...]
 
     def decide(self, draft: Draft, _at: Header, _shared: SharedNumbers) -> Sequence[AnyAction] | Answer[None]:
         """See Command."""
@@ -170,10 +194,9 @@ def _new(draft: Draft, txn: int, acknowledgements: Sequence[Acknowledgement]) ->
 
 
 @dataclass(slots=True)
-class CommitCommand:
+class CommitCommand(_Owners):
     """Commit a transaction, a plain produce or a plain acknowledge: whatever of it is not in the log yet goes along."""
 
-    opening: Opening
     digest: str
     pieces: Sequence[Piece] = ()
     segments: tuple[Segment, ...] = ()
@@ -182,14 +205,8 @@ class CommitCommand:
     plain: bool = False
     assign_sequences: bool = False
     held: tuple[int, ...] = ()
-    alone: Hashable = None
     _dropped: tuple[int, ...] = field(default=(), init=False)
     _dropped_subscriptions: tuple[int, ...] = field(default=(), init=False)
-
-    @property
-    def txn_ids(self) -> tuple[int, ...]:
-        """See Command."""
-        return (self.opening.txn,)
 
     def decide(self, draft: Draft, _at: Header, shared: SharedNumbers) -> Sequence[AnyAction] | Answer[CommitResult]:
         """See Command."""
@@ -355,21 +372,13 @@ def forgotten(txn: int, durable: Durable | None = None) -> TransactionNotFound:
 
 
 @dataclass(slots=True)
-class AbortCommand:
+class AbortCommand(_Anybodys):
     """End a transaction without effect; for an id that the log does not show, make that definite."""
 
-    txn: int
     reason: AbortReason = "user"
     by: str | None = None
     why: str | None = None
     force: bool = False
-    pieces: Sequence[Piece] = ()
-    alone: Hashable = None
-
-    @property
-    def txn_ids(self) -> tuple[int, ...]:
-        """See Command."""
-        return (self.txn,)
 
     def decide(self, draft: Draft, _at: Header, _shared: SharedNumbers) -> Sequence[AnyAction] | Answer[Outcome]:
         """See Command."""
@@ -396,20 +405,12 @@ class AbortCommand:
 
 
 @dataclass(slots=True)
-class PrepareCommand:
+class PrepareCommand(_Owners):
     """Make a transaction wait for an outside decision: whatever of it is not in the log yet goes along."""
 
-    opening: Opening
     digest: str
     segments: tuple[Segment, ...] = ()
     acknowledgements: tuple[Acknowledgement, ...] = ()
-    pieces: Sequence[Piece] = ()
-    alone: Hashable = None
-
-    @property
-    def txn_ids(self) -> tuple[int, ...]:
-        """See Command."""
-        return (self.opening.txn,)
 
     def decide(self, draft: Draft, _at: Header, _shared: SharedNumbers) -> Sequence[AnyAction] | Answer[None]:
         """See Command."""
@@ -461,19 +462,11 @@ class PrepareCommand:
 
 
 @dataclass(slots=True)
-class CompleteCommand:
+class CompleteCommand(_Anybodys):
     """Carry out the outside decision about a prepared transaction. Whoever brings it is not fenced."""
 
-    txn: int
     commit: bool
-    pieces: Sequence[Piece] = ()
-    alone: Hashable = None
     _dropped_subscriptions: tuple[int, ...] = field(default=(), init=False)
-
-    @property
-    def txn_ids(self) -> tuple[int, ...]:
-        """See Command."""
-        return (self.txn,)
 
     @property
     def dropped_subscriptions(self) -> tuple[int, ...]:
