@@ -124,7 +124,7 @@ def _planned(ns: Namespace, location: Location, options: WriteOptions, schema: S
     from spark_ext import jobs  # noqa: PLC0415
 
     app_id, app_version = options.txn_app_id, options.txn_version
-    skipped = jobs.skipped_before(ns, app_id, app_version)
+    skipped = ns.committed_before(app_id, app_version)
     if skipped is not None:
         _logger.info("version %s of %r was committed before, at version %d", app_version, app_id, skipped.version)
         return BatchPlan(location, skipped.txn, None)

@@ -28,10 +28,9 @@ from txnlog.actions import Segment, SliceRows
 from txnlog.codec import encode_action
 from txnlog.errors import InvalidInputError, SchemaMismatch, TxnLogError
 from txnlog.limits import MAX_BLOCK_NUMBERS
-from txnlog.names import nearest, parse_label
+from txnlog.names import nearest
 from txnlog.numbers import CHUNK
 from txnlog.row_columns import Unfit, conform_columns, shown
-from txnlog.transaction_commands import Skipped
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -282,14 +281,6 @@ def _entries(segments: Sequence[Segment]) -> Iterator[list[Segment]]:
         yield part
 
 
-def skipped_before(ns: Namespace, app_id: str | None, app_version: int | None) -> Skipped | None:
-    """The commit that brought this version of an app, or a later one, as far as this client knows the log."""
-    if app_id is None or app_version is None:
-        return None
-    known = ns.follower.state.apps.get(parse_label("txn_app_id", app_id))
-    return None if known is None or app_version > known.app_version else Skipped(known.txn, known.version)
-
-
 # --- errors of tasks --------------------------------------------------------------------------------------------------
 
 _RAISED: Final = re.compile(r"^txnlog\.errors\.([A-Za-z]+): (.*)$", re.MULTILINE)
@@ -331,7 +322,6 @@ __all__ = [
     "hand_over",
     "reserve_job",
     "segments_of",
-    "skipped_before",
     "spec_for_routing",
     "spec_for_topic",
     "storage_json",

@@ -255,7 +255,7 @@ def transaction(
         )
     ns = namespace_at(location, "rw", options)
     ns.follower.refresh()
-    skipped = jobs.skipped_before(ns, txn_app_id, txn_version)
+    skipped = ns.committed_before(txn_app_id, txn_version)
     epoch = None
     if producer is not None and skipped is None:
         epoch = ns.producer(producer).epoch

@@ -8,7 +8,7 @@ from txnlog.actions import ForgetApp, Header, Producer
 from txnlog.errors import InvalidInputError, LimitExceeded, ProducerFenced
 from txnlog.limits import MAX_PRODUCERS
 from txnlog.names import parse_producer_name
-from txnlog.state import Draft, ProducerRecord
+from txnlog.state import AppRecord, Draft, ProducerRecord, State
 from txnlog.transaction_end import end_aborted
 
 NAMES_ADVICE: Final = "use one name for all runs of a job: names are remembered for ever"
@@ -45,9 +45,15 @@ def check_producer(draft: Draft, name: str, epoch: int | None) -> ProducerRecord
     return record
 
 
+def committed_app(tables: State | Draft, app_id: str | None, app_version: int | None) -> AppRecord | None:
+    """The commit that brought this version of an application, or a later one."""
+    last = None if app_id is None else tables.apps.get(app_id)
+    return last if last is not None and app_version is not None and app_version <= last.app_version else None
+
+
 def forget_app(draft: Draft, action: ForgetApp, _at: Header) -> None:
     """Forget an application id; the next transaction may bring any version."""
     draft.apps.remove(action.app_id)
 
 
-__all__ = ["NAMES_ADVICE", "check_producer", "forget_app", "start_producer"]
+__all__ = ["NAMES_ADVICE", "check_producer", "committed_app", "forget_app", "start_producer"]

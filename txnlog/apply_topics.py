@@ -18,7 +18,7 @@ from txnlog.errors import (
 from txnlog.keys import topic_folder
 from txnlog.limits import MAX_PARTITIONS, MAX_TOPICS
 from txnlog.names import folded, parse_topic_name
-from txnlog.state import Draft, SchemaVersion, TopicRecord
+from txnlog.state import Draft, SchemaVersion, State, TopicRecord
 
 
 def live_topic(draft: Draft, topic: int) -> TopicRecord:
@@ -27,6 +27,13 @@ def live_topic(draft: Draft, topic: int) -> TopicRecord:
     if record is None or record.dropped_version is not None:
         raise TopicNotFound(f"no topic with the id {topic}")
     return record
+
+
+def topic_named(tables: State | Draft, name: str) -> TopicRecord | None:
+    """The live topic of exactly this name. One whose name differs in case only is another one, and in its way."""
+    number = tables.topic_names.get(folded(name))
+    record = None if number is None else tables.topics.get(number)
+    return record if record is not None and record.name == name else None
 
 
 def create(draft: Draft, action: Topic, at: Header) -> None:
@@ -112,4 +119,4 @@ def delete_records(draft: Draft, action: DeleteRecords, _at: Header) -> None:
             draft.starts.put((record.id, partition), offset)
 
 
-__all__ = ["alter", "create", "delete_records", "drop", "live_topic"]
+__all__ = ["alter", "create", "delete_records", "drop", "live_topic", "topic_named"]

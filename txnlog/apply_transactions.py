@@ -17,7 +17,7 @@ from txnlog.actions import (
     Segment,
     Share,
 )
-from txnlog.apply_producers import NAMES_ADVICE, check_producer
+from txnlog.apply_producers import NAMES_ADVICE, check_producer, committed_app
 from txnlog.apply_topics import live_topic
 from txnlog.errors import (
     InvalidInputError,
@@ -268,8 +268,8 @@ def _check_app(draft: Draft, app_id: str | None, app_version: int | None, txn: i
                 f"the transaction {number}, which is PREPARED, holds version {other.app_version} of {app_id!r}",
                 advice="complete the prepared transaction first",
             )
-    last = draft.apps.get(app_id)
-    if last is not None and app_version <= last.app_version:
+    last = committed_app(draft, app_id, app_version)
+    if last is not None:
         raise InvalidTransactionState(
             f"{app_id!r} committed version {last.app_version} at version {last.version} of the log; "
             f"{app_version} is not above it"

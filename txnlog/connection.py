@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from txnlog import numbers, ranges, schema
 from txnlog.actions import Acknowledgement, Header, Reserve
 from txnlog.appender import Appender
-from txnlog.apply_producers import check_producer
+from txnlog.apply_producers import check_producer, committed_app
+from txnlog.apply_topics import topic_named
 from txnlog.arguments import epoch_ms, shown, whole_number
 from txnlog.block_keeper import BlockKeeper
 from txnlog.commands import ONE_RESERVATION, Answer, Simple, effect
@@ -26,7 +27,7 @@ from txnlog.follower import Follower
 from txnlog.heartbeats import Heartbeats
 from txnlog.ids import TxnId
 from txnlog.link import Link
-from txnlog.names import folded, nearest, parse_namespace_name, parse_topic_name
+from txnlog.names import nearest, parse_label, parse_namespace_name, parse_topic_name
 from txnlog.numbers import CHUNK
 from txnlog.reader import SegmentReader
 from txnlog.results import Committed
@@ -256,9 +257,8 @@ class Connection:
         with self.follower.lock:
             state = self.follower.state
             if version is None or version == state.head.version:
-                known = state.topic_names.get(folded(name))
-                record = None if known is None else state.topics[known]
-                if record is not None and record.name == name:
+                record = topic_named(state, name)
+                if record is not None:
                     return record
                 candidates = [item.name for item in state.topics.values() if item.dropped_version is None]
             else:
@@ -321,12 +321,12 @@ class Connection:
             TxnId(link.coordinator, result.number), result.version, offsets, dropped=(*lost, *subscriptions)
         )
 
-    def skips(self, app_id: str | None, app_version: int | None) -> bool:
-        """Whether a batch of an app would be skipped, by what this client knows."""
+    def committed_before(self, app_id: str | None, app_version: int | None) -> Skipped | None:
+        """The commit that brought this version of an app, or a later one, as far as this client knows the log."""
         if app_id is None or app_version is None:
-            return False
-        known = self.follower.state.apps.get(app_id)
-        return known is not None and app_version <= known.app_version
+            return None
+        known = committed_app(self.follower.state, parse_label("txn_app_id", app_id), app_version)
+        return None if known is None else Skipped(known.txn, known.version)
 
     def snapshot_at(self, version: int) -> Snapshot:
         """A view at a version this client knows."""

@@ -11,9 +11,10 @@ import xxhash
 
 from txnlog import schema as schemas
 from txnlog.actions import Acknowledgement, Header, PartitionRanges, Topic
+from txnlog.apply_topics import topic_named
 from txnlog.commands import ONE_TOPIC, Answer, Piece, effect
 from txnlog.errors import InvalidInputError, SchemaMismatch, TopicNotFound
-from txnlog.names import folded, parse_topic_name
+from txnlog.names import parse_topic_name
 from txnlog.placement import place
 from txnlog.ranges import normalize
 from txnlog.schema import DEAD_LETTER_COLUMNS, StructField, StructType
@@ -44,9 +45,8 @@ def ensure_topic(connection: Connection, source: TopicRecord, name: str) -> None
     wanted = schema_of(source.schema)
 
     def decide(draft: Draft, _at: Header) -> list[Topic] | Answer[None]:
-        number = draft.topic_names.get(folded(name))
-        known = None if number is None else draft.topics.get(number)
-        if known is None or known.name != name:
+        known = topic_named(draft, name)
+        if known is None:
             return [Topic(parse_topic_name(name), wanted, source.partitions)]
         _check(known, wanted)
         return Answer(None)

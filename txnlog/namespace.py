@@ -13,6 +13,7 @@ import xxhash
 
 from txnlog import administration, schema, subscriptions
 from txnlog.actions import DropTopic, Header, Topic
+from txnlog.apply_topics import topic_named
 from txnlog.arguments import epoch_ms, mapping, shown, text_mapping, whole_number
 from txnlog.attempts import transact
 from txnlog.commands import ONE_TOPIC, Answer, Simple, effect
@@ -36,7 +37,7 @@ from txnlog.limits import (
     MAX_TIMEOUT_MS,
 )
 from txnlog.maintenance import vacuum
-from txnlog.names import folded, nearest, parse_label, parse_namespace_name, parse_topic_name
+from txnlog.names import nearest, parse_label, parse_namespace_name, parse_topic_name
 from txnlog.placement import place
 from txnlog.producer import Producer
 from txnlog.results import Committed, Listing, SubscriptionInfo, TopicInfo, TransactionInfo, Vacuumed
@@ -165,9 +166,8 @@ class Namespace(Connection):
         )
 
         def decide(draft: Draft, _at: Header) -> list[Topic] | Answer[TopicRecord]:
-            known = draft.topic_names.get(folded(action.name))
-            record = None if known is None else draft.topics.get(known)
-            if if_not_exists and record is not None and record.name == action.name:
+            record = topic_named(draft, action.name) if if_not_exists else None
+            if record is not None:
                 if (record.schema, record.partitions, record.key) != (stored, action.partitions, key):
                     raise TopicExists(
                         f"the topic {name!r} exists with another schema, number of partitions or key",
@@ -188,9 +188,8 @@ class Namespace(Connection):
         parse_topic_name(name)
 
         def decide(draft: Draft, _at: Header) -> list[DropTopic]:
-            known = draft.topic_names.get(folded(name))
-            record = None if known is None else draft.topics.get(known)
-            if record is None or record.name != name:
+            record = topic_named(draft, name)
+            if record is None:
                 names = [item.name for _, item in draft.topics.items() if item.dropped_version is None]
                 raise TopicNotFound(f"no topic {name!r}", advice=nearest(name, names))
             return [DropTopic(record.id)]

@@ -116,13 +116,8 @@ class Root:
         """The registration of a namespace, made now if there is none. Raises NameNotAllowed for a clash in case."""
 
         def decide(draft: Draft, _at: Header) -> list[Register] | Answer[NamespaceRecord]:
-            known = draft.namespace_names.get(folded(name))
-            if known is not None:
-                record = draft.namespaces.get(known)
-                assert record is not None, "names and namespaces are changed together"
-                if record.name == name:
-                    return Answer(record)
-            return [Register(name, draft.head.next_coordinator)]
+            record = _namespace_named(draft, name)
+            return Answer(record) if record is not None else [Register(name, draft.head.next_coordinator)]
 
         def result(draft: Draft, at: Header) -> NamespaceRecord:
             record = draft.namespaces.get(at.version)
@@ -148,9 +143,8 @@ class Root:
         """Drop a namespace: its name is free, its coordinator id stays used, its folder is not touched."""
 
         def decide(draft: Draft, _at: Header) -> list[Unregister]:
-            known = draft.namespace_names.get(folded(name))
-            record = None if known is None else draft.namespaces.get(known)
-            if record is None or record.name != name:
+            record = _namespace_named(draft, name)
+            if record is None:
                 raise NamespaceNotFound(
                     f"no namespace {name!r}",
                     advice=nearest(
@@ -160,6 +154,13 @@ class Root:
             return [Unregister(record.id)]
 
         self.appender.call(effect(decide, ONE_REGISTRATION))
+
+
+def _namespace_named(draft: Draft, name: NamespaceName) -> NamespaceRecord | None:
+    """The registration of exactly this name, unless it was dropped."""
+    number = draft.namespace_names.get(folded(name))
+    record = None if number is None else draft.namespaces.get(number)
+    return record if record is not None and record.name == name else None
 
 
 __all__ = ["Root", "create_log"]

@@ -109,7 +109,7 @@ class Transaction:
     @property
     def skipped(self) -> bool:
         """Whether the log shows that this txn_version (or a later one) of the app was committed before."""
-        return self._ns.skips(self._opening.app_id, self._opening.app_version)
+        return self._ns.committed_before(self._opening.app_id, self._opening.app_version) is not None
 
     def __repr__(self) -> str:
         return f"Transaction({self.id}, {self._state})"

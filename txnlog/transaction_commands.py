@@ -25,7 +25,7 @@ from txnlog.actions import (
     Share,
     StreamBatch,
 )
-from txnlog.apply_producers import check_producer
+from txnlog.apply_producers import check_producer, committed_app
 from txnlog.commands import Answer, Piece, SharedNumbers
 from txnlog.errors import (
     Durable,
@@ -270,10 +270,9 @@ class CommitCommand(_Owners):
 
     def _committed_before(self, draft: Draft) -> CommitResult | None:
         opening = self.opening
-        if opening.app_id is not None and opening.app_version is not None:
-            app = draft.apps.get(opening.app_id)
-            if app is not None and opening.app_version <= app.app_version:
-                return Skipped(app.txn, app.version)
+        app = committed_app(draft, opening.app_id, opening.app_version)
+        if app is not None:
+            return Skipped(app.txn, app.version)
         if self.stream is not None and (skipped := replayed(draft, self.stream)) is not None:
             return skipped
         if self.plain and opening.producer is not None and self._is_duplicate(draft, opening.producer):
@@ -437,8 +436,8 @@ class PrepareCommand(_Owners):
     def _refuse_done_before(self, draft: Draft) -> None:
         """A commit would be skipped: there is nothing to wait for."""
         app_id, app_version = self.opening.app_id, self.opening.app_version
-        app = None if app_id is None else draft.apps.get(app_id)
-        if app is not None and app_version is not None and app_version <= app.app_version:
+        app = committed_app(draft, app_id, app_version)
+        if app is not None:
             raise InvalidTransactionState(
                 f"{app_id!r} committed version {app.app_version} at version {app.version} of the log; {app_version} is "
                 "not above it",

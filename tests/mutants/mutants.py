@@ -374,8 +374,9 @@ MUTANTS = (
     Mutant(
         "the same application version twice",
         "txnlog/apply_transactions.py",
-        "if last is not None and app_version <= last.app_version:",
-        "if last is not None and app_version < last.app_version:",
+        '    if last is not None:\n        raise InvalidTransactionState(\n            f"{app_id',
+        "    if last is not None and app_version < last.app_version:\n        raise InvalidTransactionState(\n"
+        '            f"{app_id',
         "a batch that runs twice at once is there twice",
         (TRANSACTIONS + "of_two_with_the_same_version_the_first_wins",),
     ),
@@ -771,8 +772,8 @@ MUTANTS = (
     Mutant(
         "the same version is tried again",
         "txnlog/transaction_commands.py",
-        "if app is not None and opening.app_version <= app.app_version:",
-        "if app is not None and opening.app_version < app.app_version:",
+        "if app is not None:\n            return Skipped(",
+        "if app is not None and opening.app_version < app.app_version:\n            return Skipped(",
         "a batch that was committed is refused with an error instead of skipped, for ever",
         (CLIENT_TRANSACTIONS + "a_batch_that_was_committed_before_is_skipped",),
     ),
