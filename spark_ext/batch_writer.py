@@ -100,22 +100,21 @@ class TopicBatchWriter(DataSourceArrowWriter):
 
     def abort(self, messages: Sequence[Any]) -> None:  # noqa: ARG002 - Spark's signature
         """Runs when the job failed. What its tasks wrote is garbage, and the log says so, in case a commit was sent."""
-        from txnlog.transaction import Transaction  # noqa: PLC0415
+        from txnlog import administration  # noqa: PLC0415
 
         plan = self._plan
         if plan.spec is None:
             return
         try:
-            txn = Transaction(self._open(plan.location), plan.number, timeout_ms=None)
-            txn.end_as_failed()
+            outcome = administration.end_failed(self._open(plan.location), plan.number)
         except TxnLogError:
             _logger.warning("the abort of transaction %d could not be logged", plan.number, exc_info=True)
             return
-        if txn.result is not None:
+        if outcome.state == "COMMITTED":
             _logger.warning(
                 "the job failed after its transaction %d was committed at version %d: its rows are visible",
                 plan.number,
-                txn.result.version,
+                outcome.version,
             )
 
 

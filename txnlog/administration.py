@@ -132,6 +132,14 @@ def end(connection: Connection, command: AbortCommand) -> Outcome:
         return outcome
 
 
+def end_failed(connection: Connection, number: int) -> Outcome:
+    """Abort a job that failed, whoever worked under its number (several processes): that makes it definite.
+
+    The outcome is COMMITTED where a commit had come before.
+    """
+    return end(connection, AbortCommand(number, "failed"))
+
+
 def complete(connection: Connection, token: TxnId | str, *, commit: bool) -> Committed | None:
     """Carry out the outside decision about a prepared transaction; the same decision again gives the same answer."""
     number = number_of(connection, TxnId.parse(token))  # a number alone could mean a transaction of another namespace
@@ -222,6 +230,7 @@ __all__ = [
     "complete",
     "enable",
     "end",
+    "end_failed",
     "fence",
     "forget_app",
     "number_of",

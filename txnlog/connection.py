@@ -33,7 +33,7 @@ from txnlog.reader import SegmentReader
 from txnlog.results import Committed
 from txnlog.runtime import Clock, Runtime
 from txnlog.snapshot import Snapshot
-from txnlog.state import Draft, Outcome, TopicRecord
+from txnlog.state import Draft, Outcome, SubscriptionRecord, TopicRecord
 from txnlog.store.base import Store
 from txnlog.store.open import open_store
 from txnlog.transaction_commands import CommitResult, Duplicate, Skipped, overdue
@@ -420,10 +420,10 @@ class Connection:
         """By partition what open transactions of this client hold of a subscription in its present epoch."""
         return self.link.holds.of(subscription, epoch, self.follower.state.outcomes)
 
-    def is_shared(self, subscription: int) -> bool:
-        """Whether several consumers take the messages of a subscription, by leases."""
+    def shared(self, subscription: int) -> SubscriptionRecord | None:
+        """A subscription if several consumers take its messages, by leases."""
         record = self.follower.state.subscriptions.get(subscription)
-        return record is not None and record.type == "shared"
+        return record if record is not None and record.type == "shared" else None
 
     def end_overdue(self, subscriptions: Sequence[int]) -> None:
         """End overdue transactions that hold messages of these subscriptions: somebody waits for them."""

@@ -22,7 +22,7 @@ from txnlog.errors import (
     TransactionConflict,
 )
 from txnlog.intake import Intake
-from txnlog.messages import Messages, Taken
+from txnlog.messages import Messages, Taken, checked
 from txnlog.names import nearest
 from txnlog.segment_rows import METADATA_FIELDS
 from txnlog.state import Draft, Redelivery
@@ -131,26 +131,9 @@ class Consumer:
         """
         self.check_usable()
         _ = self._ns.appender  # a reader is refused even where there is nothing to acknowledge
-        wanted = self._messages(messages).acknowledgements(self._ns, cumulative=cumulative)
+        wanted = checked(messages).acknowledgements(self._ns, cumulative=cumulative)
         if wanted:
             acknowledge_plain(self._ns, wanted)
-
-    def _messages(self, messages: object) -> Messages:
-        if not isinstance(messages, Messages):
-            raise InvalidInputError(
-                f"messages are what a consumer received, not {type(messages).__name__}",
-                advice="pass what receive() gave, or a part of it: messages[2:5]",
-            )
-        return messages
-
-    def refuse_shared(self, subscription: int) -> None:
-        """Raise for a cumulative acknowledgement of a Shared subscription: its messages go to many, in no order."""
-        record = self._ns.follower.state.subscriptions.get(subscription)
-        if record is not None and record.type == "shared":
-            raise InvalidInputError(
-                f"the subscription {record.name!r} is shared: cumulative acknowledgements are for the other types",
-                advice="acknowledge the messages themselves",
-            )
 
     def negative_acknowledge(self, messages: Messages) -> None:
         """Give messages back: they are delivered again. One that is pending in a transaction is not affected.
@@ -161,7 +144,7 @@ class Consumer:
             ConsumerFenced: a newer consumer or a seek took over.
         """
         self.check_usable()
-        found = self._messages(messages)
+        found = checked(messages)
         self._look()
         for item in self._owners(found.subscription, found.epoch):
             item.negative_acknowledge(found.ranges())

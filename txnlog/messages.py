@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from txnlog.actions import Acknowledgement, PartitionRanges
 from txnlog.arguments import whole_number
+from txnlog.errors import InvalidInputError
 from txnlog.ranges import Ranges
 from txnlog.state import Redelivery
 
@@ -127,7 +128,12 @@ class Messages:
         if not len(self):
             return []
         if cumulative:
-            self._consumer.refuse_shared(self._subscription)
+            shared = namespace.shared(self._subscription)
+            if shared is not None:
+                raise InvalidInputError(
+                    f"the subscription {shared.name!r} is shared: cumulative acknowledgements are for the other types",
+                    advice="acknowledge the messages themselves",
+                )
             return [Acknowledgement(self._subscription, self._epoch, (), tuple(sorted(self.end_offsets.items())))]
         ranges = tuple(PartitionRanges(partition, found) for partition, found in sorted(self.ranges().items()))
         return [Acknowledgement(self._subscription, self._epoch, ranges)]
@@ -136,6 +142,16 @@ class Messages:
         """What acknowledging them takes off the consumer."""
         found = {p: ((0, end),) for p, end in self.end_offsets.items()} if cumulative else self.ranges()
         return Taken(self._consumer, self._subscription, self._epoch, found)
+
+
+def checked(messages: object) -> Messages:
+    """What a caller calls messages, if it is; InvalidInputError otherwise."""
+    if not isinstance(messages, Messages):
+        raise InvalidInputError(
+            f"messages are what a consumer received, not {type(messages).__name__}",
+            advice="pass what consumer.receive() gave, or a part of it: messages[2:5]",
+        )
+    return messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,4 +168,4 @@ class Taken:
         self.consumer.give_back(self)
 
 
-__all__ = ["Messages", "Taken"]
+__all__ = ["Messages", "Taken", "checked"]

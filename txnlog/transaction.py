@@ -8,7 +8,7 @@ import threading
 from concurrent.futures import Future
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from txnlog import administration
 from txnlog.acknowledgements import live_subscription
@@ -18,7 +18,6 @@ from txnlog.errors import (
     ConsumerFenced,
     Durable,
     FencedError,
-    InvalidInputError,
     InvalidTransactionState,
     OutcomeUnknown,
     OutOfOrderSequence,
@@ -30,7 +29,7 @@ from txnlog.errors import (
     TxnLogError,
 )
 from txnlog.ids import TxnId
-from txnlog.messages import Messages, Taken
+from txnlog.messages import Messages, Taken, checked
 from txnlog.placement import place
 from txnlog.results import Committed
 from txnlog.state import Outcome, TransactionState
@@ -163,13 +162,8 @@ class Transaction:
         """
         with self._mine():
             self._check_open()
-            if not isinstance(messages, Messages):
-                raise InvalidInputError(
-                    f"messages are what a consumer received, not {type(messages).__name__}",
-                    advice="pass what consumer.receive() gave, or a part of it: messages[2:5]",
-                )
-            wanted = messages.acknowledgements(self._ns, cumulative=cumulative)
-            if wanted and self._ns.is_shared(messages.subscription):
+            wanted = checked(messages).acknowledgements(self._ns, cumulative=cumulative)
+            if wanted and self._ns.shared(messages.subscription) is not None:
                 # Logged at once, so that no other consumer is handed them and an abort counts as a redelivery.
                 if wanted != self._unanswered:  # else the call is repeated: what it took must not conflict with itself
                     self._taken.append(messages.taken(cumulative=cumulative))
@@ -471,19 +465,6 @@ class Transaction:
             except TxnLogError:
                 _logger.warning("abort of %s failed; it ends by its timeout", self.id, exc_info=True)
 
-    def end_as_failed(self) -> TransactionState:
-        """Abort it in the log, whoever worked under its number (a job over several processes): that makes it definite.
-
-        Returns COMMITTED where a commit had come before; ``result`` is of that one.
-        """
-        with self._mine():
-            self._ns.check_owner(self._owner, "transaction")
-            if self._state == "OPEN":
-                outcome = administration.end(self._ns, AbortCommand(self._number, "failed"))
-                self._in_doubt = None
-                self._take_over(outcome)
-            return self._state
-
     def leave_in_doubt(self) -> None:
         """Go on without asking how a commit in doubt ended: what it took is in nobody's way here, the log decides."""
         self._ns.release_holds(self._number)
@@ -568,11 +549,8 @@ class Transaction:
                 f"prepare() of {self.id} is in doubt", advice="call prepare() again, or abort() to make it definite"
             )
 
-    def _ended_elsewhere(self, outcome: Outcome) -> None:
-        raise self._take_over(outcome)
-
-    def _take_over(self, outcome: Outcome) -> TxnLogError:
-        """Take over the end that the log records; gives the error for an owner who wanted another one."""
+    def _ended_elsewhere(self, outcome: Outcome) -> NoReturn:
+        """Take over the end that the log records, and raise it: the owner wanted another one."""
         error = ended_error(outcome, self._opening, self._ns.producer_epoch(self._opening.producer))
         if outcome.state == "COMMITTED":
             self._state = "COMMITTED"
@@ -580,7 +558,7 @@ class Transaction:
             self.result = self._ns.committed(outcome, ())
         else:
             self._release(error)
-        return error
+        raise error
 
     def _check_not_fenced(self) -> None:
         try:
