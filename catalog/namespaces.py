@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from txnlog import keys
-from txnlog.errors import InvalidInputError, NamespaceNotFound
+from txnlog.errors import InvalidInputError, InvalidTransactionState, NamespaceNotFound
 from txnlog.log import Log
 from txnlog.names import NamespaceName, folded, nearest, parse_namespace_name
 from txnlog.namespace import open_namespace
@@ -61,7 +61,8 @@ class Catalog:
         self._clock = clock
         self._store = store or open_store(root, self._storage_options)
         self._runtime = Runtime(clock)
-        self._root = Root(self._store, self._runtime)
+        self._open_root = Root(self._store, self._runtime)
+        self._closed = False
 
     # --- looking ----------------------------------------------------------------------------------------------------
 
@@ -141,7 +142,7 @@ class Catalog:
         return state.head.coordinator
 
     def drop_namespace(self, name: str) -> str:
-        """Drop a namespace: it is no longer one of the root, and refuses whoever opens it to write.
+        """Drop a namespace: it is no longer one of the root, and refuses the first write of whoever opens it.
 
         Its folder is not touched: remove it with the tools of the store, at the address that is returned. Until then
         the data can be read with ``mode="r"`` and the name cannot be created again; who has it open goes on.
@@ -159,8 +160,15 @@ class Catalog:
     # --- the handle -------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Let go of the handle."""
+        """Let go of the handle: it refuses further calls. The namespaces that it made stay as they are."""
+        self._closed = True
         self._runtime.close()
+
+    @property
+    def _root(self) -> Root:
+        if self._closed:
+            raise InvalidTransactionState(f"the handle of the catalog {self.root!r} was closed", advice="open it again")
+        return self._open_root
 
     def __enter__(self) -> Catalog:
         return self

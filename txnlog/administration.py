@@ -78,6 +78,7 @@ def _ended_info(connection: Connection, outcome: Outcome) -> TransactionInfo:
 
 def transactions(connection: Connection, state: str | None, min_age_ms: int | None) -> Listing:
     """Open and prepared transactions, and those that ended since the newest checkpoint, newest first."""
+    state = state.upper() if isinstance(state, str) else state
     if state is not None and state not in STATES:
         raise InvalidInputError(f"unknown state {shown(state)}", advice=nearest(str(state), STATES))
     if min_age_ms is not None:

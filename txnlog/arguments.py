@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import operator
 from collections.abc import Mapping
@@ -16,6 +17,11 @@ _MILLISECOND: Final = datetime.timedelta(milliseconds=1)
 def shown(value: object) -> str:
     """A value for a message: escaped and cut short."""
     return ascii(value)[:40]
+
+
+def shortened(text: str, most: int = 120) -> str:
+    """A path or a URL for a message: escaped, and its end, which tells most, where it is long."""
+    return ascii(text if len(text) <= most else f"...{text[3 - most :]}")
 
 
 def whole_number(what: str, value: object, least: int, most: int | None = None) -> int:
@@ -51,15 +57,18 @@ def text_mapping(what: str, value: object) -> dict[str, str]:
 
 
 def epoch_ms(timestamp: object) -> int:
-    """Epoch milliseconds of a time with a zone. Raises InvalidInputError for a naive one."""
+    """Epoch milliseconds of a time with a zone, also as ISO 8601 text. Raises InvalidInputError for a naive one."""
     if isinstance(timestamp, int) and not isinstance(timestamp, bool):
         return timestamp
+    if isinstance(timestamp, str):
+        with contextlib.suppress(ValueError):
+            timestamp = datetime.datetime.fromisoformat(timestamp)
     if not isinstance(timestamp, datetime.datetime) or timestamp.utcoffset() is None:
         raise InvalidInputError(
-            "a timestamp is a datetime with a zone",
-            advice="use datetime(..., tzinfo=datetime.UTC), or epoch milliseconds",
+            f"a timestamp is a time with a zone, not {shown(timestamp)}",
+            advice='use datetime(..., tzinfo=datetime.UTC), "2026-11-21T12:00:00Z", or epoch milliseconds',
         )
     return (timestamp - _EPOCH) // _MILLISECOND
 
 
-__all__ = ["epoch_ms", "mapping", "shown", "text_mapping", "whole_number"]
+__all__ = ["epoch_ms", "mapping", "shortened", "shown", "text_mapping", "whole_number"]

@@ -72,6 +72,19 @@ def _check(known: TopicRecord, wanted: StructType) -> None:
             )
 
 
+def check_not_needed(draft: Draft, topic: TopicRecord) -> None:
+    """Raise InvalidInputError where a subscription of another topic sends its dead letters to this one."""
+    found = [item for _, item in draft.subscriptions.items() if item.dead_letter_topic == topic.name]
+    for item in found:
+        source = draft.topics.get(item.topic)
+        assert source is not None, "topics are never forgotten"
+        if source.id != topic.id:
+            raise InvalidInputError(
+                f"the subscription {item.name!r} of {source.name!r} sends its dead letters to the topic {topic.name!r}",
+                advice="drop the subscription first",
+            )
+
+
 def move(
     connection: Connection,
     subscription: SubscriptionRecord,
@@ -91,7 +104,10 @@ def move(
     try:
         partitions = connection.topic_handle(name).partitions
     except TopicNotFound as error:
-        error.advice = f"the subscription {subscription.name!r} needs its dead-letter topic: create {name!r} again"
+        error.advice = (
+            f"the subscription {subscription.name!r} needs its dead-letter topic {name!r}: create_subscription() with "
+            "the same arguments and if_not_exists=True makes it again"
+        )
         raise
     letters = _letters(subscription, source, messages, found)
     pieces: list[Piece] = []
@@ -140,4 +156,4 @@ def _letters(
     return letters
 
 
-__all__ = ["ensure_topic", "move", "schema_of"]
+__all__ = ["check_not_needed", "ensure_topic", "move", "schema_of"]

@@ -124,7 +124,7 @@ class Follower:
         if type(version) is int and head.oldest_readable <= version <= head.version:
             return None
         return VersionNotAvailable(
-            f"version {shown(version)} cannot be read",
+            f"version {shown(version)} {'cannot be read' if type(version) is int else 'is not a whole number'}",
             advice=f"versions {head.oldest_readable} to {head.version} can be read",
         )
 

@@ -12,6 +12,7 @@ from txnlog.actions import Namespace as NamespaceAction
 from txnlog.actions import Protocol as ProtocolAction
 from txnlog.appender import Appender
 from txnlog.apply import check_writable
+from txnlog.arguments import shortened
 from txnlog.errors import ClockSkew, NamespaceNotFound, ReadOnly, TxnLogError
 from txnlog.follower import Follower
 from txnlog.heartbeats import Heartbeats
@@ -62,7 +63,9 @@ class Link:
         log = Log(self.store, runtime)
         if not log.exists():
             if not create:
-                raise NamespaceNotFound(f"there is no namespace {name!r} in this root", advice=self._nearest())
+                raise NamespaceNotFound(
+                    f"there is no namespace {name!r} at {shortened(whole.url(name))}", advice=self._nearest()
+                )
             self._create()
         self.follower = Follower(log)
         self.coordinator = self.follower.state.head.coordinator
@@ -74,8 +77,15 @@ class Link:
             check_writable(self.follower.state)
 
     def _nearest(self) -> str:
-        names = [item.name for item in self._root.namespaces()] if self._root.exists() else []
-        return f"{nearest(self.name, names)}; open with create=True to make it"
+        """Advice: a namespace of the root with a like name, or of the root that the path itself is."""
+        inner = Root(PrefixStore(self.requests, self.name), self.runtime)
+        if inner.exists():
+            names = ", ".join([item.name for item in inner.namespaces()][:8])
+            return f"this is a root: append one of its namespaces ({names or 'there is none yet'})"
+        if not self._root.exists():
+            return "nothing of txnlog is there: check the path; create=True makes root and namespace"
+        names_here = [item.name for item in self._root.namespaces()]
+        return f"{nearest(self.name, names_here)}; create=True makes it"
 
     def _create(self) -> None:
         self._root.ensure_safe()

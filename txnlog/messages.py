@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -44,6 +44,10 @@ class Messages:
     def __len__(self) -> int:
         rows: int = self.table.num_rows
         return rows
+
+    def __iter__(self) -> Iterator[Messages]:
+        """Each message as a part of its own; its row is ``part.table.to_pylist()[0]``."""
+        return (self[position] for position in range(len(self)))
 
     def __repr__(self) -> str:
         return f"Messages({self.topic!r}, {len(self)} messages, end_offsets={self.end_offsets})"

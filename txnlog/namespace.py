@@ -6,12 +6,12 @@ import datetime
 import os
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 import xxhash
 
-from txnlog import administration, schema, subscriptions
+from txnlog import administration, dead_letters, schema, subscriptions
 from txnlog.actions import DropTopic, Header, Topic
 from txnlog.apply_topics import topic_named
 from txnlog.arguments import epoch_ms, mapping, shown, text_mapping, whole_number
@@ -49,6 +49,9 @@ from txnlog.transaction import Transaction
 from txnlog.transaction_commands import CommitCommand, Opening
 
 T = TypeVar("T")
+
+_MOST_SHOWN: Final = 200
+"""Characters of a topic's columns in a message."""
 
 
 def open_namespace(
@@ -110,7 +113,8 @@ def _root_and_name(root: object, namespace: object) -> tuple[str, str]:
         raise InvalidInputError("a root is text, not bytes", advice="use os.fsdecode(...)")
     text = text.rstrip("/") or text
     if namespace is None:
-        text, _, namespace = text.rpartition("/")
+        text, slash, namespace = text.rpartition("/")
+        text = text or slash or "."
     return text, parse_namespace_name(namespace)
 
 
@@ -168,10 +172,10 @@ class Namespace(Connection):
         def decide(draft: Draft, _at: Header) -> list[Topic] | Answer[TopicRecord]:
             record = topic_named(draft, action.name) if if_not_exists else None
             if record is not None:
-                if (record.schema, record.partitions, record.key) != (stored, action.partitions, key):
+                if (clash := _clash(record, action)) is not None:
                     raise TopicExists(
-                        f"the topic {name!r} exists with another schema, number of partitions or key",
-                        advice="drop if_not_exists to see the clash, or use the topic as it is",
+                        f"the topic {name!r} exists with other {clash}",
+                        advice="leave them out to use the topic as it is, or choose another name",
                     )
                 return Answer(record)
             return [action]
@@ -184,7 +188,12 @@ class Namespace(Connection):
         return _info(self.appender.call(Simple(decide, result, ONE_TOPIC)))
 
     def drop_topic(self, name: str) -> None:
-        """Drop a topic and its subscriptions. Older versions still show it; open transactions go on without it."""
+        """Drop a topic and its subscriptions. Older versions still show it; open transactions go on without it.
+
+        Raises:
+            TopicNotFound: with the nearest name.
+            InvalidInputError: a subscription sends its dead letters there; nothing was written.
+        """
         parse_topic_name(name)
 
         def decide(draft: Draft, _at: Header) -> list[DropTopic]:
@@ -192,6 +201,7 @@ class Namespace(Connection):
             if record is None:
                 names = [item.name for _, item in draft.topics.items() if item.dropped_version is None]
                 raise TopicNotFound(f"no topic {name!r}", advice=nearest(name, names))
+            dead_letters.check_not_needed(draft, record)
             return [DropTopic(record.id)]
 
         self.appender.call(effect(decide))
@@ -234,7 +244,7 @@ class Namespace(Connection):
         if timeout_ms is not None:
             timeout_ms = whole_number("timeout_ms", timeout_ms, 1, cap)
         if (txn_app_id is None) != (txn_version is None):
-            raise InvalidInputError("txn_app_id and txn_version go together")
+            raise InvalidInputError("txn_app_id and txn_version go together", advice="give both, or neither")
         if txn_app_id is not None:
             parse_label("txn_app_id", txn_app_id)
             txn_version = whole_number("txn_version", txn_version, 0, MAX_NUMBER)
@@ -318,7 +328,7 @@ class Namespace(Connection):
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
-    def snapshot(self, version: int | None = None, timestamp: datetime.datetime | int | None = None) -> Snapshot:
+    def snapshot(self, version: int | None = None, timestamp: datetime.datetime | str | int | None = None) -> Snapshot:
         """A consistent view of all topics: the newest, or at a version, or at the newest version of a time.
 
         Raises:
@@ -331,7 +341,7 @@ class Namespace(Connection):
             version = self._version_at(timestamp)
         return self.snapshot_at(newest if version is None else version)
 
-    def _version_at(self, timestamp: datetime.datetime | int) -> int:
+    def _version_at(self, timestamp: datetime.datetime | str | int) -> int:
         version = self.follower.log.version_at(epoch_ms(timestamp), self.follower.version)
         if version is None:
             raise VersionNotAvailable(f"the log begins after {timestamp}", advice="ask for a later time")
@@ -516,6 +526,20 @@ def _schema_of(given: pa.Schema | None) -> schema.StructType:
     if not isinstance(given, pa.Schema):
         raise InvalidInputError(f"a schema is a pyarrow.Schema, not {type(given).__name__}")
     return schema.from_arrow(given)
+
+
+def _clash(there: TopicRecord, wanted: Topic) -> str | None:
+    """In what a topic differs from one that is wanted; None where in nothing."""
+    if there.schema != wanted.schema:
+        return f"columns: {_columns(there.schema)} instead of {_columns(wanted.schema)}"
+    if there.partitions != wanted.partitions:
+        return f"partitions: {there.partitions} instead of {wanted.partitions}"
+    return f"key: {there.key!r} instead of {wanted.key!r}" if there.key != wanted.key else None
+
+
+def _columns(columns: schema.StructType) -> str:
+    text = ", ".join(f"{field.name}: {field.type}" for field in schema.to_arrow(columns))
+    return ascii(text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}...")[1:-1]
 
 
 def _info(record: TopicRecord) -> TopicInfo:

@@ -34,9 +34,10 @@ DEFAULT_LEASE_MS = 30_000
 
 
 def _type(text: object) -> SubscriptionType:
-    if not isinstance(text, str) or text not in TYPES:
+    kind = text.lower() if isinstance(text, str) else text  # Pulsar writes Shared, Kafka's tools write SHARED
+    if kind not in TYPES:
         raise InvalidInputError(f"unknown subscription type {shown(text)}", advice=nearest(str(text), TYPES))
-    return cast("SubscriptionType", text)
+    return cast("SubscriptionType", kind)
 
 
 def _takeover(text: object) -> Takeover:
@@ -67,7 +68,12 @@ def create(
         max_redeliveries = whole_number("max_redeliveries", max_redeliveries, 0, MAX_NUMBER)
     if dead_letter_topic is not None:
         parse_topic_name(dead_letter_topic)
-    if kind == "shared" and (max_redeliveries is None) != (dead_letter_topic is None):
+    if kind != "shared" and (max_redeliveries is not None or dead_letter_topic is not None):
+        raise InvalidInputError(
+            f"max_redeliveries and dead_letter_topic belong to shared subscriptions; {name!r} would be {kind}",
+            advice='pass type="shared", or leave them out: only shared subscriptions count redeliveries',
+        )
+    if (max_redeliveries is None) != (dead_letter_topic is None):
         raise InvalidInputError(
             "max_redeliveries and dead_letter_topic go together",
             advice="give both, or neither: messages are then redelivered until somebody acknowledges them",
@@ -79,7 +85,7 @@ def create(
     if len(offsets) < record.partitions:
         offsets = connection.resolve_position(record, "earliest") | offsets
     positions = tuple(offsets[partition] for partition in range(record.partitions))
-    if kind == "shared" and dead_letter_topic is not None:
+    if dead_letter_topic is not None:
         dead_letters.ensure_topic(connection, record, dead_letter_topic)
     action = Subscription(record.id, name, kind, positions, lease_ms, rule, max_redeliveries, dead_letter_topic)
 

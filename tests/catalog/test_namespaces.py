@@ -12,7 +12,7 @@ import pytest
 import catalog as txn_catalog
 import txnlog
 from catalog import Catalog
-from txnlog.errors import InvalidInputError, NameNotAllowed, NamespaceNotFound, ReadOnly
+from txnlog.errors import InvalidInputError, InvalidTransactionState, NameNotAllowed, NamespaceNotFound, ReadOnly
 from txnlog.names import parse_namespace_name
 from txnlog.root import Root
 from txnlog.runtime import Runtime
@@ -152,6 +152,14 @@ def test_a_creation_that_was_interrupted_is_finished_by_the_next_one() -> None:
     assert cat.create_namespace("sales").coordinator == record.coordinator
     with txnlog.open("memory://", namespace="sales", clock=clock, store=store) as ns:
         assert ns.coordinator == record.coordinator
+
+
+def test_a_closed_catalog_is_refused(cat: Catalog, root: str) -> None:
+    cat.close()
+    for call in (cat.namespaces, lambda: cat.create_namespace("sales"), lambda: cat.drop_namespace("sales")):
+        with pytest.raises(InvalidTransactionState, match="closed"):
+            call()
+    assert not Path(root).exists()
 
 
 def test_handles_of_two_processes_see_each_others_namespaces(root: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -47,6 +48,7 @@ def test_listings_are_json_lines_on_demand(lake):
     assert shown["txn_id"] == str(open_one.id)
     assert [row["producer"] for row in lines(path, "producers", "list", "--json")] == ["loader"]
     assert len(lines(path, "read", "orders", "--json")) == 2
+    assert lines(path, "read", "orders", "--timestamp", "2100-01-01T00:00:00Z", "--json")[1]["_offset"] == 1
     assert len(lines(path, "read", "orders", "--isolation-level", "read_uncommitted", "--json")) == 3
     assert lines(path, "log", "show", "--limit", "1", "--json")[0]["actions"].startswith("1 Begin")
 
@@ -70,14 +72,28 @@ def test_a_refusal_has_exit_code_2_and_names_the_nearest(lake):
     assert done.returncode == 2
     assert "TopicNotFound" in done.stderr
     assert "did you mean 'orders'?" in done.stderr
-    assert run(lake[0] + "x", "topics").returncode == 2
+    missing = run(lake[0] + "x", "topics")
+    assert missing.returncode == 2
+    assert "lake/salesx'" in missing.stderr
+
+
+def test_a_root_for_a_namespace_is_answered_with_its_namespaces(lake):
+    done = run(lake[0].removesuffix("/sales"), "topics")
+    assert done.returncode == 2
+    assert "append one of its namespaces (sales)" in done.stderr
+
+
+def test_a_name_alone_is_a_namespace_of_the_present_folder(lake, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", os.getcwd())
+    monkeypatch.chdir(lake[0].removesuffix("/sales"))
+    assert lines("sales", "topics", "--json")[0]["topic"] == "orders"
 
 
 def test_a_checkpoint_and_a_fence_are_appended(lake):
     path, _ = lake
     assert run(path, "checkpoint").stdout.startswith("checkpoint at version ")
     assert "which nobody owns" in run(path, "producers", "fence", "loader").stdout
-    assert run(path, "topic", "create", "audit", "--partitions", "3").returncode == 0
+    assert run(path, "topic", "create", "audit", "--partitions", "3").stdout == "topic audit with 3 partitions\n"
     assert run(path, "topic", "drop", "audit", "--yes").returncode == 0
 
 

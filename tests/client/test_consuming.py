@@ -184,6 +184,8 @@ def test_parts_of_messages_can_be_taken(ten: Any) -> None:
     assert ids(messages[np.int64(3)].table) == [3]
     assert ids(messages[5:2].table) == []
     assert messages[[7, 0]].ranges() == {0: ((0, 1), (7, 8))}
+    assert [ids(one.table) for one in messages] == [[number] for number in range(10)]
+    assert [len(one) for one in messages[5:2]] == []
     for wrong in (10, -11, [0, 10], "1", [None], 1.5, True):
         with raises(InvalidInputError, match="position"):
             messages[wrong]
@@ -731,9 +733,7 @@ def test_a_seek_of_several_topics_is_all_or_nothing(ten: Any) -> None:
 def test_a_subscription_is_created_where_it_should_start(ten: Any) -> None:
     ten.create_subscription("orders", "from-start")
     ten.create_subscription("orders", "from-end", start="latest")
-    info = ten.create_subscription(
-        "orders", "from-four", start={0: 4}, lease_ms=5_000, max_redeliveries=3, dead_letter_topic="orders-dead"
-    )
+    info = ten.create_subscription("orders", "from-four", type="Exclusive", start={0: 4}, lease_ms=5_000)
     assert (info.topic, info.name, info.type, info.consumer) == ("orders", "from-four", "exclusive", None)
     assert ten.subscriptions("orders") == ("from-end", "from-four", "from-start")
     assert [received(ten.consumer("orders", name)) for name in ("from-start", "from-end", "from-four")] == [
@@ -761,6 +761,8 @@ def test_a_start_that_names_some_partitions_begins_the_others_at_the_beginning(n
         ({"name": ".."}, NameNotAllowed),
         ({"name": 7}, NameNotAllowed),
         ({"type": "exclusiv"}, InvalidInputError),
+        ({"max_redeliveries": 3, "dead_letter_topic": "orders-dead"}, InvalidInputError),
+        ({"type": "failover", "dead_letter_topic": "orders-dead"}, InvalidInputError),
         ({"type": 7}, InvalidInputError),
         ({"takeover": "never"}, InvalidInputError),
         ({"takeover": None}, InvalidInputError),

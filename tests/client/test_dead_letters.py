@@ -9,7 +9,8 @@ import pytest
 
 from tests.client.support import SCHEMA, Place, Unchanged, ids, raises, read, rows
 from txnlog import leases
-from txnlog.actions import Commit
+from txnlog.actions import Commit, DropTopic
+from txnlog.commands import Simple
 from txnlog.errors import InvalidInputError, SchemaMismatch, TopicNotFound
 from txnlog.testing import ManualClock
 
@@ -236,13 +237,25 @@ def test_dead_letters_have_dead_letters(ns: Any) -> None:
     assert {row["_source_topic"] for row in found} == {"orders-dead"}
 
 
+def test_a_topic_that_takes_dead_letters_is_not_dropped(ns: Any, memory: Place) -> None:
+    with Unchanged(memory), raises(InvalidInputError, match="'billing' of 'orders'"):
+        ns.drop_topic("orders-dead")
+    ns.drop_subscription("orders", "billing")
+    ns.drop_topic("orders-dead")
+    assert ns.topics() == ("orders",)
+
+
 def test_a_dead_letter_topic_that_was_dropped_is_asked_for(ns: Any, memory: Place) -> None:
     consumer = ns.consumer("orders", "billing")
     return_all(consumer, 3)
     fields = ns.topic("orders-dead").schema
-    ns.drop_topic("orders-dead")
-    with Unchanged(memory), raises(TopicNotFound, match="billing"):
+    gone = DropTopic(ns.topic("orders-dead").id)  # by somebody who does not know the rule
+    ns.appender.call(Simple(lambda _draft, _at: [gone], lambda _draft, _at: None))
+    with Unchanged(memory), raises(TopicNotFound, match="if_not_exists=True makes it again"):
         take(consumer)
-    ns.create_topic("orders-dead", fields)
+    ns.create_subscription(
+        "orders", "billing", type="shared", max_redeliveries=2, dead_letter_topic="orders-dead", if_not_exists=True
+    )
+    assert ns.topic("orders-dead").schema == fields
     assert len(take(consumer)) == 0
     assert len(letters(ns)) == 6

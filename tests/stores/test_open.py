@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from txnlog.errors import InvalidInputError, UnsafeStore
+from txnlog.errors import Durable, InvalidInputError, StoreError, UnsafeStore
 from txnlog.store import Created, FsspecStore, LocalStore, MemoryStore, Store, identity_of, open_store
 from txnlog.store.probe import probe
 
@@ -51,6 +51,20 @@ def test_a_path_may_be_relative_an_object_or_begin_with_a_tilde(
     assert open_store("lake").url("k") == str(tmp_path / "lake/k")
     assert open_store(tmp_path / "lake").url("k") == str(tmp_path / "lake/k")
     assert open_store("~/lake").url("k") == str(tmp_path / "home/lake/k")
+
+
+def test_a_file_is_no_root(tmp_path: Path) -> None:
+    (tmp_path / "lake").touch()
+    with pytest.raises(InvalidInputError, match="lake' is a file"):
+        open_store(tmp_path / "lake")
+
+
+def test_an_unknown_storage_option_is_named_as_that() -> None:
+    store = open_store("s3://bucket/lake", {"bad_option": True, "key": "a", "secret": "b"})
+    with pytest.raises(StoreError, match="bad_option") as caught:
+        store.get("_log/1")
+    assert "names in storage_options" in caught.value.advice
+    assert caught.value.durable is Durable.NOTHING
 
 
 def test_a_relative_root_stays_where_it_was_when_the_working_directory_changes(

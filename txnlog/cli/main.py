@@ -109,7 +109,8 @@ def topic_describe(context: Context, name: str, *, as_json: bool) -> None:
 def topic_create(context: Context, name: str, partitions: int) -> None:
     """Create a topic of key, value and headers; one with columns of its own is made in Python."""
     with context.open(write=True) as ns:
-        ns.create_topic(name, partitions=partitions)
+        made = ns.create_topic(name, partitions=partitions)
+    click.echo(f"topic {made.name} with {made.partitions} partition{'s' if made.partitions > 1 else ''}")
 
 
 @topic.command("drop")
@@ -269,17 +270,27 @@ def log_show(context: Context, limit: int, version: int | None, *, as_json: bool
 @cli.command()
 @click.argument("topic_name", metavar="TOPIC")
 @click.option("--version", type=int, help="Of the namespace; the newest by default.")
+@click.option("--timestamp", help='The version at a time with a zone: "2026-11-21T12:00:00Z".')
 @click.option("--limit", default=20, show_default=True, help="Rows to print.")
 @click.option("--isolation-level", default="read_committed", show_default=True)
 @json_option
 @click.pass_obj
 def read(
-    context: Context, topic_name: str, version: int | None, limit: int, isolation_level: str, *, as_json: bool
+    context: Context,
+    topic_name: str,
+    version: int | None,
+    timestamp: str | None,
+    limit: int,
+    isolation_level: str,
+    *,
+    as_json: bool,
 ) -> None:
     """Print rows of a topic with their metadata."""
     rows: list[dict[str, Any]] = []
     with context.open() as ns:
-        scan = ns.snapshot(version=version).scan(topic_name, isolation_level=isolation_level, include_metadata=True)
+        scan = ns.snapshot(version=version, timestamp=timestamp).scan(
+            topic_name, isolation_level=isolation_level, include_metadata=True
+        )
         for batch in scan:
             rows.extend(batch.slice(0, limit - len(rows)).to_pylist())
             if len(rows) >= limit:

@@ -94,6 +94,8 @@ def advice_for(error: BaseException) -> str | None:
         return "give these credentials the rights named in docs/stores.md"
     if any(type(link).__name__ in _NEVER_SENT for link in _chain(error)):
         return "pass credentials in storage_options or by the environment"
+    if isinstance(error, TypeError):  # how the libraries refuse an argument that they do not know
+        return "check the names in storage_options: they are fsspec's for this store"
     return None
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
+from txnlog.arguments import shortened
 from txnlog.errors import InvalidInputError
 from txnlog.store.base import Store
 from txnlog.store.fsspec_errors import option_values
@@ -181,7 +182,10 @@ def _open_local(text: str, scheme: str, options: Options) -> Store:
         text = unquote(parts.path)
     if not text:
         raise InvalidInputError("the root is empty", advice="pass ROOT/NAMESPACE, a path or a URL with both parts")
-    return LocalStore(os.path.expanduser(text))
+    path = os.path.expanduser(text)
+    if os.path.isfile(path):
+        raise InvalidInputError(f"the root {shortened(path)} is a file", advice="give a folder")
+    return LocalStore(path)
 
 
 def _open_memory(text: str, options: Options) -> Store:
