@@ -231,11 +231,7 @@ def _arrow_for_spark(schema: StructType) -> pa.Schema:
 
 def bounds(scan: Scan, topic: str) -> tuple[dict[int, int], dict[int, int]]:
     """By partition the earliest offset that can be read, and the end at the scan's version."""
-    record = scan.namespace.topic_record(topic, scan.snapshot.version)
-    with scan.namespace.follower.lock:
-        state = scan.namespace.follower.state
-        starts = {p: state.starts.get((record.id, p), 0) for p in range(record.partitions)}
-    ends = scan.snapshot.end_offsets(topic)
+    starts, ends = scan.snapshot.start_offsets(topic), scan.snapshot.end_offsets(topic)
     return {p: min(starts[p], ends[p]) for p in starts}, ends
 
 

@@ -328,6 +328,12 @@ class Connection:
         known = committed_app(self.follower.state, parse_label("txn_app_id", app_id), app_version)
         return None if known is None else Skipped(known.txn, known.version)
 
+    def start_offsets(self, topic: TopicRecord) -> dict[int, int]:
+        """By partition the earliest offset that can be read."""
+        with self.follower.lock:
+            starts = self.follower.state.starts
+            return {p: starts.get((topic.id, p), 0) for p in range(topic.partitions)}
+
     def snapshot_at(self, version: int) -> Snapshot:
         """A view at a version this client knows."""
         unavailable = self.follower.unavailable(version)
@@ -340,7 +346,7 @@ class Connection:
         self.follower.refresh()
         with self.follower.lock:
             state = self.follower.state
-            starts = {p: state.starts.get((topic.id, p), 0) for p in range(topic.partitions)}
+            starts = self.start_offsets(topic)
             ends = {p: state.ends.get((topic.id, p), 0) for p in range(topic.partitions)}
         if isinstance(position, str) and position == "earliest":
             return starts

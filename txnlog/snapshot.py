@@ -43,6 +43,10 @@ class Snapshot:
             records = list(self._ns.follower.state.topics.values())
         return tuple(sorted(record.name for record in records if record.exists_at(self.version)))
 
+    def start_offsets(self, topic: str) -> dict[int, int]:
+        """By partition the earliest offset that can be read, now: what was removed is readable at no version."""
+        return self._ns.start_offsets(self._ns.topic_record(topic, self.version))
+
     def end_offsets(self, topic: str) -> dict[int, int]:
         """By partition the offset behind the last message that is visible at this version."""
         return self._ends(self._ns.topic_record(topic, self.version))
@@ -75,8 +79,7 @@ class Snapshot:
         if unavailable is not None:
             raise unavailable
         record = self._ns.topic_record(topic, self.version)
-        with self._ns.follower.lock:
-            starts = {p: self._ns.follower.state.starts.get((record.id, p), 0) for p in range(record.partitions)}
+        starts = self._ns.start_offsets(record)
         if offsets is not None:
             offsets = _parsed_offsets(offsets)
             planner.check_offsets(offsets, starts, self._ends(record))

@@ -222,9 +222,11 @@ def test_offsets_are_those_of_the_snapshots_version(twenty: Any) -> None:
 
 @pytest.mark.clause("P-35", "P-99")
 def test_deleted_records_are_not_read(twenty: Any) -> None:
-    topic = twenty.topic("orders").id
+    topic, before = twenty.topic("orders").id, twenty.snapshot()
     twenty.appender.call(Simple(lambda _d, _a: [DeleteRecords(topic, ((0, 7),))], lambda _d, _a: None))
     assert sorted(read(twenty)) == [7, 8, 9, *range(100, 110)]
+    for snapshot in (before, twenty.snapshot()):
+        assert snapshot.start_offsets("orders") == {0: 7, 1: 0}
     with raises(OffsetOutOfRange, match="7 to 10"):
         twenty.snapshot().read("orders", offsets={0: (6, 10)})
     consumer = twenty.consumer("orders", "billing")
