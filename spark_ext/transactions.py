@@ -98,7 +98,7 @@ class DataFrameTransaction:
                 f"write takes a Spark DataFrame, not {type(df).__name__}",
                 advice="use spark.createDataFrame(rows, schema)",
             )
-        self._txn.adopt_segments([])  # nothing: raises where the transaction has ended
+        self._txn.check_open()
         self._ns.follower.refresh()  # a topic may be another one by now than when the transaction began
         record = self._ns.topic_handle(topic).record
         jobs.check_columns(jobs.arrow_schema(df.schema), record)
@@ -121,7 +121,7 @@ class DataFrameTransaction:
         segments = jobs.segments_of(written, spec.first_number, self._txn.id.number)
         rows = sum(item.rows for item in segments)
         with self._lock:
-            self._txn.adopt_segments([])  # it may have ended while the job ran, without these rows
+            self._txn.check_open()  # it may have ended while the job ran, without these rows
             self._segments.extend(segments)
             self._written[topic] = self._written.get(topic, 0) + rows
         return rows

@@ -197,6 +197,11 @@ class Transaction:
         self._work.add_acknowledgements(wanted)
         self._ns.note_holds(self._number, self._work.acknowledgements, self._opening.deadline_ms, self._taken)
 
+    def check_open(self) -> None:
+        """Raise what stands against more work: it has ended or timed out, was fenced, or its end is in doubt."""
+        with self._mine():
+            self._check_open()
+
     def adopt_segments(self, segments: list[Segment]) -> None:
         """Add segments that were written elsewhere (Spark's executors) under numbers of this client's blocks."""
         with self._mine():
