@@ -11,8 +11,9 @@ import datetime
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Literal
 
+from txnlog.arguments import epoch_ms
 from txnlog.errors import InvalidInputError, UnsupportedFeature
 from txnlog.names import nearest
 
@@ -32,9 +33,10 @@ LATEST_OFFSET: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option: its name as it is documented, where it may stand, how its text is read."""
+    """One option: its name as it is documented, and in the typed options; where it may stand, how its text is read."""
 
     name: str
+    field: str
     uses: frozenset[Use]
     parse: Callable[[str], Any]
     later: bool = False
@@ -43,7 +45,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """Options of reading, batch and stream. What was not given is None, or its default."""
+    """Options of reading, batch and stream. What was not given is None, or the default that stands here."""
 
     path: str
     subscribe: tuple[str, ...] | None = None
@@ -135,7 +137,7 @@ def _time(value: str) -> int:
         raise _BadValueError("is a time: epoch milliseconds, or like 2026-11-21T08:00:00+00:00") from None
     if time.tzinfo is None:
         raise _BadValueError("is a time with its zone, like 2026-11-21T08:00:00+00:00")
-    return int(time.timestamp() * 1000)
+    return epoch_ms(time)
 
 
 def _position(value: str) -> Position:
@@ -181,32 +183,32 @@ _WRITES: Final[frozenset[Use]] = frozenset({"write", "writeStream"})
 _ALL: Final[frozenset[Use]] = _READS | _WRITES
 
 OPTIONS: Final = (
-    Option("path", _ALL, _text),
-    Option("storageOptions", _ALL, _storage, secret=True),
-    Option("subscribe", _READS, _names),
-    Option("subscribePattern", _READS, _text, later=True),
-    Option("startingOffsets", _READS, _position),
-    Option("endingOffsets", _READ, _position),
-    Option("startingTimestamp", _READS, _time, later=True),
-    Option("endingTimestamp", _READ, _time, later=True),
-    Option("startingVersion", _READS, _whole(0), later=True),
-    Option("versionAsOf", _READ, _whole(0)),
-    Option("timestampAsOf", _READ, _time),
-    Option("isolationLevel", _READ, _isolation_level),
-    Option("includeMetadata", _READS, _flag),
-    Option("columns", _READS, _names),
-    Option("minPartitions", _READS, _whole(1)),
-    Option("failOnDataLoss", _READS, _flag),
-    Option("subscription", _STREAM, _text),
-    Option("maxOffsetsPerTrigger", _STREAM, _whole(1)),
-    Option("splitTransactions", _STREAM, _flag),
-    Option("topic", _WRITES, _text),
-    Option("transactionalId", _WRITES, _text),
-    Option("txnAppId", _WRITES | _STREAM, _text),
-    Option("txnVersion", frozenset({"write"}), _whole(0)),
-    Option("acknowledge", _SINK, _text),
-    Option("checkpointLocation", _SINK, _text),
-    Option("queryName", _SINK, _text),
+    Option("path", "path", _ALL, _text),
+    Option("storageOptions", "storage_options", _ALL, _storage, secret=True),
+    Option("subscribe", "subscribe", _READS, _names),
+    Option("subscribePattern", "subscribe_pattern", _READS, _text, later=True),
+    Option("startingOffsets", "starting_offsets", _READS, _position),
+    Option("endingOffsets", "ending_offsets", _READ, _position),
+    Option("startingTimestamp", "starting_timestamp", _READS, _time, later=True),
+    Option("endingTimestamp", "ending_timestamp", _READ, _time, later=True),
+    Option("startingVersion", "starting_version", _READS, _whole(0), later=True),
+    Option("versionAsOf", "version_as_of", _READ, _whole(0)),
+    Option("timestampAsOf", "timestamp_as_of", _READ, _time),
+    Option("isolationLevel", "isolation_level", _READ, _isolation_level),
+    Option("includeMetadata", "include_metadata", _READS, _flag),
+    Option("columns", "columns", _READS, _names),
+    Option("minPartitions", "min_partitions", _READS, _whole(1)),
+    Option("failOnDataLoss", "fail_on_data_loss", _READS, _flag),
+    Option("subscription", "subscription", _STREAM, _text),
+    Option("maxOffsetsPerTrigger", "max_offsets_per_trigger", _STREAM, _whole(1)),
+    Option("splitTransactions", "split_transactions", _STREAM, _flag),
+    Option("topic", "topic", _WRITES, _text),
+    Option("transactionalId", "transactional_id", _WRITES, _text),
+    Option("txnAppId", "txn_app_id", _WRITES | _STREAM, _text),
+    Option("txnVersion", "txn_version", frozenset({"write"}), _whole(0)),
+    Option("acknowledge", "acknowledge", _SINK, _text),
+    Option("checkpointLocation", "checkpoint_location", _SINK, _text),
+    Option("queryName", "query_name", _SINK, _text),
 )
 """What the format knows. ``queryName`` and ``checkpointLocation`` are Spark's own, and reach a streaming sink."""
 
@@ -295,24 +297,7 @@ def read_options(given: Mapping[str, str], *, streaming: bool | None = None) -> 
                 raise InvalidInputError(
                     f"the option {name!r} needs read_committed: what is not committed has no offsets"
                 )
-    return ReadOptions(
-        path=found["path"],
-        subscribe=found.get("subscribe"),
-        starting_offsets=found.get("startingOffsets"),
-        ending_offsets=found.get("endingOffsets"),
-        version_as_of=found.get("versionAsOf"),
-        timestamp_as_of=found.get("timestampAsOf"),
-        isolation_level=found.get("isolationLevel", "read_committed"),
-        include_metadata=found.get("includeMetadata", False),
-        columns=found.get("columns"),
-        min_partitions=found.get("minPartitions"),
-        fail_on_data_loss=found.get("failOnDataLoss", True),
-        subscription=found.get("subscription"),
-        txn_app_id=found.get("txnAppId"),
-        max_offsets_per_trigger=found.get("maxOffsetsPerTrigger"),
-        split_transactions=found.get("splitTransactions", False),
-        storage_options=_storage_options(found),
-    )
+    return ReadOptions(**_fields(found))
 
 
 def write_options(given: Mapping[str, str], *, streaming: bool) -> WriteOptions:
@@ -325,22 +310,15 @@ def write_options(given: Mapping[str, str], *, streaming: bool) -> WriteOptions:
     found = _parsed(given, ("writeStream",) if streaming else ("write",))
     if not streaming and ("txnAppId" in found) != ("txnVersion" in found):
         raise InvalidInputError("the options 'txnAppId' and 'txnVersion' go together")
-    return WriteOptions(
-        path=found["path"],
-        topic=found.get("topic"),
-        transactional_id=found.get("transactionalId"),
-        txn_app_id=found.get("txnAppId"),
-        txn_version=found.get("txnVersion"),
-        acknowledge=found.get("acknowledge"),
-        checkpoint_location=found.get("checkpointLocation"),
-        query_name=found.get("queryName"),
-        storage_options=_storage_options(found),
-    )
+    return WriteOptions(**_fields(found))
 
 
-def _storage_options(found: Mapping[str, Any]) -> Mapping[str, Any]:
-    given = found.get("storageOptions")
-    return session_storage() if given is None else cast("Mapping[str, Any]", given)
+def _fields(found: Mapping[str, Any]) -> dict[str, Any]:
+    """What was given, by the names of the typed options; storage options come from the session where there are none."""
+    fields = {_BY_NAME[name.lower()].field: value for name, value in found.items()}
+    if "storage_options" not in fields:
+        fields["storage_options"] = session_storage()
+    return fields
 
 
 def session_storage(spark: SparkSession | None = None) -> dict[str, Any]:

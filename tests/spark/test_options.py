@@ -69,6 +69,7 @@ def test_a_path_alone_reads_everything_that_is_committed() -> None:
         (False, "timestampAsOf", "1795248000123", "timestamp_as_of", 1_795_248_000_123),
         (False, "timestampAsOf", "20261121", "timestamp_as_of", 20_261_121),
         (False, "timestampAsOf", "2026-11-21T08:00:00.123+01:00", "timestamp_as_of", 1_795_244_400_123),
+        (False, "timestampAsOf", "2038-11-21T08:00:00.002Z", "timestamp_as_of", 2_173_939_200_002),
         (False, "timestampAsOf", "2026-11-21 08:00:00Z", "timestamp_as_of", 1_795_248_000_000),
         (False, "isolationLevel", "READ_UNCOMMITTED", "isolation_level", "read_uncommitted"),
         (False, "includeMetadata", "True", "include_metadata", True),
