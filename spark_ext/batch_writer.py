@@ -53,7 +53,7 @@ class BatchPlan:
 class TopicBatchWriter(DataSourceArrowWriter):
     """Writes a DataFrame as one transaction: to a topic, or to those that its column ``topic`` names."""
 
-    def __init__(self, options: WriteOptions, path: str, schema: StructType, overwrite: bool) -> None:
+    def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
         from spark_ext import jobs  # noqa: PLC0415 - executors, which unpickle this class, need nothing of it
 
         if overwrite:
@@ -62,7 +62,7 @@ class TopicBatchWriter(DataSourceArrowWriter):
                 advice='use mode("append"), or write to a new topic',
             )
         self._storage = jobs.storage_json(options.storage_options)
-        location = location_of(path, options.storage_options, topics_named=options.topic is not None)
+        location = location_of(options.path, options.storage_options, topics_named=options.topic is not None)
         ns = self._open(location)
         ns.follower.refresh()
         self._plan = _planned(ns, location, options, schema, self._storage)

@@ -10,7 +10,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 from spark_ext.paths import Location, locate, normal
 from spark_ext.process import ProcessLock, digest_of
@@ -18,6 +18,7 @@ from txnlog.keys import entry_key
 from txnlog.store.base import ObjectNotFound
 
 if TYPE_CHECKING:
+    from txnlog.connection import Mode
     from txnlog.namespace import Namespace
 
 _MOST: Final = 32
@@ -58,9 +59,7 @@ _locations: Final[OrderedDict[tuple[str, bool, str], Location]] = OrderedDict()
 _lock: Final = ProcessLock(_handles.clear)  # handles belong to the parent's threads and connections
 
 
-def namespace_at(
-    location: Location, mode: Literal["r", "rw"], storage_options: Mapping[str, Any] | None = None
-) -> Namespace:
+def namespace_at(location: Location, mode: Mode, storage_options: Mapping[str, Any] | None = None) -> Namespace:
     """The handle of a namespace, opened at the first use. It is shared: do not close it.
 
     What it knows of the log may be old; ``snapshot()`` and every write look at the log first.
@@ -87,9 +86,7 @@ def namespace_at(
     return found.namespace
 
 
-def use(
-    namespace: Namespace, mode: Literal["r", "rw"] = "rw", storage_options: Mapping[str, Any] | None = None
-) -> None:
+def use(namespace: Namespace, mode: Mode = "rw", storage_options: Mapping[str, Any] | None = None) -> None:
     """From here on this process takes a handle of one's own for a namespace: over a wrapped store, with another clock.
 
     It stays the caller's to close. What Spark starts besides (planning and executor processes) opens handles for

@@ -10,7 +10,7 @@ import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -46,6 +46,7 @@ from txnlog.snapshot import Snapshot
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from txnlog.connection import Mode
     from txnlog.namespace import Namespace
 
 _logger: Final = logging.getLogger("txnlog.spark")
@@ -93,7 +94,7 @@ class Scan:
         return self.snapshot.plan(topic, offsets=offsets, isolation_level=self.options.isolation_level)
 
 
-def open_scan(options: ReadOptions, *, mode: Literal["r", "rw"] = "r") -> Scan:
+def open_scan(options: ReadOptions, *, mode: Mode = "r") -> Scan:
     """Find namespace, topics and version of a read.
 
     Raises:

@@ -51,15 +51,13 @@ class TxnLogDataSource(DataSource):
         """Writes a DataFrame as one transaction."""
         from spark_ext.batch_writer import TopicBatchWriter  # noqa: PLC0415
 
-        options = write_options(self.options, streaming=False)
-        return TopicBatchWriter(options, options.path, schema, overwrite)
+        return TopicBatchWriter(write_options(self.options, streaming=False), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """Writes every micro-batch as one transaction."""
         from spark_ext.stream_writer import TopicStreamWriter  # noqa: PLC0415
 
-        options = write_options(self.options, streaming=True)
-        return TopicStreamWriter(options, options.path, schema, overwrite)
+        return TopicStreamWriter(write_options(self.options, streaming=True), schema, overwrite)
 
 
 __all__ = ["TxnLogDataSource"]

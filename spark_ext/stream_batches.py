@@ -26,7 +26,7 @@ from txnlog.errors import (
     UnsupportedFeature,
 )
 from txnlog.names import parse_label
-from txnlog.subscriptions import take_epoch
+from txnlog.takeover import take_epoch
 from txnlog.transaction_commands import Skipped, replayed
 
 if TYPE_CHECKING:

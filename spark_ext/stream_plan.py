@@ -13,7 +13,7 @@ from txnlog.actions import Acknowledgement
 from txnlog.consumer import acknowledge_plain
 from txnlog.errors import InvalidInputError, SubscriptionNotFound, UnsupportedFeature
 from txnlog.names import parse_label
-from txnlog.subscriptions import take_epoch
+from txnlog.takeover import take_epoch
 
 if TYPE_CHECKING:
     from txnlog.namespace import Namespace

@@ -48,7 +48,7 @@ class StreamTaskWritten(WriterCommitMessage):
 class TopicStreamWriter(DataSourceStreamArrowWriter):
     """Writes the micro-batches of a query, each as one transaction: to a topic, or where the column ``topic`` says."""
 
-    def __init__(self, options: WriteOptions, path: str, schema: StructType, overwrite: bool) -> None:
+    def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
         if overwrite:
             raise InvalidInputError(
                 "a topic takes what is appended: outputMode('complete') would overwrite it with every batch",
@@ -73,7 +73,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
 
         self._options = options
         self._storage = jobs.storage_json(options.storage_options)
-        self._location = location_of(path, options.storage_options, topics_named=options.topic is not None)
+        self._location = location_of(options.path, options.storage_options, topics_named=options.topic is not None)
         ns = self._open()
         ns.follower.refresh()
         self._columns = jobs.arrow_schema(schema)

@@ -23,7 +23,7 @@ from txnlog.names import nearest, parse_label, parse_subscription_name, parse_to
 from txnlog.results import Listing, PartitionCursor, PartitionLag, SubscriptionInfo
 from txnlog.shared_intake import SharedIntake
 from txnlog.state import Cursor, Draft, SubscriptionRecord, TopicRecord
-from txnlog.takeover import keeps_its_place, take_epoch, try_to_take
+from txnlog.takeover import keeps_its_place, try_to_take
 
 if TYPE_CHECKING:
     from txnlog.connection import Connection
@@ -257,4 +257,4 @@ def _intake(connection: Connection, consumer: str, topic: TopicRecord, record: S
     return kind(connection, consumer, topic, record.id, epoch)
 
 
-__all__ = ["create", "describe", "drop", "find", "lag", "names_of", "open_consumer", "take_epoch"]
+__all__ = ["create", "describe", "drop", "find", "lag", "names_of", "open_consumer"]

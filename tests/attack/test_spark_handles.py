@@ -55,7 +55,7 @@ def test_a_streams_writer_knows_the_topic_that_is_there(tmp_path: Path) -> None:
         path = f"{tmp_path}/lake/sales/orders"
         schema = StructType([StructField(name, LongType()) for name in names])
         options = write_options({"path": path, "txnAppId": "copier"}, streaming=True)
-        return TopicStreamWriter(options, path, schema, overwrite=False)
+        return TopicStreamWriter(options, schema, overwrite=False)
 
     with _made(tmp_path / "lake", "orders") as ns:
         writer("id")

@@ -253,7 +253,7 @@ def test_an_empty_frame_writes_nothing(ns: Namespace, orders: DataFrame) -> None
 
 
 def writer_for(ns: Namespace, df: DataFrame, topic: str = "orders", **options: Any) -> TopicBatchWriter:
-    return TopicBatchWriter(WriteOptions(path_of(ns, topic), **options), path_of(ns, topic), df.schema, False)
+    return TopicBatchWriter(WriteOptions(path_of(ns, topic), **options), df.schema, False)
 
 
 def test_a_newer_writer_with_the_name_fences_the_older_one(ns: Namespace, orders: DataFrame) -> None:
