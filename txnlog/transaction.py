@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+from collections.abc import Iterator
 from concurrent.futures import Future
 from functools import partial
 from types import TracebackType
@@ -88,7 +89,7 @@ class Transaction:
         self._under_way = 0
         self._work = Work(namespace, number)
         self._taken: list[Taken] = []
-        self._unanswered: list[Acknowledgement] = []
+        self._unanswered: list[tuple[Acknowledgement, ...]] = []
         self._subscriptions: dict[int, str] = {}
         self.result: Committed | None = None
         self._owner = namespace.identity
@@ -163,16 +164,35 @@ class Transaction:
         with self._mine():
             self._check_open()
             wanted = checked(messages).acknowledgements(self._ns, cumulative=cumulative)
-            if wanted and self._ns.shared(messages.subscription) is not None:
-                # Logged at once, so that no other consumer is handed them and an abort counts as a redelivery.
-                if wanted != self._unanswered:  # else the call is repeated: what it took must not conflict with itself
-                    self._taken.append(messages.taken(cumulative=cumulative))
-                    self._take(wanted)
-                    self._unanswered = wanted
-                self._log_work()
-            elif wanted:
+            if not wanted:
+                return
+            shared = self._ns.shared(messages.subscription) is not None
+            if shared and tuple(wanted) in self._unanswered:
+                self._log_work()  # the call is repeated: what it took must not conflict with itself
+                return
+            with self._taking(messages.taken(cumulative=cumulative)):
                 self._take(wanted)
-                self._taken.append(messages.taken(cumulative=cumulative))
+                if shared:
+                    # Logged at once, so that no other consumer is handed them and an abort counts as a redelivery.
+                    self._unanswered.append(tuple(wanted))
+                    self._log_work()
+
+    @contextlib.contextmanager
+    def _taking(self, taken: Taken) -> Iterator[None]:
+        """One acknowledgement: where it is refused and the transaction can go on, it was never made."""
+        work, deadline_ms, unanswered = self._work.mark(), self._opening.deadline_ms, self._unanswered[:]
+        self._taken.append(taken)
+        try:
+            yield
+        except TxnLogError as error:
+            if error.durable is Durable.NOTHING and not isinstance(error, AbortableError | FencedError):
+                self._work.rollback(work)
+                self._opening.deadline_ms = deadline_ms
+                self._unanswered = unanswered
+                with contextlib.suppress(ValueError):  # a consumer in another thread gave it back
+                    self._taken.remove(taken)
+                self._note_holds()
+            raise
 
     def acknowledge_ranges(self, wanted: list[Acknowledgement]) -> None:
         """Add acknowledgements by offsets instead of received messages (streams)."""
@@ -195,6 +215,9 @@ class Transaction:
                 self._subscriptions[record.id] = f"{topic.name}/{record.name}"
         self._note_effect()
         self._work.add_acknowledgements(wanted)
+        self._note_holds()
+
+    def _note_holds(self) -> None:
         self._ns.note_holds(self._number, self._work.acknowledgements, self._opening.deadline_ms, self._taken)
 
     def check_open(self) -> None:
@@ -230,11 +253,13 @@ class Transaction:
         begun, self._begun = self._begun, True
         try:
             self._ns.appender.call(command)
-        except (AbortableError, FencedError) as error:
-            # An answer: of this call nothing is in the log. After a call without one (OutcomeUnknown, an interrupt) the
-            # next flush or commit leaves out what the log then shows.
-            self._begun = begun
-            self._fail(error)
+        except TxnLogError as error:
+            # After a call without an answer (OutcomeUnknown, an interrupt) the next flush or commit leaves out what the
+            # log then shows. Otherwise nothing of this call is there.
+            if error.durable is Durable.NOTHING:
+                self._begun = begun
+            if isinstance(error, AbortableError | FencedError):
+                self._fail(error)
             raise
         self._work.note_logged()
         self._unanswered = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import xxhash
 
@@ -16,6 +16,14 @@ from txnlog.segment_builder import BuiltSegment, build_owned
 
 if TYPE_CHECKING:
     from txnlog.connection import Connection
+
+
+class Mark(NamedTuple):
+    """Acknowledgements up to some moment, and the digest of all that was done until then."""
+
+    acknowledged: tuple[Acknowledgement, ...]
+    sealed: int
+    digest: xxhash.xxh3_64
 
 
 class Work:
@@ -85,6 +93,14 @@ class Work:
             fresh = list(joined(fresh))
         self.acknowledged[self._sealed :] = fresh
 
+    def mark(self) -> Mark:
+        """This moment, to which ``rollback`` leads back."""
+        return Mark(tuple(self.acknowledged), self._sealed, self._digest.copy())
+
+    def rollback(self, mark: Mark) -> None:
+        """Forget the acknowledgements since a mark: nothing else was done, and nothing of them was logged."""
+        self.acknowledged, self._sealed, self._digest = list(mark.acknowledged), mark.sealed, mark.digest
+
     def seal(self) -> None:
         """A flush is under way: what it may bring into the log must be found there again as it is."""
         self._sealed = len(self.acknowledged)
@@ -143,4 +159,4 @@ class Work:
         return self._ns.appender.take_numbers(1)[0]
 
 
-__all__ = ["Work"]
+__all__ = ["Mark", "Work"]

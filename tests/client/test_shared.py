@@ -14,6 +14,7 @@ from txnlog.errors import (
     InvalidInputError,
     InvalidTransactionState,
     OutcomeUnknown,
+    StoreError,
     SubscriptionExists,
     SubscriptionNotFound,
     TransactionConflict,
@@ -219,6 +220,30 @@ def test_the_same_acknowledgement_twice_in_one_transaction_is_a_conflict(ns: Any
     txn.acknowledge(messages[3:6])
     with raises(TransactionConflict, match="pending"):
         txn.acknowledge(messages[3:6])
+
+
+@pytest.mark.clause("P-203")
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("repeated", [True, False])
+def test_an_acknowledgement_that_the_store_refused_is_committed_only_where_it_was_repeated(
+    memory: Place, ns: Any, clock: ManualClock, first: bool, repeated: bool
+) -> None:
+    handle, store = memory.faulty(clock=clock)
+    consumer = handle.consumer("orders", "billing")
+    messages = take(consumer, 2)
+    txn = handle.begin()
+    txn.produce("audit", rows(1))
+    if not first:
+        txn.acknowledge(messages[0])
+    store.script.append("refused")
+    with raises(StoreError):
+        txn.acknowledge(messages[int(not first)])
+    assert cursor(ns).pending == int(not first)
+    if repeated:
+        txn.acknowledge(messages[int(not first)])
+    txn.commit()
+    assert cursor(ns).cursor == int(not first) + int(repeated), "what was told to have failed did"
+    assert read(ns, "audit") == [1]
 
 
 @pytest.mark.clause("P-82")
