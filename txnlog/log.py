@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from functools import partial
 
 import pyarrow as pa
@@ -14,6 +12,7 @@ from txnlog.checkpoint import Manifest, Part
 from txnlog.codec import Entry, decode_entry
 from txnlog.errors import CorruptionError, VersionNotAvailable
 from txnlog.limits import MAX_CHECKPOINT_RUNS
+from txnlog.recent import Recent
 from txnlog.runtime import Runtime
 from txnlog.state import SegmentRecord, State
 from txnlog.store.base import ObjectNotFound, Store
@@ -32,9 +31,8 @@ class Log:
     def __init__(self, store: Store, runtime: Runtime) -> None:
         self.store = store
         self._runtime = runtime
-        self._lock = threading.Lock()
-        self._parts: OrderedDict[str, pa.Table] = OrderedDict()
-        self._segments: OrderedDict[tuple[str, int], tuple[SegmentRecord, ...]] = OrderedDict()
+        self._parts: Recent[str, pa.Table] = Recent(_CACHED_PARTS)
+        self._segments: Recent[tuple[str, int], tuple[SegmentRecord, ...]] = Recent(_CACHED_TOPICS)
 
     def get(self, version: int) -> bytes | None:
         """The bytes in a slot, None where it is free."""
@@ -140,31 +138,19 @@ class Log:
 
     def run(self, part: Part) -> pa.Table:
         """A cold run, kept in memory while it is used."""
-        with self._lock:
-            table = self._parts.get(part.unique)
-            if table is not None:
-                self._parts.move_to_end(part.unique)
-                return table
-        table = self._read(part)
-        with self._lock:
-            self._parts[part.unique] = table
-            while len(self._parts) > _CACHED_PARTS:
-                self._parts.popitem(last=False)
+        table = self._parts.get(part.unique)
+        if table is None:
+            table = self._read(part)
+            self._parts.put(part.unique, table)
         return table
 
     def segments(self, part: Part, topic: int) -> tuple[SegmentRecord, ...]:
         """The segments of one topic in a cold run, kept in memory while they are used."""
         key = (part.unique, topic)
-        with self._lock:
-            found = self._segments.get(key)
-            if found is not None:
-                self._segments.move_to_end(key)
-                return found
-        found = tuple(checkpoint.segments_of(self.run(part), topic))
-        with self._lock:
-            self._segments[key] = found
-            while len(self._segments) > _CACHED_TOPICS:
-                self._segments.popitem(last=False)
+        found = self._segments.get(key)
+        if found is None:
+            found = tuple(checkpoint.segments_of(self.run(part), topic))
+            self._segments.put(key, found)
         return found
 
     def state_at(self, version: int, newest: State) -> State:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import pyarrow as pa
 
@@ -13,6 +12,7 @@ from txnlog import segment_file
 from txnlog.errors import CorruptionError, InvalidInputError, TxnLogError
 from txnlog.names import nearest
 from txnlog.planner import PlannedSegment, ScanPlan
+from txnlog.recent import Recent
 from txnlog.runtime import Runtime
 from txnlog.schema import StructType
 from txnlog.segment_rows import METADATA_FIELDS, STATE_FIELD, metadata_column, slices_of, stored_fields, txn_ids
@@ -49,39 +49,6 @@ def output_schema(plan: ScanPlan, columns: Sequence[str] | None, *, include_meta
     return schema
 
 
-class _Tables:
-    """Decoded segments, the least recently used ones dropped above a bound, but for the newest few."""
-
-    def __init__(self, most_bytes: int, least: int) -> None:
-        self._most_bytes = most_bytes
-        self._least = least
-        self._lock = threading.Lock()
-        self._tables: OrderedDict[tuple[str, int], pa.Table] = OrderedDict()
-        self._bytes = 0
-
-    def get(self, key: tuple[str, int]) -> pa.Table | None:
-        with self._lock:
-            table = self._tables.get(key)
-            if table is not None:
-                self._tables.move_to_end(key)
-            return table
-
-    def put(self, key: tuple[str, int], table: pa.Table) -> None:
-        with self._lock:
-            if key in self._tables:
-                return  # another thread was faster
-            self._tables[key] = table
-            self._bytes += table.nbytes
-            while self._bytes > self._most_bytes and len(self._tables) > self._least:
-                _, old = self._tables.popitem(last=False)
-                self._bytes -= old.nbytes
-
-    def drop(self, key: tuple[str, int]) -> None:
-        with self._lock:
-            old = self._tables.pop(key, None)
-            self._bytes -= 0 if old is None else old.nbytes
-
-
 class SegmentReader:
     """Fetches and decodes segments of one namespace. Thread-safe."""
 
@@ -92,8 +59,8 @@ class SegmentReader:
         self._missing = missing
         self._store = store
         self._runtime = runtime
-        self._small = _Tables(_CACHED_BYTES, 0)
-        self._open = _Tables(_OPEN_BYTES, 1)
+        self._small: Recent[tuple[str, int], pa.Table] = Recent(_CACHED_BYTES, _bytes_of)
+        self._open: Recent[tuple[str, int], pa.Table] = Recent(_OPEN_BYTES, _bytes_of, least=1)
         self._arrow: dict[int, tuple[StructType, pa.Schema]] = {}
 
     def batches(
@@ -113,7 +80,7 @@ class SegmentReader:
         schema = output_schema(plan, columns, include_metadata=include_metadata)
         for first in range(0, len(plan.segments), _READ_AHEAD):
             chunk = plan.segments[first : first + _READ_AHEAD]
-            calls = [_Decode(self, plan, segment, columns, in_parts=in_parts) for segment in chunk]
+            calls = [partial(self.decode, plan, segment, columns, in_parts=in_parts) for segment in chunk]
             for segment, table in zip(chunk, self._runtime.run_all(calls), strict=True):
                 yield self._shape(plan, segment, table, columns, schema, include_metadata=include_metadata)
 
@@ -180,24 +147,9 @@ class SegmentReader:
         return pa.concat_tables(pieces).cast(schema)
 
 
-class _Decode:
-    """One segment to decode: a call for the runtime."""
-
-    def __init__(
-        self,
-        reader: SegmentReader,
-        plan: ScanPlan,
-        segment: PlannedSegment,
-        columns: Sequence[str] | None,
-        *,
-        in_parts: bool,
-    ) -> None:
-        self._arguments = (plan, segment, columns)
-        self._in_parts = in_parts
-        self._reader = reader
-
-    def __call__(self) -> pa.Table:
-        return self._reader.decode(*self._arguments, in_parts=self._in_parts)
+def _bytes_of(table: pa.Table) -> int:
+    size: int = table.nbytes
+    return size
 
 
 __all__ = ["METADATA_FIELDS", "STATE_FIELD", "SegmentReader", "output_schema", "txn_ids"]

@@ -131,9 +131,9 @@ def test_a_big_segment_is_fetched_once_and_kept_until_its_end(place: Place, monk
     consumer = ns.consumer("orders", "billing")
     before = ns.store_requests.get(("get", "segment"), 0)
     assert [received(consumer, 4) for _ in range(2)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
-    assert len(ns.reader._open._tables) == 1
+    assert len(ns.reader._open.values()) == 1
     assert received(consumer) == [8, 9]
-    assert (len(ns.reader._open._tables), ns.reader._open._bytes) == (0, 0)
+    assert (len(ns.reader._open.values()), ns.reader._open.weight) == (0, 0)
     assert ns.store_requests["get", "segment"] == before + 1
 
 

@@ -14,6 +14,7 @@ from txnlog import reader
 from txnlog.actions import DeleteRecords, Vacuum
 from txnlog.commands import Simple
 from txnlog.errors import InvalidInputError, NameNotAllowed, OffsetOutOfRange, TopicNotFound, VersionNotAvailable
+from txnlog.recent import Recent
 from txnlog.testing import ManualClock
 
 
@@ -297,14 +298,14 @@ def test_a_scan_streams_a_few_segments_at_a_time(sales: Any, monkeypatch: pytest
 def test_small_segments_are_kept_and_the_bound_is_kept_too(sales: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(6):
         sales.produce("orders", pa.table({"id": [number] * 100, "name": ["x" * 100] * 100}))
-    cache = reader._Tables(40_000, 0)
+    cache: Recent[tuple[str, int], pa.Table] = Recent(40_000, lambda table: table.nbytes)
     monkeypatch.setattr(sales.reader, "_small", cache)
     snapshot = sales.snapshot()
     for _ in range(3):
         results = run_threads(*[lambda: snapshot.read("orders").num_rows] * 6)
         assert results == [600] * 6
-        assert cache._bytes == sum(table.nbytes for table in cache._tables.values()) <= 40_000
-    assert 1 <= len(cache._tables) < 6
+        assert cache.weight == sum(table.nbytes for table in cache.values()) <= 40_000
+    assert 1 <= len(cache.values()) < 6
 
 
 def test_a_snapshot_and_its_namespace_have_a_short_repr(ns: Any) -> None:
