@@ -49,7 +49,7 @@ def replace_segments(draft: Draft, action: Replace, at: Header) -> None:
         )
     _check_same_offsets(draft, action.topic, removed, added, cold=cold)
     forget(draft, transaction)
-    draft.outcomes.put(action.txn, Outcome(action.txn, "COMMITTED", at.version, at.timestamp_ms, "", "", ()))
+    draft.outcomes.put(action.txn, Outcome(action.txn, "COMMITTED", at.version, at.timestamp_ms, offsets=()))
 
 
 def _remove(draft: Draft, action: Replace, at: Header) -> tuple[dict[int, list[Range]], bool]:

@@ -77,12 +77,12 @@ def begin(draft: Draft, action: Begin, at: Header) -> None:
             action.txn,
             "OPEN",
             at.version,
-            at.timestamp_ms,
-            None if action.timeout_ms is None else at.timestamp_ms + action.timeout_ms,
-            action.producer,
-            action.epoch,
-            action.app_id,
-            action.app_version,
+            opened_ms=at.timestamp_ms,
+            deadline_ms=None if action.timeout_ms is None else at.timestamp_ms + action.timeout_ms,
+            producer=action.producer,
+            epoch=action.epoch,
+            app_id=action.app_id,
+            app_version=action.app_version,
         ),
     )
 
@@ -159,17 +159,17 @@ def add_segment(draft: Draft, action: Segment, at: Header) -> None:
             action.segment,
             topic.id,
             action.file,
-            action.rows,
-            action.size_bytes,
-            action.checksum,
-            slices,
-            state,  # type: ignore[arg-type]  # one of the literals above
-            at.version,
-            action.txn,
-            ended,
-            timestamp,
-            action.compacted,
-            action.statistics,
+            rows=action.rows,
+            size_bytes=action.size_bytes,
+            checksum=action.checksum,
+            slices=slices,
+            state=state,  # type: ignore[arg-type]  # one of the literals above
+            logged_version=at.version,
+            txn=action.txn,
+            ended_version=ended,
+            timestamp_ms=timestamp,
+            compacted=action.compacted,
+            statistics=action.statistics,
         ),
     )
 
@@ -244,7 +244,15 @@ def commit(draft: Draft, action: Commit, at: Header) -> None:
     digest = action.digest or (transaction.digest if transaction is not None else "")
     draft.outcomes.put(
         action.txn,
-        Outcome(action.txn, "COMMITTED", at.version, at.timestamp_ms, "", digest, offsets, dropped),
+        Outcome(
+            action.txn,
+            "COMMITTED",
+            at.version,
+            timestamp_ms=at.timestamp_ms,
+            digest=digest,
+            offsets=offsets,
+            dropped=dropped,
+        ),
     )
 
 

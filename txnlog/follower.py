@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping
 
+import msgspec
+
 from txnlog import checkpoint
 from txnlog.actions import Commit, Segment
 from txnlog.apply import applied
@@ -202,15 +204,7 @@ class Follower:
         commit = next((item for item in entry.actions if isinstance(item, Commit) and item.txn == outcome.number), None)
         if commit is None:
             return outcome  # a replacement of segments ends a transaction without a commit action
-        return Outcome(
-            outcome.number,
-            outcome.state,
-            outcome.version,
-            outcome.timestamp_ms,
-            outcome.reason,
-            commit.digest,
-            self._offsets(entry, commit),
-        )
+        return msgspec.structs.replace(outcome, digest=commit.digest, offsets=self._offsets(entry, commit))
 
     def _offsets(self, entry: Entry, commit: Commit) -> tuple[TopicRange, ...]:
         """The offsets a commit was given, from the segments it made visible and its place among the entry's shares."""

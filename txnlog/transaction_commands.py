@@ -241,12 +241,12 @@ class CommitCommand(_Owners):
                 txn,
                 self.digest,
                 shares,
-                _new(draft, txn, self.acknowledgements),
-                opening.producer if alone else None,
-                opening.epoch if alone else None,
-                opening.app_id if alone else None,
-                opening.app_version if alone else None,
-                self.stream,
+                acknowledgements=_new(draft, txn, self.acknowledgements),
+                producer=opening.producer if alone else None,
+                epoch=opening.epoch if alone else None,
+                app_id=opening.app_id if alone else None,
+                app_version=opening.app_version if alone else None,
+                stream=self.stream,
             )
         )
         return actions

@@ -142,12 +142,12 @@ class _Sweep:
             plan.version,
             plan.oldest_readable,
             plan.blocks,
-            self._found[Garbage.UNNAMED],
-            self._found[Garbage.ABORTED],
-            self._found[Garbage.REPLACED],
-            self._deleted_bytes,
-            self._kept,
-            self._dry_run,
+            unnamed_files=self._found[Garbage.UNNAMED],
+            aborted_files=self._found[Garbage.ABORTED],
+            replaced_files=self._found[Garbage.REPLACED],
+            deleted_bytes=self._deleted_bytes,
+            kept_files=self._kept,
+            dry_run=self._dry_run,
         )
 
     def _tell(self, topic: TopicRecord) -> None:
