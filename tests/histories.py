@@ -13,9 +13,9 @@ from tests.unit.random_entries import append
 from txnlog.apply import apply_entry
 from txnlog.codec import decode_entry
 from txnlog.planner import ScanPlan, plan
-from txnlog.state import State, TransactionState
+from txnlog.state import RowsState, State
 
-NAMED: Final[dict[str, TransactionState]] = {"pending": "OPEN", "visible": "COMMITTED", "aborted": "ABORTED"}
+NAMED: Final[dict[str, RowsState]] = {"pending": "OPEN", "visible": "COMMITTED", "aborted": "ABORTED"}
 """What a segment's record says while it is the newest one, in the words of a transaction's state."""
 
 Steps = Sequence[Sequence[tuple[str, bytes]]]

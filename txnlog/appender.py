@@ -409,8 +409,8 @@ class Appender:
             header = self._header(draft)
             begin_entry(draft, header)
             made = attempt.make(draft, header, self._riders(draft, header))
-        for verdict in attempt.answers:
-            self._answer(verdict.member, verdict.value, verdict.error)
+        for reply in attempt.answers:
+            self._answer(reply.member, reply.value, reply.error)
         attempt.answers.clear()
         if attempt.returned:
             with self._queue_lock:
@@ -453,8 +453,8 @@ class Appender:
         self._last_expiry_scan_ms = self._shown_ms = made.header.timestamp_ms
         self._add_numbers(made.riders.actions)
         attempt.members, attempt.sent = [], ()
-        for verdict in made.verdicts:
-            self._answer(verdict.member, verdict.value, verdict.error)
+        for reply in made.replies:
+            self._answer(reply.member, reply.value, reply.error)
         return True
 
     def _put_wave(self, attempt: Attempt[_Waiting]) -> None:

@@ -100,7 +100,6 @@ class Connection:
                 create=create,
                 read_only=self.mode == "r",
                 min_commit_interval_ms=self._min_commit_interval_ms,
-                identity=self.identity,
             )
         except BaseException:
             runtime.close()

@@ -44,7 +44,7 @@ class Member:
 M = TypeVar("M", bound=Member)
 
 
-class Verdict(msgspec.Struct, Generic[M], frozen=True):
+class Reply(msgspec.Struct, Generic[M], frozen=True):
     """What a command came to: a value, or an error."""
 
     member: M
@@ -69,7 +69,7 @@ class MadeEntry(Generic[M]):
     data: bytes
     riders: Riders
     sent: tuple[M, ...]
-    verdicts: tuple[Verdict[M], ...]
+    replies: tuple[Reply[M], ...]
 
 
 class Step(enum.Enum):
@@ -89,7 +89,7 @@ class Attempt(Generic[M]):
         wave: the shared segments; their objects are dropped once they are stored.
         refreshed: whether the log was looked at after the batch was taken, so that a refusal is up to date.
         sent: the members of an entry that was sent and whose fate is not known; empty otherwise.
-        answers: verdicts to hand out now.
+        answers: replies to hand out now.
         returned: members that did not fit into the entry: they are for the next one.
     """
 
@@ -99,10 +99,10 @@ class Attempt(Generic[M]):
         self.refreshed = False
         self.lost_races = 0
         self.sent: tuple[M, ...] = ()
-        self.answers: list[Verdict[M]] = []
+        self.answers: list[Reply[M]] = []
         self.returned: list[M] = []
         self._waved: list[M] = []
-        self._waiting: dict[int, Verdict[M]] = {}
+        self._waiting: dict[int, Reply[M]] = {}
         self._version = -1
 
     # --- shared segments --------------------------------------------------------------------------------------------
@@ -154,20 +154,20 @@ class Attempt(Generic[M]):
             return Step.DONE
         if not self._wave_fits(draft):
             return Step.WAVE
-        accepted, lines, verdicts = self._decide(draft, header, clean=not riders.ending)
-        if not self.refreshed and any(not settled for _, _, settled in verdicts):
+        accepted, lines, replies = self._decide(draft, header, clean=not riders.ending)
+        if not self.refreshed and any(not settled for _, _, settled in replies):
             return Step.REFRESH
-        for verdict, certain, _ in verdicts:
+        for reply, certain, _ in replies:
             if certain:
-                self.answers.append(verdict)
+                self.answers.append(reply)
             else:
-                self._waiting[id(verdict.member)] = verdict
-        gone = {id(verdict.member) for verdict in self.answers}
+                self._waiting[id(reply.member)] = reply
+        gone = {id(reply.member) for reply in self.answers}
         self.members = [member for member in self.members if id(member) not in gone]
-        if any(verdict.member.command.pieces for verdict, _, _ in verdicts):
+        if any(reply.member.command.pieces for reply, _, _ in replies):
             # The shared segments hold rows of somebody who fell out. Whoever did so for good (a deadline passed since
             # the last look) may be what the answer of another one rested on.
-            if any(certain for _, certain, _ in verdicts):
+            if any(certain for _, certain, _ in replies):
                 self._waiting.clear()
             return Step.AGAIN
         if not accepted and not (riders.ending and self._waiting):
@@ -177,40 +177,40 @@ class Attempt(Generic[M]):
 
     def _decide(
         self, draft: Draft, header: Header, *, clean: bool
-    ) -> tuple[list[M], list[bytes], list[tuple[Verdict[M], bool, bool]]]:
+    ) -> tuple[list[M], list[bytes], list[tuple[Reply[M], bool, bool]]]:
         """Apply the wave and every command to the draft; a refused one leaves no trace in it.
 
-        Of each verdict: whether it rests on the log alone, and whether it holds in every later state too.
+        Of each reply: whether it rests on the log alone, and whether it holds in every later state too.
         """
         for action in self.wave.actions:
             apply(draft, action, header)
         accepted: list[M] = []
         lines: list[bytes] = []
-        verdicts: list[tuple[Verdict[M], bool, bool]] = []
+        replies: list[tuple[Reply[M], bool, bool]] = []
         for member in self._live():
             mark = draft.savepoint()
             try:
                 decided = member.command.decide(draft, header, self.wave.numbers)
                 if isinstance(decided, Answer):
-                    verdicts.append((Verdict(member, decided.value), clean, decided.settled))
+                    replies.append((Reply(member, decided.value), clean, decided.settled))
                     continue
                 encoded = [encode_action(action) for action in decided]
                 for action in decided:
                     apply(draft, action, header)
             except Exception as error:  # noqa: BLE001 - a bug in one command must not fail the others
                 draft.rollback(mark)
-                verdicts.append((Verdict(member, None, error), clean, not isinstance(error, TxnLogError)))
+                replies.append((Reply(member, None, error), clean, not isinstance(error, TxnLogError)))
                 continue
             accepted.append(member)
             lines.extend(encoded)
             clean = clean and not encoded
-        return accepted, lines, verdicts
+        return accepted, lines, replies
 
     def _entry(
         self, draft: Draft, header: Header, riders: Riders, accepted: Sequence[M], lines: list[bytes]
     ) -> MadeEntry[M] | Step:
         finish_entry(draft, "")
-        results = [Verdict(member, member.command.result(draft, header)) for member in accepted]
+        results = [Reply(member, member.command.result(draft, header)) for member in accepted]
         own = [encode_action(action) for action in (*riders.actions, *self.wave.actions)]
         try:
             data = encode_entry(header, [*own, *lines])
@@ -218,13 +218,13 @@ class Attempt(Generic[M]):
             self._split(accepted, error)
             return Step.AGAIN
         draft.head = msgspec.structs.replace(draft.head, digest=digest_of(data))
-        verdicts = (*results, *self._waiting.values())
-        return MadeEntry(draft, header, data, riders, tuple(accepted), verdicts)
+        replies = (*results, *self._waiting.values())
+        return MadeEntry(draft, header, data, riders, tuple(accepted), replies)
 
     def _split(self, accepted: Sequence[M], error: LimitExceeded) -> None:
         """Too much for one entry: half of it stays; what is too much by itself is refused."""
         if len(accepted) == 1:
-            self.answers.append(Verdict(accepted[0], None, error))
+            self.answers.append(Reply(accepted[0], None, error))
             self.members.remove(accepted[0])
         else:
             kept = {id(member) for member in accepted[: len(accepted) // 2]}
@@ -233,4 +233,4 @@ class Attempt(Generic[M]):
         self._waiting.clear()
 
 
-__all__ = ["Attempt", "MadeEntry", "Member", "Riders", "SharedWave", "Step", "Verdict"]
+__all__ = ["Attempt", "MadeEntry", "Member", "Reply", "Riders", "SharedWave", "Step"]

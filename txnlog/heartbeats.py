@@ -6,7 +6,6 @@ what it saw, and how long it saw no change by its own elapsed time. What the sto
 
 from __future__ import annotations
 
-import enum
 import logging
 import threading
 from dataclasses import dataclass
@@ -23,14 +22,6 @@ _logger = logging.getLogger("txnlog.consumer")
 
 _MOST_BYTES: Final = 4_096
 """More than a hint has: what else is in the object does not matter."""
-
-
-class Standing(enum.Enum):
-    """What an observer knows of a consumer's lease."""
-
-    LASTS = "lasts"
-    OVER = "over"
-    CLOSED = "closed"
 
 
 class _Hint(msgspec.Struct, frozen=True):
@@ -87,8 +78,8 @@ class Heartbeats:
         except TxnLogError:
             _logger.warning("the heartbeat of the consumer %r was not written", hint.consumer, exc_info=True)
 
-    def standing(self, subscription: int, epoch: int, lease_ms: int) -> Standing:
-        """Look at the hint of an epoch: the lease is over once it was seen unchanged for that long."""
+    def lease_is_over(self, subscription: int, epoch: int, lease_ms: int) -> bool:
+        """Look at the hint of an epoch: the lease is over once it was seen unchanged for that long, or says closed."""
         now_ms = self._runtime.elapsed_ms()
         try:
             content = self._store.get_range(keys.hint_key(subscription, epoch), 0, _MOST_BYTES)
@@ -96,15 +87,15 @@ class Heartbeats:
             content = b""
         except TxnLogError:
             _logger.warning("the heartbeat of a consumer could not be read", exc_info=True)
-            return Standing.LASTS
+            return False
         if _says_closed(content):
-            return Standing.CLOSED
+            return True
         with self._lock:
             seen = self._seen.get(subscription)
             if seen is None or (seen.epoch, seen.content) != (epoch, content):
                 self._seen[subscription] = _Seen(epoch, content, self._runtime.elapsed_ms())
-                return Standing.LASTS
-        return Standing.OVER if now_ms - seen.since_ms >= lease_ms else Standing.LASTS
+                return False
+        return now_ms - seen.since_ms >= lease_ms
 
 
 def _says_closed(content: bytes) -> bool:
@@ -114,4 +105,4 @@ def _says_closed(content: bytes) -> bool:
         return False  # missing, or a stranger's: one that does not change
 
 
-__all__ = ["Heartbeats", "Standing"]
+__all__ = ["Heartbeats"]

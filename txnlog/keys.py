@@ -15,7 +15,6 @@ from txnlog.names import TopicName
 CATALOG_FOLDER: Final = "_catalog"
 """The root log's folder: a namespace of its own, whose name no user can choose (names begin with a letter or digit)."""
 
-LOG_FOLDER: Final = "_log/"
 CHECKPOINT_FOLDER: Final = "_log/checkpoints/"
 PROBE_FOLDER: Final = "_catalog/probe/"
 HINT_FOLDER: Final = "_hints/"
@@ -150,7 +149,6 @@ __all__ = [
     "CHECKPOINT_FOLDER",
     "FILE_NAME",
     "HINT_FOLDER",
-    "LOG_FOLDER",
     "PROBE_FOLDER",
     "SEGMENT_COLUMN",
     "EntryKey",

@@ -34,7 +34,6 @@ class Link:
     """The connection of one process to one namespace.
 
     Attributes:
-        identity: what handles remember to belong to.
         requests: counts what is sent to the store.
     """
 
@@ -47,9 +46,7 @@ class Link:
         create: bool,
         read_only: bool,
         min_commit_interval_ms: int,
-        identity: object,
     ) -> None:
-        self.identity = identity
         self.name = name
         self.runtime = runtime
         self._read_only = read_only

@@ -11,7 +11,7 @@ from txnlog.keys import segment_key
 from txnlog.names import nearest
 from txnlog.schema import StructType
 from txnlog.segment_rows import PlannedSegment, PlannedSlice
-from txnlog.state import SegmentRecord, TransactionState
+from txnlog.state import RowsState, SegmentRecord
 from txnlog.visibility import Visibility, is_visible, state_at
 
 IsolationLevel = Literal["read_committed", "read_uncommitted"]
@@ -65,7 +65,7 @@ def check_offsets(wanted: OffsetRanges, starts: Mapping[int, int], ends: Mapping
 def plan_segment(
     record: SegmentRecord,
     folder: str,
-    state: TransactionState,
+    state: RowsState,
     offsets: OffsetRanges | None,
     starts: Mapping[int, int],
 ) -> PlannedSegment | None:
@@ -109,13 +109,13 @@ def plan_segment(
 
 def select(
     records: Iterable[SegmentRecord], removals: Mapping[int, int], version: int, isolation_level: IsolationLevel
-) -> list[tuple[SegmentRecord, TransactionState]]:
+) -> list[tuple[SegmentRecord, RowsState]]:
     """The segments that a scan at a version sees, with their transactions' state there.
 
     Committed ones come first, in an order that keeps the offsets of every partition ascending.
     """
     committed: list[SegmentRecord] = []
-    others: list[tuple[SegmentRecord, TransactionState]] = []
+    others: list[tuple[SegmentRecord, RowsState]] = []
     for record in records:
         state = state_at(record, version)
         if state == "COMMITTED":

@@ -91,9 +91,9 @@ class Root:
             self.follower.refresh()
             if (identity.store_kind, identity.endpoint_hash) in self.follower.state.verdicts:
                 return
-        verdict = probe(self._whole, keys.PROBE_FOLDER)
-        _logger.info("the store honours create-if-absent (%d rounds, %d ms)", verdict.rounds, verdict.elapsed_ms)
-        action = Verdict(identity.store_kind, identity.endpoint_hash, verdict.rounds)
+        passed = probe(self._whole, keys.PROBE_FOLDER)
+        _logger.info("the store honours create-if-absent (%d rounds, %d ms)", passed.rounds, passed.elapsed_ms)
+        action = Verdict(identity.store_kind, identity.endpoint_hash, passed.rounds)
         if not exists:
             start: list[AnyAction] = [
                 Protocol(FORMAT_VERSION, FORMAT_VERSION),

@@ -17,7 +17,7 @@ from txnlog.ids import TxnId
 from txnlog.segment_columns import STORED_COLUMNS
 
 if TYPE_CHECKING:
-    from txnlog.state import TransactionState
+    from txnlog.state import RowsState
 
 METADATA_FIELDS: Final = (
     pa.field("_partition", pa.int32(), False),
@@ -58,7 +58,7 @@ class PlannedSegment:
     size_bytes: int
     checksum: str
     slices: tuple[PlannedSlice, ...]
-    state: TransactionState
+    state: RowsState
     txn: int | None
     version: int | None
     timestamp_ms: int | None

@@ -18,6 +18,8 @@ from txnlog.schema import StructType
 from txnlog.tables import DraftTable, rollback
 
 TransactionState = Literal["OPEN", "PREPARED", "COMMITTED", "ABORTED"]
+RowsState = Literal["OPEN", "COMMITTED", "ABORTED"]
+"""How rows stand in ``_txn_state``: those of a PREPARED transaction are OPEN, their end is not decided either."""
 SegmentState = Literal["pending", "visible", "aborted"]
 Statistics = dict[str, tuple[str | int | float | bool | None, str | int | float | bool | None, int | None]]
 
@@ -441,6 +443,7 @@ __all__ = [
     "ProducerRecord",
     "Record",
     "Redelivery",
+    "RowsState",
     "SchemaVersion",
     "SegmentRecord",
     "SegmentSlice",

@@ -8,7 +8,6 @@ from txnlog.acknowledgements import live_subscription
 from txnlog.actions import Consumer, Header
 from txnlog.commands import ONE_EPOCH, Simple
 from txnlog.errors import ConsumerBusy, UnsupportedFeature
-from txnlog.heartbeats import Standing
 from txnlog.state import Draft, SubscriptionRecord
 
 if TYPE_CHECKING:
@@ -87,11 +86,9 @@ def try_to_take(connection: Connection, subscription: int, consumer: str) -> int
     if not keeps_its_place(record) or record.consumer is None or record.takeover == "same_name":
         epoch = take_epoch(connection, subscription, consumer)
     else:
-        standing = connection.heartbeats.standing(subscription, record.epoch, record.lease_ms)
-        seen = None if standing is Standing.LASTS else record.epoch
-        if seen is None:
+        if not connection.heartbeats.lease_is_over(subscription, record.epoch, record.lease_ms):
             _check_rule(record, record.consumer, consumer, None)
-        epoch = take_epoch(connection, subscription, consumer, seen=seen)
+        epoch = take_epoch(connection, subscription, consumer, seen=record.epoch)
     if keeps_its_place(record):
         connection.heartbeats.beat(subscription, epoch, consumer, record.lease_ms)
         if record.consumer is not None:

@@ -15,11 +15,11 @@ import pyarrow.compute as pc
 
 from txnlog import ranges
 from txnlog.keys import SEGMENT_COLUMN
-from txnlog.state import SegmentRecord, TransactionState
+from txnlog.state import RowsState, SegmentRecord
 
 
-def state_at(record: SegmentRecord, version: int) -> TransactionState | None:
-    """How a segment's transaction stood at a version of the log, None where the log did not show the segment yet."""
+def state_at(record: SegmentRecord, version: int) -> RowsState | None:
+    """How a segment's rows stood at a version of the log, a PREPARED transaction's as OPEN; None before they came."""
     if record.logged_version > version:
         return None
     if record.ended_version is None or record.ended_version > version:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn
 
-from txnlog.keys import LOG_FOLDER
+from txnlog.keys import kind_of
 from txnlog.store import Created, ForwardingStore, Store
 
 
@@ -121,7 +121,7 @@ class KillStore(ForwardingStore):
 
     def create(self, key: str, data: bytes) -> Created:
         """The inner create, between two places to die if this is the entry of a commit."""
-        if f"/{LOG_FOLDER}" not in key or b'{"action":"commit"' not in data:
+        if kind_of(key) != "entry" or b'{"action":"commit"' not in data:
             return self.inner.create(key, data)
         self._switch.reached(Place.BEFORE_ENTRY)
         created = self.inner.create(key, data)

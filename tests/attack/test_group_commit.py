@@ -43,7 +43,7 @@ def test_a_repeated_commit_is_not_told_of_an_end_that_did_not_come() -> None:
             if number > 100:
                 now[0] += 11
         if isinstance(made, MadeEntry):
-            told.extend(made.verdicts)
+            told.extend(made.replies)
             assert made.sent == (members[2],)
             break
         assert made is not Step.DONE

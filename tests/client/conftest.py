@@ -13,7 +13,7 @@ from tests.servers import s3_server
 from txnlog import connection, root
 from txnlog.store import identity_of
 from txnlog.store.base import Store
-from txnlog.store.probe import ClockDifference, Verdict
+from txnlog.store.probe import ClockDifference, Passed
 from txnlog.testing import ManualClock
 
 
@@ -26,8 +26,8 @@ def _fast(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setattr(root, "probe", _trusting_probe)
 
 
-def _trusting_probe(store: Store, prefix: str, **_: Any) -> Verdict:
-    return Verdict(identity_of(store), 1, 1, ClockDifference(0, 0), 0)
+def _trusting_probe(store: Store, prefix: str, **_: Any) -> Passed:
+    return Passed(identity_of(store), 1, 1, ClockDifference(0, 0), 0)
 
 
 @pytest.fixture

@@ -78,8 +78,8 @@ def test_what_rests_on_another_member_waits_for_the_entry(log: Log) -> None:
     assert isinstance(made, MadeEntry)
     assert not attempt.answers
     assert made.sent == (first,)
-    assert [v.member for v in made.verdicts] == [first, second, third]
-    assert isinstance(made.verdicts[2].error, InvalidTransactionState)
+    assert [v.member for v in made.replies] == [first, second, third]
+    assert isinstance(made.replies[2].error, InvalidTransactionState)
     assert b'"abort"' in made.data
 
 
@@ -119,8 +119,8 @@ def test_an_answer_that_rests_on_a_rider_waits_for_the_entry(log: Log) -> None:
     attempt = Attempt([member])
     made = make(log, attempt, Abort(number, "timeout"))
     assert isinstance(made, MadeEntry)
-    assert (made.sent, [v.member for v in made.verdicts]) == ((), [member])
-    assert made.verdicts[0].value.reason == "timeout"
+    assert (made.sent, [v.member for v in made.replies]) == ((), [member])
+    assert made.replies[0].value.reason == "timeout"
     assert not attempt.answers
 
 

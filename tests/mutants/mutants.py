@@ -250,8 +250,8 @@ MUTANTS = (
     Mutant(
         "refused by an old state",
         "txnlog/entry_builder.py",
-        "if not self.refreshed and any(not settled for _, _, settled in verdicts):",
-        "if self.refreshed and any(not settled for _, _, settled in verdicts):",
+        "if not self.refreshed and any(not settled for _, _, settled in replies):",
+        "if self.refreshed and any(not settled for _, _, settled in replies):",
         "a client that is behind says no where the log says yes",
         (RACES + "a_stale_client_does_not_skip_what_was_forgotten",),
     ),

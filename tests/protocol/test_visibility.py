@@ -62,16 +62,18 @@ def test_open_and_prepared_transactions_hide_their_rows_and_delay_nobody(log, to
 
 @pytest.mark.clause("P-101")
 def test_uncommitted_rows_come_with_their_state_and_without_an_offset(log, topic):
-    first, second = log.number(), log.number()
+    first, second, third = log.number(), log.number(), log.number()
     log.entry(Begin(first), log.segment(topic, {0: 5}, first))
     log.entry(Begin(second), log.segment(topic, {0: 9}, second))
     log.entry(Abort(second))
+    log.entry(Begin(third), log.segment(topic, {0: 7}, third), Prepare(third, ""))
     log.produce(topic, 2)
     scan = planned(log, topic, isolation_level="read_uncommitted")
     assert [(s.state, s.slices[0].offset, s.slices[0].rows) for s in scan.segments] == [
         ("COMMITTED", 0, 2),
         ("OPEN", None, 5),
         ("ABORTED", None, 9),
+        ("OPEN", None, 7),
     ]
 
 

@@ -1,4 +1,4 @@
-"""Visibility: one definition, three compiled forms that agree."""
+"""Visibility: one definition and the compiled form of it here, which agree; Spark's is in tests/spark."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from txnlog.store.identity import StoreIdentity, identity_of
 from txnlog.store.local import LocalStore
 from txnlog.store.memory import MemoryStore
 from txnlog.store.open import open_store
-from txnlog.store.probe import ClockDifference, Effort, Verdict, clock_difference
+from txnlog.store.probe import ClockDifference, Effort, Passed, clock_difference
 from txnlog.store.wrappers import Call, CountingStore, ForwardingStore, HookStore, PrefixStore, ReadOnlyStore
 
 __all__ = [
@@ -22,11 +22,11 @@ __all__ = [
     "MemoryStore",
     "ObjectInfo",
     "ObjectNotFound",
+    "Passed",
     "PrefixStore",
     "ReadOnlyStore",
     "Store",
     "StoreIdentity",
-    "Verdict",
     "clock_difference",
     "identity_of",
     "open_store",

@@ -7,7 +7,7 @@ Three questions, each under fresh keys below a given folder:
 3. Overtaking: a small create starts while a big one is under way, at a moment that is moved, round by round, to where
    the two are decided. A server that looks and writes without a lock is open in between; the big body holds it open.
 
-An answer UNKNOWN is resolved by reading, as an append does. A store that passes gets a :class:`Verdict`, which the
+An answer UNKNOWN is resolved by reading, as an append does. A store that passes gets a :class:`Passed`, which the
 caller records; one that fails raises UnsafeStore. No probe can prove a store right: this one measures, and
 :class:`Effort` says how much. ``docs/stores.md`` has the figures.
 """
@@ -81,7 +81,7 @@ class ClockDifference:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Passed:
     """A store that passed.
 
     Attributes:
@@ -106,7 +106,7 @@ def system_clock_ms() -> int:
 
 def probe(
     store: Store, prefix: str, *, effort: Effort | None = None, clock_ms: Callable[[], int] = system_clock_ms
-) -> Verdict:
+) -> Passed:
     """Test ``store`` with objects below ``prefix`` (a folder with its ``/``), which are deleted afterwards if possible.
 
     Raises:
@@ -127,7 +127,7 @@ def probe(
         rounds = race_many(arena, effort)
         overtaking_rounds = race_overtaking(arena, effort)
     elapsed_ms = int((time.monotonic() - started) * 1000)
-    return Verdict(identity, rounds, overtaking_rounds, clock, elapsed_ms)
+    return Passed(identity, rounds, overtaking_rounds, clock, elapsed_ms)
 
 
 def clock_difference(before_ms: int, after_ms: int, modified_ms: int) -> ClockDifference:
@@ -299,7 +299,7 @@ __all__ = [
     "Arena",
     "ClockDifference",
     "Effort",
-    "Verdict",
+    "Passed",
     "clock_difference",
     "probe",
     "race_many",
