@@ -40,6 +40,29 @@ def cursor_of(draft: Draft, subscription: int, partition: int) -> Cursor:
     return cursor
 
 
+def taken_of(cursor: Cursor) -> Ranges:
+    """What was acknowledged of a partition."""
+    return ranges.union(((0, cursor.position),) if cursor.position else (), cursor.acknowledged)
+
+
+def taken_or_held(cursor: Cursor) -> Ranges:
+    """What was acknowledged of a partition, or is pending message by message."""
+    taken = taken_of(cursor)
+    for item in cursor.holds:
+        taken = ranges.union(taken, item.ranges)
+    return taken
+
+
+def leased_by(draft: Draft, subscription: int, partitions: int, consumer: str, now_ms: int) -> int:
+    """How many messages of a Shared subscription a consumer has leased at a time of the log."""
+    return sum(
+        ranges.size(found.ranges)
+        for partition in range(partitions)
+        for found in cursor_of(draft, subscription, partition).leases
+        if found.consumer == consumer and found.until_ms > now_ms
+    )
+
+
 def check_offset(draft: Draft, topic: int, partition: int, offset: int) -> None:
     """Raise OffsetOutOfRange unless the offset is one of the partition, or its end."""
     end = draft.ends.get((topic, partition)) or 0
@@ -226,10 +249,7 @@ def _give_back(draft: Draft, subscription: int, cursor: Cursor, mine: Ranges) ->
 
 def count_redelivery(cursor: Cursor, again: Ranges) -> Cursor:
     """Add one to the count of every range that is neither acknowledged nor held."""
-    taken = ranges.union(cursor.acknowledged, ((0, cursor.position),) if cursor.position else ())
-    for hold in cursor.holds:
-        taken = ranges.union(taken, hold.ranges)
-    again = ranges.subtract(again, taken)
+    again = ranges.subtract(again, taken_or_held(cursor))
     result: list[Redelivery] = []
     for old in cursor.redeliveries:
         span: Ranges = ((old.start, old.end),)
@@ -248,6 +268,9 @@ __all__ = [
     "cursor_of",
     "hold",
     "is_held",
+    "leased_by",
     "live_subscription",
     "settle",
+    "taken_of",
+    "taken_or_held",
 ]

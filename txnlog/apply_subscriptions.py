@@ -5,7 +5,14 @@ from __future__ import annotations
 import msgspec
 
 from txnlog import ranges
-from txnlog.acknowledgements import check_offset, check_ranges, count_redelivery, cursor_of, live_subscription
+from txnlog.acknowledgements import (
+    check_offset,
+    check_ranges,
+    count_redelivery,
+    cursor_of,
+    leased_by,
+    live_subscription,
+)
 from txnlog.actions import Consumer, DropSubscription, Header, Lease, Release, Seek, Subscription
 from txnlog.apply_topics import live_topic
 from txnlog.errors import InvalidInputError, InvalidTransactionState, LimitExceeded, SubscriptionExists
@@ -123,12 +130,7 @@ def lease(draft: Draft, action: Lease, at: Header) -> None:
     """Grant ranges to a Shared consumer; a lease is a hint against double work, the acknowledgement decides."""
     record = _shared(draft, action.subscription)
     parse_label("consumer name", action.consumer)
-    leased = sum(
-        ranges.size(grant.ranges)
-        for partition in _partitions(draft, record)
-        for grant in cursor_of(draft, record.id, partition).leases
-        if grant.consumer == action.consumer and grant.until_ms > at.timestamp_ms
-    )
+    leased = leased_by(draft, record.id, len(_partitions(draft, record)), action.consumer, at.timestamp_ms)
     for item in action.ranges:
         check_ranges(item, draft.ends.get((record.topic, item.partition)) or 0)
         leased += ranges.size(item.ranges)

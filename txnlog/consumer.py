@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from txnlog import ranges
 from txnlog import schema as schemas
-from txnlog.acknowledgements import check_epoch, cursor_of
+from txnlog.acknowledgements import check_epoch, cursor_of, taken_of
 from txnlog.actions import Acknowledgement, AnyAction, Commit, Header, PartitionRanges
 from txnlog.arguments import shown, whole_number
 from txnlog.commands import ONE_EPOCH, Answer, Simple, effect
@@ -253,8 +253,7 @@ def _not_yet_taken(draft: Draft, item: Acknowledgement) -> Acknowledgement | Non
     left: list[PartitionRanges] = []
     for wanted in item.ranges:
         cursor = cursor_of(draft, item.subscription, wanted.partition)
-        taken = ranges.union(((0, cursor.position),) if cursor.position else (), cursor.acknowledged)
-        rest = ranges.subtract(wanted.ranges, taken)
+        rest = ranges.subtract(wanted.ranges, taken_of(cursor))
         if rest:
             left.append(PartitionRanges(wanted.partition, rest))
     cumulative = tuple(

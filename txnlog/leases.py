@@ -10,7 +10,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from txnlog import ranges
-from txnlog.acknowledgements import check_epoch, count_redelivery, cursor_of, live_subscription
+from txnlog.acknowledgements import (
+    check_epoch,
+    count_redelivery,
+    cursor_of,
+    leased_by,
+    live_subscription,
+    taken_or_held,
+)
 from txnlog.actions import AnyAction, Lease, PartitionRanges, Release
 from txnlog.limits import MAX_ACKNOWLEDGED_RANGES, MAX_LEASED_MESSAGES
 from txnlog.ranges import EMPTY, Range, Ranges
@@ -84,7 +91,7 @@ def grant(draft: Draft, wanted: Wanted, now_ms: int) -> Grant:
     topic = draft.topics.get(record.topic)
     assert topic is not None, "topics are never forgotten"
     count = topic.partitions
-    left = min(wanted.most, MAX_LEASED_MESSAGES - _leased_by(draft, record, count, wanted.consumer, now_ms))
+    left = min(wanted.most, MAX_LEASED_MESSAGES - leased_by(draft, record.id, count, wanted.consumer, now_ms))
     granted: dict[int, Ranges] = {}
     dead: dict[int, tuple[Redelivery, ...]] = {}
     spare = 0
@@ -110,17 +117,14 @@ def grant(draft: Draft, wanted: Wanted, now_ms: int) -> Grant:
     return Grant(granted, dead, _actions(draft, record, wanted, granted, now_ms))
 
 
-def _leased_by(draft: Draft, record: SubscriptionRecord, partitions: int, consumer: str, now_ms: int) -> int:
-    return sum(
-        ranges.size(found.ranges)
-        for partition in range(partitions)
-        for found in cursor_of(draft, record.id, partition).leases
-        if found.consumer == consumer and found.until_ms > now_ms
+def _expired(cursor: Cursor, now_ms: int, consumer: str | None = None) -> Ranges:
+    """What was leased, to a consumer or to anybody, until a time of the log or an earlier one."""
+    return ranges.normalize(
+        found
+        for lease in cursor.leases
+        if lease.until_ms <= now_ms and consumer in {None, lease.consumer}
+        for found in lease.ranges
     )
-
-
-def _expired(cursor: Cursor, now_ms: int) -> Ranges:
-    return ranges.normalize(found for lease in cursor.leases if lease.until_ms <= now_ms for found in lease.ranges)
 
 
 def _worn_out(
@@ -167,10 +171,7 @@ def _within(cursor: Cursor, free: Ranges, most: int, now_ms: int) -> Ranges:
 
 def _edges(cursor: Cursor) -> frozenset[int]:
     """Where taken ranges begin and end: what touches one adds none."""
-    taken = ranges.union(cursor.acknowledged, ((0, cursor.position),) if cursor.position else ())
-    for hold in cursor.holds:
-        taken = ranges.union(taken, hold.ranges)
-    return frozenset(edge for found in taken for edge in found) | {cursor.position}
+    return frozenset(edge for found in taken_or_held(cursor) for edge in found) | {cursor.position}
 
 
 def _actions(
@@ -184,12 +185,7 @@ def _actions(
         if stock:
             renewed.append(PartitionRanges(partition, stock))
         for consumer in dict.fromkeys(lease.consumer for lease in cursor.leases if lease.until_ms <= now_ms):
-            over = ranges.normalize(
-                found
-                for lease in cursor.leases
-                if lease.consumer == consumer and lease.until_ms <= now_ms
-                for found in lease.ranges
-            )
+            over = _expired(cursor, now_ms, consumer)
             if consumer == wanted.consumer:
                 over = ranges.subtract(over, stock)
             if over:

@@ -1015,7 +1015,7 @@ MUTANTS = (
     Mutant(
         "leases without a bound",
         "txnlog/leases.py",
-        "left = min(wanted.most, MAX_LEASED_MESSAGES - _leased_by(draft, record, count, wanted.consumer, now_ms))",
+        "left = min(wanted.most, MAX_LEASED_MESSAGES - leased_by(draft, record.id, count, wanted.consumer, now_ms))",
         "left = min(wanted.most, MAX_LEASED_MESSAGES)",
         "a consumer that is slow takes everything, and then is refused",
         (SHARED + "a_consumer_has_a_bounded_number_of_messages",),
