@@ -89,7 +89,7 @@ class Transaction:
         self._under_way = 0
         self._work = Work(namespace, number)
         self._taken: list[Taken] = []
-        self._unanswered: list[tuple[Acknowledgement, ...]] = []
+        self._unanswered: dict[tuple[Acknowledgement, ...], Taken] = {}
         self._subscriptions: dict[int, str] = {}
         self.result: Committed | None = None
         self._owner = namespace.identity
@@ -170,17 +170,18 @@ class Transaction:
             if shared and tuple(wanted) in self._unanswered:
                 self._log_work()  # the call is repeated: what it took must not conflict with itself
                 return
-            with self._taking(messages.taken(cumulative=cumulative)):
+            taken = messages.taken(cumulative=cumulative)
+            with self._taking(taken):
                 self._take(wanted)
                 if shared:
                     # Logged at once, so that no other consumer is handed them and an abort counts as a redelivery.
-                    self._unanswered.append(tuple(wanted))
+                    self._unanswered[tuple(wanted)] = taken
                     self._log_work()
 
     @contextlib.contextmanager
     def _taking(self, taken: Taken) -> Iterator[None]:
         """One acknowledgement: where it is refused and the transaction can go on, it was never made."""
-        work, deadline_ms, unanswered = self._work.mark(), self._opening.deadline_ms, self._unanswered[:]
+        work, deadline_ms, unanswered = self._work.mark(), self._opening.deadline_ms, dict(self._unanswered)
         self._taken.append(taken)
         try:
             yield
@@ -189,10 +190,13 @@ class Transaction:
                 self._work.rollback(work)
                 self._opening.deadline_ms = deadline_ms
                 self._unanswered = unanswered
-                with contextlib.suppress(ValueError):  # a consumer in another thread gave it back
-                    self._taken.remove(taken)
+                self._let_go_of(taken)
                 self._note_holds()
             raise
+
+    def _let_go_of(self, taken: Taken) -> None:
+        with contextlib.suppress(ValueError):  # a consumer in another thread gave it back
+            self._taken.remove(taken)
 
     def acknowledge_ranges(self, wanted: list[Acknowledgement]) -> None:
         """Add acknowledgements by offsets instead of received messages (streams)."""
@@ -262,7 +266,9 @@ class Transaction:
                 self._fail(error)
             raise
         self._work.note_logged()
-        self._unanswered = []
+        for taken in self._unanswered.values():
+            self._let_go_of(taken)  # the log gives it back, and counts that
+        self._unanswered = {}
 
     def _fail(self, error: AbortableError | FencedError) -> None:
         """An operation was refused by the log: the transaction can only be aborted, or has ended."""

@@ -110,6 +110,24 @@ def test_an_aborted_transaction_counts_too(ns: Any) -> None:
     assert len(letters(ns)) == 6
 
 
+@pytest.mark.clause("P-86", "P-173")
+def test_one_failed_delivery_is_no_dead_letter_where_one_redelivery_is_allowed(
+    ns: Any, memory: Place, clock: ManualClock
+) -> None:
+    ns.create_subscription("orders", "strict", type="shared", max_redeliveries=1, dead_letter_topic="orders-dead")
+    other = memory.open(clock=clock)
+    consumer = ns.consumer("orders", "strict", name="one")
+    txn = ns.begin()
+    txn.acknowledge(take(consumer))
+    other.abort(txn.id)
+    again = take(consumer)
+    assert set(again.redelivery_counts) == {1}
+    txn.abort()
+    assert len(take(other.consumer("orders", "strict", name="two"))) == 0
+    assert letters(other) == [], "they are being worked on, for the second time"
+    consumer.acknowledge(again)
+
+
 def test_what_is_acknowledged_first_is_no_dead_letter(ns: Any, memory: Place, clock: ManualClock) -> None:
     consumer = ns.consumer("orders", "billing")
     return_all(consumer, 2)

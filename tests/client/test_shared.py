@@ -17,8 +17,10 @@ from txnlog.errors import (
     StoreError,
     SubscriptionExists,
     SubscriptionNotFound,
+    TransactionAborted,
     TransactionConflict,
     TransactionHasFailedOperation,
+    TransactionTimedOut,
 )
 from txnlog.testing import ManualClock
 
@@ -292,6 +294,31 @@ def test_after_an_abort_the_messages_come_again_and_were_counted_once(ns: Any, o
     two.acknowledge(again)
     assert again.redelivery_counts == [1, 1, 1], "as of the receipt"
     assert received(one) == []
+
+
+@pytest.mark.clause("P-86")
+@pytest.mark.parametrize("how", ["admin", "timeout"])
+@pytest.mark.parametrize("call", ["commit", "abort"])
+def test_an_abort_that_the_owner_hears_of_late_is_counted_once(
+    ns: Any, other: Any, clock: ManualClock, how: str, call: str
+) -> None:
+    consumer = ns.consumer("orders", "billing", name="one")
+    txn = ns.begin(timeout_ms=1_000)
+    txn.acknowledge(take(consumer, 3))
+    if how == "admin":
+        other.abort(txn.id)
+    else:
+        clock.advance(6_000)
+    again = take(consumer, 3)
+    assert counts(again) == {0: 1, 1: 1, 2: 1}
+    if call == "abort":
+        txn.abort()
+    else:
+        with raises(TransactionAborted if how == "admin" else TransactionTimedOut):
+            txn.commit()
+    assert other.subscription("orders", "billing").consumers == {"one": 3}, "it works on them"
+    consumer.negative_acknowledge(again)
+    assert counts(take(other.consumer("orders", "billing"), 3)) == {0: 2, 1: 2, 2: 2}
 
 
 @pytest.mark.clause("P-86")

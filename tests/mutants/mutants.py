@@ -668,10 +668,9 @@ MUTANTS = (
     Mutant(
         "any failure poisons",
         "txnlog/transaction.py",
-        "            self._ns.appender.call(command)\n"
-        "        except (AbortableError, FencedError) as error:\n"
-        "            # An answer",
-        "            self._ns.appender.call(command)\n        except TxnLogError as error:\n            # An answer",
+        "            if isinstance(error, AbortableError | FencedError):\n"
+        "                self._fail(error)\n            raise\n        self._work",
+        "            self._fail(error)\n            raise\n        self._work",
         "a transaction is lost to a failure that was over a second later",
         (ANSWERS + "a_call_that_may_be_tried_again_leaves_the_transaction_as_it_was",),
     ),
@@ -887,8 +886,8 @@ MUTANTS = (
     Mutant(
         "a second acknowledgement taken for a repeated call",
         "txnlog/transaction.py",
-        "        self._work.note_logged()\n        self._unanswered = []\n",
-        "        self._work.note_logged()\n",
+        "        self._unanswered = {}\n\n    def _fail",
+        "\n    def _fail",
         "a transaction that takes a message twice does not hear of it",
         (SHARED + "the_same_acknowledgement_twice_in_one_transaction_is_a_conflict",),
     ),
