@@ -42,9 +42,10 @@ class SharedIntake(Intake):
     def __init__(self, namespace: Connection, consumer: str, topic: TopicRecord, subscription: int, epoch: int) -> None:
         super().__init__(namespace, consumer, topic, subscription, epoch)
         self._stock: dict[int, Ranges] = {}
+        self._doubtful: list[tuple[int, Grant]] = []
         self._turn = 0
         self._full = 0
-        self._riding: tuple[Future[None], list[Grant]] | None = None
+        self._riding: tuple[Future[None], list[tuple[int, Grant]]] | None = None
         self._closed = False
 
     def receive(self, most: int) -> Received | None:
@@ -54,6 +55,7 @@ class SharedIntake(Intake):
         for _ in range(_MAX_ROUNDS):
             with self._ns.follower.lock:
                 record = self.check()
+                self._settle()
                 state = self._ns.follower.state
                 now_ms = max(state.head.timestamp_ms, self._ns.runtime.now_ms())
                 ready = self._ready(state, record, -1 if fresh else now_ms + record.lease_ms // 2)
@@ -90,22 +92,37 @@ class SharedIntake(Intake):
     def _take(self, most: int) -> None:
         """Have messages leased to this consumer, unless others were faster."""
         wanted = self._wanted(most)
-        decided: list[Grant] = []
+        decided: list[tuple[int, Grant]] = []
 
         def decide(draft: Draft, at: Header) -> list[AnyAction] | Answer[None]:
-            decided.append(leases.grant(draft, wanted, at.timestamp_ms))
-            return list(decided[-1].actions) or Answer(None, settled=True)
+            decided.append((at.timestamp_ms, leases.grant(draft, wanted, at.timestamp_ms)))
+            return list(decided[-1][1].actions) or Answer(None, settled=True)
 
         self._turn += 1
         try:
             self._ns.appender.call(effect(decide))
-        finally:
-            # Also where the answer was lost: what the log then does not show as leased is no stock.
-            self._add(decided)
+        except BaseException:
+            self._doubtful.extend(decided[-1:])
+            raise
+        self._add(decided)
 
-    def _add(self, decided: list[Grant]) -> None:
-        for partition, more in decided[-1].granted.items() if decided else ():
+    def _add(self, decided: list[tuple[int, Grant]]) -> None:
+        """What was granted is stock. What was in doubt before is in the log by now, or never will be."""
+        self._settle()
+        self._doubtful.clear()
+        for partition, more in decided[-1][1].granted.items() if decided else ():
             self._stock[partition] = ranges.union(self._stock.get(partition, EMPTY), more)
+
+    def _settle(self) -> None:
+        """What was granted in doubt is stock once the log shows it: a lease that is newer than those of before."""
+        cursors = self._ns.follower.state.cursors
+        for item in list(self._doubtful):
+            for partition, more in item[1].granted.items():
+                newer = leases.leased(cursors[self.subscription, partition], self._consumer, after_ms=item[0])
+                shown = ranges.intersect(more, newer)
+                self._stock[partition] = ranges.union(self._stock.get(partition, EMPTY), shown)
+                if shown and item in self._doubtful:
+                    self._doubtful.remove(item)
 
     def _ask_ahead(self, count: int, most: int) -> None:
         """Have the next batch leased along with what this client appends next, where that pays."""
@@ -113,21 +130,24 @@ class SharedIntake(Intake):
         if self._full < _AHEAD_AFTER or self._riding is not None:
             return
         wanted = replace(self._wanted(most), ahead=True)
-        decided: list[Grant] = []
+        decided: list[tuple[int, Grant]] = []
 
         def decide(draft: Draft, at: Header) -> list[AnyAction] | Answer[None]:
             decided.clear()
             if not self._closed:
                 with contextlib.suppress(TxnLogError):  # a seek or a drop: the next receive hears of it
-                    decided.append(leases.grant(draft, wanted, at.timestamp_ms))
-            return list(decided[-1].actions) if decided and decided[-1].actions else Answer(None, settled=True)
+                    decided.append((at.timestamp_ms, leases.grant(draft, wanted, at.timestamp_ms)))
+            return list(decided[-1][1].actions) if decided and decided[-1][1].actions else Answer(None, settled=True)
 
         self._riding = (self._ns.appender.ride(effect(decide)), decided)
 
     def _arrive(self) -> None:
         """What was asked for ahead is stock once it was logged; if it was not yet, it still rides."""
         if self._riding is not None and self._riding[0].done():
-            self._add(self._riding[1])
+            if self._riding[0].exception() is None:
+                self._add(self._riding[1])
+            else:
+                self._doubtful.extend(self._riding[1])
             self._riding = None
 
     def _hand_out(self, ready: Mapping[int, Ranges], most: int) -> Received:
@@ -242,6 +262,7 @@ class SharedIntake(Intake):
         """A seek of this consumer raised the epoch: all begins anew."""
         super().sought(epoch)
         self._stock.clear()
+        self._doubtful.clear()
         self._riding = None
 
     def close(self) -> None:

@@ -488,6 +488,26 @@ def test_a_grant_in_doubt_is_handed_out_if_it_is_in_the_log_and_asked_for_again_
         ns.create_subscription("orders", "billing", type="shared", lease_ms=LEASE_MS)
 
 
+@pytest.mark.parametrize("word", ["dropped", "broken-after", "taken"])
+def test_a_redelivery_is_counted_once_after_a_grant_in_doubt(
+    ns: Any, memory: Place, clock: ManualClock, word: str
+) -> None:
+    """The log may still show the lease under which the messages were handed out: it does not make them new ones."""
+    handle, store = memory.faulty(clock=clock)
+    consumer = handle.consumer("orders", "billing")
+    assert counts(take(consumer)) == dict.fromkeys(range(10), 0)
+    clock.advance(LEASE_MS + 1)
+    handle.appender.create_attempts = 1
+    store.script.append("dropped" if word == "taken" else word)
+    store.reads.extend(["ok", "broken"])
+    with pytest.raises(OutcomeUnknown):
+        take(consumer)
+    if word == "taken":
+        ns.produce("audit", rows(1))  # another entry in the slot that was in doubt
+    assert counts(take(consumer)) == dict.fromkeys(range(10), 1)
+    assert received(consumer) == []
+
+
 # --- limits -----------------------------------------------------------------------------------------------------------
 
 
