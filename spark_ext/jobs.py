@@ -189,10 +189,8 @@ def spec_for_routing(ns: Namespace, columns: pa.Schema, first_number: int, stora
     rest = columns.remove(index)
     targets: list[TopicTarget] = []
     refused: list[tuple[str, str]] = []
-    with ns.follower.lock:
-        records = [item for item in ns.follower.state.topics.values() if item.dropped_version is None]
     problem: SchemaMismatch | None = None
-    for record in records:
+    for record in ns.live_topics():
         try:
             check_columns(rest, record)
             targets.append(_target(record))

@@ -213,7 +213,7 @@ class _Metadata:
         self._plan = plan
         self._segments = plan.segments
         # Numbers only grow: this one is above all that the files of the plan store.
-        self._next_number = namespace.follower.state.head.next_number
+        self._next_number = namespace.next_number
         self._places = lookups.Places.of([segment.number for segment in plan.segments])
         if self._places.size > MAX_LOOKUP_CELLS:
             raise _too_many(plan)

@@ -27,11 +27,10 @@ from txnlog.errors import (
 )
 from txnlog.names import parse_label
 from txnlog.takeover import take_epoch
-from txnlog.transaction_commands import Skipped, replayed
+from txnlog.transaction_commands import Skipped
 
 if TYPE_CHECKING:
     from txnlog.namespace import Namespace
-    from txnlog.state import SubscriptionRecord
     from txnlog.transaction import Transaction
 
 
@@ -65,8 +64,7 @@ def stream_batch(identity: QueryIdentity, batch: int, offsets: BatchOffsets | No
 def committed_before(ns: Namespace, batch: StreamBatch) -> Skipped | None:
     """The commit of this very batch, if the log shows it. Raises InvalidInputError where another one has its id."""
     ns.follower.refresh()
-    with ns.follower.lock:
-        return replayed(ns.follower.state.draft(), batch)
+    return ns.committed_batch(batch)
 
 
 @contextmanager
@@ -143,13 +141,13 @@ def _ours(ns: Namespace, text: str | None) -> StreamOffset | None:
 
 
 def _subscription_id(ns: Namespace, topic: str, offset: StreamOffset, subscription: str) -> int:
-    number = ns.follower.state.subscription_names.get((offset.topic_ids.get(topic, -1), subscription))
-    if number is None:
+    record = ns.subscription_record(offset.topic_ids.get(topic, -1), subscription)
+    if record is None:
         raise SubscriptionNotFound(
             f"the subscription {subscription!r} of the topic {topic!r}, which the checkpoint names, is gone",
             advice="begin with a new checkpointLocation",
         )
-    return number
+    return record.id
 
 
 # --- acknowledgements -------------------------------------------------------------------------------------------------
@@ -185,20 +183,17 @@ def acknowledgements(
     return result
 
 
-def _record(ns: Namespace, item: BatchRange) -> SubscriptionRecord:
-    return ns.follower.state.subscriptions[item.subscription]
-
-
 def _check_cursors(ns: Namespace, item: BatchRange, moved: Sequence[tuple[int, int, int]]) -> None:
     """Raise InvalidInputError where the subscription is not where the batch begins."""
-    record = _record(ns, item)
+    record = ns.subscription_record_by_id(item.subscription)
     if record.type == "shared":
         raise UnsupportedFeature(
             f"the subscription {record.name!r} is shared: a stream takes whole ranges, in order",
             advice="use an exclusive subscription for the stream",
         )
+    cursors = ns.cursors_of(item.subscription)
     for partition, start, end in moved:
-        cursor = ns.follower.state.cursors[item.subscription, partition]
+        cursor = cursors[partition]
         if cursor.position != start:
             raise InvalidInputError(
                 f"partition {partition} of {item.topic!r}: the checkpoint goes on at offset {start}, but the cursor of "
@@ -234,7 +229,7 @@ def _held_epoch(ns: Namespace, item: BatchRange, identity: QueryIdentity, run: s
     Raises:
         ConsumerFenced: the run had it, and lost it.
     """
-    record = _record(ns, item)
+    record = ns.subscription_record_by_id(item.subscription)
     with _epochs_lock:
         known = _epochs.get((ns.identity, item.subscription, identity.name, run))
     if known is not None:
@@ -260,7 +255,7 @@ def _take_epoch(ns: Namespace, item: BatchRange, identity: QueryIdentity, run: s
 
 def _epoch_of_last_batch(ns: Namespace, subscription: int, identity: QueryIdentity, run: str) -> int | None:
     """The epoch of the query's last commit, if it was this run's."""
-    last = ns.follower.state.streams.get(identity.name)
+    last = ns.stream(identity.name)
     if last is None:
         return None
     log = ns.follower.log

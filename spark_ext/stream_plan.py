@@ -170,9 +170,7 @@ class StreamPlan:
                 f"the subscription {name!r} of {topic!r} is shared: a stream takes whole ranges, in order",
                 advice="use an exclusive subscription for the stream",
             )
-        with scan.namespace.follower.lock:
-            cursors = scan.namespace.follower.state.cursors
-            return {p: cursors[record.id, p].position for p in range(_topic(scan, topic).partitions)}
+        return {p: cursor.position for p, cursor in scan.namespace.cursors_of(record.id).items()}
 
     def _check_cursor(self, scan: Scan, offsets: Mapping[str, Ends]) -> None:
         """Raise InvalidInputError where somebody else took messages that this query would take again.
@@ -228,10 +226,7 @@ def _topic(scan: Scan, topic: str) -> TopicRecord:
 
 
 def _subscription(scan: Scan, topic: str, name: str) -> SubscriptionRecord | None:
-    with scan.namespace.follower.lock:
-        state = scan.namespace.follower.state
-        number = state.subscription_names.get((_topic(scan, topic).id, name))
-        return None if number is None else state.subscriptions[number]
+    return scan.namespace.subscription_record(_topic(scan, topic).id, name)
 
 
 def _check_not_ahead(scan: Scan, offset: StreamOffset) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -24,7 +23,6 @@ from spark_ext.handles import location_of, namespace_at
 from spark_ext.options import session_storage
 from txnlog.actions import Segment
 from txnlog.errors import InvalidInputError, TxnLogError
-from txnlog.numbers import block_of
 from txnlog.transaction_commands import Skipped
 
 if TYPE_CHECKING:
@@ -109,7 +107,10 @@ class DataFrameTransaction:
         plain = rows_of.toDF(*(f"c{position}" for position in range(len(rows_of.columns))))
         task = partial(_write_partition, names=rows_of.columns, spec=spec, mark=mark)
         job = plain.mapInArrow(task, "segment string")
-        with self._kept_open(spec.first_number):
+        with self._lock:
+            # The log shows none of these numbers yet: vacuum would close their blocks while the job runs.
+            unnamed = [self._txn.id.number, *(item.segment for item in self._segments), spec.first_number]
+        with self._ns.keep_blocks_alive(unnamed):
             try:
                 answers = job.collect()
             except PySparkException as error:
@@ -125,19 +126,6 @@ class DataFrameTransaction:
             self._segments.extend(segments)
             self._written[topic] = self._written.get(topic, 0) + rows
         return rows
-
-    @contextmanager
-    def _kept_open(self, number: int) -> Iterator[None]:
-        """While a job runs, the blocks of all numbers that the log does not show yet: vacuum would close them."""
-        with self._lock:
-            unnamed = [self._txn.id.number, *(item.segment for item in self._segments), number]
-        with self._ns.follower.lock:
-            draft = self._ns.follower.state.draft()
-            blocks = {block.first for item in unnamed if (block := block_of(draft, item)) is not None}
-        with ExitStack() as stack:
-            for first in sorted(blocks):
-                stack.enter_context(self._ns.keep_alive(first))
-            yield
 
     def acknowledge(self, messages: Messages, *, cumulative: bool = False) -> None:
         """Take received messages off their subscriptions when and if this transaction commits.

@@ -6,11 +6,12 @@ import datetime
 import os
 import threading
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 from txnlog import numbers, ranges, schema
-from txnlog.actions import Acknowledgement, Header, Reserve
+from txnlog.actions import Acknowledgement, Header, Reserve, StreamBatch
 from txnlog.appender import Appender
 from txnlog.apply_producers import check_producer, committed_app
 from txnlog.apply_topics import topic_named
@@ -33,10 +34,10 @@ from txnlog.reader import SegmentReader
 from txnlog.results import Committed
 from txnlog.runtime import Clock, Runtime
 from txnlog.snapshot import Snapshot
-from txnlog.state import Draft, Outcome, SubscriptionRecord, TopicRecord
+from txnlog.state import Cursor, Draft, Outcome, StreamRecord, SubscriptionRecord, TopicRecord
 from txnlog.store.base import Store
 from txnlog.store.open import open_store
-from txnlog.transaction_commands import CommitResult, Duplicate, Skipped, overdue
+from txnlog.transaction_commands import CommitResult, Duplicate, Skipped, overdue, replayed
 
 if TYPE_CHECKING:
     from txnlog.messages import Taken
@@ -248,6 +249,22 @@ class Connection:
         """
         return BlockKeeper(number, self.appender.call, self.runtime)
 
+    @contextmanager
+    def keep_blocks_alive(self, wanted: Iterable[int]) -> Iterator[None]:
+        """``keep_alive`` for every open block that holds one of these numbers."""
+        with self.follower.lock:
+            draft = self.follower.state.draft()
+            blocks = {block.first for number in wanted if (block := numbers.block_of(draft, number)) is not None}
+        with ExitStack() as stack:
+            for first in sorted(blocks):
+                stack.enter_context(self.keep_alive(first))
+            yield
+
+    @property
+    def next_number(self) -> int:
+        """Above all numbers that the log has given to writers."""
+        return self.follower.state.head.next_number
+
     # --- topics -----------------------------------------------------------------------------------------------------
 
     def topic_record(self, name: str, version: int | None = None) -> TopicRecord:
@@ -273,6 +290,11 @@ class Connection:
         with self.follower.lock:
             return self.follower.state.topics[topic]
 
+    def live_topics(self) -> list[TopicRecord]:
+        """The topics that are there now."""
+        with self.follower.lock:
+            return [item for item in self.follower.state.topics.values() if item.dropped_version is None]
+
     def topic_handle(self, name: str) -> TopicHandle:
         """A live topic for producing; looks at the log once before saying that there is none."""
         state = self.follower.state
@@ -288,6 +310,25 @@ class Connection:
         handle = TopicHandle(record)
         self._handles[name] = handle
         return handle
+
+    def subscription_record(self, topic: int, name: str) -> SubscriptionRecord | None:
+        """A subscription of a topic, by the topic's id."""
+        with self.follower.lock:
+            state = self.follower.state
+            number = state.subscription_names.get((topic, name))
+            return None if number is None else state.subscriptions[number]
+
+    def subscription_record_by_id(self, subscription: int) -> SubscriptionRecord:
+        """The record of a subscription that is there."""
+        with self.follower.lock:
+            return self.follower.state.subscriptions[subscription]
+
+    def cursors_of(self, subscription: int) -> dict[int, Cursor]:
+        """By partition how far a subscription that is there has come."""
+        with self.follower.lock:
+            state = self.follower.state
+            topic = state.topics[state.subscriptions[subscription].topic]
+            return {p: state.cursors[subscription, p] for p in range(topic.partitions)}
 
     def next_partition(self, handle: TopicHandle) -> int:
         """The partition whose turn it is, in a topic without a key."""
@@ -326,6 +367,18 @@ class Connection:
             return None
         known = committed_app(self.follower.state, parse_label("txn_app_id", app_id), app_version)
         return None if known is None else Skipped(known.txn, known.version)
+
+    def committed_batch(self, batch: StreamBatch) -> Skipped | None:
+        """The commit of this very batch of a stream, by what this client knows.
+
+        Raises InvalidInputError where another batch has its id.
+        """
+        with self.follower.lock:
+            return replayed(self.follower.state.draft(), batch)
+
+    def stream(self, identity: str) -> StreamRecord | None:
+        """The last batch that a streaming query committed."""
+        return self.follower.state.streams.get(identity)
 
     def start_offsets(self, topic: TopicRecord) -> dict[int, int]:
         """By partition the earliest offset that can be read."""

@@ -136,3 +136,9 @@ def test_advice_names_only_what_exists():
     calls = advised_calls()
     assert len(calls) > 5
     assert [(file, name) for file, name in sorted(calls) if not hasattr(Namespace, name)] == []
+
+
+def test_spark_asks_the_connection_and_reads_no_table_of_the_fold_itself():
+    modules = sorted((ROOT / "spark_ext").glob("*.py"))
+    assert len(modules) > 20
+    assert [module.name for module in modules if "follower.state" in module.read_text(encoding="utf-8")] == []
