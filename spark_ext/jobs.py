@@ -27,7 +27,7 @@ from txnlog import errors, schema
 from txnlog.actions import Segment, SliceRows
 from txnlog.codec import encode_action
 from txnlog.errors import InvalidInputError, SchemaMismatch, TxnLogError
-from txnlog.limits import MAX_BLOCK_NUMBERS
+from txnlog.limits import MAX_BLOCK_NUMBERS, RENEW_AFTER_MS
 from txnlog.names import nearest
 from txnlog.numbers import CHUNK
 from txnlog.row_columns import Unfit, conform_columns, shown
@@ -49,8 +49,8 @@ _STRIDE: Final = JOB_NUMBERS + CHUNK
 _MOST_JOBS: Final = MAX_BLOCK_NUMBERS // _STRIDE
 """Jobs of the largest block; the first block holds one, the next twice as many: few entries, and few numbers wasted."""
 
-_SILENCE_S: Final = 3_600.0
-"""A block that was not used for so long may be closed by vacuum: its rest is not used any more."""
+_SILENCE_S: Final = RENEW_AFTER_MS / 1_000
+"""A block that was not used for so long leaves a job too little time before a vacuum may close it."""
 
 
 @dataclass(slots=True)

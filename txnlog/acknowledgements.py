@@ -96,12 +96,19 @@ def hold(draft: Draft, txn: int, wanted: Acknowledgement) -> tuple[tuple[int, in
     record = live_subscription(draft, wanted.subscription)
     check_epoch(record, wanted.epoch)
     touched: list[tuple[int, int]] = []
+    ends = dict(wanted.cumulative)
     for partition, position in wanted.expected:
         cursor = cursor_of(draft, record.id, partition)
         if cursor.position != position:
             raise TransactionConflict(
                 f"the cursor of {record.name!r} in partition {partition} is at {cursor.position}, not at {position}",
                 advice="another run of this query went on: restart from the subscription's cursor",
+            )
+        if cursor.acknowledged and cursor.acknowledged[0][0] < ends.get(partition, 0):
+            raise TransactionConflict(
+                f"the offset {cursor.acknowledged[0][0]} of {record.name!r} in partition {partition} was acknowledged "
+                "by itself",
+                advice="another consumer took it meanwhile: restart from the subscription's cursor",
             )
     for item in wanted.ranges:
         cursor = cursor_of(draft, record.id, item.partition)

@@ -104,7 +104,7 @@ class Appender:
         shared: SharedSegments,
         *,
         min_commit_interval_ms: int = 0,
-        before_first_append: Callable[[], None] = lambda: None,
+        before_append: Callable[[], None] = lambda: None,
         after_append: Callable[[], None] = lambda: None,
     ) -> None:
         self.writer = runtime.unique()
@@ -115,7 +115,7 @@ class Appender:
         self._runtime = runtime
         self._shared = shared
         self._min_interval_ms = min_commit_interval_ms
-        self._before_first_append = before_first_append
+        self._before_append = before_append
         self._after_append = after_append
         self._queue: deque[_Waiting] = deque()
         self._riding: list[_Waiting] = []
@@ -126,7 +126,6 @@ class Appender:
         self._work = threading.Event()
         self._worker: Background | None = None
         self._closed: TxnLogError | None = None
-        self._checked = False
         self._in_doubt: _InDoubt | None = None
         self._last_append_ms = -1e12
         self._shown_ms = runtime.now_ms()
@@ -283,9 +282,7 @@ class Appender:
             attempt = Attempt(self._take_batch())
             if not attempt.members:
                 return True
-            if not self._checked:
-                self._before_first_append()
-                self._checked = True
+            self._before_append()
             self._resolve_doubt()
             self._append_batch(attempt)
         except TxnLogError as error:

@@ -34,8 +34,7 @@ class Follower:
         self.lock = threading.RLock()
         self.state, self.base, self.tail_bytes = log.load()
         self._indexes: dict[int, SegmentIndex] = {}
-        self._told = -1
-        self._make_durable()
+        self._make_durable(self.version)
 
     @property
     def version(self) -> int:
@@ -55,26 +54,23 @@ class Follower:
         while True:
             first = self.version + 1
             batch = self.log.get_many(first, ahead)
+            if batch:
+                self._make_durable(first + len(batch) - 1)
             for index, data in enumerate(batch):
                 self.fold(decode_entry(data, first + index))
             if len(batch) < ahead:
-                break
+                return self.version
             ahead = min(ahead * 2, _MOST_AHEAD)
-        return self._make_durable()
 
-    def _make_durable(self) -> int:
-        """Have the newest entry on disk, also one that another thread folded; gives back its version.
+    def _make_durable(self, version: int) -> None:
+        """Have an entry on disk, and so those before it, before anybody can look at what it says.
 
-        Another process may have linked it an instant ago: nobody may be told of it before (PROTOCOL.md, "Appending").
+        Another process may have linked it an instant ago: a power cut could take it back (PROTOCOL.md, "Appending").
         """
-        version = self.version
-        if version > self._told:
-            self.log.store.sync(entry_key(version))
-            self._told = max(self._told, version)
-        return version
+        self.log.store.sync(entry_key(version))
 
     def fold(self, entry: Entry) -> None:
-        """Fold the next entry, whoever wrote it; one that another thread folded meanwhile is passed over."""
+        """Fold the next entry, which is on disk, whoever wrote it; one that another thread folded is passed over."""
         with self.lock:
             if entry.header.version <= self.version:
                 return
@@ -105,7 +101,6 @@ class Follower:
             if self.version == version - 1:
                 self._merge(draft)
                 self.tail_bytes += size_bytes
-                self._told = version  # created by us, so it is on disk
 
     def rebase(self, manifest: Manifest) -> None:
         """Let go of the cold rows that a newer checkpoint holds."""

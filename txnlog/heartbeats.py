@@ -101,7 +101,7 @@ class Heartbeats:
 def _says_closed(content: bytes) -> bool:
     try:
         return msgspec.json.decode(content, type=_Hint).closed
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False  # missing, or a stranger's: one that does not change
 
 

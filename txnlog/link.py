@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from txnlog import keys
 from txnlog.actions import AnyAction
@@ -28,6 +29,9 @@ from txnlog.segment_builder import SharedSegmentBuilder
 from txnlog.store.base import Store
 from txnlog.store.probe import clock_difference
 from txnlog.store.wrappers import CountingStore, PrefixStore, ReadOnlyStore
+
+_CLOCK_JUMP_MS: Final = MAX_CLOCK_AHEAD_MS / 10
+"""A clock that was set, or a machine that slept; slower drift is less than what the check allows for."""
 
 
 class Link:
@@ -53,6 +57,8 @@ class Link:
         self._min_commit_interval_ms = min_commit_interval_ms
         self._lock = threading.Lock()
         self._appender: Appender | None = None
+        self._may_write = False
+        self._clock_lead_ms: float | None = None
         whole = open_store()
         self.requests = CountingStore(ReadOnlyStore(whole) if read_only else whole, keys.kind_of)
         self.store: Store = PrefixStore(self.requests, name)
@@ -106,16 +112,23 @@ class Link:
                     self.runtime,
                     SharedSegmentBuilder(self.runtime.unique),
                     min_commit_interval_ms=self._min_commit_interval_ms,
-                    before_first_append=self._before_first_append,
+                    before_append=self._before_append,
                     after_append=self.checkpointer.after_append,
                 )
             return self._appender
 
-    def _before_first_append(self) -> None:
-        self._root.ensure_safe()
-        self._root.check_not_dropped(self.name, self.coordinator)
-        if not self.runtime.trusts_clock:
+    def _before_append(self) -> None:
+        """Once what must hold for a writer; the clock again whenever it moved against the one that never jumps."""
+        if not self._may_write:
+            self._root.ensure_safe()
+            self._root.check_not_dropped(self.name, self.coordinator)
+            self._may_write = True
+        if self.runtime.trusts_clock:
+            return
+        lead_ms = self.runtime.now_ms() - self.runtime.elapsed_ms()
+        if self._clock_lead_ms is None or abs(lead_ms - self._clock_lead_ms) > _CLOCK_JUMP_MS:
             self._check_clock()
+            self._clock_lead_ms = lead_ms
 
     def _check_clock(self) -> None:
         """Raise ClockSkew where this machine's clock would drag the log's time along."""

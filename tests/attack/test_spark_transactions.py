@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -133,3 +134,25 @@ TASK = "Traceback (most recent call last):\n  File x, line 1, in _write_partitio
 def test_an_error_is_ours_only_where_our_own_task_raised_it(text: str, ours: type | None) -> None:
     found = jobs.typed(PythonException(text), MARK)
     assert (None if found is None else type(found)) is ours
+
+
+@pytest.mark.clause("P-45", "P-147")
+def test_a_short_job_after_a_pause_shorter_than_the_grace_is_not_refused(
+    ns: txnlog.Namespace, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "monotonic", lambda: clock.now_ms() / 1_000)
+    with txnlog.open(ns.root, ns.name, clock=clock) as other:
+
+        def job(minutes: int) -> None:
+            def work() -> None:
+                clock.advance(minutes * MINUTE_MS)
+                other.vacuum(grace_ms=HOUR_MS)
+
+            with begin(ns) as txn:
+                txn.write(Frame(work), "orders")
+
+        job(0)
+        job(0)  # its block has numbers for two jobs
+        clock.advance(59 * MINUTE_MS)
+        job(3)
+        assert ns.snapshot().read("orders").num_rows == 9

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, FaultyStore, Place, ids, raises, read, rows
+from tests.client.support import SCHEMA, FaultyStore, Place, ids, is_entry, raises, read, rows
 from txnlog import slots
 from txnlog.errors import (
     CorruptionError,
@@ -393,3 +393,34 @@ def test_damaged_bytes_in_the_slot_leave_the_entry_in_doubt(faulty: Any) -> None
         store.inner.put(key, data)
     assert txn.commit().offsets == {("orders", 0): range(1, 2)}
     assert read(ns) == [0, 1]
+
+
+@pytest.mark.clause("P-121")
+def test_no_thread_tells_of_an_entry_that_another_thread_is_still_syncing(
+    memory: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = memory.open()
+    owner.create_topic("orders", SCHEMA)
+    txn = owner.begin()
+    txn.produce("orders", rows(1))
+    token = txn.prepare()
+    ns, store = memory.faulty()
+    owner.complete(token, commit=True)
+    honest = store.sync
+    synced: list[str] = []
+    told: list[tuple[Any, int]] = []
+
+    def sync(key: str) -> None:
+        honest(key)
+        if is_entry(key):
+            synced.append(key)
+
+    def other_thread() -> None:
+        told.append((ns.complete(token, commit=True), len(synced)))
+
+    monkeypatch.setattr(store, "sync", sync)
+    store.syncs.append(other_thread)
+    ns.snapshot()
+    ((answer, syncs),) = told
+    assert answer.version == owner.snapshot().version
+    assert syncs, "it was told that the transaction is committed before any sync had succeeded"

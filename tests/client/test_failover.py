@@ -243,3 +243,27 @@ def test_with_same_name_the_name_takes_over_at_once_and_no_other_ever(ns: Any, o
     assert received(new, 1) == [0]
     with raises(ConsumerFenced):
         old.receive(timeout_ms=0)
+
+
+@pytest.mark.clause("P-175", "P-138")
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'{"x":' + b"[" * 4_000,
+        b'{"consumer":"a","beat":1,"closed":' + b"[" * 4_000,
+        b'{"consumer":"a","beat":1e999999999,"closed":true}',
+        b'{"consumer":"\xff","beat":1,"closed":true}',
+        b"\xff\xfe" * 2_000,
+    ],
+    ids=["deep", "deep answer", "a number without end", "no text", "no JSON"],
+)
+def test_a_heartbeat_of_hostile_bytes_is_no_answer_and_no_error(memory: Place, content: bytes) -> None:
+    ns, other = memory.open(), memory.open()
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(1))
+    ns.create_subscription("orders", "billing", type="failover", lease_ms=10_000)
+    active, waiting = ns.consumer("orders", "billing"), other.consumer("orders", "billing")
+    active.receive(timeout_ms=0)
+    record = ns.subscription("orders", "billing")
+    ns.store.put(keys.hint_key(record.id, record.epoch), content)
+    assert len(waiting.receive(timeout_ms=0)) == 0
