@@ -9,6 +9,7 @@ import pytest
 
 from spark_ext import jobs, stream_batches
 from tests.client.support import SCHEMA, Place, ids, read, rows
+from txnlog import takeover
 from txnlog.errors import TxnLogError
 
 
@@ -40,7 +41,7 @@ def test_what_was_acknowledged_by_itself_while_a_batch_took_over_is_not_taken_tw
         txn.acknowledge(messages[5])
         txn.produce("audit", rows(*ids(messages[5].table)))
         token = txn.prepare()
-    honest = stream_batches.take_epoch
+    honest = takeover.take_epoch
 
     def late(*arguments: Any, **options: Any) -> int:
         if prepared:
