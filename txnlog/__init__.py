@@ -1,6 +1,8 @@
 """Transactional topics on object storage: exactly-once pipelines over many topics, on nothing but a bucket.
 
 ``txnlog.open(root, namespace=..., create=True)`` gives a handle; see :class:`txnlog.namespace.Namespace`.
+Where everything is: ``docs/map.md`` has a line for every module.
+
 Names are loaded at their first use, so that what runs on Spark's executors can import ``txnlog.segment_file`` without
 the packages that only a client needs.
 """
