@@ -465,8 +465,11 @@ class Connection:
         deadline_ms: int | None,
         taken: list[Taken],
     ) -> None:
-        """What an open transaction of this client acknowledged: others of the client conflict with it at once."""
-        self.link.holds.note(txn, acknowledgements, deadline_ms, taken)
+        """What an open transaction acknowledged: others of the client conflict with it at once.
+
+        ``taken`` is what consumers of this client get back. Works on a handle that was closed meanwhile too.
+        """
+        (self._current or self.link).holds.note(txn, acknowledgements, deadline_ms, taken)
 
     def release_holds(self, txn: int) -> None:
         """The transaction ended."""

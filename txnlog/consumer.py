@@ -51,6 +51,11 @@ class Consumer:
         topics = ", ".join(item.topic.name for item in self._subscribed)
         return f"Consumer({topics}{', closed' if self._closed else ''})"
 
+    @property
+    def connection(self) -> Connection:
+        """The handle of the namespace that it belongs to."""
+        return self._ns
+
     def __enter__(self) -> Consumer:
         return self
 

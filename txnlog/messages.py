@@ -82,6 +82,11 @@ class Messages:
         return np.asarray(self.table.column(name)).astype(np.int64)
 
     @property
+    def connection(self) -> Connection:
+        """The handle of the namespace that they were received through."""
+        return self._consumer.connection
+
+    @property
     def subscription(self) -> int:
         """The id of the subscription that they were received from."""
         return self._subscription
@@ -132,7 +137,7 @@ class Messages:
         if not len(self):
             return []
         if cumulative:
-            shared = namespace.shared(self._subscription)
+            shared = self.connection.shared(self._subscription)
             if shared is not None:
                 raise InvalidInputError(
                     f"the subscription {shared.name!r} is shared: cumulative acknowledgements are for the other types",

@@ -89,6 +89,7 @@ class Transaction:
         self._under_way = 0
         self._work = Work(namespace, number)
         self._taken: list[Taken] = []
+        self._holders = [namespace]
         self._unanswered: dict[tuple[Acknowledgement, ...], Taken] = {}
         self._subscriptions: dict[int, str] = {}
         self.result: Committed | None = None
@@ -166,7 +167,10 @@ class Transaction:
             wanted = checked(messages).acknowledgements(self._ns, cumulative=cumulative)
             if not wanted:
                 return
-            shared = self._ns.shared(messages.subscription) is not None
+            received_by = messages.connection
+            if received_by not in self._holders:
+                self._holders.append(received_by)
+            shared = received_by.shared(messages.subscription) is not None
             if shared and tuple(wanted) in self._unanswered:
                 self._log_work()  # the call is repeated: what it took must not conflict with itself
                 return
@@ -222,7 +226,14 @@ class Transaction:
         self._note_holds()
 
     def _note_holds(self) -> None:
-        self._ns.note_holds(self._number, self._work.acknowledgements, self._opening.deadline_ms, self._taken)
+        """Another handle, by which messages were received, need know only what its consumers may get back."""
+        for connection in self._holders:
+            acknowledgements = self._work.acknowledgements if connection is self._ns else ()
+            connection.note_holds(self._number, acknowledgements, self._opening.deadline_ms, self._taken)
+
+    def _release_holds(self) -> None:
+        for connection in self._holders:
+            connection.release_holds(self._number)
 
     def check_open(self) -> None:
         """Raise what stands against more work: it has ended or timed out, was fenced, or its end is in doubt."""
@@ -274,7 +285,7 @@ class Transaction:
         """An operation was refused by the log: the transaction can only be aborted, or has ended."""
         if isinstance(error, TransactionConflict | OutOfOrderSequence | ConsumerFenced):
             self._failed = error
-            self._ns.release_holds(self._number)
+            self._release_holds()
         else:
             self._give_up(error)
 
@@ -314,7 +325,7 @@ class Transaction:
             self._state = "PREPARED"
             self._work.clear()
             # The log holds what was acknowledged, so that nobody hands it out; if it is aborted, everybody may.
-            self._ns.release_holds(self._number)
+            self._release_holds()
             self._give_back()
             return str(self._id)
 
@@ -453,7 +464,7 @@ class Transaction:
             self._end_in_log("user")  # what an earlier flush logged is not wanted: the batch was done before
             self._give_back()
         self._state = "COMMITTED"
-        self._ns.release_holds(self._number)
+        self._release_holds()
         self._work.clear()
         subscriptions = [self._subscriptions.get(number, str(number)) for number in command.dropped_subscriptions]
         self.result = self._ns.committed(result, command.dropped, subscriptions)
@@ -503,7 +514,7 @@ class Transaction:
 
     def leave_in_doubt(self) -> None:
         """Go on without asking how a commit in doubt ended: what it took is in nobody's way here, the log decides."""
-        self._ns.release_holds(self._number)
+        self._release_holds()
 
     def _give_up(self, error: TxnLogError) -> None:
         """It can commit no more: end it in the log as well where that may show it, and remember why."""
@@ -524,7 +535,7 @@ class Transaction:
         self._state = "ABORTED"
         self._ended = error
         self._work.clear()
-        self._ns.release_holds(self._number)
+        self._release_holds()
         self._give_back()
 
     def _give_back(self) -> None:
@@ -590,7 +601,7 @@ class Transaction:
         error = ended_error(outcome, self._opening, self._ns.producer_epoch(self._opening.producer))
         if outcome.state == "COMMITTED":
             self._state = "COMMITTED"
-            self._ns.release_holds(self._number)
+            self._release_holds()
             self.result = self._ns.committed(outcome, ())
         else:
             self._release(error)

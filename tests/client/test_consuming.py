@@ -313,6 +313,75 @@ def test_messages_of_another_handle_of_the_namespace_are_fine(ten: Any, place: P
     assert cursor(ten).cursor == 10
 
 
+@pytest.fixture
+def stale(place: Place, clock: ManualClock) -> Any:
+    """A handle that has seen the topic and nothing of what came later."""
+    ns = place.open(clock=clock)
+    ns.create_topic("orders", SCHEMA)
+    return ns
+
+
+@pytest.mark.clause("P-171")
+def test_a_shared_acknowledgement_is_pending_whatever_the_handle_knew_of_the_subscription(
+    stale: Any, place: Place, clock: ManualClock
+) -> None:
+    ns = place.open(clock=clock)
+    ns.produce("orders", rows(0, 1))
+    messages = ns.consumer("orders", "billing", type="shared").receive(timeout_ms=0)
+    txn = stale.begin()
+    txn.acknowledge(messages)
+    assert cursor(ns).pending == 2
+
+
+@pytest.mark.clause("P-82")
+def test_a_cumulative_acknowledgement_of_shared_messages_is_refused_whatever_the_handle_knew(
+    stale: Any, place: Place, clock: ManualClock
+) -> None:
+    ns = place.open(clock=clock)
+    ns.produce("orders", rows(0, 1))
+    messages = ns.consumer("orders", "billing", type="shared").receive(timeout_ms=0)
+    txn = stale.begin()
+    with Unchanged(place), raises(InvalidInputError, match="shared"):
+        txn.acknowledge(messages, cumulative=True)
+
+
+@pytest.mark.clause("P-209")
+@pytest.mark.parametrize("how", ["admin", "timeout", "abandoned", "own"])
+def test_what_came_to_nothing_is_delivered_again_by_a_consumer_of_another_handle(
+    stale: Any, place: Place, clock: ManualClock, how: str
+) -> None:
+    ns = place.open(clock=clock)
+    ns.produce("orders", rows(0, 1))
+    consumer = ns.consumer("orders", "billing")
+    txn = stale.begin(timeout_ms=10_000)
+    txn.acknowledge(consumer.receive(timeout_ms=0))
+    if how != "abandoned":
+        txn.flush()
+    if how == "admin":
+        place.open(clock=clock).abort(txn.id)
+    elif how == "own":
+        txn.abort()
+    else:
+        clock.advance(15_001)
+    assert ids(consumer.receive(timeout_ms=0).table) == [0, 1]
+    txn.abort()
+    assert len(consumer.receive(timeout_ms=0)) == 0, "handed out twice"
+
+
+def test_a_transaction_goes_on_after_the_handle_whose_consumer_received_was_closed(ten: Any, place: Place) -> None:
+    other, more = place.open(), place.open()
+    ten.produce("audit", rows(1))
+    messages = [
+        other.consumer("orders", "billing").receive(timeout_ms=0),
+        more.consumer("audit", "billing").receive(timeout_ms=0),
+    ]
+    with ten.begin() as txn:
+        txn.acknowledge(messages[0])
+        other.close()
+        txn.acknowledge(messages[1])
+    assert cursor(ten).cursor == 10
+
+
 # --- acknowledging inside a transaction -----------------------------------------------------------------------------
 
 

@@ -934,8 +934,8 @@ MUTANTS = (
     Mutant(
         "an abort gives nothing back",
         "txnlog/transaction.py",
-        "        self._ns.release_holds(self._number)\n        self._give_back()\n\n    def _give_back",
-        "        self._ns.release_holds(self._number)\n\n    def _give_back",
+        "        self._release_holds()\n        self._give_back()\n\n    def _give_back",
+        "        self._release_holds()\n\n    def _give_back",
         "messages of an aborted transaction wait for the next restart",
         (ANSWERS + "messages_of_a_transaction_without_effect_come_again_by_themselves",),
     ),
