@@ -26,6 +26,7 @@ from txnlog.errors import (
     StoreError,
     TransactionConflict,
     TransactionHasFailedOperation,
+    TransactionNotFound,
     TransactionTimedOut,
     TxnLogError,
 )
@@ -494,9 +495,9 @@ class Transaction:
             if self._begun or self._in_doubt or self._under_way:
                 # Where prepare() is in doubt nobody was told that it succeeded: no outside system can rely on it.
                 force = self._in_doubt == "prepare"
-                outcome = administration.end(self._ns, AbortCommand(self._number, "user", force=force))
+                outcome = self._end("user", force=force)
                 self._in_doubt = None
-                if outcome.state == "COMMITTED":
+                if outcome is not None and outcome.state == "COMMITTED":
                     self._ended_elsewhere(outcome)
             self._release(None)
 
@@ -521,6 +522,15 @@ class Transaction:
         if self._state == "OPEN":
             self._end_in_log("failed")
             self._release(error)
+
+    def _end(self, reason: AbortReason, *, force: bool = False) -> Outcome | None:
+        """End it in the log. None where a flush in doubt never came there, and the block was closed: it never will."""
+        try:
+            return administration.end(self._ns, AbortCommand(self._number, reason, force=force))
+        except TransactionNotFound:
+            if self._in_doubt or self._under_way:
+                raise  # it may have been committed, and the outcome forgotten
+            return None
 
     def _end_in_log(self, reason: AbortReason) -> None:
         """Best effort: what it holds in the log is given back now, and by its timeout otherwise."""
@@ -629,8 +639,8 @@ class Transaction:
             self._opening.left_ms()
         except TransactionTimedOut as error:
             if self._begun:
-                outcome = administration.end(self._ns, AbortCommand(self._number, "timeout"))
-                if outcome.state == "COMMITTED" or outcome.reason != "timeout":
+                outcome = self._end("timeout")
+                if outcome is not None and (outcome.state == "COMMITTED" or outcome.reason != "timeout"):
                     self._ended_elsewhere(outcome)
             self._release(error)
             raise

@@ -19,6 +19,7 @@ from txnlog.errors import (
     RetriableError,
     StoreError,
     TransactionConflict,
+    TransactionTimedOut,
 )
 from txnlog.store import Call, Created, HookStore, MemoryStore
 from txnlog.testing import ManualClock
@@ -289,3 +290,28 @@ def test_rows_whose_files_were_written_half_way_are_not_written_twice(ns, store,
     txn.commit()
     assert values(ns) == [0, 1]
     assert values(ns, "audit") == [2]
+
+
+@pytest.mark.parametrize("what", ["work", "abort", "commit"])
+def test_after_a_flush_in_doubt_and_a_night_in_which_its_block_was_closed_it_is_too_late(store: Faults, what: str):
+    clock = ManualClock(1_800_000_000_000)
+    place = ("memory://doubts", f"doubt{next(unique)}")
+    ns = txnlog.open(*place, create=True, store=store, clock=clock)
+    ns.appender.create_attempts = 2
+    ns.create_topic("orders", SCHEMA)
+    txn = ns.begin()
+    txn.produce("orders", [{"value": 1}])
+    store.drop_entries()
+    with pytest.raises(OutcomeUnknown):
+        txn.flush()
+    store.heal()
+    clock.advance(2 * 3_600_000)
+    assert txnlog.open(*place, store=store, clock=clock).vacuum(grace_ms=3_600_000).closed_blocks == 1
+    if what == "abort":
+        txn.abort()
+    else:
+        for _ in range(2):
+            with pytest.raises(TransactionTimedOut):
+                txn.commit() if what == "commit" else txn.produce("orders", [{"value": 2}])
+    assert txn.state == "ABORTED"
+    assert values(ns) == []
