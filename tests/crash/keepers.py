@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from functools import partial
 
-from tests.crash.plan import LONGEST_NIGHTS_MS, MINUTE_MS, decision
+from tests.crash.plan import LONGEST_NIGHTS_MS, MINUTE_MS, decision, late
 from tests.crash.worker import Worker, carry_out, persist
 from txnlog.errors import RetriableError, StoreError
 from txnlog.limits import MIN_GRACE_MS
@@ -53,13 +53,14 @@ class Vacuum(Keeper):
 
 
 class Decider(Keeper):
-    """Brings the decisions of the outside system, some at once, some late."""
+    """Brings the decisions of the outside system, some at once, some after a night and its vacuum."""
 
     def _step(self) -> None:
         self._begin_work()
         for found in persist(lambda: self._ns.transactions(state="PREPARED")):
-            if self._chance.random() < 0.6:
-                txn = str(found.txn_id)
+            txn = str(found.txn_id)
+            waits = late(txn) and (found.age_ms or 0) < MIN_GRACE_MS
+            if not waits and self._chance.random() < 0.4:
                 self._journal.write("deciding", txn=txn, commit=decision(txn))
                 state, version = persist(partial(carry_out, self._ns, txn))
                 self._journal.write("decided", txn=txn, state=state, version=version)

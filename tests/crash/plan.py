@@ -74,6 +74,11 @@ def decision(txn: str) -> bool:
     return zlib.crc32(txn.encode()) % 3 > 0
 
 
+def late(txn: str) -> bool:
+    """Whether the outside system takes a night to decide."""
+    return zlib.crc32(txn.encode()) % 2 > 0
+
+
 @dataclass(frozen=True)
 class Plan:
     """One run.

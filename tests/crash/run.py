@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -122,19 +123,22 @@ def carry_out(plan: Plan, watch: Callable[[dict[str, Any]], object] = lambda _pr
 
 def problems(plan: Plan, report: Report) -> list[str]:
     """Why a run fails: what it found, and what there was too little of."""
-    counts, found = report["counts"], report["found"]
-    figures = found["figures"]
+    counts: Counter[str] = Counter(report["counts"])
+    found = report["found"]
+    figures: Counter[str] = Counter(found["figures"])
     result = [*report["broken"], *found["explained"]]
     least = {
-        "kills": (counts.get("kills", 0), plan.least_kills),
-        "zombies fenced": (counts.get("fenced", 0), plan.least_fenced),
+        "kills": (counts["kills"], plan.least_kills),
+        "zombies fenced": (counts["fenced"], plan.least_fenced),
         "in doubt": (figures["ambiguous"], plan.least_ambiguous),
         "OutcomeUnknown": (figures["unknown"], plan.least_unknown),
     }
     result += [f"{name}: {number}, wanted were {wanted}" for name, (number, wanted) in least.items() if number < wanted]
-    many = counts.get("kills", 0) >= MANY_KILLS
+    many = counts["kills"] >= MANY_KILLS
+    if not found["figures"]:
+        return [f"seed {plan.seed}: {text}" for text in result]  # what is broken says why there are none
     result += [f"no {name}" for name in (*SEEN, *(SEEN_IN_MANY if many else ())) if not figures[name]]
-    if many and not counts.get("keepers killed"):
+    if many and not counts["keepers killed"]:
         result.append("neither the vacuum nor who decides was ever killed")
     assert result or not found["findings"], "every finding is explained"
     return [f"seed {plan.seed}: {text}" for text in result]
@@ -147,18 +151,21 @@ def table(rows: Sequence[tuple[str, Report]]) -> Table:
     for name, _ in rows:
         result.add_column(name, justify="right")
     for title, get in LINES:
-        result.add_row(title, *(f"{get(report['counts'], report['found']['figures']):,}" for _, report in rows))
+        result.add_row(
+            title, *(f"{get(Counter(report['counts']), Counter(report['found']['figures'])):,}" for _, report in rows)
+        )
     result.add_row("findings", *(f"{report['found']['findings'] + len(report['broken']):,}" for _, report in rows))
     return result
 
 
-Line = Callable[[dict[str, int], dict[str, int]], int]
+Line = Callable[[Counter[str], Counter[str]], int]
 LINES: tuple[tuple[str, Line], ...] = (
     ("seconds", lambda counts, _: counts["milliseconds"] // 1000),
-    ("kills", lambda counts, _: counts.get("kills", 0)),
-    ("  of them vacuums and deciders", lambda counts, _: counts.get("keepers killed", 0)),
-    ("stopped, and let go on", lambda counts, _: counts.get("stops", 0)),
-    ("zombies fenced", lambda counts, _: counts.get("fenced", 0)),
+    ("  and of checks", lambda counts, _: counts["milliseconds of checks"] // 1000),
+    ("kills", lambda counts, _: counts["kills"]),
+    ("  of them vacuums and deciders", lambda counts, _: counts["keepers killed"]),
+    ("stopped, and let go on", lambda counts, _: counts["stops"]),
+    ("zombies fenced", lambda counts, _: counts["fenced"]),
     ("transactions and plain produces", lambda _, figures: figures["attempts"]),
     ("committed", lambda _, figures: figures["visible"]),
     ("in doubt, and resolved", lambda _, figures: figures["ambiguous"]),
@@ -170,8 +177,11 @@ LINES: tuple[tuple[str, Line], ...] = (
     ("messages consumed, failover", lambda _, figures: figures["consumed, failover"]),
     ("messages consumed, shared", lambda _, figures: figures["consumed, shared"]),
     ("dead letters", lambda _, figures: figures["dead letters"]),
+    ("messages left to the last consumers", lambda _, figures: figures["drained"]),
     ("nights", lambda _, figures: figures["nights"]),
     ("files that vacuums deleted", lambda _, figures: figures["files deleted"]),
+    ("blocks of numbers closed", lambda _, figures: figures["blocks closed"]),
+    ("MB of memory for the checks", lambda _, figures: figures["megabytes of checks"]),
 )
 
 

@@ -364,3 +364,5 @@ def test_a_run_fails_for_too_little_of_anything():
     lost = found | {"findings": 1, "explained": ["a row is lost"]}
     assert problems(plan, report | {"found": lost}) == ["seed 7: a row is lost"]
     assert len(problems(plan, report | {"counts": counts | {"keepers killed": 0}})) == 1
+    unread = report | {"broken": ["verifying ended"], "found": found | {"figures": {}}}
+    assert problems(plan, unread)[0] == "seed 7: verifying ended"

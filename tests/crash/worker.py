@@ -165,10 +165,12 @@ class Worker:
             self._aborted: 7,
             self._expired: 1,
             self._checkpoint: 1,
-            self._prepare: 12,
+            self._prepare: 8,
         }
-        if self._consumer is not None:
-            steps[self._consume] = 25
+        if self._role is not None:
+            # One of those on Failover is active, and waited for the lease of the one before.
+            steps[self._consume] = 60 if self._role.type == "failover" else 25
+            steps[self._prepare] = 8 if self._cumulative else 25
         (step,) = self._chance.choices(list(steps), list(steps.values()))
         step()
 
@@ -228,7 +230,7 @@ class Worker:
     def _prepare(self) -> None:
         """Work about which an outside system decides, whatever becomes of this process."""
         messages = None
-        if self._consumer is not None and not self._cumulative and self._chance.random() < 0.5:
+        if self._consumer is not None and not self._cumulative and self._chance.random() < 0.8:
             # What is cumulative could not go past what is prepared.
             messages = self._receive()
         attempt = self._begin("prepare", messages=messages if messages is not None and len(messages) else None)
