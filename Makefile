@@ -42,9 +42,8 @@ test-fast: install ## Unit tests only: seconds, no Spark.
 mutants: install ## Plant known bugs one by one: the tests must catch every one.
 	@$(SPARK_ENV) $(RUN)/python tests/mutants/run.py $(ARGS)
 
-sim: install ## Simulate clients over a store with faults: 6,000 schedules and all past failing seeds.
-	@$(RUN)/python -m pytest -q tests/sim -k seeds
-	@$(RUN)/python -m txnlog.testing --schedules 6000 $(ARGS)
+sim: install ## Simulate clients over a store with faults: all kept seeds, every planted bug, 6,000 fresh schedules.
+	@$(RUN)/python -m tests.sim.run $(ARGS)
 
 crash: install ## Kill 2,000 processes over local files and 300 over S3: minutes (ARGS="--local 200 --s3 30").
 	@$(RUN)/python -m tests.crash.run $(ARGS)

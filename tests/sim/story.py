@@ -92,6 +92,11 @@ class Story:
         self.call("outcome", result={"state": state, "version": version}, txn=txn)
         return self
 
+    def force(self, txn: str, state: str = "ABORTED", fails: Any = None) -> Story:
+        """An administrator aborts it, prepared or not."""
+        self.call("outcome", fails, {"state": state}, txn=txn, forced=True)
+        return self
+
     def whole(self, txn: str, version: int, *values: int) -> Story:
         """A transaction that goes well."""
         return self.begin(txn).produce(txn, *values).commit(txn, version)
@@ -136,12 +141,22 @@ class Story:
         return self
 
     def receive(
-        self, epoch: int, text: str, topic: str = TOPIC, subscription: str = SUBSCRIPTION, again: int = 0
+        self,
+        epoch: int | None,
+        text: str,
+        topic: str = TOPIC,
+        subscription: str = SUBSCRIPTION,
+        again: int = 0,
+        active: int | None = None,
     ) -> Story:
-        """``"0=10 1=11"`` are the messages: offset and value, of partition 0; ``again`` their redeliveries."""
+        """``"0=10 1=11"`` are the messages: offset and value, of partition 0; ``again`` their redeliveries.
+
+        ``active``: the epoch that it got in this very call.
+        """
         pairs = [tuple(map(int, part.split("="))) for part in text.split()]
         messages = [(0, offset, value, again) for offset, value in pairs]
-        self.call("receive", result={"messages": messages}, topic=topic, subscription=subscription, epoch=epoch)
+        told = {"messages": messages, "epoch": active}
+        self.call("receive", result=told, topic=topic, subscription=subscription, epoch=epoch)
         return self
 
     def take(

@@ -946,6 +946,31 @@ def a_prepared_transaction_refuses_its_decision(story):
     prepared(story).complete("t1", fails=TransactionConflict("taken")).final(PREPARED, orders="")
 
 
+@good
+def an_administrator_aborts_what_is_prepared(story):
+    prepared(story).force("t1").complete("t1", fails=InvalidTransactionState("aborted")).final(ABORTED, orders="")
+
+
+@good
+def an_administrator_comes_too_late_for_what_was_prepared(story):
+    prepared(story).complete("t1", 3).force("t1", "COMMITTED").final(COMMITTED, orders="t1@3 10")
+
+
+@good
+def an_administrator_who_never_heard_of_his_success(story):
+    prepared(story).force("t1", fails=NEVER).final(ABORTED, orders="")
+
+
+@bad("ended against its decision")
+def an_administrator_was_refused_and_it_is_aborted(story):
+    prepared(story).force("t1", fails=FAILED).final(ABORTED, orders="")
+
+
+@bad("ended against its decision", "intermediate read", "changed outcome")
+def what_an_administrator_aborted_is_visible(story):
+    prepared(story).force("t1").final(COMMITTED, orders="t1@3 10")
+
+
 @bad("changed outcome")
 def what_was_completed_is_prepared_again(story):
     prepared(story).complete("t1", commit=False).outcome("t1", "PREPARED").final(ABORTED, orders="")
@@ -985,6 +1010,21 @@ def two_deliveries_at_once_have_the_counts_that_they_have(story):
     story.recorder.ok(two, messages=[(0, 0, 10, 1)])
     story.recorder.ok(one, messages=[(0, 0, 10, 0)])
     story.final(orders="x@2 10")
+
+
+@good
+def after_a_seek_redeliveries_are_counted_anew(story):
+    several(story).receive(4, "0=10", again=2).seek(0, 6).receive(6, "0=10").final(orders="x@2 10 11")
+
+
+@bad("uncounted redelivery")
+def after_a_seek_redeliveries_are_counted_again(story):
+    several(story).seek(0, 6).receive(6, "0=10").receive(6, "0=10").final(orders="x@2 10 11")
+
+
+@good
+def a_dead_letter_again_after_a_seek(story):
+    several(story, most=0).seek(0, 7).final(orders="x@2 10 11", cursors=at(1), dead=((0, 10, 1, 6), (0, 10, 1, 8)))
 
 
 @bad("redelivery count moved back")
@@ -1036,6 +1076,43 @@ def a_dead_letter_whose_message_is_free(story):
 def a_message_is_taken_after_it_became_a_dead_letter(story):
     several(story, most=0).begin("t1").take("t1", 4, 0, 1).commit("t1", 7)
     story.final(orders="x@2 10 11", cursors=at(1), dead=((0, 10, 1, 6),))
+
+
+# --- Failover subscriptions -----------------------------------------------------------------------------------------
+
+
+def waiting(story: Story) -> Story:
+    """Of two consumers one is active and has a message, the other waits."""
+    return story.whole("x", 2, 10, 11).consumer(4).receive(4, "0=10").by("b").receive(None, "")
+
+
+@good
+def another_consumer_takes_over_while_it_receives(story):
+    opened = waiting(story).recorder.invoke("b", "open_consumer", topic=TOPIC, subscription=SUBSCRIPTION)
+    story.receive(None, "0=10 1=11", active=6)
+    story.recorder.ok(opened, epoch=6)
+    story.take(None, 6, 0, 2, version=7).receive(6, "").final(orders="x@2 10 11", cursors=at(2))
+
+
+@bad("zombie poll")
+def who_was_taken_over_receives_all_the_same(story):
+    waiting(story).consumer(6).by("a").receive(4, "1=11").final(orders="x@2 10 11")
+
+
+@good
+def who_was_taken_over_receives_nothing(story):
+    waiting(story).consumer(6).by("a").receive(4, "").final(orders="x@2 10 11")
+
+
+@bad("duplicate poll")
+def the_new_one_gets_a_message_twice(story):
+    waiting(story).receive(None, "0=10", active=6).receive(6, "0=10").final(orders="x@2 10 11")
+
+
+@bad("acknowledge without read", "skipped poll")
+def the_new_one_acknowledges_what_the_old_one_got(story):
+    waiting(story).receive(None, "1=11", active=6).take(None, 6, 0, 1, version=7)
+    story.final(orders="x@2 10 11", cursors=at(1))
 
 
 # --- files ----------------------------------------------------------------------------------------------------------

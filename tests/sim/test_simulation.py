@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.sim.mutants import ALARM, MUTANTS, Mutant, schedules_until_found
+from tests.sim.run import failed, kept_seeds
 from txnlog.testing import runner
 from txnlog.testing.__main__ import main
 from txnlog.testing.actors import ACTOR_KINDS
@@ -20,12 +21,6 @@ from txnlog.testing.runner import Tally, run_many, run_seeds
 from txnlog.testing.simulation import Finding, Report, Simulation
 
 ROOT = Path(__file__).parent.parent.parent
-SEEDS = [
-    int(line)
-    for line in (Path(__file__).parent / "seeds.txt").read_text(encoding="utf-8").splitlines()
-    if line and not line.startswith("#")
-]
-
 HASHES = """
 from txnlog.testing.simulation import Simulation
 for seed in range(5):
@@ -70,12 +65,22 @@ def test_many_situations_are_reached_soon(some_runs: Tally):
 
 
 def test_seeds_that_found_something_once_pass():
-    assert run_seeds(SEEDS).findings == {}
+    assert run_seeds(kept_seeds()).findings == {}
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_planted_bug_is_found(mutant: Mutant):
     assert schedules_until_found(mutant) is not None
+
+
+def test_a_planted_bug_that_is_not_found_fails_make_sim():
+    good = {ALARM.name: 1, "another": 7}
+    assert not failed(Tally(), good, Tally())
+    assert failed(Tally(), good | {"another": None}, Tally())
+    assert failed(Tally(), good | {ALARM.name: 2}, Tally())
+    assert failed(Tally(findings={3: [Finding("state", "planted")]}), good, Tally())
+    assert failed(Tally(), good, Tally(findings={3: [Finding("state", "planted")]}))
+    assert failed(Tally(), good, Tally(schedules=runner.LONG))
 
 
 def test_the_alarm_rings_in_every_run():

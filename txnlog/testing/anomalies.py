@@ -111,6 +111,11 @@ class Anomaly(enum.StrEnum):
     )
     CURSOR_MOVED_BACK = ("cursor moved back", "what a cursor showed as taken is free again, and nobody sought back")
 
+    ZOMBIE_POLL = (
+        "zombie poll",
+        "a consumer was handed messages in a call that began after a newer epoch was told: it must hear of that first",
+    )
+
     COUNT_MOVED_BACK = (
         "redelivery count moved back",
         "a later delivery of a Shared subscription shows fewer redeliveries than an earlier one (Pulsar)",

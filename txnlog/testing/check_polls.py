@@ -20,7 +20,7 @@ from txnlog import ranges
 from txnlog.ranges import Ranges
 from txnlog.testing import operations as of
 from txnlog.testing.anomalies import Anomaly, Finding
-from txnlog.testing.facts import NEVER, Facts, Subscribed, asked, told
+from txnlog.testing.facts import NEVER, Facts, Subscribed, asked, epoch_of, told
 from txnlog.testing.history import Operation
 
 Sets = dict[int, Ranges]
@@ -122,7 +122,7 @@ class _Pass:
         actors: dict[tuple[str, str, int | None], str] = {}
         for op in self._facts.ops("receive"):
             item = asked(op, of.Receive)
-            key = (item.topic, item.subscription, item.epoch)
+            key = (item.topic, item.subscription, epoch_of(op))
             if actors.setdefault(key, op.actor) != op.actor:
                 self._several.add(key)
         for op in self._facts.ops("create_subscription"):
@@ -202,13 +202,14 @@ class _Pass:
 
     def _poll(self, op: Operation, item: of.Receive, partition: int, got: Ranges) -> Iterator[Finding]:
         subscription = self._of(item.topic, item.subscription)
-        session = subscription.session(item.epoch)
+        epoch = epoch_of(op)
+        session = subscription.session(epoch)
         place = f"{_name(item)}/{partition}"
         taken = self._known[op.number].get(partition, ()) if subscription.sought < op.invoked else ()
         again = ranges.intersect(got, taken)
         if again:
             yield Finding(Anomaly.REDELIVERY, f"{place}: {again} came after it was acknowledged", (op,))
-        alone = (item.topic, item.subscription, item.epoch) not in self._several
+        alone = (item.topic, item.subscription, epoch) not in self._several
         if alone and (item.topic, item.subscription) not in self._shared:
             twice = ranges.subtract(ranges.intersect(got, session.surely.get(partition, ())), again)
             if twice:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from operator import attrgetter
 
 from txnlog.testing import operations as of
 from txnlog.testing.anomalies import Anomaly, Finding
-from txnlog.testing.facts import Facts, Subscribed, asked, told
+from txnlog.testing.facts import Facts, Subscribed, asked, epoch_of, told
 from txnlog.testing.history import Operation
 
 _Delivery = tuple[Operation, of.Message]
@@ -15,22 +16,23 @@ _Delivery = tuple[Operation, of.Message]
 
 def check(facts: Facts) -> Iterator[Finding]:
     """Findings of what consumers of Shared subscriptions received, and of dead letters."""
-    sought = {(item.topic, item.subscription) for op in facts.ops("seek") for item in [asked(op, of.Seek)]}
     made: dict[Subscribed, of.CreateSubscription] = {}
     for op in facts.ops("create_subscription"):
         item = asked(op, of.CreateSubscription)
-        if item.shared and op.possible and (item.topic, item.subscription) not in sought:
+        if item.shared and op.possible:
             made[item.topic, item.subscription] = item
-    deliveries: dict[tuple[Subscribed, int, int], list[_Delivery]] = {}
+    # A seek begins anew, with an epoch of its own: what came before it is not counted.
+    deliveries: dict[tuple[Subscribed, int | None, int, int], list[_Delivery]] = {}
     for op in sorted(facts.ops("receive"), key=attrgetter("invoked")):
         key = asked(op, of.Receive).topic, asked(op, of.Receive).subscription
         if op.succeeded and key in made:
             for message in told(op, of.Received).messages:
-                deliveries.setdefault((key, message.partition, message.offset), []).append((op, message))
-    for (key, partition, offset), found in deliveries.items():
-        place = f"{key[0]}:{key[1]}/{partition}@{offset}"
-        yield from _check_counts(place, found)
-        yield from _check_most(place, found, made[key].max_redeliveries)
+                place = (key, epoch_of(op), message.partition, message.offset)
+                deliveries.setdefault(place, []).append((op, message))
+    for (key, _, partition, offset), found in deliveries.items():
+        name = f"{key[0]}:{key[1]}/{partition}@{offset}"
+        yield from _check_counts(name, found)
+        yield from _check_most(name, found, made[key].max_redeliveries)
     if facts.final is not None:
         yield from _check_dead(facts, facts.final, made)
 
@@ -63,22 +65,23 @@ def _check_most(place: str, found: list[_Delivery], most: int | None) -> Iterato
 
 
 def _check_dead(facts: Facts, final: Operation, made: dict[Subscribed, of.CreateSubscription]) -> Iterator[Finding]:
-    """A dead letter is a message of its source, once, and it was delivered as often as is allowed."""
-    seen: set[tuple[str, str, int, int]] = set()
+    """A dead letter is a message of its source, once (and again after a seek), delivered as often as is allowed."""
+    seen: Counter[tuple[str, str, int, int]] = Counter()
+    sought = Counter((asked(op, of.Seek).topic, asked(op, of.Seek).subscription) for op in facts.ops("seek"))
     for letter in told(final, of.FinalState).dead:
         place = f"{letter.topic}:{letter.subscription}/{letter.partition}@{letter.offset}"
         key = letter[:4]
         row = facts.row((letter.topic, letter.partition), letter.offset)
         subscription = made.get((letter.topic, letter.subscription))
         most = None if subscription is None else subscription.max_redeliveries
-        if key in seen:
-            yield Finding(Anomaly.DEAD_LETTER, f"{place} is a dead letter twice", (final,))
+        if seen[key] > sought[letter.topic, letter.subscription]:
+            yield Finding(Anomaly.DEAD_LETTER, f"{place} is a dead letter {seen[key] + 1} times", (final,))
         elif facts.lives(letter.topic) and (row is None or row.value != letter.value):
             yield Finding(Anomaly.DEAD_LETTER, f"{place} is {row and row.value}, its letter {letter.value}", (final,))
         elif most is None or letter.redeliveries <= most:
             text = f"{place} is a dead letter after {letter.redeliveries} redeliveries; allowed are {most}"
             yield Finding(Anomaly.DEAD_LETTER, text, (final,))
-        seen.add(key)
+        seen[key] += 1
 
 
 __all__ = ["check"]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from txnlog.testing import operations as of
 from txnlog.testing.anomalies import Anomaly, Finding, shortened
-from txnlog.testing.facts import Answer, Facts, Place, Unit, asked, told
+from txnlog.testing.facts import NEVER, Answer, Facts, Place, Unit, asked, epoch_of, told
 from txnlog.testing.history import Operation
 
 
@@ -24,6 +24,7 @@ def check(facts: Facts) -> Iterator[Finding]:
         yield from _check_fenced(facts, unit, producers, consumers)
     for name, opened in (*producers.items(), *consumers.items()):
         yield from _check_epochs(name, opened)
+    yield from _check_polls(facts, consumers)
 
 
 # --- contents -------------------------------------------------------------------------------------------------------
@@ -283,6 +284,20 @@ def _fence(
         newer, op = opened[at]
         text = f"{unit.name} with epoch {epoch} of {name} landed at version {version}, behind epoch {newer}"
         yield Finding(Anomaly.ZOMBIE_COMMIT, text, (op, *unit.attempts))
+
+
+def _check_polls(facts: Facts, consumers: _Opened) -> Iterator[Finding]:
+    """A consumer looks at the log before it hands anything out: who was fenced before the call gets nothing."""
+    for op in facts.ops("receive"):
+        epoch = epoch_of(op)
+        if not op.succeeded or epoch is None or not told(op, of.Received).messages:
+            continue
+        item = asked(op, of.Receive)
+        for newer, other in consumers.get(f"{item.topic}:{item.subscription}", ()):
+            if newer > epoch and (other.completed or NEVER) < op.invoked:
+                text = f"{item.topic}:{item.subscription} gave messages to epoch {epoch}, after epoch {newer} was told"
+                yield Finding(Anomaly.ZOMBIE_POLL, text, (other, op))
+                break
 
 
 def _check_epochs(name: str, opened: Sequence[tuple[int, Operation]]) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import txnlog
 from txnlog.errors import (
+    CoordinatorFenced,
     CorruptionError,
     FencedError,
     InvalidInputError,
@@ -100,14 +101,20 @@ class Client:
         try:
             value = call()
         except Exception as error:
-            recorder.failed(token, error)
-            self.scheduler.trace(self.actor, "failed", kind, type(error).__name__)
-            self.scheduler.label(f"{kind}: {type(error).__name__}")
+            self.failed(token, kind, error)
             raise
         told = result(value)
         recorder.ok(token, **told)
         self.scheduler.trace(self.actor, "returned", kind, told)
         return value
+
+    def failed(self, token: int, kind: str, error: BaseException) -> None:
+        """Write down that a call raised."""
+        self.world.recorder.failed(token, error)
+        self.scheduler.trace(self.actor, "failed", kind, type(error).__name__)
+        self.scheduler.label(f"{kind}: {type(error).__name__}")
+        if isinstance(error, CoordinatorFenced):
+            self.scheduler.label("refused: a number of a closed block")
 
     def note(self, error: TxnLogError) -> None:
         """An error was met outside of recorded calls; damage may only be reported where there is some."""
@@ -163,7 +170,11 @@ def told_outcome(info: TransactionInfo) -> dict[str, Any]:
     return {"state": info.state, "version": info.version}
 
 
-def rows_of(ns: Namespace, snapshot: Snapshot) -> dict[tuple[str, int], tuple[tuple[int, int, str, int], ...]]:
+Rows = dict[tuple[str, int], tuple[tuple[int, int, str, int], ...]]
+"""By topic and partition offset, value, TxnID and version of every message."""
+
+
+def rows_of(ns: Namespace, snapshot: Snapshot) -> Rows:
     """Everything that a snapshot shows, by topic (its folder, which names the incarnation) and partition.
 
     Dead letters are left out: they are messages of another topic.
@@ -180,4 +191,4 @@ def rows_of(ns: Namespace, snapshot: Snapshot) -> dict[tuple[str, int], tuple[tu
     return {key: tuple(rows) for key, rows in found.items()}
 
 
-__all__ = ["Client", "live", "rows_of", "told_commit", "told_outcome", "told_produce"]
+__all__ = ["Client", "Rows", "live", "rows_of", "told_commit", "told_outcome", "told_produce"]

@@ -133,6 +133,13 @@ def told(operation: Operation, kind: type[Told]) -> Told:
     return result
 
 
+def epoch_of(receive: Operation) -> int | None:
+    """The epoch with which a consumer received: it may have got it in this very call."""
+    if isinstance(receive.result, of.Received) and receive.result.epoch is not None:
+        return receive.result.epoch
+    return asked(receive, of.Receive).epoch
+
+
 class Facts:
     """All that the checks ask of a history, computed once."""
 
@@ -358,7 +365,7 @@ def revealed(op: Operation) -> int | None:
     result = op.result
     if isinstance(result, of.Committed | of.Completed | of.Produced | of.Acknowledged | of.Told | of.Shown):
         return result.version
-    if isinstance(result, of.ProducerOpened | of.ConsumerOpened | of.Sought):
+    if isinstance(result, of.ProducerOpened | of.ConsumerOpened | of.Sought | of.Received):
         return result.epoch
     return None
 
@@ -391,4 +398,16 @@ def shown_values(values: tuple[int, ...]) -> str:
     return f"{values[0]}…{values[-1]}" if len(values) > 1 else "".join(map(str, values)) or "nothing"
 
 
-__all__ = ["ENDED_ABORTED", "NEVER", "Answer", "Facts", "Place", "Run", "Subscribed", "Unit", "asked", "told"]
+__all__ = [
+    "ENDED_ABORTED",
+    "NEVER",
+    "Answer",
+    "Facts",
+    "Place",
+    "Run",
+    "Subscribed",
+    "Unit",
+    "asked",
+    "epoch_of",
+    "told",
+]

@@ -94,12 +94,16 @@ _RESULTS: dict[str, Any] = {str(item.__struct_config__.tag): item for item in ge
 
 
 class Recorder:
-    """Writes a history down while it happens. Threads may share one."""
+    """Writes a history down while it happens. Threads may share one.
 
-    def __init__(self) -> None:
+    Args:
+        earlier: what happened before; the history goes on with it.
+    """
+
+    def __init__(self, earlier: History | None = None) -> None:
         self._lock = threading.Lock()
-        self._events = 0
-        self._operations: list[Operation] = []
+        self._operations: list[Operation] = [] if earlier is None else list(earlier.operations)
+        self._events = max((max(op.invoked, op.completed or 0) for op in self._operations), default=0)
 
     def invoke(self, actor: str, kind: Kind, **arguments: Any) -> int:
         """Just before a call. Returns the token for ``ok`` and ``failed``; raises msgspec.ValidationError."""

@@ -6,14 +6,14 @@ kind                      arguments                                             
 ``begin``                 txn, producer, epoch
 ``produce``               txn, topic, partition, values, sequence, producer, epoch       version, offsets, duplicate
 ``acknowledge``           txn, topic, subscription, epoch, ranges, cumulative            version
-``receive``               topic, subscription, epoch                                     messages
+``receive``               topic, subscription, epoch                                     messages, epoch
 ``negative_acknowledge``  topic, subscription, epoch, ranges (none: all)
 ``commit``                txn                                                            version, offsets, skipped,
                                                                                          duplicate
 ``abort``                 txn
 ``prepare``               txn
 ``complete``              txn, commit                                                    version, offsets
-``outcome``               txn                                                            state, version
+``outcome``               txn, forced                                                    state, version
 ``read``                  version (None: the newest), topics (None: all)                 version, rows
 ``open_producer``         name                                                           epoch
 ``open_consumer``         topic, subscription                                            epoch
@@ -203,9 +203,10 @@ class Complete(_Arguments, frozen=True, tag="complete"):
 
 
 class Outcome(_Arguments, frozen=True, tag="outcome"):
-    """How a transaction ended."""
+    """How a transaction ended; ``forced``: it is to be aborted now, also where it is prepared."""
 
     txn: str
+    forced: bool = False
 
 
 class Read(_Arguments, frozen=True, tag="read"):
@@ -222,7 +223,7 @@ class OpenProducer(_Arguments, frozen=True, tag="open_producer"):
 
 
 class OpenConsumer(_Arguments, frozen=True, tag="open_consumer"):
-    """A new consumer of a subscription."""
+    """A new consumer of a subscription. One of a Failover subscription may wait long until it is told an epoch."""
 
     topic: str
     subscription: str
@@ -322,9 +323,10 @@ class Acknowledged(_Result, frozen=True, tag="acknowledge"):
 
 
 class Received(_Result, frozen=True, tag="receive"):
-    """The messages, in the order of delivery."""
+    """The messages, in the order of delivery, and the epoch of their consumer, where it got that in this very call."""
 
     messages: tuple[Message, ...]
+    epoch: int | None = None
 
 
 class Committed(_Result, frozen=True, tag="commit"):

@@ -21,16 +21,21 @@ _COLLECT_EVERY: Final = 25
 _CHUNK: Final = 25
 
 REACHED: Final = (
+    "a batch of an aborted transaction is sent again outside of one",
     "a batch was skipped",
     "a checkpoint was made",
     "a dead letter",
+    "a seek of all consumers of a Shared subscription",
+    "a seek of one subscription",
     "a transaction was left open",
     "a transaction with sequences is done again",
     "a vacuum closed blocks",
     "a vacuum deleted files of aborted transactions",
     "a vacuum deleted files that nobody named",
+    "acknowledge: TransactionConflict",
     "ambiguous put resolved as another's",
     "ambiguous put resolved as mine",
+    "an administrator sought",
     "an entry names a checkpoint",
     "an overdue transaction ended with an entry",
     "asked for an outcome: ABORTED",
@@ -64,20 +69,33 @@ REACHED: Final = (
     "damage was reported",
     "damaged entry was read",
     "doubted entry created by a later put",
+    "everything was given back",
+    "failover: a seek has to wait, too",
+    "failover: fenced during a pause",
+    "failover: took over, the other was closed",
+    "failover: took over, the other was silent for its lease",
+    "failover: waits",
+    "forced an outcome: ABORTED",
     "late entry found itself in the slot",
     "late entry found the slot taken by another",
     "late entry landed of the living",
     "lost a race for a slot",
     "messages given back while they are pending",
+    "messages given back whose transaction was aborted",
+    "messages were given back",
+    "open_consumer: OutcomeUnknown",
     "open_producer: ClockSkew",
     "open_producer: OutcomeUnknown",
     "opened from a checkpoint",
     "prepared, and nobody heard of it",
-    "produce: CoordinatorFenced",
     "produce: OutcomeUnknown",
     "produce: ProducerFenced",
     "produce: TransactionTimedOut",
+    "read at the oldest readable version",
+    "read: VersionNotAvailable",
     "receive: ConsumerFenced",
+    "refused: a number of a closed block",
+    "seek: InvalidTransactionState",
     "several commits in one entry",
     "shared messages came again",
     "slot free after a doubt: the same bytes again",
@@ -92,7 +110,7 @@ REACHED: Final = (
 )
 """Situations that a long run has to reach: without them it would prove less than it seems to."""
 
-LONG: Final = 2_000
+LONG: Final = 6_000
 """Schedules from which on a run is long."""
 
 

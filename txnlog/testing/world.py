@@ -24,6 +24,10 @@ SUBSCRIPTIONS: Final = (("orders", "billing"), ("audit", "billing"))
 SHARED: Final = ("orders", "workers")
 """The topic and name of the Shared subscription."""
 
+FAILOVER: Final = ("audit", "standby")
+"""The topic and name of the Failover subscription."""
+
+FAILOVER_LEASE_MS: Final = 600
 LEASE_MS: Final = 400
 MOST_REDELIVERIES: Final = 1
 DEAD_LETTERS: Final = "orders-dead"
@@ -43,6 +47,9 @@ class World:
         create_attempts: puts of one entry before its outcome is reported as unknown.
         transactions: TxnIDs that were begun, in order.
         temporary: topics that an administrator made and may have dropped.
+        subscribed: the subscriptions that consumers were opened on, topic and name, in order.
+        closed: epochs of Failover consumers that were closed.
+        forced: TxnIDs that an administrator tried to abort though they were prepared.
         dropping: topics whose drop is under way, or in doubt: it takes whatever topic has the name when it is decided.
         decisions: what the outside system decided about prepared transactions, by token: what it never heard of is
             aborted by whoever asks first.
@@ -58,6 +65,9 @@ class World:
     create_attempts: int = 12
     transactions: list[str] = field(default_factory=list)
     temporary: list[str] = field(default_factory=list)
+    subscribed: dict[tuple[str, str], None] = field(default_factory=dict)
+    closed: set[int] = field(default_factory=set)
+    forced: set[str] = field(default_factory=set)
     dropping: set[str] = field(default_factory=set)
     decisions: dict[str, bool] = field(default_factory=dict)
     faultless: bool = False
@@ -79,6 +89,8 @@ class World:
 
 __all__ = [
     "DEAD_LETTERS",
+    "FAILOVER",
+    "FAILOVER_LEASE_MS",
     "LEASE_MS",
     "MOST_REDELIVERIES",
     "NAMESPACE",

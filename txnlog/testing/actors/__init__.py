@@ -12,6 +12,7 @@ from typing import Final
 
 from txnlog.testing.actors.admin import admin
 from txnlog.testing.actors.checkpointer import checkpointer
+from txnlog.testing.actors.failover import failover
 from txnlog.testing.actors.pipeline import pipeline
 from txnlog.testing.actors.reader import reader
 from txnlog.testing.actors.resolver import resolver
@@ -25,6 +26,7 @@ ACTOR_KINDS: Final[dict[str, ActorKind]] = {
     "writer": writer,
     "pipeline": pipeline,
     "shared": shared,
+    "failover": failover,
     "reader": reader,
     "checkpointer": checkpointer,
     "admin": admin,

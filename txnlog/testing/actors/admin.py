@@ -2,55 +2,91 @@
 
 from __future__ import annotations
 
+from txnlog.errors import ConsumerBusy
 from txnlog.testing.actors.ending import ask
+from txnlog.testing.actors.failover import Standby
+from txnlog.testing.actors.pipeline import Pipeline
 from txnlog.testing.client import Client, live
-from txnlog.testing.world import (
-    PRODUCERS,
-    SCHEMA,
-)
+from txnlog.testing.world import FAILOVER, PRODUCERS, SCHEMA
 
 
-def admin(client: Client) -> None:
-    """Aborts what others do, fences their names, makes and drops topics."""
-    ns = client.open()
-    world = client.world
+class Administrator:
+    """Aborts what others do, also what they prepared; fences their names, seeks, makes and drops topics."""
 
-    def fence() -> None:
-        name = client.chance.choice(PRODUCERS)
-        if name in ns.follower.state.producers:
-            client.call("open_producer", lambda: ns.fence(name), lambda epoch: {"epoch": epoch}, name=name)
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.world = client.world
+        self.ns = client.open()
 
-    def make_topic() -> None:
+    def step(self) -> None:
+        """One of these things."""
+        client, world = self.client, self.world
+        drawn = client.chance.random()
+        if drawn < 0.45 and world.transactions:
+            self.end_a_transaction(force=drawn < 0.15)
+        elif drawn < 0.55:
+            self.fence()
+        elif drawn < 0.7:
+            self.make_topic()
+        elif drawn < 0.85 and world.subscribed:
+            self.seek()
+        elif world.temporary:
+            self.drop_topic()
+        client.sleep(client.chance.random() * 1_000)
+
+    def end_a_transaction(self, *, force: bool) -> None:
+        """Abort one of the newest, or, with force, one that is prepared."""
+        prepared = [str(item.txn_id) for item in self.ns.transactions(state="PREPARED")] if force else []
+        chosen = self.client.chance.choice(prepared or self.world.transactions[-6:])
+        ask(self.client, self.ns, chosen, force=bool(prepared))
+
+    def fence(self) -> None:
+        """End a producer name: nobody owns it then."""
+        name = self.client.chance.choice(PRODUCERS)
+        if name in self.ns.follower.state.producers:
+            self.client.call("open_producer", lambda: self.ns.fence(name), lambda epoch: {"epoch": epoch}, name=name)
+
+    def make_topic(self) -> None:
+        """A new one, or one that was dropped: another incarnation."""
+        world = self.world
         known = [name for name in world.temporary if name not in world.dropping]
-        if known and client.hits(0.5):
-            name = client.chance.choice(known)  # perhaps one that was dropped: another incarnation
+        if known and self.client.hits(0.5):
+            name = self.client.chance.choice(known)
         else:
             world.next_topic += 1
             name = f"extra{world.next_topic}"
-        ns.create_topic(name, schema=SCHEMA, partitions=1, if_not_exists=True)
+        self.ns.create_topic(name, schema=SCHEMA, partitions=1, if_not_exists=True)
         world.temporary.append(name)
 
-    def drop_topic() -> None:
+    def drop_topic(self) -> None:
+        """The newest one."""
+        world = self.world
         name = world.temporary[-1]
-        folder = ns.topic_handle(name).record.folder
+        folder = self.ns.topic_handle(name).record.folder
         if name not in world.dropping:
             world.dropping.add(name)
-            client.call("drop_topic", lambda: ns.drop_topic(name), topic=folder)
+            self.client.call("drop_topic", lambda: self.ns.drop_topic(name), topic=folder)
             world.dropping.discard(name)
 
-    def step() -> None:
-        drawn = client.chance.random()
-        if drawn < 0.5 and world.transactions:
-            ask(client, ns, client.chance.choice(world.transactions[-6:]))
-        elif drawn < 0.65:
-            fence()
-        elif drawn < 0.8:
-            make_topic()
-        elif world.temporary:
-            drop_topic()
-        client.sleep(client.chance.random() * 1_000)
+    def seek(self) -> None:
+        """Move a subscription, as an administrator can: with a consumer of its own."""
+        place = self.client.chance.choice(list(self.world.subscribed))
+        role = Standby(self.client, self.ns) if place == FAILOVER else Pipeline(self.client, self.ns, *place)
+        role.reopen()
+        if place == FAILOVER:
+            role.receive(1)  # while another one is active, this one waits
+        try:
+            role.seek()
+        except ConsumerBusy:
+            self.client.scheduler.label("failover: a seek has to wait, too")
+        else:
+            self.client.scheduler.label("an administrator sought")
+        role.close()
 
-    live(client, step, lambda: None)
+
+def admin(client: Client) -> None:
+    """An administrator."""
+    live(client, Administrator(client).step, lambda: None)
 
 
-__all__ = ["admin"]
+__all__ = ["Administrator", "admin"]

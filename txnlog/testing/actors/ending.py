@@ -144,10 +144,18 @@ def tell_decision(client: Client, ns: Namespace, token: str, *, commit: bool) ->
     client.call("complete", lambda: ns.complete(token, commit=commit), result, txn=token, commit=commit)
 
 
-def ask(client: Client, ns: Namespace, txn: str) -> None:
-    """Make an outcome definite."""
-    info = client.call("outcome", lambda: ns.abort(txn, by="simulation", why="asked"), told_outcome, txn=txn)
-    client.scheduler.label(f"asked for an outcome: {info.state}")
+def ask(client: Client, ns: Namespace, txn: str, *, force: bool = False) -> None:
+    """Make an outcome definite; ``force``: also that of a prepared transaction."""
+    if force:
+        client.world.forced.add(txn)
+    info = client.call(
+        "outcome",
+        lambda: ns.abort(txn, by="simulation", why="asked", force=force),
+        told_outcome,
+        txn=txn,
+        forced=force,
+    )
+    client.scheduler.label(f"{'forced' if force else 'asked for'} an outcome: {info.state}")
 
 
 __all__ = ["TIMEOUTS_MS", "ask", "complete", "end_somehow", "produce_in", "table_of"]

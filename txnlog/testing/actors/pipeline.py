@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from txnlog.testing.actors.ending import TIMEOUTS_MS, end_somehow, produce_in
@@ -19,7 +20,13 @@ if TYPE_CHECKING:
 
 
 class Pipeline:
-    """Consumes one topic and produces to another: in one transaction, or with plain acknowledgements."""
+    """Consumes one topic and produces to another: in one transaction, or with plain acknowledgements.
+
+    Attributes:
+        patience_ms: how long a call may wait for messages; one of these.
+    """
+
+    patience_ms: Sequence[int] = (0, 0, 100)
 
     def __init__(self, client: Client, ns: Namespace, topic: str, subscription: str) -> None:
         self.client = client
@@ -27,7 +34,8 @@ class Pipeline:
         self.topic = topic
         self.subscription = subscription
         self.consumer: Consumer | None = None
-        self.epoch = 0
+        self.epoch: int | None = None
+        client.world.subscribed[topic, subscription] = None
 
     def reopen(self) -> None:
         """Take the subscription over."""
@@ -74,20 +82,21 @@ class Pipeline:
         assert self.consumer is not None, "opened first"
         consumer = self.consumer
         messages = self.client.call(
-            "receive",
-            lambda: consumer.receive(most, timeout_ms),
-            lambda messages: {"messages": told_messages(messages)},
-            **self.place,
+            "receive", lambda: consumer.receive(most, timeout_ms), self.told_received, **self.place
         )
         if self.shared and len(messages):
             again = any(messages.redelivery_counts)
             self.client.scheduler.label(f"shared messages came {'again' if again else 'the first time'}")
         return messages
 
+    def told_received(self, messages: Messages) -> dict[str, Any]:
+        """What a call of receive() told."""
+        return {"messages": told_messages(messages)}
+
     def step(self) -> None:
         """Receive, and do one of the things that consumers do with messages."""
         client = self.client
-        messages = self.receive(client.chance.choice((1, 3, 10)), client.chance.choice((0, 0, 100)))
+        messages = self.receive(client.chance.choice((1, 3, 10)), client.chance.choice(self.patience_ms))
         if not len(messages):
             client.sleep(client.chance.random() * 60)
             return
@@ -101,9 +110,12 @@ class Pipeline:
             self.transact(messages)
         elif drawn < 0.85:
             self.acknowledge(None, messages)
-        elif drawn < 0.93:
+        elif drawn < 0.9:
+            client.scheduler.label("messages were given back")
             self.give_back(messages)
-        elif drawn < 0.97 and not self.shared:
+        elif drawn < 0.93:
+            self.give_all_back()
+        elif drawn < 0.97:
             self.seek()
 
     def transact(self, messages: Messages) -> None:
@@ -124,6 +136,9 @@ class Pipeline:
             self.give_back(messages)
             self.step()
         end_somehow(client, self.ns, txn)
+        if txn.state == "ABORTED" and client.hits(0.3):
+            client.scheduler.label("messages given back whose transaction was aborted")
+            self.give_back(messages)
 
     def acknowledge(self, txn: Transaction | None, messages: Messages) -> None:
         """Take messages off the subscription, one by one or up to here, in a transaction or plainly."""
@@ -152,6 +167,17 @@ class Pipeline:
             **self.place,
         )
 
+    def give_all_back(self) -> None:
+        """Have everything delivered again that was received and not acknowledged."""
+        assert self.consumer is not None, "opened first"
+        self.client.call("negative_acknowledge", self.consumer.redeliver_unacknowledged, **self.place)
+        self.client.scheduler.label("everything was given back")
+
+    def close(self) -> None:
+        """End this consumer; what it was leased is given back."""
+        assert self.consumer is not None, "opened first"
+        self.consumer.close()
+
     def seek(self) -> None:
         """Begin anew at some offset."""
         assert self.consumer is not None, "opened first"
@@ -167,6 +193,7 @@ class Pipeline:
             positions=positions,
         )
         self.epoch = self.shown_epoch()
+        client.scheduler.label(f"a seek of {'all consumers of a Shared' if self.shared else 'one'} subscription")
 
 
 def epoch_of(ns: Namespace, topic: str, subscription: str) -> int:

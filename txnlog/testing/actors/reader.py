@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from txnlog.testing.client import Client, live, rows_of, told_outcome
+from txnlog.testing.client import Client, Rows, live, rows_of, told_outcome
 
 if TYPE_CHECKING:
+    from txnlog.namespace import Namespace
     from txnlog.snapshot import Snapshot
+
+
+def read(client: Client, ns: Namespace, version: int | None, pause_ms: float = 0) -> None:
+    """Read everything at a version, or at the newest one; perhaps long after its snapshot was taken."""
+
+    def read_all() -> tuple[Snapshot, Rows]:
+        snapshot = ns.snapshot(version)
+        if pause_ms:
+            client.sleep(pause_ms)
+        return snapshot, rows_of(ns, snapshot)
+
+    client.call("read", read_all, lambda found: {"version": found[0].version, "rows": found[1]}, version=version)
 
 
 def reader(client: Client) -> None:
     """Reads everything, at the newest version or at an older one."""
     ns = client.open(mode="r") if client.hits(0.5) else client.open()
 
-    def read_all(version: int | None) -> tuple[Snapshot, Any]:
-        snapshot = ns.snapshot(version)
-        return snapshot, rows_of(ns, snapshot)
-
     def step() -> None:
         version = client.chance.randint(0, ns.follower.version) if client.hits(0.3) else None
-        client.call(
-            "read",
-            lambda: read_all(version),
-            lambda found: {"version": found[0].version, "rows": found[1]},
-            version=version,
-        )
+        read(client, ns, version, client.chance.random() * 3_000 if client.hits(0.1) else 0)
         if client.hits(0.2) and client.world.transactions:
             txn = client.chance.choice(client.world.transactions)
             client.call("outcome", lambda: ns.transaction(txn), told_outcome, txn=txn)
@@ -34,4 +38,4 @@ def reader(client: Client) -> None:
     live(client, step, lambda: None)
 
 
-__all__ = ["reader"]
+__all__ = ["read", "reader"]

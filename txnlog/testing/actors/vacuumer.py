@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from txnlog.limits import MIN_GRACE_MS
+from txnlog.testing.actors.reader import read
 from txnlog.testing.client import Client, live
 
 NIGHT_MS: Final = (MIN_GRACE_MS, 2 * MIN_GRACE_MS)
@@ -37,6 +38,12 @@ def vacuumer(client: Client) -> None:
             client.scheduler.label("a vacuum deleted files that nobody named")
         if result.aborted_files:
             client.scheduler.label("a vacuum deleted files of aborted transactions")
+        oldest = result.oldest_readable
+        if oldest and client.hits(0.5):
+            read(client, ns, oldest)  # the oldest of those that it says can be read
+            client.scheduler.label("read at the oldest readable version")
+            if client.hits(0.5):
+                read(client, ns, oldest - 1)
 
     live(client, step, lambda: None)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from txnlog.errors import (
     AbortableError,
@@ -18,8 +18,13 @@ from txnlog.testing.world import (
 )
 
 if TYPE_CHECKING:
+    from txnlog.namespace import Namespace
     from txnlog.producer import Producer
     from txnlog.transaction import Transaction
+
+
+FIRST_MESSAGES: Final = 4
+"""In each partition, so that consumers need not wait for writers."""
 
 
 class Writer:
@@ -136,7 +141,7 @@ class Writer:
         """A transaction, whose id is noted where an administrator finds it."""
         assert self.producer is not None, "opened first"
         options: dict[str, Any] = {}
-        if self.client.hits(0.15):
+        if self.client.hits(0.25):
             version = self.client.world.next_value + self.client.chance.randint(-9, 0)
             options = {"txn_app_id": "nightly", "txn_version": max(0, version)}
         txn = self.producer.begin(timeout_ms=self.client.chance.choice(TIMEOUTS_MS), **options)
@@ -186,6 +191,9 @@ class Writer:
                 client.scheduler.label("a transaction with sequences is done again")
             if txn.state != "ABORTED":
                 return
+            if client.hits(0.4):
+                break
+        client.scheduler.label("a batch of an aborted transaction is sent again outside of one")
         self.send_again(topic, partition, batches[0], sequence)
 
     def produce_in(self, txn: Transaction, topic: str, partition: int, values: tuple[int, ...], sequence: int) -> None:
@@ -216,8 +224,21 @@ class Writer:
             if error is None:
                 client.world.recorder.ok(token, **told_commit(client, future.result()))
             else:
-                client.world.recorder.failed(token, error)
-                client.scheduler.label(f"commit_async: {type(error).__name__}")
+                client.failed(token, "commit_async", error)
+
+
+def begin_with(client: Client, ns: Namespace, topic: str, partition: int) -> None:
+    """Some messages that are there from the beginning, of nobody."""
+    values = client.world.values(FIRST_MESSAGES)
+    client.call(
+        "produce",
+        lambda: ns.produce(topic, table_of(values), partition),
+        lambda result: told_produce(client, result),
+        txn=None,
+        topic=topic,
+        partition=partition,
+        values=values,
+    )
 
 
 def writer(client: Client) -> None:
@@ -226,4 +247,4 @@ def writer(client: Client) -> None:
     live(client, role.step, role.reopen)
 
 
-__all__ = ["Writer", "writer"]
+__all__ = ["FIRST_MESSAGES", "Writer", "begin_with", "writer"]
