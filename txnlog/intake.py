@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -40,6 +41,8 @@ class Intake:
         self.topic = topic
         self.subscription = subscription
         self.epoch = epoch
+        # Of what was handed out: transactions give back in other threads, when they end. Nothing else is called in it.
+        self._lock = threading.Lock()
         self._delivered: dict[int, Ranges] = {}
 
     def record(self) -> SubscriptionRecord:
@@ -73,9 +76,9 @@ class Intake:
                 cursor = state.cursors[record.id, partition]
                 start = state.starts.get((self.topic.id, partition), 0)
                 end = state.ends.get((self.topic.id, partition), 0)
-                delivered = ranges.subtract(self._delivered.get(partition, EMPTY), ((0, cursor.position),))
-                self._delivered[partition] = delivered
-                mine = ranges.union(delivered, held.get(partition, EMPTY))
+                with self._lock:
+                    ranges.exclude(self._delivered, {partition: ((0, cursor.position),)})
+                    mine = ranges.union(self._delivered[partition], held.get(partition, EMPTY))
                 chosen = first_of(available(cursor, start, end, mine), left)
                 if chosen:
                     wanted[partition] = chosen
@@ -83,12 +86,9 @@ class Intake:
         if not wanted:
             return None
         table = self._read(wanted)
-        self._note_delivered(wanted)
+        with self._lock:
+            ranges.include(self._delivered, wanted)
         return Received(table, {})
-
-    def _note_delivered(self, found: Mapping[int, Ranges]) -> None:
-        for partition, more in found.items():
-            self._delivered[partition] = ranges.union(self._delivered.get(partition, EMPTY), more)
 
     def _read(self, wanted: Mapping[int, Ranges]) -> pa.Table:
         """The messages at these offsets, partition by partition."""
@@ -119,12 +119,13 @@ class Intake:
 
     def give_back(self, found: Mapping[int, Ranges]) -> None:
         """What acknowledged them came to nothing, or their user gives them back: they are delivered again."""
-        for partition, more in found.items():
-            self._delivered[partition] = ranges.subtract(self._delivered.get(partition, EMPTY), more)
+        with self._lock:
+            ranges.exclude(self._delivered, found)
 
     def redeliver(self) -> None:
         """Everything that was not acknowledged is delivered again."""
-        self._delivered.clear()
+        with self._lock:
+            self._delivered.clear()
 
     def seek_actions(self, draft: Draft, positions: Mapping[int, int]) -> list[AnyAction]:
         """What moves the cursors. Raises ConsumerFenced for an old epoch."""
@@ -136,7 +137,8 @@ class Intake:
     def sought(self, epoch: int) -> None:
         """A seek of this consumer raised the epoch: all begins anew."""
         self.epoch = epoch
-        self._delivered.clear()
+        with self._lock:
+            self._delivered.clear()
 
     def close(self) -> None:
         """The consumer receives no more."""

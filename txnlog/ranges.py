@@ -6,7 +6,7 @@ Immutable tuples: a state that holds them can be shared between threads without 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
 Range = tuple[int, int]
@@ -106,6 +106,18 @@ def contains(ranges: Ranges, value: int) -> bool:
     return index + 1 < len(ranges) and ranges[index + 1][0] == value
 
 
+def include(sets: dict[int, Ranges], more: Mapping[int, Ranges]) -> None:
+    """Add offsets to the sets of several partitions."""
+    for partition, found in more.items():
+        sets[partition] = union(sets.get(partition, EMPTY), found)
+
+
+def exclude(sets: dict[int, Ranges], less: Mapping[int, Ranges]) -> None:
+    """Take offsets out of the sets of several partitions."""
+    for partition, found in less.items():
+        sets[partition] = subtract(sets.get(partition, EMPTY), found)
+
+
 def size(ranges: Ranges) -> int:
     """How many offsets the set holds."""
     return sum(end - start for start, end in ranges)
@@ -116,7 +128,9 @@ __all__ = [
     "Range",
     "Ranges",
     "contains",
+    "exclude",
     "from_values",
+    "include",
     "intersect",
     "is_normal",
     "normalize",

@@ -171,7 +171,8 @@ class SharedIntake(Intake):
         table = self._read(wanted)
         for partition, found in wanted.items():
             self._stock[partition] = ranges.subtract(self._stock[partition], found)
-        self._note_delivered(wanted)
+        with self._lock:
+            ranges.include(self._delivered, wanted)
         return Received(table, redeliveries)
 
     def _bury(self, record: SubscriptionRecord, dead: Mapping[int, tuple[Redelivery, ...]]) -> None:
@@ -201,10 +202,8 @@ class SharedIntake(Intake):
 
     def negative_acknowledge(self, found: Mapping[int, Ranges]) -> None:
         """Messages are given back by their user: the log counts it, and anybody may have them at once."""
-        mine = {
-            partition: ranges.intersect(self._delivered.get(partition, EMPTY), more)
-            for partition, more in found.items()
-        }
+        delivered = self._handed_out()
+        mine = {partition: ranges.intersect(delivered.get(partition, EMPTY), more) for partition, more in found.items()}
         self._release(mine, {})
         super().give_back(found)
 
@@ -221,12 +220,14 @@ class SharedIntake(Intake):
 
     def redeliver(self) -> None:
         """Everything that was not acknowledged is delivered again, to anybody."""
-        self._release(self._delivered, {})
-        self._delivered.clear()
+        self._release(self._handed_out(), {})
+        super().redeliver()
+
+    def _handed_out(self) -> dict[int, Ranges]:
+        with self._lock:
+            return dict(self._delivered)
 
     def _release(self, delivered: Mapping[int, Ranges], stock: Mapping[int, Ranges]) -> None:
-        delivered, stock = dict(delivered), dict(stock)
-
         def released(draft: Draft) -> list[AnyAction]:
             record = draft.subscriptions.get(self.subscription)
             if record is None or record.epoch != self.epoch:
@@ -250,7 +251,7 @@ class SharedIntake(Intake):
         if draft.subscriptions.get(self.subscription) is None:
             return actions
         others = [
-            {p: found for p, found in kind.items() if p not in positions} for kind in (self._delivered, self._stock)
+            {p: found for p, found in kind.items() if p not in positions} for kind in (self._handed_out(), self._stock)
         ]
         return [
             *leases.returned(draft, self.subscription, self._consumer, others[0], redeliver=True),
@@ -270,7 +271,7 @@ class SharedIntake(Intake):
         self._closed = True
         self._arrive()
         try:
-            self._release(self._delivered, self._stock)
+            self._release(self._handed_out(), dict(self._stock))
         except TxnLogError:
             _logger.warning("the leases of %r end by themselves", self._consumer, exc_info=True)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import threading
 from typing import Any
 
 import msgspec
@@ -10,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.client.support import SCHEMA, START_MS, Place, Unchanged, ids, raises, read, rows
-from txnlog import reader
+from txnlog import ranges, reader
 from txnlog.errors import (
     ConsumerBusy,
     ConsumerFenced,
@@ -619,6 +621,36 @@ def test_a_negative_acknowledgement_of_a_pending_message_has_no_effect(
     assert received(consumer) == [4, 5, 6, 7, 8, 9]
     txn.commit()
     assert received(consumer) == []
+
+
+@pytest.mark.clause("P-209")
+def test_what_comes_back_while_messages_are_handed_out_is_not_forgotten(
+    memory: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Commits in the background give back in the client's own thread, while the consumer's thread receives."""
+    ns, other = memory.open(), memory.open()
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(0, 1, 2, 3))
+    consumer = ns.consumer("orders", "billing")
+    txn = ns.begin()
+    txn.acknowledge(consumer.receive(2, timeout_ms=0))
+    honest = ranges.union
+    ended: list[Any] = []
+
+    def interrupted(left: Any, right: Any) -> Any:
+        """Between the look at what was handed out and the note of what is: a commit ends in the background."""
+        if not ended and threading.current_thread() is threading.main_thread() and right == ((2, 4),):
+            other.abort(txn.id)
+            ended.append(txn.commit_async())
+            with contextlib.suppress(TimeoutError, TransactionAborted):
+                ended[0].result(0.5)  # it may have to wait for this call
+        return honest(left, right)
+
+    monkeypatch.setattr(ranges, "union", interrupted)
+    assert ids(consumer.receive(timeout_ms=0).table) == [2, 3]
+    with raises(TransactionAborted):
+        ended[0].result(10)
+    assert ids(consumer.receive(timeout_ms=0).table) == [0, 1]
 
 
 # --- takeover -------------------------------------------------------------------------------------------------------

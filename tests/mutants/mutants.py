@@ -942,7 +942,7 @@ MUTANTS = (
     Mutant(
         "a closed consumer keeps its leases",
         "txnlog/shared_intake.py",
-        "            self._release(self._delivered, self._stock)\n",
+        "            self._release(self._handed_out(), dict(self._stock))\n",
         "            self._release({}, {})\n",
         "a restart waits until its own leases end",
         (SHARED + "a_consumer_that_closes_gives_its_leases_back_but_what_is_pending_stays_pending",),
