@@ -28,9 +28,8 @@ from txnlog.actions import Segment, SliceRows
 from txnlog.codec import encode_action
 from txnlog.errors import InvalidInputError, SchemaMismatch, TxnLogError
 from txnlog.limits import MAX_BLOCK_NUMBERS, RENEW_AFTER_MS
-from txnlog.names import nearest
 from txnlog.numbers import CHUNK
-from txnlog.row_columns import Unfit, conform_columns, shown
+from txnlog.row_columns import Unfit, conform_columns, shown, unknown_column
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -126,10 +125,7 @@ def check_columns(columns: pa.Schema, record: TopicRecord) -> None:
     wanted = schema.to_arrow(record.schema)
     for name in columns.names:
         if name not in wanted.names:
-            raise SchemaMismatch(
-                f"topic {record.name!r} has no column {shown(name)}",
-                advice=nearest(name, wanted.names),
-            )
+            raise unknown_column(record.name, name, wanted.names)
     empty = {field.name: pa.nulls(0, field.type) for field in columns}
     try:
         conform_columns(empty, wanted, rows=1)  # the row makes a missing column count

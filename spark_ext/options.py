@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from spark_ext.paths import is_relative
 from txnlog.arguments import epoch_ms
 from txnlog.errors import InvalidInputError, UnsupportedFeature
 from txnlog.names import nearest
@@ -261,6 +262,12 @@ def _parsed(given: Mapping[str, str], uses: Iterable[Use]) -> dict[str, Any]:
             "the path is missing",
             advice="give ROOT/NAMESPACE/TOPIC to load, save or start; in SQL use CREATE TEMPORARY VIEW name USING "
             "txnlog OPTIONS (path '...'), since a table's path does not reach the format",
+        )
+    if is_relative(result["path"]):
+        raise InvalidInputError(
+            f"the path {ascii(result['path'])[:120]} is relative: Spark would look where it was started, not where "
+            "this code runs",
+            advice="give an absolute path: os.path.abspath(...)",
         )
     return result
 

@@ -56,6 +56,12 @@ def normal(path: str) -> str:
     return f"{_TO_OURS.get(scheme, scheme)}://{text[match.end() :].rstrip('/')}"
 
 
+def is_relative(path: str) -> bool:
+    """Whether what a path names depends on the working directory of the process that asks."""
+    text = path.strip()
+    return not text.startswith(("/", "~", "file:")) and _SCHEME.match(text) is None
+
+
 def of_checkpoint(path: str) -> str:
     """Where Spark keeps a checkpoint of this location: every character of a local path is itself to it, also in a URL.
 
@@ -155,4 +161,4 @@ def _shown(text: str) -> str:
     return ascii(text if len(text) <= 120 else f"...{text[-117:]}")
 
 
-__all__ = ["Location", "for_spark", "locate", "normal", "of_checkpoint"]
+__all__ = ["Location", "for_spark", "is_relative", "locate", "normal", "of_checkpoint"]

@@ -126,6 +126,12 @@ def taken_by(ns: Namespace, checkpoint: Checkpoint, offsets: BatchOffsets, subsc
     return taken
 
 
+def subscriptions_read(ns: Namespace, offsets: BatchOffsets) -> list[str]:
+    """The subscriptions of this namespace that the query's sources read."""
+    found = [_ours(ns, text) for text in offsets.sources.values()]
+    return sorted({item.subscription for item in found if item is not None and item.subscription is not None})
+
+
 def _ours(ns: Namespace, text: str | None) -> StreamOffset | None:
     """The offset of a source of ours in this namespace; None for any other."""
     if text is None:
@@ -281,5 +287,6 @@ __all__ = [
     "identity_of",
     "not_held_in_doubt",
     "stream_batch",
+    "subscriptions_read",
     "taken_by",
 ]

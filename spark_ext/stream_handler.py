@@ -109,6 +109,7 @@ class _Batches:
         self._txn_app_id = txn_app_id
         self._storage = storage
         self._run = uuid.uuid4().hex
+        self._warned = False
 
     def run(self, df: DataFrame, batch_id: int) -> None:
         """What Spark calls with each micro-batch."""
@@ -130,6 +131,15 @@ class _Batches:
             # Before the handler runs: a batch that could not be acknowledged is not worth its work.
             taken = stream_batches.taken_by(ns, self._checkpoint, offsets, self._acknowledge)
             wanted = stream_batches.acknowledgements(ns, taken, identity, self._run)
+        elif not self._warned:
+            self._warned = True
+            for name in stream_batches.subscriptions_read(ns, offsets):
+                _logger.warning(
+                    "the source reads the subscription %r and nothing acknowledges it: its cursor stays, and "
+                    "a new checkpoint reads all again (pass acknowledge=%r, or leave out the option 'subscription')",
+                    name,
+                    name,
+                )
         inner = jobs.begin(ns, jobs.reserve_job(ns))
         inner.set_stream(batch)
         inner.acknowledge_ranges(wanted)  # first, so that no commit of the handler's own can be without it

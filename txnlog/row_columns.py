@@ -75,6 +75,21 @@ def shown(name: object) -> str:
     return ascii(text if len(text) <= 60 else text[:57] + "...")
 
 
+def unknown_column(topic: str, name: object, known: Sequence[str], where: str = "") -> SchemaMismatch:
+    """The error for a column that a topic does not have."""
+    if not isinstance(name, str):
+        advice = "the names of columns are text"
+    elif name.startswith("_"):
+        own = ", ".join(map(repr, known[:8]))
+        advice = (
+            "reading adds the columns with a leading underscore: forward only the topic's own, with "
+            f"messages.table.select([{own}]), in Spark df.select({own})"
+        )
+    else:
+        advice = nearest(name, known)
+    return SchemaMismatch(f"topic {topic!r} has no column {shown(name)}{where}", advice=advice)
+
+
 # --- columns ----------------------------------------------------------------------------------------------------------
 
 

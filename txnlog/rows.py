@@ -25,8 +25,7 @@ import pyarrow as pa
 import xxhash
 
 from txnlog.errors import SchemaMismatch
-from txnlog.names import nearest
-from txnlog.row_columns import ARROW_ERRORS, Unfit, conform_columns, is_text, shown
+from txnlog.row_columns import ARROW_ERRORS, Unfit, conform_columns, is_text, shown, unknown_column
 from txnlog.row_values import Converter, converter, deep_size
 
 Row = tuple[Any, ...]
@@ -88,8 +87,7 @@ class _Plan:
 
     def unknown(self, topic: str, name: object, where: str = "") -> SchemaMismatch:
         """The error for a column that the topic does not have."""
-        advice = nearest(name, self.schema.names) if isinstance(name, str) else "the names of columns are text"
-        return SchemaMismatch(f"topic {topic!r} has no column {shown(name)}{where}", advice=advice)
+        return unknown_column(topic, name, self.schema.names, where)
 
 
 _PLANS: Final[dict[int, _Plan]] = {}

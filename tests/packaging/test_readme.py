@@ -15,9 +15,10 @@ def blocks(title):
 
 
 def test_the_quick_start_runs(tmp_path, capsys):
-    (code,) = blocks("Quick start in Python")
+    code = "\n".join(blocks("Quick start in Python"))
     assert "/tmp/lake" in code
     exec(compile(code.replace("/tmp/lake", str(tmp_path / "lake")), "README.md", "exec"), {})
     printed = capsys.readouterr().out
     assert "Committed(" in printed
     assert "_offset" in printed
+    assert "('sales',)" in printed

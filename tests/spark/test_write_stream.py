@@ -226,6 +226,19 @@ def test_a_namespace_full_of_open_transactions_says_so_before_the_handlers_work(
 # --- two runs at once -------------------------------------------------------------------------------------------------
 
 
+def test_a_subscription_that_nothing_acknowledges_is_told_once(
+    pipeline: Pipeline, caplog: pytest.LogCaptureFixture
+) -> None:
+    pipeline.run(acknowledge=None)
+    told = [record.getMessage() for record in caplog.records if "nothing acknowledges it" in record.getMessage()]
+    assert len(told) == 1
+    assert "acknowledge='billing'" in told[0]
+    caplog.clear()
+    pipeline.produce(1000)
+    pipeline.run(checkpoint=str(pipeline.checkpoint) + "-2")
+    assert not [record for record in caplog.records if "nothing acknowledges it" in record.getMessage()]
+
+
 @pytest.mark.parametrize("acknowledge", [None, "billing"])
 def test_two_runs_at_work_on_the_same_batch_take_effect_once(pipeline: Pipeline, acknowledge: str | None) -> None:
     def slow(batch: Any, txn: Any) -> None:

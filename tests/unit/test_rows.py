@@ -396,6 +396,12 @@ def test_a_column_that_is_there_twice_is_refused():
         conform(table, DEFAULT, topic="t")
 
 
+@pytest.mark.parametrize("data", [[{"value": b"", "_offset": 1}], pa.table({"value": [b""], "_offset": [1]})])
+def test_a_column_that_reading_adds_is_refused_with_how_to_forward_the_others(data):
+    with pytest.raises(SchemaMismatch, match=r"no column '_offset'.*table\.select\(\['key', 'value', 'headers'\]\)"):
+        conform(data, DEFAULT, topic="t")
+
+
 def test_an_unknown_column_is_refused_and_the_nearest_offered():
     with pytest.raises(SchemaMismatch, match=r"topic 't' has no column 'Value' .*did you mean 'value'"):
         conform(pa.table({"Value": [b""]}), DEFAULT, topic="t")
