@@ -2,7 +2,8 @@
 
 ``decide`` looks at a draft and gives the actions that would do it, or an :class:`Answer` where nothing needs to be
 appended (a repetition, a skipped batch), or raises the refusal. The appender decides again after every lost race, so a
-command holds no conclusion of its own. A recorded outcome is answered first, whoever asks.
+command holds no conclusion of its own: what it notes for its answer, it notes anew at each decision. A recorded outcome
+is answered first, whoever asks.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ class Command(Protocol[R_co]):
         """The actions, or an answer. Raises the typed refusal; must not change the draft."""
 
     def result(self, draft: Draft, at: Header) -> R_co:
-        """The value for the caller, once the actions were applied to the draft."""
+        """The value for the caller, as soon as the actions were applied to the draft: no other command was since."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -177,14 +177,15 @@ class Attempt(Generic[M]):
 
     def _decide(
         self, draft: Draft, header: Header, *, clean: bool
-    ) -> tuple[list[M], list[bytes], list[tuple[Reply[M], bool, bool]]]:
+    ) -> tuple[list[Reply[M]], list[bytes], list[tuple[Reply[M], bool, bool]]]:
         """Apply the wave and every command to the draft; a refused one leaves no trace in it.
 
-        Of each reply: whether it rests on the log alone, and whether it holds in every later state too.
+        Gives the replies that hold once the entry exists, its lines, and the replies that need no line of it; of each
+        of these whether it rests on the log alone, and whether it holds in every later state too.
         """
         for action in self.wave.actions:
             apply(draft, action, header)
-        accepted: list[M] = []
+        accepted: list[Reply[M]] = []
         lines: list[bytes] = []
         replies: list[tuple[Reply[M], bool, bool]] = []
         for member in self._live():
@@ -197,29 +198,29 @@ class Attempt(Generic[M]):
                 encoded = [encode_action(action) for action in decided]
                 for action in decided:
                     apply(draft, action, header)
+                value = member.command.result(draft, header)
             except Exception as error:  # noqa: BLE001 - a bug in one command must not fail the others
                 draft.rollback(mark)
                 replies.append((Reply(member, None, error), clean, not isinstance(error, TxnLogError)))
                 continue
-            accepted.append(member)
+            accepted.append(Reply(member, value))
             lines.extend(encoded)
             clean = clean and not encoded
         return accepted, lines, replies
 
     def _entry(
-        self, draft: Draft, header: Header, riders: Riders, accepted: Sequence[M], lines: list[bytes]
+        self, draft: Draft, header: Header, riders: Riders, accepted: Sequence[Reply[M]], lines: list[bytes]
     ) -> MadeEntry[M] | Step:
         finish_entry(draft, "")
-        results = [Reply(member, member.command.result(draft, header)) for member in accepted]
         own = [encode_action(action) for action in (*riders.actions, *self.wave.actions)]
         try:
             data = encode_entry(header, [*own, *lines])
         except LimitExceeded as error:
-            self._split(accepted, error)
+            self._split([reply.member for reply in accepted], error)
             return Step.AGAIN
         draft.head = msgspec.structs.replace(draft.head, digest=digest_of(data))
-        replies = (*results, *self._waiting.values())
-        return MadeEntry(draft, header, data, riders, tuple(accepted), replies)
+        sent = tuple([reply.member for reply in accepted])
+        return MadeEntry(draft, header, data, riders, sent, (*accepted, *self._waiting.values()))
 
     def _split(self, accepted: Sequence[M], error: LimitExceeded) -> None:
         """Too much for one entry: half of it stays; what is too much by itself is refused."""

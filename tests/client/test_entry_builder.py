@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from tests.core import Log
-from txnlog.actions import Abort, Begin
+from txnlog.acknowledgements import live_subscription
+from txnlog.actions import Abort, Begin, Consumer, DropSubscription
 from txnlog.apply import apply, begin_entry
-from txnlog.commands import Piece, Simple
+from txnlog.commands import Piece, Simple, effect
 from txnlog.entry_builder import Attempt, MadeEntry, Member, Riders, SharedWave, Step
 from txnlog.errors import InvalidTransactionState
 from txnlog.transaction_commands import AbortCommand
@@ -141,3 +142,17 @@ def test_who_has_an_answer_is_no_member_any_more(log: Log) -> None:
     assert told(attempt) == [(done, "ABORTED")]
     assert attempt.members == [new]
     assert made.sent == (new,)
+
+
+def test_an_answer_is_of_the_state_that_its_own_command_made(log: Log) -> None:
+    subscription = log.subscription(log.topic())
+    opened = Member(
+        Simple(
+            lambda _draft, _at: [Consumer(subscription, "c")],
+            lambda draft, _at: live_subscription(draft, subscription).epoch,
+        )
+    )
+    dropped = Member(effect(lambda _draft, _at: [DropSubscription(subscription)]))
+    made = make(log, Attempt([opened, dropped]))
+    assert isinstance(made, MadeEntry)
+    assert [(reply.member, reply.value) for reply in made.replies] == [(opened, made.header.version), (dropped, None)]
