@@ -28,8 +28,9 @@ from txnlog.actions import Segment, SliceRows
 from txnlog.codec import encode_action
 from txnlog.errors import InvalidInputError, SchemaMismatch, TxnLogError
 from txnlog.limits import MAX_BLOCK_NUMBERS, RENEW_AFTER_MS
+from txnlog.names import shown
 from txnlog.numbers import CHUNK
-from txnlog.row_columns import Unfit, conform_columns, shown, unknown_column
+from txnlog.row_columns import Unfit, conform_columns, unknown_column
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

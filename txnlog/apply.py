@@ -150,8 +150,7 @@ def _protocol(draft: Draft, action: Protocol, at: Header) -> None:
         missing = sorted(set(action.reader_features) - READER_FEATURES)
         raise UnsupportedFeature(
             f"entry {at.version} asks readers for format version {action.reader_version}"
-            + (f" and the features {', '.join(ascii(item[:40]) for item in missing[:5])}" if missing else "")
-            + f"; this txnlog reads version {FORMAT_VERSION}",
+            f"{_and_features(missing)}; this txnlog reads version {FORMAT_VERSION}",
             advice="use a newer txnlog",
         )
     head = draft.head
@@ -171,6 +170,10 @@ def _protocol(draft: Draft, action: Protocol, at: Header) -> None:
     )
 
 
+def _and_features(missing: list[str]) -> str:
+    return f" and the features {', '.join(ascii(item[:40]) for item in missing[:5])}" if missing else ""
+
+
 def check_writable(state: State | Draft) -> None:
     """Raise UnsupportedFeature where the log may be read but not written by this code."""
     head = state.head
@@ -178,8 +181,7 @@ def check_writable(state: State | Draft) -> None:
     if head.writer_version > FORMAT_VERSION or missing:
         raise UnsupportedFeature(
             f"the log asks writers for format version {head.writer_version}"
-            + (f" and the features {', '.join(ascii(item[:40]) for item in missing[:5])}" if missing else "")
-            + f"; this txnlog writes version {FORMAT_VERSION}",
+            f"{_and_features(missing)}; this txnlog writes version {FORMAT_VERSION}",
             advice='use a newer txnlog, or open with mode="r"',
         )
 

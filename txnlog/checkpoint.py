@@ -35,6 +35,7 @@ from txnlog.state import (
     SegmentSlice,
     Sequences,
     State,
+    Statistics,
     StreamRecord,
     SubscriptionRecord,
     TopicRecord,
@@ -279,9 +280,7 @@ def _segment_row(record: SegmentRecord) -> dict[str, Any]:
     return row
 
 
-_statistics_decoder = msgspec.json.Decoder(
-    dict[str, tuple[str | int | float | bool | None, str | int | float | bool | None, int | None]]
-)
+_statistics_decoder = msgspec.json.Decoder(Statistics)
 
 
 def segments_of(table: pa.Table, topic: int | None = None) -> list[SegmentRecord]:

@@ -63,6 +63,10 @@ class Piece(msgspec.Struct, frozen=True):
     digest: int
     sequence: int | None = None
 
+    def told(self) -> str:
+        """Its place, its sequence and its content, for the digest of a commit."""
+        return f"{self.topic},{self.partition},{self.rows},{self.sequence},{self.digest}"
+
 
 SharedNumbers = Mapping[int, int]
 """Of each topic the number of the segment that this entry's commits share."""

@@ -14,6 +14,7 @@ from txnlog.actions import Acknowledgement, Header, PartitionRanges, Topic
 from txnlog.apply_topics import topic_named
 from txnlog.commands import ONE_TOPIC, Answer, Piece, effect
 from txnlog.errors import InvalidInputError, SchemaMismatch, TopicNotFound
+from txnlog.messages import redeliveries_of
 from txnlog.names import parse_topic_name
 from txnlog.placement import place
 from txnlog.ranges import normalize
@@ -137,10 +138,7 @@ def _letters(
 ) -> pa.Table:
     partitions = np.asarray(messages.column("_partition"))
     offsets = np.asarray(messages.column("_offset"))
-    counts = np.zeros(len(messages), np.int32)
-    for partition, items in found.items():
-        for item in items:
-            counts[(partitions == partition) & (offsets >= item.start) & (offsets < item.end)] = item.count
+    counts = redeliveries_of(messages, found)
     reason = f"redelivered more than {subscription.max_redeliveries} times on the subscription {subscription.name}"
     own = [field.name for field in source.schema.fields if field.name not in DEAD_LETTER_COLUMNS]
     letters = messages.select([name for name in messages.column_names if name in own])

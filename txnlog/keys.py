@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from txnlog.limits import ENTRIES_PER_FOLDER
-from txnlog.names import TopicName
+from txnlog.names import NAME_PATTERN, TopicName
 
 CATALOG_FOLDER: Final = "_catalog"
 """The root log's folder: a namespace of its own, whose name no user can choose (names begin with a letter or digit)."""
@@ -106,7 +106,7 @@ _ENTRY: Final = re.compile(r"_log/([0-9]{10})/([0-9]{20})\.json", re.ASCII)
 _MANIFEST: Final = re.compile(r"_log/checkpoints/([0-9]{20})\.json", re.ASCII)
 _PART: Final = re.compile(r"_log/checkpoints/parts/([0-9a-f]{32})\.parquet", re.ASCII)
 _HINT: Final = re.compile(r"_hints/(0|[1-9][0-9]{0,18})/([0-9]{20})\.json", re.ASCII)
-_FOLDER: Final = r"[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?=[A-Za-z0-9_-]))*(?:~(?:0|[1-9][0-9]{0,18}))?"
+_FOLDER: Final = rf"{NAME_PATTERN}(?:~(?:0|[1-9][0-9]{{0,18}}))?"
 _SEGMENT: Final = re.compile(
     rf"({_FOLDER})/{SEGMENT_COLUMN}=(0|[1-9][0-9]{{0,18}})/([0-9a-f]{{32}}\.parquet)", re.ASCII
 )

@@ -111,12 +111,7 @@ class Messages:
     @property
     def redelivery_counts(self) -> list[int]:
         """Of each message how often it was delivered before, as of its receipt (Shared subscriptions count)."""
-        partitions, offsets = self._column("_partition"), self._column("_offset")
-        counts = np.zeros(len(self), np.int64)
-        for partition, found in self._redeliveries.items():
-            for item in found:
-                counts[(partitions == partition) & (offsets >= item.start) & (offsets < item.end)] = item.count
-        result: list[int] = counts.tolist()
+        result: list[int] = redeliveries_of(self.table, self._redeliveries).tolist()
         return result
 
     def ranges(self) -> dict[int, Ranges]:
@@ -153,6 +148,16 @@ class Messages:
         return Taken(self._consumer, self._subscription, self._epoch, found)
 
 
+def redeliveries_of(messages: pa.Table, found: Mapping[int, Sequence[Redelivery]]) -> npt.NDArray[np.int32]:
+    """Of each of some messages how often it was delivered before, from what its partition's cursor counts."""
+    partitions, offsets = np.asarray(messages.column("_partition")), np.asarray(messages.column("_offset"))
+    counts = np.zeros(len(messages), np.int32)
+    for partition, items in found.items():
+        for item in items:
+            counts[(partitions == partition) & (offsets >= item.start) & (offsets < item.end)] = item.count
+    return counts
+
+
 def checked(messages: object) -> Messages:
     """What a caller calls messages, if it is; InvalidInputError otherwise."""
     if not isinstance(messages, Messages):
@@ -177,4 +182,4 @@ class Taken:
         self.consumer.give_back(self)
 
 
-__all__ = ["Messages", "Taken", "checked"]
+__all__ = ["Messages", "Taken", "checked", "redeliveries_of"]

@@ -20,7 +20,10 @@ TopicName = NewType("TopicName", str)
 SubscriptionName = NewType("SubscriptionName", str)
 ProducerName = NewType("ProducerName", str)
 
-_NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?=[A-Za-z0-9_-]))*", re.ASCII)
+NAME_PATTERN: Final = r"[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?=[A-Za-z0-9_-]))*"
+"""What names look like, as a regular expression: a part of that of object keys."""
+
+_NAME: Final = re.compile(NAME_PATTERN, re.ASCII)
 _LABEL: Final = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
 
 # Windows refuses these as file names, with any extension; a root may be copied to one.
@@ -34,22 +37,21 @@ def _parse(kind: str, text: object) -> str:
         raise NameNotAllowed(f"the {kind} name is empty", advice="give it a name")
     if len(text) > MAX_NAME_CHARACTERS:
         raise NameNotAllowed(
-            f"the {kind} name {_shown(text)} has {len(text):,} characters", advice=f"use at most {MAX_NAME_CHARACTERS}"
+            f"the {kind} name {shown(text)} has {len(text):,} characters", advice=f"use at most {MAX_NAME_CHARACTERS}"
         )
     if not _NAME.fullmatch(text):
         raise NameNotAllowed(
-            f"the {kind} name {_shown(text)} is not allowed",
+            f"the {kind} name {shown(text)} is not allowed",
             advice="use ASCII letters, digits, '-', '_' and single inner dots, beginning with a letter or digit",
         )
     if text.split(".", 1)[0].lower() in _DEVICES:
-        raise NameNotAllowed(
-            f"the {kind} name {_shown(text)} is a device name on Windows", advice="choose another name"
-        )
+        raise NameNotAllowed(f"the {kind} name {shown(text)} is a device name on Windows", advice="choose another name")
     return text
 
 
-def _shown(text: str) -> str:
-    """The name for a message: quoted, control characters escaped, cut short."""
+def shown(name: object) -> str:
+    """A stranger's name for a message: quoted, control characters escaped, cut short; of anything else its type."""
+    text = name if isinstance(name, str) else f"<{type(name).__name__}>"
     return ascii(text if len(text) <= 60 else text[:57] + "...")
 
 
@@ -77,7 +79,7 @@ def parse_label(kind: str, text: object) -> str:
             f"the {kind} has {len(text):,} characters", advice=f"use 1 to {MAX_LABEL_CHARACTERS} characters"
         )
     if not _LABEL.fullmatch(text):
-        raise NameNotAllowed(f"the {kind} {_shown(text)} holds control characters", advice="use printable characters")
+        raise NameNotAllowed(f"the {kind} {shown(text)} holds control characters", advice="use printable characters")
     return text
 
 
@@ -99,11 +101,12 @@ def nearest(wrong: str, known: Iterable[str]) -> str:
         return f"did you mean {close[0]!r}?"
     if not candidates:
         return "there is none yet"
-    shown = ", ".join(candidates[:8])
-    return f"there are: {shown}{', ...' if len(candidates) > 8 else ''}"
+    first = ", ".join(candidates[:8])
+    return f"there are: {first}{', ...' if len(candidates) > 8 else ''}"
 
 
 __all__ = [
+    "NAME_PATTERN",
     "NamespaceName",
     "ProducerName",
     "SubscriptionName",
@@ -115,4 +118,5 @@ __all__ = [
     "parse_producer_name",
     "parse_subscription_name",
     "parse_topic_name",
+    "shown",
 ]

@@ -285,7 +285,7 @@ class Namespace(Connection):
         if not pieces:
             return Committed(TxnId(self.coordinator, number), self.follower.version, {})
         opening = Opening(number, self.runtime.now_ms, producer, epoch)
-        digest = ";".join(f"{p.topic},{p.partition},{p.rows},{p.sequence},{p.digest}" for p in pieces)
+        digest = ";".join(piece.told() for piece in pieces)
         command = CommitCommand(
             opening,
             xxhash.xxh3_64_hexdigest(digest.encode()),

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txnlog.errors import SchemaMismatch
-from txnlog.names import nearest
+from txnlog.names import nearest, shown
 
 ARROW_ERRORS: Final = (pa.ArrowException, ValueError, TypeError, KeyError, OverflowError, NotImplementedError)
 """What Arrow raises for data that it cannot take (some of its own errors are Python's)."""
@@ -67,12 +67,6 @@ def _is_bytes(kind: pa.DataType) -> bool:
         or pa.types.is_fixed_size_binary(kind)
         or pa.types.is_binary_view(kind)
     )
-
-
-def shown(name: object) -> str:
-    """A stranger's name for a message: escaped and cut short."""
-    text = name if isinstance(name, str) else f"<{type(name).__name__}>"
-    return ascii(text if len(text) <= 60 else text[:57] + "...")
 
 
 def unknown_column(topic: str, name: object, known: Sequence[str], where: str = "") -> SchemaMismatch:
@@ -347,5 +341,4 @@ __all__ = [
     "conform_columns",
     "is_list",
     "is_text",
-    "shown",
 ]

@@ -15,7 +15,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from txnlog.row_columns import ARROW_ERRORS, NULL_REFUSED, Unfit, check_names, conform_array, is_text, shown
+from txnlog.names import shown
+from txnlog.row_columns import ARROW_ERRORS, NULL_REFUSED, Unfit, check_names, conform_array, is_text
 
 Converter = Callable[[Any], Any]
 

@@ -25,7 +25,8 @@ import pyarrow as pa
 import xxhash
 
 from txnlog.errors import SchemaMismatch
-from txnlog.row_columns import ARROW_ERRORS, Unfit, conform_columns, is_text, shown, unknown_column
+from txnlog.names import shown
+from txnlog.row_columns import ARROW_ERRORS, Unfit, conform_columns, is_text, unknown_column
 from txnlog.row_values import Converter, converter, deep_size
 
 Row = tuple[Any, ...]

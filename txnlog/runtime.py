@@ -8,7 +8,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 T = TypeVar("T")
 
@@ -29,6 +29,9 @@ class SystemClock:
     def now_ms(self) -> int:
         """Epoch milliseconds."""
         return time.time_ns() // 1_000_000
+
+
+SYSTEM_CLOCK: Final = SystemClock()
 
 
 class Background(Protocol):
@@ -52,7 +55,7 @@ class Runtime:
     """Time, chance and concurrency of one client. A clock that was passed in is trusted as it is."""
 
     def __init__(self, clock: Clock | None = None) -> None:
-        self.clock: Clock = clock or SystemClock()
+        self.clock: Clock = clock or SYSTEM_CLOCK
         self.trusts_clock = clock is not None
         self._random = random.SystemRandom()
         self._lock = threading.Lock()
@@ -124,4 +127,4 @@ class Runtime:
             pool.shutdown(wait=True)
 
 
-__all__ = ["Background", "Clock", "Runtime", "SystemClock", "Waitable"]
+__all__ = ["SYSTEM_CLOCK", "Background", "Clock", "Runtime", "SystemClock", "Waitable"]

@@ -15,7 +15,7 @@ import mmap
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,7 +24,10 @@ from txnlog.errors import CorruptionError
 from txnlog.limits import MAX_FOOTER_BYTES, SMALL_PRODUCE_BYTES, TARGET_SEGMENT_BYTES
 from txnlog.parquet_pages import MAGIC, TAIL_BYTES, ColumnChunk, DamagedError, check_chunk, footer_length, parse_footer
 from txnlog.segment_columns import STORED_COLUMNS, read_columns
-from txnlog.segment_statistics import Statistics, columns_with_nan, from_footer, measured
+from txnlog.segment_statistics import columns_with_nan, from_footer, measured
+
+if TYPE_CHECKING:  # msgspec is more than executors have
+    from txnlog.state import Statistics
 
 ROW_GROUP_BYTES: Final = 32 << 20
 """Arrow bytes a row group of a streamed segment: what a writer holds uncompressed, and a reader at once."""

@@ -9,15 +9,15 @@ from __future__ import annotations
 import datetime
 import math
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from txnlog.limits import STATISTICS_CHARACTERS, STATISTICS_COLUMNS
 
-Bound = str | int | float | bool | None
-Statistics = dict[str, tuple[Bound, Bound, int | None]]
+if TYPE_CHECKING:  # msgspec is more than executors have
+    from txnlog.state import Bound, Statistics
 
 _EPOCH: Final = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 - the zone is written by hand, and only where there is one
 _HIGHEST: Final = "\U0010ffff"
@@ -135,4 +135,4 @@ def _iso(microseconds: int) -> str:
         return ""
 
 
-__all__ = ["Bound", "Statistics", "bounded", "columns_with_nan", "from_footer", "leaves", "measured"]
+__all__ = ["bounded", "columns_with_nan", "from_footer", "leaves", "measured"]

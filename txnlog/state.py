@@ -21,7 +21,8 @@ TransactionState = Literal["OPEN", "PREPARED", "COMMITTED", "ABORTED"]
 RowsState = Literal["OPEN", "COMMITTED", "ABORTED"]
 """How rows stand in ``_txn_state``: those of a PREPARED transaction are OPEN, their end is not decided either."""
 SegmentState = Literal["pending", "visible", "aborted"]
-Statistics = dict[str, tuple[str | int | float | bool | None, str | int | float | bool | None, int | None]]
+Bound = str | int | float | bool | None
+Statistics = dict[str, tuple[Bound, Bound, int | None]]
 
 
 class Record(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
@@ -431,6 +432,7 @@ __all__ = [
     "AppRecord",
     "Batch",
     "Block",
+    "Bound",
     "Claim",
     "CumulativeHold",
     "Cursor",

@@ -72,9 +72,7 @@ class Work:
         for piece in pieces:
             self.pieces.append(piece)
             self._buffered_bytes += piece.size_bytes
-            self._digest.update(
-                f"p{piece.topic},{piece.partition},{piece.rows},{piece.sequence},{piece.digest};".encode()
-            )
+            self._digest.update(f"p{piece.told()};".encode())
 
     def add_segments(self, segments: Iterable[Segment]) -> None:
         """Take segments that were written elsewhere."""

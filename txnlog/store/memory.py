@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from txnlog.runtime import SYSTEM_CLOCK
 from txnlog.store.base import Created, ObjectInfo, ObjectNotFound
 from txnlog.store.identity import StoreIdentity, make_identity
 from txnlog.store.key_guard import check_key, check_prefix
@@ -26,10 +26,6 @@ _spaces: Final[dict[str, _Space]] = {}
 _spaces_lock: Final = threading.Lock()
 
 
-def _system_clock_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
 class MemoryStore:
     """Objects in a dict under a lock. Handles of the same ``name`` share one space for the life of the process.
 
@@ -38,7 +34,7 @@ class MemoryStore:
         clock_ms: what modification times are taken from, in epoch milliseconds.
     """
 
-    def __init__(self, name: str | None = None, *, clock_ms: Callable[[], int] = _system_clock_ms) -> None:
+    def __init__(self, name: str | None = None, *, clock_ms: Callable[[], int] = SYSTEM_CLOCK.now_ms) -> None:
         self._name = name
         self._clock_ms = clock_ms
         if name is None:

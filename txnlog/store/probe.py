@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from txnlog.errors import Durable, StoreError, TxnLogError, UnsafeStore
+from txnlog.runtime import SYSTEM_CLOCK
 from txnlog.store.base import Created, ObjectNotFound, Store
 from txnlog.store.identity import StoreIdentity, identity_of
 
@@ -99,13 +100,8 @@ class Passed:
     elapsed_ms: int
 
 
-def system_clock_ms() -> int:
-    """The machine's clock, in epoch milliseconds."""
-    return time.time_ns() // 1_000_000
-
-
 def probe(
-    store: Store, prefix: str, *, effort: Effort | None = None, clock_ms: Callable[[], int] = system_clock_ms
+    store: Store, prefix: str, *, effort: Effort | None = None, clock_ms: Callable[[], int] = SYSTEM_CLOCK.now_ms
 ) -> Passed:
     """Test ``store`` with objects below ``prefix`` (a folder with its ``/``), which are deleted afterwards if possible.
 
@@ -304,5 +300,4 @@ __all__ = [
     "probe",
     "race_many",
     "race_overtaking",
-    "system_clock_ms",
 ]
