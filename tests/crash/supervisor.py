@@ -45,7 +45,7 @@ from txnlog.store import open_store
 _LATEST_SIGNAL_MS = 80.0
 _EARLY = 0.1
 _FIRST_WORKS = 3
-_KEEPERS_SHARE = 0.3
+_KEEPERS_SHARE = 0.12
 _LATEST_WORK_SECONDS = 10.0
 _LONGEST_WAIT_SECONDS = 2.0
 _MOST_STOPPED = 2
@@ -240,17 +240,18 @@ class Supervisor:
         Most are at work already, so that a slow machine gives fewer kills and not fewer transactions.
         """
         early = self._chance.random() < _EARLY
+        keeper = self._chance.random() < _KEEPERS_SHARE
         running = [
             process
             for process in self._processes.values()
             if process.armed_works is None
             and process.cont_at is None
             and self._current[process.worker] == process.pid
+            and (process.worker in self._kinds) == keeper
             and (early or process.is_at_work(self._board, now))
         ]
         if running:
-            weights = [_KEEPERS_SHARE if process.worker in self._kinds else 1.0 for process in running]
-            (process,) = self._chance.choices(running, weights)
+            process = self._chance.choice(running)
             process.armed_works = self._board.works(process.worker)
             process.armed_until = now + _LONGEST_WAIT_SECONDS
 
