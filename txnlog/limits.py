@@ -108,7 +108,7 @@ MAX_FOOTER_BYTES: Final = 64 << 20
 
 CHECKPOINT_ENTRIES: Final = 1_000
 CHECKPOINT_TAIL_BYTES: Final = 16 << 20
-"""A checkpoint is due after either; opening reads at most this much tail."""
+"""A checkpoint is due after either, and mostly earlier, by what folding the tail costs; opening reads at most this."""
 
 MAX_CHECKPOINT_RUNS: Final = 8
 """More runs than this are merged, so that opening reads few objects."""
