@@ -1,4 +1,4 @@
-"""What receiving and acknowledging answer (semantics.md, section 4), for Exclusive subscriptions."""
+"""What receiving and acknowledging answer (docs/guarantees.md, Acknowledging), for Exclusive subscriptions."""
 
 from __future__ import annotations
 

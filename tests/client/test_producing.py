@@ -1,4 +1,4 @@
-"""What producing answers (semantics.md, section 3): forms of data, partitions, producers, sequences, topics."""
+"""What producing answers (docs/guarantees.md, Producing): forms of data, partitions, producers, sequences, topics."""
 
 from __future__ import annotations
 

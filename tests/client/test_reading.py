@@ -1,4 +1,4 @@
-"""What reading answers (semantics.md, section 5): snapshots, time travel, isolation, offsets, columns, filters."""
+"""What reading answers (docs/guarantees.md, Reading): snapshots, time travel, isolation, offsets, columns, filters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every operation on a transaction answers (semantics.md, section 2), over memory and local files."""
+"""What every operation on a transaction answers (docs/guarantees.md, Transactions), over memory and local files."""
 
 from __future__ import annotations
 
