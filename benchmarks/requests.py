@@ -14,7 +14,7 @@ from aiobotocore.httpsession import AIOHTTPSession
 
 import txnlog
 from benchmarks.report import Row, report
-from tests.servers import s3_server
+from tools.servers import s3_server
 from txnlog import keys
 
 COMMITS = 20

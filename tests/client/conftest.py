@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.client.support import SCHEMA, START_MS, FakeRuntime, Place, unique_name
-from tests.servers import s3_server
+from tools.servers import s3_server
 from txnlog import connection, root
 from txnlog.store import identity_of
 from txnlog.store.base import Store

@@ -9,7 +9,7 @@ import pytest
 
 import txnlog
 from tests.client.support import SCHEMA, Place, ids, raises, read, rows, run_threads
-from tests.servers import SECRET_KEY
+from tools.servers import SECRET_KEY
 from txnlog.errors import CorruptionError, NamespaceNotFound, ReadOnly, TransactionConflict
 from txnlog.keys import entry_key
 

@@ -25,7 +25,7 @@ from rich.table import Table
 
 from tests.crash.plan import Plan
 from tests.crash.supervisor import PROGRESS
-from tests.servers import S3Server, s3_server
+from tools.servers import S3Server, s3_server
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 

@@ -15,7 +15,7 @@ import pytest
 
 from tests.crash.plan import Plan
 from tests.crash.run import carry_out, local_plan, problems, s3_plan
-from tests.servers import S3Server, s3_server
+from tools.servers import S3Server, s3_server
 
 LOCAL_SECONDS = float(os.environ.get("TXNLOG_CRASH_SECONDS", "60"))
 S3_SECONDS = LOCAL_SECONDS / 2

@@ -21,7 +21,7 @@ from spark_ext.batch_reader import TopicBatchReader
 from spark_ext.executor_reader import read_batches
 from spark_ext.options import read_options
 from spark_ext.scan import open_scan, tasks_of
-from tests.servers import SECRET_KEY, s3_server
+from tools.servers import SECRET_KEY, s3_server
 from txnlog.actions import DeleteRecords
 from txnlog.commands import Simple
 from txnlog.errors import CorruptionError

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers import S3Server, s3_server
 from tests.stores.subjects import SUBJECTS, Subject
+from tools.servers import S3Server, s3_server
 from txnlog.store import Store
 
 

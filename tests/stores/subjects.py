@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.servers import S3Server
+from tools.servers import S3Server
 from txnlog.store import CountingStore, HookStore, LocalStore, MemoryStore, PrefixStore, Store, open_store
 
 _unique = itertools.count()

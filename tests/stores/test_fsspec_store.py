@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.servers import S3Server, free_port
 from tests.stores.recorder import Answer, Recorder, recording_server
+from tools.servers import S3Server, free_port
 from txnlog.errors import Durable, StoreError
 from txnlog.store import Created, FsspecStore, Store, fsspec_errors, identity_of, open_store
 from txnlog.store.fsspec_store import MAX_CREATE_BYTES, Backend

@@ -9,7 +9,7 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from tests.servers import S3Server, unlocked_s3_server
+from tools.servers import S3Server, unlocked_s3_server
 from txnlog.errors import Durable, StoreError, UnsafeStore
 from txnlog.store import (
     Call,

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.servers import S3Server
+from tools.servers import S3Server
 from txnlog.store import open_store
 
 REPOSITORY = Path(__file__).parents[2]

@@ -1,4 +1,4 @@
-"""S3 servers on loopback for tests: one that honours create-if-absent, and one that only seems to.
+"""S3 servers on loopback, for tests and benchmarks: one that honours create-if-absent, and one that only seems to.
 
 Each is a process of its own on a free port, started by a context manager and ended by its process id.
 """
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 ACCESS_KEY = "AKIALOOPBACKTESTSERV"
-SECRET_KEY = "loopback-secret-of-no-value"
+SECRET_KEY = "loopback-secret-of-no-value"  # noqa: S105  # of servers that live for one run
 _START_SECONDS = 60
 
 
@@ -99,12 +99,13 @@ def _make_bucket(address: str, process: subprocess.Popen[bytes], log: Path) -> N
     credential = (
         f"AWS4-HMAC-SHA256 Credential={ACCESS_KEY}/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"
     )
-    request = urllib.request.Request(address, method="PUT", headers={"Authorization": credential})
+    headers = {"Authorization": credential}
+    request = urllib.request.Request(address, method="PUT", headers=headers)  # noqa: S310  # a fixed http address
     while True:
         if process.poll() is not None:
             raise RuntimeError(f"the server ended with {process.returncode}: {log.read_text()[-2000:]}")
         try:
-            with urllib.request.urlopen(request, timeout=5):
+            with urllib.request.urlopen(request, timeout=5):  # noqa: S310  # a fixed http address
                 return
         except (OSError, urllib.error.URLError):
             if time.monotonic() > deadline:
