@@ -198,7 +198,10 @@ def read_part(data: bytes, part: Part) -> pa.Table:
     raise CorruptionError(f"the checkpoint part {part.unique} ({part.kind}) has other rows than its manifest names")
 
 
-def _part(kind: PartKind, table: pa.Table, unique: str, span: tuple[int, int], timestamp_ms: int) -> tuple[Part, bytes]:
+def encode_part(
+    kind: PartKind, table: pa.Table, unique: str, span: tuple[int, int], timestamp_ms: int
+) -> tuple[Part, bytes]:
+    """A part: for a cold run rows that ended in the versions ``span`` (inclusive), the last of them at a time."""
     data = _to_parquet(table)
     part = Part(kind, unique, digest_of(data), len(data), table.num_rows, span[0], span[1], timestamp_ms)
     return part, data
@@ -219,7 +222,7 @@ def encode_hot(state: State, unique: str) -> tuple[Part, bytes]:
             rows.append(_encode((key, f"{value:x}" if name == "used" else value)))
     table = pa.table([pa.array(tables, pa.string()), pa.array(rows, pa.binary())], schema=_HOT_SCHEMA)
     head = state.head
-    return _part("hot", table, unique, (head.version, head.version), head.timestamp_ms)
+    return encode_part("hot", table, unique, (head.version, head.version), head.timestamp_ms)
 
 
 def decode_hot(table: pa.Table) -> State:
@@ -329,13 +332,6 @@ def batch_in(table: pa.Table, producer: str, topic: int, partition: int, sequenc
     return Batch(**found.to_pylist()[0]) if found.num_rows else None
 
 
-def encode_run(
-    kind: PartKind, table: pa.Table, unique: str, span: tuple[int, int], timestamp_ms: int
-) -> tuple[Part, bytes]:
-    """One cold run: rows that ended in the versions ``span`` (inclusive), the last of them at ``timestamp_ms``."""
-    return _part(kind, table, unique, span, timestamp_ms)
-
-
 def merge_runs(kind: PartKind, tables: Sequence[pa.Table], *, expired_before_ms: int) -> pa.Table:
     """Several runs as one, sorted again; outcomes that ended before the given time of the log are dropped."""
     table = pa.concat_tables(tables)
@@ -375,7 +371,7 @@ __all__ = [
     "decode_manifest",
     "encode_hot",
     "encode_manifest",
-    "encode_run",
+    "encode_part",
     "merge_runs",
     "outcome_in",
     "read_part",

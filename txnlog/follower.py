@@ -32,7 +32,7 @@ class Follower:
     def __init__(self, log: Log) -> None:
         self.log = log
         self.lock = threading.RLock()
-        self.state, self.base, self.tail_bytes = log.load()
+        self.state, self.base, self.folded_bytes = log.load()
         self._indexes: dict[int, SegmentIndex] = {}
         self._make_durable(self.version)
 
@@ -75,7 +75,7 @@ class Follower:
             if entry.header.version <= self.version:
                 return
             self._merge(applied(self.state, entry))
-            self.tail_bytes += entry.size_bytes
+            self.folded_bytes += entry.size_bytes
 
     def _merge(self, draft: Draft) -> None:
         """Carry a draft into the state, and what it shows into the indexes."""
@@ -100,7 +100,7 @@ class Follower:
         with self.lock:
             if self.version == version - 1:
                 self._merge(draft)
-                self.tail_bytes += size_bytes
+                self.folded_bytes += size_bytes
 
     def rebase(self, manifest: Manifest) -> None:
         """Let go of the cold rows that a newer checkpoint holds."""

@@ -26,7 +26,7 @@ def stored(state: State) -> tuple[Manifest, dict[str, bytes]]:
     part, data = checkpoint.encode_hot(state, UNIQUE)
     parts, blobs = [part], {"hot": data}
     for kind, table in checkpoint.cold_rows(state).items():
-        run, blobs[kind] = checkpoint.encode_run(kind, table, UNIQUE, (0, head.version), head.timestamp_ms)
+        run, blobs[kind] = checkpoint.encode_part(kind, table, UNIQUE, (0, head.version), head.timestamp_ms)
         parts.append(run)
     return Manifest(1, head.version, head.digest, head.timestamp_ms, tuple(parts)), blobs
 

@@ -76,7 +76,7 @@ def test_cold_rows_survive_their_bytes(log: Log) -> None:
     state.removals[3] = 9
     tables = {}
     for kind, table in checkpoint.cold_rows(state).items():
-        part, data = checkpoint.encode_run(kind, table, UNIQUE, (0, log.version), 5)
+        part, data = checkpoint.encode_part(kind, table, UNIQUE, (0, log.version), 5)
         tables[kind] = checkpoint.read_part(data, part)
     ended = {n: item for n, item in state.segments.items() if item.state != "pending"}
     assert {item.number: item for item in checkpoint.segments_of(tables["segments"])} == ended
@@ -191,7 +191,7 @@ def test_a_part_that_is_not_the_one_named_is_damage(log: Log) -> None:
     other = msgspec.structs.replace(part, rows=part.rows + 1)
     with pytest.raises(CorruptionError, match="other rows"):
         checkpoint.read_part(data, other)
-    run, run_data = checkpoint.encode_run("removals", checkpoint.cold_rows(log.state)["removals"], UNIQUE, (0, 1), 1)
+    run, run_data = checkpoint.encode_part("removals", checkpoint.cold_rows(log.state)["removals"], UNIQUE, (0, 1), 1)
     with pytest.raises(CorruptionError):
         checkpoint.read_part(run_data, msgspec.structs.replace(run, kind="hot"))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
 from functools import partial
 
 from txnlog import checkpoint, keys
@@ -56,6 +55,7 @@ class Checkpointer:
         self._thread: Background | None = None
         self._delay = runtime.jitter(1.0)
         self._counted: int | None = None
+        self._counted_bytes = 0
 
     def after_append(self) -> None:
         """Start a checkpoint in the background if one is due."""
@@ -78,13 +78,14 @@ class Checkpointer:
         base = self._follower.base
         rows = 0 if base is None else base.runs("hot")[0].rows
         wanted = max(_LEAST_TAIL_BYTES, rows * _TAIL_BYTES_PER_ROW) * (1 + self._delay * _SPREAD)
-        return since >= 2 and self._follower.tail_bytes >= min(wanted, CHECKPOINT_TAIL_BYTES)
+        tail_bytes = self._follower.folded_bytes - self._counted_bytes
+        return since >= 2 and tail_bytes >= min(wanted, CHECKPOINT_TAIL_BYTES)
 
     def _count_from(self, version: int) -> None:
         """Somebody else's checkpoint became known: the tail begins anew, or every client would make its own."""
         with self._follower.lock:
             if self._counted is not None and version > self._counted:
-                self._follower.tail_bytes = 0
+                self._counted_bytes = self._follower.folded_bytes
             self._counted = version
 
     def _quietly(self) -> None:
@@ -101,7 +102,7 @@ class Checkpointer:
         with self._follower.lock:
             base = self._follower.base
             state = self._follower.state.copy()
-            tail_bytes = self._follower.tail_bytes
+            folded_bytes = self._follower.folded_bytes
         if base is not None and base.version == state.head.version:
             return base
         objects: list[tuple[str, bytes]] = []
@@ -112,8 +113,7 @@ class Checkpointer:
         manifest = self._create(manifest)
         with self._follower.lock:
             self._follower.rebase(manifest)
-            self._follower.tail_bytes = max(0, self._follower.tail_bytes - tail_bytes)
-            self._counted = manifest.version
+            self._counted, self._counted_bytes = manifest.version, folded_bytes
         self._delay = self._runtime.jitter(1.0)
         return manifest
 
@@ -142,7 +142,7 @@ class Checkpointer:
                 span = (merged[0].first_version, head.version)
             parts.extend(runs)
             if table.num_rows:
-                part, data = checkpoint.encode_run(kind, table, self._runtime.unique(), span, head.timestamp_ms)
+                part, data = checkpoint.encode_part(kind, table, self._runtime.unique(), span, head.timestamp_ms)
                 objects.append((keys.part_key(part.unique), data))
                 parts.append(part)
         return tuple(parts)
@@ -187,7 +187,5 @@ def _split(runs: tuple[Part, ...], rows: int) -> tuple[tuple[Part, ...], tuple[P
         rows += runs[first].rows
     return runs[:first], runs[first:]
 
-
-Maker = Callable[[], Manifest]
 
 __all__ = ["Checkpointer"]
