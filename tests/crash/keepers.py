@@ -16,9 +16,13 @@ from txnlog.limits import MIN_GRACE_MS
 _NIGHT_MINUTES = (62, 75)
 """More than the least grace of a vacuum: whoever did nothing since the evening has lost the rest of its numbers."""
 
-_NIGHTS = 0.08
+_NIGHTS = 0.03
+_FIRST_NIGHTS = 0.4
 _VACUUMS = 0.3
 """Of each step of the vacuum: that a night goes by, and that it works without one (as after a kill)."""
+
+_SOON_MS = 4 * _NIGHT_MINUTES[0] * MINUTE_MS
+"""A short run has some nights, too."""
 
 
 class Keeper(Worker):
@@ -36,7 +40,8 @@ class Vacuum(Keeper):
 
     def _step(self) -> None:
         drawn = self._chance.random()
-        night = drawn < _NIGHTS and self._board.passed_ms < LONGEST_NIGHTS_MS
+        often = self._board.passed_ms < _SOON_MS
+        night = drawn < (_FIRST_NIGHTS if often else _NIGHTS) and self._board.passed_ms < LONGEST_NIGHTS_MS
         self._begin_work()
         if night:
             self._board.pass_time(self._chance.randint(*_NIGHT_MINUTES) * MINUTE_MS)

@@ -36,7 +36,7 @@ TOPICS = {"orders": 2, "audit": 1, "derived": 2}
 
 DEAD_LETTERS = "orders-dead"
 MAX_REDELIVERIES = 3
-LEASE_MS = 1_500
+LEASE_MS = 1_000
 
 MINUTE_MS = 60_000
 LONGEST_NIGHTS_MS = 6 * 24 * 60 * MINUTE_MS

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import txnlog
 from tests.crash import journal
 from tests.crash.faulty_store import FaultyStore
-from tests.crash.plan import NAMESPACE, ROLES, TOPICS, Board, Plan, decision
+from tests.crash.plan import LEASE_MS, NAMESPACE, ROLES, TOPICS, Board, Plan, decision
 from txnlog.errors import (
     AbortableError,
     CoordinatorFenced,
@@ -217,7 +217,9 @@ class Worker:
         if self._chance.random() < 0.1:
             persist(consumer.redeliver_unacknowledged)
         most = self._chance.randint(1, 40)
-        messages = persist(lambda: consumer.receive(most, timeout_ms=0))
+        # On Failover it may have to wait for the lease of the one before: so long that it then is the active one.
+        waits_ms = 2 * LEASE_MS if self._role is not None and self._role.type == "failover" else 0
+        messages = persist(lambda: consumer.receive(most, timeout_ms=waits_ms))
         if not self._cumulative and len(messages) > 1 and self._chance.random() < 0.5:
             messages, others = messages[::2], messages[1::2]
             persist(partial(consumer.negative_acknowledge, others))
