@@ -483,15 +483,17 @@ MUTANTS: Final = (
     Mutant("a checkpoint without sequences", checkpoint_forgets_sequences),
     Mutant("vacuum by age without closing the block", vacuum_by_age, ("writer", "vacuumer")),
     Mutant("vacuum takes what is pending", vacuum_takes_pending, ("writer", "vacuumer")),
-    Mutant("sequences advance at produce", sequences_advance_at_produce, ("writer", "reader")),
+    Mutant(
+        "sequences advance at produce", sequences_advance_at_produce, ("writer",), Faults({"lost": 0.2, "pause": 0.5})
+    ),
     Mutant("a number accepted twice", number_accepted_twice, ("writer", "admin")),
     Mutant("checkpoint pointer moves back", checkpoint_moves_back),
-    Mutant("cursor by maximum instead of compare", cursor_by_maximum, ("pipeline", "writer")),
-    Mutant("whoever asks ends what is prepared", abort_ends_prepared, ("writer", "admin", "resolver")),
+    Mutant("cursor by maximum instead of compare", cursor_by_maximum, ("pipeline", "writer"), Faults({"pause": 0.3})),
+    Mutant("whoever asks ends what is prepared", abort_ends_prepared, ("writer", "admin"), Faults({"lost": 0.2})),
     Mutant("redeliveries are not counted", redeliveries_not_counted, ("shared", "writer")),
     Mutant("dead letters stay where they were", dead_letters_stay, ("shared", "writer")),
     Mutant("who was taken over is not told", taken_over_unheard, ("failover", "pipeline", "writer")),
     Mutant("a seek of a Shared subscription keeps its epoch", seek_keeps_epoch, ("shared", "writer", "admin")),
-    Mutant("a fork keeps its parent's identity", fork_keeps_identity),
+    Mutant("a fork keeps its parent's identity", fork_keeps_identity, ("writer", "pipeline"), Faults({"lost": 0.2})),
     ALARM,
 )

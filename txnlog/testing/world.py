@@ -27,7 +27,7 @@ SHARED: Final = ("orders", "workers")
 FAILOVER: Final = ("audit", "standby")
 """The topic and name of the Failover subscription."""
 
-FAILOVER_LEASE_MS: Final = 600
+FAILOVER_LEASE_MS: Final = 250
 LEASE_MS: Final = 400
 MOST_REDELIVERIES: Final = 1
 DEAD_LETTERS: Final = "orders-dead"

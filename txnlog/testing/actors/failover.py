@@ -69,7 +69,7 @@ class Standby(Pipeline):
 
     def step(self) -> None:
         """As every consumer; now and then stand still while active, or close, so that another takes over at once."""
-        if self.epoch is not None and self.client.hits(0.1):
+        if self.epoch is not None and self.client.hits(0.15):
             self.client.actor.pause(self.client.chance.uniform(0, 4 * FAILOVER_LEASE_MS))
         if self.epoch is not None and self.client.hits(0.15):
             self.close()
