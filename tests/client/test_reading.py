@@ -14,7 +14,6 @@ from txnlog import reader
 from txnlog.actions import DeleteRecords, Vacuum
 from txnlog.commands import Simple
 from txnlog.errors import InvalidInputError, NameNotAllowed, OffsetOutOfRange, TopicNotFound, VersionNotAvailable
-from txnlog.recent import Recent
 from txnlog.testing import ManualClock
 
 
@@ -295,17 +294,26 @@ def test_a_scan_streams_a_few_segments_at_a_time(sales: Any, monkeypatch: pytest
     assert len(fetched) == 20
 
 
-def test_small_segments_are_kept_and_the_bound_is_kept_too(sales: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_segments_are_kept_and_the_bound_is_kept_too(memory: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decoded, a segment has 11,200 bytes or some more: three of the six fit."""
+    monkeypatch.setattr(reader, "_CACHED_BYTES", 40_000)
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
     for number in range(6):
-        sales.produce("orders", pa.table({"id": [number] * 100, "name": ["x" * 100] * 100}))
-    cache: Recent[tuple[str, int], pa.Table] = Recent(40_000, lambda table: table.nbytes)
-    monkeypatch.setattr(sales.reader, "_small", cache)
-    snapshot = sales.snapshot()
-    for _ in range(3):
-        results = run_threads(*[lambda: snapshot.read("orders").num_rows] * 6)
-        assert results == [600] * 6
-        assert cache.weight == sum(table.nbytes for table in cache.values()) <= 40_000
-    assert 1 <= len(cache.values()) < 6
+        ns.produce("orders", pa.table({"id": [number] * 100, "name": ["x" * 100] * 100}))
+    snapshot = ns.snapshot()
+
+    def fetched(offsets: tuple[int, int]) -> int:
+        before = ns.store_requests.get(("get", "segment"), 0)
+        expected = offsets[1] - offsets[0]
+        results = run_threads(*[lambda: snapshot.read("orders", offsets={0: offsets}).num_rows] * 6)
+        assert results == [expected] * 6
+        return ns.store_requests.get(("get", "segment"), 0) - before
+
+    assert fetched((400, 600)) >= 2
+    assert fetched((400, 600)) == 0, "kept"
+    assert fetched((0, 600)) >= 3
+    assert fetched((0, 600)) >= 3, "no more than three are kept"
 
 
 def test_a_snapshot_and_its_namespace_have_a_short_repr(ns: Any) -> None:
