@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+import catalog
 import txnlog
+from catalog import Catalog
 from txnlog import errors
 from txnlog.consumer import Consumer
 from txnlog.messages import Messages
@@ -35,44 +37,71 @@ CALLS = {
     (Namespace, "create_subscription"): "topic name type start lease_ms takeover max_redeliveries dead_letter_topic",
     (Namespace, "subscriptions"): "topic",
     (Namespace, "subscription"): "topic name",
+    (Namespace, "drop_subscription"): "topic name",
     (Namespace, "consumer"): "topics subscription type name",
     (Namespace, "lag"): "topic subscription",
     (Namespace, "snapshot"): "version timestamp",
     (Namespace, "transactions"): "state min_age_ms",
     (Namespace, "transaction"): "txn_id",
-    (Namespace, "abort"): "txn_id",
-    (Namespace, "fence"): "producer",
+    (Namespace, "abort"): "txn_id by why force",
+    (Namespace, "complete"): "token commit",
+    (Namespace, "transact"): "work attempts options",
+    (Namespace, "fence"): "producer by",
+    (Namespace, "forget_app"): "txn_app_id",
+    (Namespace, "enable"): "feature",
     (Namespace, "checkpoint"): "",
+    (Namespace, "vacuum"): "retain_ms grace_ms dry_run progress",
     (Namespace, "close"): "",
     (Producer, "begin"): "timeout_ms txn_app_id txn_version",
     (Producer, "produce"): "topic data partition sequence",
     (Producer, "last_sequence"): "topic partition",
     (Producer, "close"): "",
-    (Transaction, "produce"): "topic data partition",
+    (Transaction, "produce"): "topic data partition sequence",
     (Transaction, "acknowledge"): "messages cumulative",
     (Transaction, "flush"): "",
+    (Transaction, "prepare"): "",
     (Transaction, "commit"): "",
     (Transaction, "commit_async"): "",
     (Transaction, "abort"): "",
     (Consumer, "receive"): "max_messages timeout_ms",
     (Consumer, "acknowledge"): "messages cumulative",
+    (Consumer, "negative_acknowledge"): "messages",
     (Consumer, "redeliver_unacknowledged"): "",
-    (Consumer, "seek"): "position",
+    (Consumer, "seek"): "position topic",
     (Consumer, "close"): "",
+    (catalog, "open"): "root storage_options",
+    (Catalog, "namespaces"): "",
+    (Catalog, "namespace"): "name",
+    (Catalog, "create_namespace"): "name if_not_exists",
+    (Catalog, "drop_namespace"): "name",
+    (Catalog, "close"): "",
     (Snapshot, "topics"): "",
+    (Snapshot, "start_offsets"): "topic",
     (Snapshot, "end_offsets"): "topic",
+    (Snapshot, "plan"): "topic offsets isolation_level",
     (Snapshot, "read"): "topic columns filter offsets isolation_level include_metadata",
     (Snapshot, "scan"): "topic columns filter offsets isolation_level include_metadata",
 }
 
 ATTRIBUTES = {
     Transaction: "id state result skipped",
-    Producer: "epoch",
+    Consumer: "name",
+    Producer: "name epoch",
     Messages: "table positions end_offsets redelivery_counts __len__ __getitem__",
     Snapshot: "version",
+    Catalog: "root",
     Committed: "txn_id version offsets skipped duplicate dropped",
     TopicInfo: "schema partitions key properties",
 }
+
+INTERNALS = {
+    Transaction: "acknowledge_ranges adopt_segments check_open discard leave_in_doubt set_stream",
+    Consumer: "check_usable connection give_back",
+    Producer: "",
+    Snapshot: "",
+    Catalog: "",
+}
+"""What their public names hold beside the surface: for other modules, and free to change."""
 
 SPARK = {
     "read_topic": "spark path version isolation_level include_metadata",
@@ -105,6 +134,23 @@ def test_values_have_their_attributes(owner):
     known = {*dir(owner), *getattr(owner, "__dataclass_fields__", ())}
     known |= set(re.findall(r"self\.(\w+)\b", inspect.getsource(owner)))
     assert set(ATTRIBUTES[owner].split()) - known == set()
+
+
+def public_names(owner: type) -> set[str]:
+    """What a class and its own methods put on its instances, without what begins with an underscore."""
+    assigned = {
+        node.attr
+        for node in ast.walk(ast.parse(inspect.getsource(owner)))
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and ast.unparse(node.value) == "self"
+    }
+    return {name for name in assigned | set(dir(owner)) if not name.startswith("_")}
+
+
+@pytest.mark.parametrize("owner", INTERNALS, ids=lambda item: item.__name__)
+def test_what_is_public_is_the_surface_or_a_named_internal(owner):
+    surface = {name for known, name in CALLS if known is owner} | set(ATTRIBUTES[owner].split())
+    assert public_names(owner) == surface | set(INTERNALS[owner].split())
+    assert not surface & set(INTERNALS[owner].split())
 
 
 @pytest.mark.parametrize("name", SPARK)
