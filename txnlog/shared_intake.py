@@ -6,7 +6,7 @@ import contextlib
 import logging
 from collections.abc import Mapping
 from concurrent.futures import Future
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from txnlog import dead_letters, leases, ranges
@@ -14,7 +14,7 @@ from txnlog.actions import AnyAction, Header
 from txnlog.commands import Answer, effect
 from txnlog.errors import TransactionConflict, TxnLogError
 from txnlog.intake import Intake, Received, first_of
-from txnlog.leases import Grant, Wanted
+from txnlog.leases import Wanted
 from txnlog.ranges import EMPTY, Ranges
 from txnlog.state import Draft, Redelivery, State, SubscriptionRecord, TopicRecord
 
@@ -32,6 +32,14 @@ _AHEAD_LEAST = 100
 client appends next: most often the acknowledgement. A batch then costs one entry less."""
 
 
+@dataclass(slots=True)
+class _Decided:
+    """What a grant gives, as it was decided at a time of the log, but for what was handed out since."""
+
+    time_ms: int
+    granted: dict[int, Ranges]
+
+
 class SharedIntake(Intake):
     """What a Shared consumer has of one topic.
 
@@ -42,10 +50,10 @@ class SharedIntake(Intake):
     def __init__(self, namespace: Connection, consumer: str, topic: TopicRecord, subscription: int, epoch: int) -> None:
         super().__init__(namespace, consumer, topic, subscription, epoch)
         self._stock: dict[int, Ranges] = {}
-        self._doubtful: list[tuple[int, Grant]] = []
+        self._doubtful: list[_Decided] = []
         self._turn = 0
         self._full = 0
-        self._riding: tuple[Future[None], list[tuple[int, Grant]]] | None = None
+        self._riding: tuple[Future[None], list[_Decided]] | None = None
         self._closed = False
 
     def receive(self, most: int) -> Received | None:
@@ -92,35 +100,40 @@ class SharedIntake(Intake):
     def _take(self, most: int) -> None:
         """Have messages leased to this consumer, unless others were faster."""
         wanted = self._wanted(most)
-        decided: list[tuple[int, Grant]] = []
+        decided: list[_Decided] = []
 
         def decide(draft: Draft, at: Header) -> list[AnyAction] | Answer[None]:
-            decided.append((at.timestamp_ms, leases.grant(draft, wanted, at.timestamp_ms)))
-            return list(decided[-1][1].actions) or Answer(None, settled=True)
+            grant = leases.grant(draft, wanted, at.timestamp_ms)
+            decided[:] = [_Decided(at.timestamp_ms, grant.granted)]
+            return list(grant.actions) or Answer(None, settled=True)
 
         self._turn += 1
         try:
             self._ns.appender.call(effect(decide))
         except BaseException:
-            self._doubtful.extend(decided[-1:])
+            self._doubtful.extend(decided)
             raise
         self._add(decided)
 
-    def _add(self, decided: list[tuple[int, Grant]]) -> None:
+    def _add(self, decided: list[_Decided]) -> None:
         """What was granted is stock. What was in doubt before is in the log by now, or never will be."""
         self._settle()
         self._doubtful.clear()
-        for partition, more in decided[-1][1].granted.items() if decided else ():
-            self._stock[partition] = ranges.union(self._stock.get(partition, EMPTY), more)
+        with self._lock:
+            for item in decided:
+                ranges.include(self._stock, item.granted)
 
     def _settle(self) -> None:
         """What was granted in doubt is stock once the log shows it: a lease that is newer than those of before."""
         cursors = self._ns.follower.state.cursors
         for item in list(self._doubtful):
-            for partition, more in item[1].granted.items():
-                newer = leases.leased(cursors[self.subscription, partition], self._consumer, after_ms=item[0])
-                shown = ranges.intersect(more, newer)
-                self._stock[partition] = ranges.union(self._stock.get(partition, EMPTY), shown)
+            for partition, more in item.granted.items():
+                cursor = cursors.get((self.subscription, partition))
+                if cursor is None:
+                    continue  # the subscription was dropped
+                shown = ranges.intersect(more, leases.leased(cursor, self._consumer, after_ms=item.time_ms))
+                with self._lock:
+                    ranges.include(self._stock, {partition: shown})
                 if shown and item in self._doubtful:
                     self._doubtful.remove(item)
 
@@ -129,15 +142,18 @@ class SharedIntake(Intake):
         self._full = self._full + 1 if count == most >= _AHEAD_LEAST else 0
         if self._full < _AHEAD_AFTER or self._riding is not None:
             return
-        wanted = replace(self._wanted(most), ahead=True)
-        decided: list[tuple[int, Grant]] = []
+        decided: list[_Decided] = []
 
         def decide(draft: Draft, at: Header) -> list[AnyAction] | Answer[None]:
-            decided.clear()
-            if not self._closed:
-                with contextlib.suppress(TxnLogError):  # a seek or a drop: the next receive hears of it
-                    decided.append((at.timestamp_ms, leases.grant(draft, wanted, at.timestamp_ms)))
-            return list(decided[-1][1].actions) if decided and decided[-1][1].actions else Answer(None, settled=True)
+            actions: tuple[AnyAction, ...] = ()
+            with self._lock:  # what is stock changes while the grant rides
+                decided.clear()
+                if not self._closed:
+                    with contextlib.suppress(TxnLogError):  # a seek or a drop: the next receive hears of it
+                        grant = leases.grant(draft, replace(self._wanted(most), ahead=True), at.timestamp_ms)
+                        decided.append(_Decided(at.timestamp_ms, grant.granted))
+                        actions = grant.actions
+            return list(actions) or Answer(None, settled=True)
 
         self._riding = (self._ns.appender.ride(effect(decide)), decided)
 
@@ -169,10 +185,11 @@ class SharedIntake(Intake):
                 for partition, found in wanted.items()
             }
         table = self._read(wanted)
-        for partition, found in wanted.items():
-            self._stock[partition] = ranges.subtract(self._stock[partition], found)
         with self._lock:
             ranges.include(self._delivered, wanted)
+            ranges.exclude(self._stock, wanted)
+            for item in [*self._doubtful, *(self._riding[1] if self._riding is not None else ())]:
+                ranges.exclude(item.granted, wanted)  # it renewed the lease of what was stock
         return Received(table, redeliveries)
 
     def _bury(self, record: SubscriptionRecord, dead: Mapping[int, tuple[Redelivery, ...]]) -> None:
@@ -262,7 +279,8 @@ class SharedIntake(Intake):
     def sought(self, epoch: int) -> None:
         """A seek of this consumer raised the epoch: all begins anew."""
         super().sought(epoch)
-        self._stock.clear()
+        with self._lock:
+            self._stock.clear()
         self._doubtful.clear()
         self._riding = None
 

@@ -602,6 +602,20 @@ def test_what_was_granted_ahead_is_given_back_uncounted(many: Any, other: Any) -
     assert counts(take(two, 1)) == {300: 0}
 
 
+@pytest.mark.clause("P-170")
+def test_what_was_handed_out_since_the_next_grant_was_asked_for_is_not_handed_out_again(many: Any) -> None:
+    many.produce("orders", rows(*range(1_010, 2_010)))
+    consumer = many.consumer("orders", "fast", name="one")
+    for _ in range(4):
+        consumer.acknowledge(take(consumer, 200))  # from here on the next grant rides in what is appended next
+    batches = [take(consumer, BATCH), take(consumer, 50)]
+    many.produce("audit", rows(1))
+    batches += [take(consumer, BATCH) for _ in range(3)]
+    seen = [number for batch in batches for number in ids(batch.table)]
+    assert seen == list(range(800, 800 + len(seen))), "nothing was given back, and no lease ended"
+    assert len(seen) > 200
+
+
 def test_what_was_granted_ahead_and_ran_out_is_renewed_uncounted(many: Any, clock: ManualClock) -> None:
     consumer = many.consumer("orders", "fast")
     for _ in range(3):
