@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import os
-import pickle
-import signal
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -25,6 +22,7 @@ from tests.client.support import (
     rows,
     run_threads,
 )
+from tests.forks import in_child
 from txnlog.actions import DeleteRecords
 from txnlog.commands import Simple
 from txnlog.errors import (
@@ -603,29 +601,6 @@ def test_a_producer_that_closes_while_its_transaction_works_ends_it_once(sales: 
 # --- after a fork ---------------------------------------------------------------------------------------------------
 
 
-def _in_child(work: Callable[[], object]) -> Any:
-    """What a function gives, or raises, in a forked child; one that hangs is killed."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        signal.alarm(30)
-        try:
-            try:
-                answer: object = work()
-            except BaseException as error:  # noqa: BLE001 - it is the answer
-                answer = error
-            with os.fdopen(writing, "wb") as pipe:
-                pickle.dump(answer, pipe)
-        finally:
-            os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading, "rb") as pipe:
-        data = pipe.read()
-    _, status = os.waitpid(child, 0)
-    assert status == 0, "the child hangs"
-    return pickle.loads(data)
-
-
 @pytest.mark.clause("P-46")
 @pytest.mark.parametrize("call", [*CALLS, "abort", "block"])
 def test_a_forked_child_is_refused_its_parents_transaction(local: Place, call: str) -> None:
@@ -640,11 +615,9 @@ def test_a_forked_child_is_refused_its_parents_transaction(local: Place, call: s
             pass
 
     work = {"abort": txn.abort, "block": block}.get(call) or partial(CALLS[call], txn, messages)
-    with Unchanged(local):
-        answer = _in_child(work)
-    assert type(answer) is InvalidTransactionState, answer
-    assert "forked" in answer.message
-    assert answer.advice == "make a transaction of your own"
+    with Unchanged(local), raises(InvalidTransactionState, match="forked") as caught:
+        in_child(work)
+    assert caught.value.advice == "make a transaction of your own"
     txn.commit()
     assert sorted(read(ns)) == [0, 1]
 
@@ -656,7 +629,7 @@ def test_a_forked_child_may_complete_what_its_parent_prepared(local: Place) -> N
     txn = ns.begin()
     txn.produce("orders", rows(1))
     token = txn.prepare()
-    version = _in_child(lambda: ns.complete(token, commit=True).version)
+    version = in_child(lambda: ns.complete(token, commit=True).version)
     assert read(ns) == [1]
     assert ns.complete(token, commit=True).version == version
 
@@ -680,17 +653,14 @@ def test_a_fork_while_another_thread_commits_the_transaction_does_not_hang_the_c
     thread.start()
     try:
         assert held.wait(30)
-        answer = _in_child(producer.close if call == "close" else getattr(txn, call))
+        if call == "close":
+            assert in_child(producer.close) is None
+        else:
+            with raises(InvalidTransactionState, match="forked"):
+                in_child(getattr(txn, call))
     finally:
         go.set()
         thread.join(30)
-    if call == "close":
-        assert answer is None
-    elif call == "commit_async":
-        assert type(answer) is InvalidTransactionState
-    else:
-        assert type(answer) is InvalidTransactionState
-        assert "forked" in answer.message
     txn.commit()
     assert read(ns) == [1]
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import logging
-import os
 import pickle
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ import pytest
 
 import txnlog
 from tests.client.support import SCHEMA, FaultyStore, Place, Unchanged, ids, objects, raises, read, rows, run_threads
+from tests.forks import in_child
 from txnlog import connection
 from txnlog.errors import (
     ClockSkew,
@@ -550,33 +549,6 @@ def test_commits_gather_for_as_long_as_the_handle_was_told(memory: Place) -> Non
 
 
 # --- forks ----------------------------------------------------------------------------------------------------------
-
-
-def in_child(work: Callable[[], Any]) -> Any:
-    """What a function gives, or raises, in a forked child."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(reading)
-        try:
-            try:
-                answer: Any = ("value", work())
-            except BaseException as error:  # noqa: BLE001 - it is the answer
-                answer = ("error", error)
-            with os.fdopen(writing, "wb") as pipe:
-                pickle.dump(answer, pipe)
-        except BaseException:  # noqa: BLE001 - a child has nobody else to tell
-            traceback.print_exc()
-        finally:
-            os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading, "rb") as pipe:
-        data = pipe.read()
-    os.waitpid(child, 0)
-    kind, answer = pickle.loads(data)
-    if kind == "error":
-        raise answer
-    return answer
 
 
 @pytest.mark.clause("P-46")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import pickle
 import resource
 import signal
 import stat
@@ -15,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.forks import in_child
 from txnlog.errors import Durable, StoreError
 from txnlog.store import Created, LocalStore, ObjectNotFound, local, posix
 from txnlog.store.key_guard import TEMPORARY_PREFIX
@@ -395,28 +395,6 @@ def test_files_get_the_rights_that_the_umask_leaves(store: LocalStore, tmp_path:
 # --- real limits, in a process of its own ---------------------------------------------------------------------------
 
 
-def in_child(function: Callable[[], object]) -> object:
-    """Run in a forked process, which may give up rights or set limits; the result comes back."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            os.close(reading)
-            try:
-                result: object = function()
-            except Exception as error:  # noqa: BLE001 - handed to the parent
-                result = error
-            with os.fdopen(writing, "wb") as pipe:
-                pipe.write(pickle.dumps(result))
-        finally:
-            os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading, "rb") as pipe:
-        data = pipe.read()
-    os.waitpid(child, 0)
-    return pickle.loads(data)
-
-
 def test_a_file_too_large_for_the_process_leaves_nothing(store: LocalStore, tmp_path: Path) -> None:
     store.create(KEY, b"x")
 
@@ -425,9 +403,9 @@ def test_a_file_too_large_for_the_process_leaves_nothing(store: LocalStore, tmp_
         resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
         return store.create(NEXT, bytes(10_000))
 
-    error = in_child(beyond_the_limit)
-    assert isinstance(error, StoreError)
-    assert error.durable is Durable.NOTHING
+    with pytest.raises(StoreError) as caught:
+        in_child(beyond_the_limit)
+    assert caught.value.durable is Durable.NOTHING
     assert files_below(tmp_path / "root") == [KEY]
 
 
@@ -481,6 +459,6 @@ def test_a_root_without_the_right_to_read_is_an_error_and_not_empty(open_folder:
         _give_up_root()
         return [info.key for info in store.list("_log/0000000000/")]
 
-    error = in_child(as_somebody_else)
+    with pytest.raises(StoreError):
+        in_child(as_somebody_else)
     os.chmod(open_folder / "root/_log", 0o755)
-    assert isinstance(error, StoreError)
