@@ -210,6 +210,11 @@ def ids(table: pa.Table) -> list[int]:
     return table.column("id").to_pylist()
 
 
+def received(consumer: Any, most: int = 1000, timeout_ms: int = 0) -> list[int]:
+    """The ids of what a consumer receives, without waiting if not told to."""
+    return ids(consumer.receive(most, timeout_ms=timeout_ms).table)
+
+
 def read(ns: Connection, topic: str = "orders", **options: Any) -> list[int]:
     """The ids of a topic's committed rows at the newest version."""
     return ids(ns.snapshot().read(topic, **options))  # type: ignore[attr-defined]  # a Namespace

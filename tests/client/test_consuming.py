@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.client.support import SCHEMA, START_MS, Place, Unchanged, ids, raises, read, rows
+from tests.client.support import SCHEMA, START_MS, Place, Unchanged, ids, raises, read, received, rows
 from tests.spark.native_support import compact
 from txnlog import ranges, reader
 from txnlog.errors import (
@@ -40,11 +40,6 @@ def ten(place: Place) -> Any:
     return ns
 
 
-def received(consumer: Any, most: int = 1000) -> list[int]:
-    """The ids of what a consumer receives without waiting."""
-    return ids(consumer.receive(most, timeout_ms=0).table)
-
-
 def cursor(ns: Any, topic: str = "orders", partition: int = 0) -> Any:
     return ns.subscription(topic, "billing").cursors[partition]
 
@@ -66,7 +61,7 @@ def test_each_message_is_received_once_in_order(ten: Any) -> None:
     assert received(consumer) == [10]
 
 
-def test_an_empty_receive_waits_and_has_the_columns(ten: Any) -> None:
+def test_an_empty_receive_waits_and_has_the_columns(ten: Any, place: Place) -> None:
     consumer = ten.consumer("orders", "billing")
     full = consumer.receive(timeout_ms=0)
     before = sum(ten.runtime.slept_ms)
@@ -74,7 +69,7 @@ def test_an_empty_receive_waits_and_has_the_columns(ten: Any) -> None:
     assert sum(ten.runtime.slept_ms) - before == pytest.approx(700)
     assert (len(nothing), nothing.positions, nothing.end_offsets) == (0, [], {})
     assert nothing.table.schema == full.table.schema
-    with Unchanged_version(ten):
+    with Unchanged(place):
         consumer.acknowledge(nothing)
         with ten.begin() as txn:
             txn.acknowledge(nothing)
@@ -91,20 +86,6 @@ def test_who_waits_asks_ever_more_rarely_and_not_at_the_same_moments_as_others(t
         longest = min(5 * 2**number, 250)
         assert longest / 2 <= pause <= longest
     assert len({round(pause, 3) for pause in pauses[8:]}) > 5, "not in step"
-
-
-class Unchanged_version:  # noqa: N801 - reads as a word of the sentence
-    """As Unchanged, with the handle at hand."""
-
-    def __init__(self, ns: Any) -> None:
-        self._ns = ns
-
-    def __enter__(self) -> None:
-        self._before = self._ns.snapshot().version
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        if kind is None:
-            assert self._ns.snapshot().version == self._before, "something was written"
 
 
 def test_messages_arrive_while_somebody_waits(memory: Place) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, Place, Unchanged, ids, raises, rows
+from tests.client.support import SCHEMA, Place, Unchanged, raises, received, rows
 from txnlog import keys
 from txnlog.errors import ConsumerBusy, ConsumerFenced, StoreError, SubscriptionNotFound, TransactionAborted
 
@@ -28,10 +28,6 @@ def ns(memory: Place) -> Any:
 def other(ns: Any, memory: Place) -> Any:
     """Another client, whose time passes by itself."""
     return memory.open()
-
-
-def received(consumer: Any, most: int = 1000, timeout_ms: int = 0) -> list[int]:
-    return ids(consumer.receive(most, timeout_ms=timeout_ms).table)
 
 
 def requests(ns: Any, call: str) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, Place, Unchanged, ids, raises, read, rows
+from tests.client.support import SCHEMA, Place, Unchanged, ids, raises, read, received, rows
 from txnlog import leases
 from txnlog.actions import Lease, Release
 from txnlog.errors import (
@@ -46,10 +46,6 @@ def other(ns: Any, memory: Place, clock: ManualClock) -> Any:
 
 def take(consumer: Any, most: int = 1000) -> Any:
     return consumer.receive(most, timeout_ms=0)
-
-
-def received(consumer: Any, most: int = 1000) -> list[int]:
-    return ids(take(consumer, most).table)
 
 
 def counts(messages: Any) -> dict[int, int]:

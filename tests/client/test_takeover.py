@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, Place, Unchanged, ids, raises, rows
+from tests.client.support import SCHEMA, Place, Unchanged, raises, received, rows
 from txnlog.errors import ConsumerBusy, ConsumerFenced, UnsupportedFeature
 from txnlog.takeover import take_epoch
 
@@ -27,10 +27,6 @@ def kept(ns: Any) -> Any:
     """A subscription whose consumer keeps its place for a lease."""
     ns.create_subscription("orders", "billing", takeover="after_lease", lease_ms=LEASE_MS)
     return ns
-
-
-def received(consumer: Any, most: int = 1000, timeout_ms: int = 0) -> list[int]:
-    return ids(consumer.receive(most, timeout_ms=timeout_ms).table)
 
 
 @pytest.mark.clause("P-77")
