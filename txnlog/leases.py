@@ -94,6 +94,7 @@ def grant(draft: Draft, wanted: Wanted, now_ms: int) -> Grant:
     left = min(wanted.most, MAX_LEASED_MESSAGES - leased_by(draft, record.id, count, wanted.consumer, now_ms))
     granted: dict[int, Ranges] = {}
     dead: dict[int, tuple[Redelivery, ...]] = {}
+    dead_left = MOST_DEAD_LETTERS
     spare = 0
     for step in range(count):
         partition = (wanted.first + step) % count
@@ -105,8 +106,9 @@ def grant(draft: Draft, wanted: Wanted, now_ms: int) -> Grant:
         if not free:
             continue
         free, found = _worn_out(record, cursor, free, stock, now_ms)
-        if found:
-            dead[partition] = found
+        if letters := _removable(cursor, found, dead_left, now_ms):
+            dead[partition] = letters
+            dead_left -= sum(item.end - item.start for item in letters)
         chosen = _within(cursor, free, left, now_ms)
         if chosen:
             granted[partition] = chosen
@@ -146,19 +148,34 @@ def _worn_out(
     return free, dead
 
 
+def _removable(cursor: Cursor, dead: tuple[Redelivery, ...], most: int, now_ms: int) -> tuple[Redelivery, ...]:
+    """Of what is to be a dead letter the first that can be: one at the limit of ranges waits until holes fill."""
+    if not dead:
+        return ()
+    chosen = _within(cursor, ranges.normalize((item.start, item.end) for item in dead), most, now_ms)
+    return tuple(
+        Redelivery(start, end, item.count)
+        for item in dead
+        for start, end in ranges.intersect(((item.start, item.end),), chosen)
+    )
+
+
 def _within(cursor: Cursor, free: Ranges, most: int, now_ms: int) -> Ranges:
     """The first of what is free. At the limit of ranges only what fills a hole, so that it can be acknowledged."""
     if most <= 0:
         return ()
     leases = sum(len(found.ranges) for found in cursor.leases if found.until_ms > now_ms)
     taken = len(cursor.acknowledged) + sum(len(hold.ranges) for hold in cursor.holds)
-    full = taken + leases >= MAX_ACKNOWLEDGED_RANGES
-    edges = _edges(cursor) if full else frozenset()
+    room = MAX_ACKNOWLEDGED_RANGES - taken - leases
+    edges = _edges(cursor) if room < len(free) else frozenset()
     chosen: list[Range] = []
     for start, end in free:
         size = min(most, end - start)
-        if not full or start in edges:
+        if start in edges:
             chosen.append((start, start + size))
+        elif room > 0:
+            chosen.append((start, start + size))
+            room -= 1
         elif end in edges:
             chosen.append((end - size, end))
         else:

@@ -194,24 +194,11 @@ class SharedIntake(Intake):
 
     def _bury(self, record: SubscriptionRecord, dead: Mapping[int, tuple[Redelivery, ...]]) -> None:
         """Bring messages to the dead-letter topic; somebody else may be faster, or acknowledge them yet."""
-        chosen: dict[int, tuple[Redelivery, ...]] = {}
-        left = leases.MOST_DEAD_LETTERS
-        for partition, found in dead.items():
-            cut: list[Redelivery] = []
-            for item in found:
-                if left > 0:
-                    cut.append(Redelivery(item.start, min(item.end, item.start + left), item.count))
-                    left -= cut[-1].end - cut[-1].start
-            if cut:
-                chosen[partition] = tuple(cut)
         table = self._read(
-            {
-                partition: ranges.normalize((item.start, item.end) for item in found)
-                for partition, found in chosen.items()
-            }
+            {partition: ranges.normalize((item.start, item.end) for item in found) for partition, found in dead.items()}
         )
         try:
-            dead_letters.move(self._ns, record, self.topic, self.epoch, table, chosen)
+            dead_letters.move(self._ns, record, self.topic, self.epoch, table, dead)
         except TransactionConflict:
             _logger.debug("dead letters of %r: somebody else was first", record.name)
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from tests.client.support import SCHEMA, Place, Unchanged, ids, raises, read, rows
-from txnlog import leases
+from txnlog import acknowledgements, leases
 from txnlog.actions import Commit, DropTopic
 from txnlog.commands import Simple
 from txnlog.errors import InvalidInputError, SchemaMismatch, TopicNotFound
@@ -156,6 +156,32 @@ def test_who_acknowledges_while_the_letters_are_written_wins(ns: Any, memory: Pl
     assert len(take(consumer)) == 0
     assert len(letters(ns)) == 5
     assert [item.cursor for item in ns.subscription("orders", "billing").cursors] == [3, 3]
+
+
+@pytest.mark.clause("P-172", "P-173")
+@pytest.mark.parametrize("most", [2, 3])
+def test_at_the_limit_of_ranges_dead_letters_wait_until_holes_fill_and_stop_nobody(
+    memory: Place, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr(leases, "MAX_ACKNOWLEDGED_RANGES", most)
+    monkeypatch.setattr(acknowledgements, "MAX_ACKNOWLEDGED_RANGES", most)
+    ns = memory.open(clock=clock)
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(*range(10)))
+    ns.create_subscription("orders", "billing", type="shared", max_redeliveries=0, dead_letter_topic="orders-dead")
+    consumer = ns.consumer("orders", "billing")
+    messages = take(consumer)
+    consumer.acknowledge(messages[[1, 3]])
+    consumer.negative_acknowledge(messages[[5, 7]])
+    assert len(take(consumer)) == 0
+    assert read(ns, "orders-dead") == [], "each would be one range too many, with those that are leased"
+    consumer.acknowledge(messages[[0, 2, 4]])
+    assert len(take(consumer)) == 0
+    assert read(ns, "orders-dead") == [5, 7][: most - 1], "what touches the cursor, and what there is room for"
+    consumer.acknowledge(messages[[6]])
+    assert len(take(consumer)) == 0
+    assert read(ns, "orders-dead") == [5, 7]
+    assert ns.subscription("orders", "billing").cursors[0].cursor == 8
 
 
 def test_many_letters_go_in_several_entries(ns: Any, monkeypatch: pytest.MonkeyPatch) -> None:
