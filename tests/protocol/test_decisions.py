@@ -12,11 +12,6 @@ from txnlog.limits import EXPIRY_GRACE_MS
 from txnlog.transaction_commands import CommitCommand, Duplicate, Opening, Skipped, overdue, replayed
 
 
-@pytest.fixture
-def log() -> Log:
-    return Log()
-
-
 def decided(log: Log, command: CommitCommand) -> object:
     """What the command would append now, or its answer."""
     result = command.decide(log.state.draft(), log.header(), {})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from tests.core import Log
 from tests.histories import NAMED, history, planned, states
 from tests.unit.random_entries import entries
 from txnlog.actions import Abort, Begin, Commit, DeleteRecords, Prepare
@@ -31,11 +30,6 @@ def test_the_past_read_from_the_newest_state_is_what_was_there(todo):
             assert topic.exists_at(version) == (before is not None and before.dropped_version is None)
             if before is not None:
                 assert topic.schema_at(version) == before.schema
-
-
-@pytest.fixture
-def log() -> Log:
-    return Log()
 
 
 @pytest.fixture

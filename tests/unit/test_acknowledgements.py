@@ -18,11 +18,6 @@ MESSAGES = 20
 
 
 @pytest.fixture
-def log() -> Log:
-    return Log()
-
-
-@pytest.fixture
 def topic(log) -> int:
     topic = log.topic(partitions=2)
     log.produce(topic, {0: MESSAGES, 1: MESSAGES})

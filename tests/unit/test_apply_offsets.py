@@ -12,11 +12,6 @@ from txnlog.state import SegmentSlice, TopicRange
 
 
 @pytest.fixture
-def log() -> Log:
-    return Log()
-
-
-@pytest.fixture
 def topic(log) -> int:
     return log.topic(partitions=3)
 

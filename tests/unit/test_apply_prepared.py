@@ -29,11 +29,6 @@ from txnlog.errors import (
 
 
 @pytest.fixture
-def log() -> Log:
-    return Log()
-
-
-@pytest.fixture
 def topic(log) -> int:
     return log.topic(partitions=2)
 

@@ -18,11 +18,6 @@ from txnlog.state import Batch, ProducerRecord, Sequences
 
 
 @pytest.fixture
-def log() -> Log:
-    return Log()
-
-
-@pytest.fixture
 def topic(log) -> int:
     return log.topic(partitions=2)
 

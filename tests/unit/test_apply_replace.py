@@ -12,11 +12,6 @@ from txnlog.visibility import is_visible
 
 
 @pytest.fixture
-def log() -> Log:
-    return Log()
-
-
-@pytest.fixture
 def topic(log) -> int:
     """Partition 0 holds offsets 0 to 6 and partition 1 offset 0, in three segments."""
     topic = log.topic(partitions=2)

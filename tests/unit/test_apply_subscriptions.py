@@ -38,11 +38,6 @@ OWNED = pytest.mark.parametrize("kind", ["exclusive", "failover"])
 
 
 @pytest.fixture
-def log() -> Log:
-    return Log()
-
-
-@pytest.fixture
 def topic(log) -> int:
     """Two partitions of ten messages."""
     topic = log.topic(partitions=2)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.core import SCHEMA, Log, individually
+from tests.core import SCHEMA, individually
 from txnlog import apply_topics
 from txnlog.actions import (
     AlterTopic,
@@ -27,11 +27,6 @@ from txnlog.schema import StructField, StructType
 from txnlog.state import SchemaVersion
 
 WIDER = StructType((*SCHEMA.fields, StructField("note", "string")))
-
-
-@pytest.fixture
-def log() -> Log:
-    return Log()
 
 
 # --- creation ---------------------------------------------------------------------------------------------------------

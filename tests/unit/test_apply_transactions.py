@@ -33,11 +33,6 @@ from txnlog.state import AppRecord, Outcome, StreamRecord
 
 
 @pytest.fixture
-def log() -> Log:
-    return Log()
-
-
-@pytest.fixture
 def topic(log) -> int:
     return log.topic()
 

@@ -46,11 +46,6 @@ from txnlog.transaction_commands import (
 )
 
 
-@pytest.fixture
-def log() -> Log:
-    return Log()
-
-
 def decided(log: Log, command: Any, shared: dict[int, int] | None = None) -> Any:
     """What a command says at the log's newest state; it must not change anything by saying it."""
     draft = log.state.draft()

@@ -4,18 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.core import START_MS, WRITER, Log
+from tests.core import START_MS, WRITER
 from txnlog import numbers
 from txnlog.actions import Abort, Begin, Close, Commit, Header, Prepare, Renew, Reserve
 from txnlog.errors import CoordinatorFenced, InvalidInputError, InvalidTransactionState, LimitExceeded
 from txnlog.limits import MAX_BLOCK_NUMBERS, MAX_NUMBER
 from txnlog.state import Block, State
-
-
-@pytest.fixture
-def log() -> Log:
-    """Numbers 0 to 1,023 lie in one open block."""
-    return Log()
 
 
 @pytest.mark.clause("P-42")
