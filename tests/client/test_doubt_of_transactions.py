@@ -1,6 +1,6 @@
 """A call that ends without an answer: what the transaction may do next, and what must not come of it.
 
-Each test is one way in which an answer is lost at one moment: what the tests with real processes meet by chance.
+Each test is one way in which an answer is lost at one moment: what the processes of tests/crash meet by chance.
 """
 
 from __future__ import annotations
