@@ -252,10 +252,12 @@ class CommitCommand(_Owners):
         return actions
 
     def _refuse_dropped(self, draft: Draft) -> None:
-        """A transaction goes on without a topic that was dropped; a plain produce would be nothing without it."""
+        """A transaction goes on without what was dropped; a plain call would be nothing without it, or half of it."""
         for piece in self.pieces:
             if _dropped(draft, piece.topic):
                 raise _was_dropped(draft, piece.topic, "create it again, then produce again")
+        if any(draft.subscriptions.get(item.subscription) is None for item in self.acknowledgements):
+            raise SubscriptionNotFound("the subscription was dropped", advice="create it again with ns.consumer(...)")
 
     def repeated(self, outcome: Outcome, epoch: int | None) -> Outcome:
         """The answer to a commit whose end is recorded: that end, or its error (``epoch`` as of ``ended_error``)."""

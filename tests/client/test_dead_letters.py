@@ -11,7 +11,7 @@ from tests.client.support import SCHEMA, Place, Unchanged, ids, raises, read, ro
 from txnlog import acknowledgements, leases
 from txnlog.actions import Commit, DropTopic
 from txnlog.commands import Simple
-from txnlog.errors import InvalidInputError, SchemaMismatch, TopicNotFound
+from txnlog.errors import InvalidInputError, SchemaMismatch, SubscriptionNotFound, TopicNotFound
 from txnlog.testing import ManualClock
 
 LEASE_MS = 10_000
@@ -182,6 +182,19 @@ def test_at_the_limit_of_ranges_dead_letters_wait_until_holes_fill_and_stop_nobo
     assert len(take(consumer)) == 0
     assert read(ns, "orders-dead") == [5, 7]
     assert ns.subscription("orders", "billing").cursors[0].cursor == 8
+
+
+@pytest.mark.clause("P-89", "P-173")
+def test_letters_of_a_subscription_that_is_dropped_meanwhile_are_not_written(
+    ns: Any, memory: Place, clock: ManualClock
+) -> None:
+    return_all(ns.consumer("orders", "billing"), 3)
+    handle, store = memory.faulty(clock=clock)
+    consumer = handle.consumer("orders", "billing")
+    store.script.extend([lambda: ns.drop_subscription("orders", "billing"), "ok"])
+    with raises(SubscriptionNotFound):
+        take(consumer)
+    assert letters(ns) == [], "what cannot be taken off is not brought away"
 
 
 def test_many_letters_go_in_several_entries(ns: Any, monkeypatch: pytest.MonkeyPatch) -> None:
