@@ -16,7 +16,7 @@ from txnlog.errors import TransactionConflict, TxnLogError
 from txnlog.intake import Intake, Received, first_of
 from txnlog.leases import Wanted
 from txnlog.ranges import EMPTY, Ranges
-from txnlog.state import Draft, Redelivery, State, SubscriptionRecord, TopicRecord
+from txnlog.state import Cursor, Draft, Redelivery, State, SubscriptionRecord, TopicRecord
 
 if TYPE_CHECKING:
     from txnlog.connection import Connection
@@ -66,10 +66,13 @@ class SharedIntake(Intake):
                 self._settle()
                 state = self._ns.follower.state
                 now_ms = max(state.head.timestamp_ms, self._ns.runtime.now_ms())
+                self._forget_taken(state)
                 ready = self._ready(state, record, -1 if fresh else now_ms + record.lease_ms // 2)
-                grant = None if ready else leases.grant(state.draft(), self._wanted(most), now_ms)
+                chosen = _first_of_all(ready, most)
+                counts = {p: _counts(state.cursors[record.id, p], found) for p, found in chosen.items()}
+                grant = None if chosen else leases.grant(state.draft(), self._wanted(most), now_ms)
             if grant is None:
-                received = self._hand_out(ready, most)
+                received = self._hand_out(chosen, counts)
                 self._ask_ahead(len(received.table), most)
                 return received
             if grant.dead:
@@ -96,6 +99,13 @@ class SharedIntake(Intake):
             if mine:
                 ready[partition] = mine
         return ready
+
+    def _forget_taken(self, state: State) -> None:
+        """What is leased to this consumer no more was acknowledged, or is another's: giving it back has no effect."""
+        with self._lock:
+            for partition, delivered in list(self._delivered.items()):
+                cursor = state.cursors[self.subscription, partition]
+                self._delivered[partition] = ranges.intersect(delivered, leases.leased(cursor, self._consumer))
 
     def _take(self, most: int) -> None:
         """Have messages leased to this consumer, unless others were faster."""
@@ -166,24 +176,7 @@ class SharedIntake(Intake):
                 self._doubtful.extend(self._riding[1])
             self._riding = None
 
-    def _hand_out(self, ready: Mapping[int, Ranges], most: int) -> Received:
-        wanted: dict[int, Ranges] = {}
-        left = most
-        for partition, found in ready.items():
-            chosen = first_of(found, left)
-            if chosen:
-                wanted[partition] = chosen
-                left -= ranges.size(chosen)
-        with self._ns.follower.lock:
-            cursors = self._ns.follower.state.cursors
-            redeliveries = {
-                partition: tuple(
-                    Redelivery(start, end, item.count)
-                    for item in cursors[self.subscription, partition].redeliveries
-                    for start, end in ranges.intersect(((item.start, item.end),), found)
-                )
-                for partition, found in wanted.items()
-            }
+    def _hand_out(self, wanted: Mapping[int, Ranges], redeliveries: Mapping[int, tuple[Redelivery, ...]]) -> Received:
         table = self._read(wanted)
         with self._lock:
             ranges.include(self._delivered, wanted)
@@ -279,6 +272,25 @@ class SharedIntake(Intake):
             self._release(self._handed_out(), dict(self._stock))
         except TxnLogError:
             _logger.warning("the leases of %r end by themselves", self._consumer, exc_info=True)
+
+
+def _first_of_all(ready: Mapping[int, Ranges], most: int) -> dict[int, Ranges]:
+    """The first so many offsets, partition by partition."""
+    chosen: dict[int, Ranges] = {}
+    for partition, found in ready.items():
+        if first := first_of(found, most):
+            chosen[partition] = first
+            most -= ranges.size(first)
+    return chosen
+
+
+def _counts(cursor: Cursor, found: Ranges) -> tuple[Redelivery, ...]:
+    """How often which of these messages were delivered before."""
+    return tuple(
+        Redelivery(start, end, item.count)
+        for item in cursor.redeliveries
+        for start, end in ranges.intersect(((item.start, item.end),), found)
+    )
 
 
 __all__ = ["SharedIntake"]

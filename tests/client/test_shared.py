@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
 
 from tests.client.support import SCHEMA, Place, Unchanged, ids, raises, read, received, rows
-from txnlog import leases
+from txnlog import leases, shared_intake
 from txnlog.actions import Lease, Release
 from txnlog.errors import (
     ConsumerFenced,
@@ -637,6 +638,22 @@ def test_a_grant_that_rides_does_not_outlive_a_seek_or_its_consumer(many: Any) -
     assert many.subscription("orders", "fast").consumers == {}
 
 
+# --- what is kept in memory -------------------------------------------------------------------------------------------
+
+
+def test_of_what_was_acknowledged_nothing_is_kept(ns: Any, other: Any) -> None:
+    """Two who take turns: to each the messages of the other are holes, for ever."""
+    one, two = ns.consumer("orders", "billing", name="one"), other.consumer("orders", "billing", name="two")
+    ns.produce("orders", rows(*range(10, 50)))
+    for _ in range(25):
+        for consumer in (one, two):
+            consumer.acknowledge(take(consumer, 1))
+    assert cursor(ns).cursor == 50
+    take(one)
+    kept = one._subscribed[0]._delivered
+    assert sum(len(found) for found in kept.values()) == 0
+
+
 # --- what is shown ----------------------------------------------------------------------------------------------------
 
 
@@ -718,3 +735,25 @@ def test_a_consumer_of_a_dropped_subscription_is_told(ns: Any, other: Any) -> No
     ):
         with raises(SubscriptionNotFound):
             call()
+
+
+def test_a_drop_that_another_thread_sees_while_messages_are_handed_out_comes_before_or_after(
+    ns: Any, other: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumer = ns.consumer("orders", "billing")
+    honest = shared_intake.first_of
+    dropped: list[threading.Thread] = []
+
+    def interrupted(found: Any, most: int) -> Any:
+        other.drop_subscription("orders", "billing")
+        dropped.append(threading.Thread(target=ns.snapshot))
+        dropped[0].start()
+        dropped[0].join(0.5)  # it may have to wait for this call
+        return honest(found, most)
+
+    monkeypatch.setattr(shared_intake, "first_of", interrupted)
+    assert received(consumer) == list(range(10))
+    dropped[0].join()
+    with raises(SubscriptionNotFound):
+        take(consumer)
+    consumer.close()
