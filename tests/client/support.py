@@ -114,7 +114,9 @@ class FaultyStore(ForwardingStore):
     ``ok``; ``lost``: done, but the answer is not heard; ``dropped``: not done; ``late``: not done until ``land()``;
     ``twice``: done, and once more at ``land()``; ``refused``: StoreError(NOTHING); ``broken``: StoreError(MAYBE), not
     done; ``broken-after``: StoreError(MAYBE), done. A callable runs first, and the next word is taken.
-    ``reads`` does the same for reads of entries (``ok``, ``absent``, ``broken``); ``puts`` for puts of segments.
+    ``reads`` does the same for reads of entries (``ok``, ``absent``, ``broken``); ``puts`` for puts of segments;
+    ``manifests`` takes the words of ``script`` for creates of checkpoints. ``forever`` is what an empty script says,
+    ``reads_forever`` what empty ``reads`` say.
     """
 
     def __init__(self, inner: Store) -> None:
@@ -123,7 +125,9 @@ class FaultyStore(ForwardingStore):
         self.reads: deque[Fault] = deque()
         self.puts: deque[Fault] = deque()
         self.syncs: deque[Fault] = deque()
+        self.manifests: deque[Fault] = deque()
         self.forever: str | None = None
+        self.reads_forever: str | None = None
         self.calls: list[tuple[str, str]] = []
         self._late: list[tuple[str, bytes]] = []
 
@@ -133,11 +137,19 @@ class FaultyStore(ForwardingStore):
             self.inner.create(key, data)
         self._late.clear()
 
+    def heal(self) -> None:
+        """An honest store from now on."""
+        self.forever = self.reads_forever = None
+        for words in (self.script, self.reads, self.puts, self.syncs, self.manifests):
+            words.clear()
+
     def create(self, key: str, data: bytes) -> Created:
-        if not is_entry(key):
+        kind = kind_of(key)
+        if kind not in {"entry", "checkpoint"}:
             return super().create(key, data)
-        self.calls.append(("create", key))
-        match self._next(self.script):
+        if kind == "entry":
+            self.calls.append(("create", key))
+        match self._next(self.script if kind == "entry" else self.manifests):
             case "ok":
                 return super().create(key, data)
             case "lost":
@@ -197,7 +209,9 @@ class FaultyStore(ForwardingStore):
             if not callable(word):
                 return word
             word()
-        return self.forever if words is self.script and self.forever else "ok"
+        if words is self.script:
+            return self.forever or "ok"
+        return (words is self.reads and self.reads_forever) or "ok"
 
 
 def rows(*numbers: int) -> list[dict[str, Any]]:

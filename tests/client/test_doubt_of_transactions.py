@@ -5,13 +5,13 @@ Each test is one way in which an answer is lost at one moment: what the processe
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
+from typing import Any
 
-import pyarrow as pa
 import pytest
 
-import txnlog
+from tests.client.support import SCHEMA, FaultyStore, Place, read, rows
+from txnlog import Transaction
 from txnlog.errors import (
     Durable,
     InvalidTransactionState,
@@ -21,96 +21,56 @@ from txnlog.errors import (
     TransactionConflict,
     TransactionTimedOut,
 )
-from txnlog.store import Call, Created, HookStore, MemoryStore
 from txnlog.testing import ManualClock
 
-SCHEMA = pa.schema([pa.field("value", pa.int64())])
-unique = itertools.count()
-
-
-class Faults(HookStore):
-    """A store that fails the calls it is told to, before or after they were carried out."""
-
-    def __init__(self) -> None:
-        super().__init__(MemoryStore(), before=self._before, after=self._after)
-        self.dropped: set[tuple[Call, str]] = set()
-        self.lost: set[tuple[Call, str]] = set()
-        self.interrupt: Call | None = None
-        self.unknown = ""
-
-    def create(self, key: str, data: bytes) -> Created:
-        if self.unknown and self.unknown in key:
-            return Created.UNKNOWN
-        return super().create(key, data)
-
-    def _fail(self, faults: set[tuple[Call, str]], call: Call, key: str) -> None:
-        if any(call is kind and part in key for kind, part in faults):
-            raise StoreError(f"{call.value} of {key}", durable=Durable.MAYBE)
-
-    def _before(self, call: Call, key: str) -> None:
-        self._fail(self.dropped, call, key)
-
-    def _after(self, call: Call, key: str, result: object) -> None:
-        if call is self.interrupt and "/_log/" in key:
-            raise KeyboardInterrupt
-        self._fail(self.lost, call, key)
-
-    def lose_answers(self) -> None:
-        """Every entry is created, and nobody is told."""
-        self.lost = {(Call.CREATE, "/_log/")}
-        self.dropped = {(Call.GET, "/_log/")}
-
-    def drop_entries(self) -> None:
-        """No entry is created, and nobody is told."""
-        self.dropped = {(Call.CREATE, "/_log/"), (Call.GET, "/_log/")}
-
-    def heal(self) -> None:
-        """No more faults."""
-        self.lost, self.dropped, self.interrupt = set(), set(), None
-
 
 @pytest.fixture
-def store() -> Faults:
-    return Faults()
-
-
-@pytest.fixture
-def ns(store: Faults) -> txnlog.Namespace:
-    name = f"doubt{next(unique)}"
-    ns = txnlog.open("memory://doubts", name, create=True, store=store, clock=ManualClock(1_800_000_000_000))
+def faulty(memory: Place, clock: ManualClock) -> tuple[Any, FaultyStore]:
+    """A client with one message in ``orders``, that gives up after two attempts, and its store."""
+    ns, store = memory.faulty(clock=clock)
     ns.appender.create_attempts = 2
     ns.create_topic("orders", SCHEMA)
     ns.create_topic("audit", SCHEMA)
-    ns.produce("orders", [{"value": 0}])
-    return ns
+    ns.produce("orders", rows(0))
+    return ns, store
 
 
-def values(ns: txnlog.Namespace, topic: str = "orders") -> list[int]:
-    return ns.snapshot().read(topic).column("value").to_pylist()
+@pytest.fixture
+def ns(faulty: tuple[Any, FaultyStore]) -> Any:
+    return faulty[0]
 
 
-losing = pytest.mark.parametrize("lose", [Faults.lose_answers, Faults.drop_entries], ids=["applied", "dropped"])
-Lose = Callable[[Faults], None]
+@pytest.fixture
+def store(faulty: tuple[Any, FaultyStore]) -> FaultyStore:
+    return faulty[1]
+
+
+def lose(store: FaultyStore, fate: str) -> None:
+    """From now on nobody is told what became of an entry, nor can look."""
+    store.forever, store.reads_forever = fate, "broken"
+
+
+losing = pytest.mark.parametrize("fate", ["broken-after", "broken"], ids=["applied", "dropped"])
 
 
 @losing
-def test_a_commit_in_doubt_repeated_commits_once(ns, store, lose: Lose):
+def test_a_commit_in_doubt_repeated_commits_once(ns: Any, store: FaultyStore, fate: str) -> None:
     txn = ns.begin()
-    txn.produce("orders", [{"value": 1}])
-    lose(store)
+    txn.produce("orders", rows(1))
+    lose(store, fate)
     with pytest.raises(OutcomeUnknown) as raised:
         txn.commit()
     assert raised.value.txn_ids == (str(txn.id),)
     store.heal()
     assert txn.commit() == txn.commit()
-    assert values(ns) == [0, 1]
+    assert read(ns) == [0, 1]
 
 
 @losing
-def test_an_abort_of_a_commit_in_doubt_tells_its_true_outcome(ns, store, lose: Lose):
+def test_an_abort_of_a_commit_in_doubt_tells_its_true_outcome(ns: Any, store: FaultyStore, fate: str) -> None:
     txn = ns.begin()
-    txn.produce("orders", [{"value": 1}])
-    lose(store)
+    txn.produce("orders", rows(1))
+    lose(store, fate)
     with pytest.raises(OutcomeUnknown):
         txn.commit()
     store.heal()
@@ -118,14 +78,14 @@ def test_an_abort_of_a_commit_in_doubt_tells_its_true_outcome(ns, store, lose: L
     with pytest.raises(InvalidTransactionState, match="was committed"):
         txn.abort()
     assert txn.state == ns.transaction(txn.id).state == ns.abort(txn.id).state == "COMMITTED"
-    assert values(ns) == [0, 1]
+    assert read(ns) == [0, 1]
 
 
-def test_an_entry_that_may_not_survive_a_power_cut_is_in_doubt(ns, store):
+def test_an_entry_that_may_not_survive_a_power_cut_is_in_doubt(ns: Any, store: FaultyStore) -> None:
     txn = ns.begin()
-    txn.produce("orders", [{"value": 1}])
-    store.lost = {(Call.CREATE, "/_log/")}
-    store.dropped = {(Call.SYNC, "/_log/")}
+    txn.produce("orders", rows(1))
+    store.forever = "broken-after"
+    store.syncs.extend(["broken"] * 3)
     with pytest.raises(OutcomeUnknown):
         txn.commit()
     store.heal()
@@ -134,74 +94,76 @@ def test_an_entry_that_may_not_survive_a_power_cut_is_in_doubt(ns, store):
     assert txn.state == "COMMITTED"
 
 
-def test_a_commit_that_only_a_checkpoint_remembers_is_answered(ns, store):
+def test_a_commit_that_only_a_checkpoint_remembers_is_answered(ns: Any, store: FaultyStore) -> None:
     txn = ns.begin()
-    txn.produce("orders", [{"value": 1}])
-    store.lose_answers()
+    txn.produce("orders", rows(1))
+    lose(store, "broken-after")
     with pytest.raises(OutcomeUnknown):
         txn.commit()
     store.heal()
-    ns.produce("orders", [{"value": 2}])
+    ns.produce("orders", rows(2))
     ns.checkpoint()
     result = txn.commit()
     assert result.offsets == {("orders", 0): range(1, 2)}
     assert result.txn_id == txn.id
-    assert values(ns) == [0, 1, 2]
+    assert read(ns) == [0, 1, 2]
 
 
-def test_an_abort_that_only_a_checkpoint_remembers_is_answered(ns, store):
+def test_an_abort_that_only_a_checkpoint_remembers_is_answered(ns: Any, store: FaultyStore) -> None:
     txn = ns.begin()
-    txn.produce("orders", [{"value": 1}])
-    store.lose_answers()
+    txn.produce("orders", rows(1))
+    lose(store, "broken-after")
     with pytest.raises(OutcomeUnknown):
         txn.commit()
     store.heal()
-    ns.produce("orders", [{"value": 2}])
+    ns.produce("orders", rows(2))
     ns.checkpoint()
     with pytest.raises(InvalidTransactionState, match="was committed"):
         txn.abort()
     assert txn.state == "COMMITTED"
-    assert values(ns) == [0, 1, 2]
+    assert read(ns) == [0, 1, 2]
 
 
 @losing
-def test_a_commit_after_a_flush_in_doubt_brings_every_row_once(ns, store, lose: Lose):
+def test_a_commit_after_a_flush_in_doubt_brings_every_row_once(ns: Any, store: FaultyStore, fate: str) -> None:
     consumer = ns.consumer("orders", "billing")
     txn = ns.begin()
     txn.acknowledge(consumer.receive())
-    txn.produce("audit", [{"value": 1}])
-    lose(store)
+    txn.produce("audit", rows(1))
+    lose(store, fate)
     with pytest.raises(OutcomeUnknown):
         txn.flush()
     store.heal()
     txn.commit()
-    assert values(ns, "audit") == [1]
+    assert read(ns, "audit") == [1]
     assert ns.subscription("orders", "billing").cursors[0].cursor == 1
 
 
 @losing
-def test_a_flush_in_doubt_repeated_with_more_rows_brings_every_row_once(ns, store, lose: Lose):
+def test_a_flush_in_doubt_repeated_with_more_rows_brings_every_row_once(ns: Any, store: FaultyStore, fate: str) -> None:
     consumer = ns.consumer("orders", "billing")
     txn = ns.begin()
     txn.acknowledge(consumer.receive(), cumulative=True)
-    txn.produce("audit", [{"value": 1}])
-    lose(store)
+    txn.produce("audit", rows(1))
+    lose(store, fate)
     with pytest.raises(OutcomeUnknown):
         txn.flush()
     store.heal()
-    txn.produce("audit", [{"value": 2}])
+    txn.produce("audit", rows(2))
     txn.flush()
     txn.commit()
-    assert values(ns, "audit") == [1, 2]
+    assert read(ns, "audit") == [1, 2]
     assert ns.subscription("orders", "billing").cursors[0].cursor == 1
 
 
 @losing
-def test_a_flush_of_acknowledgements_in_doubt_does_not_conflict_with_itself(ns, store, lose: Lose):
+def test_a_flush_of_acknowledgements_in_doubt_does_not_conflict_with_itself(
+    ns: Any, store: FaultyStore, fate: str
+) -> None:
     consumer = ns.consumer("orders", "billing")
     txn = ns.begin()
     txn.acknowledge(consumer.receive())
-    lose(store)
+    lose(store, fate)
     with pytest.raises(OutcomeUnknown):
         txn.flush()
     store.heal()
@@ -211,11 +173,13 @@ def test_a_flush_of_acknowledgements_in_doubt_does_not_conflict_with_itself(ns, 
 
 
 @losing
-def test_an_acknowledgement_on_a_shared_subscription_in_doubt_may_be_repeated(ns, store, lose: Lose):
+def test_an_acknowledgement_on_a_shared_subscription_in_doubt_may_be_repeated(
+    ns: Any, store: FaultyStore, fate: str
+) -> None:
     ns.create_subscription("orders", "pool", type="shared")
     messages = ns.consumer("orders", "pool").receive()
     txn = ns.begin()
-    lose(store)
+    lose(store, fate)
     with pytest.raises(OutcomeUnknown):
         txn.acknowledge(messages)
     store.heal()
@@ -229,11 +193,11 @@ def test_an_acknowledgement_on_a_shared_subscription_in_doubt_may_be_repeated(ns
 
 
 @losing
-def test_an_abort_after_a_flush_in_doubt_is_in_the_log(ns, store, lose: Lose):
+def test_an_abort_after_a_flush_in_doubt_is_in_the_log(ns: Any, store: FaultyStore, fate: str) -> None:
     consumer = ns.consumer("orders", "billing")
     txn = ns.begin()
     txn.acknowledge(consumer.receive())
-    lose(store)
+    lose(store, fate)
     with pytest.raises(OutcomeUnknown):
         txn.flush()
     store.heal()
@@ -242,76 +206,76 @@ def test_an_abort_after_a_flush_in_doubt_is_in_the_log(ns, store, lose: Lose):
     assert len(consumer.receive()) == 1
 
 
-def test_an_interrupted_commit_is_in_doubt(ns, store):
+def test_an_interrupted_commit_is_in_doubt(ns: Any, store: FaultyStore) -> None:
     txn = ns.begin()
-    txn.produce("orders", [{"value": 1}])
-    store.interrupt = Call.CREATE
+    txn.produce("orders", rows(1))
+    store.script.append("killed")
     with pytest.raises(KeyboardInterrupt):
         txn.commit()
     store.heal()
     with pytest.raises(InvalidTransactionState, match="was committed"):
         txn.abort()
     assert txn.state == "COMMITTED"
-    assert values(ns) == [0, 1]
+    assert read(ns) == [0, 1]
 
 
-def test_a_checkpoint_whose_answer_is_lost_is_found(ns, store):
-    store.lost = {(Call.CREATE, "/checkpoints/")}
+def test_a_checkpoint_whose_answer_is_lost_is_found(ns: Any, store: FaultyStore) -> None:
+    store.manifests.append("broken-after")
     assert ns.checkpoint() == ns.snapshot().version
+    assert not store.manifests
 
 
-def test_a_checkpoint_that_does_not_arrive_is_made_again(ns, store):
-    store.dropped = {(Call.CREATE, "/checkpoints/")}
+def test_a_checkpoint_that_does_not_arrive_is_made_again(ns: Any, store: FaultyStore) -> None:
+    store.manifests.extend(["broken"] * 20)
     with pytest.raises(OutcomeUnknown, match="checkpoints/"):
         ns.checkpoint()
     store.heal()
     assert ns.checkpoint() == ns.snapshot().version
 
 
-def test_a_manifest_that_may_not_exist_is_no_checkpoint(ns, store):
-    store.unknown = "/checkpoints/"
+def test_a_manifest_that_may_not_exist_is_no_checkpoint(ns: Any, store: FaultyStore) -> None:
+    store.manifests.extend(["dropped"] * 20)
     with pytest.raises(RetriableError) as raised:
         ns.checkpoint()
     assert raised.value.durable is Durable.MAYBE
-    store.unknown = ""
+    store.heal()
     assert ns.checkpoint() == ns.snapshot().version
 
 
-@pytest.mark.parametrize("again", [txnlog.Transaction.flush, txnlog.Transaction.commit], ids=["flush", "commit"])
-def test_rows_whose_files_were_written_half_way_are_not_written_twice(ns, store, again):
+@pytest.mark.parametrize("again", [Transaction.flush, Transaction.commit], ids=["flush", "commit"])
+def test_rows_whose_files_were_written_half_way_are_not_written_twice(
+    ns: Any, store: FaultyStore, again: Callable[[Transaction], object]
+) -> None:
     txn = ns.begin()
-    txn.produce("orders", [{"value": 1}])
-    txn.produce("audit", [{"value": 2}])
-    store.dropped = {(Call.PUT, "/audit/")}
+    txn.produce("orders", rows(1))
+    txn.produce("audit", rows(2))
+    store.puts.extend(["ok", "broken"])
     with pytest.raises(StoreError):
         txn.flush()
     store.heal()
     again(txn)
     txn.commit()
-    assert values(ns) == [0, 1]
-    assert values(ns, "audit") == [2]
+    assert read(ns) == [0, 1]
+    assert read(ns, "audit") == [2]
 
 
 @pytest.mark.parametrize("what", ["work", "abort", "commit"])
-def test_after_a_flush_in_doubt_and_a_night_in_which_its_block_was_closed_it_is_too_late(store: Faults, what: str):
-    clock = ManualClock(1_800_000_000_000)
-    place = ("memory://doubts", f"doubt{next(unique)}")
-    ns = txnlog.open(*place, create=True, store=store, clock=clock)
-    ns.appender.create_attempts = 2
-    ns.create_topic("orders", SCHEMA)
+def test_after_a_flush_in_doubt_and_a_night_in_which_its_block_was_closed_it_is_too_late(
+    ns: Any, store: FaultyStore, memory: Place, clock: ManualClock, what: str
+) -> None:
     txn = ns.begin()
-    txn.produce("orders", [{"value": 1}])
-    store.drop_entries()
+    txn.produce("orders", rows(1))
+    lose(store, "broken")
     with pytest.raises(OutcomeUnknown):
         txn.flush()
     store.heal()
     clock.advance(2 * 3_600_000)
-    assert txnlog.open(*place, store=store, clock=clock).vacuum(grace_ms=3_600_000).closed_blocks == 1
+    assert memory.open(clock=clock).vacuum(grace_ms=3_600_000).closed_blocks == 1
     if what == "abort":
         txn.abort()
     else:
         for _ in range(2):
             with pytest.raises(TransactionTimedOut):
-                txn.commit() if what == "commit" else txn.produce("orders", [{"value": 2}])
+                txn.commit() if what == "commit" else txn.produce("orders", rows(2))
     assert txn.state == "ABORTED"
-    assert values(ns) == []
+    assert read(ns) == [0]
