@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.client.support import SCHEMA, Place, Unchanged, ids, raises, read, received, rows
-from txnlog import leases, shared_intake
+from txnlog import intake, leases, shared_intake
 from txnlog.actions import Lease, Release
 from txnlog.errors import (
     ConsumerFenced,
@@ -741,7 +741,7 @@ def test_a_drop_that_another_thread_sees_while_messages_are_handed_out_comes_bef
     ns: Any, other: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     consumer = ns.consumer("orders", "billing")
-    honest = shared_intake.first_of
+    honest = intake.first_of
     dropped: list[threading.Thread] = []
 
     def interrupted(found: Any, most: int) -> Any:
