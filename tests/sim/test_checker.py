@@ -971,6 +971,18 @@ def what_an_administrator_aborted_is_visible(story):
     prepared(story).force("t1").final(COMMITTED, orders="t1@3 10")
 
 
+@good
+def the_owner_stops_at_its_deadline_and_the_log_shows_that_later(story):
+    story.begin("t1").produce("t1", 10).commit("t1", fails=LATE).by("b").outcome("t1", "OPEN")
+    story.outcome("t1", "ABORTED").final(ABORTED, orders="")
+
+
+@bad("changed outcome")
+def it_is_open_again_after_the_log_showed_its_timeout(story):
+    story.begin("t1").produce("t1", 10).commit("t1", fails=LATE).by("b").outcome("t1", "ABORTED", 3)
+    story.outcome("t1", "OPEN").final(ABORTED, orders="")
+
+
 @bad("changed outcome")
 def what_was_completed_is_prepared_again(story):
     prepared(story).complete("t1", commit=False).outcome("t1", "PREPARED").final(ABORTED, orders="")

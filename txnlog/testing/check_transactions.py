@@ -175,10 +175,14 @@ def _check_answers(unit: Unit) -> Iterator[Finding]:
 
 
 def _check_reopened(unit: Unit) -> Iterator[Finding]:
-    """After a definite answer it is never open again. UNKNOWN is no answer: what nobody remembers is unknown."""
-    if not unit.answers:
+    """After a definite answer it is never open again. UNKNOWN is no answer: what nobody remembers is unknown.
+
+    The owner stops at its own deadline, which the log may show later: until then others are told that it is open.
+    """
+    answers = [answer for answer in unit.answers if answer.operation.error != "TransactionTimedOut"]
+    if not answers:
         return
-    first: Answer = unit.answers[0]
+    first: Answer = answers[0]
     for op in unit.asked:
         if op.succeeded and told(op, of.Told).state in {"OPEN", "PREPARED"} and op.invoked > first.event:
             text = f"{unit.name} was {first.state}, and then {told(op, of.Told).state}"

@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-BUDGET: Final = (75, 195)
+BUDGET: Final = (70, 180)
 """Requests of the scheduled part."""
 
 ACTORS: Final = (3, 5)

@@ -23,7 +23,7 @@ class Administrator:
         client, world = self.client, self.world
         drawn = client.chance.random()
         if drawn < 0.45 and world.transactions:
-            self.end_a_transaction(force=drawn < 0.15)
+            self.end_a_transaction(force=drawn < 0.2)
         elif drawn < 0.55:
             self.fence()
         elif drawn < 0.7:

@@ -70,10 +70,10 @@ class Standby(Pipeline):
     def step(self) -> None:
         """As every consumer; now and then stand still while active, or close, so that another takes over at once."""
         if self.epoch is not None and self.client.hits(0.15):
-            self.client.actor.pause(self.client.chance.uniform(0, 4 * FAILOVER_LEASE_MS))
-        if self.epoch is not None and self.client.hits(0.15):
+            self.client.actor.pause(self.client.chance.uniform(0, 8 * FAILOVER_LEASE_MS))
+        if self.epoch is not None and self.client.hits(0.3):
             self.close()
-            self.client.sleep(self.client.chance.random() * 1_500)
+            self.client.sleep(self.client.chance.uniform(200, 2_000))
         if self._closed:
             self.reopen()
         super().step()

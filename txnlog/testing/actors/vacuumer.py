@@ -39,10 +39,10 @@ def vacuumer(client: Client) -> None:
         if result.aborted_files:
             client.scheduler.label("a vacuum deleted files of aborted transactions")
         oldest = result.oldest_readable
-        if oldest and client.hits(0.5):
+        if oldest:
             read(client, ns, oldest)  # the oldest of those that it says can be read
             client.scheduler.label("read at the oldest readable version")
-            if client.hits(0.5):
+            if client.hits(0.8):
                 read(client, ns, oldest - 1)
 
     live(client, step, lambda: None)
