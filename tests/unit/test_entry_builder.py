@@ -16,11 +16,6 @@ from txnlog.errors import InvalidTransactionState
 from txnlog.transaction_commands import AbortCommand
 
 
-@pytest.fixture
-def log() -> Log:
-    return Log()
-
-
 def make(log: Log, attempt: Attempt[Member], *ending: Any) -> MadeEntry[Member] | Step:
     """One look at the batch, at the log's newest state; ``ending`` rides along."""
     draft, header = log.state.draft(), log.header()
