@@ -492,7 +492,7 @@ MUTANTS: Final = (
     Mutant("whoever asks ends what is prepared", abort_ends_prepared, ("writer", "admin"), Faults({"lost": 0.2})),
     Mutant("redeliveries are not counted", redeliveries_not_counted, ("shared", "writer")),
     Mutant("dead letters stay where they were", dead_letters_stay, ("shared", "writer")),
-    Mutant("who was taken over is not told", taken_over_unheard, ("failover", "pipeline", "writer")),
+    Mutant("who was taken over is not told", taken_over_unheard, ("pipeline", "writer")),
     Mutant("a seek of a Shared subscription keeps its epoch", seek_keeps_epoch, ("shared", "writer", "admin")),
     Mutant("a fork keeps its parent's identity", fork_keeps_identity, ("writer", "pipeline"), Faults({"lost": 0.2})),
     ALARM,
