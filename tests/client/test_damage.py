@@ -7,17 +7,18 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 
 from tests.client.support import SCHEMA, Place, ids, raises, read, rows
-from txnlog import segment_file
+from txnlog import keys, segment_file
 from txnlog.actions import Header
-from txnlog.codec import digest_of
-from txnlog.errors import CorruptionError, Durable, OutcomeUnknown, TxnLogError, UnsupportedFeature
+from txnlog.codec import decode_entry, digest_of, encode_entry
+from txnlog.errors import CorruptionError, Durable, OutcomeUnknown, StoreError, TxnLogError, UnsupportedFeature
 from txnlog.keys import entry_key
 from txnlog.limits import MAX_ENTRY_ACTIONS, MAX_ENTRY_BYTES
-from txnlog.store import Store
+from txnlog.store import Call, HookStore, Store
 
 # --- entries --------------------------------------------------------------------------------------------------------
 
@@ -344,3 +345,97 @@ def test_a_shared_segment_whose_rows_name_no_transaction_is_damage(
         ns.produce("orders", rows(1, 2))
     with raises(CorruptionError, match="'_txn' holds null"):
         memory.open().snapshot().read("orders", include_metadata=True)
+
+
+# --- a log that lies about itself, or could still be taken back -------------------------------------------------------
+
+
+def _namespace(place: Place, produced: int) -> Any:
+    """A namespace with a topic and some entries."""
+    ns = place.open()
+    ns.create_topic("orders")
+    for number in range(produced):
+        ns.produce("orders", [{"value": str(number).encode()}])
+    return ns
+
+
+@pytest.mark.clause("P-23", "P-127")
+def test_a_header_that_names_a_checkpoint_of_the_future_is_damage(memory: Place) -> None:
+    """The manifest is there (a copy that was not made at one moment): the log would go on behind its own end."""
+    ns = _namespace(memory, 6)
+    version = ns.checkpoint()
+    store = memory.store()
+    entries = [store.get(f"sales/{keys.entry_key(number)}") for number in range(version + 1)]
+    for number in range(4, version + 1):
+        store.delete(f"sales/{keys.entry_key(number)}")
+    lines = entries[3].splitlines()
+    header = msgspec.structs.replace(decode_entry(entries[3], 3).header, checkpoint=version)
+    store.put(f"sales/{keys.entry_key(3)}", encode_entry(header, lines[1:]))
+    with pytest.raises(CorruptionError, match="entry 3"):
+        memory.open(mode="r")
+
+
+@pytest.mark.clause("P-125", "P-127")
+def test_a_checkpoint_of_another_history_is_not_adopted(memory: Place) -> None:
+    """A live folder that was copied, checkpoints last: the copy goes on by itself and comes to the same version."""
+    ns = _namespace(memory, 3)
+    store = memory.store()
+    for info in list(store.list("sales/")):
+        store.put(info.key.replace("sales/", "copy/", 1), store.get(info.key))
+    for _ in range(3):
+        ns.produce("orders", [{"value": b"theirs"}])
+    version = ns.checkpoint()
+    for info in list(store.list("sales/_log/checkpoints/")):
+        store.put(info.key.replace("sales/", "copy/", 1), store.get(info.key))
+    copy = memory.open("copy", create=False)
+    while copy.follower.version < version:
+        copy.produce("orders", [{"value": b"ours"}])
+    with pytest.raises(CorruptionError, match=f"checkpoint {version}"):
+        copy.checkpoint()
+    copy.produce("orders", [{"value": b"ours"}])
+    copy.produce("orders", [{"value": b"ours"}])
+    again = memory.open("copy", mode="r")
+    assert again.snapshot().read("orders") == copy.snapshot().read("orders")
+
+
+@pytest.mark.clause("P-121")
+def test_nothing_is_told_of_an_entry_whose_sync_failed(memory: Place) -> None:
+    writer = _namespace(memory, 1)
+    synced: list[str] = []
+
+    def before(call: Call, key: str) -> None:
+        if call is Call.SYNC and keys.kind_of(key) == "entry":
+            synced.append(key)
+            if len(synced) == 2:
+                raise StoreError("the disk does not answer")
+
+    reader = memory.open(wrap=lambda store: HookStore(store, before=before))
+    assert len(synced) == 1
+    writer.produce("orders", [{"value": b"new"}])
+    with pytest.raises(StoreError):
+        reader.snapshot()
+    version = reader.snapshot().version
+    assert synced[2:] == [f"sales/{keys.entry_key(version)}"], "told without having been made durable"
+
+
+@pytest.mark.clause("P-121")
+def test_an_entry_is_made_durable_though_the_next_slot_could_not_be_read(memory: Place) -> None:
+    writer = _namespace(memory, 1)
+    synced: list[str] = []
+    failing: list[str] = []
+
+    def before(call: Call, key: str) -> None:
+        if call is Call.SYNC and keys.kind_of(key) == "entry":
+            synced.append(key)
+        if call is Call.GET and key in failing:
+            failing.remove(key)
+            raise StoreError("read timed out")
+
+    reader = memory.open(wrap=lambda store: HookStore(store, before=before))
+    version = writer.produce("orders", [{"value": b"new"}]).version
+    failing.append(f"sales/{keys.entry_key(version + 1)}")
+    synced.clear()
+    with pytest.raises(StoreError):
+        reader.snapshot()
+    assert reader.snapshot().version == version
+    assert synced == [f"sales/{keys.entry_key(version)}"]

@@ -423,6 +423,18 @@ def test_a_gap_or_a_part_of_a_batch_is_refused(ns: Any, place: Place, sequence: 
     producer.produce("orders", rows(6), partition=0, sequence=6)
 
 
+def test_a_repeat_that_spans_two_batches_is_not_given_the_offsets_of_others(sales: Any) -> None:
+    """Somebody else's row lies between the two: one range would claim it."""
+    loader = sales.producer("loader")
+    loader.produce("orders", rows(1, 2), 0, sequence=0)
+    sales.produce("orders", rows(3))
+    loader.produce("orders", rows(4, 5), 0, sequence=2)
+    repeated = loader.produce("orders", rows(1, 2, 4, 5), 0, sequence=0)
+    assert repeated.duplicate
+    assert repeated.offsets is None
+    assert loader.produce("orders", rows(5), 0, sequence=3).offsets == {("orders", 0): range(4, 5)}
+
+
 @pytest.mark.clause("P-50")
 def test_sequences_begin_anywhere_and_belong_to_a_partition(ns: Any) -> None:
     producer = ns.producer("loader")

@@ -213,6 +213,30 @@ def test_a_commit_by_the_function_itself_that_was_in_doubt_is_not_done_twice(fau
     assert read(ns) == [1]
 
 
+def test_a_transaction_that_transact_made_definite_gives_its_messages_back(memory: Place) -> None:
+    """The first attempt ends aborted by our own question; the second must get the same messages."""
+    ns, store = memory.faulty()
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(1, 2))
+    consumer = ns.consumer("orders", "billing")
+    rival = memory.open()
+    ns.appender.create_attempts = 1
+    attempts: list[list[int]] = []
+
+    def work(txn: Any) -> None:
+        messages = consumer.receive(timeout_ms=0)
+        attempts.append(ids(messages.table))
+        txn.acknowledge(messages)
+        if len(attempts) == 1:
+            # The commit is not heard of; asked again, the store is still away; then it is back, the slot another's.
+            store.script.extend(["dropped", "dropped", lambda: rival.produce("orders", rows(3))])
+            store.reads.extend(["absent", "absent"])
+
+    ns.transact(work)
+    assert attempts == [[1, 2], [1, 2, 3]]
+    assert consumer.receive(timeout_ms=0).positions == []
+
+
 def test_a_function_that_commits_by_itself_is_fine(sales: Any) -> None:
     def work(txn: Any) -> Any:
         txn.produce("orders", rows(1))

@@ -357,6 +357,26 @@ def test_a_deadline_that_passes_while_the_commit_races_is_kept(timed: tuple[Any,
     assert read(ns) == [9]
 
 
+@pytest.mark.clause("P-64")
+def test_a_flushed_transaction_is_not_committed_after_its_deadline(memory: Place, clock: ManualClock) -> None:
+    """The deadline passes while the commit loses a race."""
+    ns, store = memory.faulty(clock=clock)
+    ns.create_topic("orders", SCHEMA)
+    rival = memory.open(clock=clock)
+    txn = ns.begin(timeout_ms=10_000)
+    txn.produce("orders", rows(1))
+    txn.flush()
+
+    def race() -> None:
+        clock.advance(10_001)
+        rival.produce("orders", rows(2))
+
+    store.script.append(race)
+    with pytest.raises(TransactionTimedOut):
+        txn.commit()
+    assert read(ns) == [2]
+
+
 @pytest.mark.clause("P-58")
 @pytest.mark.parametrize("timeout_ms", [0, -1, 900_001, 1.5, "60000", True, float("nan")])
 def test_a_timeout_that_makes_no_sense_is_refused_at_begin(ns: Any, place: Place, timeout_ms: Any) -> None:
@@ -573,6 +593,26 @@ def test_the_second_of_two_runs_finds_the_first_in_the_log(memory: Place) -> Non
     assert read(ns) == [1]
 
 
+@pytest.mark.clause("P-62")
+def test_a_commit_whose_answer_was_lost_is_not_told_to_have_been_skipped(memory: Place) -> None:
+    """A checkpoint let go of the outcome, and the application's version says that somebody brought it: ourselves."""
+    ns, store = memory.faulty()
+    ns.create_topic("orders", SCHEMA)
+    ns.appender.create_attempts = 1
+    txn = ns.begin(txn_app_id="nightly", txn_version=3)
+    txn.produce("orders", rows(1))
+    store.script.extend(["broken-after"])
+    store.reads.extend(["broken"])
+    with pytest.raises(OutcomeUnknown):
+        txn.commit()
+    ns.produce("orders", rows(2))
+    ns.checkpoint()
+    result = txn.commit()
+    assert not result.skipped
+    assert result.offsets == {("orders", 0): range(1)}
+    assert read(ns) == [1, 2]
+
+
 @pytest.mark.clause("P-113")
 def test_an_application_is_remembered_until_it_is_forgotten(ns: Any, place: Place) -> None:
     assert ns.last_txn_version("nightly") is None
@@ -654,6 +694,21 @@ def test_too_many_open_transactions_are_refused(ns: Any, monkeypatch: pytest.Mon
     opened[0].abort()
     late.commit()
     assert read(ns) == [9]
+
+
+@pytest.mark.clause("P-119")
+def test_begin_is_not_refused_by_a_limit_that_is_no_longer_reached(
+    memory: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("txnlog.namespace.MAX_OPEN_TRANSACTIONS", 1)
+    ns, other = memory.open(), memory.open()
+    ns.create_topic("orders", SCHEMA)
+    txn = other.begin()
+    txn.produce("orders", rows(1))
+    txn.flush()
+    ns.snapshot()
+    txn.commit()
+    ns.begin()
 
 
 # --- asking and ending from outside ---------------------------------------------------------------------------------

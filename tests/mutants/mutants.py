@@ -37,7 +37,6 @@ READING = "tests/client/test_reading.py::test_"
 HANDLES = "tests/client/test_handles.py::test_"
 LIMITS = "tests/client/test_limits.py::test_"
 VISIBILITY = "tests/protocol/test_visibility.py::test_"
-ATTACK_PRODUCERS = "tests/attack/test_producers.py::test_"
 PARTITIONER = "tests/unit/test_partitioner.py::test_"
 
 
@@ -839,7 +838,7 @@ MUTANTS = (
         "if batch is None or piece.sequence + piece.rows > batch.sequence + batch.rows:",
         "if batch is None:",
         "a repeat over two batches is told offsets of rows that others wrote in between",
-        (ATTACK_PRODUCERS + "a_repeat_that_spans_two_batches_is_not_given_the_offsets_of_others",),
+        (PRODUCING + "a_repeat_that_spans_two_batches_is_not_given_the_offsets_of_others",),
     ),
     Mutant(
         "an abort advances sequences",
