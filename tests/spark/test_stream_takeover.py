@@ -1,20 +1,30 @@
-"""A streaming run and a consumer that open one subscription at the same time, through one handle."""
+"""A streaming run, and a consumer that opens or uses its subscription at the same time, through one handle or two."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from spark_ext import handles, stream_batches
+from spark_ext import handles, jobs, stream_batches
 from spark_ext.options import read_options
 from spark_ext.stream_plan import StreamPlan
-from tests.client.support import SCHEMA, Place, raises, rows
-from txnlog.errors import ConsumerFenced, TransactionAborted
+from tests.client.support import SCHEMA, Place, ids, raises, read, rows, unique_name
+from txnlog import takeover
+from txnlog.errors import ConsumerFenced, TransactionAborted, TxnLogError
 from txnlog.ids import TxnId
+
+
+@pytest.fixture
+def memory() -> Iterator[Place]:
+    """An empty root in memory."""
+    place = Place("memory", f"memory://{unique_name()}")
+    yield place
+    place.close()
 
 
 def _sink(ns: Any, subscription: int) -> Any:
@@ -119,3 +129,49 @@ def test_an_acknowledgement_that_somebody_aborted_is_no_success(
     with raises(TransactionAborted, match="admin"):
         acknowledge()
     assert rival.subscription("orders", "billing").cursors[0].cursor == 1
+
+
+def _batch(ns: Any, subscription: int, end: int) -> Any:
+    """The commit of a batch that read everything below ``end``, as both sinks do it."""
+    taken = stream_batches.BatchRange("orders", subscription, {0: 0}, {0: end})
+    identity = stream_batches.QueryIdentity("query", "query")
+    wanted = stream_batches.acknowledgements(ns, [taken], identity, "run")
+    txn = jobs.begin(ns, jobs.reserve_job(ns))
+    txn.acknowledge_ranges(wanted)
+    txn.produce("audit", rows(*range(end)))
+    return txn.commit()
+
+
+@pytest.mark.clause("P-84")
+@pytest.mark.parametrize("prepared", [False, True])
+def test_what_was_acknowledged_by_itself_while_a_batch_took_over_is_not_taken_twice(
+    memory: Place, monkeypatch: pytest.MonkeyPatch, prepared: bool
+) -> None:
+    ns, other = memory.open(), memory.open()
+    for topic in ("orders", "audit"):
+        ns.create_topic(topic, SCHEMA)
+    ns.produce("orders", rows(*range(10)))
+    consumer = other.consumer("orders", "billing")
+    messages = consumer.receive(timeout_ms=0)
+    token = ""
+    if prepared:
+        txn = other.begin()
+        txn.acknowledge(messages[5])
+        txn.produce("audit", rows(*ids(messages[5].table)))
+        token = txn.prepare()
+    honest = takeover.take_epoch
+
+    def late(*arguments: Any, **options: Any) -> int:
+        if prepared:
+            other.complete(token, commit=True)
+        else:
+            with other.begin() as mine:
+                mine.acknowledge(messages[5])
+                mine.produce("audit", rows(*ids(messages[5].table)))
+        return honest(*arguments, **options)
+
+    monkeypatch.setattr(stream_batches, "take_epoch", late)
+    with contextlib.suppress(TxnLogError):
+        _batch(ns, ns.subscription("orders", "billing").id, 10)
+    seen = read(ns, "audit")
+    assert len(seen) == len(set(seen)), f"processed twice: {sorted(seen)}"
