@@ -16,7 +16,7 @@ FOLD = "tests/unit/test_apply_protocol.py::test_"
 ACKNOWLEDGEMENTS = "tests/unit/test_acknowledgements.py::test_"
 SUBSCRIPTIONS = "tests/unit/test_apply_subscriptions.py::test_"
 NUMBERS = "tests/unit/test_numbers.py::test_"
-DECISIONS = "tests/protocol/test_decisions.py::test_"
+COMMANDS = "tests/unit/test_commands.py::test_"
 SEGMENTS = "tests/protocol/test_segments.py::test_"
 CHECKPOINTS = "tests/protocol/test_checkpoints.py::test_"
 SHARED = "tests/client/test_shared.py::test_"
@@ -177,7 +177,7 @@ MUTANTS = (
         "repeated.append(known is not None and last <= known.last)",
         "repeated.append(known is not None and last < known.last)",
         "a producer that repeats its last batch gets an error instead of its offsets",
-        (DECISIONS + "a_batch_that_became_visible_before_is_a_duplicate",),
+        (COMMANDS + "a_sequenced_batch_is_new_a_repetition_or_a_part",),
     ),
     # --- outcomes ---------------------------------------------------------------------------------------------------
     Mutant(
@@ -186,7 +186,7 @@ MUTANTS = (
         "return Answer(self.repeated(outcome, _epoch(draft, opening.producer)), settled=True)",
         "return Answer(outcome, settled=True)",
         "commit() of an aborted transaction reports success",
-        (DECISIONS + "a_commit_with_other_contents_is_no_repetition",),
+        (COMMANDS + "a_commit_with_other_contents_is_no_repetition",),
     ),
     Mutant(
         "digest of the commit not compared",
@@ -194,7 +194,7 @@ MUTANTS = (
         "if outcome.digest and outcome.digest != self.digest:",
         "if outcome.digest is None:",
         "a forked process gets its twin's success for other rows",
-        (DECISIONS + "a_commit_with_other_contents_is_no_repetition",),
+        (COMMANDS + "a_commit_with_other_contents_is_no_repetition",),
     ),
     Mutant(
         "prepared contents not compared",
@@ -393,7 +393,7 @@ MUTANTS = (
         "transaction.deadline_ms + EXPIRY_GRACE_MS <= now_ms",
         "transaction.deadline_ms <= now_ms",
         "a client whose clock is a little ahead ends the transactions of others",
-        (DECISIONS + "others_end_a_transaction_when_its_deadline_and_the_grace_are_over",),
+        (COMMANDS + "a_transaction_is_overdue_a_grace_after_its_deadline",),
     ),
     Mutant(
         "prepared transactions time out",

@@ -15,6 +15,7 @@ from txnlog.actions import (
     Commit,
     DropSubscription,
     DropTopic,
+    Prepare,
     Producer,
     Segment,
     StreamBatch,
@@ -43,6 +44,7 @@ from txnlog.transaction_commands import (
     Skipped,
     ended_error,
     overdue,
+    replayed,
 )
 
 
@@ -116,8 +118,14 @@ def test_a_recorded_end_is_answered_first(log: Log) -> None:
     assert isinstance(answer, Answer)
     assert answer.settled
     assert answer.value == log.outcome(number)
+
+
+@pytest.mark.clause("P-62")
+def test_a_commit_with_other_contents_is_no_repetition(log: Log) -> None:
+    number = log.number()
+    log.entry(Commit(number, "d"))
     with pytest.raises(InvalidTransactionState, match="other contents"):
-        decided(log, CommitCommand(opening(number, log), "e" * 32))
+        decided(log, CommitCommand(opening(number, log), "e"))
 
 
 @pytest.mark.parametrize(
@@ -237,6 +245,7 @@ def test_sequences_are_assigned_behind_the_last_one(log: Log) -> None:
     [
         (10, 5, "duplicate"),
         (12, 2, "duplicate"),
+        (12, 3, "duplicate"),
         (0, 3, "duplicate"),
         (15, 1, "new"),
         (13, 4, "refused"),
@@ -293,6 +302,25 @@ def test_a_streams_batch_is_new_a_replay_or_a_mistake(log: Log) -> None:
     with pytest.raises(InvalidInputError, match="begins again at batch 0") as caught:
         found("q2", 0, "d0")
     assert "q1" in str(caught.value)
+
+
+def batch(number: int, query: str = "q", digest: str = "d") -> StreamBatch:
+    return StreamBatch("carriers", query, number, digest)
+
+
+@pytest.mark.clause("P-71")
+def test_the_same_batch_of_a_stream_is_skipped(log: Log) -> None:
+    version = log.entry(Commit(0, stream=batch(3)))
+    assert replayed(log.state.draft(), batch(3)) == Skipped(0, version)
+    assert replayed(log.state.draft(), batch(4)) is None
+
+
+@pytest.mark.clause("P-71")
+@pytest.mark.parametrize("other", [batch(3, digest="e"), batch(3, "another"), batch(0, "another")])
+def test_a_batch_with_other_offsets_or_from_another_query_is_an_error(log: Log, other: StreamBatch) -> None:
+    log.entry(Commit(0, stream=batch(3)))
+    with pytest.raises(InvalidInputError, match="'carriers'"):
+        replayed(log.state.draft(), other)
 
 
 # --- flush ----------------------------------------------------------------------------------------------------------
@@ -365,8 +393,8 @@ def test_an_abort_of_a_number_that_can_have_no_end_is_refused(log: Log) -> None:
 
 @pytest.mark.clause("P-64")
 def test_a_transaction_is_overdue_a_grace_after_its_deadline(log: Log) -> None:
-    timed, endless = log.number(), log.number()
-    log.entry(Begin(timed, 1_000), Begin(endless))
+    timed, endless, prepared = log.number(), log.number(), log.number()
+    log.entry(Begin(timed, 1_000), Begin(endless), Begin(prepared, 1_000), Prepare(prepared, ""))
     deadline = log.transaction(timed).deadline_ms
     assert overdue(log.state.draft(), deadline + EXPIRY_GRACE_MS - 1) == []
     assert overdue(log.state.draft(), deadline + EXPIRY_GRACE_MS) == [Abort(timed, "timeout")]
