@@ -5,6 +5,7 @@ Pure: looks at a draft, gives actions. A lease keeps others from doing the same 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -19,7 +20,7 @@ from txnlog.acknowledgements import (
     taken_or_held,
 )
 from txnlog.actions import AnyAction, Lease, PartitionRanges, Release
-from txnlog.limits import MAX_ACKNOWLEDGED_RANGES, MAX_LEASED_MESSAGES
+from txnlog.limits import MAX_ACKNOWLEDGED_RANGES, MAX_LABEL_CHARACTERS, MAX_LEASED_MESSAGES
 from txnlog.ranges import EMPTY, Range, Ranges
 from txnlog.state import Cursor, Draft, Redelivery, SubscriptionRecord
 
@@ -27,11 +28,26 @@ MOST_DEAD_LETTERS: Final = 1_000
 """Messages that one entry brings to the dead-letter topic."""
 
 
+_OPENING: Final = re.compile(r"/[0-9a-f]{8}\Z")
+
+
+def label_of(name: str, unique: str) -> str:
+    """The label of one opening of a consumer: who comes later under the same name has other leases."""
+    ending = f"/{unique[:8]}"
+    return name[: MAX_LABEL_CHARACTERS - len(ending)] + ending
+
+
+def name_of(label: str) -> str:
+    """The consumer's name in the label of a lease, as far as there was room for it."""
+    return _OPENING.sub("", label) or label
+
+
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """What a consumer asks for.
 
     Attributes:
+        consumer: the label of its leases.
         stock: ranges that were granted to it and that it has not handed out: renewed without counting.
         first: the partition to begin with, so that each has its turn.
         ahead: asked for before there is need: only where as many messages remain for others.
@@ -234,4 +250,15 @@ def returned(
     return [Release(record.id, consumer, tuple(parts), redeliver)] if parts else []
 
 
-__all__ = ["MOST_DEAD_LETTERS", "Grant", "Wanted", "available", "grant", "leased", "live", "returned"]
+__all__ = [
+    "MOST_DEAD_LETTERS",
+    "Grant",
+    "Wanted",
+    "available",
+    "grant",
+    "label_of",
+    "leased",
+    "live",
+    "name_of",
+    "returned",
+]

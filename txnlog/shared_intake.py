@@ -48,7 +48,7 @@ class SharedIntake(Intake):
     """
 
     def __init__(self, namespace: Connection, consumer: str, topic: TopicRecord, subscription: int, epoch: int) -> None:
-        super().__init__(namespace, consumer, topic, subscription, epoch)
+        super().__init__(namespace, leases.label_of(consumer, namespace.runtime.unique()), topic, subscription, epoch)
         self._stock: dict[int, Ranges] = {}
         self._doubtful: list[_Decided] = []
         self._turn = 0

@@ -148,7 +148,8 @@ def describe(connection: Connection, topic: str, name: str) -> SubscriptionInfo:
             )
             for lease in cursor.leases:
                 if lease.until_ms > now_ms:
-                    consumers[lease.consumer] = consumers.get(lease.consumer, 0) + ranges.size(lease.ranges)
+                    consumer = leases.name_of(lease.consumer)
+                    consumers[consumer] = consumers.get(consumer, 0) + ranges.size(lease.ranges)
     return SubscriptionInfo(
         topic,
         name,

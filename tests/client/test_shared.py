@@ -355,7 +355,8 @@ def test_messages_of_an_expired_lease_are_granted_again_and_counted_in_the_same_
     assert counts(take(two, 2)) == {0: 1, 1: 1}
     assert ns.snapshot().version == before + 1
     (released,) = actions(ns, Release, before)
-    assert (released.consumer, released.redeliver, released.ranges[0].ranges) == ("one", True, ((0, 6),))
+    assert (released.redeliver, released.ranges[0].ranges) == (True, ((0, 6),))
+    assert leases.name_of(released.consumer) == "one"
     assert counts(take(two)) == {2: 1, 3: 1, 4: 1, 5: 1}, "those that were not granted at once were counted too, once"
 
 
@@ -417,6 +418,23 @@ def test_a_negative_acknowledgement_of_what_another_has_by_now_has_no_effect(
     assert received(one) == []
     two.negative_acknowledge(again[0])
     assert counts(take(one)) == {0: 2}
+
+
+@pytest.mark.clause("P-214")
+@pytest.mark.parametrize("name", ["host-1", "n" * 256])
+@pytest.mark.parametrize("call", ["negative_acknowledge", "redeliver_unacknowledged", "close"])
+def test_who_has_the_name_of_another_has_leases_of_its_own(
+    ns: Any, other: Any, clock: ManualClock, name: str, call: str
+) -> None:
+    old, new = ns.consumer("orders", "billing", name=name), other.consumer("orders", "billing", name=name)
+    messages = take(old, 3)
+    clock.advance(LEASE_MS)
+    assert counts(take(new, 3)) == {0: 1, 1: 1, 2: 1}
+    if call == "negative_acknowledge":
+        old.negative_acknowledge(messages)
+    else:
+        getattr(old, call)()
+    assert other.subscription("orders", "billing").consumers == {name[:247]: 3}, "those of the newer one"
 
 
 def test_messages_are_given_back_once(ns: Any, memory: Place) -> None:
