@@ -13,7 +13,6 @@ from tests.client.support import SCHEMA, START_MS, FaultyStore, Place, Unchanged
 from txnlog import namespace, transaction, work
 from txnlog.errors import (
     ConsumerFenced,
-    Durable,
     InvalidInputError,
     InvalidTransactionState,
     LimitExceeded,
@@ -656,16 +655,6 @@ def test_half_an_application_or_none_is_refused_at_begin(ns: Any, options: Any, 
 # --- several at once ------------------------------------------------------------------------------------------------
 
 
-def test_two_transactions_of_one_client_interleave(sales: Any) -> None:
-    one, two = sales.begin(), sales.begin()
-    one.produce("orders", rows(1))
-    two.produce("orders", rows(2))
-    one.produce("orders", rows(3))
-    two.commit()
-    one.commit()
-    assert read(sales) == [2, 1, 3]
-
-
 def test_a_plain_produce_beside_an_open_transaction_is_visible_at_once(sales: Any) -> None:
     with sales.begin() as txn:
         txn.produce("orders", rows(1))
@@ -780,100 +769,6 @@ def test_who_and_why_of_an_abort_are_labels(ns: Any, place: Place, text: Any) ->
     for options in ({"by": text}, {"why": text}):
         with Unchanged(place), raises(NameNotAllowed):
             ns.abort(txn.id, **options)
-
-
-# --- transact -------------------------------------------------------------------------------------------------------
-
-
-def test_transact_runs_again_what_lost_and_returns_what_the_work_returned(sales: Any) -> None:
-    tries: list[int] = []
-
-    def work(txn: Any) -> str:
-        tries.append(1)
-        txn.produce("orders", rows(len(tries)))
-        if len(tries) < 3:
-            raise TransactionConflict("somebody was first")
-        return "done"
-
-    assert sales.transact(work) == "done"
-    assert (len(tries), read(sales)) == (3, [3])
-
-
-def test_transact_gives_up_after_its_attempts(sales: Any) -> None:
-    def work(txn: Any) -> None:
-        txn.produce("orders", rows(1))
-        raise TransactionConflict("somebody was first")
-
-    with raises(TransactionConflict):
-        sales.transact(work, attempts=2)
-    assert read(sales) == []
-    for wrong in (0, -1, "2", 1.5, True):
-        with raises(InvalidInputError, match="attempts"):
-            sales.transact(work, attempts=wrong)
-
-
-def test_transact_does_not_repeat_what_cannot_be_mended(sales: Any) -> None:
-    tries: list[int] = []
-
-    def work(txn: Any) -> None:
-        tries.append(1)
-        txn.produce("orders", [{"nope": 1}])
-
-    with raises(SchemaMismatch):
-        sales.transact(work)
-    with pytest.raises(ZeroDivisionError):
-        sales.transact(lambda txn: 1 // 0)
-    assert len(tries) == 1
-
-
-@pytest.mark.clause("P-118")
-@pytest.mark.parametrize("fate", ["dropped", "broken", "late", "lost"])
-def test_transact_resolves_an_unknown_outcome_before_it_repeats_work(memory: Place, fate: str) -> None:
-    ns, store = memory.faulty()
-    ns.create_topic("orders", SCHEMA)
-    ns.appender.create_attempts = 3
-    ns.begin()
-    store.script.extend([fate] * 7)
-    store.reads.extend(["broken"] * 6)
-    tries: list[int] = []
-
-    def work(txn: Any) -> int:
-        tries.append(1)
-        txn.produce("orders", rows(len(tries)))
-        return len(tries)
-
-    assert ns.transact(work) == 1
-    store.land()
-    assert read(ns) == [1]
-    ns.produce("orders", rows(2))
-    assert read(memory.open()) == [1, 2]
-
-
-@pytest.mark.clause("P-118")
-def test_transact_whose_store_never_answers_reports_unknown(memory: Place) -> None:
-    ns, store = memory.faulty()
-    ns.create_topic("orders", SCHEMA)
-    ns.appender.create_attempts = 2
-    ns.begin()
-    store.forever = "dropped"
-    tries: list[Any] = []
-
-    def work(txn: Any) -> None:
-        tries.append(txn)
-        txn.produce("orders", rows(1))
-
-    with raises(OutcomeUnknown, durable=Durable.MAYBE) as caught:
-        ns.transact(work)
-    assert caught.value.txn_ids == (str(tries[0].id),)
-    assert len(tries) == 1
-    store.forever = None
-    assert ns.abort(caught.value.txn_ids[0]).state == "COMMITTED"
-
-
-def test_transact_hands_its_options_to_begin(sales: Any) -> None:
-    for _ in range(2):
-        sales.transact(lambda txn: txn.produce("orders", rows(1)), txn_app_id="nightly", txn_version=1)
-    assert read(sales) == [1]
 
 
 # --- threads and the background -------------------------------------------------------------------------------------
