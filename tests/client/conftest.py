@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, START_MS, FakeRuntime, Place, unique_name
+from tests.client.support import SCHEMA, START_MS, FakeRuntime, Place, rows, unique_name
 from tools.servers import s3_server
 from txnlog import connection, root
 from txnlog.store import identity_of
@@ -89,3 +89,13 @@ def sales(memory: Place) -> Any:
     handle.create_topic("orders", SCHEMA)
     handle.create_topic("audit", SCHEMA)
     return handle
+
+
+@pytest.fixture
+def ten(place: Place) -> Any:
+    """A namespace whose topic ``orders`` has ten messages in one partition, on each kind of root."""
+    ns = place.open()
+    ns.create_topic("orders", SCHEMA)
+    ns.create_topic("audit", SCHEMA)
+    ns.produce("orders", rows(*range(10)))
+    return ns

@@ -14,7 +14,6 @@ from tests.client.support import SCHEMA, START_MS, Place, Unchanged, ids, raises
 from tests.spark.native_support import compact
 from txnlog import ranges, reader
 from txnlog.errors import (
-    ConsumerBusy,
     ConsumerFenced,
     InvalidInputError,
     InvalidTransactionState,
@@ -30,16 +29,6 @@ from txnlog.errors import (
 )
 from txnlog.ids import TxnId
 from txnlog.testing import ManualClock
-
-
-@pytest.fixture
-def ten(place: Place) -> Any:
-    """A namespace whose topic ``orders`` has ten messages in one partition, on each kind of root."""
-    ns = place.open()
-    ns.create_topic("orders", SCHEMA)
-    ns.create_topic("audit", SCHEMA)
-    ns.produce("orders", rows(*range(10)))
-    return ns
 
 
 def cursor(ns: Any, topic: str = "orders", partition: int = 0) -> Any:
@@ -743,87 +732,6 @@ def test_an_unknown_outcome_that_an_abort_made_definite_gives_the_messages_back(
     assert ids(consumer.receive(timeout_ms=0).table) == [1, 2, 3]
 
 
-# --- takeover -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.clause("P-72", "P-79")
-def test_a_second_consumer_fences_the_first_at_its_next_operation(ten: Any, place: Place) -> None:
-    old = ten.consumer("orders", "billing", name="one")
-    messages = old.receive(4, timeout_ms=0)
-    other = place.open()
-    new = other.consumer("orders", "billing", name="two")
-    assert other.subscription("orders", "billing").consumer == "two"
-    version = other.snapshot().version
-    with raises(ConsumerFenced, match="billing"):
-        old.receive(timeout_ms=0)
-    for call in (
-        lambda: old.acknowledge(messages),
-        lambda: old.acknowledge(messages, cumulative=True),
-        lambda: old.seek("earliest"),
-        lambda: ten.begin().acknowledge(messages),
-    ):
-        with raises(ConsumerFenced, match="billing"):
-            call()
-    assert other.snapshot().version == version
-    assert received(new) == list(range(10))
-
-
-@pytest.mark.clause("P-79")
-@pytest.mark.parametrize("call", ["receive", "acknowledge", "seek", "commit", "flush"])
-def test_a_fenced_consumer_hears_of_it_from_the_log(ten: Any, place: Place, call: str) -> None:
-    old = ten.consumer("orders", "billing")
-    messages = old.receive(4, timeout_ms=0)
-    txn = ten.begin()
-    txn.acknowledge(messages[:2])
-    place.open().consumer("orders", "billing")
-    calls = {
-        "receive": lambda: old.receive(timeout_ms=0),
-        "acknowledge": lambda: old.acknowledge(messages[3]),
-        "seek": lambda: old.seek("latest"),
-        "commit": txn.commit,
-        "flush": txn.flush,
-    }
-    with Unchanged(place), raises(ConsumerFenced, match="billing"):
-        calls[call]()
-
-
-@pytest.mark.clause("P-73")
-def test_a_takeover_aborts_the_open_transactions_of_the_older_consumer(ten: Any, place: Place) -> None:
-    old = ten.consumer("orders", "billing")
-    txn = ten.begin()
-    txn.acknowledge(old.receive(4, timeout_ms=0))
-    txn.flush()
-    other = place.open()
-    new = other.consumer("orders", "billing")
-    assert (other.transaction(txn.id).state, other.transaction(txn.id).reason) == ("ABORTED", "fenced")
-    assert received(new) == list(range(10))
-    with raises(TransactionAborted, match="fenced"):
-        txn.commit()
-    assert txn.state == "ABORTED"
-
-
-@pytest.mark.clause("P-77")
-def test_the_takeover_rule_of_the_subscription_decides(ten: Any, place: Place) -> None:
-    ten.create_subscription("orders", "billing", takeover="same_name")
-    old = ten.consumer("orders", "billing", name="one")
-    with Unchanged(place), raises(ConsumerBusy, match="'one'"):
-        place.open().consumer("orders", "billing", name="two")
-    with Unchanged(place), raises(ConsumerBusy):
-        place.open().consumer("orders", "billing")
-    assert received(old, 1) == [0]
-    new = place.open().consumer("orders", "billing", name="one")
-    with raises(ConsumerFenced):
-        old.receive(timeout_ms=0)
-    assert received(new, 1) == [0]
-
-
-def test_the_type_of_a_subscription_is_what_it_was_created_with(ten: Any, place: Place) -> None:
-    ten.create_subscription("orders", "billing", type="shared")
-    ten.consumer("orders", "billing")
-    with Unchanged(place), raises(SubscriptionExists, match="shared"):
-        ten.consumer("orders", "billing", type="exclusive")
-
-
 # --- seek -----------------------------------------------------------------------------------------------------------
 
 
@@ -987,6 +895,13 @@ def test_a_subscription_that_makes_no_sense_is_refused(ten: Any, place: Place, o
 def test_a_consumer_that_makes_no_sense_is_refused(ten: Any, place: Place, arguments: Any, kind: Any) -> None:
     with Unchanged(place), raises(kind):
         ten.consumer(*arguments)
+
+
+def test_the_type_of_a_subscription_is_what_it_was_created_with(ten: Any, place: Place) -> None:
+    ten.create_subscription("orders", "billing", type="shared")
+    ten.consumer("orders", "billing")
+    with Unchanged(place), raises(SubscriptionExists, match="shared"):
+        ten.consumer("orders", "billing", type="exclusive")
 
 
 def test_a_consumers_name_is_a_label(ten: Any, place: Place) -> None:

@@ -1,4 +1,7 @@
-"""Who may take an Exclusive subscription over, and when: the subscription's rule, which no consumer can weaken."""
+"""Who may take an Exclusive subscription over, and when: the subscription's rule, which no consumer can weaken.
+
+And what becomes of the consumer that had it.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.client.support import SCHEMA, Place, Unchanged, raises, received, rows
-from txnlog.errors import ConsumerBusy, ConsumerFenced, UnsupportedFeature
+from txnlog.errors import ConsumerBusy, ConsumerFenced, TransactionAborted, UnsupportedFeature
 from txnlog.takeover import take_epoch
 
 LEASE_MS = 9_000
@@ -45,7 +48,14 @@ def test_same_name_takes_over_under_its_name_only(ns: Any, memory: Place) -> Non
     old = ns.consumer("orders", "billing", name="one")
     with Unchanged(memory), raises(ConsumerBusy, match="'one'"):
         memory.open().consumer("orders", "billing", name="two")
-    old.close()
+    with Unchanged(memory), raises(ConsumerBusy):
+        memory.open().consumer("orders", "billing")
+    assert received(old, 1) == [0]
+    new = memory.open().consumer("orders", "billing", name="one")
+    with raises(ConsumerFenced):
+        old.receive(timeout_ms=0)
+    assert received(new, 1) == [0]
+    new.close()
     with Unchanged(memory), raises(ConsumerBusy, match="'one'"):
         memory.open().consumer("orders", "billing", name="two")
     assert received(memory.open().consumer("orders", "billing", name="one")) == list(range(10))
@@ -130,3 +140,62 @@ def test_streams_take_exclusive_subscriptions_without_leases_only(kept: Any, mem
         record = kept.subscription("orders", name if options else "billing")
         with Unchanged(memory), raises(UnsupportedFeature, match="stream"):
             take_epoch(kept, record.id, "run", "query")
+
+
+# --- what a takeover does to the older consumer -----------------------------------------------------------------------
+
+
+@pytest.mark.clause("P-72", "P-79")
+def test_a_second_consumer_fences_the_first_at_its_next_operation(ten: Any, place: Place) -> None:
+    old = ten.consumer("orders", "billing", name="one")
+    messages = old.receive(4, timeout_ms=0)
+    other = place.open()
+    new = other.consumer("orders", "billing", name="two")
+    assert other.subscription("orders", "billing").consumer == "two"
+    version = other.snapshot().version
+    with raises(ConsumerFenced, match="billing"):
+        old.receive(timeout_ms=0)
+    for call in (
+        lambda: old.acknowledge(messages),
+        lambda: old.acknowledge(messages, cumulative=True),
+        lambda: old.seek("earliest"),
+        lambda: ten.begin().acknowledge(messages),
+    ):
+        with raises(ConsumerFenced, match="billing"):
+            call()
+    assert other.snapshot().version == version
+    assert received(new) == list(range(10))
+
+
+@pytest.mark.clause("P-79")
+@pytest.mark.parametrize("call", ["receive", "acknowledge", "seek", "commit", "flush"])
+def test_a_fenced_consumer_hears_of_it_from_the_log(ten: Any, place: Place, call: str) -> None:
+    old = ten.consumer("orders", "billing")
+    messages = old.receive(4, timeout_ms=0)
+    txn = ten.begin()
+    txn.acknowledge(messages[:2])
+    place.open().consumer("orders", "billing")
+    calls = {
+        "receive": lambda: old.receive(timeout_ms=0),
+        "acknowledge": lambda: old.acknowledge(messages[3]),
+        "seek": lambda: old.seek("latest"),
+        "commit": txn.commit,
+        "flush": txn.flush,
+    }
+    with Unchanged(place), raises(ConsumerFenced, match="billing"):
+        calls[call]()
+
+
+@pytest.mark.clause("P-73")
+def test_a_takeover_aborts_the_open_transactions_of_the_older_consumer(ten: Any, place: Place) -> None:
+    old = ten.consumer("orders", "billing")
+    txn = ten.begin()
+    txn.acknowledge(old.receive(4, timeout_ms=0))
+    txn.flush()
+    other = place.open()
+    new = other.consumer("orders", "billing")
+    assert (other.transaction(txn.id).state, other.transaction(txn.id).reason) == ("ABORTED", "fenced")
+    assert received(new) == list(range(10))
+    with raises(TransactionAborted, match="fenced"):
+        txn.commit()
+    assert txn.state == "ABORTED"

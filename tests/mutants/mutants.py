@@ -968,7 +968,7 @@ MUTANTS = (
         "    _abort_holders(draft, record, at)\n",
         "",
         "the new consumer waits for what the old one holds, until its timeout",
-        (CONSUMING + "a_takeover_aborts_the_open_transactions_of_the_older_consumer",),
+        (TAKEOVER + "a_takeover_aborts_the_open_transactions_of_the_older_consumer",),
     ),
     Mutant(
         "a takeover aborts prepared ones",
