@@ -138,6 +138,7 @@ class Consumer:
         _ = self._ns.appender  # a reader is refused even where there is nothing to acknowledge
         wanted = checked(messages).acknowledgements(self._ns, cumulative=cumulative)
         if wanted:
+            messages.taken(cumulative=cumulative).check_delivered()
             acknowledge_plain(self._ns, wanted)
 
     def negative_acknowledge(self, messages: Messages) -> None:
@@ -165,6 +166,11 @@ class Consumer:
         self._ns.follower.refresh()
         for item in self._subscribed:
             item.look(entering=entering)
+
+    def check_delivered(self, taken: Taken) -> None:
+        """Raise TransactionConflict where an acknowledgement would take what this consumer never handed out."""
+        for item in self._owners(taken.subscription, taken.epoch):
+            item.check_delivered(taken.ranges)
 
     def give_back(self, taken: Taken) -> None:
         """What acknowledged them came to nothing: they become available again, unless a seek began anew since."""

@@ -12,7 +12,7 @@ import pyarrow as pa
 from txnlog import planner, ranges
 from txnlog.acknowledgements import check_epoch
 from txnlog.actions import AnyAction, Seek
-from txnlog.errors import SubscriptionNotFound
+from txnlog.errors import SubscriptionNotFound, TransactionConflict
 from txnlog.leases import available
 from txnlog.ranges import EMPTY, Range, Ranges
 from txnlog.state import Draft, Redelivery, SubscriptionRecord, TopicRecord
@@ -44,6 +44,7 @@ class Intake:
         # Of what was handed out: transactions give back in other threads, when they end. Nothing else is called in it.
         self._lock = threading.Lock()
         self._delivered: dict[int, Ranges] = {}
+        self._passed_over: dict[int, Ranges] = {}
 
     def record(self) -> SubscriptionRecord:
         """The subscription. Raises SubscriptionNotFound where it was dropped."""
@@ -67,6 +68,7 @@ class Intake:
     def receive(self, most: int) -> Received | None:
         """The next messages, None where there are none."""
         wanted: dict[int, Ranges] = {}
+        passed: dict[int, Ranges] = {}
         left = most
         held = self._ns.held(self.subscription, self.epoch)
         with self._ns.follower.lock:
@@ -83,11 +85,15 @@ class Intake:
                 if chosen:
                     wanted[partition] = chosen
                     left -= ranges.size(chosen)
+                    behind = ranges.subtract(((max(cursor.position, start), chosen[-1][1]),), cursor.acknowledged)
+                    passed[partition] = ranges.subtract(behind, ranges.union(mine, chosen))
         if not wanted:
             return None
         table = self._read(wanted)
         with self._lock:
             ranges.include(self._delivered, wanted)
+            ranges.exclude(self._passed_over, wanted)
+            ranges.include(self._passed_over, passed)
         return Received(table, {})
 
     def _read(self, wanted: Mapping[int, Ranges]) -> pa.Table:
@@ -110,6 +116,34 @@ class Intake:
         if len(wanted) > 1:
             table = table.sort_by([("_partition", "ascending"), ("_offset", "ascending")])
         return table
+
+    def check_delivered(self, found: Mapping[int, Ranges]) -> None:
+        """Raise TransactionConflict where messages were passed over, as somebody held them, and are not taken yet.
+
+        Once that transaction is aborted the log would let them go: but nobody ever saw them.
+        """
+        if self._not_delivered(found):
+            self._ns.follower.refresh()
+            for partition, missing in self._not_delivered(found).items():
+                raise TransactionConflict(
+                    f"the offset {missing[0][0]} of partition {partition} of {self.topic.name!r} was not delivered to "
+                    "this consumer: it was, or still is, pending in a transaction of an older one",
+                    advice="acknowledge the messages themselves, or begin anew and receive it first",
+                )
+
+    def _not_delivered(self, found: Mapping[int, Ranges]) -> dict[int, Ranges]:
+        with self._ns.follower.lock, self._lock:
+            cursors = self._ns.follower.state.cursors
+            for partition in self._passed_over:
+                cursor = cursors.get((self.subscription, partition))
+                if cursor is not None:
+                    taken = ranges.union(((0, cursor.position),) if cursor.position else EMPTY, cursor.acknowledged)
+                    ranges.exclude(self._passed_over, {partition: taken})
+            return {
+                partition: missing
+                for partition, more in found.items()
+                if (missing := ranges.intersect(self._passed_over.get(partition, EMPTY), more))
+            }
 
     # --- giving back ------------------------------------------------------------------------------------------------
 
@@ -139,6 +173,7 @@ class Intake:
         self.epoch = epoch
         with self._lock:
             self._delivered.clear()
+            self._passed_over.clear()
 
     def close(self) -> None:
         """The consumer receives no more."""

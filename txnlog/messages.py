@@ -177,6 +177,10 @@ class Taken:
     epoch: int
     ranges: Mapping[int, Ranges]
 
+    def check_delivered(self) -> None:
+        """Raise TransactionConflict where the acknowledgement would take what the consumer never handed out."""
+        self.consumer.check_delivered(self)
+
     def give_back(self) -> None:
         """The acknowledgement came to nothing: the consumer delivers them again."""
         self.consumer.give_back(self)

@@ -177,7 +177,7 @@ class Transaction:
                 return
             taken = messages.taken(cumulative=cumulative)
             with self._taking(taken):
-                self._take(wanted)
+                self._take(wanted, taken)
                 if shared:
                     # Logged at once, so that no other consumer is handed them and an abort counts as a redelivery.
                     self._unanswered[tuple(wanted)] = taken
@@ -209,9 +209,11 @@ class Transaction:
             self._check_open()
             self._take(wanted)
 
-    def _take(self, wanted: list[Acknowledgement]) -> None:
+    def _take(self, wanted: list[Acknowledgement], taken: Taken | None = None) -> None:
         try:
             self._ns.check_conflicts(self._number, wanted)
+            if taken is not None:
+                taken.check_delivered()
         except (AbortableError, FencedError) as error:
             self._failed = error
             raise
