@@ -99,3 +99,11 @@ def ten(place: Place) -> Any:
     ns.create_topic("audit", SCHEMA)
     ns.produce("orders", rows(*range(10)))
     return ns
+
+
+@pytest.fixture
+def lake(memory: Place, clock: ManualClock) -> Any:
+    """A namespace with the topic ``orders`` of one partition, and a clock to move."""
+    ns = memory.open(clock=clock)
+    ns.create_topic("orders", SCHEMA)
+    return ns

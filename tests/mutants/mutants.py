@@ -33,6 +33,7 @@ CLIENT_TRANSACTIONS = "tests/client/test_transactions.py::test_"
 PRODUCING = "tests/client/test_producing.py::test_"
 CONSUMING = "tests/client/test_consuming.py::test_"
 FAILOVER = "tests/client/test_failover.py::test_"
+BLOCK_KEEPER = "tests/client/test_block_keeper.py::test_"
 READING = "tests/client/test_reading.py::test_"
 HANDLES = "tests/client/test_handles.py::test_"
 LIMITS = "tests/client/test_limits.py::test_"
@@ -508,7 +509,7 @@ MUTANTS = (
         "now_ms - block.touched_ms >= RENEW_AFTER_MS",
         "block.touched_ms > now_ms",
         "a writer that is slow but alive loses its numbers, and its commit is refused",
-        (VACUUM + "whoever_takes_a_number_after_a_silence_has_time_to_use_it",),
+        (BLOCK_KEEPER + "whoever_takes_a_number_after_a_silence_has_time_to_use_it",),
     ),
     Mutant(
         "leases that end are not counted",
