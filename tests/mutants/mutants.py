@@ -34,8 +34,8 @@ PRODUCING = "tests/client/test_producing.py::test_"
 CONSUMING = "tests/client/test_consuming.py::test_"
 FAILOVER = "tests/client/test_failover.py::test_"
 BLOCK_KEEPER = "tests/client/test_block_keeper.py::test_"
+OPENING = "tests/client/test_opening.py::test_"
 READING = "tests/client/test_reading.py::test_"
-HANDLES = "tests/client/test_handles.py::test_"
 LIMITS = "tests/client/test_limits.py::test_"
 VISIBILITY = "tests/protocol/test_visibility.py::test_"
 PARTITIONER = "tests/unit/test_partitioner.py::test_"
@@ -655,7 +655,7 @@ MUTANTS = (
         "timestamp_ms = max(head.timestamp_ms, self._runtime.now_ms())",
         "timestamp_ms = self._runtime.now_ms()",
         "log time goes back with a clock that is behind: nobody can append after one that is ahead",
-        (HANDLES + "log_time_never_goes_back",),
+        (OPENING + "log_time_never_goes_back",),
     ),
     Mutant(
         "maintenance fails its caller",

@@ -1,0 +1,139 @@
+"""Closing a handle: what it finishes, what it refuses afterwards, and that nobody hangs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import txnlog
+from tests.client.support import SCHEMA, FaultyStore, Place, Unchanged, raises, read, rows, run_threads
+from txnlog.errors import InvalidTransactionState, OutcomeUnknown
+
+
+def test_after_close_every_call_is_refused(ns: Any, place: Place) -> None:
+    ns.produce("orders", rows(1))
+    snapshot, producer = ns.snapshot(), ns.producer("loader")
+    consumer = ns.consumer("orders", "billing")
+    messages = consumer.receive(timeout_ms=0)
+    txn, named = ns.begin(), producer.begin()
+    done = ns.begin()
+    done.produce("orders", rows(2))
+    result = done.commit()
+    ns.close()
+    ns.close()
+    for call in (
+        ns.topics,
+        ns.snapshot,
+        ns.begin,
+        ns.transactions,
+        ns.checkpoint,
+        lambda: ns.topic("orders"),
+        lambda: ns.produce("orders", rows(1)),
+        lambda: ns.producer("other"),
+        lambda: ns.consumer("orders", "billing"),
+        lambda: ns.abort(txn.id),
+        lambda: snapshot.read("orders"),
+        lambda: snapshot.end_offsets("orders"),
+        producer.begin,
+        lambda: producer.last_sequence("orders", 0),
+        lambda: consumer.receive(timeout_ms=0),
+        lambda: consumer.acknowledge(messages),
+        lambda: txn.produce("orders", rows(1)),
+        txn.flush,
+        txn.commit,
+        named.commit,
+    ):
+        with Unchanged(place), raises(InvalidTransactionState, match="closed"):
+            call()
+    assert isinstance(txn.commit_async().exception(10), InvalidTransactionState)
+    assert done.commit() is result
+    assert "closed" in repr(ns)
+    assert str(txn.id) in repr(txn)
+    producer.close()
+    consumer.close()
+
+
+def test_a_with_block_closes(place: Place) -> None:
+    with place.open() as ns:
+        ns.create_topic("orders", SCHEMA)
+    with raises(InvalidTransactionState, match="closed"):
+        ns.topics()
+
+
+def test_close_ends_no_transaction(ns: Any, place: Place) -> None:
+    txn = ns.begin()
+    txn.produce("orders", rows(1))
+    txn.flush()
+    ns.close()
+    assert place.open().transaction(txn.id).state == "OPEN"
+
+
+def _held_a_moment(store: FaultyStore) -> threading.Event:
+    """The next entry takes a moment; the event says that it is under way."""
+    begun = threading.Event()
+
+    def hold() -> None:
+        begun.set()
+        time.sleep(0.02)
+
+    store.script.append(hold)
+    return begun
+
+
+def test_close_finishes_what_was_committed_in_the_background(memory: Place) -> None:
+    ns, store = memory.faulty()
+    ns.create_topic("orders", SCHEMA)
+    transactions = [ns.begin() for _ in range(5)]
+    for number, txn in enumerate(transactions):
+        txn.produce("orders", rows(number))
+    begun = _held_a_moment(store)
+    futures = [txn.commit_async() for txn in transactions]
+    assert begun.wait(20)
+    ns.close()
+    assert all(future.done() for future in futures)
+    assert sorted(read(memory.open())) == [0, 1, 2, 3, 4]
+
+
+def test_close_while_commits_wait_leaves_nobody_hanging(memory: Place) -> None:
+    ns, store = memory.faulty()
+    ns.create_topic("orders", SCHEMA)
+    transactions = [ns.begin() for _ in range(8)]
+    for number, txn in enumerate(transactions):
+        txn.produce("orders", rows(number))
+    begun = _held_a_moment(store)
+
+    def close() -> None:
+        begun.wait(20)
+        ns.close()
+
+    results = run_threads(*[txn.commit for txn in transactions], close)
+    found = sorted(read(memory.open()))
+    for number, result in enumerate(results[:-1]):
+        assert (number in found) == (not isinstance(result, Exception))
+        assert not isinstance(result, Exception) or isinstance(result, InvalidTransactionState)
+
+
+def test_close_with_a_store_that_never_answers_ends(memory: Place) -> None:
+    ns, store = memory.faulty()
+    ns.create_topic("orders", SCHEMA)
+    transactions = [ns.begin() for _ in range(5)]
+    for number, txn in enumerate(transactions):
+        txn.produce("orders", rows(number))
+    store.forever = "dropped"
+    futures = [txn.commit_async() for txn in transactions]
+    ns.close()
+    assert all(isinstance(future.exception(30), txnlog.errors.TxnLogError) for future in futures)
+    assert any(isinstance(future.exception(30), OutcomeUnknown) for future in futures)
+
+
+def test_closing_and_opening_leaves_no_thread_behind(memory: Place) -> None:
+    before = threading.active_count()
+    for _ in range(3):
+        with memory.open() as ns:
+            ns.create_topic("orders", SCHEMA, if_not_exists=True)
+            txn = ns.begin()
+            txn.produce("orders", rows(1))
+            txn.commit_async().result(30)
+            ns.checkpoint()
+    assert threading.active_count() <= before

@@ -1,0 +1,159 @@
+"""What a forked child may do with what its parent opened, and who reads a pickled handle."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from functools import partial
+from typing import Any
+
+import pytest
+
+from tests.client.support import SCHEMA, Place, raises, read, rows
+from tests.forks import in_child
+from txnlog.errors import Durable, InvalidInputError, InvalidTransactionState, OutcomeUnknown, ReadOnly
+from txnlog.testing import ManualClock
+
+
+@pytest.mark.clause("P-46")
+def test_a_forked_child_is_a_writer_of_its_own(local: Place) -> None:
+    ns = local.open()
+    ns.create_topic("orders", SCHEMA)
+    mine = ns.begin()
+
+    def child() -> tuple[str, int, int]:
+        with ns.begin() as txn:
+            txn.produce("orders", rows(1))
+        return ns.appender.writer, txn.id.number, txn.result.version
+
+    writer, number, _ = in_child(child)
+    assert writer != ns.appender.writer
+    blocks = {block.writer: range(block.first, block.first + block.count) for block in _blocks(ns)}
+    assert number in blocks[writer]
+    assert mine.id.number in blocks[ns.appender.writer]
+    mine.produce("orders", rows(2))
+    mine.commit()
+    assert read(ns) == [1, 2]
+
+
+def _blocks(ns: Any) -> list[Any]:
+    ns.snapshot()
+    return list(ns.follower.state.blocks.values())
+
+
+@pytest.mark.clause("P-46")
+@pytest.mark.parametrize("flushed", [False, True])
+def test_what_the_parent_opened_is_refused_in_the_child_and_goes_on_in_the_parent(local: Place, flushed: bool) -> None:
+    ns = local.open()
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(0))
+    producer, consumer = ns.producer("loader"), ns.consumer("orders", "billing")
+    messages = consumer.receive(timeout_ms=0)
+    txn = producer.begin()
+    txn.produce("orders", rows(1))
+    if flushed:
+        txn.flush()
+    with ns.begin() as done:
+        done.produce("orders", rows(5))
+    version = ns.snapshot().version
+
+    for call in (
+        lambda: txn.produce("orders", rows(2)),
+        txn.flush,
+        txn.commit,
+        txn.abort,
+        lambda: txn.acknowledge(messages),
+        producer.begin,
+        lambda: producer.produce("orders", rows(2)),
+        lambda: producer.last_sequence("orders", 0),
+        lambda: consumer.receive(timeout_ms=0),
+        lambda: consumer.acknowledge(messages),
+        lambda: consumer.seek("latest"),
+    ):
+        with raises(InvalidTransactionState, match="forked"):
+            in_child(call)
+    assert in_child(lambda: (str(txn.id), repr(txn), done.commit().version)) == (
+        str(txn.id),
+        repr(txn),
+        done.result.version,
+    )
+    assert in_child(producer.close) is None
+    assert ns.snapshot().version == version
+    txn.acknowledge(messages)
+    txn.commit()
+    assert read(ns) == [0, 5, 1]
+
+
+def test_a_fork_while_another_thread_commits_does_not_hang(local: Place) -> None:
+    ns = local.open()
+    ns.create_topic("orders", SCHEMA)
+    stop = threading.Event()
+
+    def commit() -> None:
+        number = 1_000
+        while not stop.is_set():
+            ns.produce("orders", rows(number))
+            number += 1
+
+    thread = threading.Thread(target=commit)
+    thread.start()
+    try:
+        for number in range(3):
+            assert in_child(partial(ns.produce, "orders", rows(number))).version > 0
+    finally:
+        stop.set()
+        thread.join(30)
+    assert sorted(n for n in read(ns) if n < 1_000) == [0, 1, 2]
+
+
+def test_a_fork_asks_the_store_for_nothing_until_it_is_used(local: Place) -> None:
+    ns = local.open()
+    ns.create_topic("orders", SCHEMA)
+
+    def child() -> str:
+        assert ns._current is None
+        shown = repr(ns)
+        ns.close()
+        return shown
+
+    assert "forked" in in_child(child)
+    assert in_child(lambda: ns.snapshot().version) == ns.snapshot().version
+
+
+def test_a_closed_handle_stays_closed_in_a_child(local: Place) -> None:
+    ns = local.open()
+    ns.close()
+    with raises(InvalidTransactionState, match="closed"):
+        in_child(ns.topics)
+
+
+# --- pickling ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.clause("P-46")
+def test_an_unpickled_handle_is_another_writer(place: Place) -> None:
+    ns = place.open()
+    ns.create_topic("orders", SCHEMA)
+    copy = pickle.loads(pickle.dumps(ns))
+    place.opened.append(copy)
+    copy.produce("orders", rows(1))
+    ns.produce("orders", rows(2))
+    assert copy.appender.writer != ns.appender.writer
+    assert copy.identity is not ns.identity
+    assert read(ns) == [1, 2]
+    reader = pickle.loads(pickle.dumps(place.open(mode="r")))
+    place.opened.append(reader)
+    with raises(ReadOnly):
+        reader.produce("orders", rows(3))
+
+
+def test_a_handle_with_a_store_or_clock_of_its_own_cannot_be_pickled(memory: Place, clock: ManualClock) -> None:
+    for ns in (memory.open(clock=clock), memory.open(wrap=lambda store: store)):
+        with raises(InvalidInputError, match="pickled"):
+            pickle.dumps(ns)
+
+
+def test_errors_keep_their_fields_through_pickling() -> None:
+    error = OutcomeUnknown("who knows", txn_ids=("a" * 32,))
+    copy = pickle.loads(pickle.dumps(error))
+    assert (str(copy), copy.txn_ids, copy.durable) == (str(error), error.txn_ids, Durable.MAYBE)

@@ -1,0 +1,244 @@
+"""Opening a namespace: making it, arguments, and stores and clocks that must not be trusted."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import txnlog
+from tests.client.support import SCHEMA, Place, objects, raises, read, rows, run_threads
+from txnlog.errors import (
+    ClockSkew,
+    InvalidInputError,
+    NameNotAllowed,
+    NamespaceNotFound,
+    StoreError,
+    UnsafeStore,
+)
+from txnlog.store import Created, ForwardingStore, MemoryStore
+from txnlog.store.base import ObjectNotFound
+from txnlog.testing import ManualClock
+
+# --- opening --------------------------------------------------------------------------------------------------------
+
+
+def test_a_namespace_is_made_once_and_opened_again(place: Place) -> None:
+    with place.open() as ns:
+        ns.create_topic("orders", SCHEMA)
+        ns.produce("orders", rows(1))
+    again = txnlog.open(f"{place.root}/sales")
+    assert (again.name, read(again)) == ("sales", [1])
+    again.close()
+    assert read(place.open()) == [1]
+
+
+def test_a_namespace_that_does_not_exist_offers_the_nearest(place: Place) -> None:
+    with raises(NamespaceNotFound, match="'sales'"):
+        place.open(create=False)
+    place.open("sales")
+    for mode in ("r", "rw"):
+        with raises(NamespaceNotFound, match="'slaes'") as caught:
+            place.open("slaes", create=False, mode=mode)
+        assert "did you mean 'sales'?" in caught.value.advice
+    assert not [key for key in objects(place.store()) if key.startswith("slaes")]
+
+
+def test_namespaces_of_a_root_have_ids_of_their_own(place: Place) -> None:
+    one, two = place.open("one"), place.open("two")
+    assert (one.coordinator, two.coordinator) == (0, 1)
+    one.create_topic("orders", SCHEMA)
+    two.create_topic("orders", SCHEMA)
+    assert one.begin().id != two.begin().id
+    one.produce("orders", rows(1))
+    assert read(two) == []
+    with raises(NameNotAllowed, match="case|only"):
+        place.open("ONE")
+
+
+def test_two_who_make_one_namespace_get_the_same(memory: Place) -> None:
+    found = run_threads(*[lambda: memory.open("sales") for _ in range(8)])
+    assert len({ns.coordinator for ns in found}) == 1  # type: ignore[attr-defined]
+    found[0].create_topic("orders", SCHEMA)  # type: ignore[attr-defined]
+    assert all(ns.topics() == ("orders",) for ns in found)  # type: ignore[attr-defined]
+
+
+def test_a_namespace_whose_making_was_cut_short_is_made_by_the_next(memory: Place) -> None:
+    memory.open("first")
+
+    class Cut(ForwardingStore):
+        def create(self, key: str, data: bytes) -> Created:
+            if "second/_log" in key:
+                raise KeyboardInterrupt
+            return super().create(key, data)
+
+    with pytest.raises(KeyboardInterrupt):
+        memory.open("second", wrap=Cut)
+    again = memory.open("second")
+    assert again.coordinator == 1
+    assert again.snapshot().version == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "kind"),
+    [
+        ({"root": 7}, InvalidInputError),
+        ({"root": None}, InvalidInputError),
+        ({"root": b"/data"}, InvalidInputError),
+        ({"root": ""}, InvalidInputError),
+        ({"root": "s3:/bucket"}, InvalidInputError),
+        ({"namespace": ".."}, NameNotAllowed),
+        ({"namespace": "a/b"}, NameNotAllowed),
+        ({"namespace": ""}, NameNotAllowed),
+        ({"namespace": "_catalog"}, NameNotAllowed),
+        ({"namespace": "a\x00b"}, NameNotAllowed),
+        ({"namespace": "x" * 10_000}, NameNotAllowed),
+        ({"namespace": 7}, NameNotAllowed),
+        ({"mode": "w"}, InvalidInputError),
+        ({"mode": None}, InvalidInputError),
+        ({"mode": ["r"]}, InvalidInputError),
+        ({"mode": "r", "create": True}, InvalidInputError),
+        ({"min_commit_interval_ms": -1}, InvalidInputError),
+        ({"min_commit_interval_ms": "5"}, InvalidInputError),
+        ({"clock": 7}, InvalidInputError),
+        ({"storage_options": "key=secret"}, InvalidInputError),
+        ({"storage_options": {"key": "secret"}}, InvalidInputError),
+    ],
+)
+def test_bad_arguments_of_open_are_refused(tmp_path: Path, options: Any, kind: Any) -> None:
+    with raises(kind) as caught:
+        txnlog.open(
+            **{"root": str(tmp_path / "lake"), "namespace": "sales", "create": "mode" not in options, **options}
+        )
+    assert "secret" not in str(caught.value)
+    assert not (tmp_path / "lake").exists()
+
+
+def test_an_option_that_open_does_not_have_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="storage_option"):
+        txnlog.open(str(tmp_path), "sales", storage_option={})  # type: ignore[call-arg]
+
+
+# --- a store that must not be trusted -------------------------------------------------------------------------------
+
+
+class LooksFirst(ForwardingStore):
+    """A store that looks, and then writes."""
+
+    def create(self, key: str, data: bytes) -> Created:
+        try:
+            self.inner.get(key)
+        except ObjectNotFound:
+            time.sleep(0.001)
+            self.inner.put(key, data)
+            return Created.CREATED
+        return Created.UNKNOWN
+
+
+class Overwrites(ForwardingStore):
+    """A store that ignores the condition."""
+
+    def create(self, key: str, data: bytes) -> Created:
+        self.inner.put(key, data)
+        return Created.CREATED
+
+
+@pytest.mark.clause("P-122")
+@pytest.mark.real_probe
+@pytest.mark.parametrize("kind", [Overwrites, LooksFirst])
+def test_a_store_without_a_safe_create_is_refused_and_nothing_is_left_behind(
+    kind: type[ForwardingStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = MemoryStore()
+    with raises(UnsafeStore):
+        txnlog.open("memory://unsafe", "sales", create=True, store=kind(store))
+    assert list(objects(store)) == []
+
+
+@pytest.mark.clause("P-122")
+@pytest.mark.real_probe
+def test_a_store_is_probed_once(place: Place) -> None:
+    _, counting = place.counted()
+    assert counting.counts()["create", "root"] > 8
+    other, counting = place.counted(namespace="other")
+    other.create_topic("orders", SCHEMA)
+    assert counting.counts()["create", "root"] == 1, "its registration; the verdict is in the root log"
+    assert not [key for key in objects(place.store()) if "probe" in key]
+
+
+@pytest.mark.clause("P-122")
+def test_a_namespace_copied_to_another_store_is_probed_there(memory: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    from txnlog import root
+
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+    copy = MemoryStore("a-copy")
+    for key in objects(memory.store()):
+        copy.put(key, memory.store().get(key))
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise UnsafeStore("the other store looks first")
+
+    monkeypatch.setattr(root, "probe", refuse)
+    moved = txnlog.open("memory://copy", "sales", store=copy)
+    assert read(moved) == [], "readers never probe"
+    with raises(UnsafeStore):
+        moved.produce("orders", rows(1))
+    moved.close()
+
+
+@pytest.mark.clause("P-112")
+@pytest.mark.parametrize(("ahead_ms", "refused"), [(59_000, False), (70_000, True), (-(10**9), False)])
+def test_a_clock_far_ahead_of_the_stores_may_not_append(ahead_ms: int, refused: bool) -> None:
+    stores_clock = int(time.time() * 1000) - ahead_ms
+    store = MemoryStore(clock_ms=lambda: stores_clock)
+    ns = txnlog.open("memory://skewed", "sales", create=True, store=store)
+    before = list(objects(store))
+    if refused:
+        with raises(ClockSkew, match="ahead"):
+            ns.create_topic("orders", SCHEMA)
+        assert list(objects(store)) == before, "nothing was left behind"
+    else:
+        ns.create_topic("orders", SCHEMA)
+        assert not [key for key in objects(store) if "clock" in key]
+    ns.close()
+
+
+@pytest.mark.clause("P-3", "P-112")
+def test_looking_at_the_stores_clock_touches_no_log(memory: Place) -> None:
+    """A bucket may forbid deleting below _log, and everywhere: that must not stop a writer."""
+
+    class NoDeletes(ForwardingStore):
+        def delete(self, key: str) -> None:
+            assert "_log/" not in key
+            raise StoreError("deleting is forbidden")
+
+        def put(self, key: str, data: bytes) -> None:
+            assert "_log/" not in key or "checkpoints" in key
+            super().put(key, data)
+
+    ns = memory.open(wrap=NoDeletes)
+    ns.create_topic("orders", SCHEMA)
+    assert ns.produce("orders", rows(1)).offsets == {("orders", 0): range(1)}
+
+
+@pytest.mark.clause("P-112")
+def test_a_clock_that_was_injected_is_trusted(memory: Place) -> None:
+    ns = memory.open(clock=ManualClock(4_000_000_000_000))
+    ns.create_topic("orders", SCHEMA)
+    assert ns.produce("orders", rows(1)).version == 2
+
+
+@pytest.mark.clause("P-22", "P-111")
+def test_log_time_never_goes_back(memory: Place, clock: ManualClock) -> None:
+    ahead, behind = memory.open(clock=clock), memory.open(clock=ManualClock(5))
+    ahead.create_topic("orders", SCHEMA)
+    ahead.produce("orders", rows(1))
+    behind.produce("orders", rows(2))
+    clock.advance(-10_000)
+    ahead.produce("orders", rows(3))
+    times = [ahead.follower.log.entry(version).header.timestamp_ms for version in range(ahead.snapshot().version + 1)]
+    assert times == sorted(times)
+    assert read(ahead) == [1, 2, 3]

@@ -1,0 +1,136 @@
+"""Handles that may not write, and stores that take nothing: reading goes on, and every error says why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.client.support import SCHEMA, Place, Unchanged, ids, raises, read, rows
+from txnlog.errors import Durable, ReadOnly, StoreError
+from txnlog.store import Created, ForwardingStore, Store
+from txnlog.store.base import ObjectInfo
+
+
+@pytest.mark.clause("P-115", "P-123")
+def test_reading_needs_get_alone(ns: Any, place: Place) -> None:
+    ns.produce("orders", rows(1), partition=0)
+    ns.create_subscription("orders", "billing")
+    txn = ns.begin()
+    txn.produce("orders", rows(2))
+    txn.flush()
+    ns.checkpoint()
+    ns.produce("orders", rows(3), partition=0)
+    reader, counting = place.counted(mode="r")
+    assert read(reader) == [1, 3]
+    assert reader.topics() == ("orders",)
+    assert reader.topic("orders").partitions == 2
+    assert reader.subscriptions("orders") == ("billing",)
+    assert reader.subscription("orders", "billing").cursors[0].cursor == 0
+    assert reader.lag("orders", "billing")[0].behind_messages == 2
+    assert {info.state for info in reader.transactions()} >= {"OPEN", "COMMITTED"}
+    assert reader.transaction(txn.id).state == "OPEN"
+    assert reader.last_txn_version("nightly") is None
+    reader.snapshot().scan("orders", isolation_level="read_uncommitted", include_metadata=True).read_all()
+    assert reader.snapshot(timestamp=4_000_000_000_000).version == ns.snapshot().version
+    assert set(counting.by_call()) <= {"get", "get_range", "sync"}
+
+
+@pytest.mark.clause("P-123")
+def test_every_write_through_a_reader_is_refused(ns: Any, place: Place) -> None:
+    txn = ns.begin()
+    ns.create_subscription("orders", "billing")
+    ns.producer("loader")
+    reader, counting = place.counted(mode="r")
+    for call in (
+        lambda: reader.create_topic("audit", SCHEMA),
+        lambda: reader.drop_topic("orders"),
+        reader.begin,
+        lambda: reader.produce("orders", rows(1)),
+        reader.producer,
+        lambda: reader.producer("loader"),
+        lambda: reader.create_subscription("orders", "other"),
+        lambda: reader.drop_subscription("orders", "billing"),
+        lambda: reader.consumer("orders", "billing"),
+        lambda: reader.consumer("orders", "new"),
+        lambda: reader.abort(txn.id),
+        lambda: reader.fence("loader"),
+        lambda: reader.forget_app("nightly"),
+        reader.checkpoint,
+        lambda: reader.transact(lambda _: None),
+        lambda: reader.reserve_block(1),
+    ):
+        with Unchanged(place), raises(ReadOnly, match='mode="r"'):
+            call()
+    assert not {"put", "create", "delete", "list"} & set(counting.by_call())
+
+
+def test_read_only_credentials_say_so_and_write_nothing(memory: Place) -> None:
+    """mode="rw" with a store that refuses: nothing was written, and reading goes on."""
+    memory.open().create_topic("orders", SCHEMA)
+
+    class Forbidden(ForwardingStore):
+        def create(self, key: str, data: bytes) -> Created:
+            raise StoreError("access denied", durable=Durable.NOTHING)
+
+        def put(self, key: str, data: bytes) -> None:
+            raise StoreError("access denied", durable=Durable.NOTHING)
+
+    ns = memory.open(wrap=Forbidden)
+    for call in (lambda: ns.create_topic("audit", SCHEMA), lambda: ns.produce("orders", rows(1)), ns.begin):
+        with Unchanged(memory), raises(StoreError, match="access denied"):
+            call()
+    assert read(ns) == []
+
+
+class Full(ForwardingStore):
+    """A disk that is full when told."""
+
+    full = False
+
+    def create(self, key: str, data: bytes) -> Created:
+        self._check()
+        return super().create(key, data)
+
+    def put(self, key: str, data: bytes) -> None:
+        self._check()
+        super().put(key, data)
+
+    def info(self, key: str) -> ObjectInfo:
+        return super().info(key)
+
+    def _check(self) -> None:
+        if self.full:
+            raise StoreError("no space left on device", durable=Durable.NOTHING)
+
+
+def test_a_full_disk_is_said_and_costs_nothing(place: Place) -> None:
+    stores: list[Full] = []
+
+    def wrap(store: Store) -> Store:
+        stores.append(Full(store))
+        return stores[0]
+
+    ns = place.open(wrap=wrap)
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(0))
+    txn = ns.begin()
+    txn.produce("orders", rows(1))
+    stores[0].full = True
+    for call in (
+        txn.commit,
+        txn.flush,
+        lambda: ns.produce("orders", rows(2)),
+        lambda: ns.create_topic("audit"),
+        lambda: ns.producer("loader"),
+        lambda: ns.consumer("orders", "billing"),
+        ns.checkpoint,
+    ):
+        with Unchanged(place), raises(StoreError, match="no space left"):
+            call()
+    assert isinstance(txn.commit_async().exception(30), StoreError)
+    assert read(ns) == [0], "reading goes on"
+    stores[0].full = False
+    txn.commit()
+    assert read(ns) == [0, 1]
+    assert ids(ns.consumer("orders", "billing").receive(timeout_ms=0).table) == [0, 1]
