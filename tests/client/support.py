@@ -234,6 +234,24 @@ def read(ns: Connection, topic: str = "orders", **options: Any) -> list[int]:
     return ids(ns.snapshot().read(topic, **options))  # type: ignore[attr-defined]  # a Namespace
 
 
+TXN_CALLS: dict[str, Callable[[Any, Any], object]] = {
+    "produce": lambda txn, _: txn.produce("orders", rows(9)),
+    "acknowledge": lambda txn, messages: txn.acknowledge(messages),
+    "flush": lambda txn, _: txn.flush(),
+    "prepare": lambda txn, _: txn.prepare(),
+    "commit": lambda txn, _: txn.commit(),
+    "commit_async": lambda txn, _: txn.commit_async().result(30),
+}
+"""What its owner may ask of a transaction, by name; some take received messages."""
+
+
+def one_received(ns: Any) -> tuple[Any, Any]:
+    """A consumer of the only message, and what it received."""
+    ns.produce("orders", rows(0))
+    consumer = ns.consumer("orders", "billing")
+    return consumer, consumer.receive(timeout_ms=0)
+
+
 class Unchanged:
     """The log must not grow inside the block, as seen by a handle of its own."""
 

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import datetime
-import threading
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import pytest
 
 from tests.client.support import (
     SCHEMA,
-    START_MS,
+    TXN_CALLS,
     Place,
     Unchanged,
     ids,
-    kind_of,
+    one_received,
     raises,
     read,
     rows,
-    run_threads,
 )
-from tests.forks import in_child
-from txnlog.actions import DeleteRecords
-from txnlog.commands import Simple
 from txnlog.errors import (
     AbortableError,
     Durable,
@@ -41,10 +34,7 @@ from txnlog.errors import (
     TransactionNotFound,
     TransactionTimedOut,
     TxnLogError,
-    VersionNotAvailable,
 )
-from txnlog.store import HookStore
-from txnlog.store.wrappers import Call
 from txnlog.testing import ManualClock
 
 DAY_MS = 24 * 3_600_000
@@ -359,85 +349,13 @@ def test_giving_back_what_is_acknowledged_or_pending_has_no_effect(memory: Place
     assert _cursor(ns) == 2
 
 
-# --- reading --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.clause("P-211")
-def test_a_time_with_a_newer_entry_means_the_same_version_for_ever(memory: Place, clock: ManualClock) -> None:
-    ns = memory.open(clock=clock)
-    ns.create_topic("orders", SCHEMA)
-    clock.advance(1_000)
-    moment = datetime.datetime.fromtimestamp((START_MS + 1_500) / 1_000, datetime.UTC)
-    version = ns.produce("orders", rows(1)).version
-    open_end = ns.snapshot(timestamp=moment)
-    same_moment = ns.produce("orders", rows(2)).version
-    assert (open_end.version, open_end.read("orders").num_rows) == (version, 1), "looked up once"
-    assert ns.snapshot(timestamp=moment).version == same_moment, "a newer entry had the same time"
-    clock.advance(1_000)
-    for number in (3, 4):
-        ns.produce("orders", rows(number))
-        assert ids(memory.open(mode="r").snapshot(timestamp=moment).read("orders")) == [1, 2]
-    with raises(VersionNotAvailable, match="begins after"):
-        ns.snapshot(timestamp=START_MS - 1)
-
-
-@pytest.mark.clause("P-212")
-def test_offsets_that_retention_passed_are_refused_with_what_is_left(sales: Any, memory: Place) -> None:
-    sales.produce("orders", rows(*range(10)))
-    topic = sales.topic("orders").id
-    sales.appender.call(Simple(lambda _draft, _at: [DeleteRecords(topic, ((0, 4),))], lambda *_: None))
-    snapshot = sales.snapshot()
-    for wrong in ((0, 10), (3, 5), (4, 11), (10, 12)):
-        with Unchanged(memory), raises(OffsetOutOfRange, match="holds offsets 4 to 10") as caught:
-            snapshot.read("orders", offsets={0: wrong})
-        assert "between 4 and 10" in caught.value.advice
-    assert ids(snapshot.read("orders", offsets={0: (4, 10)})) == read(sales) == [4, 5, 6, 7, 8, 9]
-
-
-@pytest.mark.clause("P-213")
-def test_open_and_aborted_rows_cost_a_committed_reader_no_request(memory: Place) -> None:
-    ns = memory.open()
-    ns.create_topic("orders", SCHEMA)
-    ns.produce("orders", rows(1))
-    for number in range(20):
-        txn = ns.begin()
-        txn.produce("orders", rows(100 + number))
-        txn.flush()
-        if number % 2:
-            txn.abort()
-    asked: list[str] = []
-
-    def note(_call: Call, key: str) -> None:
-        if kind_of(key) == "segment":
-            asked.append(key)
-
-    reader = memory.open(mode="r", wrap=lambda store: HookStore(store, before=note))
-    assert read(reader) == [1]
-    assert len(set(asked)) == 1, "the one file of the committed row"
-
-
 # --- an object in the wrong hands, or too late ----------------------------------------------------------------------
-
-CALLS: dict[str, Callable[[Any, Any], object]] = {
-    "produce": lambda txn, _: txn.produce("orders", rows(9)),
-    "acknowledge": lambda txn, messages: txn.acknowledge(messages),
-    "flush": lambda txn, _: txn.flush(),
-    "prepare": lambda txn, _: txn.prepare(),
-    "commit": lambda txn, _: txn.commit(),
-    "commit_async": lambda txn, _: txn.commit_async().result(30),
-}
-
-
-def _one_received(ns: Any) -> tuple[Any, Any]:
-    ns.produce("orders", rows(0))
-    consumer = ns.consumer("orders", "billing")
-    return consumer, consumer.receive(timeout_ms=0)
 
 
 @pytest.mark.parametrize("flushed", [False, True])
-@pytest.mark.parametrize("call", list(CALLS))
+@pytest.mark.parametrize("call", list(TXN_CALLS))
 def test_every_call_after_the_abort_says_so(ns: Any, place: Place, call: str, flushed: bool) -> None:
-    _, messages = _one_received(ns)
+    _, messages = one_received(ns)
     txn = ns.begin()
     txn.produce("orders", rows(1))
     if flushed:
@@ -445,7 +363,7 @@ def test_every_call_after_the_abort_says_so(ns: Any, place: Place, call: str, fl
     txn.abort()
     with Unchanged(place):
         with raises(InvalidTransactionState, match="was aborted") as caught:
-            CALLS[call](txn, messages)
+            TXN_CALLS[call](txn, messages)
         assert caught.value.advice == "begin a new transaction"
         txn.abort()
     assert (txn.state, read(ns)) == ("ABORTED", [0])
@@ -453,13 +371,13 @@ def test_every_call_after_the_abort_says_so(ns: Any, place: Place, call: str, fl
 
 @pytest.mark.parametrize("call", ["produce", "acknowledge", "flush", "prepare"])
 def test_every_call_that_would_add_to_a_committed_one_says_so(ns: Any, place: Place, call: str) -> None:
-    _, messages = _one_received(ns)
+    _, messages = one_received(ns)
     txn = ns.begin()
     txn.produce("orders", rows(1))
     result = txn.commit()
     with Unchanged(place):
         with raises(InvalidTransactionState, match="was committed") as caught:
-            CALLS[call](txn, messages)
+            TXN_CALLS[call](txn, messages)
         assert isinstance(caught.value, InvalidInputError)
         assert txn.commit() == txn.commit_async().result(30) == result
         with txn:  # a block around it has nothing to end
@@ -468,11 +386,11 @@ def test_every_call_that_would_add_to_a_committed_one_says_so(ns: Any, place: Pl
 
 
 @pytest.mark.parametrize("flushed", [False, True])
-@pytest.mark.parametrize("call", list(CALLS))
+@pytest.mark.parametrize("call", list(TXN_CALLS))
 def test_a_transaction_of_a_closed_producer_is_aborted_and_says_so(
     ns: Any, place: Place, call: str, flushed: bool
 ) -> None:
-    consumer, messages = _one_received(ns)
+    consumer, messages = one_received(ns)
     producer = ns.producer("loader")
     txn, empty = producer.begin(), producer.begin()
     txn.produce("orders", rows(1))
@@ -483,7 +401,7 @@ def test_a_transaction_of_a_closed_producer_is_aborted_and_says_so(
     with Unchanged(place):
         for item in (txn, empty):
             with raises(InvalidTransactionState, match="was aborted"):
-                CALLS[call](item, messages)
+                TXN_CALLS[call](item, messages)
             item.abort()
         producer.close()
     assert (read(ns), ids(consumer.receive(timeout_ms=0).table)) == ([0], [0])
@@ -502,189 +420,6 @@ def test_a_closed_producer_leaves_prepared_and_committed_ones_alone(ns: Any, pla
     assert (committed.state, prepared.state) == ("COMMITTED", "PREPARED")
     place.open().complete(token, commit=True)
     assert read(ns) == [1, 2]
-
-
-# --- one object, several threads ------------------------------------------------------------------------------------
-
-
-def _answers(call: Callable[[], object], times: int) -> list[object]:
-    """What each of some calls gives or raises."""
-    found: list[object] = []
-    for _ in range(times):
-        try:
-            found.append(call())
-        except TxnLogError as error:
-            found.append(error)
-    return found
-
-
-def test_rows_that_meet_the_commit_are_in_it_or_refused(sales: Any) -> None:
-    for attempt in range(10):
-        txn = sales.begin()
-        first = attempt * 1_000
-        txn.produce("orders", rows(first))
-        accepted: list[int] = [first]
-
-        def produce(txn: Any = txn, first: int = first, accepted: list[int] = accepted) -> None:
-            for number in range(first + 1, first + 40):
-                txn.produce("orders", rows(number))
-                accepted.append(number)
-
-        refused, result = run_threads(produce, txn.commit)
-        assert refused is None or isinstance(refused, InvalidTransactionState), refused
-        assert not isinstance(result, BaseException)
-        assert [number for number in read(sales) if first <= number < first + 1_000] == accepted
-
-
-def test_two_threads_that_commit_get_one_result(sales: Any) -> None:
-    for number in range(20):
-        txn = sales.begin()
-        txn.produce("orders", rows(number))
-        if number % 2:
-            txn.flush()
-        results: list[Any] = run_threads(txn.commit, partial(CALLS["commit_async"], txn, None), txn.commit)
-        assert results == [txn.result] * 3
-    assert read(sales) == list(range(20))
-
-
-@pytest.mark.parametrize("other", ["abort", "commit", "flush", "produce"])
-def test_who_meets_a_prepare_comes_before_it_or_is_refused(sales: Any, other: str) -> None:
-    for number in range(10):
-        txn = sales.begin()
-        txn.produce("orders", rows(number))
-        call = txn.abort if other == "abort" else partial(CALLS[other], txn, None)
-        token, answer = run_threads(txn.prepare, call)
-        state = sales.transaction(txn.id).state
-        if isinstance(token, str):
-            assert (txn.state, state) == ("PREPARED", "PREPARED")
-            if other in ("abort", "commit"):
-                assert isinstance(answer, InvalidTransactionState)
-            assert answer is None or "PREPARED" in str(answer)
-            sales.complete(token, commit=False)
-        else:
-            assert isinstance(token, InvalidTransactionState)
-            assert (txn.state, other) in (("ABORTED", "abort"), ("COMMITTED", "commit"))
-            assert not isinstance(answer, BaseException)
-
-
-def test_of_threads_that_acknowledge_one_message_one_wins(sales: Any) -> None:
-    sales.produce("orders", rows(*range(5)))
-    messages = sales.consumer("orders", "billing").receive(timeout_ms=0)
-    for number in range(5):
-        transactions = [sales.begin() for _ in range(4)]
-        answers = run_threads(*[lambda txn=txn, n=number: txn.acknowledge(messages[n]) for txn in transactions])
-        assert sorted(type(answer).__name__ for answer in answers) == ["NoneType", *["TransactionConflict"] * 3]
-        ends = [_answers(txn.commit, 1)[0] for txn in transactions]
-        failed = [end for end in ends if isinstance(end, TransactionHasFailedOperation)]
-        assert (len(failed), {txn.state for txn in transactions}) == (3, {"COMMITTED", "ABORTED"})
-        assert _cursor(sales) == number + 1
-
-
-def test_a_producer_that_closes_while_its_transaction_works_ends_it_once(sales: Any) -> None:
-    for number in range(10):
-        producer = sales.producer("loader")
-        txn = producer.begin()
-        txn.produce("orders", rows(number))
-        closed, worked, committed = run_threads(
-            producer.close, partial(_answers, txn.flush, 5), partial(_answers, txn.commit, 1)
-        )
-        assert closed is None
-        assert isinstance(worked, list)
-        assert all(answer is None or isinstance(answer, InvalidTransactionState) for answer in worked)
-        if txn.state == "COMMITTED":
-            assert committed == [txn.result]
-        else:
-            assert isinstance(committed, list)
-            assert isinstance(committed[0], InvalidTransactionState)
-        assert read(sales).count(number) == (txn.state == "COMMITTED")
-
-
-# --- after a fork ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.clause("P-46")
-@pytest.mark.parametrize("call", [*CALLS, "abort", "block"])
-def test_a_forked_child_is_refused_its_parents_transaction(local: Place, call: str) -> None:
-    ns = local.open()
-    ns.create_topic("orders", SCHEMA)
-    _, messages = _one_received(ns)
-    txn = ns.begin()
-    txn.produce("orders", rows(1))
-
-    def block() -> None:
-        with txn:
-            pass
-
-    work = {"abort": txn.abort, "block": block}.get(call) or partial(CALLS[call], txn, messages)
-    with Unchanged(local), raises(InvalidTransactionState, match="forked") as caught:
-        in_child(work)
-    assert caught.value.advice == "make a transaction of your own"
-    txn.commit()
-    assert sorted(read(ns)) == [0, 1]
-
-
-@pytest.mark.clause("P-46", "P-146")
-def test_a_forked_child_may_complete_what_its_parent_prepared(local: Place) -> None:
-    ns = local.open()
-    ns.create_topic("orders", SCHEMA)
-    txn = ns.begin()
-    txn.produce("orders", rows(1))
-    token = txn.prepare()
-    version = in_child(lambda: ns.complete(token, commit=True).version)
-    assert read(ns) == [1]
-    assert ns.complete(token, commit=True).version == version
-
-
-@pytest.mark.clause("P-46")
-@pytest.mark.parametrize("call", ["commit", "abort", "flush", "commit_async", "close"])
-def test_a_fork_while_another_thread_commits_the_transaction_does_not_hang_the_child(local: Place, call: str) -> None:
-    ns = local.open()
-    ns.create_topic("orders", SCHEMA)
-    producer = ns.producer("loader")
-    txn = producer.begin()
-    txn.produce("orders", rows(1))
-    held, go = threading.Event(), threading.Event()
-
-    def busy() -> None:
-        with txn._lock:
-            held.set()
-            go.wait(60)
-
-    thread = threading.Thread(target=busy)
-    thread.start()
-    try:
-        assert held.wait(30)
-        if call == "close":
-            assert in_child(producer.close) is None
-        else:
-            with raises(InvalidTransactionState, match="forked"):
-                in_child(getattr(txn, call))
-    finally:
-        go.set()
-        thread.join(30)
-    txn.commit()
-    assert read(ns) == [1]
-
-
-# --- a producer in several threads ------------------------------------------------------------------------------------
-
-
-def test_a_transaction_begun_while_its_producer_closes_is_refused_and_ended(local: Place) -> None:
-    ns = local.open()
-    ns.create_topic("orders", SCHEMA)
-    producer = ns.producer("loader")
-    begin_for = ns.begin_for
-    begun: list[Any] = []
-
-    def closing(*arguments: Any, **options: Any) -> Any:
-        begun.append(begin_for(*arguments, **options))
-        producer.close()
-        return begun[-1]
-
-    ns.begin_for = closing
-    with pytest.raises(InvalidTransactionState, match="closed"):
-        producer.begin()
-    assert begun[0].state == "ABORTED"
 
 
 # --- an end that nobody remembers -------------------------------------------------------------------------------------

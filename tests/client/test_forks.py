@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, Place, raises, read, rows
+from tests.client.support import SCHEMA, TXN_CALLS, Place, Unchanged, one_received, raises, read, rows
 from tests.forks import in_child
 from txnlog.errors import Durable, InvalidInputError, InvalidTransactionState, OutcomeUnknown, ReadOnly
 from txnlog.testing import ManualClock
@@ -125,6 +125,70 @@ def test_a_closed_handle_stays_closed_in_a_child(local: Place) -> None:
     ns.close()
     with raises(InvalidTransactionState, match="closed"):
         in_child(ns.topics)
+
+
+@pytest.mark.clause("P-46")
+@pytest.mark.parametrize("call", [*TXN_CALLS, "abort", "block"])
+def test_a_forked_child_is_refused_its_parents_transaction(local: Place, call: str) -> None:
+    ns = local.open()
+    ns.create_topic("orders", SCHEMA)
+    _, messages = one_received(ns)
+    txn = ns.begin()
+    txn.produce("orders", rows(1))
+
+    def block() -> None:
+        with txn:
+            pass
+
+    work = {"abort": txn.abort, "block": block}.get(call) or partial(TXN_CALLS[call], txn, messages)
+    with Unchanged(local), raises(InvalidTransactionState, match="forked") as caught:
+        in_child(work)
+    assert caught.value.advice == "make a transaction of your own"
+    txn.commit()
+    assert sorted(read(ns)) == [0, 1]
+
+
+@pytest.mark.clause("P-46", "P-146")
+def test_a_forked_child_may_complete_what_its_parent_prepared(local: Place) -> None:
+    ns = local.open()
+    ns.create_topic("orders", SCHEMA)
+    txn = ns.begin()
+    txn.produce("orders", rows(1))
+    token = txn.prepare()
+    version = in_child(lambda: ns.complete(token, commit=True).version)
+    assert read(ns) == [1]
+    assert ns.complete(token, commit=True).version == version
+
+
+@pytest.mark.clause("P-46")
+@pytest.mark.parametrize("call", ["commit", "abort", "flush", "commit_async", "close"])
+def test_a_fork_while_another_thread_commits_the_transaction_does_not_hang_the_child(local: Place, call: str) -> None:
+    ns = local.open()
+    ns.create_topic("orders", SCHEMA)
+    producer = ns.producer("loader")
+    txn = producer.begin()
+    txn.produce("orders", rows(1))
+    held, go = threading.Event(), threading.Event()
+
+    def busy() -> None:
+        with txn._lock:
+            held.set()
+            go.wait(60)
+
+    thread = threading.Thread(target=busy)
+    thread.start()
+    try:
+        assert held.wait(30)
+        if call == "close":
+            assert in_child(producer.close) is None
+        else:
+            with raises(InvalidTransactionState, match="forked"):
+                in_child(getattr(txn, call))
+    finally:
+        go.set()
+        thread.join(30)
+    txn.commit()
+    assert read(ns) == [1]
 
 
 # --- pickling ---------------------------------------------------------------------------------------------------------

@@ -9,11 +9,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from tests.client.support import SCHEMA, START_MS, Place, ids, raises, read, rows, run_threads
+from tests.client.support import SCHEMA, START_MS, Place, Unchanged, ids, kind_of, raises, read, rows, run_threads
 from txnlog import reader
 from txnlog.actions import DeleteRecords, Vacuum
 from txnlog.commands import Simple
 from txnlog.errors import InvalidInputError, NameNotAllowed, OffsetOutOfRange, TopicNotFound, VersionNotAvailable
+from txnlog.store import HookStore
+from txnlog.store.wrappers import Call
 from txnlog.testing import ManualClock
 
 
@@ -335,3 +337,57 @@ def test_a_snapshot_stays_as_it_was(ns: Any) -> None:
     ns.checkpoint()
     assert ids(old.read("orders")) == [1]
     assert (old.end_offsets("orders"), ns.snapshot().end_offsets("orders")) == ({0: 1, 1: 0}, {0: 2, 1: 0})
+
+
+@pytest.mark.clause("P-211")
+def test_a_time_with_a_newer_entry_means_the_same_version_for_ever(memory: Place, clock: ManualClock) -> None:
+    ns = memory.open(clock=clock)
+    ns.create_topic("orders", SCHEMA)
+    clock.advance(1_000)
+    moment = datetime.datetime.fromtimestamp((START_MS + 1_500) / 1_000, datetime.UTC)
+    version = ns.produce("orders", rows(1)).version
+    open_end = ns.snapshot(timestamp=moment)
+    same_moment = ns.produce("orders", rows(2)).version
+    assert (open_end.version, open_end.read("orders").num_rows) == (version, 1), "looked up once"
+    assert ns.snapshot(timestamp=moment).version == same_moment, "a newer entry had the same time"
+    clock.advance(1_000)
+    for number in (3, 4):
+        ns.produce("orders", rows(number))
+        assert ids(memory.open(mode="r").snapshot(timestamp=moment).read("orders")) == [1, 2]
+    with raises(VersionNotAvailable, match="begins after"):
+        ns.snapshot(timestamp=START_MS - 1)
+
+
+@pytest.mark.clause("P-212")
+def test_offsets_that_retention_passed_are_refused_with_what_is_left(sales: Any, memory: Place) -> None:
+    sales.produce("orders", rows(*range(10)))
+    topic = sales.topic("orders").id
+    sales.appender.call(Simple(lambda _draft, _at: [DeleteRecords(topic, ((0, 4),))], lambda *_: None))
+    snapshot = sales.snapshot()
+    for wrong in ((0, 10), (3, 5), (4, 11), (10, 12)):
+        with Unchanged(memory), raises(OffsetOutOfRange, match="holds offsets 4 to 10") as caught:
+            snapshot.read("orders", offsets={0: wrong})
+        assert "between 4 and 10" in caught.value.advice
+    assert ids(snapshot.read("orders", offsets={0: (4, 10)})) == read(sales) == [4, 5, 6, 7, 8, 9]
+
+
+@pytest.mark.clause("P-213")
+def test_open_and_aborted_rows_cost_a_committed_reader_no_request(memory: Place) -> None:
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(1))
+    for number in range(20):
+        txn = ns.begin()
+        txn.produce("orders", rows(100 + number))
+        txn.flush()
+        if number % 2:
+            txn.abort()
+    asked: list[str] = []
+
+    def note(_call: Call, key: str) -> None:
+        if kind_of(key) == "segment":
+            asked.append(key)
+
+    reader = memory.open(mode="r", wrap=lambda store: HookStore(store, before=note))
+    assert read(reader) == [1]
+    assert len(set(asked)) == 1, "the one file of the committed row"

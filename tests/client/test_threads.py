@@ -1,17 +1,23 @@
-"""Reading, committing, aborting and checkpointing through one handle at once, against a rival."""
+"""One handle, one producer or one transaction in several threads, and rivals beside them."""
 
 from __future__ import annotations
 
 import sys
 import threading
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, Place, read, rows, run_threads
-from txnlog.errors import InvalidTransactionState, TransactionAborted
+from tests.client.support import SCHEMA, TXN_CALLS, Place, read, rows, run_threads
+from txnlog.errors import (
+    InvalidTransactionState,
+    TransactionAborted,
+    TransactionHasFailedOperation,
+    TxnLogError,
+)
 from txnlog.runtime import Runtime
 
 
@@ -180,3 +186,116 @@ def test_threads_share_one_pool() -> None:
     run_threads(*[lambda: runtime.run_all([lambda: time.sleep(0.001)] * 8) for _ in range(8)])
     assert threading.active_count() - before <= 16
     runtime.close()
+
+
+# --- one transaction, several threads ---------------------------------------------------------------------------------
+
+
+def _answers(call: Callable[[], object], times: int) -> list[object]:
+    """What each of some calls gives or raises."""
+    found: list[object] = []
+    for _ in range(times):
+        try:
+            found.append(call())
+        except TxnLogError as error:
+            found.append(error)
+    return found
+
+
+def test_rows_that_meet_the_commit_are_in_it_or_refused(sales: Any) -> None:
+    for attempt in range(10):
+        txn = sales.begin()
+        first = attempt * 1_000
+        txn.produce("orders", rows(first))
+        accepted: list[int] = [first]
+
+        def produce(txn: Any = txn, first: int = first, accepted: list[int] = accepted) -> None:
+            for number in range(first + 1, first + 40):
+                txn.produce("orders", rows(number))
+                accepted.append(number)
+
+        refused, result = run_threads(produce, txn.commit)
+        assert refused is None or isinstance(refused, InvalidTransactionState), refused
+        assert not isinstance(result, BaseException)
+        assert [number for number in read(sales) if first <= number < first + 1_000] == accepted
+
+
+def test_two_threads_that_commit_get_one_result(sales: Any) -> None:
+    for number in range(20):
+        txn = sales.begin()
+        txn.produce("orders", rows(number))
+        if number % 2:
+            txn.flush()
+        results: list[Any] = run_threads(txn.commit, partial(TXN_CALLS["commit_async"], txn, None), txn.commit)
+        assert results == [txn.result] * 3
+    assert read(sales) == list(range(20))
+
+
+@pytest.mark.parametrize("other", ["abort", "commit", "flush", "produce"])
+def test_who_meets_a_prepare_comes_before_it_or_is_refused(sales: Any, other: str) -> None:
+    for number in range(10):
+        txn = sales.begin()
+        txn.produce("orders", rows(number))
+        call = txn.abort if other == "abort" else partial(TXN_CALLS[other], txn, None)
+        token, answer = run_threads(txn.prepare, call)
+        state = sales.transaction(txn.id).state
+        if isinstance(token, str):
+            assert (txn.state, state) == ("PREPARED", "PREPARED")
+            if other in ("abort", "commit"):
+                assert isinstance(answer, InvalidTransactionState)
+            assert answer is None or "PREPARED" in str(answer)
+            sales.complete(token, commit=False)
+        else:
+            assert isinstance(token, InvalidTransactionState)
+            assert (txn.state, other) in (("ABORTED", "abort"), ("COMMITTED", "commit"))
+            assert not isinstance(answer, BaseException)
+
+
+def test_of_threads_that_acknowledge_one_message_one_wins(sales: Any) -> None:
+    sales.produce("orders", rows(*range(5)))
+    messages = sales.consumer("orders", "billing").receive(timeout_ms=0)
+    for number in range(5):
+        transactions = [sales.begin() for _ in range(4)]
+        answers = run_threads(*[lambda txn=txn, n=number: txn.acknowledge(messages[n]) for txn in transactions])
+        assert sorted(type(answer).__name__ for answer in answers) == ["NoneType", *["TransactionConflict"] * 3]
+        ends = [_answers(txn.commit, 1)[0] for txn in transactions]
+        failed = [end for end in ends if isinstance(end, TransactionHasFailedOperation)]
+        assert (len(failed), {txn.state for txn in transactions}) == (3, {"COMMITTED", "ABORTED"})
+        assert sales.subscription("orders", "billing").cursors[0].cursor == number + 1
+
+
+def test_a_producer_that_closes_while_its_transaction_works_ends_it_once(sales: Any) -> None:
+    for number in range(10):
+        producer = sales.producer("loader")
+        txn = producer.begin()
+        txn.produce("orders", rows(number))
+        closed, worked, committed = run_threads(
+            producer.close, partial(_answers, txn.flush, 5), partial(_answers, txn.commit, 1)
+        )
+        assert closed is None
+        assert isinstance(worked, list)
+        assert all(answer is None or isinstance(answer, InvalidTransactionState) for answer in worked)
+        if txn.state == "COMMITTED":
+            assert committed == [txn.result]
+        else:
+            assert isinstance(committed, list)
+            assert isinstance(committed[0], InvalidTransactionState)
+        assert read(sales).count(number) == (txn.state == "COMMITTED")
+
+
+def test_a_transaction_begun_while_its_producer_closes_is_refused_and_ended(local: Place) -> None:
+    ns = local.open()
+    ns.create_topic("orders", SCHEMA)
+    producer = ns.producer("loader")
+    begin_for = ns.begin_for
+    begun: list[Any] = []
+
+    def closing(*arguments: Any, **options: Any) -> Any:
+        begun.append(begin_for(*arguments, **options))
+        producer.close()
+        return begun[-1]
+
+    ns.begin_for = closing
+    with pytest.raises(InvalidTransactionState, match="closed"):
+        producer.begin()
+    assert begun[0].state == "ABORTED"

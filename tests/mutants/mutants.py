@@ -35,6 +35,7 @@ CONSUMING = "tests/client/test_consuming.py::test_"
 FAILOVER = "tests/client/test_failover.py::test_"
 BLOCK_KEEPER = "tests/client/test_block_keeper.py::test_"
 OPENING = "tests/client/test_opening.py::test_"
+FORKS = "tests/client/test_forks.py::test_"
 READING = "tests/client/test_reading.py::test_"
 LIMITS = "tests/client/test_limits.py::test_"
 VISIBILITY = "tests/protocol/test_visibility.py::test_"
@@ -822,7 +823,7 @@ MUTANTS = (
         "if owner is not self.identity:",
         "if owner is None:",
         "parent and child both commit one number",
-        (ANSWERS + "a_forked_child_is_refused_its_parents_transaction",),
+        (FORKS + "a_forked_child_is_refused_its_parents_transaction",),
     ),
     # --- docs/guarantees.md, rules about producing --------------------------------------------------------------------
     Mutant(
@@ -1050,7 +1051,7 @@ MUTANTS = (
         "if start > end or start < low or end > high:",
         "if start > end or end > high:",
         "rows that retention took are missing, and the reader is not told",
-        (ANSWERS + "offsets_that_retention_passed_are_refused_with_what_is_left",),
+        (READING + "offsets_that_retention_passed_are_refused_with_what_is_left",),
     ),
     Mutant(
         "aborted files are read as well",
@@ -1058,7 +1059,7 @@ MUTANTS = (
         '        elif state is not None and isolation_level == "read_uncommitted":',
         "        elif state is not None:",
         "every committed reader pays for what was aborted",
-        (ANSWERS + "open_and_aborted_rows_cost_a_committed_reader_no_request",),
+        (READING + "open_and_aborted_rows_cost_a_committed_reader_no_request",),
     ),
     Mutant(
         "a version of the future is read",
