@@ -96,7 +96,7 @@ ATTRIBUTES = {
 
 INTERNALS = {
     Transaction: "acknowledge_ranges adopt_segments check_open discard leave_in_doubt set_stream",
-    Consumer: "check_usable connection give_back",
+    Consumer: "check_delivered check_usable connection give_back",
     Producer: "",
     Snapshot: "",
     Catalog: "",
