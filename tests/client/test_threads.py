@@ -202,6 +202,30 @@ def _answers(call: Callable[[], object], times: int) -> list[object]:
     return found
 
 
+def test_a_transaction_used_from_two_threads_loses_nothing(sales: Any) -> None:
+    txn = sales.begin()
+    run_threads(*[lambda n=n: [txn.produce("orders", rows(n * 1_000 + i)) for i in range(100)] for n in range(4)])
+    txn.commit()
+    assert sorted(read(sales)) == sorted(n * 1_000 + i for n in range(4) for i in range(100))
+
+
+def test_of_two_threads_that_commit_and_abort_one_wins(sales: Any) -> None:
+    for _ in range(20):
+        txn = sales.begin()
+        txn.produce("orders", rows(1))
+        before = len(read(sales))
+        committed: Any
+        committed, aborted = run_threads(txn.commit, txn.abort)
+        if txn.state == "COMMITTED":
+            assert isinstance(aborted, InvalidTransactionState)
+            assert committed.version == sales.transaction(txn.id).version
+            assert len(read(sales)) == before + 1
+        else:
+            assert isinstance(committed, InvalidTransactionState)
+            assert aborted is None
+            assert len(read(sales)) == before
+
+
 def test_rows_that_meet_the_commit_are_in_it_or_refused(sales: Any) -> None:
     for attempt in range(10):
         txn = sales.begin()

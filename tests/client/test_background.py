@@ -1,0 +1,135 @@
+"""Commits in the background: what they give, what may be asked meanwhile, and who hears that they failed."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from tests.client.support import SCHEMA, FaultyStore, Place, raises, read, rows
+from txnlog.errors import InvalidTransactionState, ProducerFenced, TransactionAborted
+
+
+def test_a_commit_in_the_background_gives_what_commit_gives(ns: Any) -> None:
+    txn = ns.begin()
+    txn.produce("orders", rows(1), partition=0)
+    result = txn.commit_async().result(30)
+    assert result.offsets == {("orders", 0): range(1)}
+    assert txn.state == "COMMITTED"
+    assert txn.result == txn.commit() == result
+
+
+@pytest.fixture
+def held(memory: Place) -> tuple[Any, FaultyStore, threading.Event]:
+    """A namespace whose next entry waits for the event."""
+    ns, store = memory.faulty()
+    ns.create_topic("orders", SCHEMA)
+    ns.begin()
+    release = threading.Event()
+    store.script.append(lambda: release.wait(30))
+    return ns, store, release
+
+
+def test_nothing_can_be_added_while_a_commit_is_under_way(held: Any) -> None:
+    ns, _, release = held
+    txn = ns.begin()
+    txn.produce("orders", rows(1))
+    future = txn.commit_async()
+    for call in (lambda: txn.produce("orders", rows(2)), txn.flush):
+        with raises(InvalidTransactionState, match="under way"):
+            call()
+    assert not future.cancel()
+    release.set()
+    assert future.result(30).offsets == {("orders", 0): range(1)}
+    assert read(ns) == [1]
+
+
+def test_an_abort_while_the_commit_is_under_way_tells_the_truth(held: Any) -> None:
+    ns, _, release = held
+    txn = ns.begin()
+    txn.produce("orders", rows(1))
+    future = txn.commit_async()
+    threading.Timer(0.05, release.set).start()
+    with raises(InvalidTransactionState, match="was committed"):
+        txn.abort()
+    assert future.result(30).txn_id == txn.id
+    assert (txn.state, read(ns)) == ("COMMITTED", [1])
+
+
+def test_an_abort_that_comes_before_the_commit_in_the_log_wins(memory: Place) -> None:
+    ns, _ = memory.faulty()
+    ns.create_topic("orders", SCHEMA)
+    txn = ns.begin()
+    txn.produce("orders", rows(1))
+    memory.open().abort(txn.id)
+    future = txn.commit_async()
+    assert isinstance(future.exception(30), TransactionAborted)
+    txn.abort()
+    assert (txn.state, read(ns)) == ("ABORTED", [])
+
+
+def test_a_producer_that_closes_leaves_a_commit_under_way_alone(held: Any) -> None:
+    ns, store, release = held
+    store.script.appendleft("ok")
+    with ns.producer("loader") as producer:
+        txn, left = producer.begin(), producer.begin()
+        txn.produce("orders", rows(1))
+        left.produce("orders", rows(2))
+        future = txn.commit_async()
+    assert left.state == "ABORTED"
+    release.set()
+    assert future.result(30).txn_id == txn.id
+    assert read(ns) == [1]
+
+
+def test_a_block_that_commits_in_the_background_waits_for_it_at_its_end(ns: Any) -> None:
+    with ns.begin() as txn:
+        txn.produce("orders", rows(1))
+        future = txn.commit_async()
+    assert future.result(30) == txn.result
+    assert read(ns) == [1]
+
+
+def test_callbacks_of_background_commits_may_commit(sales: Any) -> None:
+    done = threading.Event()
+    seen: list[int] = []
+
+    def again(future: Any) -> None:
+        seen.append(future.result().version)
+        if len(seen) < 5:
+            with sales.begin() as txn:
+                txn.produce("orders", rows(len(seen)))
+            following = sales.begin()
+            following.produce("orders", rows(100 + len(seen)))
+            following.commit_async().add_done_callback(again)
+        else:
+            done.set()
+
+    txn = sales.begin()
+    txn.produce("orders", rows(0))
+    txn.commit_async().add_done_callback(again)
+    assert done.wait(30)
+    assert sorted(read(sales)) == [0, 1, 2, 3, 4, 101, 102, 103, 104]
+
+
+def test_a_background_commit_that_fails_says_so_in_its_future(sales: Any, memory: Place) -> None:
+    with sales.producer("loader") as producer:
+        txn = producer.begin()
+        txn.produce("orders", rows(1))
+        memory.open().producer("loader")
+        future = txn.commit_async()
+        assert isinstance(future.exception(30), ProducerFenced)
+        assert txn.state == "ABORTED"
+
+
+def test_many_background_commits_share_entries(held: Any) -> None:
+    ns, _, release = held
+    transactions = [ns.begin() for _ in range(50)]
+    for number, txn in enumerate(transactions):
+        txn.produce("orders", rows(number))
+    futures = [txn.commit_async() for txn in transactions]
+    release.set()
+    versions = {future.result(30).version for future in futures}
+    assert len(versions) <= 3
+    assert sorted(read(ns)) == list(range(50))
