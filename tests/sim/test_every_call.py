@@ -762,8 +762,8 @@ def _judge(run: Run, honest: MemoryStore, clock: ManualClock, clients: list[Name
 
 
 @pytest.fixture(autouse=True)
-def _no_probe(monkeypatch: pytest.MonkeyPatch) -> None:
-    logging.getLogger("txnlog").setLevel(logging.CRITICAL)
+def _no_probe(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, logger="txnlog")
     monkeypatch.setattr(root, "probe", lambda store, *_: Passed(identity_of(store), 1, 1, ClockDifference(0, 0), 0))
 
 

@@ -609,8 +609,8 @@ def _after(choices: list[tuple[int, int]]) -> list[int] | None:
 
 
 @pytest.fixture(autouse=True)
-def _quiet() -> None:
-    logging.getLogger("txnlog").setLevel(logging.CRITICAL)
+def _quiet(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, logger="txnlog")
 
 
 @pytest.mark.parametrize("name", PAIRS)

@@ -125,8 +125,10 @@ def test_a_put_carries_no_condition(service: str, recorder: Recorder) -> None:
         ("gcs", Answer(403, b'{"error": {"message": "User rate limit exceeded"}}')),
     ],
 )
-def test_whatever_is_no_clear_answer_to_a_create_is_unknown(service: str, answer: Answer, recorder: Recorder) -> None:
-    logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
+def test_whatever_is_no_clear_answer_to_a_create_is_unknown(
+    service: str, answer: Answer, recorder: Recorder, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL, logger="gcsfs")
     recorder.answers = [answer]
     assert OPENERS[service](recorder).create(KEY, b"bytes") is Created.UNKNOWN
 
@@ -147,9 +149,9 @@ def test_whatever_is_no_clear_answer_to_a_create_is_unknown(service: str, answer
     ],
 )
 def test_a_lasting_refusal_of_a_create_is_an_error_that_says_nothing_was_stored(
-    service: str, answer: Answer, recorder: Recorder
+    service: str, answer: Answer, recorder: Recorder, caplog: pytest.LogCaptureFixture
 ) -> None:
-    logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
+    caplog.set_level(logging.CRITICAL, logger="gcsfs")
     recorder.answers = [answer]
     with pytest.raises(StoreError) as caught:
         OPENERS[service](recorder).create(KEY, b"bytes")
