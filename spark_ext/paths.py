@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
+from txnlog.arguments import shortened
 from txnlog.errors import InvalidInputError, NamespaceNotFound
 from txnlog.keys import entry_key
 from txnlog.names import nearest
@@ -114,7 +115,7 @@ def locate(path: str, storage_options: Mapping[str, Any] | None = None, *, topic
             )
         return Location(root, namespace, name)
     raise NamespaceNotFound(
-        f"{_shown(text)} is neither a namespace nor a topic of one",
+        f"{shortened(text)} is neither a namespace nor a topic of one",
         advice=_nearby(above, name, root, namespace, storage_options),
     )
 
@@ -155,10 +156,6 @@ def _nearby(above: str, name: str, root: str, namespace: str, storage_options: M
     finally:
         runtime.close()
     return "a path is ROOT/NAMESPACE/TOPIC, or ROOT/NAMESPACE with the topics in an option"
-
-
-def _shown(text: str) -> str:
-    return ascii(text if len(text) <= 120 else f"...{text[-117:]}")
 
 
 __all__ = ["Location", "for_spark", "is_relative", "locate", "normal", "of_checkpoint"]

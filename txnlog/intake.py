@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from txnlog import planner, ranges
-from txnlog.acknowledgements import check_epoch
+from txnlog.acknowledgements import check_epoch, taken_of
 from txnlog.actions import AnyAction, Seek
 from txnlog.errors import SubscriptionNotFound, TransactionConflict
 from txnlog.leases import available
@@ -137,8 +137,7 @@ class Intake:
             for partition in self._passed_over:
                 cursor = cursors.get((self.subscription, partition))
                 if cursor is not None:
-                    taken = ranges.union(((0, cursor.position),) if cursor.position else EMPTY, cursor.acknowledged)
-                    ranges.exclude(self._passed_over, {partition: taken})
+                    ranges.exclude(self._passed_over, {partition: taken_of(cursor)})
             return {
                 partition: missing
                 for partition, more in found.items()

@@ -7,9 +7,9 @@ do the same with fewer kills.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import secrets
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -198,16 +198,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console.print(f"seed {seed}", highlight=False)
     rows: list[tuple[str, Report]] = []
     found: list[str] = []
-    with contextlib.ExitStack() as stack:
-        if given.keep is None:
-            base = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="txnlog-crash-")))
-        else:
-            base = given.keep.resolve()
-            base.mkdir(parents=True)
-        for name, plan in _plans(base, seed, given.local, given.s3):
-            report = _watched(name, plan, console)
-            rows.append((name, report))
-            found += problems(plan, report)
+    if given.keep is None:
+        base = Path(tempfile.mkdtemp(prefix="txnlog-crash-"))
+    else:
+        base = given.keep.resolve()
+        base.mkdir(parents=True)
+    for name, plan in _plans(base, seed, given.local, given.s3):
+        report = _watched(name, plan, console)
+        rows.append((name, report))
+        found += problems(plan, report)
+    if given.keep is None and not found:
+        shutil.rmtree(base)
+    elif found:
+        found.append(f"journals and logs are in {base}")
     console.print(table(rows))
     for text in found:
         console.print(text, markup=False, highlight=False)
