@@ -47,7 +47,7 @@ def main(schedules: int, seed: int | None, jobs: int) -> None:
     first = random.SystemRandom().randrange(10**12) if seed is None else seed
     click.echo(f"the first fresh seed is {first}; --seed {first} repeats this run\n")
     kept = run_seeds(kept_seeds())
-    click.echo(f"{kept.schedules} kept seeds, {len(kept.findings)} with findings\n")
+    click.echo(f"{kept.schedules} kept seeds, {len(kept.failures)} with findings\n")
     found = find_mutants(first, jobs)
     click.echo(_mutants(found, first))
     tally = run_many(first, schedules, jobs=jobs)
@@ -65,7 +65,7 @@ def _mutants(found: dict[str, int | None], first: int) -> str:
 
 def failed(kept: Tally, found: dict[str, int | None], tally: Tally) -> bool:
     """Whether anything is not as it has to be; the alarm rings in the first run, whatever the seed."""
-    return bool(kept.findings or tally.findings or tally.missing or None in found.values() or found[ALARM.name] != 1)
+    return bool(kept.failures or tally.failures or tally.missing or None in found.values() or found[ALARM.name] != 1)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from txnlog.testing.actors import ACTOR_KINDS
 from txnlog.testing.client import Client
 from txnlog.testing.faults import Faults
 from txnlog.testing.runner import Tally, run_many, run_seeds
-from txnlog.testing.simulation import Finding, Report, Simulation
+from txnlog.testing.simulation import Failure, Report, Simulation
 
 ROOT = Path(__file__).parent.parent.parent
 HASHES = """
@@ -49,7 +49,7 @@ def some_runs() -> Tally:
 
 
 def test_a_good_client_passes(some_runs: Tally):
-    assert some_runs.findings == {}
+    assert some_runs.failures == {}
 
 
 def test_schedules_are_long_and_faulty_enough(some_runs: Tally):
@@ -65,7 +65,7 @@ def test_many_situations_are_reached_soon(some_runs: Tally):
 
 
 def test_seeds_that_found_something_once_pass():
-    assert run_seeds(kept_seeds()).findings == {}
+    assert run_seeds(kept_seeds()).failures == {}
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
@@ -78,15 +78,15 @@ def test_a_planted_bug_that_is_not_found_fails_make_sim():
     assert not failed(Tally(), good, Tally())
     assert failed(Tally(), good | {"another": None}, Tally())
     assert failed(Tally(), good | {ALARM.name: 2}, Tally())
-    assert failed(Tally(findings={3: [Finding("state", "planted")]}), good, Tally())
-    assert failed(Tally(), good, Tally(findings={3: [Finding("state", "planted")]}))
+    assert failed(Tally(failures={3: [Failure("state", "planted")]}), good, Tally())
+    assert failed(Tally(), good, Tally(failures={3: [Failure("state", "planted")]}))
     assert failed(Tally(), good, Tally(schedules=runner.LONG))
 
 
 def test_the_alarm_rings_in_every_run():
     with pytest.MonkeyPatch.context() as patch:
         ALARM.plant(patch)
-        assert len(run_seeds(range(20), make=ALARM.simulation).findings) == 20
+        assert len(run_seeds(range(20), make=ALARM.simulation).failures) == 20
 
 
 def test_an_error_that_is_none_of_ours_is_a_finding():
@@ -95,8 +95,8 @@ def test_an_error_that_is_none_of_ours_is_a_finding():
         raise KeyError("a bug")
 
     report = Simulation(1, kinds={"writer": broken}, faults=Faults()).run()
-    assert {finding.kind for finding in report.findings} == {"crash"}
-    assert "KeyError" in str(report.findings[0])
+    assert {failure.kind for failure in report.failures} == {"crash"}
+    assert "KeyError" in str(report.failures[0])
 
 
 def test_an_actor_that_never_ends_is_a_finding(monkeypatch: pytest.MonkeyPatch):
@@ -107,7 +107,7 @@ def test_an_actor_that_never_ends_is_a_finding(monkeypatch: pytest.MonkeyPatch):
             client.sleep(1)
 
     report = Simulation(1, kinds={"writer": endless}, faults=Faults()).run()
-    assert [finding.kind for finding in report.findings] == ["liveness", "liveness"]
+    assert [failure.kind for failure in report.failures] == ["liveness", "liveness"]
 
 
 def test_users_bring_actors_of_their_own():
@@ -126,7 +126,7 @@ def test_users_bring_actors_of_their_own():
 def test_a_run_without_faults_has_no_errors():
     for seed in range(3):
         report = Simulation(seed, faults=Faults()).run()
-        assert report.findings == []
+        assert report.failures == []
         errors = {operation.error for operation in report.history.operations} - {None}
         assert not errors & {"StoreError", "OutcomeUnknown", "CorruptionError", "ClockSkew"}
 
@@ -151,7 +151,7 @@ def test_the_command_line_replays_the_seed_of_the_environment():
 def test_the_command_line_exits_with_one_on_a_finding(monkeypatch: pytest.MonkeyPatch):
     def found(self: Simulation) -> Report:
         report = run(self)
-        report.findings.append(Finding("state", "planted"))
+        report.failures.append(Failure("state", "planted"))
         return report
 
     run = Simulation.run

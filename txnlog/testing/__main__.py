@@ -23,7 +23,7 @@ def main(schedules: int, seed: int, jobs: int, replay: int | None, *, trace: boo
     """Simulate clients of txnlog over a store with faults, and judge what they were told."""
     tally = _replay(replay, trace=trace) if replay is not None else _search(seed, schedules, jobs)
     click.echo(tally.table())
-    sys.exit(1 if tally.findings or tally.missing else 0)
+    sys.exit(1 if tally.failures or tally.missing else 0)
 
 
 def _replay(seed: int, *, trace: bool) -> Tally:

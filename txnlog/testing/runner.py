@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
-from txnlog.testing.simulation import Finding, Report, Simulation
+from txnlog.testing.simulation import Failure, Report, Simulation
 
 _COLLECT_EVERY: Final = 25
 """Runs between two collections of cycles: a collection in the middle of a run costs as much as the run."""
@@ -126,7 +126,7 @@ class Tally:
         actors: of each run, how many.
         faults: of each run, how many kinds were on.
         labels: situations, with the number of times they were reached.
-        findings: by seed.
+        failures: by seed.
     """
 
     schedules: int = 0
@@ -136,7 +136,7 @@ class Tally:
     actors: list[int] = field(default_factory=list)
     faults: list[int] = field(default_factory=list)
     labels: Counter[str] = field(default_factory=Counter)
-    findings: dict[int, list[Finding]] = field(default_factory=dict)
+    failures: dict[int, list[Failure]] = field(default_factory=dict)
 
     def add(self, report: Report) -> None:
         """Count a run."""
@@ -145,8 +145,8 @@ class Tally:
         self.actors.append(len(report.actors))
         self.faults.append(len(report.faults.rates))
         self.labels.update(report.labels)
-        if report.findings:
-            self.findings[report.seed] = report.findings
+        if report.failures:
+            self.failures[report.seed] = report.failures
 
     def merge(self, other: Tally) -> None:
         """Count the runs of another tally."""
@@ -156,11 +156,11 @@ class Tally:
         self.actors += other.actors
         self.faults += other.faults
         self.labels.update(other.labels)
-        self.findings.update(other.findings)
+        self.failures.update(other.failures)
 
     @property
     def missing(self) -> list[str]:
-        """Of a long run the situations that were never reached; it failed then, as much as by a finding."""
+        """Of a long run the situations that were never reached; it failed then, as much as by a failure."""
         return [name for name in REACHED if not self.labels[name]] if self.schedules >= LONG else []
 
     @property
@@ -188,10 +188,10 @@ class Tally:
             f"{count:>12,}  {name}" for name, count in sorted(self.labels.items(), key=lambda item: item[0].lower())
         ]
         lines += [f"{'NEVER':>12}  {name}" for name in self.missing]
-        lines += ["", f"{'schedules with findings':<28}{len(self.findings):>10,}"]
-        for seed, findings in sorted(self.findings.items()):
+        lines += ["", f"{'schedules with findings':<28}{len(self.failures):>10,}"]
+        for seed, failures in sorted(self.failures.items()):
             lines.append(f"  seed {seed}: TXNLOG_SIM_SEED={seed} python -m txnlog.testing")
-            lines += [f"    {str(finding)[:1_000]}" for finding in findings[:4]]
+            lines += [f"    {str(failure)[:1_000]}" for failure in failures[:4]]
         return "\n".join(lines)
 
 

@@ -39,8 +39,7 @@ from txnlog.testing.actors.ending import complete
 from txnlog.testing.actors.failover import Standby
 from txnlog.testing.actors.pipeline import Pipeline
 from txnlog.testing.actors.writer import begin_with
-from txnlog.testing.anomalies import Anomaly
-from txnlog.testing.anomalies import Finding as Anomalous
+from txnlog.testing.anomalies import Anomaly, Finding
 from txnlog.testing.checker import check
 from txnlog.testing.client import Client, rows_of
 from txnlog.testing.faults import NO_FAULTS, Faults
@@ -81,7 +80,7 @@ MOST_EVENTS: Final = 60_000
 
 
 @dataclass(frozen=True)
-class Finding:
+class Failure:
     """Something that must never happen.
 
     Attributes:
@@ -102,7 +101,7 @@ class Report:
 
     Attributes:
         seed: gives the same run again.
-        findings: empty, or the client (or this simulation) has a bug.
+        failures: empty, or the client (or this simulation) has a bug.
         requests: sent to the store, in all phases.
         actors: names of the actors, which begin with their kind.
         faults: those that were on.
@@ -113,7 +112,7 @@ class Report:
     """
 
     seed: int
-    findings: list[Finding]
+    failures: list[Failure]
     requests: int
     actors: tuple[str, ...]
     faults: Faults
@@ -160,7 +159,7 @@ class Simulation:
             create_attempts=chance.choice((2, 4, 12)),
             next_value=founded.next_value,
         )
-        self.findings: list[Finding] = []
+        self.failures: list[Failure] = []
         self._kinds = dict(ACTOR_KINDS if kinds is None else kinds)
         self._some = kinds is None
         self._lives: dict[str, tuple[Actor, Callable[[Client], None]]] = {}
@@ -169,9 +168,9 @@ class Simulation:
     # --- the phases -------------------------------------------------------------------------------------------------
 
     def run(self) -> Report:
-        """All phases. Never raises: what goes wrong is a finding."""
+        """All phases. Never raises: what goes wrong is a failure."""
         names = self._cast()
-        with _quiet(self.findings):
+        with _quiet(self.failures):
             for name in names:
                 self._begin_life(name, self._kinds[name.rstrip("0123456789")], 0)
             if "damage" in self.faults.rates:
@@ -182,12 +181,12 @@ class Simulation:
                 self._audit()
             self._shut_down()
             self.world.clients.clear()
-        self.findings.extend(Finding("store", text) for text in self.store.violations)
+        self.failures.extend(Failure("store", text) for text in self.store.violations)
         history = self.world.recorder.history()
-        self.findings.extend(Finding(item.anomaly, str(item)) for item in check(history) if not _within_one_entry(item))
+        self.failures.extend(Failure(item.anomaly, str(item)) for item in check(history) if not _within_one_entry(item))
         return Report(
             self.scheduler.seed,
-            self.findings,
+            self.failures,
             self.store.requests,
             tuple(names),
             self.faults,
@@ -210,10 +209,10 @@ class Simulation:
         return [f"{kind}{number}" for number, kind in enumerate(drawn)]
 
     def _phase(self, name: str, done: Callable[[], bool]) -> bool:
-        """Run until ``done()``, or until nobody has anything to do; False, and a finding, if there was no end."""
+        """Run until ``done()``, or until nobody has anything to do; False, and a failure, if there was no end."""
         if not self.scheduler.run(done, MOST_EVENTS):
             alive = [f"{actor!r}" for actor, _ in self._lives.values() if self._busy(actor)]
-            self.findings.append(Finding("liveness", f"{name} did not end; at work: {', '.join(alive)}"))
+            self.failures.append(Failure("liveness", f"{name} did not end; at work: {', '.join(alive)}"))
             return False
         return True
 
@@ -272,7 +271,7 @@ class Simulation:
         while where is not None and where.tb_next is not None:
             where = where.tb_next
         place = "" if where is None else f" at {where.tb_frame.f_code.co_filename}:{where.tb_lineno}"
-        self.findings.append(Finding("crash", f"{task.actor!r} {task.name}: {type(error).__name__}: {error}{place}"))
+        self.failures.append(Failure("crash", f"{task.actor!r} {task.name}: {type(error).__name__}: {error}{place}"))
 
     # --- afterwards -------------------------------------------------------------------------------------------------
 
@@ -301,9 +300,9 @@ class Simulation:
                 self._drain(Standby(client, ns) if place == FAILOVER else Pipeline(client, ns, *place))
             self.store.deliver_everything()
             log = Log(PrefixStore(StoreAtRest(self.store), NAMESPACE), _Direct())
-            replayed, entries = _replay(log, self.findings)
+            replayed, entries = _replay(log, self.failures)
             if replayed.transactions:
-                self.findings.append(Finding("liveness", f"transactions stay open: {list(replayed.transactions)}"))
+                self.failures.append(Failure("liveness", f"transactions stay open: {list(replayed.transactions)}"))
             self._final(client, ns, replayed)
             self._compare_folds(log, replayed, entries)
 
@@ -340,7 +339,7 @@ class Simulation:
         for (topic, name), found in cursors.items():
             ends = snapshot.end_offsets(topic)
             if ends != {partition: cursor for partition, (cursor, _) in found.items()}:
-                self.findings.append(Finding("liveness", f"{topic}:{name} stays at {found}, the topic ends at {ends}"))
+                self.failures.append(Failure("liveness", f"{topic}:{name} stays at {found}, the topic ends at {ends}"))
         dead = self._dead_letters(snapshot)
         missing = tuple(self._fsck(replayed))
         self.world.recorder.ok(token, rows=rows, outcomes=outcomes, cursors=cursors, dead=dead, missing=missing)
@@ -369,18 +368,18 @@ class Simulation:
             if found is None:
                 yield MissingFile(key, until)
             elif (len(found[0]), f"crc32:{zlib.crc32(found[0]):08x}") != (record.size_bytes, record.checksum):
-                self.findings.append(Finding("store", f"{key} is not what the log says"))
+                self.failures.append(Failure("store", f"{key} is not what the log says"))
         named = state.head.checkpoint
         manifest = None if named is None else self.store.objects.get(f"{NAMESPACE}/{keys.manifest_key(named)}")
         parts = () if named is None or manifest is None else checkpoint.decode_manifest(manifest[0], named).parts
         lost = [part.unique for part in parts if f"{NAMESPACE}/{keys.part_key(part.unique)}" not in self.store.objects]
         if lost or (named is not None and manifest is None):
-            self.findings.append(Finding("store", f"of the checkpoint {named}, which headers name, {lost} are gone"))
+            self.failures.append(Failure("store", f"of the checkpoint {named}, which headers name, {lost} are gone"))
 
     def _check_dense(self, rows: Mapping[tuple[str, int], tuple[tuple[int, int, str, int], ...]]) -> None:
         for place, found in rows.items():
             if [row[0] for row in found] != list(range(len(found))):
-                self.findings.append(Finding("offsets", f"{place}: offsets {[row[0] for row in found]} are not dense"))
+                self.failures.append(Failure("offsets", f"{place}: offsets {[row[0] for row in found]} are not dense"))
 
     def _compare_folds(self, log: Log, replayed: State, entries: Sequence[Entry]) -> None:
         """Replay from zero, from the newest checkpoint (the auditor's), and every client's fold are the same state."""
@@ -400,11 +399,11 @@ class Simulation:
         tables = follower.state.as_tables()
         for table, wanted in expected.as_tables().items():
             if tables[table] != wanted:
-                self.findings.append(Finding("state", f"{name}: {table} {tables[table]} is not {wanted}"))
+                self.failures.append(Failure("state", f"{name}: {table} {tables[table]} is not {wanted}"))
         for topic in zero.topics if follower.base is not None else ():
             everything = {number: item for number, item in zero.segments.items() if item.topic == topic}
             if {item.number: item for item in follower.segments(topic)[0]} != everything:
-                self.findings.append(Finding("state", f"{name}: the segments of topic {topic} differ from a replay"))
+                self.failures.append(Failure("state", f"{name}: the segments of topic {topic} differ from a replay"))
 
     def _shut_down(self) -> None:
         """End every task that still waits."""
@@ -414,7 +413,7 @@ class Simulation:
                 self.scheduler.unwind(actor)
 
 
-def _within_one_entry(finding: Anomalous) -> bool:
+def _within_one_entry(finding: Finding) -> bool:
     """Whether a cycle of writes lies in one entry.
 
     There what shares its segments comes first in a partition, whoever was first among the commits: see
@@ -476,18 +475,18 @@ def _founded() -> World:
     return world
 
 
-def _replay(log: Log, findings: list[Finding]) -> tuple[State, list[Entry]]:
+def _replay(log: Log, failures: list[Failure]) -> tuple[State, list[Entry]]:
     """The fold from version 0 on without checkpoints, and its entries. The newest checkpoint holds that fold, too."""
     entries: list[Entry] = []
     while (data := log.get(version := len(entries))) is not None:
         entries.append(decode_entry(data, version))
-    findings.extend(Finding("log", text) for text in check_entries.check(entries))
+    failures.extend(Failure("log", text) for text in check_entries.check(entries))
     named = max((entry.header.checkpoint or 0 for entry in entries), default=0)
     state = State()
     for entry in entries:
         apply_entry(state, entry)
         if named and entry.header.version == named:
-            findings.extend(Finding("checkpoint", text) for text in _differences(log, state.copy(), named))
+            failures.extend(Failure("checkpoint", text) for text in _differences(log, state.copy(), named))
     return state, entries
 
 
@@ -520,22 +519,22 @@ class _Direct(Runtime):
 class _Collector(logging.Handler):
     """Takes what the client logs as an error, with its traceback: best-effort work that failed by a bug."""
 
-    def __init__(self, findings: list[Finding]) -> None:
+    def __init__(self, failures: list[Failure]) -> None:
         super().__init__(logging.ERROR)
-        self._findings = findings
+        self._failures = failures
 
     def emit(self, record: logging.LogRecord) -> None:
-        """A finding, unless the actor crashed while it was at it, or the store failed."""
+        """A failure, unless the actor crashed while it was at it, or the store failed."""
         error = record.exc_info[1] if record.exc_info else None
         if not isinstance(error, Crashed | TxnLogError):
-            self._findings.append(Finding("log", f"{record.getMessage()}: {error!r}"))
+            self._failures.append(Failure("log", f"{record.getMessage()}: {error!r}"))
 
 
 @contextlib.contextmanager
-def _quiet(findings: list[Finding]) -> Iterator[None]:
-    """Logged errors become findings, and nothing is shown."""
+def _quiet(failures: list[Failure]) -> Iterator[None]:
+    """Logged errors become failures, and nothing is shown."""
     logger: Any = logging.getLogger("txnlog")
-    handler = _Collector(findings)
+    handler = _Collector(failures)
     before = (logger.level, logger.propagate)
     logger.addHandler(handler)
     logger.setLevel(logging.ERROR)
@@ -548,4 +547,4 @@ def _quiet(findings: list[Finding]) -> Iterator[None]:
         logger.removeHandler(handler)
 
 
-__all__ = ["Finding", "Report", "Simulation"]
+__all__ = ["Failure", "Report", "Simulation"]
