@@ -15,7 +15,6 @@ from txnlog import administration, dead_letters, schema, subscriptions
 from txnlog.actions import DropTopic, Header, Topic
 from txnlog.apply_topics import topic_named
 from txnlog.arguments import epoch_ms, mapping, shown, text_mapping, whole_number
-from txnlog.attempts import transact
 from txnlog.commands import ONE_TOPIC, Answer, Simple, effect
 from txnlog.connection import Connection, Mode, Position
 from txnlog.consumer import Consumer
@@ -45,6 +44,7 @@ from txnlog.runtime import Clock, Runtime
 from txnlog.snapshot import Snapshot
 from txnlog.state import Draft, TopicRecord
 from txnlog.store.base import Store
+from txnlog.transact import transact
 from txnlog.transaction import Transaction
 from txnlog.transaction_commands import CommitCommand, Opening
 
