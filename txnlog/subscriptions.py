@@ -16,8 +16,8 @@ from txnlog.errors import (
     SubscriptionExists,
     SubscriptionNotFound,
 )
+from txnlog.failover_intake import FailoverIntake, KeptIntake
 from txnlog.intake import Intake
-from txnlog.kept_intake import FailoverIntake, KeptIntake
 from txnlog.limits import MAX_NUMBER
 from txnlog.names import nearest, parse_label, parse_subscription_name, parse_topic_name
 from txnlog.results import Listing, PartitionCursor, PartitionLag, SubscriptionInfo

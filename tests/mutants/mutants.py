@@ -982,7 +982,7 @@ MUTANTS = (
     ),
     Mutant(
         "who waits is handed messages",
-        "txnlog/kept_intake.py",
+        "txnlog/failover_intake.py",
         "return super().receive(most) if self.active else None",
         "return super().receive(most)",
         "two consumers of a failover subscription work at once",
@@ -990,7 +990,7 @@ MUTANTS = (
     ),
     Mutant(
         "a consumer that closes keeps its place",
-        "txnlog/kept_intake.py",
+        "txnlog/failover_intake.py",
         "            self._ns.heartbeats.end(self.subscription, self.epoch, self._consumer)\n",
         "            pass\n",
         "every restart waits for a lease",

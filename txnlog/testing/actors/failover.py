@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from txnlog.errors import ConsumerFenced
-from txnlog.kept_intake import WAITING
+from txnlog.failover_intake import WAITING
 from txnlog.testing.actors.pipeline import Pipeline
 from txnlog.testing.client import Client, live
 from txnlog.testing.world import FAILOVER, FAILOVER_LEASE_MS
