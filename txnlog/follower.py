@@ -13,8 +13,8 @@ from txnlog.apply import applied
 from txnlog.arguments import shown
 from txnlog.checkpoint import Manifest
 from txnlog.codec import Entry, decode_entry
-from txnlog.collection import may_be_gone
 from txnlog.errors import CorruptionError, RetriableError, TxnLogError, VersionNotAvailable
+from txnlog.garbage import may_be_gone
 from txnlog.keys import entry_key
 from txnlog.log import Log
 from txnlog.planner import PlannedSegment, ScanPlan

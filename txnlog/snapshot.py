@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 
 from txnlog import planner
 from txnlog.arguments import mapping, shown
-from txnlog.collection import may_be_gone
 from txnlog.errors import InvalidInputError
+from txnlog.garbage import may_be_gone
 from txnlog.planner import OffsetRanges, ScanPlan
 from txnlog.reader import output_schema
 from txnlog.state import TopicRecord

@@ -466,7 +466,7 @@ MUTANTS = (
     # --- collection -------------------------------------------------------------------------------------------------
     Mutant(
         "files deleted by a listing alone",
-        "txnlog/collection.py",
+        "txnlog/garbage.py",
         "return Garbage.UNNAMED if closed else None",
         "return Garbage.UNNAMED",
         "a writer between its data and its entry commits a file that is gone",
@@ -474,7 +474,7 @@ MUTANTS = (
     ),
     Mutant(
         "blocks closed at once",
-        "txnlog/collection.py",
+        "txnlog/garbage.py",
         "if now_ms - block.touched_ms < grace_ms + TOUCH_MS:",
         "if now_ms < block.touched_ms:",
         "a writer is refused that was silent for a moment",
@@ -482,7 +482,7 @@ MUTANTS = (
     ),
     Mutant(
         "what ended deleted at once",
-        "txnlog/collection.py",
+        "txnlog/garbage.py",
         "if ended is None or ended > bound:",
         "if ended is None:",
         "a version that can be read lacks its files",
@@ -795,7 +795,7 @@ MUTANTS = (
     ),
     Mutant(
         "pending files are garbage",
-        "txnlog/collection.py",
+        "txnlog/garbage.py",
         'return removals.get(record.number) if record.state == "visible" else None',
         'return removals.get(record.number, record.logged_version if record.state == "pending" else None)',
         "a transaction that was open, or prepared, over a vacuum commits files that are gone",

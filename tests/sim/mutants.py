@@ -26,8 +26,8 @@ from txnlog import (
     apply_subscriptions,
     apply_transactions,
     checkpoint,
-    collection,
     dead_letters,
+    garbage,
     intake,
     leases,
     numbers,
@@ -324,12 +324,12 @@ def vacuum_by_age(patch: pytest.MonkeyPatch) -> None:
 
 def vacuum_takes_pending(patch: pytest.MonkeyPatch) -> None:
     """What an open or prepared transaction has in the log is taken for the rest of an aborted one."""
-    ended_version = collection.ended_version
+    ended_version = garbage.ended_version
 
     def mutated(record: Any, removals: Any) -> int | None:
         return record.logged_version if record.state == "pending" else ended_version(record, removals)
 
-    patch.setattr(collection, "ended_version", mutated)
+    patch.setattr(garbage, "ended_version", mutated)
 
 
 def sequences_advance_at_produce(patch: pytest.MonkeyPatch) -> None:

@@ -14,13 +14,13 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from txnlog import collection, keys
+from txnlog import garbage, keys
 from txnlog.actions import Close, Header
 from txnlog.actions import Vacuum as VacuumAction
 from txnlog.arguments import whole_number
-from txnlog.collection import ClosedNumbers, Garbage
 from txnlog.commands import Answer, Simple
 from txnlog.errors import OutcomeUnknown
+from txnlog.garbage import ClosedNumbers, Garbage
 from txnlog.limits import MAX_NUMBER, MIN_GRACE_MS
 from txnlog.results import Vacuumed
 from txnlog.state import Draft, TopicRecord
@@ -69,7 +69,7 @@ def vacuum(
     now_ms = max(ns.follower.state.head.timestamp_ms, ns.runtime.now_ms())
     horizon = ns.follower.log.version_at(now_ms - max(retain_ms, grace_ms), ns.follower.version)
     horizon = -1 if horizon is None else horizon
-    target = max((collection.oldest_needed(*ns.follower.segments(t.id), horizon) for t in _topics(ns)), default=0)
+    target = max((garbage.oldest_needed(*ns.follower.segments(t.id), horizon) for t in _topics(ns)), default=0)
     plan = _foreseen(ns, target, now_ms, grace_ms, horizon) if dry_run else _announced(ns, target, grace_ms, horizon)
     return _Sweep(ns, plan, dry_run=dry_run, progress=progress).run()
 
@@ -83,7 +83,7 @@ def _topics(ns: Connection) -> list[TopicRecord]:
 def _foreseen(ns: Connection, target: int, now_ms: int, grace_ms: int, horizon: int) -> _Plan:
     with ns.follower.lock:
         state = ns.follower.state
-        closing = collection.silent_blocks(state.draft(), now_ms, grace_ms)[:_MOST_CLOSED]
+        closing = garbage.silent_blocks(state.draft(), now_ms, grace_ms)[:_MOST_CLOSED]
         oldest = max(target, state.head.oldest_readable)
         return _Plan(ClosedNumbers.of(state, closing), min(horizon, oldest), oldest, len(closing), state.head.version)
 
@@ -93,7 +93,7 @@ def _announced(ns: Connection, target: int, grace_ms: int, horizon: int) -> _Pla
 
     def decide(draft: Draft, at: Header) -> list[Close | VacuumAction] | Answer[int]:
         actions: list[Close | VacuumAction] = [
-            Close(first) for first in collection.silent_blocks(draft, at.timestamp_ms, grace_ms)[:_MOST_CLOSED]
+            Close(first) for first in garbage.silent_blocks(draft, at.timestamp_ms, grace_ms)[:_MOST_CLOSED]
         ]
         closed[:] = [len(actions)]
         if target > draft.head.oldest_readable:
@@ -164,7 +164,7 @@ class _Sweep:
             if not isinstance(key, keys.SegmentKey):
                 continue  # a stranger's file
             number = key.segment
-            reason = collection.garbage(
+            reason = garbage.reason_of(
                 by_number.get(number), key.file, removals, self._plan.bound, closed=number in self._plan.closed
             )
             if reason is None:

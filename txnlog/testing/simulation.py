@@ -23,9 +23,9 @@ from txnlog.actions import AnyAction, Protocol, Verdict
 from txnlog.actions import Namespace as NamespaceAction
 from txnlog.apply import apply_entry
 from txnlog.codec import Entry, decode_entry
-from txnlog.collection import ended_version
 from txnlog.errors import InvalidTransactionState, TxnLogError
 from txnlog.follower import Follower
+from txnlog.garbage import ended_version
 from txnlog.ids import TxnId
 from txnlog.limits import EXPIRY_GRACE_MS, FORMAT_VERSION
 from txnlog.log import Log

@@ -76,7 +76,7 @@ def oldest_needed(records: Iterable[SegmentRecord], removals: Mapping[int, int],
     return max((version for version in ended if version <= horizon), default=0)
 
 
-def garbage(
+def reason_of(
     record: SegmentRecord | None, file: str, removals: Mapping[int, int], bound: int, *, closed: bool
 ) -> Garbage | None:
     """Why a file may be deleted; None where it must stay.
@@ -105,8 +105,8 @@ __all__ = [
     "ClosedNumbers",
     "Garbage",
     "ended_version",
-    "garbage",
     "may_be_gone",
     "oldest_needed",
+    "reason_of",
     "silent_blocks",
 ]
