@@ -130,16 +130,21 @@ class Consumer:
 
         What was taken before is fine.
 
+        Args:
+            messages: what this consumer received, or a part of it (``messages[2:5]``).
+            cumulative: all that was received up to and including these messages, in each of their partitions. After an
+                attempt that failed before it acknowledged, ``redeliver_unacknowledged()`` first: this would take it.
+
         Raises:
-            TransactionConflict: a message is pending in an open transaction.
+            TransactionConflict: a message is pending in an open transaction, or one before a cumulative end was given
+                back and not received again.
             ConsumerFenced: a newer consumer took over.
         """
         self.check_usable()
         _ = self._ns.appender  # a reader is refused even where there is nothing to acknowledge
         wanted = checked(messages).acknowledgements(self._ns, cumulative=cumulative)
         if wanted:
-            messages.taken(cumulative=cumulative).check_delivered()
-            acknowledge_plain(self._ns, wanted)
+            acknowledge_plain(self._ns, wanted, messages.taken(cumulative=cumulative))
 
     def negative_acknowledge(self, messages: Messages) -> None:
         """Give messages back: they are delivered again. One that is pending in a transaction is not affected.
@@ -168,9 +173,9 @@ class Consumer:
             item.look(entering=entering)
 
     def check_delivered(self, taken: Taken) -> None:
-        """Raise TransactionConflict where an acknowledgement would take what this consumer never handed out."""
+        """Raise TransactionConflict where a cumulative acknowledgement would take what is still to be handed out."""
         for item in self._owners(taken.subscription, taken.epoch):
-            item.check_delivered(taken.ranges)
+            item.check_delivered(taken.unnamed)
 
     def give_back(self, taken: Taken) -> None:
         """What acknowledged them came to nothing: they become available again, unless a seek began anew since."""
@@ -220,11 +225,16 @@ class Consumer:
                 item.close()
 
 
-def acknowledge_plain(connection: Connection, wanted: Sequence[Acknowledgement]) -> None:
+def acknowledge_plain(connection: Connection, wanted: Sequence[Acknowledgement], taken: Taken | None = None) -> None:
     """Take messages off subscriptions outside of any transaction; durable on return. What was taken before is fine.
 
+    Args:
+        connection: the namespace.
+        wanted: what to log.
+        taken: the same as the consumer knows it, where a consumer received them.
+
     Raises:
-        TransactionConflict: a message is pending in an open transaction.
+        TransactionConflict: a message is pending in an open transaction, or has still to be handed out.
         ConsumerFenced: a subscription has another epoch by now.
         SubscriptionNotFound: it was dropped.
         TransactionAborted: somebody aborted the acknowledgement itself while it was under way.
@@ -252,6 +262,8 @@ def acknowledge_plain(connection: Connection, wanted: Sequence[Acknowledgement])
         check()
     except TransactionConflict:
         check()  # the log was looked at: what was pending may be taken by now, which is fine
+    if taken is not None:
+        taken.check_delivered()  # after that look: what is pending no more may have to be handed out again
     connection.appender.call(effect(decide, txn_ids=(number,)))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from txnlog import planner, ranges
-from txnlog.acknowledgements import check_epoch, taken_of
+from txnlog.acknowledgements import check_epoch
 from txnlog.actions import AnyAction, Seek
 from txnlog.errors import SubscriptionNotFound, TransactionConflict
 from txnlog.leases import available
@@ -44,7 +44,6 @@ class Intake:
         # Of what was handed out: transactions give back in other threads, when they end. Nothing else is called in it.
         self._lock = threading.Lock()
         self._delivered: dict[int, Ranges] = {}
-        self._passed_over: dict[int, Ranges] = {}
 
     def record(self) -> SubscriptionRecord:
         """The subscription. Raises SubscriptionNotFound where it was dropped."""
@@ -68,32 +67,23 @@ class Intake:
     def receive(self, most: int) -> Received | None:
         """The next messages, None where there are none."""
         wanted: dict[int, Ranges] = {}
-        passed: dict[int, Ranges] = {}
         left = most
         held = self._ns.held(self.subscription, self.epoch)
         with self._ns.follower.lock:
             record = self.check()
             state = self._ns.follower.state
             for partition in range(self.topic.partitions):
-                cursor = state.cursors[record.id, partition]
-                start = state.starts.get((self.topic.id, partition), 0)
-                end = state.ends.get((self.topic.id, partition), 0)
                 with self._lock:
-                    ranges.exclude(self._delivered, {partition: ((0, cursor.position),)})
-                    mine = ranges.union(self._delivered[partition], held.get(partition, EMPTY))
-                chosen = first_of(available(cursor, start, end, mine), left)
+                    ranges.exclude(self._delivered, {partition: ((0, state.cursors[record.id, partition].position),)})
+                chosen = first_of(self._ready_in(partition, held), left)
                 if chosen:
                     wanted[partition] = chosen
                     left -= ranges.size(chosen)
-                    behind = ranges.subtract(((max(cursor.position, start), chosen[-1][1]),), cursor.acknowledged)
-                    passed[partition] = ranges.subtract(behind, ranges.union(mine, chosen))
         if not wanted:
             return None
         table = self._read(wanted)
         with self._lock:
             ranges.include(self._delivered, wanted)
-            ranges.exclude(self._passed_over, wanted)
-            ranges.include(self._passed_over, passed)
         return Received(table, {})
 
     def _read(self, wanted: Mapping[int, Ranges]) -> pa.Table:
@@ -117,32 +107,47 @@ class Intake:
             table = table.sort_by([("_partition", "ascending"), ("_offset", "ascending")])
         return table
 
-    def check_delivered(self, found: Mapping[int, Ranges]) -> None:
-        """Raise TransactionConflict where messages were passed over, as somebody held them, and are not taken yet.
+    def _ready_in(self, partition: int, held: Mapping[int, Ranges]) -> Ranges:
+        """What of a partition can be handed out now. With the follower's lock; ``held`` by this client."""
+        state = self._ns.follower.state
+        with self._lock:
+            mine = ranges.union(self._delivered.get(partition, EMPTY), held.get(partition, EMPTY))
+        return available(
+            state.cursors[self.subscription, partition],
+            state.starts.get((self.topic.id, partition), 0),
+            state.ends.get((self.topic.id, partition), 0),
+            mine,
+        )
 
-        Once that transaction is aborted the log would let them go: but nobody ever saw them.
+    def check_delivered(self, unnamed: Mapping[int, Ranges]) -> None:
+        """Raise TransactionConflict where a cumulative acknowledgement would take what is still to be handed out.
+
+        What was given back, or passed over because a transaction held it, lies before messages that were received: who
+        acknowledges up to those does not mean it, and nobody would ever see it again.
         """
-        if self._not_delivered(found):
-            self._ns.follower.refresh()
-            for partition, missing in self._not_delivered(found).items():
-                raise TransactionConflict(
-                    f"the offset {missing[0][0]} of partition {partition} of {self.topic.name!r} was not delivered to "
-                    "this consumer: it was, or still is, pending in a transaction of an older one",
-                    advice="acknowledge the messages themselves, or begin anew and receive it first",
-                )
+        if not unnamed or self._not_delivered(unnamed) is None:
+            return
+        self._ns.follower.refresh()
+        found = self._not_delivered(unnamed)
+        if found is not None:
+            partition, offset = found
+            raise TransactionConflict(
+                f"a cumulative acknowledgement would take the offset {offset} of partition {partition} of "
+                f"{self.topic.name!r}, which was given back, or was held by another transaction, and is still to be "
+                "delivered to this consumer",
+                advice="receive it first, or acknowledge the messages themselves",
+            )
 
-    def _not_delivered(self, found: Mapping[int, Ranges]) -> dict[int, Ranges]:
-        with self._ns.follower.lock, self._lock:
-            cursors = self._ns.follower.state.cursors
-            for partition in self._passed_over:
-                cursor = cursors.get((self.subscription, partition))
-                if cursor is not None:
-                    ranges.exclude(self._passed_over, {partition: taken_of(cursor)})
-            return {
-                partition: missing
-                for partition, more in found.items()
-                if (missing := ranges.intersect(self._passed_over.get(partition, EMPTY), more))
-            }
+    def _not_delivered(self, unnamed: Mapping[int, Ranges]) -> tuple[int, int] | None:
+        """The first of these messages that can be handed out now: partition and offset."""
+        held = self._ns.held(self.subscription, self.epoch)
+        with self._ns.follower.lock:
+            if self.subscription not in self._ns.follower.state.subscriptions:
+                return None  # dropped: that is what the acknowledgement will hear
+            for partition, found in unnamed.items():
+                if missing := ranges.intersect(self._ready_in(partition, held), found):
+                    return partition, missing[0][0]
+        return None
 
     # --- giving back ------------------------------------------------------------------------------------------------
 
@@ -172,7 +177,6 @@ class Intake:
         self.epoch = epoch
         with self._lock:
             self._delivered.clear()
-            self._passed_over.clear()
 
     def close(self) -> None:
         """The consumer receives no more."""

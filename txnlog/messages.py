@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from txnlog import ranges
 from txnlog.actions import Acknowledgement, PartitionRanges
 from txnlog.arguments import whole_number
 from txnlog.errors import InvalidInputError
@@ -139,13 +140,17 @@ class Messages:
                     advice="acknowledge the messages themselves",
                 )
             return [Acknowledgement(self._subscription, self._epoch, (), tuple(sorted(self.end_offsets.items())))]
-        ranges = tuple(PartitionRanges(partition, found) for partition, found in sorted(self.ranges().items()))
-        return [Acknowledgement(self._subscription, self._epoch, ranges)]
+        named = tuple(PartitionRanges(partition, found) for partition, found in sorted(self.ranges().items()))
+        return [Acknowledgement(self._subscription, self._epoch, named)]
 
     def taken(self, *, cumulative: bool) -> Taken:
         """What acknowledging them takes off the consumer."""
-        found = {p: ((0, end),) for p, end in self.end_offsets.items()} if cumulative else self.ranges()
-        return Taken(self._consumer, self._subscription, self._epoch, found)
+        named = self.ranges()
+        if not cumulative:
+            return Taken(self._consumer, self._subscription, self._epoch, named, {})
+        found = {partition: ((0, mine[-1][1]),) for partition, mine in named.items()}
+        unnamed = {partition: ranges.subtract(found[partition], mine) for partition, mine in named.items()}
+        return Taken(self._consumer, self._subscription, self._epoch, found, unnamed)
 
 
 def redeliveries_of(messages: pa.Table, found: Mapping[int, Sequence[Redelivery]]) -> npt.NDArray[np.int32]:
@@ -170,15 +175,20 @@ def checked(messages: object) -> Messages:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """By partition the offsets that an acknowledgement takes off a consumer: a cumulative one all that lies before."""
+    """By partition the offsets that an acknowledgement takes off a consumer.
+
+    Attributes:
+        unnamed: those of them that a cumulative one takes because they lie before its messages.
+    """
 
     consumer: Consumer
     subscription: int
     epoch: int
     ranges: Mapping[int, Ranges]
+    unnamed: Mapping[int, Ranges]
 
     def check_delivered(self) -> None:
-        """Raise TransactionConflict where the acknowledgement would take what the consumer never handed out."""
+        """Raise TransactionConflict where a cumulative one would take what its user is still to be handed."""
         self.consumer.check_delivered(self)
 
     def give_back(self) -> None:

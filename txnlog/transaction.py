@@ -157,10 +157,11 @@ class Transaction:
 
         Args:
             messages: what a consumer received, or a part of it (``messages[2:5]``).
-            cumulative: everything up to and including these messages, in each of their partitions.
+            cumulative: all that their consumer received up to and including these messages, in each partition.
 
         Raises:
-            TransactionConflict: somebody else was first; the transaction can only be aborted.
+            TransactionConflict: somebody else was first, or a message before a cumulative end was given back and not
+                received again; the transaction can only be aborted.
             ConsumerFenced: a newer consumer took over.
         """
         with self._mine():
@@ -213,7 +214,7 @@ class Transaction:
         try:
             self._ns.check_conflicts(self._number, wanted)
             if taken is not None:
-                taken.check_delivered()
+                taken.check_delivered()  # after a look at the log, if one was needed
         except (AbortableError, FencedError) as error:
             self._failed = error
             raise

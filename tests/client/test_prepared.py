@@ -565,35 +565,3 @@ def test_the_listing_shows_since_when(timed: Any, clock: ManualClock) -> None:
     (info,) = timed.transactions(state="PREPARED", min_age_ms=5_000)
     assert (str(info.txn_id), info.age_ms, info.timestamp_ms) == (token, 5_000, START_MS)
     assert timed.transactions(state="PREPARED", min_age_ms=5_001) == ()
-
-
-@pytest.mark.clause("P-215")
-@pytest.mark.parametrize("inside", [True, False])
-@pytest.mark.parametrize("commit", [True, False])
-def test_a_cumulative_acknowledgement_does_not_take_what_it_gave_up_and_nobody_was_delivered(
-    memory: Place, inside: bool, commit: bool
-) -> None:
-    ns, other = memory.open(), memory.open()
-    ns.create_topic("orders", SCHEMA)
-    ns.produce("orders", rows(0, 1, 2, 3))
-    txn = ns.begin()
-    txn.acknowledge(ns.consumer("orders", "billing").receive(timeout_ms=0)[1])
-    token = txn.prepare()
-    consumer = other.consumer("orders", "billing")
-    messages = consumer.receive(timeout_ms=0)
-    assert ids(messages.table) == [0, 2, 3]
-    ns.complete(token, commit=commit)
-    second = other.begin()
-    call = second.acknowledge if inside else consumer.acknowledge
-    if commit:
-        call(messages, cumulative=True)
-        second.commit()
-        assert ns.subscription("orders", "billing").cursors[0].cursor == 4
-        return
-    with raises(TransactionConflict, match="offset 1 .* was not delivered"):
-        call(messages, cumulative=True)
-    second.abort()
-    seen = consumer.receive(timeout_ms=0)
-    assert ids(seen.table) == ([0, 1, 2, 3] if inside else [1]), "what an aborted transaction took comes with it"
-    consumer.acknowledge(messages, cumulative=True)
-    assert ns.subscription("orders", "billing").cursors[0].cursor == 4

@@ -32,6 +32,7 @@ ANSWERS = "tests/client/test_answers.py::test_"
 CLIENT_TRANSACTIONS = "tests/client/test_transactions.py::test_"
 PRODUCING = "tests/client/test_producing.py::test_"
 CONSUMING = "tests/client/test_consuming.py::test_"
+CUMULATIVE = "tests/client/test_cumulative.py::test_"
 FAILOVER = "tests/client/test_failover.py::test_"
 BLOCK_KEEPER = "tests/client/test_block_keeper.py::test_"
 OPENING = "tests/client/test_opening.py::test_"
@@ -995,6 +996,30 @@ MUTANTS = (
         "            pass\n",
         "every restart waits for a lease",
         (FAILOVER + "when_the_active_one_closes_the_next_takes_over_at_once",),
+    ),
+    Mutant(
+        "a cumulative one takes what was given back",
+        "txnlog/intake.py",
+        "if missing := ranges.intersect(self._ready_in(partition, held), found):",
+        "if missing := ranges.intersect((), found):",
+        "messages of an aborted transaction are acknowledged, and nothing was derived from them",
+        (CUMULATIVE + "it_does_not_take_what_others_aborted",),
+    ),
+    Mutant(
+        "what was pending is not looked for again",
+        "txnlog/consumer.py",
+        "taken.check_delivered()  # after that look",
+        "pass  # after that look",
+        "an acknowledgement takes what a prepared transaction of an older consumer gave back a moment ago",
+        (CUMULATIVE + "it_does_not_take_what_was_passed_over_because_an_older_consumers_transaction_held_it",),
+    ),
+    Mutant(
+        "leases by name alone",
+        "txnlog/leases.py",
+        "return name[: MAX_LABEL_CHARACTERS - len(ending)] + ending",
+        "return name[: MAX_LABEL_CHARACTERS - len(ending)]",
+        "a consumer releases the leases of another that has its name",
+        (SHARED + "who_has_the_name_of_another_has_leases_of_its_own",),
     ),
     Mutant(
         "a seek over pending messages",

@@ -1,0 +1,156 @@
+"""What a cumulative acknowledgement must not take: messages that its consumer has still to hand out (P-215)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.client.support import SCHEMA, Place, Unchanged, ids, raises, received, rows
+from txnlog.errors import TransactionConflict, TransactionHasFailedOperation
+
+Acknowledge = Callable[..., None]
+
+
+@pytest.fixture(params=["plain", "in a transaction"])
+def acknowledge(request: pytest.FixtureRequest, ten: Any) -> Acknowledge:
+    """Acknowledges messages of ``ten``: at once, or in a transaction that commits."""
+
+    def plain(consumer: Any, messages: Any) -> None:
+        consumer.acknowledge(messages, cumulative=True)
+
+    def inside(_consumer: Any, messages: Any) -> None:
+        with ten.begin() as txn:
+            txn.acknowledge(messages, cumulative=True)
+
+    return plain if request.param == "plain" else inside
+
+
+def position(ns: Any) -> int:
+    found: int = ns.subscription("orders", "billing").cursors[0].cursor
+    return found
+
+
+@pytest.mark.clause("P-215")
+@pytest.mark.parametrize("cumulative", [False, True])
+@pytest.mark.parametrize("flushed", [False, True])
+def test_it_does_not_take_what_an_aborted_transaction_gave_back(
+    ten: Any, place: Place, acknowledge: Acknowledge, cumulative: bool, flushed: bool
+) -> None:
+    consumer = ten.consumer("orders", "billing")
+    txn = ten.begin()
+    txn.acknowledge(consumer.receive(4, timeout_ms=0), cumulative=cumulative)
+    if flushed:
+        txn.flush()
+    later = consumer.receive(3, timeout_ms=0)
+    txn.abort()
+    with Unchanged(place), raises(TransactionConflict, match="offset 0 .* still to be delivered"):
+        acknowledge(consumer, later)
+    assert received(consumer, 4) == [0, 1, 2, 3]
+    acknowledge(consumer, later)
+    assert position(ten) == 7
+
+
+@pytest.mark.clause("P-215")
+def test_it_does_not_take_what_others_aborted(ten: Any, place: Place) -> None:
+    consumer = ten.consumer("orders", "billing")
+    txn = ten.begin()
+    txn.acknowledge(consumer.receive(4, timeout_ms=0))
+    txn.flush()
+    later = consumer.receive(3, timeout_ms=0)
+    place.open().abort(txn.id, by="test", why="hanging")
+    with raises(TransactionConflict, match="offset 0 .* still to be delivered"):
+        consumer.acknowledge(later, cumulative=True)
+    assert received(consumer) == [0, 1, 2, 3, 7, 8, 9]
+
+
+@pytest.mark.clause("P-215")
+def test_it_does_not_take_what_its_user_gave_back(ten: Any) -> None:
+    consumer = ten.consumer("orders", "billing")
+    messages = consumer.receive(timeout_ms=0)
+    consumer.negative_acknowledge(messages[[2, 4]])
+    with raises(TransactionConflict, match="offset 2 "):
+        consumer.acknowledge(messages[7], cumulative=True)
+    consumer.acknowledge(messages[:5], cumulative=True)
+    assert position(ten) == 5
+    consumer.acknowledge(messages[7], cumulative=True)
+    assert (position(ten), received(consumer)) == (8, [])
+
+
+@pytest.mark.clause("P-215")
+def test_the_same_messages_can_be_acknowledged_again_after_an_abort(ten: Any, acknowledge: Acknowledge) -> None:
+    consumer = ten.consumer("orders", "billing")
+    messages = consumer.receive(6, timeout_ms=0)
+    txn = ten.begin()
+    txn.acknowledge(messages, cumulative=True)
+    txn.abort()
+    acknowledge(consumer, messages)
+    assert (position(ten), received(consumer)) == (6, [6, 7, 8, 9])
+
+
+@pytest.mark.clause("P-215")
+def test_what_was_received_and_never_given_back_is_what_it_is_for(ten: Any, acknowledge: Acknowledge) -> None:
+    consumer = ten.consumer("orders", "billing")
+    consumer.receive(4, timeout_ms=0)
+    acknowledge(consumer, consumer.receive(3, timeout_ms=0)[-1])
+    assert (position(ten), received(consumer)) == (7, [7, 8, 9])
+
+
+@pytest.mark.clause("P-215")
+def test_each_partition_is_looked_at(ns: Any) -> None:
+    ns.create_topic("clicks", SCHEMA, partitions=2)
+    for partition in (0, 1):
+        ns.produce("clicks", rows(0, 1, 2), partition=partition)
+    consumer = ns.consumer("clicks", "billing")
+    first = consumer.receive(timeout_ms=0)
+    consumer.negative_acknowledge(first[3])
+    consumer.acknowledge(first[2], cumulative=True)
+    with raises(TransactionConflict, match="offset 0 of partition 1"):
+        consumer.acknowledge(first[5], cumulative=True)
+
+
+@pytest.mark.clause("P-215")
+def test_a_refused_transaction_gives_back_all_that_it_wanted(ten: Any) -> None:
+    """A function that ``transact`` runs again receives it all, in order."""
+    consumer = ten.consumer("orders", "billing")
+    messages = consumer.receive(timeout_ms=0)
+    consumer.negative_acknowledge(messages[0])
+    txn = ten.begin()
+    with raises(TransactionConflict):
+        txn.acknowledge(messages[5], cumulative=True)
+    with raises(TransactionHasFailedOperation):
+        txn.commit()
+    assert (position(ten), received(consumer)) == (0, [0, 1, 2, 3, 4, 5])
+
+
+@pytest.mark.clause("P-215")
+@pytest.mark.parametrize("inside", [True, False])
+@pytest.mark.parametrize("commit", [True, False])
+def test_it_does_not_take_what_was_passed_over_because_an_older_consumers_transaction_held_it(
+    memory: Place, inside: bool, commit: bool
+) -> None:
+    ns, other = memory.open(), memory.open()
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(0, 1, 2, 3))
+    txn = ns.begin()
+    txn.acknowledge(ns.consumer("orders", "billing").receive(timeout_ms=0)[1])
+    token = txn.prepare()
+    consumer = other.consumer("orders", "billing")
+    messages = consumer.receive(timeout_ms=0)
+    assert ids(messages.table) == [0, 2, 3]
+    ns.complete(token, commit=commit)
+    second = other.begin()
+    call = second.acknowledge if inside else consumer.acknowledge
+    if commit:
+        call(messages, cumulative=True)
+        second.commit()
+        assert position(ns) == 4
+        return
+    with raises(TransactionConflict, match="offset 1 .* still to be delivered"):
+        call(messages, cumulative=True)
+    second.abort()
+    seen = consumer.receive(timeout_ms=0)
+    assert ids(seen.table) == ([0, 1, 2, 3] if inside else [1]), "what an aborted transaction took comes with it"
+    consumer.acknowledge(messages, cumulative=True)
+    assert position(ns) == 4
