@@ -252,6 +252,10 @@ class _Pass:
             if op.succeeded and not subscription.seeking:
                 excused = session.received.get(partition, ())
                 if item.cumulative:
+                    # What it names may have been given back since; what it takes besides must not (P-215).
+                    named = ((part.start, part.end) for part in item.ranges if part.partition == partition)
+                    excused = ranges.intersect(excused, ranges.normalize(named))
+                    excused = ranges.union(excused, session.possibly.get(partition, ()))
                     below = subscription.start.get(partition, 0) if subscription.sought < 0 else NEVER
                     excused = ranges.union(excused, ((0, min(below, found[-1][1])),) if below else ())
                     excused = ranges.union(excused, subscription.tried.get(partition, ()))
@@ -259,7 +263,9 @@ class _Pass:
                         excused = ranges.union(excused, reach(other).get(partition, ()))
                 unread = ranges.subtract(found, excused)
                 if unread:
-                    text = f"{_name(item)}/{partition}: {unread} was never received with epoch {item.epoch}"
+                    text = (
+                        f"{_name(item)}/{partition}: {unread} was not received with epoch {item.epoch}, or given back"
+                    )
                     yield Finding(Anomaly.ACKNOWLEDGE_WITHOUT_READ, text, (op,))
             remove(session.surely, partition, found)
         if op.number in self._lapsing or not op.possible:

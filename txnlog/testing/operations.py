@@ -150,7 +150,7 @@ class Produce(_Arguments, frozen=True, tag="produce"):
 
 
 class Acknowledge(_Arguments, frozen=True, tag="acknowledge"):
-    """Messages taken off a subscription; cumulative: everything below the ends of the ranges."""
+    """Messages taken off a subscription; cumulative: everything before them in their partitions as well."""
 
     txn: str | None
     topic: str

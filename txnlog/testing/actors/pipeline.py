@@ -112,7 +112,9 @@ class Pipeline:
             self.acknowledge(None, messages)
         elif drawn < 0.9:
             client.scheduler.label("messages were given back")
+            later = self.receive_more()
             self.give_back(messages)
+            self.acknowledge_later(later)
         elif drawn < 0.93:
             self.give_all_back()
         elif drawn < 0.97:
@@ -135,10 +137,22 @@ class Pipeline:
             client.scheduler.label("messages given back while they are pending")
             self.give_back(messages)
             self.step()
+        later = self.receive_more()
         end_somehow(client, self.ns, txn)
+        self.acknowledge_later(later)
         if txn.state == "ABORTED" and client.hits(0.3):
             client.scheduler.label("messages given back whose transaction was aborted")
             self.give_back(messages)
+
+    def receive_more(self) -> Messages | None:
+        """Sometimes: messages behind those that are at work."""
+        return self.receive(self.client.chance.choice((1, 3))) if self.client.hits(0.2) else None
+
+    def acknowledge_later(self, later: Messages | None) -> None:
+        """Take what was received while others were at work, which may have been given back since."""
+        if later is not None and len(later):
+            self.client.scheduler.label("acknowledged after what lies before it was at work")
+            self.acknowledge(None, later)
 
     def acknowledge(self, txn: Transaction | None, messages: Messages) -> None:
         """Take messages off the subscription, one by one or up to here, in a transaction or plainly."""
@@ -151,7 +165,7 @@ class Pipeline:
             # A plain one appended just now, or found nothing to do at what this client knows.
             lambda _none: {"version": self.ns.follower.version} if txn is None else {},
             txn=None if txn is None else str(txn.id),
-            ranges=told_ranges(messages, cumulative=cumulative),
+            ranges=told_ranges(messages),
             cumulative=cumulative,
             **self.place,
         )
@@ -163,7 +177,7 @@ class Pipeline:
         self.client.call(
             "negative_acknowledge",
             lambda: consumer.negative_acknowledge(messages),
-            ranges=told_ranges(messages, cumulative=False),
+            ranges=told_ranges(messages),
             **self.place,
         )
 
@@ -218,10 +232,8 @@ def told_messages(messages: Messages) -> tuple[tuple[int, int, int, int], ...]:
     )
 
 
-def told_ranges(messages: Messages, *, cumulative: bool) -> tuple[tuple[int, int, int], ...]:
-    """Partition, start and end of what is acknowledged."""
-    if cumulative:
-        return tuple((partition, 0, offset) for partition, offset in sorted(messages.end_offsets.items()))
+def told_ranges(messages: Messages) -> tuple[tuple[int, int, int], ...]:
+    """Partition, start and end of these messages."""
     return tuple(
         (partition, start, stop) for partition, found in sorted(messages.ranges().items()) for start, stop in found
     )
