@@ -205,10 +205,19 @@ class Worker:
             attempt = self._begin("abort", messages=messages)
             if self._fill(attempt, flushes=0.6):
                 self._abort(attempt)
+            else:
+                self._give_back(messages)
             return
         attempt = self._begin("commit", messages=messages, named=self._chance.random() < 0.7)
         if self._fill(attempt, flushes=0.3):
             self._commit(attempt)
+        else:
+            self._give_back(messages)
+
+    def _give_back(self, messages: Messages) -> None:
+        """An attempt may have failed before it acknowledged them; a cumulative one further on would take them."""
+        assert self._consumer is not None, "only consumers have messages"
+        persist(partial(self._consumer.negative_acknowledge, messages))
 
     def _receive(self) -> Messages:
         """Some messages; some of them are given back at once."""
@@ -222,7 +231,7 @@ class Worker:
         messages = persist(lambda: consumer.receive(most, timeout_ms=waits_ms))
         if not self._cumulative and len(messages) > 1 and self._chance.random() < 0.5:
             messages, others = messages[::2], messages[1::2]
-            persist(partial(consumer.negative_acknowledge, others))
+            self._give_back(others)
         return messages
 
     @property
@@ -234,10 +243,12 @@ class Worker:
         messages = None
         if self._consumer is not None and not self._cumulative and self._chance.random() < 0.8:
             # What is cumulative could not go past what is prepared.
-            messages = self._receive()
-        attempt = self._begin("prepare", messages=messages if messages is not None and len(messages) else None)
+            messages = self._receive() or None
+        attempt = self._begin("prepare", messages=messages)
         if self._fill(attempt, flushes=0.3, sequenced=0):
             self._make_prepared(attempt)
+        elif messages is not None:
+            self._give_back(messages)
 
     def _plain(self) -> None:
         """Produce outside of a transaction, with a sequence: repeated until there is an answer."""
