@@ -284,6 +284,8 @@ def _decimal_value(value: object, kind: pa.DataType) -> decimal.Decimal | None:
         raise _lossy(value, kind)
     if isinstance(value, int):
         value = decimal.Decimal(int(value))
+    if isinstance(value, float | str):
+        raise Unfit(_lossy(value, kind).reason, "use decimal.Decimal, which is exact")
     if not isinstance(value, decimal.Decimal):
         return None
     if not value.is_finite():

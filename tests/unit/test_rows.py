@@ -175,6 +175,16 @@ def test_a_value_that_does_not_fit_is_refused_with_topic_column_and_row(value, k
     assert buffer.rows == buffer.to_table().num_rows == 0
 
 
+@pytest.mark.parametrize("value", [0.5, "0.50", np.float64(0.5)])
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_float_or_text_for_a_decimal_is_refused_with_the_way_out(value, nested):
+    kind = pa.decimal128(4, 2)
+    schema, row = (one(pa.list_(kind)), {"x": [value]}) if nested else (one(kind), {"x": value})
+    with pytest.raises(SchemaMismatch, match=type(value).__name__) as caught:
+        conform([row], schema, topic="t")
+    assert "use decimal.Decimal" in caught.value.advice
+
+
 def test_a_message_never_shows_a_value():
     with pytest.raises(SchemaMismatch) as caught:
         conform([{"x": "secret"}], one(pa.int64()), topic="t")
