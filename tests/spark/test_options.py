@@ -224,6 +224,15 @@ def test_an_unknown_option_is_refused_with_the_nearest_one(given: str, nearest: 
             read(streaming, **{given: "1"})
 
 
+def test_an_unknown_option_in_lower_case_as_spark_hands_it_over_is_answered_with_the_documented_name() -> None:
+    for option in OPTIONS:
+        for use in option.uses:
+            parse = read_options if use.startswith("read") else write_options
+            for wrong in (option.name.lower()[1:], f"{option.name.lower()}_x"):
+                with pytest.raises(InvalidInputError, match=f"unknown option '{wrong}' .*did you mean '{option.name}'"):
+                    parse({"path": P, wrong: "1"}, streaming=use.endswith("Stream"))
+
+
 @pytest.mark.parametrize(
     ("use", "name", "places"),
     [
