@@ -56,6 +56,12 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
+def used_twice(store: LocalStore) -> None:
+    """The folder of KEY is remembered, as all are that are come back to."""
+    store.create(KEY, b"x")
+    store.put(KEY, b"x")
+
+
 def _final(name: str) -> str:
     return "temporary" if name.startswith(TEMPORARY_PREFIX) else name
 
@@ -68,7 +74,7 @@ def files_below(folder: Path) -> list[str]:
 
 
 def test_a_create_syncs_the_bytes_then_links_then_syncs_the_folder(store: LocalStore, events: list[str]) -> None:
-    store.create(KEY, b"x")
+    used_twice(store)
     events.clear()
     store.create(NEXT, b"y")
     name = NEXT.rpartition("/")[2]
@@ -98,18 +104,41 @@ def test_folders_that_another_process_made_are_synced_once(tmp_path: Path, event
 
 def test_a_folder_that_was_removed_and_made_again_is_synced_again(tmp_path: Path, events: list[str]) -> None:
     store = LocalStore(tmp_path / "root")
-    store.create("a/b/1", b"x")
+    for _ in range(2):
+        store.put("a/b/1", b"x")
     os.unlink(tmp_path / "root/a/b/1")
     os.rename(tmp_path / "root/a/b", tmp_path / "elsewhere")
     events.clear()
     assert store.create("a/b/1", b"x") is Created.CREATED
     assert events.index("mkdir b") < events.index("fsync a") < events.index("link 1")
+    store.put("a/b/1", b"x")
+    events.clear()
+    store.put("a/b/1", b"x")
+    assert "fsync a" not in events, "the new one is known by then"
+
+
+def test_a_folder_made_again_by_others_is_synced_again_whatever_its_inode(tmp_path: Path, events: list[str]) -> None:
+    store = LocalStore(tmp_path / "root")
+    folder = tmp_path / "root/a/b"
+    for name in "123":
+        store.create(f"a/b/{name}", b"x")
+        os.unlink(folder / name)
+    known = folder.stat().st_ino
+    for _ in range(20):  # ext4 gives the number of a folder that is gone to the next one, if nobody has it open
+        folder.rmdir()
+        folder.mkdir()
+        if folder.stat().st_ino == known:
+            break
+    events.clear()
+    assert store.create("a/b/1", b"x") is Created.CREATED
+    assert events.index("fsync a") < events.index("link 1")
 
 
 def test_a_known_folder_that_became_a_link_out_of_the_root_is_refused(store: LocalStore, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
-    store.create("a/b/1", b"x")
+    for _ in range(2):
+        store.put("a/b/1", b"x")
     os.rename(tmp_path / "root/a/b", tmp_path / "elsewhere")
     os.symlink(outside, tmp_path / "root/a/b")
     for write in (store.create, store.put):
@@ -118,21 +147,55 @@ def test_a_known_folder_that_became_a_link_out_of_the_root_is_refused(store: Loc
     assert files_below(outside) == []
 
 
-def test_folders_are_remembered_up_to_a_bound(
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_folders_are_remembered_up_to_a_bound_and_let_go_with_the_store(
     tmp_path: Path, events: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(local, "_KNOWN_FOLDERS", 4)
+    before = descriptors()
     store = LocalStore(tmp_path / "root")
-    for number in range(20):
-        store.put(f"a/{number}/x", b"x")
-        assert len(store._durable_folders) <= 4
+    for number in range(40):
+        store.put(f"a/{number // 2}/x", b"x")
+        assert descriptors() - before <= 4
+    assert descriptors() - before == 4
     events.clear()
     store.put("a/0/y", b"y")
     assert events.index("fsync a") < events.index("link y"), "what was forgotten is synced again"
+    del store
+    assert descriptors() == before
+
+
+def test_a_folder_that_is_used_once_takes_no_descriptor(tmp_path: Path, events: list[str]) -> None:
+    store = LocalStore(tmp_path / "root")
+    store.put("topic/0/x", b"x")
+    store.put("topic/1/x", b"x")
+    before = descriptors()
+    for number in range(2, 20):
+        events.clear()
+        store.put(f"topic/{number}/x", b"x")
+        assert [item for item in events if item.startswith("fsync")] == ["fsync topic", "fsync file", f"fsync {number}"]
+    assert descriptors() == before
+
+
+def test_without_a_descriptor_to_spare_a_folder_is_synced_again_and_nobody_fails(
+    tmp_path: Path, events: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_left(_descriptor: int) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    store = LocalStore(tmp_path / "root")
+    monkeypatch.setattr(os, "dup", none_left)
+    for name in "123":
+        events.clear()
+        assert store.create(f"a/{name}", b"x") is Created.CREATED
+        assert events.index("fsync root") < events.index(f"link {name}")
 
 
 def test_a_put_syncs_the_bytes_then_replaces_then_syncs_the_folder(store: LocalStore, events: list[str]) -> None:
-    store.create(KEY, b"x")
+    used_twice(store)
     events.clear()
     store.put(KEY, b"y")
     kept = [event for event in events if event not in {"write", "link temporary"}]
@@ -140,7 +203,7 @@ def test_a_put_syncs_the_bytes_then_replaces_then_syncs_the_folder(store: LocalS
 
 
 def test_a_put_under_a_free_name_takes_it_at_once(store: LocalStore, events: list[str]) -> None:
-    store.create(KEY, b"x")
+    used_twice(store)
     events.clear()
     store.put(NEXT, b"y")
     assert store.get(NEXT) == b"y"
@@ -175,7 +238,7 @@ def _failing_fsync(monkeypatch: pytest.MonkeyPatch, *, folders: bool) -> None:
 def test_after_a_failed_sync_of_the_folder_the_object_may_be_durable_and_the_handle_is_closed_for_writes(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    store.create(KEY, b"x")
+    used_twice(store)
     with monkeypatch.context() as patch:
         _failing_fsync(patch, folders=True)
         with pytest.raises(StoreError) as caught:

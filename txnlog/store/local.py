@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, NoReturn
 
 from txnlog.errors import Durable, StoreError
+from txnlog.recent import Recent
 from txnlog.store import posix
 from txnlog.store.base import Created, ObjectInfo, ObjectNotFound
 from txnlog.store.identity import StoreIdentity, make_identity
@@ -52,10 +53,25 @@ _NOT_LINKED: Final = frozenset(
 _CANNOT_SYNC: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS})
 """Answers of opening or fsyncing a folder above the root that need not stop anybody."""
 
-_KNOWN_FOLDERS: Final = 10_000
-"""Folders known to be on disk: a writer makes one for each segment and never comes back to it."""
+_KNOWN_FOLDERS: Final = 128
+"""Folders known to be on disk, each with a descriptor of a process that may have 1,024: those of a hundred topics.
+
+One that is forgotten costs an fsync when it is used again.
+"""
 
 _Entries = list[os.DirEntry[str]]  # inside the class, `list` is the method
+
+
+class _Held:
+    """Holds a folder open: until it is let go, its inode's number is given to no other one, removed or not."""
+
+    __slots__ = ("descriptor",)
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+
+    def __del__(self) -> None:
+        os.close(self.descriptor)  # here, not where it is forgotten: another thread may be comparing it
 
 
 class LocalStore:
@@ -68,13 +84,16 @@ class LocalStore:
     After a failed fsync nobody knows what of this process's writes is on disk, and asking again proves nothing (the
     kernel forgets the failure): from then on every create, put and sync of this instance raises StoreError(MAYBE).
     Open again.
+
+    The folders that it writes to again and again stay open as long as the instance is there, so their file system
+    cannot be unmounted.
     """
 
     def __init__(self, root: str | os.PathLike[str], *, use_tmpfile: bool = True) -> None:
         self._root = os.path.realpath(os.fspath(root))
         self._use_tmpfile = use_tmpfile
         self._lock = threading.Lock()
-        self._durable_folders: dict[tuple[str, ...], tuple[int, int]] = {}
+        self._durable_folders: Recent[tuple[str, ...], _Held] = Recent(_KNOWN_FOLDERS)
         self._failed_sync: str | None = None
 
     @property
@@ -223,14 +242,15 @@ class LocalStore:
             return known
         parent = self._open_durable(parts[:-1], make=make)
         with posix.closing(parent):
-            folder = _open_or_make(parent, parts[-1]) if make else posix.open_subfolder(parent, parts[-1])
+            folder, made = _open_or_make(parent, parts[-1], make=make)
             try:
                 # Whoever made it may not have come as far as this.
                 self._fsync(parent)
-                self._note_durable(parts, folder)
             except OSError:
                 os.close(folder)
                 raise
+        if not made:  # from its second use on: nobody comes back to the folder of a segment
+            self._note_durable(parts, folder)
         return folder
 
     def _open_known(self, parts: tuple[str, ...]) -> int | None:
@@ -238,38 +258,34 @@ class LocalStore:
 
         What the path leads to is compared with what the walk found: another folder, or none, is for a new walk.
         """
-        with self._lock:
-            known = self._durable_folders.get(parts)
-        if known is None:
+        if (known := self._durable_folders.get(parts)) is None:
             return None
         try:
             folder = posix.open_folder(os.path.join(self._root, *parts), ())
         except OSError:
             return None  # the walk tells what is wrong
-        if _inode(folder) == known:
+        if _is_same(known, folder):
             return folder
         os.close(folder)
         return None
 
     def _note_durable(self, parts: tuple[str, ...], folder: int) -> None:
-        with self._lock:
-            if len(self._durable_folders) >= _KNOWN_FOLDERS:
-                self._durable_folders.clear()  # costs an fsync a folder that is used again, and memory no more
-            self._durable_folders[parts] = _inode(folder)
+        self._durable_folders.drop(parts)
+        with contextlib.suppress(OSError):  # no descriptor is left: it is synced again then, and nobody fails
+            self._durable_folders.put(parts, _Held(os.dup(folder)))
 
     def _open_durable_root(self, *, make: bool) -> int:
-        if make and () not in self._durable_folders:
+        known = self._durable_folders.get(())
+        if make and known is None:
             os.makedirs(self._root, exist_ok=True)
         folder = posix.open_folder(self._root, ())
-        try:
-            with self._lock:
-                known = self._durable_folders.get(())
-            if known != _inode(folder):
+        if known is None or not _is_same(known, folder):
+            try:
                 self._sync_above_root()
-                self._note_durable((), folder)
-        except OSError:
-            os.close(folder)
-            raise
+            except OSError:
+                os.close(folder)
+                raise
+            self._note_durable((), folder)
         return folder
 
     def _sync_above_root(self) -> None:
@@ -379,22 +395,30 @@ class LocalStore:
         raise StoreError(text, advice=advice, durable=durable) from error
 
 
-def _inode(descriptor: int) -> tuple[int, int]:
-    status = os.fstat(descriptor)
-    return status.st_dev, status.st_ino
+def _is_same(known: _Held, folder: int) -> bool:
+    """Whether a folder is the one that is held. A network file system may have lost that one: then it is not."""
+    try:
+        return os.path.sameopenfile(known.descriptor, folder)
+    except OSError:
+        return False
 
 
 def _info(key: str, status: os.stat_result) -> ObjectInfo:
     return ObjectInfo(key, status.st_size, status.st_mtime_ns // 1_000_000)
 
 
-def _open_or_make(folder: int, name: str) -> int:
+def _open_or_make(folder: int, name: str, *, make: bool) -> tuple[int, bool]:
+    """Descriptor of a folder in another, and whether this call made it."""
+    made = False
     try:
-        return posix.open_subfolder(folder, name)
+        return posix.open_subfolder(folder, name), made
     except FileNotFoundError:
+        if not make:
+            raise
         with contextlib.suppress(FileExistsError):
             os.mkdir(name, dir_fd=folder)
-        return posix.open_subfolder(folder, name)
+            made = True
+        return posix.open_subfolder(folder, name), made
 
 
 def _temporary_name() -> str:
