@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from spark_ext import jobs, stream_batches
+from spark_ext import jobs, stream_commits
 from spark_ext.handles import location_of, namespace_at
 from spark_ext.options import session_storage
 from spark_ext.query_checkpoint import Checkpoint
@@ -120,20 +120,20 @@ class _Batches:
                 f"{self._checkpoint.location} does not hold the offsets of batch {batch_id}",
                 advice="the checkpoint must be one that this process can read",
             )
-        identity = stream_batches.identity_of(self._checkpoint, self._txn_app_id)
-        batch = stream_batches.stream_batch(identity, batch_id, offsets)
-        skipped = stream_batches.committed_before(ns, batch)
+        identity = stream_commits.identity_of(self._checkpoint, self._txn_app_id)
+        batch = stream_commits.stream_batch(identity, batch_id, offsets)
+        skipped = stream_commits.committed_before(ns, batch)
         if skipped is not None:
             _logger.info("batch %d of %r was committed before, at version %d", batch_id, identity.name, skipped.version)
             return
         wanted = []
         if self._acknowledge is not None:
             # Before the handler runs: a batch that could not be acknowledged is not worth its work.
-            taken = stream_batches.taken_by(ns, self._checkpoint, offsets, self._acknowledge)
-            wanted = stream_batches.acknowledgements(ns, taken, identity, self._run)
+            taken = stream_commits.taken_by(ns, self._checkpoint, offsets, self._acknowledge)
+            wanted = stream_commits.acknowledgements(ns, taken, identity, self._run)
         elif not self._warned:
             self._warned = True
-            for name in stream_batches.subscriptions_read(ns, offsets):
+            for name in stream_commits.subscriptions_read(ns, offsets):
                 _logger.warning(
                     "the source reads the subscription %r and nothing acknowledges it: its cursor stays, and "
                     "a new checkpoint reads all again (pass acknowledge=%r, or leave out the option 'subscription')",
@@ -144,7 +144,7 @@ class _Batches:
         inner.set_stream(batch)
         inner.acknowledge_ranges(wanted)  # first, so that no commit of the handler's own can be without it
         with (
-            stream_batches.not_held_in_doubt(inner),
+            stream_commits.not_held_in_doubt(inner),
             DataFrameTransaction(ns, inner, self._storage) as txn,
         ):
             self._handler(df, txn)

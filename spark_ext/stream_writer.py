@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from spark_ext.options import WriteOptions
     from spark_ext.query_checkpoint import BatchOffsets, Checkpoint
-    from spark_ext.stream_batches import QueryIdentity
+    from spark_ext.stream_commits import QueryIdentity
     from txnlog.actions import Acknowledgement
     from txnlog.namespace import Namespace
 
@@ -115,14 +115,14 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Runs once all tasks are done: rows, batch and acknowledgement in one entry. A replay is skipped."""
-        from spark_ext import jobs, stream_batches  # noqa: PLC0415
+        from spark_ext import jobs, stream_commits  # noqa: PLC0415
 
         ns = self._open()
         checkpoint = self._checkpoint()
-        identity = stream_batches.identity_of(checkpoint, self._options.txn_app_id)
+        identity = stream_commits.identity_of(checkpoint, self._options.txn_app_id)
         offsets = None if checkpoint is None else checkpoint.offsets(batchId)
-        batch = stream_batches.stream_batch(identity, batchId, offsets)
-        skipped = stream_batches.committed_before(ns, batch)
+        batch = stream_commits.stream_batch(identity, batchId, offsets)
+        skipped = stream_commits.committed_before(ns, batch)
         if skipped is not None:
             _logger.info("batch %d of %r was committed before, at version %d", batchId, identity.name, skipped.version)
             return
@@ -131,7 +131,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         number = answers[0].first_number - 1
         taken = self._acknowledged(ns, checkpoint, offsets, identity, answers[0].run)
         txn = jobs.begin(ns, number)
-        with stream_batches.not_held_in_doubt(txn), txn:
+        with stream_commits.not_held_in_doubt(txn), txn:
             txn.set_stream(batch)
             written = [item for answer in answers for item in answer.segments]
             jobs.hand_over(txn, jobs.segments_of(written, number + 1, number))
@@ -164,7 +164,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         identity: QueryIdentity,
         run: str,
     ) -> list[Acknowledgement]:
-        from spark_ext import stream_batches  # noqa: PLC0415
+        from spark_ext import stream_commits  # noqa: PLC0415
 
         if self._options.acknowledge is None:
             return []
@@ -173,8 +173,8 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
                 "the checkpoint does not hold the offsets of the batch",
                 advice="pass the query's own checkpointLocation",
             )
-        taken = stream_batches.taken_by(ns, checkpoint, offsets, self._options.acknowledge)
-        return stream_batches.acknowledgements(ns, taken, identity, run)
+        taken = stream_commits.taken_by(ns, checkpoint, offsets, self._options.acknowledge)
+        return stream_commits.acknowledgements(ns, taken, identity, run)
 
 
 __all__ = ["StreamTaskWritten", "TopicStreamWriter"]

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_ext import handles, jobs, process, stream_batches
+from spark_ext import handles, jobs, process, stream_commits
 from spark_ext.executor_reader import ReadJob, read_batches
 from spark_ext.process import ProcessLock, digest_of, store_of
 from txnlog.store.base import Store
@@ -42,7 +42,7 @@ def taken(lock: Any) -> bool:
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.parametrize(
-    "lock", [handles._lock, jobs._stocks_lock, stream_batches._epochs_lock, process._lock, ProcessLock()]
+    "lock", [handles._lock, jobs._stocks_lock, stream_commits._epochs_lock, process._lock, ProcessLock()]
 )
 def test_a_lock_that_somebody_holds_at_a_fork_is_free_in_the_child(lock: Any) -> None:
     held, done = threading.Event(), threading.Event()

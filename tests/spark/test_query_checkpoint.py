@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 
 import txnlog
-from spark_ext import handles, jobs, stream_batches
+from spark_ext import handles, jobs, stream_commits
 from spark_ext.options import read_options
 from spark_ext.paths import normal
 from spark_ext.query_checkpoint import BatchOffsets, Checkpoint, parse_offsets
-from spark_ext.stream_batches import QueryIdentity, acknowledgements, identity_of, stream_batch, taken_by
+from spark_ext.stream_commits import QueryIdentity, acknowledgements, identity_of, stream_batch, taken_by
 from spark_ext.stream_offsets import StreamOffset
 from spark_ext.stream_plan import StreamPlan
 from txnlog.errors import (
@@ -227,7 +227,7 @@ class Run:
         offsets = self.query.checkpoint.offsets(batch)
         identity = identity_of(self.query.checkpoint, None)
         wanted = stream_batch(identity, batch, offsets)
-        if stream_batches.committed_before(self.ns, wanted):
+        if stream_commits.committed_before(self.ns, wanted):
             return True
         taken = taken_by(self.ns, self.query.checkpoint, offsets, "billing")
         acknowledged = acknowledgements(self.ns, taken, identity, self.name)
@@ -273,7 +273,7 @@ def test_a_process_that_knows_nothing_finds_its_runs_epoch_in_the_log(
 ) -> None:
     Run(ns, batches, "run-1").commit(0)
     taken = epoch_of(ns)
-    monkeypatch.setattr(stream_batches, "_epochs", {})
+    monkeypatch.setattr(stream_commits, "_epochs", {})
     Run(ns, batches, "run-1").commit(1)
     assert epoch_of(ns) == taken
     assert cursors(ns) == [6, 10]
@@ -285,9 +285,9 @@ def test_a_newer_run_fences_the_older_one_for_good(
 ) -> None:
     older, newer = Run(ns, batches, "run-1"), Run(ns, batches, "run-2")
     older.commit(0)
-    taken = stream_batches._take_epoch(ns, *_taking(ns, batches), "run-2")
+    taken = stream_commits._take_epoch(ns, *_taking(ns, batches), "run-2")
     if forgets:
-        monkeypatch.setattr(stream_batches, "_epochs", {})
+        monkeypatch.setattr(stream_commits, "_epochs", {})
     for _ in range(2):
         with pytest.raises(ConsumerFenced, match="newer run"):
             older.commit(1)
@@ -297,7 +297,7 @@ def test_a_newer_run_fences_the_older_one_for_good(
     assert cursors(ns) == [6, 10]
 
 
-def _taking(ns: Namespace, query: Query) -> tuple[stream_batches.BatchRange, QueryIdentity]:
+def _taking(ns: Namespace, query: Query) -> tuple[stream_commits.BatchRange, QueryIdentity]:
     (taken,) = taken_by(ns, query.checkpoint, query.checkpoint.offsets(1), "billing")
     return taken, identity_of(query.checkpoint, None)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from spark_ext import handles, jobs, stream_batches
+from spark_ext import handles, jobs, stream_commits
 from spark_ext.options import read_options
 from spark_ext.stream_plan import StreamPlan
 from tests.client.support import SCHEMA, Place, ids, raises, read, rows, unique_name
@@ -29,9 +29,9 @@ def memory() -> Iterator[Place]:
 
 def _sink(ns: Any, subscription: int) -> Any:
     """The first batch of a run whose sink acknowledges."""
-    taken = stream_batches.BatchRange("orders", subscription, {0: 0}, {0: 1})
-    identity = stream_batches.QueryIdentity("query", "query")
-    return lambda: stream_batches._take_epoch(ns, taken, identity, "run")
+    taken = stream_commits.BatchRange("orders", subscription, {0: 0}, {0: 1})
+    identity = stream_commits.QueryIdentity("query", "query")
+    return lambda: stream_commits._take_epoch(ns, taken, identity, "run")
 
 
 def _source(ns: Any, _subscription: int) -> Any:
@@ -133,9 +133,9 @@ def test_an_acknowledgement_that_somebody_aborted_is_no_success(
 
 def _batch(ns: Any, subscription: int, end: int) -> Any:
     """The commit of a batch that read everything below ``end``, as both sinks do it."""
-    taken = stream_batches.BatchRange("orders", subscription, {0: 0}, {0: end})
-    identity = stream_batches.QueryIdentity("query", "query")
-    wanted = stream_batches.acknowledgements(ns, [taken], identity, "run")
+    taken = stream_commits.BatchRange("orders", subscription, {0: 0}, {0: end})
+    identity = stream_commits.QueryIdentity("query", "query")
+    wanted = stream_commits.acknowledgements(ns, [taken], identity, "run")
     txn = jobs.begin(ns, jobs.reserve_job(ns))
     txn.acknowledge_ranges(wanted)
     txn.produce("audit", rows(*range(end)))
@@ -170,7 +170,7 @@ def test_what_was_acknowledged_by_itself_while_a_batch_took_over_is_not_taken_tw
                 mine.produce("audit", rows(*ids(messages[5].table)))
         return honest(*arguments, **options)
 
-    monkeypatch.setattr(stream_batches, "take_epoch", late)
+    monkeypatch.setattr(stream_commits, "take_epoch", late)
     with contextlib.suppress(TxnLogError):
         _batch(ns, ns.subscription("orders", "billing").id, 10)
     seen = read(ns, "audit")
