@@ -105,7 +105,11 @@ class Transaction:
 
     @property
     def state(self) -> TransactionState:
-        """OPEN, PREPARED, COMMITTED or ABORTED, as far as this handle knows."""
+        """OPEN, PREPARED, COMMITTED or ABORTED, as far as this handle knows: it makes no request."""
+        if self._state == "PREPARED" and self._owner is self._ns.identity:
+            with contextlib.suppress(InvalidTransactionState):  # of a handle that was closed
+                outcome = self._ns.follower.state.outcomes.get(self._number)
+                return self._state if outcome is None else outcome.state
         return self._state
 
     @property
@@ -114,7 +118,7 @@ class Transaction:
         return self._ns.committed_before(self._opening.app_id, self._opening.app_version) is not None
 
     def __repr__(self) -> str:
-        return f"Transaction({self.id}, {self._state})"
+        return f"Transaction({self.id}, {self.state})"
 
     def __enter__(self) -> Transaction:
         return self
@@ -360,6 +364,8 @@ class Transaction:
     def commit(self) -> Committed:
         """Commit, and return once it is visible. Repeated, or after a lost answer, it gives the same result.
 
+        So does that of a prepared transaction which others committed.
+
         Raises:
             TransactionTimedOut, TransactionAborted, ProducerFenced, TransactionConflict: it did not commit.
             TransactionHasFailedOperation: an earlier operation failed; the transaction is aborted now.
@@ -439,6 +445,11 @@ class Transaction:
         self._ns.check_owner(self._owner, "transaction")
         if self._state == "ABORTED":
             raise self._ended or self._was_aborted()
+        if self._state == "PREPARED":
+            error = self._take_over(self._decided())
+            if self.result is None:
+                raise error
+            return None
         self._check_not_prepared()
         if self._failed is not None:
             failed = self._has_failed(self._failed)
@@ -493,15 +504,16 @@ class Transaction:
             if self._state == "COMMITTED":
                 raise InvalidTransactionState(f"the transaction {self.id} was committed")
             self._ns.check_owner(self._owner, "transaction")
+            outcome = None
             if self._state == "PREPARED":
-                self._check_not_prepared()
-            if self._begun or self._in_doubt or self._under_way:
+                outcome = self._decided()
+            elif self._begun or self._in_doubt or self._under_way:
                 # Where prepare() is in doubt nobody was told that it succeeded: no outside system can rely on it.
                 force = self._in_doubt == "prepare"
                 outcome = self._end("user", force=force)
                 self._in_doubt = None
-                if outcome is not None and outcome.state == "COMMITTED":
-                    self._ended_elsewhere(outcome)
+            if outcome is not None and outcome.state == "COMMITTED":
+                self._ended_elsewhere(outcome)
             self._release(None)
 
     def discard(self) -> None:
@@ -601,16 +613,30 @@ class Transaction:
 
     def _check_not_prepared(self) -> None:
         if self._state == "PREPARED":
-            raise InvalidTransactionState(
-                f"the transaction {self.id} is PREPARED", advice="use ns.complete(token, commit=True or False)"
-            )
+            self._ended_elsewhere(self._decided())
         if self._in_doubt == "prepare":
             raise InvalidTransactionState(
                 f"prepare() of {self.id} is in doubt", advice="call prepare() again, or abort() to make it definite"
             )
 
+    def _decided(self) -> Outcome:
+        """How others ended it since it was prepared. Raises InvalidTransactionState as long as nobody has."""
+        self._ns.follower.refresh()
+        outcome = self._ns.outcome(self._number)
+        if outcome is not None:
+            return outcome
+        if self._ns.may_have_ended(self._number):
+            raise forgotten(self._number, Durable.MAYBE)
+        raise InvalidTransactionState(
+            f"the transaction {self.id} is PREPARED", advice="use ns.complete(token, commit=True or False)"
+        )
+
     def _ended_elsewhere(self, outcome: Outcome) -> NoReturn:
         """Take over the end that the log records, and raise it: the owner wanted another one."""
+        raise self._take_over(outcome)
+
+    def _take_over(self, outcome: Outcome) -> TxnLogError:
+        """The end that the log records is this handle's from here on; gives the error for who wanted another one."""
         error = ended_error(outcome, self._opening, self._ns.producer_epoch(self._opening.producer))
         if outcome.state == "COMMITTED":
             self._state = "COMMITTED"
@@ -618,7 +644,7 @@ class Transaction:
             self.result = self._ns.committed(outcome, ())
         else:
             self._release(error)
-        raise error
+        return error
 
     def _check_not_fenced(self) -> None:
         try:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, START_MS, FaultyStore, Place, Unchanged, ids, raises, read, rows
+from tests.client.support import SCHEMA, START_MS, TXN_CALLS, FaultyStore, Place, Unchanged, ids, raises, read, rows
 from txnlog.actions import StreamBatch
 from txnlog.errors import (
     ConsumerFenced,
@@ -143,6 +144,93 @@ def test_the_owner_can_do_nothing_more_with_it(ns: Any, place: Place, call: Any)
     assert txn.state == "PREPARED"
     ns.complete(token, commit=True)
     assert read(ns) == [1]
+
+
+@pytest.fixture(params=["here", "elsewhere", "forgotten"])
+def decided(request: pytest.FixtureRequest, memory: Place) -> Any:
+    """A way to a prepared transaction that was decided here, elsewhere, or so long ago that a checkpoint knows it."""
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+
+    def decide(call: Callable[[Any, Any], object]) -> Any:
+        txn = ns.begin()
+        txn.produce("orders", rows(1))
+        txn.prepare()
+        other = ns if request.param == "here" else memory.open()
+        call(other, txn.id)
+        if request.param == "forgotten":
+            other.checkpoint()
+            other.produce("orders", rows(9))
+            ns.snapshot()
+            ns.follower.adopt_checkpoint()
+            assert txn.id.number not in ns.follower.state.outcomes
+        return txn
+
+    return decide
+
+
+@pytest.mark.clause("P-59", "P-146")
+@pytest.mark.parametrize("first", ["commit", "commit_async", "produce", "flush", "abort"])
+def test_the_owner_of_what_others_committed_gets_the_result(decided: Any, memory: Place, first: str) -> None:
+    told: list[Any] = []
+    txn = decided(lambda ns, token: told.append(ns.complete(token, commit=True)))
+    with Unchanged(memory):
+        if first == "commit_async":
+            assert txn.commit_async().result(10) == told[0]
+        elif first != "commit":
+            with raises(InvalidTransactionState, match="was committed at version"):
+                TXN_CALLS.get(first, lambda txn, _: txn.abort())(txn, None)
+        assert [txn.commit(), txn.result, txn.commit()] == told * 3
+        assert txn.state == "COMMITTED"
+        with raises(InvalidTransactionState, match="was committed"):
+            txn.abort()
+
+
+@pytest.mark.clause("P-59", "P-146")
+@pytest.mark.parametrize("first", ["commit", "commit_async", "produce", "flush", "abort"])
+@pytest.mark.parametrize("reason", ["user", "admin"])
+def test_the_owner_of_what_others_aborted_is_told_so(decided: Any, memory: Place, first: str, reason: str) -> None:
+    force = reason == "admin"
+    txn = decided(lambda ns, token: ns.abort(token, force=True) if force else ns.complete(token, commit=False))
+    with Unchanged(memory):
+        if first == "abort":
+            with txn:
+                txn.abort()  # its own wish too: the block ends without an error
+        else:
+            with raises(TransactionAborted, match=reason) as caught:
+                TXN_CALLS[first](txn, None)
+            assert caught.value.reason == reason
+        with raises(InvalidTransactionState if first == "abort" else TransactionAborted, match="aborted"):
+            txn.commit()
+        assert txn.state == "ABORTED"
+        txn.abort()
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_the_state_of_a_prepared_one_is_what_its_client_knows_and_asks_for_nothing(memory: Place, commit: bool) -> None:
+    ns, counting = memory.counted()
+    ns.create_topic("orders", SCHEMA)
+    txn = ns.begin()
+    txn.produce("orders", rows(1))
+    memory.open().complete(txn.prepare(), commit=commit)
+    counting.reset()
+    assert (txn.state, counting.counts()) == ("PREPARED", {})
+    ns.snapshot()
+    counting.reset()
+    known = "COMMITTED" if commit else "ABORTED"
+    assert (txn.state, repr(txn), counting.counts()) == (known, f"Transaction({txn.id}, {known})", {})
+    ns.close()
+    assert txn.state in {known, "PREPARED"}, "no error: a handle that was closed may not know"
+
+
+def test_a_prepared_one_whose_end_nobody_remembers_may_have_been_committed(ns: Any) -> None:
+    txn = ns.begin()
+    txn.produce("orders", rows(1))
+    ns.complete(txn.prepare(), commit=True)
+    del ns.follower.state.outcomes[txn.id.number]  # as after the retention of outcomes
+    for call in (txn.commit, txn.abort, txn.flush):
+        with raises(TransactionNotFound, match="no outcome", durable=Durable.MAYBE):
+            call()
 
 
 def test_an_exception_after_prepare_does_not_end_it(ns: Any) -> None:
