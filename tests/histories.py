@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from tests.core import Log
+from tests.memory_log import Log
 from tests.unit.random_entries import append
 from txnlog.apply import apply_entry
 from txnlog.codec import decode_entry

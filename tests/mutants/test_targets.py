@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.core import WRITER, Log
+from tests.memory_log import WRITER, Log
 from txnlog import checkpoint
 from txnlog.actions import Abort, Begin, Close, Commit, Replace, Reserve
 from txnlog.errors import CoordinatorFenced

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import settings
 
-from tests.core import Log
+from tests.memory_log import Log
 
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")

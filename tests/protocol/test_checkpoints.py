@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.core import Log, tables_of
+from tests.memory_log import Log, tables_of
 from tests.unit.random_entries import append, entries
 from txnlog import checkpoint
 from txnlog.apply import apply_entry

@@ -11,7 +11,7 @@ import msgspec
 import msgspec.inspect
 import pytest
 
-from tests.core import Log
+from tests.memory_log import Log
 from tests.protocol.document import (
     TEXT,
     action_headings,

@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.core import SCHEMA, WRITER, Log, ranges_of
+from tests.memory_log import SCHEMA, WRITER, Log, ranges_of
 from txnlog import ranges
 from txnlog.actions import (
     Abort,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.core import Log, cumulatively, individually, ranges_of
+from tests.memory_log import Log, cumulatively, individually, ranges_of
 from txnlog import acknowledgements, ranges
 from txnlog.actions import Abort, Acknowledge, Acknowledgement, Begin, Commit, Lease, Prepare
 from txnlog.errors import InvalidInputError, LimitExceeded, OffsetOutOfRange, TransactionConflict

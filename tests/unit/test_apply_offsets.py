@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.core import Log
+from tests.memory_log import Log
 from txnlog.actions import Abort, Begin, Commit, DropTopic, Share, SliceRows
 from txnlog.errors import InvalidInputError, InvalidTransactionState, LimitExceeded, TopicNotFound, TransactionNotFound
 from txnlog.limits import MAX_NUMBER

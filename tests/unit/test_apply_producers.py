@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.core import Log, individually
+from tests.memory_log import Log, individually
 from txnlog.actions import Abort, Acknowledge, Begin, Commit, DropTopic, Prepare, Producer, Share
 from txnlog.errors import (
     InvalidInputError,

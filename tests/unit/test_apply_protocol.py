@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.core import PROTOCOL, WRITER, Log, tables_of
+from tests.memory_log import PROTOCOL, WRITER, Log, tables_of
 from tests.unit.action_strategies import KINDS, Palette, of_struct
 from txnlog.actions import (
     Abort,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.core import SCHEMA, Log, tables_of
+from tests.memory_log import SCHEMA, Log, tables_of
 from tests.unit.action_strategies import KINDS, Palette, of_struct
 from tests.unit.random_entries import Watcher, append, entries
 from txnlog.apply import apply, begin_entry, finish_entry

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.core import Log, individually
+from tests.memory_log import Log, individually
 from txnlog import checkpoint
 from txnlog.actions import Acknowledge, Begin, Commit, DeleteRecords, DropTopic, Replace
 from txnlog.errors import InvalidInputError, InvalidTransactionState, TopicNotFound, TransactionNotFound

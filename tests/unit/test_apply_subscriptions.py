@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.core import Log, cumulatively, individually, ranges_of
+from tests.memory_log import Log, cumulatively, individually, ranges_of
 from txnlog import apply_subscriptions
 from txnlog.actions import (
     Abort,

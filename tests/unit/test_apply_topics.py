@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.core import SCHEMA, individually
+from tests.memory_log import SCHEMA, individually
 from txnlog import apply_topics
 from txnlog.actions import (
     AlterTopic,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.core import Log, cumulatively, individually
+from tests.memory_log import Log, cumulatively, individually
 from txnlog import apply_transactions
 from txnlog.actions import (
     Abort,

@@ -8,7 +8,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from tests.core import Log, individually, tables_of
+from tests.memory_log import Log, individually, tables_of
 from txnlog import checkpoint
 from txnlog.actions import Abort, Acknowledge, Begin, Commit, Prepare, Subscription, Verdict
 from txnlog.checkpoint import Manifest, Part

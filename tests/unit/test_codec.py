@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.core import PROTOCOL, WRITER, Log
+from tests.memory_log import PROTOCOL, WRITER, Log
 from tests.unit.action_strategies import KINDS, actions, headers, of_struct
 from txnlog.actions import (
     AnyAction,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.core import Log, cumulatively, individually
+from tests.memory_log import Log, cumulatively, individually
 from txnlog.actions import (
     Abort,
     Acknowledge,

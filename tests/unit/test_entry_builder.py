@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.core import Log
+from tests.memory_log import Log
 from txnlog.acknowledgements import live_subscription
 from txnlog.actions import Abort, Begin, Consumer, DropSubscription, Segment, SliceRows
 from txnlog.apply import apply, begin_entry

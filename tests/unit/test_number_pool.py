@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.core import PROTOCOL, Log
+from tests.memory_log import PROTOCOL, Log
 from txnlog.actions import Close, Namespace, Reserve
 from txnlog.number_pool import NumberPool
 from txnlog.numbers import CHUNK

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.core import START_MS, WRITER
+from tests.memory_log import START_MS, WRITER
 from txnlog import numbers
 from txnlog.actions import Abort, Begin, Close, Commit, Header, Prepare, Renew, Reserve
 from txnlog.errors import CoordinatorFenced, InvalidInputError, InvalidTransactionState, LimitExceeded

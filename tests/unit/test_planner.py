@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.core import SCHEMA
+from tests.memory_log import SCHEMA
 from txnlog.errors import CorruptionError, InvalidInputError, OffsetOutOfRange
 from txnlog.planner import ScanPlan, check_offsets, in_offset_order, parse_isolation_level, plan
 from txnlog.state import SegmentRecord, SegmentSlice, SegmentState
