@@ -12,7 +12,7 @@ from txnlog.apply import check_writable
 from txnlog.codec import decode_entry, encode_action, encode_entry
 from txnlog.commands import ONE_REGISTRATION, Answer, Piece, Simple, effect
 from txnlog.entry_builder import SharedWave
-from txnlog.errors import NamespaceNotFound, OutcomeUnknown
+from txnlog.errors import NamespaceNotFound, OutcomeUnknown, TxnLogError
 from txnlog.follower import Follower
 from txnlog.limits import FORMAT_VERSION
 from txnlog.log import Log
@@ -138,6 +138,19 @@ class Root:
                     advice=f"remove the folder {name}/ to use the name again, or choose another name; until then "
                     'mode="r" reads it',
                 )
+
+    def refuse_dropped(self, name: NamespaceName, coordinator: int) -> None:
+        """``check_not_dropped`` before anything else is asked of the root, where its log is there and can be read.
+
+        Where it cannot, a namespace can be used all the same; the first append asks again, and raises.
+        """
+        try:
+            if self.exists():
+                self.check_not_dropped(name, coordinator)
+        except NamespaceNotFound:
+            raise
+        except TxnLogError:
+            _logger.info("the root log cannot be read: the first append asks whether %r was dropped", name)
 
     def unregister(self, name: NamespaceName) -> None:
         """Drop a namespace: its name is free, its coordinator id stays used, its folder is not touched."""
