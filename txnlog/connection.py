@@ -27,12 +27,12 @@ from txnlog.errors import (
 from txnlog.follower import Follower
 from txnlog.heartbeats import Heartbeats
 from txnlog.ids import TxnId
-from txnlog.link import Link
 from txnlog.names import nearest, parse_label, parse_namespace_name, parse_topic_name
 from txnlog.numbers import CHUNK
 from txnlog.reader import SegmentReader
 from txnlog.results import Committed
 from txnlog.runtime import Clock, Runtime
+from txnlog.session import Session
 from txnlog.snapshot import Snapshot
 from txnlog.state import Cursor, Draft, Outcome, StreamRecord, SubscriptionRecord, TopicRecord
 from txnlog.store.base import Store
@@ -88,13 +88,13 @@ class Connection:
         self._given_runtime = runtime
         self._closed = False
         self.after_fork()
-        self._current: Link | None = self._connect(create=create)
+        self._current: Session | None = self._connect(create=create)
         _open_connections.add(self)
 
-    def _connect(self, *, create: bool) -> Link:
+    def _connect(self, *, create: bool) -> Session:
         runtime = self._given_runtime or Runtime(self._clock)
         try:
-            return Link(
+            return Session(
                 self._open_store,
                 self.name,
                 runtime,
@@ -112,8 +112,8 @@ class Connection:
     # --- the handle itself ------------------------------------------------------------------------------------------
 
     def __repr__(self) -> str:
-        link = self._current
-        state = "closed" if self._closed else f"version={link.follower.version}" if link is not None else "forked"
+        session = self._current
+        state = "closed" if self._closed else f"version={session.follower.version}" if session is not None else "forked"
         return f"Namespace({self.name!r}, {state}, mode={self.mode!r})"
 
     def __getstate__(self) -> dict[str, Any]:
@@ -135,9 +135,9 @@ class Connection:
         if self._closed:
             return
         self._closed = True
-        link = self._current
-        if link is not None:
-            link.close(self._closed_error())
+        session = self._current
+        if session is not None:
+            session.close(self._closed_error())
 
     def _closed_error(self) -> InvalidTransactionState:
         return InvalidTransactionState(f"the handle of the namespace {self.name!r} was closed", advice="open it again")
@@ -145,59 +145,59 @@ class Connection:
     def after_fork(self) -> None:
         """In a forked child: no request now, but an identity, numbers and threads of its own at the next call."""
         self.identity = object()
-        self._link_lock = threading.Lock()
+        self._session_lock = threading.Lock()
         self._lock = threading.RLock()
         self._handles: dict[str, TopicHandle] = {}
         self._turns: dict[int, int] = {}
         self._current = None
 
     @property
-    def link(self) -> Link:
+    def session(self) -> Session:
         """The store, fold and writer of this process. Raises InvalidTransactionState for a closed handle."""
         if self._closed:
             raise self._closed_error()
-        link = self._current
-        if link is None:
-            with self._link_lock:
-                link = self._current
-                if link is None:
-                    link = self._current = self._connect(create=False)
-        return link
+        session = self._current
+        if session is None:
+            with self._session_lock:
+                session = self._current
+                if session is None:
+                    session = self._current = self._connect(create=False)
+        return session
 
     @property
     def runtime(self) -> Runtime:
         """Time, chance and threads."""
-        return self.link.runtime
+        return self.session.runtime
 
     @property
     def store(self) -> Store:
         """The namespace's objects."""
-        return self.link.store
+        return self.session.store
 
     @property
     def follower(self) -> Follower:
         """The fold of the namespace's log."""
-        return self.link.follower
+        return self.session.follower
 
     @property
     def reader(self) -> SegmentReader:
         """Decodes segments."""
-        return self.link.reader
+        return self.session.reader
 
     @property
     def heartbeats(self) -> Heartbeats:
         """Signs of life of consumers that keep their place for a lease."""
-        return self.link.heartbeats
+        return self.session.heartbeats
 
     @property
     def coordinator(self) -> int:
         """The namespace's coordinator id."""
-        return self.link.coordinator
+        return self.session.coordinator
 
     @property
     def appender(self) -> Appender:
         """The writer of this handle. Raises ReadOnly for mode="r"."""
-        return self.link.appender
+        return self.session.appender
 
     @property
     def store_requests(self) -> dict[tuple[str, str], int]:
@@ -206,7 +206,7 @@ class Connection:
         Calls are create, put, get, get_range, info, list, delete and sync (no request on an object store); kinds are
         entry, segment, checkpoint, hint, root and other.
         """
-        return self.link.requests.counts()
+        return self.session.requests.counts()
 
     def check_owner(self, owner: object, what: str) -> None:
         """Raise unless a handle of this namespace belongs to this process and the namespace is open."""
@@ -345,12 +345,12 @@ class Connection:
 
         Works on a handle that was closed meanwhile too: what is committed must not look as if it failed.
         """
-        link = self._current or self.link
+        session = self._current or self.session
         if isinstance(result, Skipped):
-            return Committed(TxnId(link.coordinator, result.txn), result.version, None, skipped=True)
-        topics = link.follower.state.topics  # topics are never forgotten, so a look-up needs no lock
+            return Committed(TxnId(session.coordinator, result.txn), result.version, None, skipped=True)
+        topics = session.follower.state.topics  # topics are never forgotten, so a look-up needs no lock
         if isinstance(result, Duplicate):
-            return _repeated(link, result)
+            return _repeated(session, result)
         offsets = None
         if result.offsets is not None:
             offsets = {
@@ -358,7 +358,7 @@ class Connection:
             }
         lost = tuple(topics[topic].name for topic in dict.fromkeys((*result.dropped, *dropped)))
         return Committed(
-            TxnId(link.coordinator, result.number), result.version, offsets, dropped=(*lost, *subscriptions)
+            TxnId(session.coordinator, result.number), result.version, offsets, dropped=(*lost, *subscriptions)
         )
 
     def committed_before(self, app_id: str | None, app_version: int | None) -> Skipped | None:
@@ -421,8 +421,8 @@ class Connection:
 
     def producer_epoch(self, producer: str | None) -> int | None:
         """The newest epoch of a producer's name."""
-        link = self._current or self.link
-        record = None if producer is None else link.follower.state.producers.get(producer)
+        session = self._current or self.session
+        record = None if producer is None else session.follower.state.producers.get(producer)
         return None if record is None else record.epoch
 
     def check_producer(self, producer: str | None, epoch: int | None) -> None:
@@ -433,11 +433,11 @@ class Connection:
 
     def outcome(self, number: int) -> Outcome | None:
         """How a transaction ended, also one that only a checkpoint remembers; also on a closed handle."""
-        return (self._current or self.link).follower.outcome(number)
+        return (self._current or self.session).follower.outcome(number)
 
     def may_have_ended(self, number: int) -> bool:
         """Whether a transaction that is not open can have ended in the log, even where no outcome is remembered."""
-        follower = (self._current or self.link).follower
+        follower = (self._current or self.session).follower
         with follower.lock:
             return number not in follower.state.transactions and numbers.was_given(follower.state.draft(), number)
 
@@ -456,7 +456,7 @@ class Connection:
 
     def _check_conflicts(self, txn: int, wanted: Sequence[Acknowledgement]) -> None:
         with self.follower.lock:
-            self.link.holds.check(self.follower.state.draft(), txn, wanted)
+            self.session.holds.check(self.follower.state.draft(), txn, wanted)
 
     def note_holds(
         self,
@@ -469,17 +469,17 @@ class Connection:
 
         ``taken`` is what consumers of this client get back. Works on a handle that was closed meanwhile too.
         """
-        (self._current or self.link).holds.note(txn, acknowledgements, deadline_ms, taken)
+        (self._current or self.session).holds.note(txn, acknowledgements, deadline_ms, taken)
 
     def release_holds(self, txn: int) -> None:
         """The transaction ended."""
-        link = self._current
-        if link is not None:
-            link.holds.release(txn)
+        session = self._current
+        if session is not None:
+            session.holds.release(txn)
 
     def held(self, subscription: int, epoch: int) -> dict[int, ranges.Ranges]:
         """By partition what open transactions of this client hold of a subscription in its present epoch."""
-        return self.link.holds.of(subscription, epoch, self.follower.state.outcomes)
+        return self.session.holds.of(subscription, epoch, self.follower.state.outcomes)
 
     def shared(self, subscription: int) -> SubscriptionRecord | None:
         """A subscription if several consumers take its messages, by leases."""
@@ -501,22 +501,22 @@ class Connection:
             self.appender.call(effect(lambda draft, at: overdue(draft, at.timestamp_ms) or Answer(None)))
 
 
-def _repeated(link: Link, result: Duplicate) -> Committed:
+def _repeated(session: Session, result: Duplicate) -> Committed:
     """A sequenced batch that was there already, with its original offsets where history still tells."""
     offsets: dict[tuple[str, int], range] | None = {}
     txn: TxnId | None = None
-    version = link.follower.version
+    version = session.follower.version
     for piece in result.pieces:
         if piece.sequence is None:
             continue
-        batch = link.follower.batch(result.producer, piece.topic, piece.partition, piece.sequence)
+        batch = session.follower.batch(result.producer, piece.topic, piece.partition, piece.sequence)
         if batch is None or piece.sequence + piece.rows > batch.sequence + batch.rows:
             offsets = None  # not remembered, or several batches, between whose offsets others' may lie
             break
         start = batch.offset + piece.sequence - batch.sequence
         assert offsets is not None, "set to None only before leaving the loop"
-        offsets[link.follower.state.topics[piece.topic].name, piece.partition] = range(start, start + piece.rows)
-        txn, version = TxnId(link.coordinator, batch.txn), batch.version
+        offsets[session.follower.state.topics[piece.topic].name, piece.partition] = range(start, start + piece.rows)
+        txn, version = TxnId(session.coordinator, batch.txn), batch.version
     return Committed(txn, version, offsets, duplicate=True)
 
 

@@ -490,7 +490,7 @@ class Namespace(Connection):
         """Make a checkpoint now, in this thread; returns its version. Clients make them by themselves when due."""
         _ = self.appender
         self.follower.refresh()
-        return self.link.checkpointer.make().version
+        return self.session.checkpointer.make().version
 
     def vacuum(
         self,

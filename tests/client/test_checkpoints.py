@@ -237,7 +237,7 @@ def test_checkpoints_are_made_by_themselves_beside_the_commits(memory: Place, mo
     ns.create_topic("orders", SCHEMA)
     for number in range(100):
         ns.produce("orders", rows(number))
-        thread = ns.link.checkpointer._thread
+        thread = ns.session.checkpointer._thread
         if thread is not None:
             thread.join(20)
     assert ns.follower.base is not None
@@ -251,7 +251,7 @@ def test_a_long_tail_in_bytes_is_checkpointed_too(memory: Place, monkeypatch: py
     monkeypatch.setattr(checkpointer, "CHECKPOINT_TAIL_BYTES", 4_000)
     ns = memory.open()
     ns.create_topic("orders", SCHEMA)
-    while not ns.link.checkpointer.due():
+    while not ns.session.checkpointer.due():
         ns.produce("orders", rows(1))
     ns.produce("orders", rows(2))
     ns.close()
@@ -271,7 +271,7 @@ def test_a_tail_is_due_once_folding_it_costs_what_the_checkpoint_below_it_does(
 
     def bytes_until_due() -> int:
         before = ns.follower.folded_bytes
-        while not ns.link.checkpointer.due():
+        while not ns.session.checkpointer.due():
             ns.produce("orders", rows(1))
         return int(ns.follower.folded_bytes - before)
 
@@ -291,15 +291,15 @@ def test_a_checkpoint_of_another_client_is_as_good_as_ones_own(memory: Place, mo
     monkeypatch.setattr(checkpointer.Checkpointer, "after_append", lambda _self: None)
     ns, other = memory.open(), memory.open()
     ns.create_topic("orders", SCHEMA)
-    assert not ns.link.checkpointer.due()
-    while not ns.link.checkpointer.due():
+    assert not ns.session.checkpointer.due()
+    while not ns.session.checkpointer.due():
         ns.produce("orders", rows(1))
     other.checkpoint()
     other.produce("orders", rows(2))
-    assert ns.link.checkpointer.due(), "nothing told this client of it yet"
+    assert ns.session.checkpointer.due(), "nothing told this client of it yet"
     ns.snapshot()
-    assert not ns.link.checkpointer.due()
-    while not ns.link.checkpointer.due():
+    assert not ns.session.checkpointer.due()
+    while not ns.session.checkpointer.due():
         ns.produce("orders", rows(3))
 
 

@@ -584,7 +584,7 @@ def test_what_only_a_checkpoint_remembers_is_known(
 
     def meanwhile(call: str, key: str) -> None:
         if call == point and keys.kind_of(key) != "checkpoint" and not made:
-            made.append(other.link.checkpointer.make().version)
+            made.append(other.session.checkpointer.make().version)
 
     store.before = meanwhile
     assert counts(ns.vacuum()) == (1, 1, 2)

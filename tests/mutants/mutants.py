@@ -616,8 +616,8 @@ MUTANTS = (
     Mutant(
         "the version before the commit is told",
         "txnlog/connection.py",
-        "TxnId(link.coordinator, result.number), result.version, offsets,",
-        "TxnId(link.coordinator, result.number), result.version - 1, offsets,",
+        "TxnId(session.coordinator, result.number), result.version, offsets,",
+        "TxnId(session.coordinator, result.number), result.version - 1, offsets,",
         "who reads at the version that commit() returned does not find what was committed",
         (CLIENT_TRANSACTIONS + "a_block_commits_at_its_end_all_topics_at_once",),
     ),

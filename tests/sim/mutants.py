@@ -444,7 +444,7 @@ def fork_keeps_identity(patch: pytest.MonkeyPatch) -> None:
     def mutated(self: Client, mode: Any = "rw") -> Namespace:
         ns = open_client(self, mode)
         parents = [item.ns for item in self.world.clients.values() if item is not self and item.ns is not None]
-        writers = [item for item in parents if item.link._appender is not None]
+        writers = [item for item in parents if item.session._appender is not None]
         if mode == "rw" and writers and self.hits(0.5):
             mine, theirs = ns.appender.numbers, writers[0].appender.numbers
             mine._ranges, mine._left = deque(theirs._ranges), theirs._left

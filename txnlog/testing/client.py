@@ -78,8 +78,8 @@ class Client:
                 self.note(error)
                 self.sleep(self.chance.random() * 200)
             else:
-                ns.link.checkpointer.interval = self.world.checkpoint_interval
-                ns.link.checkpointer.spread = 4
+                ns.session.checkpointer.interval = self.world.checkpoint_interval
+                ns.session.checkpointer.spread = 4
                 if mode == "rw":
                     ns.appender.create_attempts = self.world.create_attempts
                 self.ns = ns

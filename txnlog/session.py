@@ -34,8 +34,8 @@ _CLOCK_JUMP_MS: Final = MAX_CLOCK_AHEAD_MS / 10
 """A clock that was set, or a machine that slept; slower drift is less than what the check allows for."""
 
 
-class Link:
-    """The connection of one process to one namespace.
+class Session:
+    """What one process has of one namespace; a handle without one (forked, unpickled) makes another.
 
     Attributes:
         requests: counts what is sent to the store.
@@ -154,4 +154,4 @@ class Link:
         self.runtime.close()
 
 
-__all__ = ["Link"]
+__all__ = ["Session"]
