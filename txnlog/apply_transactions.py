@@ -16,6 +16,7 @@ from txnlog.actions import (
     Prepare,
     Segment,
     Share,
+    StreamBatch,
 )
 from txnlog.apply_producers import NAMES_ADVICE, check_producer, committed_app
 from txnlog.apply_topics import live_topic
@@ -47,7 +48,10 @@ from txnlog.state import (
     TopicRange,
     TransactionRecord,
 )
-from txnlog.transaction_end import forget, refuse_ended
+from txnlog.transaction_end import forget, refuse_ended, use_number
+
+_Spans = dict[tuple[int, int], list[ranges.Range]]
+"""By topic and partition, what a commit makes visible."""
 
 _CHECKSUM: Final = re.compile(r"(?:footer-)?crc32:[0-9a-f]{8}", re.ASCII)
 
@@ -57,8 +61,7 @@ _CHECKSUM: Final = re.compile(r"(?:footer-)?crc32:[0-9a-f]{8}", re.ASCII)
 
 def begin(draft: Draft, action: Begin, at: Header) -> None:
     """The log sees a transaction for the first time; its first effect follows in the same entry."""
-    refuse_ended(draft, action.txn)
-    numbers.use(draft, action.txn, at)
+    use_number(draft, action.txn, at)
     if len(draft.transactions) >= MAX_OPEN_TRANSACTIONS:
         raise LimitExceeded(
             f"the namespace has {MAX_OPEN_TRANSACTIONS:,} open transactions",
@@ -220,8 +223,7 @@ def commit(draft: Draft, action: Commit, at: Header) -> None:
     """The one entry that decides: everything the transaction holds becomes visible and acknowledged."""
     transaction = draft.transactions.get(action.txn)
     if transaction is None:
-        refuse_ended(draft, action.txn)
-        numbers.use(draft, action.txn, at)
+        use_number(draft, action.txn, at)
         _check_pairs(draft, action)
         producer, epoch = action.producer, action.epoch
         app_id, app_version = action.app_id, action.app_version
@@ -234,13 +236,16 @@ def commit(draft: Draft, action: Commit, at: Header) -> None:
     _check_app(draft, app_id, app_version, action.txn)
     if app_id is not None and app_version is not None:
         draft.apps.put(app_id, AppRecord(app_id, app_version, action.txn, at.version))
-    _note_stream(draft, action, at)
+    if action.stream is not None:
+        _note_stream(draft, action.stream, action.txn, at)
     offsets, dropped = _make_visible(draft, action, transaction, producer, at)
     held = transaction.held if transaction is not None else ()
     for wanted in action.acknowledgements:
         held += acknowledgements.hold(draft, action.txn, wanted)
-    acknowledgements.settle(draft, action.txn, held, committed=True)
-    forget(draft, transaction)
+    if held:
+        acknowledgements.settle(draft, action.txn, held, committed=True)
+    if transaction is not None:
+        forget(draft, transaction)
     digest = action.digest or (transaction.digest if transaction is not None else "")
     draft.outcomes.put(
         action.txn,
@@ -284,10 +289,7 @@ def _check_app(draft: Draft, app_id: str | None, app_version: int | None, txn: i
         )
 
 
-def _note_stream(draft: Draft, action: Commit, at: Header) -> None:
-    batch = action.stream
-    if batch is None:
-        return
+def _note_stream(draft: Draft, batch: StreamBatch, txn: int, at: Header) -> None:
     last = draft.streams.get(parse_label("stream identity", batch.identity))
     if last is not None and batch.batch <= last.batch:
         raise InvalidTransactionState(
@@ -298,7 +300,7 @@ def _note_stream(draft: Draft, action: Commit, at: Header) -> None:
         raise LimitExceeded(f"the namespace remembers {MAX_STREAMS:,} streams", advice=NAMES_ADVICE)
     draft.streams.put(
         batch.identity,
-        StreamRecord(batch.identity, batch.query, batch.batch, batch.offsets_digest, action.txn, at.version),
+        StreamRecord(batch.identity, batch.query, batch.batch, batch.offsets_digest, txn, at.version),
     )
 
 
@@ -306,53 +308,79 @@ def _make_visible(
     draft: Draft, action: Commit, transaction: TransactionRecord | None, producer: str | None, at: Header
 ) -> tuple[tuple[TopicRange, ...], tuple[int, ...]]:
     """Assign offsets: pending segments in logged order, then the shares. Returns ranges and dropped topics."""
-    spans: dict[tuple[int, int], list[ranges.Range]] = {}
+    spans: _Spans = {}
     dropped: list[int] = []
+    if transaction is not None:
+        for segment in sequences.pending_segments(draft, transaction):
+            topic = draft.topics.get(segment.topic)
+            if topic is None or topic.dropped_version is not None:
+                dropped.append(segment.topic)
+                draft.segments.put(
+                    segment.number, msgspec.structs.replace(segment, state="aborted", ended_version=at.version)
+                )
+            else:
+                _end_pending(draft, segment, action.txn, producer, at, spans)
+    if action.shares:
+        _claim_shares(draft, action, producer, at, spans)
+    # A list: a generator would be half of the work for a small transaction, and these are most of a log.
+    offsets = [
+        TopicRange(topic, partition, start, end)
+        for (topic, partition), found in sorted(spans.items())
+        for start, end in found
+    ]
+    return tuple(offsets), tuple(dict.fromkeys(dropped))
 
-    def note(topic: int, partition: int, sequence: int | None, offset: int, rows: int) -> None:
-        ranges.append(spans.setdefault((topic, partition), []), offset, offset + rows)
-        if sequence is not None:
-            batch = Batch(producer or "", topic, partition, sequence, rows, offset, at.version, action.txn)
-            sequences.note(draft, producer, batch)
 
-    for segment in sequences.pending_segments(draft, transaction) if transaction is not None else ():
-        topic = draft.topics.get(segment.topic)
-        if topic is None or topic.dropped_version is not None:
-            dropped.append(segment.topic)
-            draft.segments.put(
-                segment.number, msgspec.structs.replace(segment, state="aborted", ended_version=at.version)
-            )
-            continue
-        _check_not_compacted(segment)
-        slices: list[SegmentSlice] = []
-        for item in segment.slices:
-            offset = _advance_end(draft, segment.topic, item.partition, item.rows)
-            slices.append(SegmentSlice(item.partition, item.rows, offset, item.sequence))
-            note(segment.topic, item.partition, item.sequence, offset, item.rows)
-        draft.segments.put(
-            segment.number,
-            msgspec.structs.replace(
-                segment, slices=tuple(slices), state="visible", ended_version=at.version, timestamp_ms=at.timestamp_ms
-            ),
-        )
-    pending = frozenset(spans)
+def _end_pending(
+    draft: Draft, segment: SegmentRecord, txn: int, producer: str | None, at: Header, spans: _Spans
+) -> None:
+    """A segment of the transaction's own becomes visible."""
+    _check_not_compacted(segment)
+    slices: list[SegmentSlice] = []
+    for item in segment.slices:
+        offset = _advance_end(draft, segment.topic, item.partition, item.rows)
+        slices.append(SegmentSlice(item.partition, item.rows, offset, item.sequence))
+        ranges.append(spans.setdefault((segment.topic, item.partition), []), offset, offset + item.rows)
+        if item.sequence is not None:
+            _note_sequence(draft, producer, segment.topic, item, offset, at.version, txn)
+    draft.segments.put(
+        segment.number,
+        msgspec.structs.replace(
+            segment, slices=tuple(slices), state="visible", ended_version=at.version, timestamp_ms=at.timestamp_ms
+        ),
+    )
+
+
+def _claim_shares(draft: Draft, action: Commit, producer: str | None, at: Header, spans: _Spans) -> None:
+    """Rows of the entry's shared segments become visible, behind all that was pending."""
+    pending = tuple(spans)
     for share in action.shares:
-        topic_id, offset = _claim(draft, share)
-        if (topic_id, share.partition) in pending:
+        topic, offset = _claim(draft, share)
+        place = (topic, share.partition)
+        if place in pending:
             raise InvalidInputError(
                 f"the transaction {action.txn} has pending rows of partition {share.partition}: shared ones would be "
                 "visible before them",
                 advice="write the rest into a segment of the transaction's own",
             )
+        ranges.append(spans.setdefault(place, []), offset, offset + share.rows)
         if share.sequence is not None:
-            sequences.check_room(draft, producer, topic_id, (share.partition,))
-        note(topic_id, share.partition, share.sequence, offset, share.rows)
-    offsets = tuple(
-        TopicRange(topic, partition, start, end)
-        for (topic, partition), found in sorted(spans.items())
-        for start, end in found
-    )
-    return offsets, tuple(dict.fromkeys(dropped))
+            sequences.check_room(draft, producer, topic, (share.partition,))
+            _note_sequence(draft, producer, topic, share, offset, at.version, action.txn)
+
+
+def _note_sequence(
+    draft: Draft,
+    producer: str | None,
+    topic: int,
+    item: SegmentSlice | Share,
+    offset: int,
+    version: int,
+    txn: int,
+) -> None:
+    assert item.sequence is not None, "only rows with a sequence are noted"
+    batch = Batch(producer or "", topic, item.partition, item.sequence, item.rows, offset, version, txn)
+    sequences.note(draft, producer, batch)
 
 
 def _claim(draft: Draft, share: Share) -> tuple[int, int]:

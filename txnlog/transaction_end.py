@@ -6,7 +6,7 @@ import msgspec
 
 from txnlog import acknowledgements, numbers, sequences
 from txnlog.actions import Abort, AbortReason, Header
-from txnlog.errors import AbortableError, InvalidTransactionState, TransactionAborted
+from txnlog.errors import AbortableError, InvalidTransactionState, TransactionAborted, TxnLogError
 from txnlog.state import Draft, Outcome, TransactionRecord
 
 
@@ -15,6 +15,15 @@ def refuse_ended(draft: Draft, number: int) -> None:
     outcome = draft.outcomes.get(number)
     if outcome is not None:
         raise outcome_error(outcome)
+
+
+def use_number(draft: Draft, number: int, at: Header) -> None:
+    """Take a transaction's number, once. Raises its true outcome where the log remembers one, else why it cannot be."""
+    try:
+        numbers.use(draft, number, at)
+    except TxnLogError:
+        refuse_ended(draft, number)
+        raise
 
 
 def outcome_error(outcome: Outcome) -> AbortableError | InvalidTransactionState:
@@ -31,8 +40,7 @@ def abort(draft: Draft, action: Abort, at: Header) -> None:
     """A transaction ends without effect, also one that the log has not shown: late data of it is only garbage."""
     transaction = draft.transactions.get(action.txn)
     if transaction is None:
-        refuse_ended(draft, action.txn)
-        numbers.use(draft, action.txn, at)
+        use_number(draft, action.txn, at)
         draft.outcomes.put(action.txn, Outcome(action.txn, "ABORTED", at.version, at.timestamp_ms, action.reason))
         return
     if transaction.state == "PREPARED" and action.reason not in {"user", "admin"}:
@@ -63,4 +71,4 @@ def forget(draft: Draft, transaction: TransactionRecord | None) -> None:
             draft.producers.put(producer.name, msgspec.structs.replace(producer, open=left))
 
 
-__all__ = ["abort", "end_aborted", "forget", "outcome_error", "refuse_ended"]
+__all__ = ["abort", "end_aborted", "forget", "outcome_error", "refuse_ended", "use_number"]

@@ -643,11 +643,9 @@ MUTANTS = (
     ),
     Mutant(
         "the number comes before the recorded outcome",
-        "txnlog/apply_transactions.py",
-        "        refuse_ended(draft, action.txn)\n"
-        "        numbers.use(draft, action.txn, at)\n"
-        "        _check_pairs(draft, action)",
-        "        numbers.use(draft, action.txn, at)\n        _check_pairs(draft, action)",
+        "txnlog/transaction_end.py",
+        "        refuse_ended(draft, number)\n        raise",
+        "        raise",
         "who asks for the second time hears that its number was used, not how it ended",
         (TRANSACTIONS + "a_recorded_outcome_comes_before_the_producers_epoch",),
     ),
@@ -1003,7 +1001,7 @@ MUTANTS = (
         "if missing := ranges.intersect(self._ready_in(partition, held), found):",
         "if missing := ranges.intersect((), found):",
         "messages of an aborted transaction are acknowledged, and nothing was derived from them",
-        (CUMULATIVE + "it_does_not_take_what_others_aborted",),
+        (CUMULATIVE + "it_does_not_take_what_an_aborted_transaction_gave_back",),
     ),
     Mutant(
         "what was pending is not looked for again",
