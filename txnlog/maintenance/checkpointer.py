@@ -28,10 +28,10 @@ _SPREAD = 0.2
 _SPREAD_ENTRIES = int(CHECKPOINT_ENTRIES * _SPREAD)
 """Clients that append to one log draw a delay up to this many entries: mostly one of them makes the checkpoint then."""
 
-_LEAST_TAIL_BYTES = 512 << 10
-_TAIL_BYTES_PER_ROW = 32
-"""A tail is due when folding it takes about as long as restoring the checkpoint below it, one row of which takes as
-long as 20 to 40 bytes of entries: 1,000 entries may hold 64,000 small transactions. More often would cost writers."""
+_LEAST_TAIL_BYTES = 256 << 10
+_TAIL_BYTES_PER_ROW = 16
+"""A tail is due before folding it takes as long as restoring the checkpoint below it, one row of which takes as long as
+20 to 40 bytes of entries: 1,000 entries may hold 64,000 small transactions. More often would cost writers."""
 
 _MANIFEST_ATTEMPTS = 4
 """The next checkpoint is as good, so this one does not wait for an outage to end."""
