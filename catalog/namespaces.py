@@ -142,7 +142,7 @@ class Catalog:
         return state.head.coordinator
 
     def drop_namespace(self, name: str) -> str:
-        """Drop a namespace: it is no longer one of the root, and refuses the first write of whoever opens it.
+        """Drop a namespace: it is no longer one of the root, and refuses whoever opens it to write.
 
         Its folder is not touched: remove it with the tools of the store, at the address that is returned. Until then
         the data can be read with ``mode="r"`` and the name cannot be created again; who has it open goes on.

@@ -21,6 +21,7 @@ from txnlog.consumer import Consumer
 from txnlog.errors import (
     InvalidInputError,
     LimitExceeded,
+    NamespaceNotFound,
     TopicExists,
     TopicNotFound,
     VersionNotAvailable,
@@ -40,6 +41,7 @@ from txnlog.names import nearest, parse_label, parse_namespace_name, parse_topic
 from txnlog.placement import place
 from txnlog.producer import Producer
 from txnlog.results import Committed, Listing, SubscriptionInfo, TopicInfo, TransactionInfo, Vacuumed
+from txnlog.root import Root
 from txnlog.runtime import Clock, Runtime
 from txnlog.snapshot import Snapshot
 from txnlog.state import Draft, TopicRecord
@@ -80,7 +82,7 @@ def open_namespace(
         runtime: time, chance and concurrency of a simulation (``txnlog.testing``), in place of ``clock``.
 
     Raises:
-        NamespaceNotFound: there is none, and ``create`` is False.
+        NamespaceNotFound: there is none, or it was dropped (``mode="r"`` reads it yet), and ``create`` is False.
         UnsafeStore: the store has no atomic create-if-absent (found out before the first append).
         UnsupportedFeature: the log needs a newer txnlog.
         CorruptionError: the log is damaged.
@@ -92,7 +94,7 @@ def open_namespace(
     if clock is not None and not hasattr(clock, "now_ms"):
         raise InvalidInputError("a clock has a method now_ms()", advice="use txnlog.testing.ManualClock")
     text, name = _root_and_name(root, namespace)
-    return Namespace(
+    opened = Namespace(
         text,
         name,
         create=bool(create),
@@ -103,6 +105,13 @@ def open_namespace(
         store=store,
         runtime=runtime,
     )
+    if mode == "rw" and not create:
+        try:
+            Root(opened.session.requests, opened.runtime).refuse_dropped(opened.name, opened.coordinator)
+        except NamespaceNotFound:
+            opened.close()
+            raise
+    return opened
 
 
 def _root_and_name(root: object, namespace: object) -> tuple[str, str]:

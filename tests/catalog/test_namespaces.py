@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,19 @@ import pytest
 import catalog as txn_catalog
 import txnlog
 from catalog import Catalog
-from txnlog.errors import InvalidInputError, InvalidTransactionState, NameNotAllowed, NamespaceNotFound, ReadOnly
+from txnlog import keys
+from txnlog.errors import (
+    InvalidInputError,
+    InvalidTransactionState,
+    NameNotAllowed,
+    NamespaceNotFound,
+    ReadOnly,
+    StoreError,
+)
 from txnlog.names import parse_namespace_name
 from txnlog.root import Root
 from txnlog.runtime import Runtime
-from txnlog.store import MemoryStore
+from txnlog.store import ForwardingStore, MemoryStore
 from txnlog.testing import ManualClock
 
 SCHEMA = pa.schema([("x", pa.int64())])
@@ -98,6 +107,40 @@ def test_dropping_removes_the_registration_and_nothing_else(cat: Catalog, root: 
             ns.create_topic("more", SCHEMA)
     with pytest.raises(NamespaceNotFound):
         cat.drop_namespace("sales")
+
+
+def test_a_dropped_namespace_is_refused_at_open_except_for_reading(cat: Catalog, root: str) -> None:
+    cat.create_namespace("sales")
+    cat.create_namespace("audit")
+    before = txnlog.open(root, namespace="sales")
+    cat.drop_namespace("sales")
+    threads = threading.active_count()
+    with pytest.raises(NamespaceNotFound, match=r"'sales' was dropped.*mode=\"r\" reads it"):
+        txnlog.open(root, namespace="sales")
+    assert threading.active_count() == threads
+    txnlog.open(root, namespace="sales", mode="r").close()
+    txnlog.open(root, namespace="audit").close()
+    with before:
+        assert before.topics() == (), "who has it open goes on"
+        assert pickle.loads(pickle.dumps(before)).topics() == ()
+
+
+def test_a_namespace_whose_root_log_cannot_be_read_is_opened_and_refuses_the_first_write() -> None:
+    store = MemoryStore()
+    with txn_catalog.open("memory://", store=store) as cat:
+        cat.create_namespace("sales")
+        cat.drop_namespace("sales")
+
+    class OwnFolderOnly(ForwardingStore):
+        def get(self, key: str) -> bytes:
+            if keys.kind_of(key) == "root":
+                raise StoreError("access denied")
+            return super().get(key)
+
+    with txnlog.open("memory://", namespace="sales", store=OwnFolderOnly(store)) as ns:
+        assert ns.topics() == ()
+        with pytest.raises(StoreError, match="access denied"):
+            ns.create_topic("orders", SCHEMA)
 
 
 def test_a_dropped_namespace_does_not_come_back_under_its_name(cat: Catalog, root: str) -> None:
