@@ -19,10 +19,10 @@ _STICKY_ROWS = 10_000
 
 
 def place(
-    namespace: Connection, topic: str, data: Any, partition: int | None, sequence: int | None, *, named: bool
+    connection: Connection, topic: str, data: Any, partition: int | None, sequence: int | None, *, named: bool
 ) -> list[Piece]:
     """The rows of one call as pieces, each of one partition; the rows of a partition keep their order."""
-    handle = namespace.topic_handle(topic)
+    handle = connection.topic_handle(topic)
     if partition is not None:
         partition = whole_number("partition", partition, 0)
         if partition >= handle.partitions:
@@ -45,11 +45,11 @@ def place(
     if handle.key is not None:
         return _by_key(handle, buffer)
     if buffer.rows <= _STICKY_ROWS:
-        return [_piece(handle, namespace.next_partition(handle), buffer, None)]
+        return [_piece(handle, connection.next_partition(handle), buffer, None)]
     table = buffer.to_table()
     step = max(_STICKY_ROWS, -(-table.num_rows // handle.partitions))
     return [
-        _table_piece(handle, namespace.next_partition(handle), table.slice(first, step))
+        _table_piece(handle, connection.next_partition(handle), table.slice(first, step))
         for first in range(0, table.num_rows, step)
     ]
 

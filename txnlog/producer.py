@@ -19,7 +19,7 @@ class Producer:
     """Begins transactions and produces plainly. A name makes it exclusive: a newer producer with it fences this one."""
 
     def __init__(self, namespace: Namespace, name: str | None, epoch: int | None) -> None:
-        self._ns = namespace
+        self._namespace = namespace
         self.name = name
         self.epoch = epoch
         self._closed = False
@@ -49,7 +49,7 @@ class Producer:
             txn_version: one not above the last committed version of the app is skipped, and the result says so.
         """
         self._check()
-        txn = self._ns.begin_for(
+        txn = self._namespace.begin_for(
             self.name, self.epoch, timeout_ms=timeout_ms, txn_app_id=txn_app_id, txn_version=txn_version
         )
         with self._lock:
@@ -71,21 +71,21 @@ class Producer:
             OutOfOrderSequence: a gap after the last sequence, or a part of a batch repeated.
         """
         self._check()
-        return self._ns.produce_for(self.name, self.epoch, topic, data, partition, sequence)
+        return self._namespace.produce_for(self.name, self.epoch, topic, data, partition, sequence)
 
     def last_sequence(self, topic: str, partition: int) -> int | None:
         """The last visible sequence of this name in a partition, of any epoch; None before the first."""
         self._check()
         if self.name is None:
             raise InvalidInputError("an anonymous producer has no sequences", advice="name it: ns.producer(name)")
-        self._ns.follower.refresh()
+        self._namespace.follower.refresh()
         self._check()
-        record = self._ns.topic_record(topic)
+        record = self._namespace.topic_record(topic)
         if whole_number("partition", partition, 0) >= record.partitions:
             raise OffsetOutOfRange(
                 f"the topic {topic!r} has no partition {partition}", advice=f"use 0 to {record.partitions - 1}"
             )
-        known = self._ns.follower.state.sequences.get((self.name, record.id, partition))
+        known = self._namespace.follower.state.sequences.get((self.name, record.id, partition))
         return None if known is None else known.last
 
     def close(self) -> None:
@@ -93,7 +93,7 @@ class Producer:
 
         Commits that are under way, or in doubt, are left to their end.
         """
-        if self._owner is not self._ns.identity:
+        if self._owner is not self._namespace.identity:
             return  # in a forked child: they are the parent's, and so is the lock
         with self._lock:
             self._closed = True
@@ -102,10 +102,10 @@ class Producer:
             txn.discard()
 
     def _check(self) -> None:
-        self._ns.check_owner(self._owner, "producer")
+        self._namespace.check_owner(self._owner, "producer")
         if self._closed:
             raise InvalidTransactionState("the producer is closed", advice="start another with ns.producer(...)")
-        self._ns.check_producer(self.name, self.epoch)
+        self._namespace.check_producer(self.name, self.epoch)
 
 
 __all__ = ["Producer"]

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 class Snapshot:
     """Every topic at one version: whole transactions only, over all topics at once. Repeatable while it is readable."""
 
-    def __init__(self, namespace: Connection, version: int) -> None:
-        self._ns = namespace
+    def __init__(self, connection: Connection, version: int) -> None:
+        self._connection = connection
         self.version = version
 
     def __repr__(self) -> str:
-        return f"Snapshot({self._ns.name!r}, version={self.version})"
+        return f"Snapshot({self._connection.name!r}, version={self.version})"
 
     def _repr_html_(self) -> str:
         rows = "".join(
@@ -39,25 +39,25 @@ class Snapshot:
 
     def topics(self) -> tuple[str, ...]:
         """Names of the topics at this version, sorted."""
-        with self._ns.follower.lock:
-            records = list(self._ns.follower.state.topics.values())
+        with self._connection.follower.lock:
+            records = list(self._connection.follower.state.topics.values())
         return tuple(sorted(record.name for record in records if record.exists_at(self.version)))
 
     def start_offsets(self, topic: str) -> dict[int, int]:
         """By partition the earliest offset that can be read, now: what was removed is readable at no version."""
-        return self._ns.start_offsets(self._ns.topic_record(topic, self.version))
+        return self._connection.start_offsets(self._connection.topic_record(topic, self.version))
 
     def end_offsets(self, topic: str) -> dict[int, int]:
         """By partition the offset behind the last message that is visible at this version."""
-        return self._ends(self._ns.topic_record(topic, self.version))
+        return self._ends(self._connection.topic_record(topic, self.version))
 
     def _ends(self, record: TopicRecord) -> dict[int, int]:
-        with self._ns.follower.lock:
-            state = self._ns.follower.state
+        with self._connection.follower.lock:
+            state = self._connection.follower.state
             if state.head.version == self.version:
                 return {p: state.ends.get((record.id, p), 0) for p in range(record.partitions)}
         ends = dict.fromkeys(range(record.partitions), 0)
-        segments, _ = self._ns.follower.segments(record.id)
+        segments, _ = self._connection.follower.segments(record.id)
         for segment in segments:
             if segment.state != "visible" or segment.ended_version is None or segment.ended_version > self.version:
                 continue
@@ -75,17 +75,17 @@ class Snapshot:
     ) -> ScanPlan:
         """What a scan of the topic reads: files, rows and constants. For engines that read by themselves."""
         level = planner.parse_isolation_level(isolation_level)
-        unavailable = self._ns.follower.unavailable(self.version)  # a vacuum, since this snapshot was made
+        unavailable = self._connection.follower.unavailable(self.version)  # a vacuum, since this snapshot was made
         if unavailable is not None:
             raise unavailable
-        record = self._ns.topic_record(topic, self.version)
-        starts = self._ns.start_offsets(record)
+        record = self._connection.topic_record(topic, self.version)
+        starts = self._connection.start_offsets(record)
         if offsets is not None:
             offsets = _parsed_offsets(offsets)
             planner.check_offsets(offsets, starts, self._ends(record))
-        segments, removals = self._ns.follower.segments(record.id)
+        segments, removals = self._connection.follower.segments(record.id)
         if level == "read_uncommitted":
-            oldest = self._ns.follower.state.head.oldest_readable
+            oldest = self._connection.follower.state.head.oldest_readable
             segments = [item for item in segments if not may_be_gone(item, oldest)]
         return planner.plan(
             segments,
@@ -93,7 +93,7 @@ class Snapshot:
             topic=topic,
             folder=record.folder,
             schema=record.schema_at(self.version),
-            coordinator=self._ns.coordinator,
+            coordinator=self._connection.coordinator,
             version=self.version,
             isolation_level=level,
             offsets=offsets,
@@ -134,7 +134,7 @@ class Snapshot:
         inner = columns
         if filter is not None and columns is not None:
             inner = None  # the filter may name columns that are not wanted
-        tables = self._ns.reader.batches(plan, columns=inner, include_metadata=include_metadata)
+        tables = self._connection.reader.batches(plan, columns=inner, include_metadata=include_metadata)
         if filter is None:
             batches = (batch for table in tables for batch in table.to_batches())
         else:

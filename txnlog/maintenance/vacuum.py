@@ -53,7 +53,7 @@ class _Plan:
 
 
 def vacuum(
-    ns: Connection,
+    connection: Connection,
     retain_ms: int,
     grace_ms: int,
     *,
@@ -64,31 +64,35 @@ def vacuum(
     retain_ms = whole_number("retain_ms", retain_ms, 0, MAX_NUMBER)
     grace_ms = whole_number("grace_ms", grace_ms, MIN_GRACE_MS, MAX_NUMBER)
     if not dry_run:
-        _ = ns.appender  # a reader is refused before it looks at anything
-    ns.follower.refresh()
-    now_ms = max(ns.follower.state.head.timestamp_ms, ns.runtime.now_ms())
-    horizon = ns.follower.log.version_at(now_ms - max(retain_ms, grace_ms), ns.follower.version)
+        _ = connection.appender  # a reader is refused before it looks at anything
+    follower = connection.follower
+    follower.refresh()
+    now_ms = max(follower.state.head.timestamp_ms, connection.runtime.now_ms())
+    horizon = follower.log.version_at(now_ms - max(retain_ms, grace_ms), follower.version)
     horizon = -1 if horizon is None else horizon
-    target = max((garbage.oldest_needed(*ns.follower.segments(t.id), horizon) for t in _topics(ns)), default=0)
-    plan = _foreseen(ns, target, now_ms, grace_ms, horizon) if dry_run else _announced(ns, target, grace_ms, horizon)
-    return _Sweep(ns, plan, dry_run=dry_run, progress=progress).run()
+    target = max((garbage.oldest_needed(*follower.segments(t.id), horizon) for t in _topics(connection)), default=0)
+    if dry_run:
+        plan = _foreseen(connection, target, now_ms, grace_ms, horizon)
+    else:
+        plan = _announced(connection, target, grace_ms, horizon)
+    return _Sweep(connection, plan, dry_run=dry_run, progress=progress).run()
 
 
-def _topics(ns: Connection) -> list[TopicRecord]:
+def _topics(connection: Connection) -> list[TopicRecord]:
     """All topics there ever were: those that were dropped have folders too."""
-    with ns.follower.lock:
-        return list(ns.follower.state.topics.values())
+    with connection.follower.lock:
+        return list(connection.follower.state.topics.values())
 
 
-def _foreseen(ns: Connection, target: int, now_ms: int, grace_ms: int, horizon: int) -> _Plan:
-    with ns.follower.lock:
-        state = ns.follower.state
+def _foreseen(connection: Connection, target: int, now_ms: int, grace_ms: int, horizon: int) -> _Plan:
+    with connection.follower.lock:
+        state = connection.follower.state
         closing = garbage.silent_blocks(state.draft(), now_ms, grace_ms)[:_MOST_CLOSED]
         oldest = max(target, state.head.oldest_readable)
         return _Plan(ClosedNumbers.of(state, closing), min(horizon, oldest), oldest, len(closing), state.head.version)
 
 
-def _announced(ns: Connection, target: int, grace_ms: int, horizon: int) -> _Plan:
+def _announced(connection: Connection, target: int, grace_ms: int, horizon: int) -> _Plan:
     """Say in the log what will be deleted; only what it says there afterwards counts."""
 
     def decide(draft: Draft, at: Header) -> list[Close | VacuumAction] | Answer[int]:
@@ -102,12 +106,12 @@ def _announced(ns: Connection, target: int, grace_ms: int, horizon: int) -> _Pla
 
     closed = [0]
     try:
-        ns.appender.call(Simple(decide, lambda _draft, _at: closed[0]))
+        connection.appender.call(Simple(decide, lambda _draft, _at: closed[0]))
     except OutcomeUnknown as error:
         error.advice = "call vacuum() again; nothing was deleted"
         raise
-    with ns.follower.lock:
-        state = ns.follower.state
+    with connection.follower.lock:
+        state = connection.follower.state
         oldest = state.head.oldest_readable
         return _Plan(ClosedNumbers.of(state), min(horizon, oldest), oldest, closed[0], state.head.version)
 
@@ -115,8 +119,8 @@ def _announced(ns: Connection, target: int, grace_ms: int, horizon: int) -> _Pla
 class _Sweep:
     """Listing folders, and deleting what the plan allows."""
 
-    def __init__(self, ns: Connection, plan: _Plan, *, dry_run: bool, progress: Progress | None) -> None:
-        self._ns = ns
+    def __init__(self, connection: Connection, plan: _Plan, *, dry_run: bool, progress: Progress | None) -> None:
+        self._connection = connection
         self._plan = plan
         self._dry_run = dry_run
         self._progress = progress
@@ -125,12 +129,12 @@ class _Sweep:
         self._kept = 0
 
     def run(self) -> Vacuumed:
-        for topic in _topics(self._ns):
+        for topic in _topics(self._connection):
             files = self._garbage_of(topic)
             while wave := list(islice(files, _WAVE_FILES)):
                 if not self._dry_run:
-                    store = self._ns.store
-                    self._ns.runtime.run_all([partial(store.delete, info.key) for info, _ in wave])
+                    store = self._connection.store
+                    self._connection.runtime.run_all([partial(store.delete, info.key) for info, _ in wave])
                 for info, reason in wave:
                     self._found[reason] += 1
                     self._deleted_bytes += info.size_bytes
@@ -157,9 +161,9 @@ class _Sweep:
 
     def _garbage_of(self, topic: TopicRecord) -> Iterator[tuple[ObjectInfo, Garbage]]:
         # After the plan was made: what the log names under a closed number is known by now, or never will be.
-        records, removals = self._ns.follower.segments(topic.id)
+        records, removals = self._connection.follower.segments(topic.id)
         by_number = {record.number: record for record in records}
-        for info in self._ns.store.list(keys.segments_prefix(topic.folder)):
+        for info in self._connection.store.list(keys.segments_prefix(topic.folder)):
             key = keys.parse_key(info.key)
             if not isinstance(key, keys.SegmentKey):
                 continue  # a stranger's file
