@@ -3,17 +3,36 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Final, Protocol
 
 from txnlog.actions import Renew, Reserve
-from txnlog.limits import RENEW_AFTER_MS
-from txnlog.numbers import CHUNK, block_of
-from txnlog.state import Draft
+from txnlog.limits import DEFAULT_GRACE_MS, RENEW_AFTER_MS
+from txnlog.numbers import CHUNK, TOUCH_MS, block_of, is_used
+from txnlog.state import Block, Draft
 
 _FIRST_BLOCK = 4 * CHUNK
 _LARGEST_BLOCK = 256 * CHUNK
 _LOW_WATER = 4
 """The next block is reserved while a quarter of what the last one held is left: taking a number almost never waits."""
+
+_LONGEST_WAIT_MS: Final = DEFAULT_GRACE_MS
+"""A handle that somebody forgot, and that stays in memory, keeps vacuum from its block for a day and no longer."""
+
+
+class Waiting(Protocol):
+    """Holds numbers that the log may be told yet: the work of a transaction. Called under locks: it takes none.
+
+    Attributes:
+        since_ms: when it began, by the client's clock.
+    """
+
+    since_ms: int
+
+    def unlogged_numbers(self) -> Sequence[int]:
+        """The numbers; none once it has ended."""
 
 
 class NumberPool:
@@ -26,6 +45,9 @@ class NumberPool:
         self._left = 0
         self._next_count = _FIRST_BLOCK
         self._demanded = 1
+        self._waiting: weakref.WeakSet[Waiting] = weakref.WeakSet()
+        self._waited_for: list[int] = []
+        self._looked_ms = 0
 
     def take(self, count: int = 1) -> list[int] | None:
         """``count`` numbers, None where the stock does not hold that many."""
@@ -64,13 +86,28 @@ class NumberPool:
             count = max(self._next_count, -(-self._demanded // CHUNK) * CHUNK)
         return Reserve(self._writer, draft.head.next_number, count)
 
-    def renewals(self, draft: Draft, now_ms: int) -> list[Renew]:
-        """Actions that show life of the blocks that this writer has numbers of, where nothing showed it for long."""
+    def keep_for(self, waiting: Waiting) -> None:
+        """Renew the blocks of its numbers too, while the object is in memory: for a day, then vacuum may close them.
+
+        Renewals ride in entries: of a handle that appends nothing, no block is renewed.
+        """
         with self._lock:
-            blocks = [block_of(draft, first) for first, _ in self._ranges]
-        return [
-            Renew(block.first) for block in blocks if block is not None and now_ms - block.touched_ms >= RENEW_AFTER_MS
-        ]
+            self._waiting.add(waiting)
+
+    def renewals(self, draft: Draft, now_ms: int) -> list[Renew]:
+        """Actions that show life of the blocks whose numbers are in use here, where nothing showed it for long."""
+        with self._lock:
+            if now_ms - self._looked_ms >= TOUCH_MS:  # they may be thousands, and this is done for every entry
+                self._looked_ms = now_ms
+                self._waited_for = self._look(draft, now_ms)
+            blocks = _blocks(draft, [*(first for first, _ in self._ranges), *self._waited_for])
+        return [Renew(block.first) for block in blocks.values() if now_ms - block.touched_ms >= RENEW_AFTER_MS]
+
+    def _look(self, draft: Draft, now_ms: int) -> list[int]:
+        """Blocks with numbers that somebody holds and that the log does not show: for what it shows it keeps them."""
+        waiting = [item for item in self._waiting if now_ms - item.since_ms < _LONGEST_WAIT_MS]
+        numbers = [number for item in waiting for number in item.unlogged_numbers()]
+        return sorted(_blocks(draft, [number for number in numbers if not is_used(draft, number)]))
 
     def keep_open(self, draft: Draft) -> None:
         """Let go of numbers whose block was closed: nobody may use them any more."""
@@ -89,4 +126,9 @@ class NumberPool:
             self._demanded = 1
 
 
-__all__ = ["NumberPool"]
+def _blocks(draft: Draft, numbers: Iterable[int]) -> dict[int, Block]:
+    """The open blocks that hold these numbers, by their first."""
+    return {block.first: block for number in numbers if (block := block_of(draft, number)) is not None}
+
+
+__all__ = ["NumberPool", "Waiting"]

@@ -460,6 +460,7 @@ class Transaction:
             if not self._begun and self._work.empty:
                 self._check_not_fenced()
                 self._state = "COMMITTED"
+                self._work.clear()
                 self.result = Committed(self.id, self._ns.follower.version, {})
                 return None
             self._work.stage(everything=False)

@@ -35,6 +35,7 @@ class Work:
         acknowledged: acknowledgements that no entry names yet.
         logged: those that a flush brought into the log.
         stream: the micro-batch that the commit is bound to.
+        since_ms: when the transaction began.
     """
 
     def __init__(self, namespace: Connection, number: int) -> None:
@@ -49,6 +50,9 @@ class Work:
         self.acknowledged: list[Acknowledgement] = []
         self.logged: list[Acknowledgement] = []
         self.stream: StreamBatch | None = None
+        self._over = False
+        self.since_ms = namespace.runtime.now_ms()
+        namespace.appender.numbers.keep_for(self)
 
     @property
     def digest(self) -> str:
@@ -112,7 +116,12 @@ class Work:
 
     def clear(self) -> None:
         """The transaction ended: let go of everything."""
+        self._over = True
         self.pieces, self.staged, self.acknowledged, self.logged = [], [], [], []
+
+    def unlogged_numbers(self) -> list[int]:
+        """See :class:`txnlog.number_pool.Waiting`."""
+        return [] if self._over else [self._number, *(item.segment for item in tuple(self.staged))]
 
     # --- segments ---------------------------------------------------------------------------------------------------
 

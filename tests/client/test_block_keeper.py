@@ -9,6 +9,8 @@ import pytest
 from tests.client.support import SCHEMA, START_MS, Place, Unchanged, read, rows
 from tests.spark.native_support import append
 from txnlog.actions import Begin, Close, Commit, Renew
+from txnlog.errors import CoordinatorFenced
+from txnlog.numbers import block_of
 from txnlog.testing import ManualClock
 
 HOUR_MS = 3_600_000
@@ -75,6 +77,105 @@ def test_blocks_that_were_used_up_are_let_go(lake: Any, memory: Place, clock: Ma
     with writer.begin() as txn:
         txn.produce("orders", rows(1))
     assert read(lake) == [1]
+
+
+@pytest.fixture
+def busy(memory: Place, lake: Any, clock: ManualClock) -> Any:
+    """A writer, and what makes hours of its work pass under the eyes of a vacuum."""
+    writer, other = memory.open(clock=clock), memory.open(clock=clock)
+
+    def pass_hours(count: int) -> None:
+        for _ in range(12 * count):
+            clock.advance(HOUR_MS // 12)
+            writer.produce("orders", rows(0))
+            other.vacuum(grace_ms=HOUR_MS)
+
+    return writer, pass_hours
+
+
+def use_up(writer: Any) -> None:
+    """The writer's numbers are gone: what it renews now is the blocks of those that it gave to somebody."""
+    writer.appender.take_numbers(writer.appender.numbers._left)
+
+
+def first_of_block(ns: Any, number: int) -> int | None:
+    """The first number of the open block that holds a number."""
+    ns.snapshot()
+    block = block_of(ns.follower.state.draft(), number)
+    return None if block is None else block.first
+
+
+@pytest.mark.clause("P-45")
+def test_a_transaction_that_was_begun_and_not_used_for_long_can_be_used_beside_a_busy_writer(
+    busy: Any, lake: Any
+) -> None:
+    writer, pass_hours = busy
+    txn = writer.begin()
+    use_up(writer)
+    before = lake.snapshot().version
+    pass_hours(20)
+    txn.produce("orders", rows(1))
+    assert read(writer).count(1) == 0
+    txn.commit()
+    assert read(lake).count(1) == 1
+    first = first_of_block(lake, txn.id.number)
+    assert renewed(lake, before).count(first) == 60, "every twenty minutes"
+
+
+@pytest.mark.clause("P-45")
+def test_segments_that_wait_for_their_entry_are_kept_nameable_beside_a_busy_writer(busy: Any, lake: Any) -> None:
+    writer, pass_hours = busy
+    use_up(writer)
+    writer.produce("orders", rows(0))
+    txn = writer.begin_for(None, None, timed_from_log=True)
+    txn.produce("orders", rows(1))
+    use_up(writer)
+    writer.produce("orders", rows(0))
+    txn._work.stage(everything=True)
+    use_up(writer)
+    pass_hours(20)
+    txn.commit()
+    assert read(lake).count(1) == 1
+
+
+def end(txn: Any, how: str) -> None:
+    """Bring a transaction to its end, or to where the log ends it."""
+    if how == "flushed, then timed out":
+        txn.produce("orders", rows(1))
+        txn.flush()
+    elif how == "committed":
+        txn.produce("orders", rows(1))
+        txn.commit()
+    elif how == "committed empty":
+        txn.commit()
+    elif how == "aborted":
+        txn.abort()
+
+
+@pytest.mark.parametrize("how", ["committed", "committed empty", "aborted", "flushed, then timed out", "gone"])
+def test_a_transaction_that_has_ended_keeps_no_block_open(busy: Any, how: str) -> None:
+    writer, pass_hours = busy
+    txn = writer.begin()
+    number = txn.id.number
+    use_up(writer)
+    end(txn, how)
+    if how == "gone":
+        del txn
+    pass_hours(3)
+    assert first_of_block(writer, number) is None
+
+
+def test_a_forgotten_transaction_keeps_its_block_open_for_a_day_and_no_longer(busy: Any) -> None:
+    writer, pass_hours = busy
+    txn = writer.begin()
+    use_up(writer)
+    pass_hours(24)
+    assert first_of_block(writer, txn.id.number) is not None
+    pass_hours(2)
+    assert first_of_block(writer, txn.id.number) is None
+    txn.produce("orders", rows(1))
+    with pytest.raises(CoordinatorFenced):
+        txn.commit()
 
 
 @pytest.fixture
