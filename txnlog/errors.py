@@ -25,8 +25,9 @@
     │   └── UnsafeStore, ClockSkew
     └── CorruptionError           stored bytes are damaged: restore data, nothing was guessed
 
-The text of an error ends with what to do and with whether anything may be durable. Both are attributes as well
-(``advice``, ``durable``), so that a program need not read prose.
+The text of an error ends with what to do and with whether anything may be durable, unless that goes without saying:
+what a look finds out was not written. Both are attributes as well (``advice``, ``durable``), so that a program need not
+read prose.
 """
 
 from __future__ import annotations
@@ -48,14 +49,19 @@ class TxnLogError(Exception):
 
     default_advice: ClassVar[str] = "see the message"
     default_durable: ClassVar[Durable] = Durable.NOTHING
+    # Who looks for something that is not there is puzzled by hearing that nothing was written.
+    goes_without_saying: ClassVar[bool] = False
 
     def __init__(self, message: str, *, advice: str | None = None, durable: Durable | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.advice = self.default_advice if advice is None else advice
         self.durable = self.default_durable if durable is None else durable
+        self._unsaid = durable is None and self.goes_without_saying
 
     def __str__(self) -> str:
+        if self._unsaid and self.durable is Durable.NOTHING:
+            return f"{self.message} ({self.advice})"
         return f"{self.message} ({self.advice}; {self.durable.value})"
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -220,6 +226,7 @@ class NamespaceNotFound(InvalidInputError):
     """No namespace at this path."""
 
     default_advice = "check the path, or open with create=True"
+    goes_without_saying = True
 
 
 class TopicNotFound(InvalidInputError):
@@ -235,6 +242,8 @@ class TopicExists(InvalidInputError):
 class SubscriptionNotFound(InvalidInputError):
     """No such subscription on the topic; the message offers the nearest name."""
 
+    goes_without_saying = True
+
 
 class SubscriptionExists(InvalidInputError):
     """The subscription exists already, with other settings."""
@@ -243,9 +252,13 @@ class SubscriptionExists(InvalidInputError):
 class VersionNotAvailable(InvalidInputError):
     """The version lies in the future or behind the oldest readable one; the message names the range."""
 
+    goes_without_saying = True
+
 
 class OffsetOutOfRange(InvalidInputError):
     """An offset outside what the partition holds; the message names the range."""
+
+    goes_without_saying = True
 
 
 # --- mend the surroundings ----------------------------------------------------------------------------------------

@@ -257,7 +257,11 @@ class CommitCommand(_Owners):
             if _dropped(draft, piece.topic):
                 raise _was_dropped(draft, piece.topic, "create it again, then produce again")
         if any(draft.subscriptions.get(item.subscription) is None for item in self.acknowledgements):
-            raise SubscriptionNotFound("the subscription was dropped", advice="create it again with ns.consumer(...)")
+            raise SubscriptionNotFound(
+                "the subscription was dropped",
+                advice="create it again with ns.consumer(...)",
+                durable=Durable.NOTHING,
+            )
 
     def repeated(self, outcome: Outcome, epoch: int | None) -> Outcome:
         """The answer to a commit whose end is recorded: that end, or its error (``epoch`` as of ``ended_error``)."""
@@ -456,6 +460,7 @@ class PrepareCommand(_Owners):
                 raise SubscriptionNotFound(
                     "a subscription of which the transaction acknowledged messages was dropped",
                     advice="abort() and begin again, or commit() without them",
+                    durable=Durable.NOTHING,
                 )
 
     def result(self, _draft: Draft, _at: Header) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import pickle
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +14,15 @@ from tests.client.support import SCHEMA, START_MS, Place, Unchanged, ids, kind_o
 from txnlog import reader
 from txnlog.actions import DeleteRecords, Vacuum
 from txnlog.commands import Simple
-from txnlog.errors import InvalidInputError, NameNotAllowed, OffsetOutOfRange, TopicNotFound, VersionNotAvailable
+from txnlog.errors import (
+    Durable,
+    InvalidInputError,
+    NameNotAllowed,
+    OffsetOutOfRange,
+    TopicNotFound,
+    TxnLogError,
+    VersionNotAvailable,
+)
 from txnlog.store import HookStore
 from txnlog.store.wrappers import Call
 from txnlog.testing import ManualClock
@@ -23,6 +32,30 @@ def at(milliseconds: int) -> datetime.datetime:
     """A time with a zone that is not UTC."""
     zone = datetime.timezone(datetime.timedelta(hours=5, minutes=30))
     return datetime.datetime.fromtimestamp(0, zone) + datetime.timedelta(milliseconds=milliseconds)
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda ns: ns.snapshot(version=99), "version 99 cannot be read (versions 0 to 2 can be read)"),
+        (
+            lambda ns: ns.subscription("orders", "bill"),
+            "the topic 'orders' has no subscription 'bill' (did you mean 'billing'?)",
+        ),
+        (
+            lambda ns: ns.snapshot().read("orders", offsets={7: (0, 1)}),
+            "there is no partition 7 (partitions are 0 to 1)",
+        ),
+    ],
+)
+def test_an_error_of_a_look_does_not_say_that_nothing_was_written(ns: Any, call: Any, told: str) -> None:
+    ns.create_subscription("orders", "billing")
+    with pytest.raises(TxnLogError) as caught:
+        call(ns)
+    copy = pickle.loads(pickle.dumps(caught.value))
+    assert [str(caught.value), str(copy), copy.durable] == [told, told, Durable.NOTHING]
+    copy.durable = Durable.MAYBE
+    assert str(copy) == f"{told[:-1]}; data may be durable)"
 
 
 @pytest.mark.clause("P-99", "P-124")
