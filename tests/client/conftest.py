@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +66,21 @@ def s3(s3_root: Any) -> Iterator[Place]:
     place = Place("s3", s3_root.url(unique_name()), s3_root.storage_options)
     yield place
     place.close()
+
+
+@pytest.fixture(params=["memory", "local", "s3"])
+def fresh_place(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Place]:
+    """Makes empty roots of each kind in turn, for models that are run many times."""
+    kind: str = request.param
+    server = request.getfixturevalue("s3_root") if kind == "s3" else None
+
+    def fresh() -> Place:
+        name = unique_name()
+        if server is not None:
+            return Place(kind, server.url(name), server.storage_options)
+        return Place(kind, f"memory://{name}" if kind == "memory" else str(tmp_path / name))
+
+    return fresh
 
 
 @pytest.fixture

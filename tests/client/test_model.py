@@ -17,12 +17,14 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-import txnlog
-from tests.client.support import SCHEMA, START_MS, ids, unique_name
+from tests.client.support import SCHEMA, START_MS, ids
+from tests.client.support import Place as Root
 from txnlog.errors import ConsumerFenced, TransactionConflict, TxnLogError
 from txnlog.limits import EXPIRY_GRACE_MS
-from txnlog.store import MemoryStore
 from txnlog.testing import ManualClock
+
+EXAMPLES = {"memory": 120, "local": 20, "s3": 4}
+"""By kind of root: where a request takes its time there are fewer."""
 
 TOPICS = {"orders": 2, "audit": 1}
 PARTITIONS = [(topic, partition) for topic, count in TOPICS.items() for partition in range(count)]
@@ -66,11 +68,15 @@ class TwoClients(RuleBasedStateMachine):
 
     transactions: Bundle[Begun] = Bundle("transactions")
 
+    @staticmethod
+    def fresh_place() -> Root:
+        """An empty root, of the kind that is tested."""
+        raise NotImplementedError
+
     def __init__(self) -> None:
         super().__init__()
         self.clock = ManualClock(START_MS)
-        self.store = MemoryStore()
-        self.name = unique_name()
+        self.place = self.fresh_place()
         self.numbers = itertools.count()
         self.epoch_counter = itertools.count(1)
         self.begun: list[Begun] = []
@@ -88,12 +94,10 @@ class TwoClients(RuleBasedStateMachine):
         self.watcher = self.open(mode="r")
 
     def open(self, **options: Any) -> Any:
-        options.setdefault("create", options.get("mode") != "r")
-        return txnlog.open("memory://model", self.name, store=self.store, clock=self.clock, **options)
+        return self.place.open(clock=self.clock, **options)
 
     def teardown(self) -> None:
-        for client in (*self.clients, self.watcher):
-            client.close()
+        self.place.close()
 
     # --- what the model says ----------------------------------------------------------------------------------------
 
@@ -390,11 +394,11 @@ def _rows(numbers: list[int]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.clause("P-93", "P-98", "P-99", "P-128")
-def test_two_clients_do_what_a_plain_model_says(request: pytest.FixtureRequest) -> None:
+def test_two_clients_do_what_a_plain_model_says(fresh_place: Callable[[], Root]) -> None:
     run_state_machine_as_test(
-        TwoClients,
+        type("TwoClientsHere", (TwoClients,), {"fresh_place": staticmethod(fresh_place)}),
         settings=settings(
-            max_examples=120,
+            max_examples=EXAMPLES[fresh_place().kind],
             stateful_step_count=30,
             deadline=None,
             suppress_health_check=list(HealthCheck),

@@ -7,17 +7,17 @@ nothing while something is free.
 
 from __future__ import annotations
 
+import contextlib
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
-import txnlog
-from tests.client.support import SCHEMA, START_MS, ids, rows, unique_name
+from tests.client.support import SCHEMA, START_MS, Place, ids, rows
 from txnlog.errors import TransactionConflict
 from txnlog.limits import EXPIRY_GRACE_MS
-from txnlog.store import MemoryStore
 from txnlog.testing import ManualClock
 
 LEASE_MS = 10_000
@@ -51,15 +51,12 @@ class Begun:
 class SharedConsumers:
     """Three clients with a consumer each; ``chance`` decides what they do."""
 
-    def __init__(self, chance: random.Random) -> None:
+    def __init__(self, chance: random.Random, place: Place) -> None:
         self.chance = chance
+        self.place = place
         count = chance.randint(1, 12)
         self.clock = ManualClock(START_MS)
-        store, name = MemoryStore(), unique_name()
-        self.clients = [
-            txnlog.open(f"memory://{name}", namespace="sales", create=True, store=store, clock=self.clock)
-            for _ in range(CONSUMERS)
-        ]
+        self.clients = [place.open(clock=self.clock) for _ in range(CONSUMERS)]
         ns = self.clients[0]
         ns.create_topic("orders", SCHEMA)
         ns.create_topic("done", SCHEMA)
@@ -261,10 +258,6 @@ class SharedConsumers:
         }
         assert len(letters) == len({row["id"] for row in letters})
 
-    def close(self) -> None:
-        for client in self.clients:
-            client.close()
-
 
 OPERATIONS = {
     SharedConsumers.receive: 6,
@@ -278,15 +271,17 @@ OPERATIONS = {
 }
 STEPS = 40
 PAST_FAILURES = (1_052,)
+SEEDS = {"memory": (*range(30), *PAST_FAILURES), "local": range(30, 34), "s3": range(34, 36)}
+"""By kind of root: where a request takes its time there are fewer."""
 
 
 @pytest.mark.clause("P-78", "P-80", "P-86", "P-170", "P-173")
-@pytest.mark.parametrize("seed", [*range(30), *PAST_FAILURES])
-def test_shared_consumers_do_what_the_model_says(seed: int) -> None:
-    chance = random.Random(seed)
-    machine = SharedConsumers(chance)
-    for _ in range(STEPS):
-        (operation,) = chance.choices(list(OPERATIONS), list(OPERATIONS.values()))
-        operation(machine, chance.randrange(CONSUMERS))
-        machine.each_message_is_taken_once()
-    machine.close()
+def test_shared_consumers_do_what_the_model_says(fresh_place: Callable[[], Place], subtests: pytest.Subtests) -> None:
+    for seed in SEEDS[fresh_place().kind]:
+        with subtests.test(seed=seed), contextlib.closing(fresh_place()) as place:
+            chance = random.Random(seed)
+            machine = SharedConsumers(chance, place)
+            for _ in range(STEPS):
+                (operation,) = chance.choices(list(OPERATIONS), list(OPERATIONS.values()))
+                operation(machine, chance.randrange(CONSUMERS))
+                machine.each_message_is_taken_once()
