@@ -50,9 +50,9 @@ class Work:
         self.acknowledged: list[Acknowledgement] = []
         self.logged: list[Acknowledgement] = []
         self.stream: StreamBatch | None = None
-        self._over = False
         self.since_ms = namespace.runtime.now_ms()
-        namespace.appender.numbers.keep_for(self)
+        self._numbers = namespace.appender.numbers
+        self._numbers.keep_for(number, self)
 
     @property
     def digest(self) -> str:
@@ -116,12 +116,12 @@ class Work:
 
     def clear(self) -> None:
         """The transaction ended: let go of everything."""
-        self._over = True
+        self._numbers.release(self._number)
         self.pieces, self.staged, self.acknowledged, self.logged = [], [], [], []
 
     def unlogged_numbers(self) -> list[int]:
         """See :class:`txnlog.number_pool.Waiting`."""
-        return [] if self._over else [self._number, *(item.segment for item in tuple(self.staged))]
+        return [self._number, *(item.segment for item in tuple(self.staged))]
 
     # --- segments ---------------------------------------------------------------------------------------------------
 
