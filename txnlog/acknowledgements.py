@@ -17,6 +17,7 @@ from txnlog.errors import (
     SubscriptionNotFound,
     TransactionConflict,
 )
+from txnlog.ids import TxnId
 from txnlog.limits import MAX_ACKNOWLEDGED_RANGES
 from txnlog.ranges import Ranges
 from txnlog.state import CumulativeHold, Cursor, Draft, Hold, Redelivery, SubscriptionRecord
@@ -113,7 +114,7 @@ def hold(draft: Draft, txn: int, wanted: Acknowledgement) -> tuple[tuple[int, in
     for item in wanted.ranges:
         cursor = cursor_of(draft, record.id, item.partition)
         check_ranges(item, draft.ends.get((record.topic, item.partition)) or 0)
-        _check_individual(record, cursor, item)
+        _check_individual(draft, record, cursor, item)
         draft.cursors.put(
             (record.id, item.partition), msgspec.structs.replace(cursor, holds=(*cursor.holds, Hold(txn, item.ranges)))
         )
@@ -139,15 +140,17 @@ def is_held(draft: Draft, txn: int, wanted: Acknowledgement) -> bool:
     return True
 
 
-def _check_individual(record: SubscriptionRecord, cursor: Cursor, item: PartitionRanges) -> None:
+def _check_individual(draft: Draft, record: SubscriptionRecord, cursor: Cursor, item: PartitionRanges) -> None:
     where = f"partition {item.partition} of the subscription {record.name!r}"
     if item.ranges[0][0] < cursor.position or ranges.overlaps(item.ranges, cursor.acknowledged):
         raise TransactionConflict(f"{where}: a message was acknowledged before")
     if cursor.cumulative is not None and item.ranges[0][0] < cursor.cumulative.end:
-        raise TransactionConflict(f"{where}: a message is pending in the transaction {cursor.cumulative.txn}")
+        raise TransactionConflict(
+            f"{where}: a message is pending in the transaction {_id(draft, cursor.cumulative.txn)}"
+        )
     for other in cursor.holds:
         if ranges.overlaps(item.ranges, other.ranges):
-            raise TransactionConflict(f"{where}: a message is pending in the transaction {other.txn}")
+            raise TransactionConflict(f"{where}: a message is pending in the transaction {_id(draft, other.txn)}")
     _check_bound(where, cursor, item.ranges)
 
 
@@ -185,12 +188,20 @@ def _check_cumulative(draft: Draft, record: SubscriptionRecord, txn: int, partit
         raise TransactionConflict(f"{where}: everything below {cursor.position} was acknowledged before")
     if cursor.cumulative is not None:
         if cursor.cumulative.txn != txn:
-            raise TransactionConflict(f"{where}: the transaction {cursor.cumulative.txn} acknowledges cumulatively")
+            raise TransactionConflict(
+                f"{where}: the transaction {_id(draft, cursor.cumulative.txn)} acknowledges cumulatively"
+            )
         if end <= cursor.cumulative.end:
             raise TransactionConflict(f"{where}: this transaction acknowledged up to {cursor.cumulative.end} already")
     for other in cursor.holds:
         if other.txn != txn and other.ranges[0][0] < end:
-            raise TransactionConflict(f"{where}: a message below {end} is pending in the transaction {other.txn}")
+            raise TransactionConflict(
+                f"{where}: a message below {end} is pending in the transaction {_id(draft, other.txn)}"
+            )
+
+
+def _id(draft: Draft, txn: int) -> TxnId:
+    return TxnId(draft.head.coordinator, txn)
 
 
 def settle(draft: Draft, txn: int, held: Iterable[tuple[int, int]], *, committed: bool) -> None:

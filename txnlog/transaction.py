@@ -79,7 +79,7 @@ class Transaction:
         self._timed_from_log = timed_from_log
         # Holds no reference to this object: a cycle would leave every transaction to the garbage collector.
         self._opening = Opening(
-            number, namespace.runtime.now_ms, producer, epoch, app_id, app_version, timeout_ms=timeout_ms
+            number, namespace.runtime.now_ms, producer, epoch, app_id, app_version, timeout_ms=timeout_ms, id=self._id
         )
         self._lock = threading.RLock()
         self._state: TransactionState = "OPEN"
@@ -435,7 +435,7 @@ class Transaction:
             if outcome is not None:
                 return command.repeated(outcome, self._ns.producer_epoch(self._opening.producer))
             if self._in_doubt and self._ns.may_have_ended(self._number):
-                raise forgotten(self._number, Durable.MAYBE) from error
+                raise forgotten(self._id, Durable.MAYBE) from error
         raise error
 
     def _commit_command(self) -> CommitCommand | None:
@@ -627,7 +627,7 @@ class Transaction:
         if outcome is not None:
             return outcome
         if self._ns.may_have_ended(self._number):
-            raise forgotten(self._number, Durable.MAYBE)
+            raise forgotten(self._id, Durable.MAYBE)
         raise InvalidTransactionState(
             f"the transaction {self.id} is PREPARED", advice="use ns.complete(token, commit=True or False)"
         )

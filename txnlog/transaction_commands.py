@@ -39,6 +39,7 @@ from txnlog.errors import (
     TransactionTimedOut,
     TxnLogError,
 )
+from txnlog.ids import TxnId
 from txnlog.limits import EXPIRY_GRACE_MS
 from txnlog.state import Draft, Outcome
 from txnlog.transaction_end import outcome_error
@@ -75,6 +76,12 @@ class Opening:
     app_version: int | None = None
     deadline_ms: int | None = None
     timeout_ms: int | None = None
+    id: TxnId | None = None
+
+    @property
+    def shown(self) -> TxnId | int:
+        """The transaction in messages."""
+        return self.txn if self.id is None else self.id
 
     def left_ms(self) -> int | None:
         """Milliseconds to the deadline by the owner's clock, None without one. Raises TransactionTimedOut past it.
@@ -85,7 +92,7 @@ class Opening:
             return None
         left = self.deadline_ms - self.now_ms()
         if left <= 0:
-            raise TransactionTimedOut(f"the transaction {self.txn} is past its deadline, by {-left} ms")
+            raise TransactionTimedOut(f"the transaction {self.shown} is past its deadline, by {-left} ms")
         return left if self.timeout_ms is None else min(left, self.timeout_ms)
 
     def action(self) -> Begin:
@@ -97,13 +104,13 @@ class Opening:
 def ended_error(outcome: Outcome, opening: Opening, epoch: int | None) -> TxnLogError:
     """The error for an owner whose transaction ended otherwise; ``epoch`` is the newest of its producer's name."""
     if outcome.state == "ABORTED" and outcome.reason == "timeout":
-        return TransactionTimedOut(f"the transaction {outcome.number} timed out, at version {outcome.version}")
+        return TransactionTimedOut(f"the transaction {opening.shown} timed out, at version {outcome.version}")
     if outcome.state == "ABORTED" and outcome.reason == "fenced" and epoch != opening.epoch:
         return ProducerFenced(
             f"the producer {opening.producer!r} has epoch {opening.epoch} but {epoch} is the newest: it aborted the "
-            f"transaction {outcome.number}"
+            f"transaction {opening.shown}"
         )
-    return outcome_error(outcome)
+    return outcome_error(outcome, opening.id)
 
 
 def _epoch(draft: Draft, producer: str | None) -> int | None:
@@ -141,6 +148,10 @@ class _Anybodys(_Single):
     def txn_ids(self) -> tuple[int, ...]:
         """See Command."""
         return (self.txn,)
+
+    def shown(self, draft: Draft) -> TxnId:
+        """The transaction in messages."""
+        return TxnId(draft.head.coordinator, self.txn)
 
 
 @dataclass(slots=True)
@@ -269,7 +280,7 @@ class CommitCommand(_Owners):
             raise ended_error(outcome, self.opening, epoch)
         if outcome.digest and outcome.digest != self.digest:
             raise InvalidTransactionState(
-                f"the transaction {outcome.number} was committed at version {outcome.version} with other contents",
+                f"the transaction {self.opening.shown} was committed at version {outcome.version} with other contents",
                 advice="this is another owner's success (a fork?): begin a new transaction",
             )
         return outcome
@@ -367,7 +378,7 @@ def replayed(draft: Draft, batch: StreamBatch) -> Skipped | None:
     return Skipped(last.txn, last.version)
 
 
-def forgotten(txn: int, durable: Durable | None = None) -> TransactionNotFound:
+def forgotten(txn: TxnId, durable: Durable | None = None) -> TransactionNotFound:
     """The error for a transaction that ended so long ago that nobody knows how, if it ever did anything."""
     return TransactionNotFound(
         f"no outcome of the transaction {txn} is remembered, and it can have none any more",
@@ -393,13 +404,13 @@ class AbortCommand(_Anybodys):
         known = draft.transactions.get(self.txn)
         if known is not None and known.state == "PREPARED" and not self.force:
             raise InvalidTransactionState(
-                f"the transaction {self.txn} is PREPARED: an outside system may have committed",
+                f"the transaction {self.shown(draft)} is PREPARED: an outside system may have committed",
                 advice="use ns.complete(token, commit=...), or abort with force=True",
             )
         if known is None and self.txn >= draft.head.next_number:
             raise InvalidInputError(f"the number {self.txn} was never given to a writer", advice="check the TxnID")
         if known is None and numbers.was_given(draft, self.txn):
-            raise forgotten(self.txn)
+            raise forgotten(self.shown(draft))
         return [Abort(self.txn, self.reason, self.by, self.why)]
 
     def result(self, draft: Draft, _at: Header) -> Outcome:
@@ -483,29 +494,29 @@ class CompleteCommand(_Anybodys):
         """See Command."""
         outcome = draft.outcomes.get(self.txn)
         if outcome is not None:
-            return Answer(self.repeated(outcome), settled=True)
+            return Answer(self.repeated(outcome, self.shown(draft)), settled=True)
         known = draft.transactions.get(self.txn)
         if known is None:
             raise TransactionNotFound(
-                f"the log shows no prepared transaction {self.txn}, and remembers no outcome of it",
+                f"the log shows no prepared transaction {self.shown(draft)}, and remembers no outcome of it",
                 advice="a prepare in doubt may still arrive: ns.abort(token) makes that definite; an outcome may have "
                 "been forgotten after its retention",
             )
         if known.state != "PREPARED":
             raise InvalidTransactionState(
-                f"the transaction {self.txn} is {known.state}: it was not prepared",
+                f"the transaction {self.shown(draft)} is {known.state}: it was not prepared",
                 advice="only its owner can commit it, or call txn.prepare(); ns.abort(token) ends it",
             )
         held = dict.fromkeys(subscription for subscription, _ in known.held)
         self._dropped_subscriptions = tuple(number for number in held if draft.subscriptions.get(number) is None)
         return [Commit(self.txn)] if self.commit else [Abort(self.txn, "user")]
 
-    def repeated(self, outcome: Outcome) -> Outcome:
+    def repeated(self, outcome: Outcome, txn: TxnId | None = None) -> Outcome:
         """The answer where an end is recorded: it, or InvalidTransactionState for the opposite decision."""
         if (outcome.state == "COMMITTED") != self.commit:
             reason = f" ({outcome.reason})" if outcome.reason else ""
             raise InvalidTransactionState(
-                f"the transaction {self.txn} was {outcome.state} at version {outcome.version}{reason}",
+                f"the transaction {txn or self.txn} was {outcome.state} at version {outcome.version}{reason}",
                 advice="the first decision stands: bring the outside system in line with it",
             )
         return outcome

@@ -7,6 +7,7 @@ import msgspec
 from txnlog import acknowledgements, numbers, sequences
 from txnlog.actions import Abort, AbortReason, Header
 from txnlog.errors import AbortableError, InvalidTransactionState, TransactionAborted, TxnLogError
+from txnlog.ids import TxnId
 from txnlog.state import Draft, Outcome, TransactionRecord
 
 
@@ -14,7 +15,7 @@ def refuse_ended(draft: Draft, number: int) -> None:
     """Raise the true outcome where the log remembers one."""
     outcome = draft.outcomes.get(number)
     if outcome is not None:
-        raise outcome_error(outcome)
+        raise outcome_error(outcome, TxnId(draft.head.coordinator, number))
 
 
 def use_number(draft: Draft, number: int, at: Header) -> None:
@@ -26,12 +27,13 @@ def use_number(draft: Draft, number: int, at: Header) -> None:
         raise
 
 
-def outcome_error(outcome: Outcome) -> AbortableError | InvalidTransactionState:
+def outcome_error(outcome: Outcome, txn: TxnId | None = None) -> AbortableError | InvalidTransactionState:
     """The error that tells an outcome to somebody who wanted another one."""
+    shown = outcome.number if txn is None else txn
     if outcome.state == "COMMITTED":
-        return InvalidTransactionState(f"the transaction {outcome.number} was committed at version {outcome.version}")
+        return InvalidTransactionState(f"the transaction {shown} was committed at version {outcome.version}")
     return TransactionAborted(
-        f"the transaction {outcome.number} was aborted at version {outcome.version} ({outcome.reason})",
+        f"the transaction {shown} was aborted at version {outcome.version} ({outcome.reason})",
         reason=outcome.reason,
     )
 

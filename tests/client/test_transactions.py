@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import re
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -25,6 +27,7 @@ from txnlog.errors import (
     TransactionConflict,
     TransactionHasFailedOperation,
     TransactionTimedOut,
+    TxnLogError,
 )
 from txnlog.ids import TxnId
 from txnlog.testing import ManualClock
@@ -797,3 +800,70 @@ def test_the_number_that_an_error_names_stands_for_the_transaction(ns: Any) -> N
     for wrong in (True, -1, 1 << 64, "7x"):
         with raises(InvalidInputError):
             ns.transaction(wrong)
+
+
+def _pending_elsewhere(ns: Any, txn: Any, *, cumulative: bool) -> None:
+    messages = ns.consumer("orders", "billing").receive(timeout_ms=0)
+    txn.acknowledge(messages, cumulative=cumulative)
+    ns.begin().acknowledge(messages, cumulative=cumulative)
+
+
+def _held_by_prepared(ns: Any, txn: Any) -> None:
+    txn.prepare()
+    rival = ns.begin(txn_app_id="nightly", txn_version=2)
+    rival.produce("orders", rows(2))
+    rival.commit()
+
+
+def _ended_by_log(ns: Any, txn: Any, **options: Any) -> None:
+    txn.flush()
+    ns.abort(txn.id, **options)
+    txn.commit()
+
+
+def _decided_twice(ns: Any, txn: Any) -> None:
+    ns.complete(txn.prepare(), commit=True)
+    ns.complete(txn.id, commit=False)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        partial(_pending_elsewhere, cumulative=False),
+        partial(_pending_elsewhere, cumulative=True),
+        _held_by_prepared,
+        _ended_by_log,
+        _decided_twice,
+        lambda ns, txn: ns.abort(txn.prepare()),
+        lambda ns, txn: (txn.flush(), ns.complete(txn.id, commit=True)),
+        lambda ns, txn: ns.complete(txn.id, commit=True),
+        lambda _, txn: (txn.prepare(), txn.commit()),
+    ],
+)
+def test_an_error_that_names_a_transaction_shows_its_txn_id(memory: Place, call: Any) -> None:
+    memory.open("first")
+    ns = memory.open("second")
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(0))
+    txn = ns.begin(txn_app_id="nightly", txn_version=1)
+    txn.produce("orders", rows(1))
+    with pytest.raises(TxnLogError, match=f"transaction {txn.id}") as caught:
+        call(ns, txn)
+    assert str(txn.id).startswith("0001"), "of the second namespace"
+    assert not re.search(r"transaction [0-9]{1,19}\b", str(caught.value))
+
+
+def test_a_timeout_shows_the_txn_id(memory: Place, clock: ManualClock) -> None:
+    ns, other = memory.open(clock=clock), memory.open(clock=clock)
+    ns.create_topic("orders", SCHEMA)
+    for flushed in (False, True):
+        txn = ns.begin(timeout_ms=1_000)
+        txn.produce("orders", rows(1))
+        if flushed:
+            txn.flush()
+        clock.advance(10_000)
+        other.produce("orders", rows(2))
+        if flushed:
+            ns.snapshot()
+        with raises(TransactionTimedOut, match=f"transaction {txn.id}"):
+            txn.commit()

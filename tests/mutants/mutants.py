@@ -590,7 +590,7 @@ MUTANTS = (
     Mutant(
         "a forgotten outcome is made up",
         "txnlog/transaction_commands.py",
-        "            raise forgotten(self.txn)\n        return [Abort(",
+        "            raise forgotten(self.shown(draft))\n        return [Abort(",
         '            return Answer(Outcome(self.txn, "ABORTED", 0, 0, self.reason), settled=True)\n'
         "        return [Abort(",
         "'aborted' is told of a transaction that was committed long ago, and its work is done again",

@@ -12,6 +12,7 @@ from tests.memory_log import Log, cumulatively, individually, ranges_of
 from txnlog import acknowledgements, ranges
 from txnlog.actions import Abort, Acknowledge, Acknowledgement, Begin, Commit, Lease, Prepare
 from txnlog.errors import InvalidInputError, LimitExceeded, OffsetOutOfRange, TransactionConflict
+from txnlog.ids import TxnId
 from txnlog.state import CumulativeHold, Cursor, Hold, LeaseRecord, Redelivery
 
 MESSAGES = 20
@@ -83,7 +84,7 @@ def test_a_message_acknowledged_above_the_cursor_is_taken(log, subscription, wan
 @pytest.mark.parametrize("wanted", [(5, 6), (4, 6), (7, 9), (3, 12)])
 def test_a_message_pending_in_another_transaction_is_held(log, subscription, wanted, kind):
     first = hold(log, one(subscription, (5, 8)))
-    with pytest.raises(TransactionConflict, match=f"pending in the transaction {first}"):
+    with pytest.raises(TransactionConflict, match=f"pending in the transaction {TxnId(7, first)}"):
         (hold if kind == "hold" else plain)(log, one(subscription, wanted))
 
 
@@ -114,7 +115,7 @@ def test_individual_ones_beside_each_other_do_not_conflict(log, subscription):
 @pytest.mark.parametrize("wanted", [(0, 1), (4, 5), (4, 9)])
 def test_individual_ones_below_a_pending_cumulative_end_conflict(log, subscription, wanted):
     txn = hold(log, upto(subscription, 5))
-    with pytest.raises(TransactionConflict, match=f"pending in the transaction {txn}"):
+    with pytest.raises(TransactionConflict, match=f"pending in the transaction {TxnId(7, txn)}"):
         hold(log, one(subscription, wanted))
     with pytest.raises(TransactionConflict):
         hold(log, one(subscription, wanted), txn=txn)
@@ -138,7 +139,7 @@ def test_a_cumulative_one_at_or_below_the_cursor_conflicts(log, subscription, en
 @pytest.mark.parametrize("end", [1, 5, 9])
 def test_a_second_transactions_cumulative_one_conflicts(log, subscription, end):
     first = hold(log, upto(subscription, 5))
-    with pytest.raises(TransactionConflict, match=f"transaction {first} acknowledges cumulatively"):
+    with pytest.raises(TransactionConflict, match=f"transaction {TxnId(7, first)} acknowledges cumulatively"):
         hold(log, upto(subscription, end))
     hold(log, upto(subscription, end, partition=1))
 
@@ -147,7 +148,7 @@ def test_a_second_transactions_cumulative_one_conflicts(log, subscription, end):
 @pytest.mark.parametrize("end", [6, 8, 20])
 def test_a_cumulative_one_over_messages_that_another_holds_individually_conflicts(log, subscription, end):
     first = hold(log, one(subscription, (5, 8)))
-    with pytest.raises(TransactionConflict, match=f"below {end} is pending in the transaction {first}"):
+    with pytest.raises(TransactionConflict, match=f"below {end} is pending in the transaction {TxnId(7, first)}"):
         hold(log, upto(subscription, end))
     with pytest.raises(TransactionConflict):
         plain(log, upto(subscription, end))
