@@ -371,7 +371,7 @@ def test_its_sequences_are_held(ns: Any) -> None:
     with producer.begin() as txn:
         txn.produce("orders", rows(1, 2), partition=0, sequence=0)
         token = txn.prepare()
-    with raises(OutOfOrderSequence), producer.begin() as rival:
+    with raises(OutOfOrderSequence, match=f"transaction {token}, which is PREPARED"), producer.begin() as rival:
         rival.produce("orders", rows(3), partition=0, sequence=2)
     ns.complete(token, commit=True)
     with producer.begin() as txn:
