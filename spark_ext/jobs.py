@@ -279,7 +279,8 @@ def _entries(segments: Sequence[Segment]) -> Iterator[list[Segment]]:
 # --- errors of tasks --------------------------------------------------------------------------------------------------
 
 _RAISED: Final = re.compile(r"^txnlog\.errors\.([A-Za-z]+): (.*)$", re.MULTILINE)
-_DURABLE: Final = {f"; {item.value})": item for item in errors.Durable}
+_DURABLE: Final = {**{f"; {item.value})": item for item in errors.Durable}, ")": None}
+"""How an error's text ends, and what that says; the last one says nothing, as some errors of reads do."""
 
 
 def typed(error: BaseException, mark: str) -> TxnLogError | None:

@@ -232,6 +232,8 @@ class NamespaceNotFound(InvalidInputError):
 class TopicNotFound(InvalidInputError):
     """No such topic; the message offers the nearest name."""
 
+    goes_without_saying = True
+
 
 class TopicExists(InvalidInputError):
     """The topic exists already."""

@@ -96,9 +96,10 @@ def folded(name: str) -> str:
 def nearest(wrong: str, known: Iterable[str]) -> str:
     """Advice that offers the nearest known name, for "not found" errors."""
     candidates = sorted(known)
-    close = difflib.get_close_matches(wrong[:MAX_LABEL_CHARACTERS], candidates, n=1, cutoff=0.6)
+    by_folded = {folded(name): name for name in candidates}
+    close = difflib.get_close_matches(folded(wrong[:MAX_LABEL_CHARACTERS]), by_folded, n=1, cutoff=0.6)
     if close:
-        return f"did you mean {close[0]!r}?"
+        return f"did you mean {by_folded[close[0]]!r}?"
     if not candidates:
         return "there is none yet"
     first = ", ".join(candidates[:8])

@@ -110,7 +110,7 @@ def ended_error(outcome: Outcome, opening: Opening, epoch: int | None) -> TxnLog
             f"the producer {opening.producer!r} has epoch {opening.epoch} but {epoch} is the newest: it aborted the "
             f"transaction {opening.shown}"
         )
-    return outcome_error(outcome, opening.id)
+    return outcome_error(outcome, opening.shown)
 
 
 def _epoch(draft: Draft, producer: str | None) -> int | None:
@@ -192,7 +192,7 @@ def _dropped(draft: Draft, number: int) -> bool:
 def _was_dropped(draft: Draft, number: int, advice: str) -> TopicNotFound:
     topic = draft.topics.get(number)
     name = topic.name if topic is not None else str(number)
-    return TopicNotFound(f"the topic {name!r} was dropped", advice=advice)
+    return TopicNotFound(f"the topic {name!r} was dropped", advice=advice, durable=Durable.NOTHING)
 
 
 def _new(draft: Draft, txn: int, acknowledgements: Sequence[Acknowledgement]) -> tuple[Acknowledgement, ...]:

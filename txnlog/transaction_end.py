@@ -27,13 +27,12 @@ def use_number(draft: Draft, number: int, at: Header) -> None:
         raise
 
 
-def outcome_error(outcome: Outcome, txn: TxnId | None = None) -> AbortableError | InvalidTransactionState:
-    """The error that tells an outcome to somebody who wanted another one."""
-    shown = outcome.number if txn is None else txn
+def outcome_error(outcome: Outcome, txn: TxnId | int) -> AbortableError | InvalidTransactionState:
+    """The error that tells the outcome of a transaction to somebody who wanted another one."""
     if outcome.state == "COMMITTED":
-        return InvalidTransactionState(f"the transaction {shown} was committed at version {outcome.version}")
+        return InvalidTransactionState(f"the transaction {txn} was committed at version {outcome.version}")
     return TransactionAborted(
-        f"the transaction {shown} was aborted at version {outcome.version} ({outcome.reason})",
+        f"the transaction {txn} was aborted at version {outcome.version} ({outcome.reason})",
         reason=outcome.reason,
     )
 

@@ -334,8 +334,8 @@ MUTANTS = (
     Mutant(
         "shared rows overtake pending ones",
         "txnlog/apply_transactions.py",
-        "if (topic_id, share.partition) in pending:",
-        "if (topic_id, share.partition) is pending:",
+        "if place in pending:",
+        "if place is pending:",
         "the order in which a transaction produced is turned around",
         (OFFSETS + "shared_rows_cannot_overtake_pending_ones_of_their_transaction",),
     ),
@@ -865,12 +865,8 @@ MUTANTS = (
     Mutant(
         "files become visible in another order",
         "txnlog/apply_transactions.py",
-        "for segment in sequences.pending_segments(draft, transaction) if transaction is not None else "
-        "():\n"
-        "        topic =",
-        "for segment in reversed(sequences.pending_segments(draft, transaction)) if transaction is not "
-        "None else ():\n"
-        "        topic =",
+        "for segment in sequences.pending_segments(draft, transaction):\n            topic =",
+        "for segment in reversed(sequences.pending_segments(draft, transaction)):\n            topic =",
         "the order in which a transaction produced is turned around",
         (CLIENT_TRANSACTIONS + "rows_stay_in_the_order_of_production_however_they_were_written",),
     ),
