@@ -18,7 +18,7 @@ import txnlog
 from spark_ext import handles, jobs
 from spark_ext.executor_writer import TaskIdentity
 from txnlog.block_keeper import BlockKeeper
-from txnlog.errors import InvalidTransactionState, SchemaMismatch
+from txnlog.errors import InvalidTransactionState, SchemaMismatch, StoreError, TopicNotFound, TxnLogError
 from txnlog.testing import ManualClock
 
 IDS = pa.schema([("id", pa.int64())])
@@ -134,6 +134,20 @@ TASK = "Traceback (most recent call last):\n  File x, line 1, in _write_partitio
 def test_an_error_is_ours_only_where_our_own_task_raised_it(text: str, ours: type | None) -> None:
     found = jobs.typed(PythonException(text), MARK)
     assert (None if found is None else type(found)) is ours
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        TopicNotFound("no topic 'x'", advice="there are: a (and b)"),
+        SchemaMismatch("a null (in id)"),
+        StoreError("no answer"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_of_a_task_is_told_as_it_was(error: TxnLogError) -> None:
+    found = jobs.typed(PythonException(f"{TASK}txnlog.errors.{type(error).__name__}: {error}\n{MARK}\n"), MARK)
+    assert (type(found), str(found)) == (type(error), str(error))
 
 
 @pytest.mark.clause("P-45", "P-147")

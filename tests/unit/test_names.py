@@ -166,6 +166,8 @@ def test_labels_that_look_alike_are_two_labels():
 
 def test_advice_offers_the_nearest_name():
     assert nearest("ordres", ["orders", "audit"]) == "did you mean 'orders'?"
+    assert nearest("startingoffsets", ["startingOffsets", "maxBytes"]) == "did you mean 'startingOffsets'?"
+    assert nearest("DATALOSS", ["failOnDataLoss", "txnAppId"]) == "did you mean 'failOnDataLoss'?"
 
 
 def test_advice_lists_the_names_where_none_is_near():
