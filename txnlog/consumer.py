@@ -40,13 +40,13 @@ _LONGEST_PAUSE_MS = 250.0
 class Consumer:
     """Receives what no acknowledgement has taken yet, each message once until it is given back. For one thread."""
 
-    def __init__(self, namespace: Connection, name: str, subscribed: Sequence[Intake]) -> None:
-        self._ns = namespace
+    def __init__(self, connection: Connection, name: str, subscribed: Sequence[Intake]) -> None:
+        self._connection = connection
         self.name = name
         self._subscribed = list(subscribed)
         self._turn = 0
         self._closed = False
-        self._owner = namespace.identity
+        self._owner = connection.identity
 
     def __repr__(self) -> str:
         topics = ", ".join(item.topic.name for item in self._subscribed)
@@ -55,7 +55,7 @@ class Consumer:
     @property
     def connection(self) -> Connection:
         """The handle of the namespace that it belongs to."""
-        return self._ns
+        return self._connection
 
     def __enter__(self) -> Consumer:
         return self
@@ -81,7 +81,7 @@ class Consumer:
         whole_number("max_messages", max_messages, 1)
         whole_number("timeout_ms", timeout_ms, 0)
         self.check_usable()
-        runtime = self._ns.runtime
+        runtime = self._connection.runtime
         deadline = runtime.elapsed_ms() + timeout_ms
         pause = _FIRST_PAUSE_MS
         entering = True
@@ -89,7 +89,7 @@ class Consumer:
             # Before anything is handed out: a consumer that was fenced must hear of it at its next call.
             self._look(entering=entering)
             entering = False
-            self._ns.end_overdue([item.subscription for item in self._subscribed])
+            self._connection.end_overdue([item.subscription for item in self._subscribed])
             for _ in range(len(self._subscribed)):
                 item = self._subscribed[self._turn % len(self._subscribed)]
                 self._turn += 1
@@ -110,17 +110,18 @@ class Consumer:
 
     def _schema(self, item: Intake) -> pa.Schema:
         """The schema of received messages: user columns, then metadata."""
-        schema = schemas.to_arrow(self._ns.topic_record_by_id(item.topic.id).schema)
+        schema = schemas.to_arrow(self._connection.topic_record_by_id(item.topic.id).schema)
         return pa.schema([*schema, *METADATA_FIELDS])
 
-    def check_usable(self, namespace: Connection | None = None) -> None:
+    def check_usable(self, connection: Connection | None = None) -> None:
         """Raise unless this consumer may still be used by this process, in the given namespace."""
-        if namespace is not None and not self._ns.same_namespace(namespace):
+        if connection is not None and not self._connection.same_namespace(connection):
             raise InvalidInputError(
-                f"the messages come from the namespace {self._ns.name!r}, not from {namespace.name!r} of this root",
+                f"the messages come from the namespace {self._connection.name!r}, not from "
+                f"{connection.name!r} of this root",
                 advice="a transaction takes messages of its own namespace",
             )
-        self._ns.check_owner(self._owner, "consumer")
+        self._connection.check_owner(self._owner, "consumer")
         if self._closed:
             raise InvalidTransactionState("the consumer is closed", advice="open another with ns.consumer(...)")
 
@@ -142,10 +143,10 @@ class Consumer:
             ConsumerFenced: a newer consumer took over.
         """
         self.check_usable()
-        _ = self._ns.appender  # a reader is refused even where there is nothing to acknowledge
-        wanted = checked(messages).acknowledgements(self._ns, cumulative=cumulative)
+        _ = self._connection.appender  # a reader is refused even where there is nothing to acknowledge
+        wanted = checked(messages).acknowledgements(self._connection, cumulative=cumulative)
         if wanted:
-            acknowledge_plain(self._ns, wanted, messages.taken(cumulative=cumulative))
+            acknowledge_plain(self._connection, wanted, messages.taken(cumulative=cumulative))
 
     def negative_acknowledge(self, messages: Messages) -> None:
         """Give messages back: they are delivered again. One that is pending in a transaction is not affected.
@@ -169,7 +170,7 @@ class Consumer:
             item.redeliver()
 
     def _look(self, *, entering: bool = False) -> None:
-        self._ns.follower.refresh()
+        self._connection.follower.refresh()
         for item in self._subscribed:
             item.look(entering=entering)
 
@@ -202,8 +203,8 @@ class Consumer:
                 f"this consumer has no topic {shown(topic)}",
                 advice=nearest(str(topic), [item.topic.name for item in self._subscribed]),
             )
-        appender = self._ns.appender
-        positions = [self._ns.resolve_position(item.topic, position) for item in chosen]
+        appender = self._connection.appender
+        positions = [self._connection.resolve_position(item.topic, position) for item in chosen]
 
         def decide(draft: Draft, _at: Header) -> list[AnyAction]:
             return [
@@ -221,7 +222,7 @@ class Consumer:
         if self._closed:
             return
         self._closed = True
-        if self._owner is self._ns.identity:  # of another process otherwise: it is not ours to give back
+        if self._owner is self._connection.identity:  # of another process otherwise: it is not ours to give back
             for item in self._subscribed:
                 item.close()
 

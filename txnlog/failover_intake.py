@@ -25,27 +25,27 @@ class KeptIntake(Intake):
     def look(self, *, entering: bool = False) -> None:  # noqa: ARG002 - as of Intake
         """Raise where another took over; else show a sign of life."""
         record = self.check()
-        self._ns.heartbeats.beat(self.subscription, self.epoch, self._consumer, record.lease_ms)
+        self._connection.heartbeats.beat(self.subscription, self.epoch, self._consumer, record.lease_ms)
 
     def close(self) -> None:
         """Nobody need wait for the lease."""
-        record = self._ns.follower.state.subscriptions.get(self.subscription)
+        record = self._connection.follower.state.subscriptions.get(self.subscription)
         if record is not None and record.epoch == self.epoch:
-            self._ns.heartbeats.end(self.subscription, self.epoch, self._consumer)
+            self._connection.heartbeats.end(self.subscription, self.epoch, self._consumer)
 
 
 class FailoverIntake(KeptIntake):
     """The same where others wait: as long as it is not active, a consumer is handed nothing."""
 
-    def __init__(self, namespace: Connection, consumer: str, topic: TopicRecord, subscription: int) -> None:
-        super().__init__(namespace, consumer, topic, subscription, WAITING)
+    def __init__(self, connection: Connection, consumer: str, topic: TopicRecord, subscription: int) -> None:
+        super().__init__(connection, consumer, topic, subscription, WAITING)
         self._looked_ms = 0.0
 
     def open(self) -> None:
         """Become the active consumer, or wait. Raises ConsumerBusy where another name never will be."""
         record = self.record()
         if record.takeover == "same_name":
-            self.epoch = takeover.try_to_take(self._ns, self.subscription, self._consumer)
+            self.epoch = takeover.try_to_take(self._connection, self.subscription, self._consumer)
         else:
             self.look(entering=True)
 
@@ -67,11 +67,11 @@ class FailoverIntake(KeptIntake):
             super().look()
             return
         record = self.check()
-        now_ms = self._ns.runtime.elapsed_ms()
+        now_ms = self._connection.runtime.elapsed_ms()
         if entering or now_ms - self._looked_ms >= record.lease_ms / 3:
             self._looked_ms = now_ms
             try:
-                self.epoch = takeover.try_to_take(self._ns, self.subscription, self._consumer)
+                self.epoch = takeover.try_to_take(self._connection, self.subscription, self._consumer)
             except ConsumerBusy:
                 self.epoch = WAITING
 

@@ -35,8 +35,10 @@ class Intake:
         epoch: the subscription's, as this consumer knows it.
     """
 
-    def __init__(self, namespace: Connection, consumer: str, topic: TopicRecord, subscription: int, epoch: int) -> None:
-        self._ns = namespace
+    def __init__(
+        self, connection: Connection, consumer: str, topic: TopicRecord, subscription: int, epoch: int
+    ) -> None:
+        self._connection = connection
         self._consumer = consumer
         self.topic = topic
         self.subscription = subscription
@@ -47,7 +49,7 @@ class Intake:
 
     def record(self) -> SubscriptionRecord:
         """The subscription. Raises SubscriptionNotFound where it was dropped."""
-        record = self._ns.follower.state.subscriptions.get(self.subscription)
+        record = self._connection.follower.state.subscriptions.get(self.subscription)
         if record is None:
             raise SubscriptionNotFound(
                 f"the subscription of {self.topic.name!r} was dropped", advice="create it again with ns.consumer(...)"
@@ -68,10 +70,10 @@ class Intake:
         """The next messages, None where there are none."""
         wanted: dict[int, Ranges] = {}
         left = most
-        held = self._ns.held(self.subscription, self.epoch)
-        with self._ns.follower.lock:
+        held = self._connection.held(self.subscription, self.epoch)
+        with self._connection.follower.lock:
             record = self.check()
-            state = self._ns.follower.state
+            state = self._connection.follower.state
             for partition in range(self.topic.partitions):
                 with self._lock:
                     ranges.exclude(self._delivered, {partition: ((0, state.cursors[record.id, partition].position),)})
@@ -88,7 +90,7 @@ class Intake:
 
     def _read(self, wanted: Mapping[int, Ranges]) -> pa.Table:
         """The messages at these offsets, partition by partition."""
-        follower = self._ns.follower
+        follower = self._connection.follower
         records, version = follower.holding(self.topic.id, wanted)
         plan = planner.plan(
             records,
@@ -96,11 +98,11 @@ class Intake:
             topic=self.topic.name,
             folder=self.topic.folder,
             schema=follower.state.topics[self.topic.id].schema,
-            coordinator=self._ns.coordinator,
+            coordinator=self._connection.coordinator,
             version=version,
             offsets={partition: (found[0][0], found[-1][1]) for partition, found in wanted.items()},
         )
-        table = pa.concat_tables(self._ns.reader.batches(plan, include_metadata=True, in_parts=True))
+        table = pa.concat_tables(self._connection.reader.batches(plan, include_metadata=True, in_parts=True))
         if any(len(found) > 1 for found in wanted.values()):
             table = _only(table, wanted)
         if len(wanted) > 1:
@@ -109,7 +111,7 @@ class Intake:
 
     def _ready_in(self, partition: int, held: Mapping[int, Ranges]) -> Ranges:
         """What of a partition can be handed out now. With the follower's lock; ``held`` by this client."""
-        state = self._ns.follower.state
+        state = self._connection.follower.state
         with self._lock:
             mine = ranges.union(self._delivered.get(partition, EMPTY), held.get(partition, EMPTY))
         return available(
@@ -127,7 +129,7 @@ class Intake:
         """
         if not unnamed or self._not_delivered(unnamed) is None:
             return
-        self._ns.follower.refresh()
+        self._connection.follower.refresh()
         found = self._not_delivered(unnamed)
         if found is not None:
             partition, offset = found
@@ -140,9 +142,9 @@ class Intake:
 
     def _not_delivered(self, unnamed: Mapping[int, Ranges]) -> tuple[int, int] | None:
         """The first of these messages that can be handed out now: partition and offset."""
-        held = self._ns.held(self.subscription, self.epoch)
-        with self._ns.follower.lock:
-            if self.subscription not in self._ns.follower.state.subscriptions:
+        held = self._connection.held(self.subscription, self.epoch)
+        with self._connection.follower.lock:
+            if self.subscription not in self._connection.follower.state.subscriptions:
                 return None  # dropped: that is what the acknowledgement will hear
             for partition, found in unnamed.items():
                 if missing := ranges.intersect(self._ready_in(partition, held), found):

@@ -127,9 +127,9 @@ class Messages:
             result[int(partition)] = tuple((int(s), int(e)) for s, e in zip(starts, ends, strict=True))
         return result
 
-    def acknowledgements(self, namespace: Connection, *, cumulative: bool) -> list[Acknowledgement]:
+    def acknowledgements(self, connection: Connection, *, cumulative: bool) -> list[Acknowledgement]:
         """What to log for these messages in a namespace, which must be the one they came from."""
-        self._consumer.check_usable(namespace)
+        self._consumer.check_usable(connection)
         if not len(self):
             return []
         if cumulative:

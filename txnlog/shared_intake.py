@@ -47,8 +47,10 @@ class SharedIntake(Intake):
     stock, which it hands out without a request, or gives back as never delivered.
     """
 
-    def __init__(self, namespace: Connection, consumer: str, topic: TopicRecord, subscription: int, epoch: int) -> None:
-        super().__init__(namespace, leases.label_of(consumer, namespace.runtime.unique()), topic, subscription, epoch)
+    def __init__(
+        self, connection: Connection, consumer: str, topic: TopicRecord, subscription: int, epoch: int
+    ) -> None:
+        super().__init__(connection, leases.label_of(consumer, connection.runtime.unique()), topic, subscription, epoch)
         self._stock: dict[int, Ranges] = {}
         self._doubtful: list[_Decided] = []
         self._turn = 0
@@ -61,11 +63,11 @@ class SharedIntake(Intake):
         self._arrive()
         fresh = False
         for _ in range(_MAX_ROUNDS):
-            with self._ns.follower.lock:
+            with self._connection.follower.lock:
                 record = self.check()
                 self._settle()
-                state = self._ns.follower.state
-                now_ms = max(state.head.timestamp_ms, self._ns.runtime.now_ms())
+                state = self._connection.follower.state
+                now_ms = max(state.head.timestamp_ms, self._connection.runtime.now_ms())
                 self._forget_taken(state)
                 ready = self._ready(state, record, -1 if fresh else now_ms + record.lease_ms // 2)
                 chosen = _first_of_all(ready, most)
@@ -119,7 +121,7 @@ class SharedIntake(Intake):
 
         self._turn += 1
         try:
-            self._ns.appender.call(effect(decide))
+            self._connection.appender.call(effect(decide))
         except BaseException:
             self._doubtful.extend(decided)
             raise
@@ -135,7 +137,7 @@ class SharedIntake(Intake):
 
     def _settle(self) -> None:
         """What was granted in doubt is stock once the log shows it: a lease that is newer than those of before."""
-        cursors = self._ns.follower.state.cursors
+        cursors = self._connection.follower.state.cursors
         for item in list(self._doubtful):
             for partition, more in item.granted.items():
                 cursor = cursors.get((self.subscription, partition))
@@ -165,7 +167,7 @@ class SharedIntake(Intake):
                         actions = grant.actions
             return list(actions) or Answer(None, settled=True)
 
-        self._riding = (self._ns.appender.ride(effect(decide)), decided)
+        self._riding = (self._connection.appender.ride(effect(decide)), decided)
 
     def _arrive(self) -> None:
         """What was asked for ahead is stock once it was logged; if it was not yet, it still rides."""
@@ -191,7 +193,7 @@ class SharedIntake(Intake):
             {partition: ranges.normalize((item.start, item.end) for item in found) for partition, found in dead.items()}
         )
         try:
-            dead_letters.move(self._ns, record, self.topic, self.epoch, table, dead)
+            dead_letters.move(self._connection, record, self.topic, self.epoch, table, dead)
         except TransactionConflict:
             _logger.debug("dead letters of %r: somebody else was first", record.name)
 
@@ -237,10 +239,10 @@ class SharedIntake(Intake):
         def decide(draft: Draft, _at: Header) -> list[AnyAction] | Answer[None]:
             return released(draft) or Answer(None, settled=True)
 
-        with self._ns.follower.lock:
-            actions = released(self._ns.follower.state.draft())
+        with self._connection.follower.lock:
+            actions = released(self._connection.follower.state.draft())
         if actions:
-            self._ns.appender.call(effect(decide))
+            self._connection.appender.call(effect(decide))
 
     def seek_actions(self, draft: Draft, positions: Mapping[int, int]) -> list[AnyAction]:
         """What moves the cursors; in other partitions, what was leased is given back."""

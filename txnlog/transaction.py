@@ -63,7 +63,7 @@ class Transaction:
 
     def __init__(
         self,
-        namespace: Connection,
+        connection: Connection,
         number: int,
         *,
         timeout_ms: int | None,
@@ -73,13 +73,13 @@ class Transaction:
         app_version: int | None = None,
         timed_from_log: bool = False,
     ) -> None:
-        self._ns = namespace
+        self._connection = connection
         self._number = number
-        self._id = TxnId(namespace.coordinator, number)
+        self._id = TxnId(connection.coordinator, number)
         self._timed_from_log = timed_from_log
         # Holds no reference to this object: a cycle would leave every transaction to the garbage collector.
         self._opening = Opening(
-            number, namespace.runtime.now_ms, producer, epoch, app_id, app_version, timeout_ms=timeout_ms, id=self._id
+            number, connection.runtime.now_ms, producer, epoch, app_id, app_version, timeout_ms=timeout_ms, id=self._id
         )
         self._lock = threading.RLock()
         self._state: TransactionState = "OPEN"
@@ -88,13 +88,13 @@ class Transaction:
         self._in_doubt: Literal["commit", "prepare"] | None = None
         self._begun = False
         self._under_way = 0
-        self._work = Work(namespace, number)
+        self._work = Work(connection, number)
         self._taken: list[Taken] = []
-        self._holders = [namespace]
+        self._holders = [connection]
         self._unanswered: dict[tuple[Acknowledgement, ...], Taken] = {}
         self._subscriptions: dict[int, str] = {}
         self.result: Committed | None = None
-        self._owner = namespace.identity
+        self._owner = connection.identity
 
     # --- what it is -------------------------------------------------------------------------------------------------
 
@@ -106,16 +106,16 @@ class Transaction:
     @property
     def state(self) -> TransactionState:
         """OPEN, PREPARED, COMMITTED or ABORTED, as far as this handle knows: it makes no request."""
-        if self._state == "PREPARED" and self._owner is self._ns.identity:
+        if self._state == "PREPARED" and self._owner is self._connection.identity:
             with contextlib.suppress(InvalidTransactionState):  # of a handle that was closed
-                outcome = self._ns.follower.state.outcomes.get(self._number)
+                outcome = self._connection.follower.state.outcomes.get(self._number)
                 return self._state if outcome is None else outcome.state
         return self._state
 
     @property
     def skipped(self) -> bool:
         """Whether the log shows that this txn_version (or a later one) of the app was committed before."""
-        return self._ns.committed_before(self._opening.app_id, self._opening.app_version) is not None
+        return self._connection.committed_before(self._opening.app_id, self._opening.app_version) is not None
 
     def __repr__(self) -> str:
         return f"Transaction({self.id}, {self.state})"
@@ -151,7 +151,7 @@ class Transaction:
         """
         with self._mine():
             self._check_open()
-            pieces = place(self._ns, topic, data, partition, sequence, named=self._opening.producer is not None)
+            pieces = place(self._connection, topic, data, partition, sequence, named=self._opening.producer is not None)
             if pieces:
                 self._work.add_rows(pieces)
                 self._note_effect()
@@ -170,7 +170,7 @@ class Transaction:
         """
         with self._mine():
             self._check_open()
-            wanted = checked(messages).acknowledgements(self._ns, cumulative=cumulative)
+            wanted = checked(messages).acknowledgements(self._connection, cumulative=cumulative)
             if not wanted:
                 return
             received_by = messages.connection
@@ -216,14 +216,14 @@ class Transaction:
 
     def _take(self, wanted: list[Acknowledgement], taken: Taken | None = None) -> None:
         try:
-            self._ns.check_conflicts(self._number, wanted)
+            self._connection.check_conflicts(self._number, wanted)
             if taken is not None:
                 taken.check_delivered()  # after a look at the log, if one was needed
         except (AbortableError, FencedError) as error:
             self._failed = error
             raise
-        with self._ns.follower.lock:
-            draft = self._ns.follower.state.draft()
+        with self._connection.follower.lock:
+            draft = self._connection.follower.state.draft()
             for item in wanted:
                 record = live_subscription(draft, item.subscription)
                 topic = draft.topics.get(record.topic)
@@ -236,7 +236,7 @@ class Transaction:
     def _note_holds(self) -> None:
         """Another handle, by which messages were received, need know only what its consumers may get back."""
         for connection in self._holders:
-            acknowledgements = self._work.acknowledgements if connection is self._ns else ()
+            acknowledgements = self._work.acknowledgements if connection is self._connection else ()
             connection.note_holds(self._number, acknowledgements, self._opening.deadline_ms, self._taken)
 
     def _release_holds(self) -> None:
@@ -275,7 +275,7 @@ class Transaction:
         # From here on the log may show the transaction, whatever becomes of the call: an abort must be logged as well.
         begun, self._begun = self._begun, True
         try:
-            self._ns.appender.call(command)
+            self._connection.appender.call(command)
         except TxnLogError as error:
             # After a call without an answer (OutcomeUnknown, an interrupt) the next flush or commit leaves out what the
             # log then shows. Otherwise nothing of this call is there.
@@ -314,7 +314,7 @@ class Transaction:
             if self._state == "PREPARED":
                 return str(self._id)
             if self._in_doubt == "prepare":
-                self._ns.check_owner(self._owner, "transaction")
+                self._connection.check_owner(self._owner, "transaction")
             else:
                 self._check_open()
             if self._work.stream is not None:
@@ -342,7 +342,7 @@ class Transaction:
         # From here on the log may show the transaction, whatever becomes of the call.
         self._in_doubt, self._begun = "prepare", True
         try:
-            self._ns.appender.call(command)
+            self._connection.appender.call(command)
         except OutcomeUnknown as error:
             error.advice = "call prepare() again, or abort(); ns.transaction(txn.id) tells what the log shows"
             raise
@@ -351,7 +351,7 @@ class Transaction:
             raise
         except TxnLogError as error:
             self._in_doubt, self._begun = None, begun
-            outcome = self._ns.outcome(self._number) if doubted else None
+            outcome = self._connection.outcome(self._number) if doubted else None
             if outcome is not None:
                 self._ended_elsewhere(outcome)  # by a decision that came before this answer
             if isinstance(error, AbortableError | FencedError):
@@ -377,7 +377,7 @@ class Transaction:
                 assert self.result is not None, "a transaction that needs no entry has its result"
                 return self.result
             try:
-                result = self._ns.appender.call(command)
+                result = self._connection.appender.call(command)
             except BaseException as error:  # noqa: BLE001 - raised again, unless the log knows better
                 return self._finish(command, None, error)
             return self._finish(command, result, None)
@@ -391,7 +391,7 @@ class Transaction:
             try:
                 command = self._commit_command()
                 if command is not None:
-                    future = self._ns.appender.submit(command, partial(self._finish_background, command))
+                    future = self._connection.appender.submit(command, partial(self._finish_background, command))
                     self._under_way += 1
                     return future
                 assert self.result is not None, "a transaction that needs no entry has its result"
@@ -420,7 +420,7 @@ class Transaction:
                 raise
         elif isinstance(result, Skipped) and self._in_doubt:
             # The batch was brought before: perhaps by this very commit, whose end only a checkpoint remembers.
-            own = self._ns.outcome(self._number)
+            own = self._connection.outcome(self._number)
             result = own if own is not None and own.state == "COMMITTED" else result
         assert result is not None, "an answer or an error"
         return self._committed(command, result)
@@ -431,10 +431,10 @@ class Transaction:
         A refusal proves nothing about an earlier call in doubt where its number can have been used and forgotten.
         """
         if isinstance(error, TxnLogError) and not isinstance(error, RetriableError | StoreError):
-            outcome = self._ns.outcome(self._number)
+            outcome = self._connection.outcome(self._number)
             if outcome is not None:
-                return command.repeated(outcome, self._ns.producer_epoch(self._opening.producer))
-            if self._in_doubt and self._ns.may_have_ended(self._number):
+                return command.repeated(outcome, self._connection.producer_epoch(self._opening.producer))
+            if self._in_doubt and self._connection.may_have_ended(self._number):
                 raise forgotten(self._id, Durable.MAYBE) from error
         raise error
 
@@ -442,7 +442,7 @@ class Transaction:
         """What to append; None where nothing must be. Stages big writes first, outside of any entry."""
         if self._state == "COMMITTED":
             return None
-        self._ns.check_owner(self._owner, "transaction")
+        self._connection.check_owner(self._owner, "transaction")
         if self._state == "ABORTED":
             raise self._ended or self._was_aborted()
         if self._state == "PREPARED":
@@ -461,7 +461,7 @@ class Transaction:
                 self._check_not_fenced()
                 self._state = "COMMITTED"
                 self._work.clear()
-                self.result = Committed(self.id, self._ns.follower.version, {})
+                self.result = Committed(self.id, self._connection.follower.version, {})
                 return None
             self._work.stage(everything=False)
         return CommitCommand(
@@ -483,7 +483,7 @@ class Transaction:
         self._release_holds()
         self._work.clear()
         subscriptions = [self._subscriptions.get(number, str(number)) for number in command.dropped_subscriptions]
-        self.result = self._ns.committed(result, command.dropped, subscriptions)
+        self.result = self._connection.committed(result, command.dropped, subscriptions)
         return self.result
 
     def _not_committed(self, error: BaseException) -> None:
@@ -504,7 +504,7 @@ class Transaction:
                 return
             if self._state == "COMMITTED":
                 raise InvalidTransactionState(f"the transaction {self.id} was committed")
-            self._ns.check_owner(self._owner, "transaction")
+            self._connection.check_owner(self._owner, "transaction")
             outcome = None
             if self._state == "PREPARED":
                 outcome = self._decided()
@@ -519,7 +519,7 @@ class Transaction:
 
     def discard(self) -> None:
         """Abort, unless a commit is under way or in doubt; never raises. For the end of blocks that go wrong."""
-        if self._owner is not self._ns.identity:
+        if self._owner is not self._connection.identity:
             return  # it is the parent's
         with self._lock:
             if self._state != "OPEN" or self._in_doubt or self._under_way:
@@ -542,7 +542,7 @@ class Transaction:
     def _end(self, reason: AbortReason, *, force: bool = False) -> Outcome | None:
         """End it in the log. None where a flush in doubt never came there, and the block was closed: it never will."""
         try:
-            return administration.end(self._ns, AbortCommand(self._number, reason, force=force))
+            return administration.end(self._connection, AbortCommand(self._number, reason, force=force))
         except TransactionNotFound:
             if self._in_doubt or self._under_way:
                 raise  # it may have been committed, and the outcome forgotten
@@ -553,7 +553,7 @@ class Transaction:
         if not self._begun:
             return
         try:
-            administration.end(self._ns, AbortCommand(self._number, reason))
+            administration.end(self._connection, AbortCommand(self._number, reason))
         except TxnLogError:
             _logger.warning("abort of %s failed; it ends by its timeout", self.id, exc_info=True)
 
@@ -577,10 +577,10 @@ class Transaction:
 
         Raises InvalidTransactionState in a child, unless the transaction ended before: its end stands.
         """
-        if self._owner is self._ns.identity:
+        if self._owner is self._connection.identity:
             return self._lock
         if self._state in {"OPEN", "PREPARED"}:
-            self._ns.check_owner(self._owner, "transaction")
+            self._connection.check_owner(self._owner, "transaction")
         return contextlib.nullcontext()
 
     def _was_aborted(self) -> InvalidTransactionState:
@@ -592,7 +592,7 @@ class Transaction:
         return error
 
     def _check_open(self) -> None:
-        self._ns.check_owner(self._owner, "transaction")
+        self._connection.check_owner(self._owner, "transaction")
         if self._state == "COMMITTED":
             raise InvalidTransactionState(f"the transaction {self.id} was committed", advice="begin a new transaction")
         if self._state == "ABORTED":
@@ -606,7 +606,7 @@ class Transaction:
             raise InvalidTransactionState(f"the commit of {self.id} is under way", advice="begin a new transaction")
         if self._failed is not None:
             raise self._has_failed(self._failed)
-        outcome = self._ns.follower.state.outcomes.get(self._number)
+        outcome = self._connection.follower.state.outcomes.get(self._number)
         if outcome is not None:
             self._ended_elsewhere(outcome)
         self._check_not_fenced()
@@ -622,11 +622,11 @@ class Transaction:
 
     def _decided(self) -> Outcome:
         """How others ended it since it was prepared. Raises InvalidTransactionState as long as nobody has."""
-        self._ns.follower.refresh()
-        outcome = self._ns.outcome(self._number)
+        self._connection.follower.refresh()
+        outcome = self._connection.outcome(self._number)
         if outcome is not None:
             return outcome
-        if self._ns.may_have_ended(self._number):
+        if self._connection.may_have_ended(self._number):
             raise forgotten(self._id, Durable.MAYBE)
         raise InvalidTransactionState(
             f"the transaction {self.id} is PREPARED", advice="use ns.complete(token, commit=True or False)"
@@ -638,18 +638,18 @@ class Transaction:
 
     def _take_over(self, outcome: Outcome) -> TxnLogError:
         """The end that the log records is this handle's from here on; gives the error for who wanted another one."""
-        error = ended_error(outcome, self._opening, self._ns.producer_epoch(self._opening.producer))
+        error = ended_error(outcome, self._opening, self._connection.producer_epoch(self._opening.producer))
         if outcome.state == "COMMITTED":
             self._state = "COMMITTED"
             self._release_holds()
-            self.result = self._ns.committed(outcome, ())
+            self.result = self._connection.committed(outcome, ())
         else:
             self._release(error)
         return error
 
     def _check_not_fenced(self) -> None:
         try:
-            self._ns.check_producer(self._opening.producer, self._opening.epoch)
+            self._connection.check_producer(self._opening.producer, self._opening.epoch)
         except FencedError as error:
             self._release(error)
             raise
@@ -662,7 +662,7 @@ class Transaction:
     def _start_clock(self) -> None:
         opening = self._opening
         if opening.deadline_ms is None and opening.timeout_ms is not None:
-            opening.deadline_ms = self._ns.runtime.now_ms() + opening.timeout_ms
+            opening.deadline_ms = self._connection.runtime.now_ms() + opening.timeout_ms
 
     def _check_deadline(self) -> None:
         try:

@@ -38,8 +38,8 @@ class Work:
         since_ms: when the transaction began.
     """
 
-    def __init__(self, namespace: Connection, number: int) -> None:
-        self._ns = namespace
+    def __init__(self, connection: Connection, number: int) -> None:
+        self._connection = connection
         self._number = number
         self._digest = xxhash.xxh3_64()
         self._owned_topics: set[int] = set()
@@ -50,8 +50,8 @@ class Work:
         self.acknowledged: list[Acknowledgement] = []
         self.logged: list[Acknowledgement] = []
         self.stream: StreamBatch | None = None
-        self.since_ms = namespace.runtime.now_ms()
-        self._numbers = namespace.appender.numbers
+        self.since_ms = connection.runtime.now_ms()
+        self._numbers = connection.appender.numbers
         self._numbers.keep_for(number, self)
 
     @property
@@ -144,11 +144,11 @@ class Work:
                 self._buffered_bytes = sum(piece.size_bytes for piece in self.pieces)
 
     def _write(self, topic: int, pieces: list[Piece]) -> list[Segment]:
-        record = self._ns.topic_record_by_id(topic)
+        record = self._connection.topic_record_by_id(topic)
         staged: list[Segment] = []
         wave: list[BuiltSegment] = []
         waiting = 0
-        for built in build_owned(record, pieces, self._number, self._take_number, self._ns.runtime.unique):
+        for built in build_owned(record, pieces, self._number, self._take_number, self._connection.runtime.unique):
             wave.append(built)
             staged.append(built.action)
             waiting += len(built.data)
@@ -159,11 +159,11 @@ class Work:
         return staged
 
     def _put(self, wave: list[BuiltSegment]) -> None:
-        store = self._ns.store
-        self._ns.runtime.run_all([partial(store.put, built.key, built.data) for built in wave])
+        store = self._connection.store
+        self._connection.runtime.run_all([partial(store.put, built.key, built.data) for built in wave])
 
     def _take_number(self) -> int:
-        return self._ns.appender.take_numbers(1)[0]
+        return self._connection.appender.take_numbers(1)[0]
 
 
 __all__ = ["Mark", "Work"]

@@ -755,7 +755,7 @@ MUTANTS = (
     Mutant(
         "whoever waits only waits",
         "txnlog/consumer.py",
-        "            self._ns.end_overdue([item.subscription for item in self._subscribed])\n",
+        "            self._connection.end_overdue([item.subscription for item in self._subscribed])\n",
         "",
         "a consumer waits for ever for messages that a dead process holds, where nobody appends",
         (ANSWERS + "who_waits_for_messages_of_an_overdue_transaction_appends_its_end",),
@@ -890,7 +890,7 @@ MUTANTS = (
     Mutant(
         "conflicts are left to the commit",
         "txnlog/transaction.py",
-        "            self._ns.check_conflicts(self._number, wanted)\n",
+        "            self._connection.check_conflicts(self._number, wanted)\n",
         "            pass\n",
         "two transactions of one client do the same work, and one in vain",
         (ANSWERS + "a_conflict_is_answered_as_soon_as_the_client_can_know",),
@@ -986,7 +986,7 @@ MUTANTS = (
     Mutant(
         "a consumer that closes keeps its place",
         "txnlog/failover_intake.py",
-        "            self._ns.heartbeats.end(self.subscription, self.epoch, self._consumer)\n",
+        "            self._connection.heartbeats.end(self.subscription, self.epoch, self._consumer)\n",
         "            pass\n",
         "every restart waits for a lease",
         (FAILOVER + "when_the_active_one_closes_the_next_takes_over_at_once",),

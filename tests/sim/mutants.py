@@ -267,9 +267,9 @@ def produce_and_acknowledge_apart(patch: pytest.MonkeyPatch) -> None:
             return commit(self)
         self._work.acknowledged.clear()
         result = commit(self)
-        number = self._ns.appender.take_numbers(1)[0]
+        number = self._connection.appender.take_numbers(1)[0]
         action = Commit(number, "", (), tuple(taken))
-        self._ns.appender.call(Simple(lambda _draft, _at: [action], lambda _draft, _at: None, None, (number,)))
+        self._connection.appender.call(Simple(lambda _draft, _at: [action], lambda _draft, _at: None, None, (number,)))
         return result
 
     patch.setattr(Transaction, "commit", mutated)
