@@ -64,7 +64,7 @@ class TopicBatchWriter(DataSourceArrowWriter):
         self._storage = jobs.storage_json(options.storage_options)
         location = location_of(options.path, options.storage_options, topics_named=options.topic is not None)
         ns = self._open(location)
-        ns.follower.refresh()
+        ns.connection.follower.refresh()
         self._plan = _planned(ns, location, options, schema, self._storage)
 
     def _open(self, location: Location) -> Namespace:
@@ -79,13 +79,15 @@ class TopicBatchWriter(DataSourceArrowWriter):
     def commit(self, messages: Sequence[Any]) -> None:
         """Runs once all tasks are done: names their files in the log, in one commit."""
         from spark_ext import jobs  # noqa: PLC0415
+        from txnlog.producer import begin_transaction  # noqa: PLC0415
 
         plan = self._plan
         if plan.spec is None:
             return
         ns = self._open(plan.location)
-        ns.follower.refresh()
-        txn = ns.begin_for(
+        ns.connection.follower.refresh()
+        txn = begin_transaction(
+            ns.connection,
             plan.producer,
             plan.epoch,
             txn_app_id=plan.app_id,
@@ -106,7 +108,7 @@ class TopicBatchWriter(DataSourceArrowWriter):
         if plan.spec is None:
             return
         try:
-            outcome = administration.end_failed(self._open(plan.location), plan.number)
+            outcome = administration.end_failed(self._open(plan.location).connection, plan.number)
         except TxnLogError:
             _logger.warning("the abort of transaction %d could not be logged", plan.number, exc_info=True)
             return
@@ -123,13 +125,13 @@ def _planned(ns: Namespace, location: Location, options: WriteOptions, schema: S
     from spark_ext import jobs  # noqa: PLC0415
 
     app_id, app_version = options.txn_app_id, options.txn_version
-    skipped = ns.committed_before(app_id, app_version)
+    skipped = ns.connection.committed_before(app_id, app_version)
     if skipped is not None:
         _logger.info("version %s of %r was committed before, at version %d", app_version, app_id, skipped.version)
         return BatchPlan(location, skipped.txn, None)
     columns = jobs.arrow_schema(schema)
     topic = location.topic or options.topic
-    record = None if topic is None else ns.topic_handle(topic).record
+    record = None if topic is None else ns.connection.topic_handle(topic).record
     if record is not None:
         jobs.check_columns(columns, record)
     number = jobs.reserve_job(ns)

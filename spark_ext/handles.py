@@ -51,7 +51,7 @@ class _Kept:
 
 
 def _first_entry(namespace: Namespace) -> str:
-    return hashlib.sha256(namespace.store.get(entry_key(0))).hexdigest()
+    return hashlib.sha256(namespace.connection.store.get(entry_key(0))).hexdigest()
 
 
 _handles: Final[OrderedDict[_Key, _Kept]] = OrderedDict()

@@ -30,6 +30,7 @@ from txnlog.errors import InvalidInputError, SchemaMismatch, TxnLogError
 from txnlog.limits import MAX_BLOCK_NUMBERS, RENEW_AFTER_MS
 from txnlog.names import shown
 from txnlog.numbers import CHUNK
+from txnlog.producer import begin_transaction
 from txnlog.row_columns import Unfit, conform_columns, unknown_column
 
 if TYPE_CHECKING:
@@ -72,11 +73,11 @@ def reserve_job(ns: Namespace) -> int:
     now_s = time.monotonic()
     with _stocks_lock:
         stock = _stocks.get(ns)
-        if stock is None or stock.owner is not ns.identity or now_s - stock.taken_s > _SILENCE_S:
-            stock = _Stock(ns.identity, iter(()), 1, now_s)
+        if stock is None or stock.owner is not ns.connection.identity or now_s - stock.taken_s > _SILENCE_S:
+            stock = _Stock(ns.connection.identity, iter(()), 1, now_s)
         number = next(stock.numbers, None)
         if number is None:
-            block = ns.reserve_block(stock.next_jobs * _STRIDE)
+            block = ns.connection.reserve_block(stock.next_jobs * _STRIDE)
             stock.numbers = iter(range(block.start, block.stop, _STRIDE))
             stock.next_jobs = min(2 * stock.next_jobs, _MOST_JOBS)
             number = next(stock.numbers)
@@ -187,7 +188,7 @@ def spec_for_routing(ns: Namespace, columns: pa.Schema, first_number: int, stora
     targets: list[TopicTarget] = []
     refused: list[tuple[str, str]] = []
     problem: SchemaMismatch | None = None
-    for record in ns.live_topics():
+    for record in ns.connection.live_topics():
         try:
             check_columns(rest, record)
             targets.append(_target(record))
@@ -215,7 +216,7 @@ def spec_for_routing(ns: Namespace, columns: pa.Schema, first_number: int, stora
 
 def _turn(ns: Namespace) -> int:
     """Where the turn of partitions begins: anywhere, so that small jobs do not all fill partition 0."""
-    return int(ns.runtime.jitter(1 << 20))
+    return int(ns.connection.runtime.jitter(1 << 20))
 
 
 # --- what tasks answer ------------------------------------------------------------------------------------------------
@@ -245,7 +246,7 @@ def segments_of(written: Iterable[WrittenSegment], first_number: int, txn: int) 
 
 def begin(ns: Namespace, number: int) -> Transaction:
     """An anonymous transaction under a number that was reserved for it; without a deadline until the log shows it."""
-    return ns.begin_for(None, None, timed_from_log=True, number=number)
+    return begin_transaction(ns.connection, None, None, timed_from_log=True, number=number)
 
 
 def hand_over(txn: Transaction, segments: list[Segment]) -> None:

@@ -135,8 +135,8 @@ def _scan(spark: SparkSession, namespace: Namespace, plan: ScanPlan) -> DataFram
     if any(segment.compacted for segment in plan.segments):
         fields += [StructField("_version", LongType()), StructField("_timestamp", TimestampType())]
     fields.append(StructField(SEGMENT_COLUMN, LongType()))
-    folder = for_spark(namespace.store.url(plan.folder))
-    files = [for_spark(namespace.store.url(segment.key)) for segment in plan.segments]
+    folder = for_spark(namespace.connection.store.url(plan.folder))
+    files = [for_spark(namespace.connection.store.url(segment.key)) for segment in plan.segments]
     reader = spark.read.format("parquet").schema(StructType(fields)).options(**_SCAN_OPTIONS).option("basePath", folder)
     with _without_listing_jobs(spark, len(files)):
         try:
@@ -158,7 +158,9 @@ def _check_sizes(frame: DataFrame, namespace: Namespace, plan: ScanPlan) -> None
         relation = jvm_frame.queryExecution().analyzed().relation()
         if relation.location().sizeInBytes() == sum(segment.size_bytes for segment in plan.segments):
             return
-    found = namespace.runtime.run_all([partial(namespace.store.info, segment.key) for segment in plan.segments])
+    found = namespace.connection.runtime.run_all(
+        [partial(namespace.connection.store.info, segment.key) for segment in plan.segments]
+    )
     for segment, info in zip(plan.segments, found, strict=True):
         if info.size_bytes != segment.size_bytes:
             raise CorruptionError(
@@ -213,7 +215,7 @@ class _Metadata:
         self._plan = plan
         self._segments = plan.segments
         # Numbers only grow: this one is above all that the files of the plan store.
-        self._next_number = namespace.next_number
+        self._next_number = namespace.connection.next_number
         self._places = lookups.Places.of([segment.number for segment in plan.segments])
         if self._places.size > MAX_LOOKUP_CELLS:
             raise _too_many(plan)

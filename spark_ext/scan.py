@@ -83,7 +83,7 @@ class Scan:
         return ReadJob(
             self.root,
             self.namespace.name,
-            self.namespace.coordinator,
+            self.namespace.connection.coordinator,
             schemas.to_arrow(self.columns),
             _arrow_for_spark(wanted),
             self.options.storage_options,
@@ -120,7 +120,7 @@ def open_scan(options: ReadOptions, *, mode: Mode = "r") -> Scan:
 
 
 def _common_columns(namespace: Namespace, snapshot: Snapshot, topics: Sequence[str]) -> schemas.StructType:
-    found = [namespace.topic_record(topic, snapshot.version).schema_at(snapshot.version) for topic in topics]
+    found = [namespace.connection.topic_record(topic, snapshot.version).schema_at(snapshot.version) for topic in topics]
     first = found[0]
     for topic, other in zip(topics[1:], found[1:], strict=True):
         if other == first:

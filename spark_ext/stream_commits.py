@@ -63,8 +63,8 @@ def stream_batch(identity: QueryIdentity, batch: int, offsets: BatchOffsets | No
 
 def committed_before(ns: Namespace, batch: StreamBatch) -> Skipped | None:
     """The commit of this very batch, if the log shows it. Raises InvalidInputError where another one has its id."""
-    ns.follower.refresh()
-    return ns.committed_batch(batch)
+    ns.connection.follower.refresh()
+    return ns.connection.committed_batch(batch)
 
 
 @contextmanager
@@ -143,11 +143,11 @@ def _ours(ns: Namespace, text: str | None) -> StreamOffset | None:
     if not is_stream_offset(value):
         return None
     found = StreamOffset.from_dict(value)
-    return found if (found.namespace, found.coordinator) == (ns.name, ns.coordinator) else None
+    return found if (found.namespace, found.coordinator) == (ns.name, ns.connection.coordinator) else None
 
 
 def _subscription_id(ns: Namespace, topic: str, offset: StreamOffset, subscription: str) -> int:
-    record = ns.subscription_record(offset.topic_ids.get(topic, -1), subscription)
+    record = ns.connection.subscription_record(offset.topic_ids.get(topic, -1), subscription)
     if record is None:
         raise SubscriptionNotFound(
             f"the subscription {subscription!r} of the topic {topic!r}, which the checkpoint names, is gone",
@@ -191,13 +191,13 @@ def acknowledgements(
 
 def _check_cursors(ns: Namespace, item: BatchRange, moved: Sequence[tuple[int, int, int]]) -> None:
     """Raise InvalidInputError where the subscription is not where the batch begins."""
-    record = ns.subscription_record_by_id(item.subscription)
+    record = ns.connection.subscription_record_by_id(item.subscription)
     if record.type == "shared":
         raise UnsupportedFeature(
             f"the subscription {record.name!r} is shared: a stream takes whole ranges, in order",
             advice="use an exclusive subscription for the stream",
         )
-    cursors = ns.cursors_of(item.subscription)
+    cursors = ns.connection.cursors_of(item.subscription)
     for partition, start, end in moved:
         cursor = cursors[partition]
         if cursor.position != start:
@@ -235,9 +235,9 @@ def _held_epoch(ns: Namespace, item: BatchRange, identity: QueryIdentity, run: s
     Raises:
         ConsumerFenced: the run had it, and lost it.
     """
-    record = ns.subscription_record_by_id(item.subscription)
+    record = ns.connection.subscription_record_by_id(item.subscription)
     with _epochs_lock:
-        known = _epochs.get((ns.identity, item.subscription, identity.name, run))
+        known = _epochs.get((ns.connection.identity, item.subscription, identity.name, run))
     if known is not None:
         check_epoch(record, known)
         return known
@@ -251,20 +251,20 @@ def _held_epoch(ns: Namespace, item: BatchRange, identity: QueryIdentity, run: s
 
 def _take_epoch(ns: Namespace, item: BatchRange, identity: QueryIdentity, run: str) -> int:
     """Take the subscription over for this run: fences whoever had it, an older run of the query as well."""
-    epoch = take_epoch(ns, item.subscription, run, identity.name)
+    epoch = take_epoch(ns.connection, item.subscription, run, identity.name)
     with _epochs_lock:
         if len(_epochs) >= _MOST_EPOCHS:
             _epochs.clear()
-        _epochs[ns.identity, item.subscription, identity.name, run] = epoch
+        _epochs[ns.connection.identity, item.subscription, identity.name, run] = epoch
     return epoch
 
 
 def _epoch_of_last_batch(ns: Namespace, subscription: int, identity: QueryIdentity, run: str) -> int | None:
     """The epoch of the query's last commit, if it was this run's."""
-    last = ns.stream(identity.name)
+    last = ns.connection.stream(identity.name)
     if last is None:
         return None
-    log = ns.follower.log
+    log = ns.connection.follower.log
     epochs = [
         found.epoch
         for action in log.entry(last.version).actions

@@ -51,7 +51,7 @@ class StreamPlan:
     ) -> StreamOffset:
         return StreamOffset(
             scan.namespace.name,
-            scan.namespace.coordinator,
+            scan.namespace.connection.coordinator,
             scan.snapshot.version if version is None else version,
             self._options.subscription,
             {topic: _topic(scan, topic).id for topic in scan.topics},
@@ -115,7 +115,7 @@ class StreamPlan:
             version, offsets = _limited(scan, first, limit, newest, split=self._options.split_transactions)
         if offsets == begin.offsets:
             return dict(start)
-        query = begin.query or scan.namespace.runtime.unique()
+        query = begin.query or scan.namespace.connection.runtime.unique()
         return self._offset(scan, offsets, version, first, query).to_dict()
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[ReadPartition]:
@@ -140,7 +140,7 @@ class StreamPlan:
     def _check_same(self, scan: Scan, offset: StreamOffset) -> None:
         """Raise InvalidInputError unless the checkpoint is of this namespace, these topics and this subscription."""
         namespace = scan.namespace
-        if (offset.namespace, offset.coordinator) != (namespace.name, namespace.coordinator):
+        if (offset.namespace, offset.coordinator) != (namespace.name, namespace.connection.coordinator):
             raise _changed(f"of another namespace {offset.namespace!r}", f"the namespace {namespace.name!r}")
         if offset.subscription != self._options.subscription:
             before, now = offset.subscription, self._options.subscription
@@ -170,7 +170,7 @@ class StreamPlan:
                 f"the subscription {name!r} of {topic!r} is shared: a stream takes whole ranges, in order",
                 advice="use an exclusive subscription for the stream",
             )
-        return {p: cursor.position for p, cursor in scan.namespace.cursors_of(record.id).items()}
+        return {p: cursor.position for p, cursor in scan.namespace.connection.cursors_of(record.id).items()}
 
     def _check_cursor(self, scan: Scan, offsets: Mapping[str, Ends]) -> None:
         """Raise InvalidInputError where somebody else took messages that this query would take again.
@@ -215,18 +215,18 @@ class StreamPlan:
 
     def _acknowledge(self, namespace: Namespace, record: SubscriptionRecord, ends: Ends, identity: str | None) -> None:
         if record.id not in self._epochs:
-            run = f"spark-source-{namespace.runtime.unique()[:8]}"
-            self._epochs[record.id] = take_epoch(namespace, record.id, run, identity)
+            run = f"spark-source-{namespace.connection.runtime.unique()[:8]}"
+            self._epochs[record.id] = take_epoch(namespace.connection, record.id, run, identity)
         wanted = Acknowledgement(record.id, self._epochs[record.id], cumulative=tuple(sorted(ends.items())))
-        acknowledge_plain(namespace, [wanted])
+        acknowledge_plain(namespace.connection, [wanted])
 
 
 def _topic(scan: Scan, topic: str) -> TopicRecord:
-    return scan.namespace.topic_record(topic, scan.snapshot.version)
+    return scan.namespace.connection.topic_record(topic, scan.snapshot.version)
 
 
 def _subscription(scan: Scan, topic: str, name: str) -> SubscriptionRecord | None:
-    return scan.namespace.subscription_record(_topic(scan, topic).id, name)
+    return scan.namespace.connection.subscription_record(_topic(scan, topic).id, name)
 
 
 def _check_not_ahead(scan: Scan, offset: StreamOffset) -> None:
@@ -260,7 +260,7 @@ def _limited(
     steps: list[tuple[int, str, int, int, int]] = []
     last = scan.snapshot.version if newest is None else newest
     for topic in scan.topics:
-        segments, _ = scan.namespace.follower.segments(_topic(scan, topic).id)
+        segments, _ = scan.namespace.connection.follower.segments(_topic(scan, topic).id)
         for segment in segments:
             # A compacted segment repeats what others brought; its version is not when its rows became visible.
             if segment.state != "visible" or segment.compacted or segment.ended_version is None:

@@ -75,10 +75,10 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         self._storage = jobs.storage_json(options.storage_options)
         self._location = location_of(options.path, options.storage_options, topics_named=options.topic is not None)
         ns = self._open()
-        ns.follower.refresh()
+        ns.connection.follower.refresh()
         self._columns = jobs.arrow_schema(schema)
         topic = self._location.topic or options.topic
-        self._record = None if topic is None else ns.topic_handle(topic).record
+        self._record = None if topic is None else ns.connection.topic_handle(topic).record
         if self._record is not None:
             jobs.check_columns(self._columns, self._record)
         self._spec: WriteSpec | None = None

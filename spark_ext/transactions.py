@@ -23,6 +23,7 @@ from spark_ext.handles import location_of, namespace_at
 from spark_ext.options import session_storage
 from txnlog.actions import Segment
 from txnlog.errors import InvalidInputError, TxnLogError
+from txnlog.producer import begin_transaction
 from txnlog.transaction_commands import Skipped
 
 if TYPE_CHECKING:
@@ -97,8 +98,8 @@ class DataFrameTransaction:
                 advice="use spark.createDataFrame(rows, schema)",
             )
         self._txn.check_open()
-        self._ns.follower.refresh()  # a topic may be another one by now than when the transaction began
-        record = self._ns.topic_handle(topic).record
+        self._ns.connection.follower.refresh()  # a topic may be another one by now than when the transaction began
+        record = self._ns.connection.topic_handle(topic).record
         jobs.check_columns(jobs.arrow_schema(df.schema), record)
         spec = jobs.spec_for_topic(self._ns, record, jobs.reserve_job(self._ns) + 1, self._storage)
         mark = f"(of the job {uuid.uuid4().hex})"
@@ -110,7 +111,7 @@ class DataFrameTransaction:
         with self._lock:
             # The log shows none of these numbers yet: vacuum would close their blocks while the job runs.
             unnamed = [self._txn.id.number, *(item.segment for item in self._segments), spec.first_number]
-        with self._ns.keep_blocks_alive(unnamed):
+        with self._ns.connection.keep_blocks_alive(unnamed):
             try:
                 answers = job.collect()
             except PySparkException as error:
@@ -145,7 +146,7 @@ class DataFrameTransaction:
     def commit(self) -> Committed:
         """Commit; returns once everything is visible. Called at the end of the block."""
         if self._skipped is not None:
-            self.result = self._ns.committed(self._skipped, ())
+            self.result = self._ns.connection.committed(self._skipped, ())
         else:
             with self._lock:
                 jobs.hand_over(self._txn, self._segments)
@@ -242,12 +243,13 @@ def transaction(
             advice="leave the topic out of the path, and name it in txn.write(df, topic)",
         )
     ns = namespace_at(location, "rw", options)
-    ns.follower.refresh()
-    skipped = ns.committed_before(txn_app_id, txn_version)
+    ns.connection.follower.refresh()
+    skipped = ns.connection.committed_before(txn_app_id, txn_version)
     epoch = None
     if producer is not None and skipped is None:
         epoch = ns.producer(producer).epoch
-    txn = ns.begin_for(
+    txn = begin_transaction(
+        ns.connection,
         None if skipped is not None else producer,
         epoch,
         timeout_ms=None,

@@ -1,4 +1,4 @@
-"""A client's connection to a namespace, and what its handles share. Namespace is its public face."""
+"""A client's connection to a namespace: what its handles share. Users hold a Namespace, which has one."""
 
 from __future__ import annotations
 
@@ -112,9 +112,13 @@ class Connection:
     # --- the handle itself ------------------------------------------------------------------------------------------
 
     def __repr__(self) -> str:
+        return f"Connection({self.summary()})"
+
+    def summary(self) -> str:
+        """For a repr: name, version as far as known, mode. No request, also of a closed handle."""
         session = self._current
         state = "closed" if self._closed else f"version={session.follower.version}" if session is not None else "forked"
-        return f"Namespace({self.name!r}, {state}, mode={self.mode!r})"
+        return f"{self.name!r}, {state}, mode={self.mode!r}"
 
     def __getstate__(self) -> dict[str, Any]:
         if any(given is not None for given in (self._given_store, self._given_runtime, self._clock)):
@@ -199,15 +203,6 @@ class Connection:
         """The writer of this handle. Raises ReadOnly for mode="r"."""
         return self.session.appender
 
-    @property
-    def store_requests(self) -> dict[tuple[str, str], int]:
-        """Requests that this handle sent to the store so far, by call and kind of object: ``("put", "segment"): 3``.
-
-        Calls are create, put, get, get_range, info, list, delete and sync (no request on an object store); kinds are
-        entry, segment, checkpoint, hint, root and other.
-        """
-        return self.session.requests.counts()
-
     def check_owner(self, owner: object, what: str) -> None:
         """Raise unless a handle of this namespace belongs to this process and the namespace is open."""
         if self._closed:
@@ -244,8 +239,8 @@ class Connection:
     def keep_alive(self, number: int) -> BlockKeeper:
         """A context manager for long jobs under numbers that the log does not show yet: their block stays open.
 
-        ``with ns.keep_alive(block.start): ...`` renews the block of that number in the background. Without it a job
-        that takes longer than a vacuum's grace (a day by default) may find that its commit is refused.
+        ``with connection.keep_alive(block.start): ...`` renews the block of that number in the background. Without it a
+        job that takes longer than a vacuum's grace (a day by default) may find that its commit is refused.
         """
         return BlockKeeper(number, self.appender.call, self.runtime)
 

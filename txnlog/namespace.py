@@ -5,11 +5,11 @@ from __future__ import annotations
 import datetime
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
-import xxhash
 
 from txnlog import administration, dead_letters, schema, subscriptions
 from txnlog.actions import DropTopic, Header, Topic
@@ -20,7 +20,6 @@ from txnlog.connection import Connection, Mode, Position
 from txnlog.consumer import Consumer
 from txnlog.errors import (
     InvalidInputError,
-    LimitExceeded,
     NamespaceNotFound,
     TopicExists,
     TopicNotFound,
@@ -30,16 +29,11 @@ from txnlog.ids import TxnId
 from txnlog.limits import (
     DEFAULT_GRACE_MS,
     DEFAULT_RETAIN_MS,
-    DEFAULT_TIMEOUT_MS,
-    MAX_NUMBER,
-    MAX_OPEN_TRANSACTIONS,
     MAX_PARTITIONS,
-    MAX_TIMEOUT_MS,
 )
 from txnlog.maintenance import vacuum
 from txnlog.names import nearest, parse_label, parse_namespace_name, parse_topic_name
-from txnlog.placement import place
-from txnlog.producer import Producer
+from txnlog.producer import Producer, begin_transaction, produce_plain
 from txnlog.results import Committed, Listing, SubscriptionInfo, TopicInfo, TransactionInfo, Vacuumed
 from txnlog.root import Root
 from txnlog.runtime import Clock, Runtime
@@ -48,7 +42,6 @@ from txnlog.state import Draft, TopicRecord
 from txnlog.store.base import Store
 from txnlog.transact import transact
 from txnlog.transaction import Transaction
-from txnlog.transaction_commands import CommitCommand, Opening
 
 T = TypeVar("T")
 
@@ -94,7 +87,7 @@ def open_namespace(
     if clock is not None and not hasattr(clock, "now_ms"):
         raise InvalidInputError("a clock has a method now_ms()", advice="use txnlog.testing.ManualClock")
     text, name = _root_and_name(root, namespace)
-    opened = Namespace(
+    connection = Connection(
         text,
         name,
         create=bool(create),
@@ -107,11 +100,13 @@ def open_namespace(
     )
     if mode == "rw" and not create:
         try:
-            Root(opened.session.requests, opened.runtime).refuse_dropped(opened.name, opened.coordinator)
+            Root(connection.session.requests, connection.runtime).refuse_dropped(
+                connection.name, connection.coordinator
+            )
         except NamespaceNotFound:
-            opened.close()
+            connection.close()
             raise
-    return opened
+    return Namespace(connection)
 
 
 def _root_and_name(root: object, namespace: object) -> tuple[str, str]:
@@ -127,8 +122,25 @@ def _root_and_name(root: object, namespace: object) -> tuple[str, str]:
     return text, parse_namespace_name(namespace)
 
 
-class Namespace(Connection):
-    """A handle of one namespace. Thread-safe; bound to its process: forked or unpickled, it is a writer of its own."""
+class Namespace:
+    """A handle of one namespace. Thread-safe; bound to its process: forked or unpickled, it is a writer of its own.
+
+    Attributes:
+        connection: what it and all that it makes work through. For this project's own packages and tests: its names
+            may change with any version.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+
+    def __repr__(self) -> str:
+        return f"Namespace({self.connection.summary()})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.connection.__getstate__()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.connection = Connection(**state)  # of its own: no two handles share one
 
     def __enter__(self) -> Namespace:
         return self
@@ -140,7 +152,31 @@ class Namespace(Connection):
 
     def _repr_html_(self) -> str:
         rows = "".join(f"<tr><td>{name}</td></tr>" for name in self.topics())
-        return f"<table><caption>namespace {self.name}, version {self.follower.version}</caption>{rows}</table>"
+        version = self.connection.follower.version
+        return f"<table><caption>namespace {self.name}, version {version}</caption>{rows}</table>"
+
+    @property
+    def name(self) -> str:
+        """The namespace's name."""
+        return self.connection.name
+
+    @property
+    def root(self) -> str:
+        """The path or URL of its root."""
+        return self.connection.root
+
+    @property
+    def store_requests(self) -> dict[tuple[str, str], int]:
+        """Requests that this handle sent to the store so far, by call and kind of object: ``("put", "segment"): 3``.
+
+        Calls are create, put, get, get_range, info, list, delete and sync (no request on an object store); kinds are
+        entry, segment, checkpoint, hint, root and other.
+        """
+        return self.connection.session.requests.counts()
+
+    def close(self) -> None:
+        """Finish background work and let go of the handle. Open transactions end by their timeout."""
+        self.connection.close()
 
     # --- topics -----------------------------------------------------------------------------------------------------
 
@@ -194,7 +230,7 @@ class Namespace(Connection):
             assert record is not None, "just created"
             return record
 
-        return _info(self.appender.call(Simple(decide, result, ONE_TOPIC)))
+        return _info(self.connection.appender.call(Simple(decide, result, ONE_TOPIC)))
 
     def drop_topic(self, name: str) -> None:
         """Drop a topic and its subscriptions. Older versions still show it; open transactions go on without it.
@@ -213,7 +249,7 @@ class Namespace(Connection):
             dead_letters.check_not_needed(draft, record)
             return [DropTopic(record.id)]
 
-        self.appender.call(effect(decide))
+        self.connection.appender.call(effect(decide))
 
     def topics(self) -> tuple[str, ...]:
         """Names of the topics, sorted."""
@@ -221,8 +257,8 @@ class Namespace(Connection):
 
     def topic(self, name: str) -> TopicInfo:
         """What a topic is. Raises TopicNotFound with the nearest name."""
-        self.follower.refresh()
-        return _info(self.topic_record(name))
+        self.connection.follower.refresh()
+        return _info(self.connection.topic_record(name))
 
     # --- producing --------------------------------------------------------------------------------------------------
 
@@ -230,86 +266,20 @@ class Namespace(Connection):
         self, *, timeout_ms: int | None = None, txn_app_id: str | None = None, txn_version: int | None = None
     ) -> Transaction:
         """Begin an anonymous transaction; see :meth:`txnlog.producer.Producer.begin`."""
-        return self.begin_for(None, None, timeout_ms=timeout_ms, txn_app_id=txn_app_id, txn_version=txn_version)
-
-    def begin_for(
-        self,
-        producer: str | None,
-        epoch: int | None,
-        *,
-        timeout_ms: int | None = None,
-        txn_app_id: str | None = None,
-        txn_version: int | None = None,
-        timed_from_log: bool = False,
-        number: int | None = None,
-    ) -> Transaction:
-        """Begin a transaction of a producer; see :meth:`txnlog.producer.Producer.begin`.
-
-        ``timed_from_log``: its deadline counts from its first logged effect. ``number``: one that this namespace
-        reserved for it.
-        """
-        head = self.follower.state.head
-        cap = head.max_timeout_ms or MAX_TIMEOUT_MS
-        if timeout_ms is not None:
-            timeout_ms = whole_number("timeout_ms", timeout_ms, 1, cap)
-        if (txn_app_id is None) != (txn_version is None):
-            raise InvalidInputError("txn_app_id and txn_version go together", advice="give both, or neither")
-        if txn_app_id is not None:
-            parse_label("txn_app_id", txn_app_id)
-            txn_version = whole_number("txn_version", txn_version, 0, MAX_NUMBER)
-        if len(self.follower.state.transactions) >= MAX_OPEN_TRANSACTIONS:
-            self.follower.refresh()
-        if len(self.follower.state.transactions) >= MAX_OPEN_TRANSACTIONS:
-            raise LimitExceeded(
-                f"the namespace has {MAX_OPEN_TRANSACTIONS:,} open transactions", advice="end some, then begin again"
-            )
-        return Transaction(
-            self,
-            self.appender.take_numbers(1)[0] if number is None else number,
-            timeout_ms=timeout_ms or (cap if timed_from_log else min(DEFAULT_TIMEOUT_MS, cap)),
-            producer=producer,
-            epoch=epoch,
-            app_id=txn_app_id,
-            app_version=txn_version,
-            timed_from_log=timed_from_log,
+        return begin_transaction(
+            self.connection, None, None, timeout_ms=timeout_ms, txn_app_id=txn_app_id, txn_version=txn_version
         )
 
     def produce(self, topic: str, data: Any, partition: int | None = None) -> Committed:
         """Produce outside a transaction: one atomic entry, visible on return."""
-        return self.produce_for(None, None, topic, data, partition, None)
-
-    def produce_for(
-        self,
-        producer: str | None,
-        epoch: int | None,
-        topic: str,
-        data: Any,
-        partition: int | None,
-        sequence: int | None,
-    ) -> Committed:
-        """Produce outside a transaction, in a producer's name or without."""
-        appender = self.appender
-        pieces = place(self, topic, data, partition, sequence, named=producer is not None)
-        number = appender.take_numbers(1)[0]
-        if not pieces:
-            return Committed(TxnId(self.coordinator, number), self.follower.version, {})
-        opening = Opening(number, self.runtime.now_ms, producer, epoch)
-        digest = ";".join(piece.told() for piece in pieces)
-        command = CommitCommand(
-            opening,
-            xxhash.xxh3_64_hexdigest(digest.encode()),
-            pieces,
-            plain=True,
-            assign_sequences=producer is not None,
-        )
-        return self.committed(appender.call(command), command.dropped)
+        return produce_plain(self.connection, None, None, topic, data, partition, None)
 
     def producer(self, name: str | None = None) -> Producer:
         """A producer. A name makes it exclusive: it fences its predecessor and aborts its open transactions."""
         if name is None:
-            _ = self.appender
-            return Producer(self, None, None)
-        return Producer(self, name, administration.start_producer(self, name, None))
+            _ = self.connection.appender
+            return Producer(self.connection, None, None)
+        return Producer(self.connection, name, administration.start_producer(self.connection, name, None))
 
     def transact(self, work: Callable[[Transaction], T], attempts: int = 5, **options: Any) -> T:
         """Run ``work(txn)`` and commit; run it again in a new transaction where that may help.
@@ -327,12 +297,12 @@ class Namespace(Connection):
             OutcomeUnknown: with the transaction's id; nothing was run again.
             TxnLogError: what the last attempt met, or what another one cannot mend.
         """
-        return transact(self, work, attempts, options)
+        return transact(self.connection, partial(self.begin, **options), work, attempts)
 
     def last_txn_version(self, txn_app_id: str) -> int | None:
         """The last committed ``txn_version`` of an application id, None before the first."""
-        self.follower.refresh()
-        known = self.follower.state.apps.get(parse_label("txn_app_id", txn_app_id))
+        self.connection.follower.refresh()
+        known = self.connection.follower.state.apps.get(parse_label("txn_app_id", txn_app_id))
         return None if known is None else known.app_version
 
     # --- reading ----------------------------------------------------------------------------------------------------
@@ -343,15 +313,15 @@ class Namespace(Connection):
         Raises:
             VersionNotAvailable: naming the range that can be read.
         """
-        newest = self.follower.refresh()
+        newest = self.connection.follower.refresh()
         if version is not None and timestamp is not None:
             raise InvalidInputError("give a version or a timestamp, not both")
         if timestamp is not None:
             version = self._version_at(timestamp)
-        return self.snapshot_at(newest if version is None else version)
+        return self.connection.snapshot_at(newest if version is None else version)
 
     def _version_at(self, timestamp: datetime.datetime | str | int) -> int:
-        version = self.follower.log.version_at(epoch_ms(timestamp), self.follower.version)
+        version = self.connection.follower.log.version_at(epoch_ms(timestamp), self.connection.follower.version)
         if version is None:
             raise VersionNotAvailable(f"the log begins after {timestamp}", advice="ask for a later time")
         return version
@@ -388,7 +358,7 @@ class Namespace(Connection):
             if_not_exists: an existing subscription of that name and type is fine.
         """
         subscriptions.create(
-            self,
+            self.connection,
             topic,
             name,
             type=type,
@@ -399,26 +369,26 @@ class Namespace(Connection):
             dead_letter_topic=dead_letter_topic,
             if_not_exists=if_not_exists,
         )
-        return subscriptions.describe(self, topic, name)
+        return subscriptions.describe(self.connection, topic, name)
 
     def drop_subscription(self, topic: str, name: str) -> None:
         """Drop a subscription. Open transactions go on without what they acknowledged on it."""
-        subscriptions.drop(self, topic, name)
+        subscriptions.drop(self.connection, topic, name)
 
     def subscriptions(self, topic: str) -> tuple[str, ...]:
         """Names of a topic's subscriptions, sorted."""
-        self.follower.refresh()
-        return subscriptions.names_of(self, topic)
+        self.connection.follower.refresh()
+        return subscriptions.names_of(self.connection, topic)
 
     def subscription(self, topic: str, name: str) -> SubscriptionInfo:
         """A subscription: type, epoch, cursor by partition, what is pending."""
-        self.follower.refresh()
-        return subscriptions.describe(self, topic, name)
+        self.connection.follower.refresh()
+        return subscriptions.describe(self.connection, topic, name)
 
     def lag(self, topic: str, subscription: str) -> Listing:
         """By partition cursor, end, behind_messages and behind_ms of a subscription."""
-        self.follower.refresh()
-        return subscriptions.lag(self, topic, subscription)
+        self.connection.follower.refresh()
+        return subscriptions.lag(self.connection, topic, subscription)
 
     def consumer(
         self,
@@ -442,18 +412,18 @@ class Namespace(Connection):
         Raises:
             ConsumerBusy: the subscription's takeover rule keeps it for another consumer, as long as its lease lasts.
         """
-        return subscriptions.open_consumer(self, topics, subscription, type=type, name=name)
+        return subscriptions.open_consumer(self.connection, topics, subscription, type=type, name=name)
 
     # --- administration ---------------------------------------------------------------------------------------------
 
     def transactions(self, state: str | None = None, min_age_ms: int | None = None) -> Listing:
         """Open and prepared transactions, and those that ended lately; by state and age if asked."""
-        self.follower.refresh()
-        return administration.transactions(self, state, min_age_ms)
+        self.connection.follower.refresh()
+        return administration.transactions(self.connection, state, min_age_ms)
 
     def transaction(self, txn_id: TxnId | str) -> TransactionInfo:
         """What the log shows of a transaction. UNKNOWN is no negative answer: :meth:`abort` gives a definite one."""
-        return administration.transaction(self, txn_id)
+        return administration.transaction(self.connection, txn_id)
 
     def abort(
         self, txn_id: TxnId | str, *, by: str | None = None, why: str | None = None, force: bool = False
@@ -462,7 +432,7 @@ class Namespace(Connection):
 
         What recovery calls before it does work again whose commit was in doubt. A prepared transaction needs ``force``.
         """
-        return administration.abort(self, txn_id, by, why, force=force)
+        return administration.abort(self.connection, txn_id, by, why, force=force)
 
     def complete(self, token: TxnId | str, *, commit: bool) -> Committed | None:
         """Commit or abort a prepared transaction, from any process; nothing fences this call.
@@ -478,28 +448,28 @@ class Namespace(Connection):
             TransactionNotFound: the log shows no such transaction.
             OutcomeUnknown: the store did not answer; call it again with the same decision.
         """
-        return administration.complete(self, token, commit=commit)
+        return administration.complete(self.connection, token, commit=commit)
 
     def fence(self, producer: str, by: str = "admin") -> int:
         """Fence a producer name: its open transactions are aborted, its handle is refused from now on."""
-        return administration.fence(self, producer, by)
+        return administration.fence(self.connection, producer, by)
 
     def forget_app(self, txn_app_id: str) -> None:
         """Forget the last ``txn_version`` of an application id; the next transaction may bring any."""
-        administration.forget_app(self, txn_app_id)
+        administration.forget_app(self.connection, txn_app_id)
 
     def enable(self, feature: str) -> None:
         """Enable a feature of the format, for ever: older versions of txnlog cannot read or write the log afterwards.
 
         A newer txnlog never does so by itself. Raises UnsupportedFeature for one that this txnlog does not know.
         """
-        administration.enable(self, feature)
+        administration.enable(self.connection, feature)
 
     def checkpoint(self) -> int:
         """Make a checkpoint now, in this thread; returns its version. Clients make them by themselves when due."""
-        _ = self.appender
-        self.follower.refresh()
-        return self.session.checkpointer.make().version
+        _ = self.connection.appender
+        self.connection.follower.refresh()
+        return self.connection.session.checkpointer.make().version
 
     def vacuum(
         self,
@@ -526,7 +496,7 @@ class Namespace(Connection):
             OutcomeUnknown: the store did not say whether the announcement is in the log; nothing was deleted.
             StoreError: a listing or a deletion failed; what was deleted before is gone, call it again.
         """
-        return vacuum.vacuum(self, retain_ms, grace_ms, dry_run=bool(dry_run), progress=progress)
+        return vacuum.vacuum(self.connection, retain_ms, grace_ms, dry_run=bool(dry_run), progress=progress)
 
 
 def _schema_of(given: pa.Schema | None) -> schema.StructType:

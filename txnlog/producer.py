@@ -6,26 +6,33 @@ import threading
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+import xxhash
+
 from txnlog.arguments import whole_number
-from txnlog.errors import InvalidInputError, InvalidTransactionState, OffsetOutOfRange
+from txnlog.errors import InvalidInputError, InvalidTransactionState, LimitExceeded, OffsetOutOfRange
+from txnlog.ids import TxnId
+from txnlog.limits import DEFAULT_TIMEOUT_MS, MAX_NUMBER, MAX_OPEN_TRANSACTIONS, MAX_TIMEOUT_MS
+from txnlog.names import parse_label
+from txnlog.placement import place
 from txnlog.results import Committed
 from txnlog.transaction import Transaction
+from txnlog.transaction_commands import CommitCommand, Opening
 
 if TYPE_CHECKING:
-    from txnlog.namespace import Namespace
+    from txnlog.connection import Connection
 
 
 class Producer:
     """Begins transactions and produces plainly. A name makes it exclusive: a newer producer with it fences this one."""
 
-    def __init__(self, namespace: Namespace, name: str | None, epoch: int | None) -> None:
-        self._namespace = namespace
+    def __init__(self, connection: Connection, name: str | None, epoch: int | None) -> None:
+        self._connection = connection
         self.name = name
         self.epoch = epoch
         self._closed = False
         self._open: list[Transaction] = []
         self._lock = threading.Lock()
-        self._owner = namespace.identity
+        self._owner = connection.identity
 
     def __repr__(self) -> str:
         return f"Producer({self.name!r}, epoch={self.epoch})"
@@ -49,8 +56,13 @@ class Producer:
             txn_version: one not above the last committed version of the app is skipped, and the result says so.
         """
         self._check()
-        txn = self._namespace.begin_for(
-            self.name, self.epoch, timeout_ms=timeout_ms, txn_app_id=txn_app_id, txn_version=txn_version
+        txn = begin_transaction(
+            self._connection,
+            self.name,
+            self.epoch,
+            timeout_ms=timeout_ms,
+            txn_app_id=txn_app_id,
+            txn_version=txn_version,
         )
         with self._lock:
             closed = self._closed
@@ -71,21 +83,21 @@ class Producer:
             OutOfOrderSequence: a gap after the last sequence, or a part of a batch repeated.
         """
         self._check()
-        return self._namespace.produce_for(self.name, self.epoch, topic, data, partition, sequence)
+        return produce_plain(self._connection, self.name, self.epoch, topic, data, partition, sequence)
 
     def last_sequence(self, topic: str, partition: int) -> int | None:
         """The last visible sequence of this name in a partition, of any epoch; None before the first."""
         self._check()
         if self.name is None:
             raise InvalidInputError("an anonymous producer has no sequences", advice="name it: ns.producer(name)")
-        self._namespace.follower.refresh()
+        self._connection.follower.refresh()
         self._check()
-        record = self._namespace.topic_record(topic)
+        record = self._connection.topic_record(topic)
         if whole_number("partition", partition, 0) >= record.partitions:
             raise OffsetOutOfRange(
                 f"the topic {topic!r} has no partition {partition}", advice=f"use 0 to {record.partitions - 1}"
             )
-        known = self._namespace.follower.state.sequences.get((self.name, record.id, partition))
+        known = self._connection.follower.state.sequences.get((self.name, record.id, partition))
         return None if known is None else known.last
 
     def close(self) -> None:
@@ -93,7 +105,7 @@ class Producer:
 
         Commits that are under way, or in doubt, are left to their end.
         """
-        if self._owner is not self._namespace.identity:
+        if self._owner is not self._connection.identity:
             return  # in a forked child: they are the parent's, and so is the lock
         with self._lock:
             self._closed = True
@@ -102,10 +114,80 @@ class Producer:
             txn.discard()
 
     def _check(self) -> None:
-        self._namespace.check_owner(self._owner, "producer")
+        self._connection.check_owner(self._owner, "producer")
         if self._closed:
             raise InvalidTransactionState("the producer is closed", advice="start another with ns.producer(...)")
-        self._namespace.check_producer(self.name, self.epoch)
+        self._connection.check_producer(self.name, self.epoch)
 
 
-__all__ = ["Producer"]
+def begin_transaction(
+    connection: Connection,
+    producer: str | None,
+    epoch: int | None,
+    *,
+    timeout_ms: int | None = None,
+    txn_app_id: str | None = None,
+    txn_version: int | None = None,
+    timed_from_log: bool = False,
+    number: int | None = None,
+) -> Transaction:
+    """Begin a transaction of a producer; see :meth:`Producer.begin`.
+
+    ``timed_from_log``: its deadline counts from its first logged effect. ``number``: one that this namespace
+    reserved for it.
+    """
+    follower = connection.follower
+    cap = follower.state.head.max_timeout_ms or MAX_TIMEOUT_MS
+    if timeout_ms is not None:
+        timeout_ms = whole_number("timeout_ms", timeout_ms, 1, cap)
+    if (txn_app_id is None) != (txn_version is None):
+        raise InvalidInputError("txn_app_id and txn_version go together", advice="give both, or neither")
+    if txn_app_id is not None:
+        parse_label("txn_app_id", txn_app_id)
+        txn_version = whole_number("txn_version", txn_version, 0, MAX_NUMBER)
+    if len(follower.state.transactions) >= MAX_OPEN_TRANSACTIONS:
+        follower.refresh()
+    if len(follower.state.transactions) >= MAX_OPEN_TRANSACTIONS:
+        raise LimitExceeded(
+            f"the namespace has {MAX_OPEN_TRANSACTIONS:,} open transactions", advice="end some, then begin again"
+        )
+    return Transaction(
+        connection,
+        connection.appender.take_numbers(1)[0] if number is None else number,
+        timeout_ms=timeout_ms or (cap if timed_from_log else min(DEFAULT_TIMEOUT_MS, cap)),
+        producer=producer,
+        epoch=epoch,
+        app_id=txn_app_id,
+        app_version=txn_version,
+        timed_from_log=timed_from_log,
+    )
+
+
+def produce_plain(
+    connection: Connection,
+    producer: str | None,
+    epoch: int | None,
+    topic: str,
+    data: Any,
+    partition: int | None,
+    sequence: int | None,
+) -> Committed:
+    """Produce outside a transaction, in a producer's name or without."""
+    appender = connection.appender
+    pieces = place(connection, topic, data, partition, sequence, named=producer is not None)
+    number = appender.take_numbers(1)[0]
+    if not pieces:
+        return Committed(TxnId(connection.coordinator, number), connection.follower.version, {})
+    opening = Opening(number, connection.runtime.now_ms, producer, epoch)
+    digest = ";".join(piece.told() for piece in pieces)
+    command = CommitCommand(
+        opening,
+        xxhash.xxh3_64_hexdigest(digest.encode()),
+        pieces,
+        plain=True,
+        assign_sequences=producer is not None,
+    )
+    return connection.committed(appender.call(command), command.dropped)
+
+
+__all__ = ["Producer", "begin_transaction", "produce_plain"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from txnlog.arguments import whole_number
 from txnlog.errors import (
@@ -17,7 +17,7 @@ from txnlog.errors import (
 )
 
 if TYPE_CHECKING:
-    from txnlog.namespace import Namespace
+    from txnlog.connection import Connection
     from txnlog.transaction import Transaction
 
 T = TypeVar("T")
@@ -30,16 +30,18 @@ _MOST_ATTEMPTS: Final = 1_000
 """A day of the longest pauses is no way to wait: whoever needs more has another problem than a conflict."""
 
 
-def transact(ns: Namespace, work: Callable[[Transaction], T], attempts: int, options: dict[str, Any]) -> T:
+def transact(
+    connection: Connection, begin: Callable[[], Transaction], work: Callable[[Transaction], T], attempts: int
+) -> T:
     """See ``Namespace.transact``."""
     attempts = whole_number("attempts", attempts, 1, _MOST_ATTEMPTS)
     for attempt in range(attempts):
         if attempt:
             pause = min(_PAUSE_MS * 2 ** min(attempt - 1, 20), _LONGEST_PAUSE_MS)
-            ns.runtime.sleep_ms(pause / 2 + ns.runtime.jitter(pause / 2))
+            connection.runtime.sleep_ms(pause / 2 + connection.runtime.jitter(pause / 2))
         last = attempt + 1 == attempts
         try:
-            txn = ns.begin(**options)
+            txn = begin()
         except RetriableError:  # numbers were missing: nothing of the function was run
             if last:
                 raise

@@ -14,7 +14,6 @@ import pytest
 
 import txnlog
 from txnlog import keys
-from txnlog.connection import Connection
 from txnlog.errors import Durable, StoreError, TxnLogError
 from txnlog.namespace import Namespace
 from txnlog.runtime import Clock, Runtime
@@ -229,9 +228,9 @@ def received(consumer: Any, most: int = 1000, timeout_ms: int = 0) -> list[int]:
     return ids(consumer.receive(most, timeout_ms=timeout_ms).table)
 
 
-def read(ns: Connection, topic: str = "orders", **options: Any) -> list[int]:
+def read(ns: Namespace, topic: str = "orders", **options: Any) -> list[int]:
     """The ids of a topic's committed rows at the newest version."""
-    return ids(ns.snapshot().read(topic, **options))  # type: ignore[attr-defined]  # a Namespace
+    return ids(ns.snapshot().read(topic, **options))
 
 
 TXN_CALLS: dict[str, Callable[[Any, Any], object]] = {

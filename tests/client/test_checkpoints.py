@@ -75,13 +75,13 @@ def from_zero(ns: Any) -> State:
     """The fold of the entries alone."""
     state = State()
     for version in range(ns.snapshot().version + 1):
-        apply_entry(state, decode_entry(ns.follower.log.get(version), version))
+        apply_entry(state, decode_entry(ns.connection.follower.log.get(version), version))
     return state
 
 
 def cold(ns: Any) -> dict[str, Any]:
     """All that a client can look up, whether it is in memory or in runs."""
-    follower = ns.follower
+    follower = ns.connection.follower
     segments: dict[int, SegmentRecord] = {}
     removals: dict[int, int] = {}
     for topic in follower.state.topics:
@@ -95,23 +95,23 @@ def check(ns: Any, place: Place, **options: Any) -> None:
     """Fold from zero, fold from the checkpoint and fold as it came are one state."""
     zero = from_zero(ns)
     fresh = place.open(**options)
-    assert hot(zero) == hot(ns.follower.state) == hot(fresh.follower.state)
+    assert hot(zero) == hot(ns.connection.follower.state) == hot(fresh.connection.follower.state)
     for client in (ns, fresh):
         found = cold(client)
         assert found["segments"] == zero.segments
         assert found["removals"] == zero.removals
         for number, outcome in zero.outcomes.items():
-            assert client.follower.outcome(number) == _as_cold(client, outcome)
+            assert client.connection.follower.outcome(number) == _as_cold(client, outcome)
         for batch in zero.batches.values():
             assert _batch(client, batch) == batch
 
 
 def _as_cold(client: Any, outcome: Outcome) -> Outcome:
-    known = client.follower.outcome(outcome.number)
+    known = client.connection.follower.outcome(outcome.number)
     # What was dropped stands in memory only; digests and offsets are found in the entry.
     return (
         outcome
-        if outcome.number in client.follower.state.outcomes
+        if outcome.number in client.connection.follower.state.outcomes
         else Outcome(
             outcome.number,
             outcome.state,
@@ -126,7 +126,7 @@ def _as_cold(client: Any, outcome: Outcome) -> Outcome:
 
 
 def _batch(client: Any, batch: Batch) -> Batch | None:
-    return client.follower.batch(batch.producer, batch.topic, batch.partition, batch.sequence)
+    return client.connection.follower.batch(batch.producer, batch.topic, batch.partition, batch.sequence)
 
 
 @pytest.mark.clause("P-27", "P-125", "P-128")
@@ -138,7 +138,7 @@ def test_every_way_to_a_state_gives_the_same(place: Place) -> None:
         check(ns, place)
     busy(ns, 3, steps=4)
     fresh = place.open()
-    assert fresh.follower.base is not None
+    assert fresh.connection.follower.base is not None
     check(ns, place)
     check(fresh, place)
 
@@ -151,7 +151,7 @@ def test_many_checkpoints_are_merged_and_nothing_is_lost(memory: Place) -> None:
         busy(ns, seed, steps=3)
         results.append(ns.produce("audit", rows(seed)))
         ns.checkpoint()
-        assert max(len(ns.follower.base.runs(kind)) for kind in checkpoint.COLD_KINDS) <= MAX_CHECKPOINT_RUNS
+        assert max(len(ns.connection.follower.base.runs(kind)) for kind in checkpoint.COLD_KINDS) <= MAX_CHECKPOINT_RUNS
     ns.produce("audit", rows(99))
     check(ns, memory)
     fresh = memory.open()
@@ -200,8 +200,8 @@ def test_ends_and_offsets_are_found_again_after_a_checkpoint(ns: Any, place: Pla
     ns.produce("orders", rows(6))
     for client in (ns, place.open()):
         for txn in (shared, owned):
-            outcome = client.follower.outcome(txn.id.number)
-            assert client.committed(outcome, ()) == txn.result
+            outcome = client.connection.follower.outcome(txn.id.number)
+            assert client.connection.committed(outcome, ()) == txn.result
             assert outcome.digest
         info = client.transaction(aborted.id)
         assert (info.state, info.reason) == ("ABORTED", "user")
@@ -237,11 +237,11 @@ def test_checkpoints_are_made_by_themselves_beside_the_commits(memory: Place, mo
     ns.create_topic("orders", SCHEMA)
     for number in range(100):
         ns.produce("orders", rows(number))
-        thread = ns.session.checkpointer._thread
+        thread = ns.connection.session.checkpointer._thread
         if thread is not None:
             thread.join(20)
-    assert ns.follower.base is not None
-    assert len(ns.follower.state.outcomes) < 60, "what a checkpoint holds is let go of"
+    assert ns.connection.follower.base is not None
+    assert len(ns.connection.follower.state.outcomes) < 60, "what a checkpoint holds is let go of"
     assert {info.key for info in memory.store().list("sales/_log/checkpoints/0")}
     check(ns, memory)
 
@@ -251,11 +251,11 @@ def test_a_long_tail_in_bytes_is_checkpointed_too(memory: Place, monkeypatch: py
     monkeypatch.setattr(checkpointer, "CHECKPOINT_TAIL_BYTES", 4_000)
     ns = memory.open()
     ns.create_topic("orders", SCHEMA)
-    while not ns.session.checkpointer.due():
+    while not ns.connection.session.checkpointer.due():
         ns.produce("orders", rows(1))
     ns.produce("orders", rows(2))
     ns.close()
-    assert memory.open(mode="r").follower.state.outcomes is not None
+    assert memory.open(mode="r").connection.follower.state.outcomes is not None
     assert list(memory.store().list("sales/_log/checkpoints/0"))
 
 
@@ -270,10 +270,10 @@ def test_a_tail_is_due_once_folding_it_costs_what_the_checkpoint_below_it_does(
     ns.create_topic("orders", SCHEMA)
 
     def bytes_until_due() -> int:
-        before = ns.follower.folded_bytes
-        while not ns.session.checkpointer.due():
+        before = ns.connection.follower.folded_bytes
+        while not ns.connection.session.checkpointer.due():
             ns.produce("orders", rows(1))
-        return int(ns.follower.folded_bytes - before)
+        return int(ns.connection.follower.folded_bytes - before)
 
     assert bytes_until_due() < 3_000
     for number in range(200):
@@ -291,15 +291,15 @@ def test_a_checkpoint_of_another_client_is_as_good_as_ones_own(memory: Place, mo
     monkeypatch.setattr(checkpointer.Checkpointer, "after_append", lambda _self: None)
     ns, other = memory.open(), memory.open()
     ns.create_topic("orders", SCHEMA)
-    assert not ns.session.checkpointer.due()
-    while not ns.session.checkpointer.due():
+    assert not ns.connection.session.checkpointer.due()
+    while not ns.connection.session.checkpointer.due():
         ns.produce("orders", rows(1))
     other.checkpoint()
     other.produce("orders", rows(2))
-    assert ns.session.checkpointer.due(), "nothing told this client of it yet"
+    assert ns.connection.session.checkpointer.due(), "nothing told this client of it yet"
     ns.snapshot()
-    assert not ns.session.checkpointer.due()
-    while not ns.session.checkpointer.due():
+    assert not ns.connection.session.checkpointer.due()
+    while not ns.connection.session.checkpointer.due():
         ns.produce("orders", rows(3))
 
 
@@ -309,17 +309,17 @@ def test_a_long_run_is_not_written_again_for_a_few_new_rows(memory: Place) -> No
     ns.create_topic("orders", SCHEMA)
     results = [ns.produce("orders", rows(number)) for number in range(100)]
     ns.checkpoint()
-    (long,) = ns.follower.base.runs("outcomes")
+    (long,) = ns.connection.follower.base.runs("outcomes")
     written = 0
     for number in range(60):
         results.append(ns.produce("orders", rows(100 + number)))
         ns.checkpoint()
-        runs = ns.follower.base.runs("outcomes")
+        runs = ns.connection.follower.base.runs("outcomes")
         assert runs[0] == long
         assert len(runs) <= MAX_CHECKPOINT_RUNS
         written += runs[-1].rows
     assert written < 60 * 6, "each row a few times, not once a checkpoint"
-    while ns.follower.base.runs("outcomes")[0] == long:
+    while ns.connection.follower.base.runs("outcomes")[0] == long:
         assert len(results) < 500, "until there are as many"
         results.append(ns.produce("orders", rows(len(results))))
         ns.checkpoint()
@@ -368,7 +368,7 @@ def test_a_crash_before_the_manifest_leaves_the_log_as_it_was(memory: Place) -> 
     assert list(memory.store().list("sales/_log/checkpoints/parts/")), "parts are there"
     check(ns, memory)
     ns.produce("orders", rows(1))
-    assert ns.follower.log.entry(ns.snapshot().version).header.checkpoint is None
+    assert ns.connection.follower.log.entry(ns.snapshot().version).header.checkpoint is None
     ns.checkpoint()
     ns.produce("orders", rows(2))
     check(ns, memory)
@@ -395,7 +395,7 @@ def test_a_manifest_whose_answer_was_lost(memory: Place, fate: str) -> None:
         with raises(OutcomeUnknown, match="checkpoints/", durable=Durable.MAYBE) as caught:
             other.checkpoint()
         assert "no commit depends on it" in caught.value.advice
-        assert other.follower.base is None
+        assert other.connection.follower.base is None
     other.produce("orders", rows(1))
     check(ns, memory)
 
@@ -406,7 +406,7 @@ def test_two_who_make_a_checkpoint_at_once_agree(memory: Place) -> None:
     two.snapshot()
     versions = run_threads(one.checkpoint, two.checkpoint, one.checkpoint, two.checkpoint)
     assert len(set(versions)) == 1
-    assert one.follower.base == two.follower.base is not None
+    assert one.connection.follower.base == two.connection.follower.base is not None
     busy(two, 2, steps=3)
     one.snapshot()
     check(one, memory)
@@ -419,10 +419,10 @@ def test_a_client_takes_over_the_checkpoint_of_another(memory: Place) -> None:
     one.checkpoint()
     one.produce("orders", rows(1))
     two.snapshot()
-    assert two.follower.base is None
+    assert two.connection.follower.base is None
     busy(two, 2, steps=2)
     two.checkpoint()
-    base: Any = two.follower.base
+    base: Any = two.connection.follower.base
     assert len(base.runs("outcomes")) == 2, "it added a run to the other's"
     one.snapshot()
     check(one, memory)
@@ -432,7 +432,7 @@ def test_a_client_takes_over_the_checkpoint_of_another(memory: Place) -> None:
 def test_a_checkpoint_without_news_is_the_same_one(ns: Any) -> None:
     version = ns.checkpoint()
     assert ns.checkpoint() == version
-    assert len(list(ns.store.list("_log/checkpoints/0"))) == 1
+    assert len(list(ns.connection.store.list("_log/checkpoints/0"))) == 1
 
 
 def test_commits_and_checkpoints_at_once(memory: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -475,7 +475,7 @@ def checkpointed(memory: Place) -> tuple[Any, Any]:
 
 
 def _part_keys(ns: Any, kind: str) -> list[str]:
-    return [f"sales/{keys.part_key(part.unique)}" for part in ns.follower.base.runs(kind)]
+    return [f"sales/{keys.part_key(part.unique)}" for part in ns.connection.follower.base.runs(kind)]
 
 
 @pytest.mark.clause("P-127")
@@ -483,7 +483,7 @@ def _part_keys(ns: Any, kind: str) -> list[str]:
 @pytest.mark.parametrize("what", ["manifest", "hot"])
 def test_a_damaged_checkpoint_stops_who_opens(checkpointed: Any, memory: Place, harm: str, what: str) -> None:
     ns, store = checkpointed
-    version = ns.follower.base.version
+    version = ns.connection.follower.base.version
     key = f"sales/{keys.manifest_key(version)}" if what == "manifest" else _part_keys(ns, "hot")[0]
     _harm(store, key, harm, _part_keys(ns, "outcomes")[0])
     with raises(CorruptionError, match="checkpoint"):
@@ -502,8 +502,8 @@ def test_a_damaged_run_stops_who_looks_there(checkpointed: Any, memory: Place, h
     for call in (
         lambda: fresh.snapshot().read("orders"),
         lambda: fresh.consumer("orders", "billing").receive(timeout_ms=0),
-        lambda: fresh.follower.outcome(old),
-        lambda: fresh.follower.batch("loader-1", fresh.topic("orders").id, 0, 0),
+        lambda: fresh.connection.follower.outcome(old),
+        lambda: fresh.connection.follower.batch("loader-1", fresh.topic("orders").id, 0, 0),
     ):
         with raises(CorruptionError, match="checkpoint part"):
             call()
@@ -538,7 +538,7 @@ def _harm(store: Any, key: str, how: str, other: str) -> None:
 )
 def test_a_manifest_that_says_something_else_is_refused(checkpointed: Any, memory: Place, change: Any) -> None:
     ns, store = checkpointed
-    key = f"sales/{keys.manifest_key(ns.follower.base.version)}"
+    key = f"sales/{keys.manifest_key(ns.connection.follower.base.version)}"
     store.put(key, store.get(key).replace(*change))
     with raises(CorruptionError, match="checkpoint"):
         memory.open()
@@ -546,7 +546,7 @@ def test_a_manifest_that_says_something_else_is_refused(checkpointed: Any, memor
 
 def test_a_manifest_of_a_later_format_is_said_to_be(checkpointed: Any, memory: Place) -> None:
     ns, store = checkpointed
-    key = f"sales/{keys.manifest_key(ns.follower.base.version)}"
+    key = f"sales/{keys.manifest_key(ns.connection.follower.base.version)}"
     store.put(key, store.get(key).replace(b'"format": 1', b'"format": 2'))
     with raises(UnsupportedFeature, match="format 2"):
         memory.open()
@@ -583,7 +583,9 @@ def test_time_travel_works_behind_a_checkpoint(memory: Place) -> None:
     for count, version in enumerate(versions, start=1):
         assert ids(fresh.snapshot(version=version).read("orders")) == list(range(count))
         assert fresh.snapshot(version=version).end_offsets("orders") == {0: count}
-    assert hot(fresh.follower.log.state_at(versions[2], fresh.follower.state))["ends"] == {(1, 0): 3}
+    assert hot(fresh.connection.follower.log.state_at(versions[2], fresh.connection.follower.state))["ends"] == {
+        (1, 0): 3
+    }
     assert set(TABLES) == set(tables(State()))
 
 

@@ -55,9 +55,9 @@ def test_each_message_is_received_once_in_order(ten: Any) -> None:
 def test_an_empty_receive_waits_and_has_the_columns(ten: Any, place: Place) -> None:
     consumer = ten.consumer("orders", "billing")
     full = consumer.receive(timeout_ms=0)
-    before = sum(ten.runtime.slept_ms)
+    before = sum(ten.connection.runtime.slept_ms)
     nothing = consumer.receive(timeout_ms=700)
-    assert sum(ten.runtime.slept_ms) - before == pytest.approx(700)
+    assert sum(ten.connection.runtime.slept_ms) - before == pytest.approx(700)
     assert (len(nothing), nothing.positions, nothing.end_offsets) == (0, [], {})
     assert nothing.table.schema == full.table.schema
     with Unchanged(place):
@@ -70,9 +70,9 @@ def test_an_empty_receive_waits_and_has_the_columns(ten: Any, place: Place) -> N
 def test_who_waits_asks_ever_more_rarely_and_not_at_the_same_moments_as_others(ten: Any) -> None:
     consumer = ten.consumer("orders", "billing")
     consumer.receive(timeout_ms=0)
-    ten.runtime.slept_ms.clear()
+    ten.connection.runtime.slept_ms.clear()
     consumer.receive(timeout_ms=5_000)
-    pauses = ten.runtime.slept_ms[:-1]  # the last is what is left
+    pauses = ten.connection.runtime.slept_ms[:-1]  # the last is what is left
     for number, pause in enumerate(pauses):
         longest = min(5 * 2**number, 250)
         assert longest / 2 <= pause <= longest
@@ -84,17 +84,17 @@ def test_messages_arrive_while_somebody_waits(memory: Place) -> None:
     ns.create_topic("orders", SCHEMA)
     consumer = ns.consumer("orders", "billing")
     other = memory.open()
-    sleep = ns.runtime.sleep_ms
+    sleep = ns.connection.runtime.sleep_ms
 
     def produce_meanwhile(milliseconds: float) -> None:
         sleep(milliseconds)
-        if len(ns.runtime.slept_ms) == 3:
+        if len(ns.connection.runtime.slept_ms) == 3:
             other.produce("orders", rows(1))
 
-    ns.runtime.slept_ms.clear()
-    ns.runtime.sleep_ms = produce_meanwhile
+    ns.connection.runtime.slept_ms.clear()
+    ns.connection.runtime.sleep_ms = produce_meanwhile
     assert ids(consumer.receive(timeout_ms=10_000).table) == [1]
-    assert sum(ns.runtime.slept_ms) < 1_000
+    assert sum(ns.connection.runtime.slept_ms) < 1_000
 
 
 def test_a_big_segment_is_fetched_once_and_kept_until_its_end(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +121,7 @@ def test_a_receive_does_not_look_through_all_segments(place: Place, monkeypatch:
     ns.checkpoint()
     consumer = ns.consumer("orders", "billing")
     assert sorted(received(consumer, 3)) == [0, 2, 4]
-    monkeypatch.delattr(type(ns.follower), "segments")
+    monkeypatch.delattr(type(ns.connection.follower), "segments")
     ns.produce("orders", rows(6, 7), partition=1)
     other.produce("orders", rows(8, 9), partition=0)
     txn = other.begin()
@@ -146,7 +146,7 @@ def test_a_segment_that_was_replaced_is_not_read_any_more(ten: Any, place: Place
     old = [segment for segment in other.snapshot().plan("orders").segments if segment.slices]
     compact(other, [segment.number for segment in old], 0)
     for segment in old:
-        other.store.delete(segment.key)
+        other.connection.store.delete(segment.key)
     consumer.seek("earliest")
     assert received(consumer) == list(range(12))
     assert received(place.open().consumer("orders", "audit")) == list(range(12))
@@ -578,7 +578,9 @@ def test_many_acknowledgements_of_one_transaction_are_one_in_the_entry(ten: Any)
     with ten.begin() as txn:
         for _ in range(10):
             txn.acknowledge(consumer.receive(1, timeout_ms=0))
-    (commit,) = [line for line in ten.follower.log.entry(txn.result.version).actions if hasattr(line, "shares")]
+    (commit,) = [
+        line for line in ten.connection.follower.log.entry(txn.result.version).actions if hasattr(line, "shares")
+    ]
     assert [item.ranges[0].ranges for item in commit.acknowledgements] == [((0, 10),)]
 
 
@@ -720,7 +722,7 @@ def test_an_unknown_outcome_that_an_abort_made_definite_gives_the_messages_back(
     ns.create_topic("orders", SCHEMA)
     ns.produce("orders", rows(1, 2))
     consumer = ns.consumer("orders", "billing")
-    ns.appender.create_attempts = 1
+    ns.connection.appender.create_attempts = 1
     txn = ns.begin()
     txn.acknowledge(consumer.receive(timeout_ms=0))
     store.script.append("dropped")

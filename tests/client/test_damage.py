@@ -107,7 +107,7 @@ def test_a_damaged_entry_at_the_tail_stops_everybody(stored: Any, memory: Place,
     for call in (other.snapshot, lambda: other.consumer("orders", "billing"), memory.open):
         with raises(CorruptionError, match=f"entry {version}"):
             call()
-    assert other.follower.version == version - 1
+    assert other.connection.follower.version == version - 1
 
 
 @pytest.mark.clause("P-138")
@@ -184,7 +184,7 @@ def test_a_log_that_asks_for_more_is_refused(memory: Place, change: Any, reading
 
 def test_a_header_that_goes_back_in_time_is_damage(stored: Any, memory: Place) -> None:
     ns, store, _ = stored
-    head = ns.follower.state.head
+    head = ns.connection.follower.state.head
     header = Header(head.version + 1, "f" * 32, head.timestamp_ms - 1, head.digest)
     line = json.dumps({"action": "header", **{f: getattr(header, f) for f in header.__struct_fields__}})
     store.put(key_of(header.version), line.encode() + b"\n")
@@ -388,7 +388,7 @@ def test_a_checkpoint_of_another_history_is_not_adopted(memory: Place) -> None:
     for info in list(store.list("sales/_log/checkpoints/")):
         store.put(info.key.replace("sales/", "copy/", 1), store.get(info.key))
     copy = memory.open("copy", create=False)
-    while copy.follower.version < version:
+    while copy.connection.follower.version < version:
         copy.produce("orders", [{"value": b"ours"}])
     with pytest.raises(CorruptionError, match=f"checkpoint {version}"):
         copy.checkpoint()

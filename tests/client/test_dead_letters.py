@@ -84,7 +84,7 @@ def test_the_letters_and_the_acknowledgement_are_one_transaction(ns: Any) -> Non
     commits = [
         action
         for version in range(before + 1, ns.snapshot().version + 1)
-        for action in ns.follower.log.entry(version).actions
+        for action in ns.connection.follower.log.entry(version).actions
         if isinstance(action, Commit)
     ]
     assert [(sum(share.rows for share in item.shares), len(item.acknowledgements)) for item in commits] == [(6, 1)]
@@ -307,7 +307,7 @@ def test_a_dead_letter_topic_that_was_dropped_is_asked_for(ns: Any, memory: Plac
     return_all(consumer, 3)
     fields = ns.topic("orders-dead").schema
     gone = DropTopic(ns.topic("orders-dead").id)  # by somebody who does not know the rule
-    ns.appender.call(Simple(lambda _draft, _at: [gone], lambda _draft, _at: None))
+    ns.connection.appender.call(Simple(lambda _draft, _at: [gone], lambda _draft, _at: None))
     with Unchanged(memory), raises(TopicNotFound, match="if_not_exists=True makes it again"):
         take(consumer)
     ns.create_subscription(

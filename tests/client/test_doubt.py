@@ -98,7 +98,7 @@ def test_twelve_failed_puts_are_reported_as_unknown_with_the_transactions(faulty
         txn.commit()
     assert caught.value.txn_ids == (str(txn.id),)
     assert [call for call, _ in store.calls].count("create") == 12
-    assert sum(ns.runtime.slept_ms) < 70_000
+    assert sum(ns.connection.runtime.slept_ms) < 70_000
     assert txn.state == "OPEN"
     with raises(InvalidTransactionState, match="in doubt"):
         txn.produce("orders", rows(2))
@@ -365,7 +365,7 @@ def test_the_waits_grow_and_are_bounded(faulty: Any) -> None:
     store.forever = "dropped"
     with raises(OutcomeUnknown, durable=Durable.MAYBE):
         ns.produce("orders", rows(1))
-    waits = ns.runtime.slept_ms[-12:]
+    waits = ns.connection.runtime.slept_ms[-12:]
     assert waits[-1] > waits[0]
     assert max(waits) <= slots._LONGEST_PAUSE_MS
 

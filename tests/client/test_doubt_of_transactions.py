@@ -28,7 +28,7 @@ from txnlog.testing import ManualClock
 def faulty(memory: Place, clock: ManualClock) -> tuple[Any, FaultyStore]:
     """A client with one message in ``orders``, that gives up after two attempts, and its store."""
     ns, store = memory.faulty(clock=clock)
-    ns.appender.create_attempts = 2
+    ns.connection.appender.create_attempts = 2
     ns.create_topic("orders", SCHEMA)
     ns.create_topic("audit", SCHEMA)
     ns.produce("orders", rows(0))

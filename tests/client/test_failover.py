@@ -113,7 +113,7 @@ def test_signs_of_life_are_rare_and_waiting_looks_as_rarely(ns: Any, other: Any)
 def test_signs_of_life_are_not_on_the_way_of_a_commit(ns: Any) -> None:
     active = ns.consumer("orders", "billing")
     messages = active.receive(timeout_ms=0)
-    ns.runtime.sleep_ms(LEASE_MS)
+    ns.connection.runtime.sleep_ms(LEASE_MS)
     before = requests(ns, "put")
     with ns.begin() as txn:
         txn.acknowledge(messages[:4])
@@ -188,10 +188,10 @@ def test_the_hint_of_an_older_epoch_is_cleared_away(ns: Any, other: Any) -> None
     active, waiting = ns.consumer("orders", "billing", name="one"), other.consumer("orders", "billing", name="two")
     active.close()
     received(waiting)
-    (info,) = list(ns.store.list(keys.HINT_FOLDER))
+    (info,) = list(ns.connection.store.list(keys.HINT_FOLDER))
     record = ns.subscription("orders", "billing")
     assert keys.parse_key(info.key) == keys.HintKey(record.id, record.epoch)
-    assert json.loads(ns.store.get(info.key))["consumer"] == "two"
+    assert json.loads(ns.connection.store.get(info.key))["consumer"] == "two"
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"\x00" * 10_000_000, b'{"consumer":"one","beat":1,"closed":"yes"}'])
@@ -199,7 +199,7 @@ def test_a_hint_that_is_damaged_is_one_that_does_not_change(ns: Any, other: Any,
     ns.consumer("orders", "billing", name="one")
     waiting = other.consumer("orders", "billing")
     record = ns.subscription("orders", "billing")
-    ns.store.put(keys.hint_key(record.id, record.epoch), content)
+    ns.connection.store.put(keys.hint_key(record.id, record.epoch), content)
     assert received(waiting, timeout_ms=LEASE_MS - 1) == []
     assert received(waiting, timeout_ms=LEASE_MS) == list(range(10))
 
@@ -213,8 +213,8 @@ def test_a_store_that_fails_with_hints_fails_nobody(ns: Any, other: Any, monkeyp
             def fail(*_: Any, **__: Any) -> Any:
                 raise StoreError("no permission")
 
-            monkeypatch.setattr(handle.heartbeats._store, name, fail)
-    ns.runtime.sleep_ms(LEASE_MS)
+            monkeypatch.setattr(handle.connection.heartbeats._store, name, fail)
+    ns.connection.runtime.sleep_ms(LEASE_MS)
     assert received(active) == list(range(10))
     assert received(waiting, timeout_ms=3 * LEASE_MS) == [], "who cannot look cannot say that a lease is over"
     active.close()
@@ -261,5 +261,5 @@ def test_a_heartbeat_of_hostile_bytes_is_no_answer_and_no_error(memory: Place, c
     active, waiting = ns.consumer("orders", "billing"), other.consumer("orders", "billing")
     active.receive(timeout_ms=0)
     record = ns.subscription("orders", "billing")
-    ns.store.put(keys.hint_key(record.id, record.epoch), content)
+    ns.connection.store.put(keys.hint_key(record.id, record.epoch), content)
     assert len(waiting.receive(timeout_ms=0)) == 0

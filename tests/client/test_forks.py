@@ -24,13 +24,13 @@ def test_a_forked_child_is_a_writer_of_its_own(local: Place) -> None:
     def child() -> tuple[str, int, int]:
         with ns.begin() as txn:
             txn.produce("orders", rows(1))
-        return ns.appender.writer, txn.id.number, txn.result.version
+        return ns.connection.appender.writer, txn.id.number, txn.result.version
 
     writer, number, _ = in_child(child)
-    assert writer != ns.appender.writer
+    assert writer != ns.connection.appender.writer
     blocks = {block.writer: range(block.first, block.first + block.count) for block in _blocks(ns)}
     assert number in blocks[writer]
-    assert mine.id.number in blocks[ns.appender.writer]
+    assert mine.id.number in blocks[ns.connection.appender.writer]
     mine.produce("orders", rows(2))
     mine.commit()
     assert read(ns) == [1, 2]
@@ -38,7 +38,7 @@ def test_a_forked_child_is_a_writer_of_its_own(local: Place) -> None:
 
 def _blocks(ns: Any) -> list[Any]:
     ns.snapshot()
-    return list(ns.follower.state.blocks.values())
+    return list(ns.connection.follower.state.blocks.values())
 
 
 @pytest.mark.clause("P-46")
@@ -111,7 +111,7 @@ def test_a_fork_asks_the_store_for_nothing_until_it_is_used(local: Place) -> Non
     ns.create_topic("orders", SCHEMA)
 
     def child() -> str:
-        assert ns._current is None
+        assert ns.connection._current is None
         shown = repr(ns)
         ns.close()
         return shown
@@ -202,8 +202,8 @@ def test_an_unpickled_handle_is_another_writer(place: Place) -> None:
     place.opened.append(copy)
     copy.produce("orders", rows(1))
     ns.produce("orders", rows(2))
-    assert copy.appender.writer != ns.appender.writer
-    assert copy.identity is not ns.identity
+    assert copy.connection.appender.writer != ns.connection.appender.writer
+    assert copy.connection.identity is not ns.connection.identity
     assert read(ns) == [1, 2]
     reader = pickle.loads(pickle.dumps(place.open(mode="r")))
     place.opened.append(reader)

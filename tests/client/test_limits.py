@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.client.support import SCHEMA, Place, Unchanged, raises, read, rows
-from txnlog import apply_producers, apply_subscriptions, apply_topics, apply_transactions, namespace, sequences
+from txnlog import apply_producers, apply_subscriptions, apply_topics, apply_transactions, sequences
 from txnlog.actions import StreamBatch
 from txnlog.errors import InvalidInputError, LimitExceeded
 from txnlog.limits import MAX_TIMEOUT_MS
@@ -118,8 +118,8 @@ def streamed(ns: Any, identity: str, number: int) -> Any:
 def test_open_and_prepared_transactions_are_counted_together(
     sales: Any, memory: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (namespace, apply_transactions):
-        monkeypatch.setattr(module, "MAX_OPEN_TRANSACTIONS", 2)
+    for module in ("producer", "apply_transactions"):
+        monkeypatch.setattr(f"txnlog.{module}.MAX_OPEN_TRANSACTIONS", 2)
     late = memory.open()
     waiting = late.begin()
     waiting.produce("orders", rows(9))

@@ -48,7 +48,7 @@ def test_a_namespace_that_does_not_exist_offers_the_nearest(place: Place) -> Non
 
 def test_namespaces_of_a_root_have_ids_of_their_own(place: Place) -> None:
     one, two = place.open("one"), place.open("two")
-    assert (one.coordinator, two.coordinator) == (0, 1)
+    assert (one.connection.coordinator, two.connection.coordinator) == (0, 1)
     one.create_topic("orders", SCHEMA)
     two.create_topic("orders", SCHEMA)
     assert one.begin().id != two.begin().id
@@ -60,7 +60,7 @@ def test_namespaces_of_a_root_have_ids_of_their_own(place: Place) -> None:
 
 def test_two_who_make_one_namespace_get_the_same(memory: Place) -> None:
     found = run_threads(*[lambda: memory.open("sales") for _ in range(8)])
-    assert len({ns.coordinator for ns in found}) == 1  # type: ignore[attr-defined]
+    assert len({ns.connection.coordinator for ns in found}) == 1  # type: ignore[attr-defined]
     found[0].create_topic("orders", SCHEMA)  # type: ignore[attr-defined]
     assert all(ns.topics() == ("orders",) for ns in found)  # type: ignore[attr-defined]
 
@@ -77,7 +77,7 @@ def test_a_namespace_whose_making_was_cut_short_is_made_by_the_next(memory: Plac
     with pytest.raises(KeyboardInterrupt):
         memory.open("second", wrap=Cut)
     again = memory.open("second")
-    assert again.coordinator == 1
+    assert again.connection.coordinator == 1
     assert again.snapshot().version == 0
 
 
@@ -239,6 +239,9 @@ def test_log_time_never_goes_back(memory: Place, clock: ManualClock) -> None:
     behind.produce("orders", rows(2))
     clock.advance(-10_000)
     ahead.produce("orders", rows(3))
-    times = [ahead.follower.log.entry(version).header.timestamp_ms for version in range(ahead.snapshot().version + 1)]
+    times = [
+        ahead.connection.follower.log.entry(version).header.timestamp_ms
+        for version in range(ahead.snapshot().version + 1)
+    ]
     assert times == sorted(times)
     assert read(ahead) == [1, 2, 3]

@@ -99,7 +99,7 @@ def test_a_decision_can_be_repeated_and_not_turned_around(memory: Place, commit:
     first = ns.complete(token, commit=commit)
     if forgotten:
         ns.checkpoint()
-        assert ns.follower.state.outcomes == {}
+        assert ns.connection.follower.state.outcomes == {}
     for handle in (ns, memory.open()):
         with Unchanged(memory):
             assert handle.complete(token, commit=commit) == first
@@ -162,8 +162,8 @@ def decided(request: pytest.FixtureRequest, memory: Place) -> Any:
             other.checkpoint()
             other.produce("orders", rows(9))
             ns.snapshot()
-            ns.follower.adopt_checkpoint()
-            assert txn.id.number not in ns.follower.state.outcomes
+            ns.connection.follower.adopt_checkpoint()
+            assert txn.id.number not in ns.connection.follower.state.outcomes
         return txn
 
     return decide
@@ -227,7 +227,7 @@ def test_a_prepared_one_whose_end_nobody_remembers_may_have_been_committed(ns: A
     txn = ns.begin()
     txn.produce("orders", rows(1))
     ns.complete(txn.prepare(), commit=True)
-    del ns.follower.state.outcomes[txn.id.number]  # as after the retention of outcomes
+    del ns.connection.follower.state.outcomes[txn.id.number]  # as after the retention of outcomes
     for call in (txn.commit, txn.abort, txn.flush):
         with raises(TransactionNotFound, match="no outcome", durable=Durable.MAYBE):
             call()
@@ -475,7 +475,7 @@ def faulty(memory: Place) -> tuple[Any, FaultyStore]:
     ns, store = memory.faulty()
     ns.create_topic("orders", SCHEMA)
     ns.begin()  # takes its first block of numbers
-    ns.appender.create_attempts = 2
+    ns.connection.appender.create_attempts = 2
     return ns, store
 
 
@@ -552,8 +552,8 @@ def test_a_decision_that_came_while_prepare_was_in_doubt_is_told(
         other.checkpoint()
         other.produce("orders", rows(9))
         ns.snapshot()
-        ns.follower.adopt_checkpoint()
-        assert txn.id.number not in ns.follower.state.outcomes
+        ns.connection.follower.adopt_checkpoint()
+        assert txn.id.number not in ns.connection.follower.state.outcomes
     with raises(InvalidTransactionState if commit else TransactionAborted):
         txn.prepare()
     assert txn.state == ("COMMITTED" if commit else "ABORTED")

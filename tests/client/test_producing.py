@@ -399,7 +399,7 @@ def test_old_batches_are_found_after_a_checkpoint_and_in_a_new_process(ns: Any, 
     ns.checkpoint()
     producer.produce("orders", rows(12), partition=0, sequence=12)
     fresh = place.open()
-    assert fresh.follower.base is not None
+    assert fresh.connection.follower.base is not None
     for client in (ns, fresh):
         again = client.producer("loader")
         assert again.last_sequence("orders", 0) == 12
@@ -547,7 +547,7 @@ def widen(ns: Any) -> None:
     from txnlog import schema
 
     topic = ns.topic("orders").id
-    ns.appender.call(
+    ns.connection.appender.call(
         Simple(lambda _draft, _at: [AlterTopic(topic, schema.from_arrow(WIDER))], lambda _draft, _at: None)
     )
 

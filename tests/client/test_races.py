@@ -14,7 +14,6 @@ from txnlog import appender, codec, segment_builder
 from txnlog.actions import Close, Header, Protocol
 from txnlog.codec import encode_action, encode_entry
 from txnlog.commands import Simple
-from txnlog.connection import Connection
 from txnlog.errors import (
     CoordinatorFenced,
     CorruptionError,
@@ -31,6 +30,7 @@ from txnlog.errors import (
     UnsupportedFeature,
 )
 from txnlog.keys import entry_key
+from txnlog.namespace import Namespace
 from txnlog.state import Draft
 from txnlog.testing import ManualClock
 from txnlog.transaction_commands import FlushCommand
@@ -106,7 +106,7 @@ def _acknowledgement(ns: Any) -> list[Any]:
     from txnlog.actions import Acknowledgement, PartitionRanges
 
     info = ns.subscription("orders", "billing")
-    number = ns.follower.state.subscription_names[ns.topic("orders").id, "billing"]
+    number = ns.connection.follower.state.subscription_names[ns.topic("orders").id, "billing"]
     return [Acknowledgement(number, info.epoch, (PartitionRanges(0, ((0, 1),)),))]
 
 
@@ -203,13 +203,13 @@ def test_a_refused_member_leaves_no_trace_in_what_the_client_knows(pair: Any, me
     consumer.acknowledge(messages)
     good, bad = ns.begin(), ns.begin()
     good.produce("orders", rows(1))
-    wanted = tuple(messages.acknowledgements(ns, cumulative=False))
+    wanted = tuple(messages.acknowledgements(ns.connection, cumulative=False))
     command = FlushCommand(bad._opening, (), wanted)
-    first, refused = together(ns, store, good.commit_async, lambda: ns.appender.submit(command, _unwrap))
+    first, refused = together(ns, store, good.commit_async, lambda: ns.connection.appender.submit(command, _unwrap))
     first.result(30)
     assert isinstance(refused.exception(30), TransactionConflict)
     fresh = memory.open()
-    assert fresh.follower.state.as_tables() == ns.follower.state.as_tables()
+    assert fresh.connection.follower.state.as_tables() == ns.connection.follower.state.as_tables()
     assert ns.transactions(state="OPEN") == ()
 
 
@@ -222,7 +222,7 @@ def test_a_bug_in_one_command_fails_it_alone(pair: Any) -> None:
     good = ns.begin()
     good.produce("orders", rows(1))
     command = Simple(broken, broken)
-    first, refused = together(ns, store, good.commit_async, lambda: ns.appender.submit(command, _unwrap))
+    first, refused = together(ns, store, good.commit_async, lambda: ns.connection.appender.submit(command, _unwrap))
     assert first.result(30).offsets == {("orders", 0): range(1, 2)}
     assert isinstance(refused.exception(30), ZeroDivisionError)
     assert read(ns) == [0, 1]
@@ -356,11 +356,13 @@ def test_a_topic_dropped_and_made_again_between_data_and_entry_is_another_one(pa
 # --- numbers --------------------------------------------------------------------------------------------------------
 
 
-def close_blocks(rival: Connection, writer: str) -> None:
+def close_blocks(rival: Namespace, writer: str) -> None:
     """What vacuum will do to a writer that was silent for the grace."""
-    blocks = [block.first for block in rival.follower.state.blocks.values() if block.writer == writer]
-    rival.follower.refresh()
-    rival.appender.call(Simple(lambda _draft, _at: [Close(first) for first in blocks], lambda _draft, _at: None))
+    blocks = [block.first for block in rival.connection.follower.state.blocks.values() if block.writer == writer]
+    rival.connection.follower.refresh()
+    rival.connection.appender.call(
+        Simple(lambda _draft, _at: [Close(first) for first in blocks], lambda _draft, _at: None)
+    )
 
 
 def _segments_made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -382,7 +384,7 @@ def test_a_transaction_whose_block_was_closed_is_refused(pair: Any) -> None:
     rival.snapshot()
     txn = ns.begin()
     txn.produce("orders", rows(1))
-    close_blocks(rival, ns.appender.writer)
+    close_blocks(rival, ns.connection.appender.writer)
     with raises(CoordinatorFenced):
         txn.commit()
     with raises(CoordinatorFenced):
@@ -395,7 +397,7 @@ def test_a_handle_whose_block_was_closed_goes_on_with_another(pair: Any, monkeyp
     ns, _, rival = pair
     rival.snapshot()
     made = _segments_made(monkeypatch)
-    close_blocks(rival, ns.appender.writer)
+    close_blocks(rival, ns.connection.appender.writer)
     with raises(CoordinatorFenced):
         ns.produce("orders", rows(1))
     ns.produce("orders", rows(2))
@@ -414,14 +416,14 @@ def test_files_of_a_closed_block_are_written_again_under_other_numbers(
     opened = ns.begin()  # keeps the first block open, as a transaction that the log shows does
     opened.produce("orders", rows(2))
     opened.flush()
-    ns.appender.take_numbers(ns.appender.numbers._left)
+    ns.connection.appender.take_numbers(ns.connection.appender.numbers._left)
     ns.create_topic("more", SCHEMA)  # brings the second block
-    second = max(block.first for block in ns.follower.state.blocks.values())
+    second = max(block.first for block in ns.connection.follower.state.blocks.values())
     rival.snapshot()
     made = _segments_made(monkeypatch)
 
     def close_second() -> None:
-        rival.appender.call(Simple(lambda _draft, _at: [Close(second)], lambda _draft, _at: None))
+        rival.connection.appender.call(Simple(lambda _draft, _at: [Close(second)], lambda _draft, _at: None))
 
     store.script.append(close_second)
     assert txn.commit().offsets == {("orders", 0): range(1, 2)}
@@ -436,7 +438,7 @@ def test_files_of_a_closed_block_are_written_again_under_other_numbers(
 def test_a_block_closed_between_data_and_entry_refuses_those_files(pair: Any) -> None:
     ns, store, rival = pair
     rival.snapshot()
-    store.script.append(lambda: close_blocks(rival, ns.appender.writer))
+    store.script.append(lambda: close_blocks(rival, ns.connection.appender.writer))
     with raises(CoordinatorFenced):
         ns.produce("orders", rows(1))
     ns.produce("orders", rows(2))
@@ -446,7 +448,7 @@ def test_a_block_closed_between_data_and_entry_refuses_those_files(pair: Any) ->
 @pytest.mark.clause("P-40", "P-42", "P-44")
 def test_numbers_run_out_and_come_again(pair: Any) -> None:
     ns, _, _ = pair
-    taken = [number for _ in range(40) for number in ns.appender.take_numbers(300)]
+    taken = [number for _ in range(40) for number in ns.connection.appender.take_numbers(300)]
     assert len(set(taken)) == len(taken) == 12_000
     assert {ns.begin().id for _ in range(10)}.isdisjoint(taken)
 
@@ -454,19 +456,19 @@ def test_numbers_run_out_and_come_again(pair: Any) -> None:
 @pytest.mark.clause("P-40")
 def test_threads_never_get_one_number_twice(pair: Any) -> None:
     ns, _, _ = pair
-    found = run_threads(*[lambda: [ns.appender.take_numbers(7) for _ in range(60)] for _ in range(8)])
+    found = run_threads(*[lambda: [ns.connection.appender.take_numbers(7) for _ in range(60)] for _ in range(8)])
     numbers = [number for batches in found for batch in batches for number in batch]  # type: ignore[attr-defined]
     assert len(set(numbers)) == len(numbers) == 8 * 60 * 7
 
 
 def test_a_block_for_a_job_is_its_own(pair: Any) -> None:
     ns, _, rival = pair
-    blocks = [ns.reserve_block(1), rival.reserve_block(1000), ns.reserve_block(256)]
+    blocks = [ns.connection.reserve_block(1), rival.connection.reserve_block(1000), ns.connection.reserve_block(256)]
     assert [len(block) for block in blocks] == [256, 1024, 256]
     numbers = [number for block in blocks for number in block]
     assert len(set(numbers)) == len(numbers)
     with raises(InvalidInputError):
-        ns.reserve_block(0)
+        ns.connection.reserve_block(0)
 
 
 # --- size of entries ------------------------------------------------------------------------------------------------
@@ -552,18 +554,20 @@ def test_a_reader_feature_enabled_meanwhile_stops_everybody(pair: Any) -> None:
             call()
 
 
-def _force(ns: Connection, *actions: Any) -> None:
+def _force(ns: Namespace, *actions: Any) -> None:
     """Put an entry that this client would not write itself."""
-    head = ns.follower.state.head
+    head = ns.connection.follower.state.head
     header = Header(head.version + 1, "f" * 32, head.timestamp_ms, head.digest)
-    ns.store.put(entry_key(header.version), encode_entry(header, [encode_action(action) for action in actions]))
+    ns.connection.store.put(
+        entry_key(header.version), encode_entry(header, [encode_action(action) for action in actions])
+    )
 
 
 @pytest.mark.clause("P-25")
 def test_a_damaged_winner_stops_the_loser(pair: Any) -> None:
     ns, store, rival = pair
     key = entry_key(ns.snapshot().version + 1)
-    store.script.append(lambda: rival.store.put(key, b"no entry\n"))
+    store.script.append(lambda: rival.connection.store.put(key, b"no entry\n"))
     with raises(OutcomeUnknown, match=f"cannot be read.*entry {ns.snapshot().version + 1}", durable=Durable.MAYBE):
         ns.produce("orders", rows(1))
     with raises(CorruptionError):
@@ -625,7 +629,7 @@ def test_an_answer_that_rests_on_an_overdue_end_is_in_the_log(memory: Place, clo
     info = other.abort(txn.id)
     assert info.version <= other.snapshot().version
     assert other.transaction(txn.id).state == memory.open().transaction(txn.id).state == "ABORTED"
-    assert memory.open().follower.state.outcomes[txn.id.number].version == info.version
+    assert memory.open().connection.follower.state.outcomes[txn.id.number].version == info.version
 
 
 # --- threads --------------------------------------------------------------------------------------------------------
@@ -659,7 +663,7 @@ def test_a_caller_that_has_its_answer_does_not_wait_for_the_next_entry(pair: Any
 
     def late() -> None:
         begun.wait(20)
-        while len(ns.appender._queue) < 1:
+        while len(ns.connection.appender._queue) < 1:
             pass
         ended.set()
         while not ns.snapshot().read("orders").num_rows >= 3:

@@ -69,13 +69,13 @@ def test_after_lease_a_second_one_is_busy_while_the_lease_lasts(kept: Any, memor
         for _ in range(20):
             with raises(ConsumerBusy, match="'one'"):
                 other.consumer("orders", "billing", name="two")
-            other.runtime.sleep_ms(LEASE_MS - 1)
-            kept.runtime.sleep_ms(LEASE_MS / 3 + 1)
+            other.connection.runtime.sleep_ms(LEASE_MS - 1)
+            kept.connection.runtime.sleep_ms(LEASE_MS / 3 + 1)
             received(old)
     assert received(old) == []
     with raises(ConsumerBusy):
         other.consumer("orders", "billing")
-    other.runtime.sleep_ms(LEASE_MS)
+    other.connection.runtime.sleep_ms(LEASE_MS)
     new = other.consumer("orders", "billing", name="two")
     assert received(new) == list(range(10))
     with raises(ConsumerFenced):
@@ -100,7 +100,7 @@ def test_a_seek_is_a_sign_of_life_of_its_own(kept: Any, memory: Place) -> None:
     other = memory.open()
     with raises(ConsumerBusy):
         other.consumer("orders", "billing")
-    other.runtime.sleep_ms(LEASE_MS)
+    other.connection.runtime.sleep_ms(LEASE_MS)
     old.seek("latest")
     with Unchanged(memory), raises(ConsumerBusy):
         other.consumer("orders", "billing")
@@ -115,7 +115,7 @@ def test_a_consumer_cannot_weaken_the_rule(kept: Any, memory: Place) -> None:
     with Unchanged(memory):
         for seen in (None, record.id, record.epoch - 1, record.epoch + 1):
             with raises(ConsumerBusy):
-                take_epoch(other, record.id, "two", seen=seen)
+                take_epoch(other.connection, record.id, "two", seen=seen)
 
 
 @pytest.mark.clause("P-77", "P-176")
@@ -126,7 +126,7 @@ def test_of_two_that_saw_the_same_lease_end_one_is_busy(kept: Any, memory: Place
     for handle in (fast, slow):
         with raises(ConsumerBusy):
             handle.consumer("orders", "billing")
-        handle.runtime.sleep_ms(LEASE_MS)
+        handle.connection.runtime.sleep_ms(LEASE_MS)
     store.script.append(lambda: fast.consumer("orders", "billing", name="fast"))
     with raises(ConsumerBusy, match="'fast'"):
         slow.consumer("orders", "billing", name="slow")
@@ -139,7 +139,7 @@ def test_streams_take_exclusive_subscriptions_without_leases_only(kept: Any, mem
             kept.create_subscription("orders", name, **options)
         record = kept.subscription("orders", name if options else "billing")
         with Unchanged(memory), raises(UnsupportedFeature, match="stream"):
-            take_epoch(kept, record.id, "run", "query")
+            take_epoch(kept.connection, record.id, "run", "query")
 
 
 # --- what a takeover does to the older consumer -----------------------------------------------------------------------

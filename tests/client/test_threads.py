@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.client.support import SCHEMA, TXN_CALLS, Place, read, rows, run_threads
+from txnlog import producer as producing
 from txnlog.errors import (
     InvalidTransactionState,
     TransactionAborted,
@@ -80,7 +81,7 @@ def test_refreshes_commits_and_checkpoints_of_one_handle_agree_with_a_rivals(mem
     expected = [*range(40), *range(100, 140), *range(200, 240)]
     for handle in (ns, rival, memory.open(mode="r")):
         assert sorted(read(handle)) == expected
-        assert handle.follower.state.head == ns.follower.state.head
+        assert handle.connection.follower.state.head == ns.connection.follower.state.head
 
 
 # --- the threads of a handle ------------------------------------------------------------------------------------------
@@ -307,19 +308,21 @@ def test_a_producer_that_closes_while_its_transaction_works_ends_it_once(sales: 
         assert read(sales).count(number) == (txn.state == "COMMITTED")
 
 
-def test_a_transaction_begun_while_its_producer_closes_is_refused_and_ended(local: Place) -> None:
+def test_a_transaction_begun_while_its_producer_closes_is_refused_and_ended(
+    local: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ns = local.open()
     ns.create_topic("orders", SCHEMA)
     producer = ns.producer("loader")
-    begin_for = ns.begin_for
+    begin = producing.begin_transaction
     begun: list[Any] = []
 
     def closing(*arguments: Any, **options: Any) -> Any:
-        begun.append(begin_for(*arguments, **options))
+        begun.append(begin(*arguments, **options))
         producer.close()
         return begun[-1]
 
-    ns.begin_for = closing
+    monkeypatch.setattr(producing, "begin_transaction", closing)
     with pytest.raises(InvalidTransactionState, match="closed"):
         producer.begin()
     assert begun[0].state == "ABORTED"

@@ -92,10 +92,10 @@ def test_what_the_next_attempt_cannot_mend_is_raised(sales: Any, memory: Place, 
 
 def test_attempts_and_pauses_are_bounded(sales: Any) -> None:
     work, seen = failing(TransactionConflict("x"), 1_000)
-    sales.runtime.slept_ms.clear()
+    sales.connection.runtime.slept_ms.clear()
     with raises(TransactionConflict):
         sales.transact(work, attempts=20)
-    pauses = sales.runtime.slept_ms
+    pauses = sales.connection.runtime.slept_ms
     assert (len(seen), len(pauses)) == (20, 19), "none behind the last"
     for number, pause in enumerate(pauses):
         most = min(20 * 2**number, 5_000)
@@ -135,7 +135,7 @@ def test_an_attempt_whose_block_was_closed_goes_on_with_another(memory: Place, s
     def work(txn: Any) -> None:
         txn.produce("orders", rows(1))
         if next(closed) == 0:
-            close_blocks(rival, sales.appender.writer)
+            close_blocks(rival, sales.connection.appender.writer)
 
     sales.transact(work)
     assert (next(closed), read(sales)) == (2, [1])
@@ -150,7 +150,7 @@ def faulty(memory: Place) -> tuple[Any, FaultyStore]:
     ns, store = memory.faulty()
     ns.create_topic("orders", SCHEMA)
     ns.begin()
-    ns.appender.create_attempts = 1
+    ns.connection.appender.create_attempts = 1
     return ns, store
 
 
@@ -159,7 +159,7 @@ def faulty(memory: Place) -> tuple[Any, FaultyStore]:
 def test_transact_resolves_an_unknown_outcome_before_it_repeats_work(memory: Place, fate: str) -> None:
     ns, store = memory.faulty()
     ns.create_topic("orders", SCHEMA)
-    ns.appender.create_attempts = 3
+    ns.connection.appender.create_attempts = 3
     ns.begin()
     store.script.extend([fate] * 7)
     store.reads.extend(["broken"] * 6)
@@ -247,7 +247,7 @@ def test_a_transaction_that_transact_made_definite_gives_its_messages_back(memor
     ns.produce("orders", rows(1, 2))
     consumer = ns.consumer("orders", "billing")
     rival = memory.open()
-    ns.appender.create_attempts = 1
+    ns.connection.appender.create_attempts = 1
     attempts: list[list[int]] = []
 
     def work(txn: Any) -> None:
@@ -288,13 +288,13 @@ def test_a_function_that_ends_its_transaction_otherwise_is_told(sales: Any, end:
 def test_numbers_that_cannot_be_had_now_are_asked_for_again(memory: Place) -> None:
     ns, store = memory.faulty()
     ns.create_topic("orders", SCHEMA)
-    ns.appender.create_attempts = 1
-    while ns.appender.numbers.take(1):
+    ns.connection.appender.create_attempts = 1
+    while ns.connection.appender.numbers.take(1):
         pass
     store.script.append("dropped")
     assert ns.transact(lambda txn: txn.produce("orders", rows(1))) is None
     assert read(ns) == [1]
-    while ns.appender.numbers.take(1):
+    while ns.connection.appender.numbers.take(1):
         pass
     store.script.append("dropped")
     with raises(OutcomeUnknown, durable=Durable.MAYBE):

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from tests.client.support import SCHEMA, START_MS, Place, Unchanged, ids, raises, read, rows
-from txnlog import namespace, transaction, work
+from txnlog import transaction, work
 from txnlog.errors import (
     ConsumerFenced,
     InvalidInputError,
@@ -316,7 +316,7 @@ def test_a_clock_that_jumps_back_does_not_lengthen_the_logged_timeout(timed: Any
     txn.produce("orders", rows(1))
     clock.advance(-900_000)
     txn.flush()
-    record = ns.follower.state.transactions[txn.id.number]
+    record = ns.connection.follower.state.transactions[txn.id.number]
     assert record.deadline_ms - record.opened_ms == 60_000
     txn.commit()
 
@@ -598,7 +598,7 @@ def test_a_commit_whose_answer_was_lost_is_not_told_to_have_been_skipped(memory:
     """A checkpoint let go of the outcome, and the application's version says that somebody brought it: ourselves."""
     ns, store = memory.faulty()
     ns.create_topic("orders", SCHEMA)
-    ns.appender.create_attempts = 1
+    ns.connection.appender.create_attempts = 1
     txn = ns.begin(txn_app_id="nightly", txn_version=3)
     txn.produce("orders", rows(1))
     store.script.extend(["broken-after"])
@@ -669,7 +669,7 @@ def test_a_plain_produce_beside_an_open_transaction_is_visible_at_once(sales: An
 def test_too_many_open_transactions_are_refused(ns: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from txnlog import apply_transactions
 
-    monkeypatch.setattr(namespace, "MAX_OPEN_TRANSACTIONS", 2)
+    monkeypatch.setattr("txnlog.producer.MAX_OPEN_TRANSACTIONS", 2)
     monkeypatch.setattr(apply_transactions, "MAX_OPEN_TRANSACTIONS", 2)
     late = ns.begin()
     late.produce("orders", rows(9))
@@ -690,7 +690,7 @@ def test_too_many_open_transactions_are_refused(ns: Any, monkeypatch: pytest.Mon
 def test_begin_is_not_refused_by_a_limit_that_is_no_longer_reached(
     memory: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("txnlog.namespace.MAX_OPEN_TRANSACTIONS", 1)
+    monkeypatch.setattr("txnlog.producer.MAX_OPEN_TRANSACTIONS", 1)
     ns, other = memory.open(), memory.open()
     ns.create_topic("orders", SCHEMA)
     txn = other.begin()
@@ -736,8 +736,8 @@ def test_an_id_of_another_namespace_is_refused(ns: Any, place: Place) -> None:
 
 def test_a_number_that_was_never_given_out_cannot_be_aborted(ns: Any, place: Place) -> None:
     with Unchanged(place), raises(InvalidInputError, match="never"):
-        ns.abort(TxnId(ns.coordinator, 1 << 40))
-    assert ns.transaction(TxnId(ns.coordinator, 1 << 40)).state == "UNKNOWN"
+        ns.abort(TxnId(ns.connection.coordinator, 1 << 40))
+    assert ns.transaction(TxnId(ns.connection.coordinator, 1 << 40)).state == "UNKNOWN"
 
 
 def test_open_and_ended_transactions_are_listed(place: Place, clock: ManualClock) -> None:

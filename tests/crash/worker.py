@@ -120,7 +120,7 @@ class Worker:
         chance = plan.random("faults", self._worker, self._generation)
         store = FaultyStore(open_store(plan.root, plan.options), chance, plan.spool, plan.faults)
         self._ns = persist(lambda: txnlog.open(plan.root, NAMESPACE, store=store, clock=self._board))
-        self._ns.appender.create_attempts = _CREATE_ATTEMPTS
+        self._ns.connection.appender.create_attempts = _CREATE_ATTEMPTS
         self._board.begin_work(self._worker)
 
     def _start(self) -> None:

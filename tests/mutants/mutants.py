@@ -746,7 +746,7 @@ MUTANTS = (
     ),
     Mutant(
         "timeouts above the cap",
-        "txnlog/namespace.py",
+        "txnlog/producer.py",
         'timeout_ms = whole_number("timeout_ms", timeout_ms, 1, cap)',
         'timeout_ms = whole_number("timeout_ms", timeout_ms, 1)',
         "a transaction is refused at its first flush instead of its beginning",
@@ -810,9 +810,9 @@ MUTANTS = (
     ),
     Mutant(
         "one open transaction too many",
-        "txnlog/namespace.py",
-        "        if len(self.follower.state.transactions) >= MAX_OPEN_TRANSACTIONS:\n            raise",
-        "        if len(self.follower.state.transactions) > MAX_OPEN_TRANSACTIONS:\n            raise",
+        "txnlog/producer.py",
+        "    if len(follower.state.transactions) >= MAX_OPEN_TRANSACTIONS:\n        raise",
+        "    if len(follower.state.transactions) > MAX_OPEN_TRANSACTIONS:\n        raise",
         "what begin() could have said comes after the work",
         (CLIENT_TRANSACTIONS + "too_many_open_transactions_are_refused",),
     ),

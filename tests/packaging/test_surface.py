@@ -85,6 +85,7 @@ CALLS = {
 
 ATTRIBUTES = {
     Transaction: "id state result skipped",
+    Namespace: "name root store_requests",
     Consumer: "name",
     Producer: "name epoch",
     Messages: "table positions end_offsets redelivery_counts __len__ __getitem__",
@@ -95,6 +96,7 @@ ATTRIBUTES = {
 }
 
 INTERNALS = {
+    Namespace: "connection",
     Transaction: "acknowledge_ranges adopt_segments check_open discard leave_in_doubt set_stream",
     Consumer: "check_delivered check_usable connection give_back",
     Producer: "",

@@ -287,7 +287,11 @@ def acknowledged_twice(patch: pytest.MonkeyPatch) -> None:
 
 def stale_snapshots(patch: pytest.MonkeyPatch) -> None:
     """The newest snapshot is of what the client happens to know."""
-    patch.setattr(Namespace, "snapshot", lambda self, version=None: self.snapshot_at(version or self.follower.version))
+
+    def stale(self: Namespace, version: int | None = None) -> Snapshot:
+        return self.connection.snapshot_at(version or self.connection.follower.version)
+
+    patch.setattr(Namespace, "snapshot", stale)
 
 
 def checksum_not_verified(patch: pytest.MonkeyPatch) -> None:
@@ -316,8 +320,8 @@ def checkpoint_forgets_sequences(patch: pytest.MonkeyPatch) -> None:
 def vacuum_by_age(patch: pytest.MonkeyPatch) -> None:
     """A file that no entry names is deleted when its writer was silent for long, and the writer may still name it."""
 
-    def announced(ns: Any, _target: int, grace_ms: int, horizon: int) -> Any:
-        return vacuum._foreseen(ns, 0, ns.runtime.now_ms(), grace_ms, horizon)
+    def announced(connection: Any, _target: int, grace_ms: int, horizon: int) -> Any:
+        return vacuum._foreseen(connection, 0, connection.runtime.now_ms(), grace_ms, horizon)
 
     patch.setattr(vacuum, "_announced", announced)
 
@@ -444,9 +448,9 @@ def fork_keeps_identity(patch: pytest.MonkeyPatch) -> None:
     def mutated(self: Client, mode: Any = "rw") -> Namespace:
         ns = open_client(self, mode)
         parents = [item.ns for item in self.world.clients.values() if item is not self and item.ns is not None]
-        writers = [item for item in parents if item.session._appender is not None]
+        writers = [item for item in parents if item.connection.session._appender is not None]
         if mode == "rw" and writers and self.hits(0.5):
-            mine, theirs = ns.appender.numbers, writers[0].appender.numbers
+            mine, theirs = ns.connection.appender.numbers, writers[0].connection.appender.numbers
             mine._ranges, mine._left = deque(theirs._ranges), theirs._left
         return ns
 

@@ -149,7 +149,7 @@ class Duel:
 
         clock = ManualClock(START_MS + 1_000 + later_ms)
         ns = open_client(self._gated, name, clock)
-        ns.appender.take_numbers(1)
+        ns.connection.appender.take_numbers(1)
         self.clients.append(ns)
         self.clocks.append(clock)
         return ns
@@ -412,7 +412,7 @@ def drop_and_commit(duel: Duel) -> Check:
 def _taking(ns: Any, messages: Any, value: int) -> tuple[Transaction, Effect]:
     """A transaction of any client that takes what some consumer received, and produces."""
     txn: Transaction = ns.begin()
-    txn.acknowledge_ranges(messages.acknowledgements(ns, cumulative=False))
+    txn.acknowledge_ranges(messages.acknowledgements(ns.connection, cumulative=False))
     txn.produce("audit", rows(value))
     return txn, has(audit=(value,))
 

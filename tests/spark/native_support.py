@@ -50,7 +50,7 @@ def partition_filters(frame: DataFrame) -> str:
 
 def append(ns: Namespace, *actions: AnyAction) -> int:
     """One entry with these actions; its version."""
-    return ns.appender.call(Simple(lambda _draft, _at: list(actions), lambda draft, _at: draft.head.version))
+    return ns.connection.appender.call(Simple(lambda _draft, _at: list(actions), lambda draft, _at: draft.head.version))
 
 
 def lay(
@@ -63,11 +63,11 @@ def lay(
     compacted: bool = False,
 ) -> Segment:
     """Store a file of ``orders`` under a number of one's choice; the action that names it."""
-    record = ns.topic_record("orders")
+    record = ns.connection.topic_record("orders")
     if isinstance(data, pa.Table):
         data = encode(data)
     file = f"{number:032x}.parquet"
-    ns.store.put(segment_key(record.folder, number, file), data.data)
+    ns.connection.store.put(segment_key(record.folder, number, file), data.data)
     slices = tuple(SliceRows(partition, rows) for partition, rows in sorted(partitions.items()))
     return Segment(
         number, record.id, file, data.rows, data.size_bytes, data.checksum, slices, txn=txn, compacted=compacted
@@ -76,7 +76,7 @@ def lay(
 
 def commit_sparse(ns: Namespace, positions: Sequence[int], tables: Sequence[pa.Table]) -> list[int]:
     """One segment of one row's partition 0 each, in one transaction each; numbers at these positions of a block."""
-    block = ns.reserve_block(2 * max(positions) + 4)
+    block = ns.connection.reserve_block(2 * max(positions) + 4)
     actions: list[AnyAction] = []
     numbers: list[int] = []
     for position, table in zip(positions, tables, strict=True):
@@ -95,13 +95,15 @@ def compact(ns: Namespace, chosen: Sequence[int], partition: int) -> int:
     rows = sum(span.rows for span in spans)
     table = snapshot.read("orders", offsets={partition: (first, first + rows)}, include_metadata=True)
     numbers = [TxnId.from_bytes(value).number for value in table.column("_txn_id").to_pylist()]
-    user = [field.name for field in ns.topic_record("orders").schema.fields]
+    user = [field.name for field in ns.connection.topic_record("orders").schema.fields]
     stored = (
         table.select(user)
         .append_column(pa.field("_txn", pa.int64(), nullable=False), pa.array(numbers, pa.int64()))
         .append_column(pa.field("_version", pa.int64(), nullable=False), table.column("_version"))
         .append_column(pa.field("_timestamp", pa.timestamp("us", "UTC"), nullable=False), table.column("_timestamp"))
     )
-    number, txn = ns.reserve_block(2)[:2]
+    number, txn = ns.connection.reserve_block(2)[:2]
     merged = lay(ns, number, stored, txn, {partition: rows}, compacted=True)
-    return append(ns, Begin(txn), merged, Replace(ns.topic_record("orders").id, txn, tuple(sorted(chosen)), (first,)))
+    return append(
+        ns, Begin(txn), merged, Replace(ns.connection.topic_record("orders").id, txn, tuple(sorted(chosen)), (first,))
+    )

@@ -151,7 +151,7 @@ def ns(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         with ns.begin() as txn:
             txn.produce("orders", rows(20), partition=0)
             txn.flush()
-        block = ns.reserve_block(4)
+        block = ns.connection.reserve_block(4)
         (big,) = encode_many([rows(50)], SCHEMA)
         append(ns, Begin(block[0]), lay(ns, block[1], big, block[0], {0: 50}), Commit(block[0]))
         append(ns, Begin(block[2]), laid_by_spark(ns, spark, folder / "spark", block[3], block[2]), Commit(block[2]))
@@ -165,7 +165,7 @@ def flips(ns: Namespace) -> list[Flip]:
     assert len(segments) == 5
     assert {segment.checksum.partition(":")[0] for segment in segments} == {"crc32", "footer-crc32"}
     dice = random.Random(20261121)
-    pages = [page for segment in segments for page in pages_of(Path(ns.store.url(segment.key)))]
+    pages = [page for segment in segments for page in pages_of(Path(ns.connection.store.url(segment.key)))]
     chosen = dice.sample(pages, PAGES)
     assert len({page.file for page in chosen}) == len(segments)
     return [(page, dice.randrange(page.start, page.end), dice.randrange(8)) for page in chosen]

@@ -52,7 +52,7 @@ def batches(*counts: int) -> Iterator[pa.RecordBatch]:
 
 
 def spec_of(ns: Namespace, topic: str, **changes: object) -> WriteSpec:
-    record = ns.topic_handle(topic).record
+    record = ns.connection.topic_handle(topic).record
     spec = jobs.spec_for_topic(ns, record, jobs.reserve_job(ns) + 1, "{}")
     return WriteSpec(**{**vars(spec), **changes})
 
@@ -65,16 +65,16 @@ def committed(ns: Namespace, spec: WriteSpec, written: list[WrittenSegment]) -> 
 
 
 def planned_segments(ns: Namespace, topic: str) -> tuple[PlannedSegment, ...]:
-    record = ns.topic_record(topic)
-    segments, removals = ns.follower.segments(record.id)
+    record = ns.connection.topic_record(topic)
+    segments, removals = ns.connection.follower.segments(record.id)
     return plan(
         segments,
         removals,
         topic=topic,
         folder=record.folder,
         schema=record.schema,
-        coordinator=ns.coordinator,
-        version=ns.follower.version,
+        coordinator=ns.connection.coordinator,
+        version=ns.connection.follower.version,
     ).segments
 
 
@@ -119,7 +119,7 @@ def test_the_partition_is_stored_where_the_planner_looks_for_it(ns: Namespace, t
     written = write_batches(batches(200), spec, TASK)
     committed(ns, spec, written)
     (planned,) = planned_segments(ns, topic)
-    names = pq.read_schema(pa.BufferReader(ns.store.get(planned.key))).names
+    names = pq.read_schema(pa.BufferReader(ns.connection.store.get(planned.key))).names
     assert planned.stores_partition is stored
     assert ("_partition" in names) is stored
     assert names[:3] == SCHEMA.names
@@ -144,11 +144,11 @@ def test_a_task_with_too_many_files_stops_with_the_limit(ns: Namespace, monkeypa
 
 
 def test_jobs_of_a_handle_never_share_numbers(ns: Namespace) -> None:
-    before = ns.follower.version
+    before = ns.connection.follower.version
     firsts = [jobs.reserve_job(ns) for _ in range(20)]
     spans = sorted((first, first + executor_writer.JOB_NUMBERS) for first in firsts)
     assert all(end < start for (_, end), (start, _) in pairwise(spans))
-    assert ns.follower.version - before <= 6, "blocks hold more and more jobs"
+    assert ns.connection.follower.version - before <= 6, "blocks hold more and more jobs"
 
 
 def test_a_missing_nullable_column_is_null_and_types_widen(ns: Namespace) -> None:

@@ -373,8 +373,11 @@ def test_offsets_that_were_deleted_are_an_error_unless_data_loss_is_accepted(
     namespace.create_topic("orders", ORDERS, partitions=2)
     for partition in (0, 1):
         namespace.produce("orders", orders(*range(10 * partition, 10 * partition + 6)), partition=partition)
-    namespace.appender.call(
-        Simple(lambda _draft, _at: [DeleteRecords(namespace.topic_record("orders").id, ((0, 4),))], lambda *_: None)
+    namespace.connection.appender.call(
+        Simple(
+            lambda _draft, _at: [DeleteRecords(namespace.connection.topic_record("orders").id, ((0, 4),))],
+            lambda *_: None,
+        )
     )
     left = [4, 5, 10, 11, 12, 13, 14, 15]
     assert ids(load(spark, namespace, "orders")) == left

@@ -182,7 +182,7 @@ def test_rows_and_metadata_are_those_of_txnlogs_own_read(busy: Any, spark: Spark
 @pytest.mark.parametrize("level", LEVELS)
 def test_the_schema_is_the_topics_with_or_without_rows(busy: Any, spark: SparkSession, level: str) -> None:
     ns, steps = busy
-    user = [(f.name, f.dataType) for f in spark_schema(ns.topic_record("orders").schema).fields]
+    user = [(f.name, f.dataType) for f in spark_schema(ns.connection.topic_record("orders").schema).fields]
     metadata = [(f.name, f.dataType) for f in metadata_fields(level)]
     for version in (steps["empty"], steps["newest"]):
         for include, expected in ((False, user), (True, user + metadata)):
@@ -391,7 +391,7 @@ def test_files_that_are_not_visible_are_not_opened(ns: Namespace, spark: SparkSe
     flushed(ns, p1=(6,))
     for item in planned(ns, "read_uncommitted"):
         if item.state != "COMMITTED":
-            Path(ns.store.url(item.key)).write_bytes(b"not a Parquet file, and nobody may look")
+            Path(ns.connection.store.url(item.key)).write_bytes(b"not a Parquet file, and nobody may look")
     mine = own_scan(ns, spark).where(spark_ext.visible(spark, path_of(ns)))
     assert sorted(row.id for row in mine.collect()) == [1, 2, 3]
     assert spark_ext.read_topic(spark, path_of(ns)).count() == 3
@@ -416,7 +416,7 @@ def jobs_of(spark: SparkSession, group: str, work: Any) -> int:
 
 def test_many_files_are_found_without_a_job_that_lists_them(ns: Namespace, spark: SparkSession) -> None:
     commit_sparse(ns, list(range(0, 400, 10)), [rows(n) for n in range(40)])
-    files = [ns.store.url(item.key) for item in planned(ns)]
+    files = [ns.connection.store.url(item.key) for item in planned(ns)]
     assert len(files) == 40
     assert jobs_of(spark, "plain", lambda: spark.read.schema("id BIGINT").parquet(*files)) == 1, "how Spark does it"
     found: list[DataFrame] = []
@@ -448,7 +448,7 @@ def test_the_sessions_settings_are_as_before_after_calls_side_by_side_and_after_
             thread.join()
             assert int(spark.conf.get(LISTING)) >= 1 << 30, "one of them still needs it"
         assert spark.conf.get(LISTING, None) == unset
-        Path(ns.store.url(planned(ns)[0].key)).unlink()
+        Path(ns.connection.store.url(planned(ns)[0].key)).unlink()
         with pytest.raises(CorruptionError):
             spark_ext.read_topic(spark, path_of(ns))
         assert spark.conf.get(LISTING, None) == unset
@@ -522,7 +522,7 @@ def test_a_missing_segment_is_corruption_at_once_and_an_error_of_the_query_later
     try:
         frame = spark_ext.read_topic(spark, path_of(ns))
         key = planned(ns)[1].key
-        Path(ns.store.url(key)).unlink()
+        Path(ns.connection.store.url(key)).unlink()
         with pytest.raises(Exception, match="FAILED_READ_FILE"):
             frame.collect()
         with pytest.raises(CorruptionError, match="missing") as caught:
@@ -546,7 +546,7 @@ def harmed(ns: Namespace, spark: SparkSession) -> Iterator[Any]:
     for number in range(3):
         flushed(ns, p0=(number,)).commit()
     key = planned(ns)[1].key
-    file = Path(ns.store.url(key))
+    file = Path(ns.connection.store.url(key))
 
     def harm(name: str) -> str:
         file.write_bytes(HARM[name](file.read_bytes()))
@@ -583,7 +583,7 @@ def test_without_sparks_own_objects_the_store_is_asked_for_the_sizes(ns: Namespa
         flushed(ns, p0=(number,)).commit()
     plan = ns.snapshot().plan("orders")
     native._check_sizes(object(), ns, plan)  # type: ignore[arg-type]  # a frame of Spark Connect has no such object
-    Path(ns.store.url(plan.segments[2].key)).write_bytes(b"")
+    Path(ns.connection.store.url(plan.segments[2].key)).write_bytes(b"")
     with pytest.raises(CorruptionError, match=f"{plan.segments[2].key} has 0 bytes"):
         native._check_sizes(object(), ns, plan)  # type: ignore[arg-type]
 

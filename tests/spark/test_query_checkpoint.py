@@ -69,8 +69,8 @@ def ns(namespace: Namespace) -> Namespace:
 def offset(ns: Namespace, start: tuple[int, int], end: tuple[int, int], **changes: Any) -> StreamOffset:
     values = {
         "namespace": ns.name,
-        "coordinator": ns.coordinator,
-        "version": ns.follower.version,
+        "coordinator": ns.connection.coordinator,
+        "version": ns.connection.follower.version,
         "subscription": "billing",
         "topic_ids": {"orders": ns.topic("orders").id},
         "offsets": {"orders": dict(enumerate(end))},
@@ -348,7 +348,7 @@ def test_a_shared_subscription_is_no_streams(ns: Namespace, batches: Query, monk
     import msgspec
 
     (taken,) = taken_by(ns, batches.checkpoint, batches.checkpoint.offsets(0), "billing")
-    records = ns.follower.state.subscriptions
+    records = ns.connection.follower.state.subscriptions
     monkeypatch.setitem(
         records, taken.subscription, msgspec.structs.replace(records[taken.subscription], type="shared")
     )
@@ -359,10 +359,10 @@ def test_a_shared_subscription_is_no_streams(ns: Namespace, batches: Query, monk
 def test_the_same_batch_again_is_skipped_and_another_one_under_its_id_refused(ns: Namespace, batches: Query) -> None:
     run = Run(ns, batches, "run-1")
     run.commit(0)
-    version = ns.follower.refresh()
+    version = ns.connection.follower.refresh()
     assert run.commit(0)
     assert Run(ns, batches, "run-2").commit(0)
-    assert ns.follower.refresh() == version
+    assert ns.connection.follower.refresh() == version
     batches.write(0, offset(ns, (0, 0), (4, 3)))
     with pytest.raises(InvalidInputError, match="with other source offsets"):
         run.commit(0)

@@ -59,8 +59,8 @@ def produce(ns: Namespace, *ids: int, topic: str = "orders", partition: int | No
 
 
 def delete_before(ns: Namespace, partition: int, offset: int) -> None:
-    action = DeleteRecords(ns.topic_record("orders").id, ((partition, offset),))
-    ns.appender.call(Simple(lambda _draft, _at: [action], lambda *_: None))
+    action = DeleteRecords(ns.connection.topic_record("orders").id, ((partition, offset),))
+    ns.connection.appender.call(Simple(lambda _draft, _at: [action], lambda *_: None))
 
 
 def committed(ns: Namespace, topic: str = "orders") -> list[Row]:
@@ -268,7 +268,7 @@ def test_a_beginning_that_is_not_there_is_refused_at_once(
     for options in queries:
         with pytest.raises(kind, match=problem):
             Run(ns, startingOffsets=starting, **options).reader.initialOffset()
-    ns.follower.refresh()
+    ns.connection.follower.refresh()
     assert ns.subscriptions("orders") == ()
 
 

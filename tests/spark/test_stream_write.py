@@ -67,8 +67,8 @@ def versions(ns: Namespace, topic: str = "copy") -> set[int]:
 
 
 def last_batch(ns: Namespace) -> int:
-    ns.follower.refresh()
-    (record,) = ns.follower.state.streams.values()
+    ns.connection.follower.refresh()
+    (record,) = ns.connection.follower.state.streams.values()
     return record.batch
 
 
@@ -134,7 +134,7 @@ def test_rows_and_acknowledgement_are_in_one_entry(ns: Namespace, spark: SparkSe
     assert ids(ns) == list(range(20))
     assert [item.behind_messages for item in ns.lag("orders", "billing")] == [0, 0]
     for version in versions(ns):
-        (commit,) = [item for item in ns.follower.log.entry(version).actions if isinstance(item, Commit)]
+        (commit,) = [item for item in ns.connection.follower.log.entry(version).actions if isinstance(item, Commit)]
         assert commit.stream is not None
         assert len(commit.acknowledgements) == 1
     forget_commit(checkpoint, 1)
@@ -167,7 +167,7 @@ def test_a_subscription_that_another_consumer_keeps_stops_the_query(
 def _commits(ns: Namespace, version: int) -> list[Any]:
     from txnlog.actions import Commit
 
-    return [item for item in ns.follower.log.entry(version).actions if isinstance(item, Commit)]
+    return [item for item in ns.connection.follower.log.entry(version).actions if isinstance(item, Commit)]
 
 
 def test_a_cursor_that_somebody_moved_stops_the_query(ns: Namespace, spark: SparkSession, tmp_path: Path) -> None:

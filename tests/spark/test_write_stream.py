@@ -121,7 +121,9 @@ def test_a_batch_is_one_entry_over_all_topics_with_its_acknowledgement(pipeline:
     versions = sorted(pipeline.versions("even"))
     assert len(versions) == 3
     for number, version in enumerate(versions):
-        (commit,) = [item for item in pipeline.ns.follower.log.entry(version).actions if isinstance(item, Commit)]
+        (commit,) = [
+            item for item in pipeline.ns.connection.follower.log.entry(version).actions if isinstance(item, Commit)
+        ]
         assert commit.stream.batch == number
         assert commit.stream.query == query.id
         assert len(commit.acknowledgements) == 1

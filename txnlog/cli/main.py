@@ -213,10 +213,10 @@ def producers() -> None:
 @click.pass_obj
 def producers_list(context: Context, *, as_json: bool) -> None:
     """Named producers with their epochs and open transactions."""
-    with context.open() as ns, ns.follower.lock:
+    with context.open() as ns, ns.connection.follower.lock:
         rows = [
             {"producer": item.name, "epoch": item.epoch, "open": len(item.open), "fenced_by": item.fenced_by}
-            for item in sorted(ns.follower.state.producers.values(), key=lambda item: item.name)
+            for item in sorted(ns.connection.follower.state.producers.values(), key=lambda item: item.name)
         ]
     Printer(as_json).rows(rows)
 
@@ -244,15 +244,15 @@ def log() -> None:
 def log_show(context: Context, limit: int, version: int | None, *, as_json: bool) -> None:
     """The newest entries, or the actions of one."""
     with context.open() as ns:
-        newest = ns.follower.version
+        newest = ns.connection.follower.version
         if version is not None:
-            ns.snapshot_at(version)
-            for action in ns.follower.log.entry(version).actions:
+            ns.connection.snapshot_at(version)
+            for action in ns.connection.follower.log.entry(version).actions:
                 click.echo(encode_action(action))
             return
         rows: list[dict[str, Any]] = []
         for number in range(newest, max(-1, newest - limit), -1):
-            entry = ns.follower.log.entry(number)
+            entry = ns.connection.follower.log.entry(number)
             kinds = [type(action).__name__ for action in entry.actions]
             counted = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
             rows.append(

@@ -288,7 +288,7 @@ class Simulation:
 
         def audit(client: Client) -> None:
             ns = client.open()
-            state = ns.follower.state
+            state = ns.connection.follower.state
             ends = [item.deadline_ms or 0 for item in state.transactions.values()]
             ends += [lease.until_ms for cursor in state.cursors.values() for lease in cursor.leases]
             left_ms = max(ends, default=0) - client.runtime.now_ms()
@@ -385,7 +385,7 @@ class Simulation:
         """Replay from zero, from the newest checkpoint (the auditor's), and every client's fold are the same state."""
         for name, client in self.world.clients.items():
             if client.ns is not None and not client.store.misled:
-                follower = client.ns.follower
+                follower = client.ns.connection.follower
                 follower.log = log  # a client that came to its end asks the store no more: its fold goes on here
                 for entry in entries[follower.version + 1 :]:
                     follower.fold(entry)

@@ -70,7 +70,7 @@ class Pipeline:
     @property
     def left(self) -> bool:
         """Whether, as far as this client knows, something is not acknowledged yet."""
-        state, topic = self.ns.follower.state, self.ns.topic_record(self.topic)
+        state, topic = self.ns.connection.follower.state, self.ns.connection.topic_record(self.topic)
         subscription = state.subscription_names[topic.id, self.subscription]
         return any(
             state.cursors[subscription, partition].position < state.ends.get((topic.id, partition), 0)
@@ -163,7 +163,7 @@ class Pipeline:
             "acknowledge",
             lambda: acknowledge(messages, cumulative=cumulative),
             # A plain one appended just now, or found nothing to do at what this client knows.
-            lambda _none: {"version": self.ns.follower.version} if txn is None else {},
+            lambda _none: {"version": self.ns.connection.follower.version} if txn is None else {},
             txn=None if txn is None else str(txn.id),
             ranges=told_ranges(messages),
             cumulative=cumulative,
@@ -212,8 +212,8 @@ class Pipeline:
 
 def epoch_of(ns: Namespace, topic: str, subscription: str) -> int:
     """The epoch that the log shows to a client; right after the client raised it, its own."""
-    state = ns.follower.state
-    return state.subscriptions[state.subscription_names[ns.topic_record(topic).id, subscription]].epoch
+    state = ns.connection.follower.state
+    return state.subscriptions[state.subscription_names[ns.connection.topic_record(topic).id, subscription]].epoch
 
 
 def told_messages(messages: Messages) -> tuple[tuple[int, int, int, int], ...]:
