@@ -11,6 +11,7 @@ from tests.spark.native_support import append
 from txnlog.actions import Begin, Close, Commit, Renew
 from txnlog.errors import CoordinatorFenced
 from txnlog.numbers import block_of
+from txnlog.producer import begin_transaction
 from txnlog.testing import ManualClock
 
 HOUR_MS = 3_600_000
@@ -127,7 +128,7 @@ def test_segments_that_wait_for_their_entry_are_kept_nameable_beside_a_busy_writ
     writer, pass_hours = busy
     use_up(writer)
     writer.produce("orders", rows(0))
-    txn = writer.begin_for(None, None, timed_from_log=True)
+    txn = begin_transaction(writer.connection, None, None, timed_from_log=True)
     txn.produce("orders", rows(1))
     use_up(writer)
     writer.produce("orders", rows(0))

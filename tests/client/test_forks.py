@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import copy
+import gc
 import pickle
 import threading
+import weakref
 from functools import partial
 from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, TXN_CALLS, Place, Unchanged, one_received, raises, read, rows
+from tests.client.support import SCHEMA, TXN_CALLS, Place, Unchanged, ids, one_received, raises, read, rows
 from tests.forks import in_child
 from txnlog.errors import Durable, InvalidInputError, InvalidTransactionState, OutcomeUnknown, ReadOnly
 from txnlog.testing import ManualClock
@@ -198,17 +201,42 @@ def test_a_fork_while_another_thread_commits_the_transaction_does_not_hang_the_c
 def test_an_unpickled_handle_is_another_writer(place: Place) -> None:
     ns = place.open()
     ns.create_topic("orders", SCHEMA)
-    copy = pickle.loads(pickle.dumps(ns))
-    place.opened.append(copy)
-    copy.produce("orders", rows(1))
+    other = pickle.loads(pickle.dumps(ns))
+    place.opened.append(other)
+    other.produce("orders", rows(1))
     ns.produce("orders", rows(2))
-    assert copy.connection.appender.writer != ns.connection.appender.writer
-    assert copy.connection.identity is not ns.connection.identity
+    assert other.connection.appender.writer != ns.connection.appender.writer
+    assert other.connection.identity is not ns.connection.identity
     assert read(ns) == [1, 2]
     reader = pickle.loads(pickle.dumps(place.open(mode="r")))
     place.opened.append(reader)
     with raises(ReadOnly):
         reader.produce("orders", rows(3))
+
+
+def test_closing_a_copy_of_a_handle_leaves_the_handle_as_it_is(place: Place) -> None:
+    ns = place.open(create=True)
+    ns.create_topic("orders", SCHEMA)
+    copy.copy(ns).close()
+    ns.produce("orders", rows(1))
+    assert read(ns) == [1]
+
+
+def test_what_a_handle_made_goes_on_when_nobody_keeps_the_handle(local: Place) -> None:
+    ns = local.open()
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(0))
+    connection, kept, local.opened = ns.connection, weakref.ref(ns), []
+    producer, consumer, snapshot = ns.producer("loader"), ns.consumer("orders", "billing"), ns.snapshot()
+    del ns
+    gc.collect()
+    assert kept() is None
+    with producer.begin() as txn:
+        txn.produce("orders", rows(1))
+        txn.acknowledge(consumer.receive(timeout_ms=0))
+    assert ids(snapshot.read("orders")) == [0]
+    assert read(local.open()) == [0, 1]
+    connection.close()
 
 
 def test_a_handle_with_a_store_or_clock_of_its_own_cannot_be_pickled(memory: Place, clock: ManualClock) -> None:

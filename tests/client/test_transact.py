@@ -110,6 +110,13 @@ def test_attempts_that_make_no_sense_are_refused(sales: Any, memory: Place, wron
         sales.transact(lambda txn: txn.produce("orders", rows(1)), attempts=wrong)
 
 
+def test_options_are_those_of_begin_and_no_others(sales: Any) -> None:
+    for option in ("number", "producer", "timed_from_log"):
+        with pytest.raises(TypeError, match=option):
+            sales.transact(lambda txn: txn.produce("orders", rows(1)), **{option: 1})
+    assert read(sales) == []
+
+
 def test_messages_of_a_lost_attempt_are_there_for_the_next(sales: Any) -> None:
     sales.produce("orders", rows(1, 2))
     consumer = sales.consumer("orders", "billing")

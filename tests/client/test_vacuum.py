@@ -754,7 +754,7 @@ def test_many_files_are_deleted_in_waves(lake: Any, memory: Place, clock: Manual
     dead = memory.open(clock=clock)
     numbers = dead.connection.appender.take_numbers(600)
     for number in numbers:
-        dead.store.put(f"orders/_txnlog_segment={number}/{'0' * 32}.parquet", b"x")
+        dead.connection.store.put(f"orders/_txnlog_segment={number}/{'0' * 32}.parquet", b"x")
     dead.close()
     clock.advance(WEEK_MS)
     told: list[int] = []
