@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import xxhash
 
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from txnlog.connection import Connection
 
 
+_LEAST_KEPT: Final = 64
+"""Transactions of a producer that are noted before it is looked which of them ended: at every one would be slow."""
+
+
 class Producer:
     """Begins transactions and produces plainly. A name makes it exclusive: a newer producer with it fences this one."""
 
@@ -31,6 +35,7 @@ class Producer:
         self.epoch = epoch
         self._closed = False
         self._open: list[Transaction] = []
+        self._most_kept = _LEAST_KEPT
         self._lock = threading.Lock()
         self._owner = connection.identity
 
@@ -67,11 +72,18 @@ class Producer:
         with self._lock:
             closed = self._closed
             if not closed:
-                self._open = [*(item for item in self._open if item.state == "OPEN"), txn]
+                self._keep(txn)
         if closed:
             txn.discard()
             self._check()
         return txn
+
+    def _keep(self, txn: Transaction) -> None:
+        """Note one that ``close`` has to abort. Those that ended are let go of when the list has doubled."""
+        if len(self._open) >= self._most_kept:
+            self._open = [item for item in self._open if item.state == "OPEN"]
+            self._most_kept = max(_LEAST_KEPT, 2 * len(self._open))
+        self._open.append(txn)
 
     def produce(self, topic: str, data: Any, partition: int | None = None, *, sequence: int | None = None) -> Committed:
         """Produce outside a transaction: one atomic entry, visible on return.
