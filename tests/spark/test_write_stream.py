@@ -218,7 +218,7 @@ def test_a_handler_may_commit_by_itself_or_write_nothing(pipeline: Pipeline) -> 
 def test_a_namespace_full_of_open_transactions_says_so_before_the_handlers_work(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("txnlog.namespace.MAX_OPEN_TRANSACTIONS", 0)
+    monkeypatch.setattr("txnlog.producer.MAX_OPEN_TRANSACTIONS", 0)
     pipeline.produce(0)
     with pytest.raises(StreamingQueryException, match=r"LimitExceeded: the namespace has 0 open transactions"):
         pipeline.run()
