@@ -32,6 +32,7 @@ from txnlog.numbers import CHUNK
 from txnlog.reader import SegmentReader
 from txnlog.results import Committed
 from txnlog.runtime import Clock, Runtime
+from txnlog.sequences import before_first
 from txnlog.session import Session
 from txnlog.snapshot import Snapshot
 from txnlog.state import Cursor, Draft, Outcome, StreamRecord, SubscriptionRecord, TopicRecord
@@ -497,7 +498,10 @@ class Connection:
 
 
 def _repeated(session: Session, result: Duplicate) -> Committed:
-    """A sequenced batch that was there already, with its original offsets where history still tells."""
+    """A batch that was there already, with its original offsets. Raises OutOfOrderSequence for one that was not.
+
+    Batches are kept for ever and leave no gap: what is not above the last sequence and not found lies before the first.
+    """
     offsets: dict[tuple[str, int], range] | None = {}
     txn: TxnId | None = None
     version = session.follower.version
@@ -505,11 +509,12 @@ def _repeated(session: Session, result: Duplicate) -> Committed:
         if piece.sequence is None:
             continue
         batch = session.follower.batch(result.producer, piece.topic, piece.partition, piece.sequence)
-        if batch is None or piece.sequence + piece.rows > batch.sequence + batch.rows:
-            offsets = None  # not remembered, or several batches, between whose offsets others' may lie
-            break
+        if batch is None:
+            raise before_first(result.producer, piece.partition, piece.sequence)
+        if offsets is None or piece.sequence + piece.rows > batch.sequence + batch.rows:
+            offsets = None  # of several batches: between their offsets others' may lie
+            continue
         start = batch.offset + piece.sequence - batch.sequence
-        assert offsets is not None, "set to None only before leaving the loop"
         offsets[session.follower.state.topics[piece.topic].name, piece.partition] = range(start, start + piece.rows)
         txn, version = TxnId(session.coordinator, batch.txn), batch.version
     return Committed(txn, version, offsets, duplicate=True)

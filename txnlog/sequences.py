@@ -57,6 +57,14 @@ def check_room(draft: Draft, producer: str | None, topic: int, partitions: Itera
             )
 
 
+def before_first(producer: str, partition: int, sequence: int) -> OutOfOrderSequence:
+    """The error for rows below the first sequence that a producer ever made visible: no batch was ever there."""
+    return OutOfOrderSequence(
+        f"the producer {producer!r} began above sequence {sequence} in partition {partition}: it is no repetition, and "
+        "sequences do not go back"
+    )
+
+
 def _check(draft: Draft, place: Place, sequence: int, txn: int, following: int | None = None) -> None:
     producer, topic, partition = place
     known = draft.sequences.get(place)
@@ -87,4 +95,4 @@ def _bears_sequences(draft: Draft, transaction: TransactionRecord, topic: int, p
     )
 
 
-__all__ = ["check_pending", "check_room", "note", "pending_segments"]
+__all__ = ["before_first", "check_pending", "check_room", "note", "pending_segments"]

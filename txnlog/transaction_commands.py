@@ -55,7 +55,10 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class Duplicate:
-    """A sequenced batch that was committed before."""
+    """A sequenced batch at or below the last visible sequence: committed before, unless it lies before the first.
+
+    Whoever looks its offsets up finds out: a state need not hold the batches of long ago.
+    """
 
     producer: str
     pieces: tuple[Piece, ...]

@@ -423,6 +423,31 @@ def test_a_gap_or_a_part_of_a_batch_is_refused(ns: Any, place: Place, sequence: 
     producer.produce("orders", rows(6), partition=0, sequence=6)
 
 
+@pytest.mark.clause("P-54")
+@pytest.mark.parametrize("cold", [False, True], ids=["hot", "cold"])
+def test_rows_below_the_first_sequence_were_never_there_and_are_no_repetition(
+    ns: Any, place: Place, *, cold: bool
+) -> None:
+    """What was is found in history wherever it lies, so what is not found would be lost with a duplicate's answer."""
+    producer = ns.producer("loader")
+    first = producer.produce("orders", rows(100, 101), partition=0, sequence=100)
+    for sequence in range(102, 112):
+        producer.produce("orders", rows(sequence), partition=0, sequence=sequence)
+    if cold:
+        ns.checkpoint()
+        ns.create_topic("later")  # whose entry names the checkpoint
+        ns = place.open()
+        producer = ns.producer("loader")
+        assert not ns.connection.follower.state.batches
+    for sequence, last in ((1, 2), (98, 101), (99, 99)):
+        with Unchanged(place), raises(OutOfOrderSequence, match="began above"):
+            producer.produce("orders", rows(*range(sequence, last + 1)), partition=0, sequence=sequence)
+    repeated = producer.produce("orders", rows(100, 101), partition=0, sequence=100)
+    assert (repeated.duplicate, repeated.offsets) == (True, first.offsets)
+    assert producer.produce("orders", rows(*range(100, 112)), partition=0, sequence=100).duplicate
+    assert read(ns) == list(range(100, 112))
+
+
 def test_a_repeat_that_spans_two_batches_is_not_given_the_offsets_of_others(sales: Any) -> None:
     """Somebody else's row lies between the two: one range would claim it."""
     loader = sales.producer("loader")
