@@ -37,6 +37,7 @@ from txnlog.follower import Follower
 from txnlog.ids import TxnId
 from txnlog.limits import BUFFER_BYTES, RENEW_AFTER_MS, TARGET_ENTRY_BYTES
 from txnlog.number_pool import NumberPool
+from txnlog.numbers import is_used
 from txnlog.runtime import Background, Runtime
 from txnlog.slots import CREATE_ATTEMPTS, occupy
 from txnlog.state import Draft
@@ -108,7 +109,7 @@ class Appender:
         after_append: Callable[[], None] = lambda: None,
     ) -> None:
         self.writer = runtime.unique()
-        self.numbers = NumberPool(self.writer)
+        self.numbers = NumberPool(self.writer, lambda number: is_used(follower.state, number))
         self.create_attempts = CREATE_ATTEMPTS
         self._follower = follower
         self._store = store

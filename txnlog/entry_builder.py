@@ -123,11 +123,15 @@ class Attempt(Generic[M]):
         self.wave = SharedWave(self.wave.numbers, self.wave.actions, ())
 
     def _wave_fits(self, draft: Draft) -> bool:
-        """Whether the segments of the last try still serve: the same commands, every topic and block still there."""
+        """Whether the segments of the last try still serve: the same commands, every topic and number still there.
+
+        Whoever lost a race may learn that an abort from outside used a number up (P-57).
+        """
         return self._waved == self._with_rows() and all(
             (topic := draft.topics.get(number)) is not None
             and topic.dropped_version is None
             and numbers.block_of(draft, segment) is not None
+            and not numbers.is_used(draft, segment)
             for number, segment in self.wave.numbers.items()
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
 from txnlog.actions import Renew, Reserve
@@ -36,10 +36,14 @@ class Waiting(Protocol):
 
 
 class NumberPool:
-    """Numbers that this writer may use. Thread-safe; it never blocks: an empty pool says so."""
+    """Numbers that this writer may use. Thread-safe; it never blocks: an empty pool says so.
 
-    def __init__(self, writer: str) -> None:
+    ``is_used`` tells numbers that somebody aborted before they were handed out (P-57): they are passed over.
+    """
+
+    def __init__(self, writer: str, is_used: Callable[[int], bool] = lambda _: False) -> None:
         self._writer = writer
+        self._is_used = is_used
         self._lock = threading.Lock()
         self._ranges: deque[tuple[int, int]] = deque()
         self._left = 0
@@ -54,16 +58,20 @@ class NumberPool:
         with self._lock:
             if self._left < count:
                 return None
-            self._left -= count
             taken: list[int] = []
-            while len(taken) < count:
+            while len(taken) < count and self._ranges:
                 first, end = self._ranges[0]
-                use = min(count - len(taken), end - first)
-                taken.extend(range(first, first + use))
-                if first + use == end:
-                    self._ranges.popleft()
+                if not self._is_used(first):
+                    taken.append(first)
+                self._left -= 1
+                if first + 1 < end:
+                    self._ranges[0] = (first + 1, end)
                 else:
-                    self._ranges[0] = (first + use, end)
+                    self._ranges.popleft()
+            if len(taken) < count:
+                self._ranges.extend((number, number + 1) for number in taken)
+                self._left = len(taken)
+                return None
             return taken
 
     def demand(self, count: int) -> None:

@@ -434,6 +434,21 @@ def test_files_of_a_closed_block_are_written_again_under_other_numbers(
     assert read(ns) == read(rival) == [0, 1, 2]
 
 
+@pytest.mark.clause("P-57")
+def test_a_number_that_was_used_up_from_outside_before_it_was_handed_out_fails_nobody(pair: Any) -> None:
+    """An administrator who mistypes a TxnID hits a number that its writer has in stock: it would be the next file's."""
+    ns, _, rival = pair
+    first, second = ns.begin(), ns.begin()
+    for txn in (first, second):
+        txn.produce("orders", rows(txn.id.number))
+    rival.abort(second.id.number + 1, by="ada", why="a typing error")
+    first.commit()
+    rival.abort(second.id.number + 10, by="ada", why="another")
+    second.commit()
+    assert second.id.number + 10 not in [ns.begin().id.number for _ in range(20)]
+    assert sorted(read(rival)) == [0, first.id.number, second.id.number]
+
+
 @pytest.mark.clause("P-41")
 def test_a_block_closed_between_data_and_entry_refuses_those_files(pair: Any) -> None:
     ns, store, rival = pair

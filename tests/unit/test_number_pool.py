@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.memory_log import PROTOCOL, Log
-from txnlog.actions import Close, Namespace, Reserve
+from txnlog.actions import Abort, Close, Namespace, Reserve
 from txnlog.number_pool import NumberPool
-from txnlog.numbers import CHUNK
+from txnlog.numbers import CHUNK, is_used
 
 
 @pytest.fixture
@@ -94,3 +94,19 @@ def test_numbers_of_a_closed_block_are_let_go(log: Log) -> None:
     pool.keep_open(log.state.draft())
     assert pool.take() is None
     assert pool.wants()
+
+
+@pytest.mark.clause("P-57")
+def test_numbers_that_were_used_up_from_outside_are_passed_over(log: Log) -> None:
+    pool = NumberPool("w", lambda number: is_used(log.state.draft(), number))
+    block = reserve(log, pool)
+    log.entry(Abort(1), Abort(2), Abort(block.count - 1))
+    assert pool.take(3) == [0, 3, 4]
+    assert pool.take(block.count - 7) == list(range(5, block.count - 2))
+    assert pool.take(2) is None, "one is left, and the last is used"
+    pool.demand(2)
+    assert pool.wants()
+    following = reserve(log, pool)
+    taken = pool.take(2)
+    assert taken is not None
+    assert sorted(taken) == [block.count - 2, following.first]
