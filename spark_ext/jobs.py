@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -50,9 +49,6 @@ _STRIDE: Final = JOB_NUMBERS + CHUNK
 _MOST_JOBS: Final = MAX_BLOCK_NUMBERS // _STRIDE
 """Jobs of the largest block; the first block holds one, the next twice as many: few entries, and few numbers wasted."""
 
-_SILENCE_S: Final = RENEW_AFTER_MS / 1_000
-"""A block that was not used for so long leaves a job too little time before a vacuum may close it."""
-
 
 @dataclass(slots=True)
 class _Stock:
@@ -60,8 +56,8 @@ class _Stock:
 
     owner: object
     numbers: Iterator[int]
+    block: int
     next_jobs: int
-    taken_s: float
 
 
 _stocks: weakref.WeakKeyDictionary[Namespace, _Stock] = weakref.WeakKeyDictionary()
@@ -70,20 +66,30 @@ _stocks_lock: Final = ProcessLock()
 
 def reserve_job(ns: Namespace) -> int:
     """The first of ``JOB_NUMBERS`` + 1 numbers that nobody else has: one for a transaction, then those of a job."""
-    now_s = time.monotonic()
     with _stocks_lock:
         stock = _stocks.get(ns)
-        if stock is None or stock.owner is not ns.connection.identity or now_s - stock.taken_s > _SILENCE_S:
-            stock = _Stock(ns.connection.identity, iter(()), 1, now_s)
+        if stock is None or stock.owner is not ns.connection.identity or _is_silent(ns, stock.block):
+            stock = _Stock(ns.connection.identity, iter(()), -1, 1)
         number = next(stock.numbers, None)
         if number is None:
             block = ns.connection.reserve_block(stock.next_jobs * _STRIDE)
-            stock.numbers = iter(range(block.start, block.stop, _STRIDE))
+            stock.numbers, stock.block = iter(range(block.start, block.stop, _STRIDE)), block.start
             stock.next_jobs = min(2 * stock.next_jobs, _MOST_JOBS)
             number = next(stock.numbers)
-        stock.taken_s = now_s
         _stocks[ns] = stock
         return number
+
+
+def _is_silent(ns: Namespace, first: int) -> bool:
+    """Whether a block showed no life for so long that a job would have too little time before a vacuum may close it.
+
+    Handing its numbers out shows none: jobs may fail, or write nothing. What this handle has not heard yet only makes
+    a block younger.
+    """
+    state = ns.connection.follower.state
+    block = state.blocks.get(first)
+    now_ms = max(state.head.timestamp_ms, ns.connection.runtime.now_ms())
+    return block is None or now_ms - block.touched_ms >= RENEW_AFTER_MS
 
 
 # --- schemas ----------------------------------------------------------------------------------------------------------

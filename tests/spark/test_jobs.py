@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
+
 import txnlog
 from spark_ext import jobs
 from spark_ext.executor_writer import JOB_NUMBERS
+from txnlog.testing import ManualClock
+
+MINUTE_MS = 60_000
 
 
 def test_a_process_may_write_for_ever_and_no_two_jobs_share_a_number() -> None:
@@ -17,3 +22,24 @@ def test_a_process_may_write_for_ever_and_no_two_jobs_share_a_number() -> None:
         ordered = sorted(firsts)
         assert all(later - earlier > JOB_NUMBERS for earlier, later in itertools.pairwise(ordered))
         assert ns.connection.follower.version - before < 20, "blocks grow: an entry for each job would be a waste"
+
+
+@pytest.mark.clause("P-45")
+def test_a_job_has_time_after_others_that_showed_no_life_of_its_block() -> None:
+    """Jobs that fail, or write nothing, take numbers of a block and leave no trace of it in the log."""
+    clock = ManualClock(1_767_225_600_000)
+    with txnlog.open("memory://silent-jobs", namespace="sales", create=True, clock=clock) as ns:
+        for _ in range(7):  # blocks of one, two and four jobs
+            jobs.reserve_job(ns)
+        number = jobs.reserve_job(ns)  # the first of eight
+        for _ in range(3):
+            clock.advance(19 * MINUTE_MS)
+            number = jobs.reserve_job(ns)
+        clock.advance(5 * MINUTE_MS)
+        with txnlog.open("memory://silent-jobs", namespace="sales", clock=clock) as other:
+            other.vacuum(grace_ms=60 * MINUTE_MS)
+        txn = jobs.begin(ns, number)
+        ns.create_topic("orders")
+        txn.produce("orders", [{"key": b"1", "value": b"one", "headers": None}])
+        txn.commit()
+        assert ns.snapshot().read("orders").num_rows == 1
