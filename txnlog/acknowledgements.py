@@ -140,6 +140,27 @@ def is_held(draft: Draft, txn: int, wanted: Acknowledgement) -> bool:
     return True
 
 
+def not_held(draft: Draft, txn: int, wanted: Acknowledgement) -> list[Acknowledgement]:
+    """What of an acknowledgement the log does not show pending in the transaction, partition by partition."""
+    left: list[Acknowledgement] = []
+    for item in wanted.ranges:
+        cursor = draft.cursors.get((wanted.subscription, item.partition))
+        mine = (
+            ()
+            if cursor is None
+            else ranges.normalize(r for held in cursor.holds if held.txn == txn for r in held.ranges)
+        )
+        rest = ranges.subtract(item.ranges, mine)
+        if rest:
+            left.append(Acknowledgement(wanted.subscription, wanted.epoch, (PartitionRanges(item.partition, rest),)))
+    for partition, end in wanted.cumulative:
+        cursor = draft.cursors.get((wanted.subscription, partition))
+        held = None if cursor is None else cursor.cumulative
+        if held is None or held.txn != txn or held.end < end:
+            left.append(Acknowledgement(wanted.subscription, wanted.epoch, (), ((partition, end),)))
+    return left
+
+
 def _check_individual(draft: Draft, record: SubscriptionRecord, cursor: Cursor, item: PartitionRanges) -> None:
     where = f"partition {item.partition} of the subscription {record.name!r}"
     if item.ranges[0][0] < cursor.position or ranges.overlaps(item.ranges, cursor.acknowledged):
@@ -288,6 +309,7 @@ __all__ = [
     "is_held",
     "leased_by",
     "live_subscription",
+    "not_held",
     "settle",
     "taken_of",
     "taken_or_held",

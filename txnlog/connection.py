@@ -435,7 +435,7 @@ class Connection:
         """Whether a transaction that is not open can have ended in the log, even where no outcome is remembered."""
         follower = (self._current or self.session).follower
         with follower.lock:
-            return number not in follower.state.transactions and numbers.was_given(follower.state.draft(), number)
+            return number not in follower.state.transactions and numbers.was_given(follower.state, number)
 
     def check_conflicts(self, txn: int, wanted: Sequence[Acknowledgement]) -> None:
         """Raise what stands against acknowledgements, by the log and by what this client's transactions hold.
@@ -452,7 +452,7 @@ class Connection:
 
     def _check_conflicts(self, txn: int, wanted: Sequence[Acknowledgement]) -> None:
         with self.follower.lock:
-            self.session.holds.check(self.follower.state.draft(), txn, wanted)
+            self.session.holds.check(self.follower.state.draft(), txn, wanted, self.may_have_ended)
 
     def note_holds(
         self,
@@ -475,7 +475,7 @@ class Connection:
 
     def held(self, subscription: int, epoch: int) -> dict[int, ranges.Ranges]:
         """By partition what open transactions of this client hold of a subscription in its present epoch."""
-        return self.session.holds.of(subscription, epoch, self.follower.state.outcomes)
+        return self.session.holds.of(subscription, epoch, self.may_have_ended)
 
     def shared(self, subscription: int) -> SubscriptionRecord | None:
         """A subscription if several consumers take its messages, by leases."""

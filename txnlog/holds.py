@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from txnlog import ranges
-from txnlog.acknowledgements import hold
+from txnlog.acknowledgements import hold, not_held
 from txnlog.actions import Acknowledgement, PartitionRanges
 from txnlog.errors import TxnLogError
 from txnlog.ranges import EMPTY, Ranges
@@ -65,23 +65,27 @@ class Holds:
         now_ms = self._now_ms()
         live: list[tuple[int, _Held]] = []
         over: list[_Held] = []
+        forgotten: list[int] = []
         with self._lock:
-            for txn, held in list(self._held.items()):
-                if not ended(txn) and (held.deadline_ms is None or held.deadline_ms > now_ms):
-                    live.append((txn, held))
-                elif held.taken:
-                    over.append(held)
-                else:
-                    del self._held[txn]
+            known = list(self._held.items())
+        for txn, held in known:  # not under the lock: who asks whether one ended may wait for the log's
+            if not ended(txn) and (held.deadline_ms is None or held.deadline_ms > now_ms):
+                live.append((txn, held))
+            elif held.taken:
+                over.append(held)
+            else:
+                forgotten.append(txn)
+        for txn in forgotten:
+            self.release(txn)
         return live, over
 
-    def of(self, subscription: int, epoch: int, ended: Container[int]) -> dict[int, Ranges]:
+    def of(self, subscription: int, epoch: int, ended: Callable[[int], bool]) -> dict[int, Ranges]:
         """By partition what is held of a subscription. What an older epoch took can no longer be committed.
 
-        ``ended`` are transactions whose end the log shows. What is held no more is given back to its consumers.
+        ``ended`` says whether a transaction ended in the log. What is held no more is given back to its consumers.
         """
         found: dict[int, Ranges] = {}
-        live, over = self._live(ended.__contains__)
+        live, over = self._live(ended)
         for held in over:
             for taken in [item for item in held.taken if item.subscription == subscription]:
                 with contextlib.suppress(ValueError):  # its owner gives it back at this very moment
@@ -96,15 +100,16 @@ class Holds:
                         found[partition] = ranges.union(found.get(partition, EMPTY), ((0, end),))
         return found
 
-    def check(self, draft: Draft, txn: int, wanted: Sequence[Acknowledgement]) -> None:
+    def check(self, draft: Draft, txn: int, wanted: Sequence[Acknowledgement], ended: Callable[[int], bool]) -> None:
         """Raise what stands against acknowledgements, by the log and by what the client holds. Changes the draft."""
-        for number, held in self._live(draft.outcomes.__contains__)[0]:
+        for number, held in self._live(ended)[0]:
             for item in held.acknowledgements:
-                mark = draft.savepoint()
-                try:
-                    hold(draft, number, item)
-                except TxnLogError:
-                    draft.rollback(mark)  # logged meanwhile, or lost already: no obstacle of its own
+                for part in not_held(draft, number, item):
+                    mark = draft.savepoint()
+                    try:
+                        hold(draft, number, part)
+                    except TxnLogError:
+                        draft.rollback(mark)  # lost already: no obstacle of its own
         for item in wanted:
             hold(draft, txn, item)
 

@@ -10,7 +10,7 @@ import msgspec
 from txnlog.actions import Close, Header, Renew, Reserve
 from txnlog.errors import CoordinatorFenced, InvalidInputError, InvalidTransactionState, LimitExceeded
 from txnlog.limits import MAX_BLOCK_NUMBERS, MAX_NUMBER
-from txnlog.state import Block, Draft
+from txnlog.state import Block, Draft, State
 
 CHUNK: Final = 256
 """Used numbers are bitmaps of this many bits: sparse blocks cost only the chunks they touch."""
@@ -19,7 +19,7 @@ TOUCH_MS: Final = 60_000
 """The time at which a block was touched is kept to this: entries would be longer, the state no better for it."""
 
 
-def block_of(draft: Draft, number: int) -> Block | None:
+def block_of(draft: Draft | State, number: int) -> Block | None:
     """The open block that holds a number."""
     blocks = draft.head.open_blocks
     index = bisect_right(blocks, number) - 1
@@ -29,12 +29,12 @@ def block_of(draft: Draft, number: int) -> Block | None:
     return block if block is not None and number < block.first + block.count else None
 
 
-def is_used(draft: Draft, number: int) -> bool:
+def is_used(draft: Draft | State, number: int) -> bool:
     """Whether a number of an open block was used."""
     return bool((draft.used.get(number // CHUNK) or 0) >> (number % CHUNK) & 1)
 
 
-def was_given(draft: Draft, number: int) -> bool:
+def was_given(draft: Draft | State, number: int) -> bool:
     """Whether a number can never be used anew: it was used, or its block is closed."""
     return number < draft.head.next_number and (block_of(draft, number) is None or is_used(draft, number))
 

@@ -53,6 +53,9 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger("txnlog.transaction")
 
+_Refused = TransactionConflict | OutOfOrderSequence | ConsumerFenced
+"""An operation was refused, and the transaction has not ended by that."""
+
 
 class Transaction:
     """One transaction over any number of topics and subscriptions of a namespace. Thread-safe.
@@ -84,10 +87,11 @@ class Transaction:
         self._lock = threading.RLock()
         self._state: TransactionState = "OPEN"
         self._ended: TxnLogError | None = None
+        self._seen_end: Outcome | None = None
         self._failed: TxnLogError | None = None
         self._in_doubt: Literal["commit", "prepare"] | None = None
         self._begun = False
-        self._under_way = 0
+        self._under_way: Future[Committed] | None = None
         self._work = Work(connection, number)
         self._taken: list[Taken] = []
         self._holders = [connection]
@@ -109,7 +113,9 @@ class Transaction:
         if self._state == "PREPARED" and self._owner is self._connection.identity:
             with contextlib.suppress(InvalidTransactionState):  # of a handle that was closed
                 outcome = self._connection.follower.state.outcomes.get(self._number)
-                return self._state if outcome is None else outcome.state
+                if outcome is not None:
+                    self._seen_end = outcome  # a checkpoint takes it out of memory
+                return self._state if self._seen_end is None else self._seen_end.state
         return self._state
 
     @property
@@ -234,10 +240,9 @@ class Transaction:
         self._note_holds()
 
     def _note_holds(self) -> None:
-        """Another handle, by which messages were received, need know only what its consumers may get back."""
+        """Also to other handles, by which messages were received: their consumers must not take them meanwhile."""
         for connection in self._holders:
-            acknowledgements = self._work.acknowledgements if connection is self._connection else ()
-            connection.note_holds(self._number, acknowledgements, self._opening.deadline_ms, self._taken)
+            connection.note_holds(self._number, self._work.acknowledgements, self._opening.deadline_ms, self._taken)
 
     def _release_holds(self) -> None:
         for connection in self._holders:
@@ -281,19 +286,28 @@ class Transaction:
             # log then shows. Otherwise nothing of this call is there.
             if error.durable is Durable.NOTHING:
                 self._begun = begun
+            self._check_recorded(error)
             if isinstance(error, AbortableError | FencedError):
                 self._fail(error)
             raise
         self._work.note_logged()
+        self._note_holds()  # with the deadline that the log knows by now
         for taken in self._unanswered.values():
             self._let_go_of(taken)  # the log gives it back, and counts that
         self._unanswered = {}
 
+    def _check_recorded(self, error: TxnLogError, *, doubted: bool = False) -> None:
+        """Raise the end that only a checkpoint remembers, where that is what a refusal by the log comes from."""
+        if isinstance(error, RetriableError | StoreError) or (isinstance(error, _Refused) and not doubted):
+            return
+        outcome = self._connection.outcome(self._number)
+        if outcome is not None:
+            self._ended_elsewhere(outcome)
+
     def _fail(self, error: AbortableError | FencedError) -> None:
         """An operation was refused by the log: the transaction can only be aborted, or has ended."""
-        if isinstance(error, TransactionConflict | OutOfOrderSequence | ConsumerFenced):
-            self._failed = error
-            self._release_holds()
+        if isinstance(error, _Refused):
+            self._failed = error  # what it took is in its hands until it is aborted
         else:
             self._give_up(error)
 
@@ -333,8 +347,7 @@ class Transaction:
             self._state = "PREPARED"
             self._work.clear()
             # The log holds what was acknowledged, so that nobody hands it out; if it is aborted, everybody may.
-            self._release_holds()
-            self._give_back()
+            self._end_holds()
             return str(self._id)
 
     def _log_prepare(self, command: PrepareCommand) -> None:
@@ -351,9 +364,7 @@ class Transaction:
             raise
         except TxnLogError as error:
             self._in_doubt, self._begun = None, begun
-            outcome = self._connection.outcome(self._number) if doubted else None
-            if outcome is not None:
-                self._ended_elsewhere(outcome)  # by a decision that came before this answer
+            self._check_recorded(error, doubted=bool(doubted))  # a decision may have come before this answer
             if isinstance(error, AbortableError | FencedError):
                 self._fail(error)
             raise
@@ -372,27 +383,38 @@ class Transaction:
             OutcomeUnknown: the store did not answer; commit() again, or ns.abort(txn.id), makes it definite.
         """
         with self._mine():
-            command = self._commit_command()
-            if command is None:
-                assert self.result is not None, "a transaction that needs no entry has its result"
-                return self.result
-            try:
-                result = self._connection.appender.call(command)
-            except BaseException as error:  # noqa: BLE001 - raised again, unless the log knows better
-                return self._finish(command, None, error)
-            return self._finish(command, result, None)
+            under_way = self._under_way
+            if under_way is None:
+                return self._commit_now()
+        return under_way.result()
+
+    def _commit_now(self) -> Committed:
+        command = self._commit_command()
+        if command is None:
+            assert self.result is not None, "a transaction that needs no entry has its result"
+            return self.result
+        try:
+            result = self._connection.appender.call(command)
+        except BaseException as error:  # noqa: BLE001 - raised again, unless the log knows better
+            return self._finish(command, None, error)
+        return self._finish(command, result, None)
 
     def commit_async(self) -> Future[Committed]:
         """Commit in the background; concurrent commits share an entry. The Future gives what commit() gives.
 
-        Callbacks of the Future may call anything, but must not wait for another Future of this namespace.
+        While it is under way, ``commit()`` waits for it, and a second call gives the same Future: two of them could be
+        answered differently. Callbacks of the Future may call anything, but must not wait for another Future of this
+        namespace.
         """
         with self._mine():
+            if self._under_way is not None:
+                return self._under_way
             try:
                 command = self._commit_command()
                 if command is not None:
                     future = self._connection.appender.submit(command, partial(self._finish_background, command))
-                    self._under_way += 1
+                    if not future.done():  # it may have been decided in this thread
+                        self._under_way = future
                     return future
                 assert self.result is not None, "a transaction that needs no entry has its result"
             except TxnLogError as error:
@@ -407,7 +429,7 @@ class Transaction:
         self, command: CommitCommand, result: CommitResult | None, error: BaseException | None
     ) -> Committed:
         with self._lock:
-            self._under_way -= 1
+            self._under_way = None
             return self._finish(command, result, error)
 
     def _finish(self, command: CommitCommand, result: CommitResult | None, error: BaseException | None) -> Committed:
@@ -483,7 +505,13 @@ class Transaction:
         self._release_holds()
         self._work.clear()
         subscriptions = [self._subscriptions.get(number, str(number)) for number in command.dropped_subscriptions]
-        self.result = self._connection.committed(result, command.dropped, subscriptions)
+        dropped = command.dropped
+        if isinstance(result, Outcome) and result.offsets is not None:
+            # Also where the log decided at an earlier call, of which there was no answer.
+            shown = {item.topic for item in result.offsets}
+            topics = [*(piece.topic for piece in command.pieces), *(segment.topic for segment in command.segments)]
+            dropped = tuple(topic for topic in topics if topic not in shown)
+        self.result = self._connection.committed(result, dropped, subscriptions)
         return self.result
 
     def _not_committed(self, error: BaseException) -> None:
@@ -561,8 +589,12 @@ class Transaction:
         self._state = "ABORTED"
         self._ended = error
         self._work.clear()
-        self._release_holds()
+        self._end_holds()
+
+    def _end_holds(self) -> None:
+        """In this order: what is neither held nor handed out again could be taken by a cumulative acknowledgement."""
         self._give_back()
+        self._release_holds()
 
     def _give_back(self) -> None:
         taken = self._taken[:]  # a consumer in another thread may find out that this ended, and empty the list
@@ -623,7 +655,7 @@ class Transaction:
     def _decided(self) -> Outcome:
         """How others ended it since it was prepared. Raises InvalidTransactionState as long as nobody has."""
         self._connection.follower.refresh()
-        outcome = self._connection.outcome(self._number)
+        outcome = self._seen_end or self._connection.outcome(self._number)
         if outcome is not None:
             return outcome
         if self._connection.may_have_ended(self._number):

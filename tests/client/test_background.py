@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.client.support import SCHEMA, FaultyStore, Place, raises, read, rows
-from txnlog.errors import InvalidTransactionState, ProducerFenced, TransactionAborted
+from txnlog.errors import InvalidTransactionState, ProducerFenced, TransactionAborted, TransactionConflict
 
 
 def test_a_commit_in_the_background_gives_what_commit_gives(ns: Any) -> None:
@@ -133,3 +133,51 @@ def test_many_background_commits_share_entries(held: Any) -> None:
     versions = {future.result(30).version for future in futures}
     assert len(versions) <= 3
     assert sorted(read(ns)) == list(range(50))
+
+
+@pytest.mark.clause("P-203")
+@pytest.mark.parametrize("second", ["commit_async", "commit", "block"])
+def test_a_commit_beside_one_that_is_under_way_is_that_one(memory: Place, second: str) -> None:
+    """Two could be answered differently: the obstacle of the first may be gone when the second is decided."""
+    ns, store = memory.faulty()
+    ns.create_topic("orders", SCHEMA)
+    ns.create_topic("audit", SCHEMA)
+    ns.produce("orders", rows(0))
+    messages = ns.consumer("orders", "billing").receive(timeout_ms=0)
+    blocker = memory.open().begin()
+    blocker.acknowledge_ranges(messages.acknowledgements(ns.connection, cumulative=False))
+    blocker.flush()
+    txn = ns.begin()
+    txn.produce("audit", rows(1))
+    txn.acknowledge(messages)
+    going, release = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        going.set()
+        release.wait(30)
+
+    store.script.append(wait)
+    first = txn.commit_async()
+    assert going.wait(30)
+    first.add_done_callback(lambda _: blocker.abort())
+    heard: list[BaseException | None] = []
+
+    def again() -> None:
+        try:
+            if second == "block":
+                with txn:
+                    pass
+            elif second == "commit":
+                txn.commit()
+            else:
+                txn.commit_async().result(30)
+        except TransactionConflict as error:
+            heard.append(error)
+
+    thread = threading.Thread(target=again)
+    thread.start()
+    release.set()
+    thread.join(30)
+    assert isinstance(first.exception(30), TransactionConflict)
+    assert heard == [first.exception()]
+    assert read(memory.open(), "audit") == [], "who was told so does the work again"

@@ -462,7 +462,7 @@ def test_a_conflict_with_another_client_is_found_at_the_commit(ten: Any, place: 
     messages = consumer.receive(timeout_ms=0)
     txn = ten.begin()
     ten.snapshot()
-    txn.acknowledge(messages[:3])
+    txn.acknowledge_ranges(messages[:3].acknowledgements(other.connection, cumulative=False))  # unknown to it
     txn.produce("audit", rows(1))
     consumer.acknowledge(messages[2])
     with Unchanged(place), raises(TransactionConflict, match="acknowledged before"):
@@ -480,7 +480,7 @@ def test_a_conflict_with_another_client_is_found_at_the_flush(ten: Any, place: P
     messages = consumer.receive(timeout_ms=0)
     ten.snapshot()
     txn = ten.begin()
-    txn.acknowledge(messages[:3])
+    txn.acknowledge_ranges(messages[:3].acknowledgements(other.connection, cumulative=False))  # unknown to it
     txn.produce("audit", rows(1))
     consumer.acknowledge(messages[2])
     with Unchanged(place), raises(TransactionConflict):

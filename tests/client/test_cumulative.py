@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.client.support import SCHEMA, Place, Unchanged, ids, raises, received, rows
-from txnlog.errors import TransactionConflict, TransactionHasFailedOperation
+from txnlog.errors import OutOfOrderSequence, TransactionConflict, TransactionHasFailedOperation
 
 Acknowledge = Callable[..., None]
 
@@ -154,3 +156,57 @@ def test_it_does_not_take_what_was_passed_over_because_an_older_consumers_transa
     assert ids(seen.table) == ([0, 1, 2, 3] if inside else [1]), "what an aborted transaction took comes with it"
     consumer.acknowledge(messages, cumulative=True)
     assert position(ns) == 4
+
+
+@pytest.mark.clause("P-209", "P-215")
+def test_it_does_not_take_what_a_failed_transaction_will_give_back(ten: Any, acknowledge: Acknowledge) -> None:
+    consumer, producer = ten.consumer("orders", "billing"), ten.producer("loader")
+    producer.produce("audit", rows(1), partition=0, sequence=0)
+    first = producer.begin()
+    first.acknowledge(consumer.receive(4, timeout_ms=0))
+    first.produce("audit", rows(2), partition=0, sequence=7)
+    with raises(OutOfOrderSequence):
+        first.prepare()
+    later = consumer.receive(3, timeout_ms=0)
+    with raises(TransactionConflict, match="pending"):
+        acknowledge(consumer, later)
+    first.abort()
+    assert received(consumer, 4) == [0, 1, 2, 3]
+
+
+@pytest.mark.clause("P-209", "P-215")
+def test_it_does_not_take_what_an_abort_is_about_to_give_back(ten: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread of the client acknowledges at the very moment of the abort."""
+    consumer = ten.consumer("orders", "billing")
+    txn = ten.begin()
+    txn.acknowledge(consumer.receive(4, timeout_ms=0))
+    later = consumer.receive(3, timeout_ms=0)
+    give_back = consumer.give_back
+
+    def meanwhile() -> None:
+        with contextlib.suppress(TransactionConflict):
+            consumer.acknowledge(later, cumulative=True)
+
+    def slowly(taken: Any) -> None:
+        for _ in range(2):  # before and after
+            thread = threading.Thread(target=meanwhile)
+            thread.start()
+            thread.join(30)
+            give_back(taken)
+
+    monkeypatch.setattr(consumer, "give_back", slowly)
+    txn.abort()
+    assert received(consumer, 4) == [0, 1, 2, 3]
+
+
+@pytest.mark.clause("P-208", "P-215")
+def test_it_does_not_take_what_a_transaction_of_another_handle_has_in_hand(ten: Any, place: Place) -> None:
+    consumer = ten.consumer("orders", "billing")
+    first = place.open().begin()
+    first.acknowledge(consumer.receive(4, timeout_ms=0))
+    later = consumer.receive(3, timeout_ms=0)
+    with raises(TransactionConflict, match="pending"):
+        consumer.acknowledge(later, cumulative=True)
+    first.commit()
+    consumer.acknowledge(later, cumulative=True)
+    assert position(ten) == 7

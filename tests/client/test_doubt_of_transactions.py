@@ -18,6 +18,7 @@ from txnlog.errors import (
     OutcomeUnknown,
     RetriableError,
     StoreError,
+    TransactionAborted,
     TransactionConflict,
     TransactionTimedOut,
 )
@@ -279,3 +280,79 @@ def test_after_a_flush_in_doubt_and_a_night_in_which_its_block_was_closed_it_is_
                 txn.commit() if what == "commit" else txn.produce("orders", rows(2))
     assert txn.state == "ABORTED"
     assert read(ns) == [0]
+
+
+# --- ends that only a checkpoint remembers ----------------------------------------------------------------------------
+
+
+def forget_all(ns: Any) -> None:
+    """A checkpoint takes what has ended out of memory."""
+    ns.connection.follower.refresh()
+    ns.checkpoint()
+
+
+@pytest.mark.clause("P-28", "P-55")
+@pytest.mark.parametrize("call", ["flush", "prepare"])
+def test_an_end_that_only_a_checkpoint_remembers_is_told_by_every_call(
+    ns: Any, memory: Place, clock: ManualClock, call: str
+) -> None:
+    txn = ns.begin()
+    txn.produce("orders", rows(1))
+    txn.flush()
+    memory.open(clock=clock).abort(txn.id, by="ada", why="hanging")
+    forget_all(ns)
+    txn.produce("orders", rows(2))
+    with pytest.raises(TransactionAborted, match="was aborted at version"):
+        getattr(txn, call)()
+    assert txn.state == "ABORTED"
+
+
+@pytest.mark.clause("P-28")
+def test_transact_runs_a_function_again_whose_end_only_a_checkpoint_remembers(
+    ns: Any, memory: Place, clock: ManualClock
+) -> None:
+    attempts: list[Transaction] = []
+
+    def work(txn: Transaction) -> None:
+        attempts.append(txn)
+        txn.produce("audit", rows(len(attempts)))
+        txn.flush()
+        if len(attempts) == 1:
+            memory.open(clock=clock).abort(txn.id, by="ada", why="hanging")
+            forget_all(ns)
+        txn.produce("audit", rows(10 + len(attempts)))
+        txn.flush()
+
+    ns.transact(work)
+    assert read(ns, "audit") == [2, 12]
+
+
+def test_the_state_of_a_prepared_one_does_not_go_back_when_its_end_is_a_checkpoints(
+    ns: Any, memory: Place, clock: ManualClock
+) -> None:
+    txn = ns.begin()
+    txn.produce("audit", rows(1))
+    memory.open(clock=clock).complete(txn.prepare(), commit=True)
+    ns.connection.follower.refresh()
+    assert txn.state == "COMMITTED"
+    forget_all(ns)
+    assert txn.state == "COMMITTED"
+    assert txn.commit().offsets == {("audit", 0): range(1)}
+
+
+def test_a_commit_in_doubt_that_is_repeated_names_what_was_dropped(
+    faulty: tuple[Any, FaultyStore], memory: Place
+) -> None:
+    ns, store = faulty
+    txn = ns.begin()
+    txn.produce("audit", rows(1))
+    txn.produce("orders", rows(3))
+    memory.open().drop_topic("audit")
+    ns.connection.follower.refresh()
+    store.script.append("broken-after")
+    store.forever = store.reads_forever = "broken"
+    with pytest.raises(OutcomeUnknown):
+        txn.commit()
+    store.heal()
+    result = txn.commit()
+    assert (result.offsets, result.dropped) == ({("orders", 0): range(1, 2)}, ("audit",))

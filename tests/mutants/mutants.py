@@ -33,6 +33,8 @@ CLIENT_TRANSACTIONS = "tests/client/test_transactions.py::test_"
 PRODUCING = "tests/client/test_producing.py::test_"
 CONSUMING = "tests/client/test_consuming.py::test_"
 CUMULATIVE = "tests/client/test_cumulative.py::test_"
+HOLDS = "tests/client/test_holds.py::test_"
+BACKGROUND = "tests/client/test_background.py::test_"
 FAILOVER = "tests/client/test_failover.py::test_"
 BLOCK_KEEPER = "tests/client/test_block_keeper.py::test_"
 OPENING = "tests/client/test_opening.py::test_"
@@ -1006,6 +1008,54 @@ MUTANTS = (
         "pass  # after that look",
         "an acknowledgement takes what a prepared transaction of an older consumer gave back a moment ago",
         (CUMULATIVE + "it_does_not_take_what_was_passed_over_because_an_older_consumers_transaction_held_it",),
+    ),
+    Mutant(
+        "what fails lets go at once",
+        "txnlog/transaction.py",
+        "            self._failed = error  # what it took is in its hands until it is aborted\n",
+        "            self._failed = error\n            self._release_holds()\n",
+        "a cumulative acknowledgement takes what the abort is to give back",
+        (CUMULATIVE + "it_does_not_take_what_a_failed_transaction_will_give_back",),
+    ),
+    Mutant(
+        "an end lets go before it gives back",
+        "txnlog/transaction.py",
+        "        self._give_back()\n        self._release_holds()\n",
+        "        self._release_holds()\n        self._give_back()\n",
+        "in between, another thread acknowledges what nobody will see again",
+        (CUMULATIVE + "it_does_not_take_what_an_abort_is_about_to_give_back",),
+    ),
+    Mutant(
+        "another handle is not told what is held",
+        "txnlog/transaction.py",
+        "connection.note_holds(self._number, self._work.acknowledgements,",
+        "connection.note_holds(self._number, (),",
+        "a consumer acknowledges over what a transaction of another handle has in hand",
+        (CUMULATIVE + "it_does_not_take_what_a_transaction_of_another_handle_has_in_hand",),
+    ),
+    Mutant(
+        "what was flushed hides the rest",
+        "txnlog/holds.py",
+        "for part in not_held(draft, number, item):",
+        "for part in [item]:",
+        "what a transaction acknowledges after a flush is in nobody's way",
+        (HOLDS + "what_comes_after_a_flush_is_held_as_well",),
+    ),
+    Mutant(
+        "an end in a checkpoint is none",
+        "txnlog/connection.py",
+        "return self.session.holds.of(subscription, epoch, self.may_have_ended)",
+        "return self.session.holds.of(subscription, epoch, self.follower.state.outcomes.__contains__)",
+        "messages of a transaction that ended are held until its deadline, or for ever",
+        (HOLDS + "so_is_that_of_one_whose_time_counts_from_the_log",),
+    ),
+    Mutant(
+        "two commits of one transaction",
+        "txnlog/transaction.py",
+        "            if self._under_way is not None:\n                return self._under_way\n",
+        "",
+        "one is refused, the work is done again, and the other commits",
+        (BACKGROUND + "a_commit_beside_one_that_is_under_way_is_that_one",),
     ),
     Mutant(
         "leases by name alone",
