@@ -1047,7 +1047,7 @@ MUTANTS = (
         "return self.session.holds.of(subscription, epoch, self.may_have_ended)",
         "return self.session.holds.of(subscription, epoch, self.follower.state.outcomes.__contains__)",
         "messages of a transaction that ended are held until its deadline, or for ever",
-        (HOLDS + "so_is_that_of_one_whose_time_counts_from_the_log",),
+        (HOLDS + "an_end_that_a_checkpoint_took_out_of_memory_is_an_end",),
     ),
     Mutant(
         "two commits of one transaction",
