@@ -283,21 +283,35 @@ def _segment_row(record: SegmentRecord) -> dict[str, Any]:
     return row
 
 
+_ENDED: Final = frozenset({"visible", "aborted"})
 _statistics_decoder = msgspec.json.Decoder(Statistics)
 
 
 def segments_of(table: pa.Table, topic: int | None = None) -> list[SegmentRecord]:
-    """The segment records of a cold run, of one topic or of all."""
+    """The segment records of a cold run, of one topic or of all. Raises CorruptionError for what is none."""
     if topic is not None:
         table = table.filter(pc.equal(table.column("topic"), topic))
-    result: list[SegmentRecord] = []
-    for row in table.to_pylist():
-        row["slices"] = tuple(SegmentSlice(**item) for item in row["slices"])
+    return [_segment_of(row) for row in table.to_pylist()]
+
+
+def _segment_of(row: dict[str, Any]) -> SegmentRecord:
+    """One of them. ``read_part`` saw to the types of the columns; what they say is looked at here."""
+    try:
+        row["slices"] = tuple([SegmentSlice(**item) for item in row["slices"]])
         row["statistics"] = _statistics_decoder.decode(row["statistics"])
-        if not FILE_NAME.fullmatch(row["file"]):
-            raise CorruptionError(f"a checkpoint gives segment {row['number']} the file name {row['file'][:60]!a}")
-        result.append(SegmentRecord(**row))
-    return result
+    except (msgspec.DecodeError, UnicodeError, RecursionError, TypeError) as error:
+        raise CorruptionError(f"a checkpoint's row of segments is damaged: {ascii(str(error))[:200]}") from None
+    record = SegmentRecord(**row)
+    if not FILE_NAME.fullmatch(record.file):
+        raise CorruptionError(f"a checkpoint gives segment {record.number} the file name {record.file[:60]!a}")
+    if (
+        record.ended_version is None
+        or record.state not in _ENDED
+        or sum([item.rows for item in record.slices]) != record.rows
+        or (record.state == "visible" and None in [item.offset for item in record.slices])
+    ):
+        raise CorruptionError(f"a checkpoint's row of segment {record.number} contradicts itself")
+    return record
 
 
 def outcome_in(table: pa.Table, number: int) -> Outcome | None:

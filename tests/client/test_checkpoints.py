@@ -642,19 +642,47 @@ def test_a_part_that_is_no_parquet_file_is_damage(memory: Place, data: bytes) ->
         memory.open(mode="r")
 
 
+def _change_segments(store: Any, manifest: Any, **values: Any) -> None:
+    """Put other values into columns of the run of segments."""
+    part = _part(manifest, "segments")
+    table = pq.read_table(pa.BufferReader(store.get(f"sales/{keys.part_key(part['unique'])}")))
+    for name, value in values.items():
+        field = table.schema.field(name)
+        changed = pa.array([value] * table.num_rows, field.type)
+        table = table.set_column(table.column_names.index(name), field, changed)
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink)
+    _replace(store, part, sink.getvalue().to_pybytes())
+
+
 @pytest.mark.clause("P-2", "P-139")
 @pytest.mark.parametrize("file", ["../../../../other/secret.parquet", "0/1.parquet", "0" * 31 + ".parquet"])
 def test_a_segment_of_a_checkpoint_leads_nowhere_else(memory: Place, file: str) -> None:
-    def change(store: Any, manifest: Any) -> None:
-        part = _part(manifest, "segments")
-        table = pq.read_table(pa.BufferReader(store.get(f"sales/{keys.part_key(part['unique'])}")))
-        index = table.column_names.index("file")
-        table = table.set_column(index, table.schema.field("file"), pa.array([file] * table.num_rows))
-        sink = pa.BufferOutputStream()
-        pq.write_table(table, sink)
-        _replace(store, part, sink.getvalue().to_pybytes())
-
-    _forged(memory, change)
+    _forged(memory, lambda store, manifest: _change_segments(store, manifest, file=file))
     reader = memory.open(mode="r")
     with pytest.raises(CorruptionError, match="file name"):
+        reader.snapshot().read("orders")
+
+
+@pytest.mark.clause("P-127")
+@pytest.mark.parametrize(
+    ("column", "value", "match"),
+    [
+        ("statistics", "{", "damaged"),
+        ("statistics", "[1]", "damaged"),
+        ("statistics", '{"id":[1,2]}', "damaged"),
+        ("statistics", "[" * 100_000, "damaged"),
+        ("state", "visible?", "contradicts"),
+        ("state", "pending", "contradicts"),
+        ("ended_version", None, "contradicts"),
+        ("slices", [], "contradicts"),
+        ("slices", [{"partition": 0, "rows": 2, "offset": 0}], "contradicts"),
+        ("slices", [{"partition": 0, "rows": 1, "offset": None}], "contradicts"),
+    ],
+)
+def test_a_row_of_a_run_that_is_no_segment_is_damage(memory: Place, column: str, value: Any, match: str) -> None:
+    """Rows whose state nobody knows would be missing without a word."""
+    _forged(memory, lambda store, manifest: _change_segments(store, manifest, **{column: value}))
+    reader = memory.open(mode="r")
+    with pytest.raises(CorruptionError, match=match):
         reader.snapshot().read("orders")
