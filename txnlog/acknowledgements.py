@@ -114,7 +114,7 @@ def hold(draft: Draft, txn: int, wanted: Acknowledgement) -> tuple[tuple[int, in
     for item in wanted.ranges:
         cursor = cursor_of(draft, record.id, item.partition)
         check_ranges(item, draft.ends.get((record.topic, item.partition)) or 0)
-        _check_individual(draft, record, cursor, item)
+        _check_individual(draft, record, txn, cursor, item)
         draft.cursors.put(
             (record.id, item.partition), msgspec.structs.replace(cursor, holds=(*cursor.holds, Hold(txn, item.ranges)))
         )
@@ -161,17 +161,17 @@ def not_held(draft: Draft, txn: int, wanted: Acknowledgement) -> list[Acknowledg
     return left
 
 
-def _check_individual(draft: Draft, record: SubscriptionRecord, cursor: Cursor, item: PartitionRanges) -> None:
+def _check_individual(
+    draft: Draft, record: SubscriptionRecord, txn: int, cursor: Cursor, item: PartitionRanges
+) -> None:
     where = f"partition {item.partition} of the subscription {record.name!r}"
     if item.ranges[0][0] < cursor.position or ranges.overlaps(item.ranges, cursor.acknowledged):
         raise TransactionConflict(f"{where}: a message was acknowledged before")
     if cursor.cumulative is not None and item.ranges[0][0] < cursor.cumulative.end:
-        raise TransactionConflict(
-            f"{where}: a message is pending in the transaction {_id(draft, cursor.cumulative.txn)}"
-        )
+        raise _pending(draft, where, cursor.cumulative.txn, txn)
     for other in cursor.holds:
         if ranges.overlaps(item.ranges, other.ranges):
-            raise TransactionConflict(f"{where}: a message is pending in the transaction {_id(draft, other.txn)}")
+            raise _pending(draft, where, other.txn, txn)
     _check_bound(where, cursor, item.ranges)
 
 
@@ -219,6 +219,14 @@ def _check_cumulative(draft: Draft, record: SubscriptionRecord, txn: int, partit
             raise TransactionConflict(
                 f"{where}: a message below {end} is pending in the transaction {_id(draft, other.txn)}"
             )
+
+
+def _pending(draft: Draft, where: str, holder: int, txn: int) -> TransactionConflict:
+    if holder == txn:
+        return TransactionConflict(
+            f"{where}: a message is pending in this very transaction already", advice="acknowledge each message once"
+        )
+    return TransactionConflict(f"{where}: a message is pending in the transaction {_id(draft, holder)}")
 
 
 def _id(draft: Draft, txn: int) -> TxnId:

@@ -137,7 +137,7 @@ class Intake:
                 f"a cumulative acknowledgement would take the offset {offset} of partition {partition} of "
                 f"{self.topic.name!r}, which was given back, or was held by another transaction, and is still to be "
                 "delivered to this consumer",
-                advice="receive it first, or acknowledge the messages themselves",
+                advice="receive it first, or acknowledge the messages themselves; a transaction has to begin anew",
             )
 
     def _not_delivered(self, unnamed: Mapping[int, Ranges]) -> tuple[int, int] | None:

@@ -35,7 +35,6 @@ from txnlog.maintenance import vacuum
 from txnlog.names import nearest, parse_label, parse_namespace_name, parse_topic_name
 from txnlog.producer import Producer, begin_transaction, produce_plain
 from txnlog.results import Committed, Listing, SubscriptionInfo, TopicInfo, TransactionInfo, Vacuumed
-from txnlog.root import Root
 from txnlog.runtime import Clock, Runtime
 from txnlog.snapshot import Snapshot
 from txnlog.state import Draft, TopicRecord
@@ -98,11 +97,9 @@ def open_namespace(
         store=store,
         runtime=runtime,
     )
-    if mode == "rw" and not create:
+    if mode == "rw":
         try:
-            Root(connection.session.requests, connection.runtime).refuse_dropped(
-                connection.name, connection.coordinator
-            )
+            connection.session.refuse_dropped()
         except NamespaceNotFound:
             connection.close()
             raise

@@ -23,7 +23,7 @@ from txnlog.log import Log
 from txnlog.maintenance.checkpointer import Checkpointer
 from txnlog.names import NamespaceName, nearest
 from txnlog.reader import SegmentReader
-from txnlog.root import Root, create_log
+from txnlog.root import Root, check_coordinator, create_log
 from txnlog.runtime import Runtime
 from txnlog.segment_builder import SharedSegmentBuilder
 from txnlog.store.base import Store
@@ -64,14 +64,17 @@ class Session:
         self.store: Store = PrefixStore(self.requests, name)
         self._root = Root(self.requests, runtime)
         log = Log(self.store, runtime)
+        registered: int | None = None
         if not log.exists():
             if not create:
                 raise NamespaceNotFound(
                     f"there is no namespace {name!r} at {shortened(whole.url(name))}", advice=self._nearest()
                 )
-            self._create()
+            registered = self._create()
         self.follower = Follower(log)
         self.coordinator = self.follower.state.head.coordinator
+        if registered is not None:
+            check_coordinator(self.name, registered, self.coordinator)
         self.reader = SegmentReader(self.store, runtime, self.follower.missing)
         self.holds = Holds(runtime.now_ms)
         self.heartbeats = Heartbeats(self.store, runtime)
@@ -90,7 +93,8 @@ class Session:
         names_here = [item.name for item in self._root.namespaces()]
         return f"{nearest(self.name, names_here)}; create=True makes it"
 
-    def _create(self) -> None:
+    def _create(self) -> int:
+        """Make the namespace, and the root if need be. Returns the coordinator id of its registration."""
         self._root.ensure_safe()
         record = self._root.register(self.name)
         actions: Sequence[AnyAction] = [
@@ -98,6 +102,11 @@ class Session:
             NamespaceAction(self.name, record.coordinator),
         ]
         create_log(self.store, self.runtime, actions, self.runtime.unique())
+        return record.coordinator
+
+    def refuse_dropped(self) -> None:
+        """Raise NamespaceNotFound where only the folder is left of a namespace that was dropped."""
+        self._root.refuse_dropped(self.name, self.coordinator)
 
     @property
     def appender(self) -> Appender:

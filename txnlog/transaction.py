@@ -481,9 +481,7 @@ class Transaction:
             self._check_deadline()
             if not self._begun and self._work.empty:
                 self._check_not_fenced()
-                self._state = "COMMITTED"
-                self._work.clear()
-                self.result = Committed(self.id, self._connection.follower.version, {})
+                self._end_committed(Committed(self.id, self._connection.follower.version, {}))
                 return None
             self._work.stage(everything=False)
         return CommitCommand(
@@ -501,9 +499,6 @@ class Transaction:
         if isinstance(result, Skipped):
             self._end_in_log("user")  # what an earlier flush logged is not wanted: the batch was done before
             self._give_back()
-        self._state = "COMMITTED"
-        self._release_holds()
-        self._work.clear()
         subscriptions = [self._subscriptions.get(number, str(number)) for number in command.dropped_subscriptions]
         dropped = command.dropped
         if isinstance(result, Outcome) and result.offsets is not None:
@@ -511,8 +506,16 @@ class Transaction:
             shown = {item.topic for item in result.offsets}
             topics = [*(piece.topic for piece in command.pieces), *(segment.topic for segment in command.segments)]
             dropped = tuple(topic for topic in topics if topic not in shown)
-        self.result = self._connection.committed(result, dropped, subscriptions)
-        return self.result
+        return self._end_committed(self._connection.committed(result, dropped, subscriptions))
+
+    def _end_committed(self, result: Committed) -> Committed:
+        self._state = "COMMITTED"
+        self._release_holds()
+        self._work.clear()
+        self.result = result
+        if result.dropped:
+            _logger.warning("%s was committed without what was dropped meanwhile: %s", self.id, result.dropped)
+        return result
 
     def _not_committed(self, error: BaseException) -> None:
         if isinstance(error, OutcomeUnknown) or not isinstance(error, TxnLogError):
@@ -672,9 +675,7 @@ class Transaction:
         """The end that the log records is this handle's from here on; gives the error for who wanted another one."""
         error = ended_error(outcome, self._opening, self._connection.producer_epoch(self._opening.producer))
         if outcome.state == "COMMITTED":
-            self._state = "COMMITTED"
-            self._release_holds()
-            self.result = self._connection.committed(outcome, ())
+            self._end_committed(self._connection.committed(outcome, ()))
         else:
             self._release(error)
         return error

@@ -341,7 +341,7 @@ def test_the_state_of_a_prepared_one_does_not_go_back_when_its_end_is_a_checkpoi
 
 
 def test_a_commit_in_doubt_that_is_repeated_names_what_was_dropped(
-    faulty: tuple[Any, FaultyStore], memory: Place
+    faulty: tuple[Any, FaultyStore], memory: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
     ns, store = faulty
     txn = ns.begin()
@@ -354,5 +354,7 @@ def test_a_commit_in_doubt_that_is_repeated_names_what_was_dropped(
     with pytest.raises(OutcomeUnknown):
         txn.commit()
     store.heal()
-    result = txn.commit()
+    with caplog.at_level("WARNING", "txnlog.transaction"):
+        result = txn.commit()
     assert (result.offsets, result.dropped) == ({("orders", 0): range(1, 2)}, ("audit",))
+    assert "without what was dropped meanwhile: ('audit',)" in caplog.text
