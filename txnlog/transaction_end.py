@@ -30,7 +30,10 @@ def use_number(draft: Draft, number: int, at: Header) -> None:
 def outcome_error(outcome: Outcome, txn: TxnId | int) -> AbortableError | InvalidTransactionState:
     """The error that tells the outcome of a transaction to somebody who wanted another one."""
     if outcome.state == "COMMITTED":
-        return InvalidTransactionState(f"the transaction {txn} was committed at version {outcome.version}")
+        return InvalidTransactionState(
+            f"the transaction {txn} was committed at version {outcome.version}",
+            advice="it stays committed: nothing is left to do",
+        )
     return TransactionAborted(
         f"the transaction {txn} was aborted at version {outcome.version} ({outcome.reason})",
         reason=outcome.reason,

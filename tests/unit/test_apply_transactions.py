@@ -142,8 +142,9 @@ def test_after_a_commit_everything_is_answered_with_the_commit(log, topic, txn):
     subscription = log.subscription(topic)
     version = log.entry(Commit(txn))
     for action in everything(log, topic, subscription, txn):
-        with pytest.raises(InvalidTransactionState, match=f"was committed at version {version}"):
+        with pytest.raises(InvalidTransactionState, match=f"was committed at version {version}") as caught:
             log.entry(action)
+        assert caught.value.advice == "it stays committed: nothing is left to do"
 
 
 @pytest.mark.clause("P-28", "P-55")
