@@ -37,7 +37,7 @@ _NUMBER: Final = re.compile(r"[0-9]{1,19}", re.ASCII)
 def number_of(connection: Connection, txn_id: TxnId | str | int) -> int:
     """The number of a TxnID of this namespace. Raises InvalidInputError for one of another.
 
-    The number alone, as errors and log entries show it, stands for the transaction of this namespace.
+    The number alone, as the log's entries show it, stands for the transaction of this namespace.
     """
     if isinstance(txn_id, str) and _NUMBER.fullmatch(txn_id):
         txn_id = int(txn_id)

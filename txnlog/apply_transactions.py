@@ -1,4 +1,4 @@
-"""Applying the actions of producers and transactions: beginning, effects, and the one end each has."""
+"""Applying the actions of transactions: beginning, effects, preparing, and the commit that gives rows their offsets."""
 
 from __future__ import annotations
 
@@ -321,7 +321,7 @@ def _make_visible(
                     segment.number, msgspec.structs.replace(segment, state="aborted", ended_version=at.version)
                 )
             else:
-                _end_pending(draft, segment, action.txn, producer, at, spans)
+                _show_pending(draft, segment, action.txn, producer, at, spans)
     if action.shares:
         _claim_shares(draft, action, producer, at, spans)
     # A list: a generator would be half of the work for a small transaction, and these are most of a log.
@@ -333,7 +333,7 @@ def _make_visible(
     return tuple(offsets), tuple(dict.fromkeys(dropped))
 
 
-def _end_pending(
+def _show_pending(
     draft: Draft, segment: SegmentRecord, txn: int, producer: str | None, at: Header, spans: _Spans
 ) -> None:
     """A segment of the transaction's own becomes visible."""

@@ -54,7 +54,7 @@ class Consumer:
 
     @property
     def connection(self) -> Connection:
-        """The handle of the namespace that it belongs to."""
+        """The connection to the namespace that it belongs to."""
         return self._connection
 
     def __enter__(self) -> Consumer:
@@ -139,7 +139,7 @@ class Consumer:
 
         Raises:
             TransactionConflict: a message is pending in an open transaction, or one before a cumulative end was given
-                back and not received again.
+                back or passed over and not received.
             ConsumerFenced: a newer consumer took over.
         """
         self.check_usable()

@@ -139,7 +139,10 @@ class TransactionAborted(AbortableError):
 
 
 class TransactionConflict(AbortableError):
-    """Another transaction holds, or the subscription already took, an acknowledged message: the first wins."""
+    """Another transaction holds, or the subscription already took, an acknowledged message: the first wins.
+
+    Or a cumulative acknowledgement would take what its consumer has still to be handed.
+    """
 
 
 class TransactionHasFailedOperation(AbortableError):

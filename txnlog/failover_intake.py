@@ -1,4 +1,4 @@
-"""One topic of a consumer that keeps its place for a lease: it shows signs of life; of Failover ones others wait."""
+"""One topic of a consumer that keeps its place for a lease: Exclusive with ``after_lease``, and Failover."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ WAITING: Final = -1
 
 
 class KeptIntake(Intake):
-    """What the one consumer has of one topic; nobody takes over while it shows signs of life at its calls."""
+    """What a consumer of an Exclusive subscription with ``takeover="after_lease"`` has of one topic; base of Failover.
+
+    It shows signs of life at its calls, and nobody takes over as long as these go on.
+    """
 
     def look(self, *, entering: bool = False) -> None:  # noqa: ARG002 - as of Intake
         """Raise where another took over; else show a sign of life."""

@@ -17,12 +17,14 @@ from txnlog.runtime import Runtime
 from txnlog.state import SegmentRecord, State
 from txnlog.store.base import ObjectNotFound, Store
 
-_CATCH_UP = 32
-"""Slots asked for at once when a client is far behind; a tail beyond a checkpoint has about 1,000."""
+_SLOTS_AT_ONCE = 32
+"""Slots that a fold asks for at once: behind a checkpoint there are seldom more than 1,000."""
 
-_CACHED_PARTS = 4 * MAX_CHECKPOINT_RUNS
+_CACHED_PARTS = len(checkpoint.COLD_KINDS) * MAX_CHECKPOINT_RUNS
+"""Cold runs kept in memory: those of a whole checkpoint."""
+
 _CACHED_TOPICS = 8 * MAX_CHECKPOINT_RUNS
-"""Runs decoded for one topic: a consumer asks for its topic's segments at every receive."""
+"""One topic's segments of a run kept decoded, for eight topics: a consumer asks for them at every receive."""
 
 
 class Log:
@@ -104,7 +106,7 @@ class Log:
         size = 0
         while state.head.version < until:
             first = state.head.version + 1
-            count = min(_CATCH_UP, until - first + 1)
+            count = min(_SLOTS_AT_ONCE, until - first + 1)
             batch = self.get_many(first, count)
             if len(batch) < count:
                 raise CorruptionError(f"entry {first + len(batch)} is missing below the tail of the log")

@@ -84,7 +84,7 @@ class Messages:
 
     @property
     def connection(self) -> Connection:
-        """The handle of the namespace that they were received through."""
+        """The connection to the namespace that they were received through."""
         return self._consumer.connection
 
     @property
@@ -166,9 +166,11 @@ def redeliveries_of(messages: pa.Table, found: Mapping[int, Sequence[Redelivery]
 def checked(messages: object) -> Messages:
     """What a caller calls messages, if it is; InvalidInputError otherwise."""
     if not isinstance(messages, Messages):
+        advice = "pass what consumer.receive() gave, or a part of it: messages[2:5]"
+        if isinstance(messages, list | tuple) and any(isinstance(item, Messages) for item in messages):
+            advice = "choose them by their positions in what consumer.receive() gave: messages[[0, 7]]"
         raise InvalidInputError(
-            f"messages are what a consumer received, not {type(messages).__name__}",
-            advice="pass what consumer.receive() gave, or a part of it: messages[2:5]",
+            f"messages are what a consumer received, not {type(messages).__name__}", advice=advice
         )
     return messages
 

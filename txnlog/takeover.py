@@ -13,8 +13,6 @@ from txnlog.state import Draft, SubscriptionRecord
 if TYPE_CHECKING:
     from txnlog.connection import Connection
 
-"""Commands that raise a subscription's epoch: one an entry, whose version the epoch is."""
-
 
 def keeps_its_place(record: SubscriptionRecord) -> bool:
     """Whether a consumer keeps its place for a lease, so that it must show signs of life."""

@@ -35,17 +35,21 @@ _ADVICE: Final = {
 
 _NOT_LINKED: Final = frozenset(
     {
-        *(
-            errno.EACCES,
-            errno.EPERM,
-            errno.EROFS,
-            errno.ENOSPC,
-            errno.EDQUOT,
-            errno.EMLINK,
-            errno.ENOENT,
-            errno.ENOTDIR,
-        ),
-        *(errno.ENAMETOOLONG, errno.EXDEV, errno.EOPNOTSUPP, errno.ENOSYS, errno.ELOOP, errno.EISDIR, errno.ENOTEMPTY),
+        errno.EACCES,
+        errno.EDQUOT,
+        errno.EISDIR,
+        errno.ELOOP,
+        errno.EMLINK,
+        errno.ENAMETOOLONG,
+        errno.ENOENT,
+        errno.ENOSPC,
+        errno.ENOSYS,
+        errno.ENOTDIR,
+        errno.ENOTEMPTY,
+        errno.EOPNOTSUPP,
+        errno.EPERM,
+        errno.EROFS,
+        errno.EXDEV,
     }
 )
 """What link and rename answer when they did not give the name. Any other (EIO, ESTALE, ETIMEDOUT) is a doubt."""
@@ -289,7 +293,7 @@ class LocalStore:
         return folder
 
     def _sync_above_root(self) -> None:
-        """Once per instance: any folder that leads to the root may have been made a moment ago, by whomever."""
+        """At a root not met before, or made anew: any folder above it may have been made a moment ago, by whomever."""
         folder = self._root
         while folder != os.path.dirname(folder):
             folder = os.path.dirname(folder)
