@@ -14,7 +14,7 @@ from txnlog.errors import InvalidInputError, InvalidTransactionState, NamespaceN
 from txnlog.log import Log
 from txnlog.names import NamespaceName, folded, nearest, parse_namespace_name
 from txnlog.namespace import open_namespace
-from txnlog.root import Root
+from txnlog.root import Root, check_coordinator
 from txnlog.runtime import Clock, Runtime
 from txnlog.state import NamespaceRecord
 from txnlog.store.base import ObjectNotFound, Store
@@ -110,12 +110,8 @@ class Catalog:
                 'txnlog.open(..., mode="r") reads it',
             )
         if known is not None and known.name == wanted:
-            if found is not None and found != known.coordinator:
-                raise InvalidInputError(
-                    f"the folder {wanted}/ holds the log of another namespace, with coordinator id {found} instead of "
-                    f"{known.coordinator}",
-                    advice="bring the right folder back, or drop the namespace and choose another name",
-                )
+            if found is not None:
+                check_coordinator(wanted, known.coordinator, found)
             if found is not None and not if_not_exists:
                 raise InvalidInputError(
                     f"the namespace {wanted!r} exists", advice="open it, or use if_not_exists=True if that is fine"

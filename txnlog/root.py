@@ -12,7 +12,7 @@ from txnlog.apply import check_writable
 from txnlog.codec import decode_entry, encode_action, encode_entry
 from txnlog.commands import ONE_REGISTRATION, Answer, Piece, Simple, effect
 from txnlog.entry_builder import SharedWave
-from txnlog.errors import NamespaceNotFound, OutcomeUnknown, TxnLogError
+from txnlog.errors import InvalidInputError, NamespaceNotFound, OutcomeUnknown, TxnLogError
 from txnlog.follower import Follower
 from txnlog.limits import FORMAT_VERSION
 from txnlog.log import Log
@@ -49,6 +49,17 @@ def create_log(store: Store, runtime: Runtime, actions: Sequence[AnyAction], wri
         error.advice = "open it again"
         raise
     decode_entry(found, 0)
+
+
+def check_coordinator(name: str, registered: int, found: int) -> None:
+    """Raise InvalidInputError where the log in a namespace's folder is not that of its registration."""
+    if found != registered:
+        raise InvalidInputError(
+            f"the folder {name}/ holds the log of another namespace, with coordinator id {found} instead of "
+            f"{registered}",
+            advice="bring the right folder back, or drop the namespace and choose another name; if this name was "
+            f"dropped while it was created, close whoever has it open, remove the folder {name}/ and create it again",
+        )
 
 
 class Root:
@@ -176,4 +187,4 @@ def _namespace_named(draft: Draft, name: NamespaceName) -> NamespaceRecord | Non
     return record if record is not None and record.name == name else None
 
 
-__all__ = ["Root", "create_log"]
+__all__ = ["Root", "check_coordinator", "create_log"]

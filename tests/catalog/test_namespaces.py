@@ -25,7 +25,7 @@ from txnlog.errors import (
 from txnlog.names import parse_namespace_name
 from txnlog.root import Root
 from txnlog.runtime import Runtime
-from txnlog.store import ForwardingStore, MemoryStore
+from txnlog.store import Created, ForwardingStore, MemoryStore
 from txnlog.testing import ManualClock
 
 SCHEMA = pa.schema([("x", pa.int64())])
@@ -150,11 +150,8 @@ def test_a_dropped_namespace_does_not_come_back_under_its_name(cat: Catalog, roo
         with pytest.raises(InvalidInputError, match="dropped, or copied") as refused:
             cat.create_namespace("sales", if_not_exists=flag)
         assert folder in str(refused.value)
-    with (
-        txnlog.open(root, namespace="sales", create=True) as ns,
-        pytest.raises(NamespaceNotFound, match="was dropped"),
-    ):
-        ns.create_topic("orders", SCHEMA)
+    with pytest.raises(NamespaceNotFound, match="was dropped"):
+        txnlog.open(root, namespace="sales", create=True)
     assert cat.namespaces() == ()
 
 
@@ -195,6 +192,42 @@ def test_a_creation_that_was_interrupted_is_finished_by_the_next_one() -> None:
     assert cat.create_namespace("sales").coordinator == record.coordinator
     with txnlog.open("memory://", namespace="sales", clock=clock, store=store) as ns:
         assert ns.connection.coordinator == record.coordinator
+
+
+def test_a_creation_that_a_drop_overtook_says_what_to_do() -> None:
+    """Paused between registration and log, its log takes the place of the one that was created after the drop."""
+    store = MemoryStore()
+
+    class Paused(ForwardingStore):
+        def create(self, key: str, data: bytes) -> Created:
+            if key.startswith("sales/_log/"):
+                late.append((key, data))
+                with txn_catalog.open("memory://", store=Overtaken(store)) as cat:
+                    cat.drop_namespace("sales")
+                    with pytest.raises(InvalidInputError, match=r"id 1 instead of 2.*remove the folder sales/"):
+                        cat.create_namespace("sales")
+            return super().create(key, data)
+
+    class Overtaken(ForwardingStore):
+        def create(self, key: str, data: bytes) -> Created:
+            if key.startswith("sales/_log/"):
+                store.create(*late.pop())
+            return super().create(key, data)
+
+    late: list[tuple[str, bytes]] = []
+    txnlog.open("memory://", namespace="other", create=True, store=store).close()
+    with pytest.raises(NamespaceNotFound, match="was dropped"):
+        txnlog.open("memory://", namespace="sales", create=True, store=Paused(store))
+    for flag in (False, True):
+        with txn_catalog.open("memory://", store=store) as cat, pytest.raises(InvalidInputError, match="instead of 2"):
+            cat.create_namespace("sales", if_not_exists=flag)
+    for info in list(store.list("sales/")):
+        store.delete(info.key)
+    with txn_catalog.open("memory://", store=store) as cat:
+        assert cat.create_namespace("sales").coordinator == 2
+    with txnlog.open("memory://", namespace="sales", store=store) as ns:
+        ns.create_topic("orders", SCHEMA)
+        assert ns.topics() == ("orders",)
 
 
 def test_a_closed_catalog_is_refused(cat: Catalog, root: str) -> None:
