@@ -216,8 +216,11 @@ def test_a_creation_that_a_drop_overtook_says_what_to_do() -> None:
 
     late: list[tuple[str, bytes]] = []
     txnlog.open("memory://", namespace="other", create=True, store=store).close()
-    with pytest.raises(NamespaceNotFound, match="was dropped"):
-        txnlog.open("memory://", namespace="sales", create=True, store=Paused(store))
+    with (
+        txnlog.open("memory://", namespace="sales", create=True, store=Paused(store)) as ns,
+        pytest.raises(NamespaceNotFound, match="was dropped"),
+    ):
+        ns.create_topic("orders", SCHEMA)
     for flag in (False, True):
         with txn_catalog.open("memory://", store=store) as cat, pytest.raises(InvalidInputError, match="instead of 2"):
             cat.create_namespace("sales", if_not_exists=flag)
