@@ -477,7 +477,7 @@ class Connection:
         """By partition what open transactions of this client hold of a subscription in its present epoch."""
         return self.session.holds.of(subscription, epoch, self.may_have_ended)
 
-    def shared(self, subscription: int) -> SubscriptionRecord | None:
+    def shared_subscription(self, subscription: int) -> SubscriptionRecord | None:
         """A subscription if several consumers take its messages, by leases."""
         record = self.follower.state.subscriptions.get(subscription)
         return record if record is not None and record.type == "shared" else None

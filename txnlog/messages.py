@@ -133,7 +133,7 @@ class Messages:
         if not len(self):
             return []
         if cumulative:
-            shared = self.connection.shared(self._subscription)
+            shared = self.connection.shared_subscription(self._subscription)
             if shared is not None:
                 raise InvalidInputError(
                     f"the subscription {shared.name!r} is shared: cumulative acknowledgements are for the other types",
@@ -169,9 +169,7 @@ def checked(messages: object) -> Messages:
         advice = "pass what consumer.receive() gave, or a part of it: messages[2:5]"
         if isinstance(messages, list | tuple) and any(isinstance(item, Messages) for item in messages):
             advice = "choose them by their positions in what consumer.receive() gave: messages[[0, 7]]"
-        raise InvalidInputError(
-            f"messages are what a consumer received, not {type(messages).__name__}", advice=advice
-        )
+        raise InvalidInputError(f"messages are what a consumer received, not {type(messages).__name__}", advice=advice)
     return messages
 
 

@@ -182,7 +182,7 @@ class Transaction:
             received_by = messages.connection
             if received_by not in self._holders:
                 self._holders.append(received_by)
-            shared = received_by.shared(messages.subscription) is not None
+            shared = received_by.shared_subscription(messages.subscription) is not None
             if shared and tuple(wanted) in self._unanswered:
                 self._log_work()  # the call is repeated: what it took must not conflict with itself
                 return
