@@ -110,13 +110,13 @@ class Connection:
     def _open_store(self) -> Store:
         return self._given_store or open_store(self.root, self._storage_options)
 
-    # --- the handle itself ------------------------------------------------------------------------------------------
+    # --- the connection itself --------------------------------------------------------------------------------------
 
     def __repr__(self) -> str:
         return f"Connection({self.summary()})"
 
     def summary(self) -> str:
-        """For a repr: name, version as far as known, mode. No request, also of a closed handle."""
+        """For a repr: name, version as far as known, mode. No request, also of a closed one."""
         session = self._current
         state = "closed" if self._closed else f"version={session.follower.version}" if session is not None else "forked"
         return f"{self.name!r}, {state}, mode={self.mode!r}"
@@ -133,10 +133,10 @@ class Connection:
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(**state)  # type: ignore[misc]  # a new handle: writer identity and numbers are never shared
+        self.__init__(**state)  # type: ignore[misc]  # a new connection: writer identity and numbers are never shared
 
     def close(self) -> None:
-        """Finish background work and let go of the handle. Open transactions end by their timeout."""
+        """Finish background work; later calls are refused. Open transactions end by their timeout."""
         if self._closed:
             return
         self._closed = True
@@ -158,7 +158,7 @@ class Connection:
 
     @property
     def session(self) -> Session:
-        """The store, fold and writer of this process. Raises InvalidTransactionState for a closed handle."""
+        """The store, fold and writer of this process. Raises InvalidTransactionState for a closed connection."""
         if self._closed:
             raise self._closed_error()
         session = self._current
@@ -168,6 +168,11 @@ class Connection:
                 if session is None:
                     session = self._current = self._connect(create=False)
         return session
+
+    @property
+    def _session_even_closed(self) -> Session:
+        """The same, also after ``close``: a commit under way ends after it, and must not look as if it had failed."""
+        return self._current or self.session
 
     @property
     def runtime(self) -> Runtime:
@@ -201,11 +206,11 @@ class Connection:
 
     @property
     def appender(self) -> Appender:
-        """The writer of this handle. Raises ReadOnly for mode="r"."""
+        """The writer of this connection. Raises ReadOnly for mode="r"."""
         return self.session.appender
 
     def check_owner(self, owner: object, what: str) -> None:
-        """Raise unless a handle of this namespace belongs to this process and the namespace is open."""
+        """Raise unless what was made by this connection belongs to this process, and the connection is open."""
         if self._closed:
             raise self._closed_error()
         if owner is not self.identity:
@@ -214,7 +219,7 @@ class Connection:
             )
 
     def same_namespace(self, other: Connection) -> bool:
-        """Whether another handle leads to the same namespace, as far as that can be told."""
+        """Whether another connection leads to the same namespace, as far as that can be told."""
         return self is other or (
             (self.root, self.name, self._given_store) == (other.root, other.name, other._given_store)
         )
@@ -222,7 +227,7 @@ class Connection:
     def reserve_block(self, count: int) -> range:
         """A block of numbers of its own for a job whose tasks number their files themselves (Spark's executors).
 
-        Any process may use them, each once: the transaction that names them need not be this handle's.
+        Any process may use them, each once: the transaction that names them need not be this connection's.
         """
         whole_number("count", count, 1)
         wanted = -(-count // CHUNK) * CHUNK
@@ -339,9 +344,9 @@ class Connection:
     def committed(self, result: CommitResult, dropped: Iterable[int], subscriptions: Sequence[str] = ()) -> Committed:
         """The public form of a commit's result; ``subscriptions`` are those it was committed without.
 
-        Works on a handle that was closed meanwhile too: what is committed must not look as if it failed.
+        Also on a closed connection.
         """
-        session = self._current or self.session
+        session = self._session_even_closed
         if isinstance(result, Skipped):
             return Committed(TxnId(session.coordinator, result.txn), result.version, None, skipped=True)
         topics = session.follower.state.topics  # topics are never forgotten, so a look-up needs no lock
@@ -417,7 +422,7 @@ class Connection:
 
     def producer_epoch(self, producer: str | None) -> int | None:
         """The newest epoch of a producer's name."""
-        session = self._current or self.session
+        session = self._session_even_closed
         record = None if producer is None else session.follower.state.producers.get(producer)
         return None if record is None else record.epoch
 
@@ -428,12 +433,12 @@ class Connection:
                 check_producer(self.follower.state.draft(), producer, epoch)
 
     def outcome(self, number: int) -> Outcome | None:
-        """How a transaction ended, also one that only a checkpoint remembers; also on a closed handle."""
-        return (self._current or self.session).follower.outcome(number)
+        """How a transaction ended, also one that only a checkpoint remembers; also on a closed connection."""
+        return self._session_even_closed.follower.outcome(number)
 
     def may_have_ended(self, number: int) -> bool:
         """Whether a transaction that is not open can have ended in the log, even where no outcome is remembered."""
-        follower = (self._current or self.session).follower
+        follower = self._session_even_closed.follower
         with follower.lock:
             return number not in follower.state.transactions and numbers.was_given(follower.state, number)
 
@@ -463,9 +468,9 @@ class Connection:
     ) -> None:
         """What an open transaction acknowledged: others of the client conflict with it at once.
 
-        ``taken`` is what consumers of this client get back. Works on a handle that was closed meanwhile too.
+        ``taken`` is what consumers of this client get back. Also on a closed connection.
         """
-        (self._current or self.session).holds.note(txn, acknowledgements, deadline_ms, taken)
+        self._session_even_closed.holds.note(txn, acknowledgements, deadline_ms, taken)
 
     def release_holds(self, txn: int) -> None:
         """The transaction ended."""
@@ -528,8 +533,8 @@ def _offsets_of(topic: TopicRecord, position: Mapping[Any, Any]) -> dict[int, in
 
 
 def _after_fork() -> None:
-    for handle in list(_open_connections):
-        handle.after_fork()
+    for connection in list(_open_connections):
+        connection.after_fork()
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -214,6 +214,16 @@ def test_an_unpickled_handle_is_another_writer(place: Place) -> None:
         reader.produce("orders", rows(3))
 
 
+def test_a_snapshot_can_be_pickled_and_has_a_connection_of_its_own_then(place: Place) -> None:
+    ns = place.open()
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(1))
+    snapshot = pickle.loads(pickle.dumps(ns.snapshot()))
+    ns.close()
+    assert ids(snapshot.read("orders")) == [1]
+    snapshot._connection.close()
+
+
 def test_closing_a_copy_of_a_handle_leaves_the_handle_as_it_is(place: Place) -> None:
     ns = place.open(create=True)
     ns.create_topic("orders", SCHEMA)
