@@ -173,7 +173,7 @@ class ProducerFenced(FencedError):
 class ConsumerFenced(FencedError):
     """The subscription's epoch was raised by a newer consumer, a seek or a drop."""
 
-    default_advice = "stop: open a new consumer if this process should go on"
+    default_advice = "after its own seek a consumer receives again; otherwise stop, or open a new consumer"
 
 
 class CoordinatorFenced(FencedError):
