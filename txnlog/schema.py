@@ -99,9 +99,10 @@ DEFAULT_SCHEMA: Final = StructType(
 def from_arrow(schema: pa.Schema) -> StructType:
     """The log's form of an Arrow schema. Raises SchemaMismatch naming the column that has no counterpart."""
     if not isinstance(schema, pa.Schema):
-        raise SchemaMismatch(
-            f"a schema is a pyarrow.Schema, not {type(schema).__name__}", advice="pass pa.schema([(name, type), ...])"
-        )
+        advice = "pass pa.schema([(name, type), ...])"
+        if type(schema).__module__.startswith("pyspark."):
+            advice = 'of a DataFrame: pyspark.sql.pandas.types.to_arrow_schema(df.schema, timezone="UTC")'
+        raise SchemaMismatch(f"a schema is a pyarrow.Schema, not {type(schema).__name__}", advice=advice)
     result = StructType(tuple(_field_from_arrow(field, field.name, 0) for field in schema))
     check(result)
     return result

@@ -283,6 +283,17 @@ def test_what_was_not_received_cannot_be_acknowledged(ten: Any, place: Place, wr
                 call(wrong)
 
 
+def test_a_list_of_messages_is_refused_with_the_call_that_takes_any_part(ten: Any) -> None:
+    consumer = ten.consumer("orders", "billing")
+    messages = consumer.receive(timeout_ms=0)
+    for parts in (list(messages), tuple(messages), [messages[0], messages[7]]):
+        for call in (consumer.acknowledge, consumer.negative_acknowledge, ten.begin().acknowledge):
+            with pytest.raises(InvalidInputError, match=r"not (list|tuple) \(choose .*: messages\[\[0, 7\]\]"):
+                call(parts)
+    consumer.acknowledge(messages[[0, 7]])
+    assert (cursor(ten).cursor, cursor(ten).acknowledged) == (1, ((7, 8),))
+
+
 def test_messages_of_another_namespace_are_refused(ten: Any, place: Place) -> None:
     other = place.open("shipping")
     other.create_topic("orders", SCHEMA)
