@@ -54,7 +54,7 @@ def main() -> list[Row]:
                 median >= least,
             )
         )
-    rows.append(Row(f"findings in {tally.schedules:,} schedules", f"{len(tally.failures)}", "0", not tally.failures))
+    rows.append(Row(f"failed, of {tally.schedules:,} schedules", f"{len(tally.failures)}", "0", not tally.failures))
     rows.append(Row("situations that they reached", f"{len(tally.labels)}", "reported", True))
     return rows
 

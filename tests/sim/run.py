@@ -1,7 +1,7 @@
 """``make sim``: all kept seeds, every planted bug, and many fresh schedules.
 
-Exit code 1 on a finding, for a bug that was not found, and where a situation was never reached. The first fresh seed is
-drawn, and printed; ``--seed`` repeats a run.
+Exit code 1 where a schedule failed, for a bug that was not found, and where a situation was never reached. The first
+fresh seed is drawn, and printed; ``--seed`` repeats a run.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def main(schedules: int, seed: int | None, jobs: int) -> None:
     first = random.SystemRandom().randrange(10**12) if seed is None else seed
     click.echo(f"the first fresh seed is {first}; --seed {first} repeats this run\n")
     kept = run_seeds(kept_seeds())
-    click.echo(f"{kept.schedules} kept seeds, {len(kept.failures)} with findings\n")
+    click.echo(f"{kept.schedules} kept seeds, {len(kept.failures)} failed\n")
     found = find_mutants(first, jobs)
     click.echo(_mutants(found, first))
     tally = run_many(first, schedules, jobs=jobs)

@@ -89,7 +89,7 @@ def test_the_alarm_rings_in_every_run():
         assert len(run_seeds(range(20), make=ALARM.simulation).failures) == 20
 
 
-def test_an_error_that_is_none_of_ours_is_a_finding():
+def test_an_error_that_is_none_of_ours_is_a_failure():
     def broken(client: Client) -> None:
         client.open()
         raise KeyError("a bug")
@@ -99,7 +99,7 @@ def test_an_error_that_is_none_of_ours_is_a_finding():
     assert "KeyError" in str(report.failures[0])
 
 
-def test_an_actor_that_never_ends_is_a_finding(monkeypatch: pytest.MonkeyPatch):
+def test_an_actor_that_never_ends_is_a_failure(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("txnlog.testing.simulation.MOST_EVENTS", 500)
 
     def endless(client: Client) -> None:
@@ -148,7 +148,7 @@ def test_the_command_line_replays_the_seed_of_the_environment():
     assert "faults" in one[2]
 
 
-def test_the_command_line_exits_with_one_on_a_finding(monkeypatch: pytest.MonkeyPatch):
+def test_the_command_line_exits_with_one_on_a_failure(monkeypatch: pytest.MonkeyPatch):
     def found(self: Simulation) -> Report:
         report = run(self)
         report.failures.append(Failure("state", "planted"))
@@ -158,6 +158,7 @@ def test_the_command_line_exits_with_one_on_a_finding(monkeypatch: pytest.Monkey
     monkeypatch.setattr(Simulation, "run", found)
     result = CliRunner().invoke(main, ["--schedules", "1"])
     assert result.exit_code == 1
+    assert f"{'schedules that failed':<28}{1:>10}\n" in result.output
     assert "TXNLOG_SIM_SEED=0 python -m txnlog.testing" in result.output
 
 

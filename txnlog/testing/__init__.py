@@ -14,12 +14,13 @@ from txnlog.testing.client import Client
 from txnlog.testing.clock import ManualClock
 from txnlog.testing.faults import Faults
 from txnlog.testing.history import History, Operation, Recorder
-from txnlog.testing.simulation import Report, Simulation
+from txnlog.testing.simulation import Failure, Report, Simulation
 
 __all__ = [
     "ACTOR_KINDS",
     "Anomaly",
     "Client",
+    "Failure",
     "Faults",
     "Finding",
     "History",

@@ -1,6 +1,6 @@
 """``python -m txnlog.testing``: simulate, and say what was found.
 
-Exit code 1 on a finding, or when a long run reached too little.
+Exit code 1 where a schedule failed, or when a long run reached too little.
 """
 
 from __future__ import annotations

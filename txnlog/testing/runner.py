@@ -188,7 +188,7 @@ class Tally:
             f"{count:>12,}  {name}" for name, count in sorted(self.labels.items(), key=lambda item: item[0].lower())
         ]
         lines += [f"{'NEVER':>12}  {name}" for name in self.missing]
-        lines += ["", f"{'schedules with findings':<28}{len(self.failures):>10,}"]
+        lines += ["", f"{'schedules that failed':<28}{len(self.failures):>10,}"]
         for seed, failures in sorted(self.failures.items()):
             lines.append(f"  seed {seed}: TXNLOG_SIM_SEED={seed} python -m txnlog.testing")
             lines += [f"    {str(failure)[:1_000]}" for failure in failures[:4]]
