@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from spark_ext.paths import Location, locate, normal
+from spark_ext.paths import Location, check_absolute, locate, normal
 from spark_ext.process import ProcessLock, digest_of
 from txnlog.keys import entry_key
 from txnlog.store.base import ObjectNotFound
@@ -99,6 +99,7 @@ def use(namespace: Namespace, mode: Mode = "rw", storage_options: Mapping[str, A
 
 def location_of(path: str, storage_options: Mapping[str, Any] | None = None, *, topics_named: bool = False) -> Location:
     """What a path names (see ``spark_ext.paths.locate``), remembered: a namespace does not become something else."""
+    check_absolute(path)
     key = (path, topics_named, digest_of(storage_options))
     with _lock:
         found = _locations.get(key)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from spark_ext.paths import is_relative
+from spark_ext.paths import check_absolute
 from txnlog.arguments import epoch_ms
 from txnlog.errors import InvalidInputError, UnsupportedFeature
 from txnlog.names import nearest
@@ -263,12 +263,7 @@ def _parsed(given: Mapping[str, str], uses: Iterable[Use]) -> dict[str, Any]:
             advice="give ROOT/NAMESPACE/TOPIC to load, save or start; in SQL use CREATE TEMPORARY VIEW name USING "
             "txnlog OPTIONS (path '...'), since a table's path does not reach the format",
         )
-    if is_relative(result["path"]):
-        raise InvalidInputError(
-            f"the path {ascii(result['path'])[:120]} is relative: Spark would look where it was started, not where "
-            "this code runs",
-            advice="give an absolute path: os.path.abspath(...)",
-        )
+    check_absolute(result["path"])
     return result
 
 

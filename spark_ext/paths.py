@@ -57,10 +57,25 @@ def normal(path: str) -> str:
     return f"{_TO_OURS.get(scheme, scheme)}://{text[match.end() :].rstrip('/')}"
 
 
-def is_relative(path: str) -> bool:
-    """Whether what a path names depends on the working directory of the process that asks."""
-    text = path.strip()
-    return not text.startswith(("/", "~", "file:")) and _SCHEME.match(text) is None
+def check_absolute(path: str) -> None:
+    """Raise InvalidInputError where what a path names depends on the working directory of the process that asks."""
+    text = os.fspath(path).strip()
+    if text and not text.startswith(("/", "~", "file:")) and _SCHEME.match(text) is None:
+        raise _relative("path", text)
+
+
+def check_absolute_checkpoint(path: str) -> None:
+    """The same for a checkpoint's location, where a blank or ``~`` at the beginning is a folder's name to Spark."""
+    text = os.fspath(path)
+    if text.strip() and not text.startswith(("/", "file:")) and _SCHEME.match(text) is None:
+        raise _relative("checkpoint's location", text)
+
+
+def _relative(what: str, path: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"the {what} {ascii(path)[:120]} is relative: Spark would look where it was started, not where this code runs",
+        advice="give an absolute path: os.path.abspath(...)",
+    )
 
 
 def of_checkpoint(path: str) -> str:
@@ -158,4 +173,12 @@ def _nearby(above: str, name: str, root: str, namespace: str, storage_options: M
     return "a path is ROOT/NAMESPACE/TOPIC, or ROOT/NAMESPACE with the topics in an option"
 
 
-__all__ = ["Location", "for_spark", "is_relative", "locate", "normal", "of_checkpoint"]
+__all__ = [
+    "Location",
+    "check_absolute",
+    "check_absolute_checkpoint",
+    "for_spark",
+    "locate",
+    "normal",
+    "of_checkpoint",
+]

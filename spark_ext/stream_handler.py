@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from spark_ext import jobs, stream_commits
 from spark_ext.handles import location_of, namespace_at
 from spark_ext.options import session_storage
+from spark_ext.paths import check_absolute_checkpoint
 from spark_ext.query_checkpoint import Checkpoint
 from spark_ext.transactions import DataFrameTransaction
 from txnlog.errors import InvalidInputError, TransactionAborted
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from spark_ext.query_checkpoint import BatchOffsets
     from txnlog.namespace import Namespace
 
 _logger = logging.getLogger("txnlog.spark")
@@ -55,19 +57,27 @@ def write_stream(
         handler: called on the driver as ``handler(batch_df, txn)``, with a
             :class:`~spark_ext.transactions.DataFrameTransaction` that is committed when it returns, and aborted when it
             raises (the query fails then).
-        acknowledge: the subscription of the source whose offsets are acknowledged in the same entry.
+        acknowledge: the subscription whose offsets are acknowledged in the same entry, of every source that reads
+            under this name.
         trigger: arguments of ``DataStreamWriter.trigger``, such as ``{"availableNow": True}``.
         query_name: shown by Spark.
         txn_app_id: the stream's identity instead of the checkpoint's.
         storage_options: fsspec's, plain values only; without them the settings ``spark.txnlog.storage.<name>``.
 
     Raises:
-        InvalidInputError: the path names a topic, the DataFrame is no stream, or nothing can read the checkpoint.
+        InvalidInputError: the path names a topic, the DataFrame is no stream, ``acknowledge`` is more than one name, or
+            the checkpoint's location is relative or nothing that can be read.
         NamespaceNotFound: the path is no namespace.
     """
     options = session_storage(df.sparkSession) if storage_options is None else storage_options
     if not df.isStreaming:
         raise InvalidInputError("the DataFrame is no stream", advice="use spark_ext.transaction for a batch")
+    if acknowledge is not None and not isinstance(acknowledge, str):
+        raise InvalidInputError(
+            f"acknowledge is the name of one subscription, not {type(acknowledge).__name__}",
+            advice="read every source with the same name as its option 'subscription': all of them are acknowledged",
+        )
+    check_absolute_checkpoint(checkpoint)
     location = location_of(path, options)
     if location.topic is not None:
         raise InvalidInputError(
@@ -131,15 +141,9 @@ class _Batches:
             # Before the handler runs: a batch that could not be acknowledged is not worth its work.
             taken = stream_commits.taken_by(ns, self._checkpoint, offsets, self._acknowledge)
             wanted = stream_commits.acknowledgements(ns, taken, identity, self._run)
-        elif not self._warned:
+        if not self._warned:
             self._warned = True
-            for name in stream_commits.subscriptions_read(ns, offsets):
-                _logger.warning(
-                    "the source reads the subscription %r and nothing acknowledges it: its cursor stays, and "
-                    "a new checkpoint reads all again (pass acknowledge=%r, or leave out the option 'subscription')",
-                    name,
-                    name,
-                )
+            self._warn_of_others(offsets)
         inner = jobs.begin(ns, jobs.reserve_job(ns))
         inner.set_stream(batch)
         inner.acknowledge_ranges(wanted)  # first, so that no commit of the handler's own can be without it
@@ -152,6 +156,22 @@ class _Batches:
                 raise TransactionAborted(
                     f"the handler aborted the transaction of batch {batch_id}",
                     advice="raise an error from the handler to stop the query, or return without writing",
+                )
+
+    def _warn_of_others(self, offsets: BatchOffsets) -> None:
+        """Tell of subscriptions that the query reads and does not acknowledge: nobody notices before a restart."""
+        for name in stream_commits.subscriptions_read(self._ns, offsets):
+            if name != self._acknowledge:
+                advice = (
+                    f"pass acknowledge={name!r}, or leave out the option 'subscription'"
+                    if self._acknowledge is None
+                    else f"sources of several topics share one subscription name: {self._acknowledge!r}"
+                )
+                _logger.warning(
+                    "a source reads the subscription %r and nothing acknowledges it: its cursor stays, and "
+                    "a new checkpoint reads all again (%s)",
+                    name,
+                    advice,
                 )
 
 

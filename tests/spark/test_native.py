@@ -501,6 +501,7 @@ def test_wrong_calls_give_typed_errors_before_anything_is_read(ns: Namespace, sp
     assert "orders" in refused(InvalidInputError, f"{root}/sales").advice
     refused(NamespaceNotFound, f"{root}/sale/orders")
     refused(NamespaceNotFound, f"{root}-/sales/orders")
+    assert "os.path.abspath" in refused(InvalidInputError, "lake/sales/orders").advice
     newest = ns.snapshot().version
     for version in (newest + 1, -1):
         refused(VersionNotAvailable, path_of(ns), version=version)

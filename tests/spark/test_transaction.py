@@ -223,6 +223,8 @@ def test_bad_calls_are_refused_before_anything_is_done(ns: Namespace, spark: Spa
         spark_ext.transaction(spark, f"{path_of(ns)}/orders")
     with pytest.raises(NamespaceNotFound):
         spark_ext.transaction(spark, str(tmp_path / "nowhere" / "sales"))
+    with pytest.raises(InvalidInputError, match="'lake/sales' is relative"):
+        spark_ext.transaction(spark, "lake/sales")
     with pytest.raises(InvalidInputError, match="go together"):
         spark_ext.transaction(spark, path_of(ns), txn_app_id="nightly")
     with pytest.raises(InvalidInputError, match="plain values"):

@@ -241,6 +241,45 @@ def test_a_subscription_that_nothing_acknowledges_is_told_once(
     assert not [record for record in caplog.records if "nothing acknowledges it" in record.getMessage()]
 
 
+def test_two_sources_under_one_name_are_acknowledged_together_and_one_under_another_is_told(
+    pipeline: Pipeline, caplog: pytest.LogCaptureFixture
+) -> None:
+    def run(name: str, number: int) -> None:
+        returns = pipeline.spark.readStream.format("txnlog").option("subscription", name).load(f"{pipeline.path}/odd")
+        query = spark_ext.write_stream(
+            pipeline.source().union(returns),
+            pipeline.path,
+            checkpoint=f"{pipeline.checkpoint}-{number}",
+            handler=lambda batch, txn: txn.write(batch, "even"),
+            acknowledge="billing",
+            trigger={"availableNow": True},
+        )
+        try:
+            assert query.awaitTermination(120)
+        finally:
+            query.stop()
+
+    def behind(topic: str, name: str) -> int:
+        return sum(item.behind_messages for item in pipeline.ns.lag(topic, name))
+
+    def told() -> list[str]:
+        return [text for item in caplog.records if "nothing acknowledges it" in (text := item.getMessage())]
+
+    pipeline.produce(0)
+    pipeline.ns.produce("odd", [{"id": 100, "customer": "ann"}])
+    run("billing", 0)
+    assert (behind("orders", "billing"), behind("odd", "billing")) == (0, 0)
+    assert pipeline.ids("even") == [*range(10), 100]
+    assert told() == []
+
+    pipeline.produce(10)
+    run("returns", 1)
+    assert (behind("orders", "billing"), behind("odd", "returns")) == (0, 1)
+    (text,) = told()
+    assert "the subscription 'returns'" in text
+    assert "share one subscription name: 'billing'" in text
+
+
 @pytest.mark.parametrize("acknowledge", [None, "billing"])
 def test_two_runs_at_work_on_the_same_batch_take_effect_once(pipeline: Pipeline, acknowledge: str | None) -> None:
     def slow(batch: Any, txn: Any) -> None:
@@ -324,6 +363,19 @@ def test_what_makes_no_stream_is_refused_before_a_query_starts(pipeline: Pipelin
     ):
         with pytest.raises(kind, match=problem):
             spark_ext.write_stream(pipeline.source(), path, checkpoint=checkpoint, handler=handler)
+    for relative in ("checkpoints/billing", "~/billing", " /billing"):
+        with pytest.raises(InvalidInputError, match=r"the checkpoint's location .* is relative.*os.path.abspath"):
+            spark_ext.write_stream(pipeline.source(), pipeline.path, checkpoint=relative, handler=handler)
+    with pytest.raises(InvalidInputError, match=r"the path 'lake/sales' is relative.*os.path.abspath"):
+        spark_ext.write_stream(pipeline.source(), "lake/sales", checkpoint=checkpoint, handler=handler)
+    for names in (["billing"], ("billing", "returns"), {"orders": "billing"}):
+        given: Any = names
+        with pytest.raises(
+            InvalidInputError, match=r"name of one subscription, not \w+ \(read every source with the same"
+        ):
+            spark_ext.write_stream(
+                pipeline.source(), pipeline.path, checkpoint=checkpoint, handler=handler, acknowledge=given
+            )
     assert not pipeline.checkpoint.exists()
     with pytest.raises(InvalidInputError, match=r"does not hold the offsets of batch 0.*this process can read"):
         pipeline.batches(handler, None).run(pipeline.spark.range(1), 0)
