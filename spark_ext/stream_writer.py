@@ -52,7 +52,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         if overwrite:
             raise InvalidInputError(
                 "a topic takes what is appended: outputMode('complete') would overwrite it with every batch",
-                advice="use outputMode('append'), or spark_ext.write_stream, whose handler writes what it likes",
+                advice="aggregate inside the handler of spark_ext.write_stream: it writes the result of each batch",
             )
         if options.transactional_id is not None:
             raise InvalidInputError(
