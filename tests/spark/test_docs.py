@@ -1,0 +1,67 @@
+"""What the README and docs/spark.md show of Spark runs as it stands."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
+
+import txnlog
+from txnlog import schema as schemas
+from txnlog.errors import SchemaMismatch
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from txnlog.namespace import Namespace
+
+ROOT = Path(__file__).parents[2]
+
+
+def blocks(text: str, tmp_path: Path) -> list[str]:
+    return [code.replace("/tmp/", f"{tmp_path}/") for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL)]
+
+
+def test_what_the_readme_says_of_spark_runs(spark: SparkSession, namespace: Namespace, tmp_path: Path) -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    df = spark.range(3).select("id", F.lit("ann").alias("customer"), F.current_timestamp().alias("at"))
+    rate = spark.readStream.format("rate").load()
+    stream = rate.selectExpr("value AS id", "'bob' AS customer", "timestamp AS at")
+    section = readme.split("\n## In Spark\n", 1)[1].split("\n## ", 1)[0]
+    creating, using = blocks(section, tmp_path)
+    given = {"spark": spark, "ns": namespace, "df": df, "stream": stream}
+    exec(creating, given)
+    assert all(column.nullable for column in namespace.topic("orders").schema)
+    while namespace.snapshot().version < 4:  # one of the examples reads it
+        namespace.produce("orders", [{"id": 9, "customer": "cyd"}])
+    try:
+        exec(using, given)
+        assert spark.table("orders").where("customer = 'ann'").count() == 6, "written by two of the examples"
+    finally:
+        for query in spark.streams.active:
+            query.stop()
+        spark.catalog.dropTempView("orders")
+
+
+def test_the_page_on_spark_runs(spark: SparkSession, tmp_path: Path) -> None:
+    found = blocks((ROOT / "docs" / "spark.md").read_text(encoding="utf-8"), tmp_path)
+    assert len(found) > 3
+    exec("\n".join(found), {"spark": spark})
+    with txnlog.open(str(tmp_path / "lake"), namespace="shop", mode="r") as ns:
+        assert all(column.nullable for column in ns.topic("orders").schema)
+        assert ns.snapshot().read("counts").to_pylist() == [
+            {"customer": "ann", "count": 3},
+            {"customer": "ann", "count": 4},
+        ]
+        lag = [*ns.lag("orders", "billing"), *ns.lag("returns", "billing"), *ns.lag("orders", "nightly")]
+        assert sum(item.behind_messages for item in lag) == 0
+
+
+def test_sparks_own_schema_is_refused_with_the_call_that_turns_it_into_arrow(spark: SparkSession) -> None:
+    df = spark.range(1).select("id", F.current_timestamp().alias("at"))
+    for given in (df.schema, df):
+        with pytest.raises(SchemaMismatch, match=r"not \w+ \(of a DataFrame: (\S+)to_arrow_schema\(df\.schema, timez"):
+            schemas.from_arrow(given)
