@@ -106,8 +106,8 @@ class Catalog:
             raise InvalidInputError(
                 f"the folder {wanted}/ holds the log of a namespace that this root does not have: it was dropped, or "
                 "copied there",
-                advice=f"remove the folder {self._store.url(wanted)}, or choose another name; "
-                'txnlog.open(..., mode="r") reads it',
+                advice="close every writer that has it open, then remove the folder "
+                f'{self._store.url(wanted)}; or choose another name; txnlog.open(..., mode="r") reads it',
             )
         if known is not None and known.name == wanted:
             if found is not None:
@@ -142,6 +142,10 @@ class Catalog:
 
         Its folder is not touched: remove it with the tools of the store, at the address that is returned. Until then
         the data can be read with ``mode="r"`` and the name cannot be created again; who has it open goes on.
+
+        Close all of its writers before you remove the folder and create the name again: one that still has the old
+        namespace open, and is at work, does not see that the folder is another one, and its next entry damages the new
+        log. Only a writer that was idle for a minute looks, and is refused.
 
         Raises:
             NamespaceNotFound: with the nearest name.

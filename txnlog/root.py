@@ -58,7 +58,7 @@ def check_coordinator(name: str, registered: int, found: int) -> None:
             f"the folder {name}/ holds the log of another namespace, with coordinator id {found} instead of "
             f"{registered}",
             advice="bring the right folder back, or drop the namespace and choose another name; if this name was "
-            f"dropped while it was created, close whoever has it open, remove the folder {name}/ and create it again",
+            f"dropped while it was created, close its writers, remove the folder {name}/ and create it again",
         )
 
 
@@ -146,8 +146,8 @@ class Root:
             if (item.name, item.coordinator) == (name, coordinator) and item.dropped_version is not None:
                 raise NamespaceNotFound(
                     f"the namespace {name!r} was dropped; only its folder is still there",
-                    advice=f"remove the folder {name}/ to use the name again, or choose another name; until then "
-                    'mode="r" reads it',
+                    advice="to use the name again, close every writer that has it open, then remove the folder "
+                    f'{name}/; or choose another name; until then mode="r" reads it',
                 )
 
     def refuse_dropped(self, name: NamespaceName, coordinator: int) -> None:

@@ -14,7 +14,8 @@ from txnlog.actions import Protocol as ProtocolAction
 from txnlog.appender import Appender
 from txnlog.apply import check_writable
 from txnlog.arguments import shortened
-from txnlog.errors import ClockSkew, NamespaceNotFound, ReadOnly, TxnLogError
+from txnlog.codec import digest_of
+from txnlog.errors import ClockSkew, Durable, NamespaceNotFound, ReadOnly, TxnLogError
 from txnlog.follower import Follower
 from txnlog.heartbeats import Heartbeats
 from txnlog.holds import Holds
@@ -32,6 +33,9 @@ from txnlog.store.wrappers import CountingStore, PrefixStore, ReadOnlyStore
 
 _CLOCK_JUMP_MS: Final = MAX_CLOCK_AHEAD_MS / 10
 """A clock that was set, or a machine that slept; slower drift is less than what the check allows for."""
+
+_IDLE_MS: Final = 60_000
+"""Whoever paused for so long looks whether its log is still there. A commit of a writer at work stays one PUT."""
 
 
 class Session:
@@ -72,6 +76,7 @@ class Session:
                 )
             registered = self._create()
         self.follower = Follower(log)
+        self._append_ms = runtime.now_ms()
         self.coordinator = self.follower.state.head.coordinator
         if registered is not None:
             check_coordinator(self.name, registered, self.coordinator)
@@ -127,17 +132,40 @@ class Session:
             return self._appender
 
     def _before_append(self) -> None:
-        """Once what must hold for a writer; the clock again whenever it moved against the one that never jumps."""
+        """Once what must hold for a writer; the log again after a pause.
+
+        The clock again whenever it moved against the one that never jumps.
+        """
         if not self._may_write:
             self._root.ensure_safe()
             self._root.check_not_dropped(self.name, self.coordinator)
             self._may_write = True
+        now_ms = self.runtime.now_ms()
+        if abs(now_ms - self._append_ms) > _IDLE_MS:
+            self._check_log()
+        self._append_ms = now_ms
         if self.runtime.trusts_clock:
             return
         lead_ms = self.runtime.now_ms() - self.runtime.elapsed_ms()
         if self._clock_lead_ms is None or abs(lead_ms - self._clock_lead_ms) > _CLOCK_JUMP_MS:
             self._check_clock()
             self._clock_lead_ms = lead_ms
+
+    def _check_log(self) -> None:
+        """Raise NamespaceNotFound where the folder was removed, or holds the log of another namespace of that name.
+
+        Its next slot may be free there, and an entry that continues the old log would be the end of the new one.
+        """
+        with self.follower.lock:
+            head = self.follower.state.head
+        data = self.follower.log.get(head.version)
+        if data is None or digest_of(data) != head.digest:
+            raise NamespaceNotFound(
+                f"the namespace {self.name!r} is no longer the one that this handle has open: entry {head.version} of "
+                f"its log is {'gone' if data is None else 'another one'}",
+                advice="its folder was removed, and perhaps the namespace was made again: open it again",
+                durable=Durable.NOTHING,
+            )
 
     def _check_clock(self) -> None:
         """Raise ClockSkew where this machine's clock would drag the log's time along."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import catalog
 import txnlog
 from tests.client.support import SCHEMA, Place, objects, raises, read, rows, run_threads
 from txnlog.errors import (
@@ -245,3 +246,51 @@ def test_log_time_never_goes_back(memory: Place, clock: ManualClock) -> None:
     ]
     assert times == sorted(times)
     assert read(ahead) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["removed", "made again"])
+def test_an_idle_writer_of_a_removed_namespace_does_not_write_into_the_one_made_again(
+    memory: Place, clock: ManualClock, *, again: bool
+) -> None:
+    """Its next slot may be free there: an entry of the old log would be the end of the new one."""
+    old = memory.open(clock=clock)
+    old.create_topic("orders", SCHEMA)
+    old.produce("orders", rows(1))
+    store = memory.store()
+    with catalog.open(memory.root, clock=clock) as root:
+        root.drop_namespace("sales")
+        for key in list(objects(store, "sales/")):
+            store.delete(key)
+        if again:
+            root.create_namespace("sales")
+    new: Any = None
+    if again:
+        new = memory.open(clock=clock)
+        new.create_topic("orders", SCHEMA)
+        new.produce("orders", rows(7))
+    clock.advance(61_000)
+    before = sorted(objects(store, "sales/"))
+    for _ in range(2):
+        with raises(NamespaceNotFound, match="another one" if again else "gone"):
+            old.produce("orders", rows(9))
+    assert sorted(objects(store, "sales/")) == before
+    if again:
+        new.produce("orders", rows(8))
+        assert read(memory.open(clock=clock)) == [7, 8]
+
+
+def test_a_writer_looks_at_its_log_again_after_an_idle_minute_and_not_at_work(
+    memory: Place, clock: ManualClock
+) -> None:
+    ns, counting = memory.counted(clock=clock)
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(0))
+    counting.reset()
+    for number in range(3):
+        clock.advance(59_000)
+        ns.produce("orders", rows(number))
+    assert ("get", "entry") not in counting.counts()
+    for step in (61_000, -61_000):
+        clock.advance(step)
+        ns.produce("orders", rows(0))
+    assert counting.counts()["get", "entry"] == 2
