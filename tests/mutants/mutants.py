@@ -26,7 +26,7 @@ RACES = "tests/client/test_races.py::test_"
 TWO_PHASES = "tests/client/test_prepared.py::test_"
 VACUUM = "tests/client/test_vacuum.py::test_"
 DOUBT = "tests/client/test_doubt.py::test_"
-IN_DOUBT = "tests/client/test_doubt_of_transactions.py::test_"
+DOUBT_OF_TRANSACTIONS = "tests/client/test_doubt_of_transactions.py::test_"
 TARGETS = "tests/mutants/test_targets.py::test_"
 ANSWERS = "tests/client/test_answers.py::test_"
 CLIENT_TRANSACTIONS = "tests/client/test_transactions.py::test_"
@@ -249,7 +249,7 @@ MUTANTS = (
         "store.sync(key)  #",
         "#",
         "a power cut takes back what was reported",
-        (IN_DOUBT + "an_entry_that_may_not_survive_a_power_cut_is_in_doubt",),
+        (DOUBT_OF_TRANSACTIONS + "an_entry_that_may_not_survive_a_power_cut_is_in_doubt",),
     ),
     Mutant(
         "refused by an old state",
@@ -273,7 +273,7 @@ MUTANTS = (
         "if draft.segments.get(item.segment) is None and not _dropped(draft, item.topic)]",
         "if not _dropped(draft, item.topic)]",
         "a transaction whose flush lost its answer cannot be committed",
-        (IN_DOUBT + "a_commit_after_a_flush_in_doubt_brings_every_row_once",),
+        (DOUBT_OF_TRANSACTIONS + "a_commit_after_a_flush_in_doubt_brings_every_row_once",),
     ),
     Mutant(
         "exists taken for created",
@@ -415,7 +415,7 @@ MUTANTS = (
         "if self._begun or self._in_doubt or self._under_way:",
         "if self._begun or self._under_way:",
         "abort() reports an abort of what the log shows as committed",
-        (IN_DOUBT + "an_abort_of_a_commit_in_doubt_tells_its_true_outcome",),
+        (DOUBT_OF_TRANSACTIONS + "an_abort_of_a_commit_in_doubt_tells_its_true_outcome",),
     ),
     Mutant(
         "a flush in doubt leaves no trace",
@@ -423,7 +423,7 @@ MUTANTS = (
         "begun, self._begun = self._begun, True",
         "begun, self._begun = self._begun, False",
         "an aborted transaction stays open in the log and holds its messages until it times out",
-        (IN_DOUBT + "an_abort_after_a_flush_in_doubt_is_in_the_log",),
+        (DOUBT_OF_TRANSACTIONS + "an_abort_after_a_flush_in_doubt_is_in_the_log",),
     ),
     Mutant(
         "rows stay buffered behind a failed write",
@@ -431,7 +431,7 @@ MUTANTS = (
         "self.pieces = [piece for piece in self.pieces if piece.topic != topic]",
         "pass",
         "rows whose files were written are written again: they are there twice",
-        (IN_DOUBT + "rows_whose_files_were_written_half_way_are_not_written_twice",),
+        (DOUBT_OF_TRANSACTIONS + "rows_whose_files_were_written_half_way_are_not_written_twice",),
     ),
     Mutant(
         "an outcome in a checkpoint is forgotten",
@@ -439,7 +439,7 @@ MUTANTS = (
         "        if outcome is not None:\n            return outcome\n        for",
         "        return outcome\n        for",
         "after a checkpoint a commit in doubt, repeated, is refused though it was made",
-        (IN_DOUBT + "a_commit_that_only_a_checkpoint_remembers_is_answered",),
+        (DOUBT_OF_TRANSACTIONS + "a_commit_that_only_a_checkpoint_remembers_is_answered",),
     ),
     Mutant(
         "pending messages handed out again",
@@ -838,8 +838,8 @@ MUTANTS = (
     Mutant(
         "a repeat takes another's offsets",
         "txnlog/connection.py",
-        "if batch is None or piece.sequence + piece.rows > batch.sequence + batch.rows:",
-        "if batch is None:",
+        "if offsets is None or piece.sequence + piece.rows > batch.sequence + batch.rows:",
+        "if offsets is None:",
         "a repeat over two batches is told offsets of rows that others wrote in between",
         (PRODUCING + "a_repeat_that_spans_two_batches_is_not_given_the_offsets_of_others",),
     ),
@@ -884,8 +884,8 @@ MUTANTS = (
     Mutant(
         "a second acknowledgement taken for a repeated call",
         "txnlog/transaction.py",
-        "        self._unanswered = {}\n\n    def _fail",
-        "\n    def _fail",
+        "        self._unanswered = {}\n\n    def _check_recorded",
+        "\n    def _check_recorded",
         "a transaction that takes a message twice does not hear of it",
         (SHARED + "the_same_acknowledgement_twice_in_one_transaction_is_a_conflict",),
     ),
@@ -932,7 +932,7 @@ MUTANTS = (
     Mutant(
         "an abort gives nothing back",
         "txnlog/transaction.py",
-        "        self._release_holds()\n        self._give_back()\n\n    def _give_back",
+        "        self._give_back()\n        self._release_holds()\n\n    def _give_back",
         "        self._release_holds()\n\n    def _give_back",
         "messages of an aborted transaction wait for the next restart",
         (ANSWERS + "messages_of_a_transaction_without_effect_come_again_by_themselves",),

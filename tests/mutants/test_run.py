@@ -91,6 +91,10 @@ def test_the_alarm_must_ring():
     assert len(run.problems([caught], "")) == 1
 
 
+def test_the_page_says_how_many_there_are():
+    assert f"lists {len(MUTANTS)} bugs" in (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
+
+
 def test_no_two_mutants_are_one():
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
     assert len({(mutant.file, mutant.original, mutant.replacement) for mutant in MUTANTS}) == len(MUTANTS)
