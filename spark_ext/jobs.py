@@ -26,7 +26,7 @@ from txnlog import errors, schema
 from txnlog.actions import Segment, SliceRows
 from txnlog.codec import encode_action
 from txnlog.errors import InvalidInputError, SchemaMismatch, TxnLogError
-from txnlog.limits import MAX_BLOCK_NUMBERS, RENEW_AFTER_MS
+from txnlog.limits import MAX_BLOCK_NUMBERS
 from txnlog.names import shown
 from txnlog.numbers import CHUNK
 from txnlog.producer import begin_transaction
@@ -68,7 +68,7 @@ def reserve_job(ns: Namespace) -> int:
     """The first of ``JOB_NUMBERS`` + 1 numbers that nobody else has: one for a transaction, then those of a job."""
     with _stocks_lock:
         stock = _stocks.get(ns)
-        if stock is None or stock.owner is not ns.connection.identity or _is_silent(ns, stock.block):
+        if stock is None or stock.owner is not ns.connection.identity or ns.connection.is_silent(stock.block):
             stock = _Stock(ns.connection.identity, iter(()), -1, 1)
         number = next(stock.numbers, None)
         if number is None:
@@ -78,18 +78,6 @@ def reserve_job(ns: Namespace) -> int:
             number = next(stock.numbers)
         _stocks[ns] = stock
         return number
-
-
-def _is_silent(ns: Namespace, first: int) -> bool:
-    """Whether a block showed no life for so long that a job would have too little time before a vacuum may close it.
-
-    Handing its numbers out shows none: jobs may fail, or write nothing. What this handle has not heard yet only makes
-    a block younger.
-    """
-    state = ns.connection.follower.state
-    block = state.blocks.get(first)
-    now_ms = max(state.head.timestamp_ms, ns.connection.runtime.now_ms())
-    return block is None or now_ms - block.touched_ms >= RENEW_AFTER_MS
 
 
 # --- schemas ----------------------------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from txnlog.errors import (
 from txnlog.follower import Follower
 from txnlog.heartbeats import Heartbeats
 from txnlog.ids import TxnId
+from txnlog.limits import RENEW_AFTER_MS
 from txnlog.names import nearest, parse_label, parse_namespace_name, parse_topic_name
 from txnlog.numbers import CHUNK
 from txnlog.reader import SegmentReader
@@ -260,6 +261,17 @@ class Connection:
             for first in sorted(blocks):
                 stack.enter_context(self.keep_alive(first))
             yield
+
+    def is_silent(self, first: int) -> bool:
+        """Whether a block of this handle showed no life for so long that vacuum may close it before a job ends.
+
+        Handing its numbers out shows none: jobs may fail, or write nothing. What this handle has not heard yet only
+        makes a block younger.
+        """
+        state = self.follower.state
+        block = state.blocks.get(first)
+        now_ms = max(state.head.timestamp_ms, self.runtime.now_ms())
+        return block is None or now_ms - block.touched_ms >= RENEW_AFTER_MS
 
     @property
     def next_number(self) -> int:

@@ -414,7 +414,10 @@ class Namespace:
     # --- administration ---------------------------------------------------------------------------------------------
 
     def transactions(self, state: str | None = None, min_age_ms: int | None = None) -> Listing:
-        """Open and prepared transactions, and those that ended lately; by state and age if asked."""
+        """Open and prepared transactions, and those that ended lately; by state and age if asked.
+
+        What the log shows: a transaction is there from its first flush, or staged big write, not from ``begin``.
+        """
         self.connection.follower.refresh()
         return administration.transactions(self.connection, state, min_age_ms)
 
@@ -499,8 +502,6 @@ class Namespace:
 def _schema_of(given: pa.Schema | None) -> schema.StructType:
     if given is None:
         return schema.DEFAULT_SCHEMA
-    if not isinstance(given, pa.Schema):
-        raise InvalidInputError(f"a schema is a pyarrow.Schema, not {type(given).__name__}")
     return schema.from_arrow(given)
 
 

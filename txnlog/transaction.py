@@ -121,6 +121,8 @@ class Transaction:
     @property
     def skipped(self) -> bool:
         """Whether the log shows that this txn_version (or a later one) of the app was committed before."""
+        if self.result is not None:
+            return self.result.skipped  # its own commit is none before it
         return self._connection.committed_before(self._opening.app_id, self._opening.app_version) is not None
 
     def __repr__(self) -> str:
@@ -481,7 +483,9 @@ class Transaction:
             self._check_deadline()
             if not self._begun and self._work.empty:
                 self._check_not_fenced()
-                self._end_committed(Committed(self.id, self._connection.follower.version, {}))
+                earlier = self._connection.committed_before(self._opening.app_id, self._opening.app_version)
+                empty = Committed(self.id, self._connection.follower.version, {})
+                self._end_committed(empty if earlier is None else self._connection.committed(earlier, ()))
                 return None
             self._work.stage(everything=False)
         return CommitCommand(

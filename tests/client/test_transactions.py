@@ -566,6 +566,16 @@ def test_a_batch_that_was_committed_before_is_skipped(ns: Any, place: Place, flu
 
 
 @pytest.mark.clause("P-69")
+def test_an_empty_one_of_a_batch_that_was_committed_before_is_skipped_too(ns: Any, place: Place) -> None:
+    with ns.begin(txn_app_id="job", txn_version=3) as first:
+        first.produce("orders", rows(1))
+    assert not first.skipped, "its own commit is none before it"
+    with Unchanged(place), ns.begin(txn_app_id="job", txn_version=3) as again:
+        assert again.skipped
+    assert again.skipped
+    assert (again.result.skipped, again.result.version) == (True, first.result.version)
+
+
 def test_a_skipped_batch_writes_nothing(ns: Any, place: Place) -> None:
     with ns.begin(txn_app_id="nightly", txn_version=7) as txn:
         txn.produce("orders", rows(1))
