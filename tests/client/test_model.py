@@ -17,8 +17,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from tests.client.support import SCHEMA, START_MS, ids
-from tests.client.support import Place as Root
+from tests.client.support import SCHEMA, START_MS, Place, ids
 from txnlog.errors import ConsumerFenced, TransactionConflict, TxnLogError
 from txnlog.limits import EXPIRY_GRACE_MS
 from txnlog.testing import ManualClock
@@ -28,7 +27,7 @@ EXAMPLES = {"memory": 120, "local": 20, "s3": 4}
 
 TOPICS = {"orders": 2, "audit": 1}
 PARTITIONS = [(topic, partition) for topic, count in TOPICS.items() for partition in range(count)]
-Place = tuple[str, int]
+TopicPartition = tuple[str, int]
 Message = tuple[str, int, int]
 
 
@@ -41,7 +40,7 @@ class Begun:
     timeout_ms: int
     producer: str | None = None
     epoch: int = 0
-    rows: dict[Place, list[int]] = field(default_factory=dict)
+    rows: dict[TopicPartition, list[int]] = field(default_factory=dict)
     taken: dict[Message, int] = field(default_factory=dict)  # with the epoch of the consumer
     logged: set[Message] = field(default_factory=set)
     new_work: bool = False
@@ -69,7 +68,7 @@ class TwoClients(RuleBasedStateMachine):
     transactions: Bundle[Begun] = Bundle("transactions")
 
     @staticmethod
-    def fresh_place() -> Root:
+    def fresh_place() -> Place:
         """An empty root, of the kind that is tested."""
         raise NotImplementedError
 
@@ -80,8 +79,8 @@ class TwoClients(RuleBasedStateMachine):
         self.numbers = itertools.count()
         self.epoch_counter = itertools.count(1)
         self.begun: list[Begun] = []
-        self.rows: dict[Place, list[int]] = {place: [] for place in PARTITIONS}
-        self.history: dict[int, dict[Place, int]] = {}
+        self.rows: dict[TopicPartition, list[int]] = {at: [] for at in PARTITIONS}
+        self.history: dict[int, dict[TopicPartition, int]] = {}
         self.taken: set[Message] = set()
         self.epochs: dict[str, int] = dict.fromkeys(TOPICS, 0)
         self.consumers: dict[str, tuple[int, Any]] = {}
@@ -138,19 +137,19 @@ class TwoClients(RuleBasedStateMachine):
             self.epochs[topic] != epoch for (topic, _, _), epoch in fresh.items()
         )
 
-    def visible(self, wanted: dict[Place, list[int]]) -> dict[Place, range]:
+    def visible(self, wanted: dict[TopicPartition, list[int]]) -> dict[TopicPartition, range]:
         """Rows become visible; the offsets they must get."""
         offsets = {}
-        for place, numbers in wanted.items():
-            start = len(self.rows[place])
-            self.rows[place].extend(numbers)
-            offsets[place] = range(start, start + len(numbers))
+        for at, numbers in wanted.items():
+            start = len(self.rows[at])
+            self.rows[at].extend(numbers)
+            offsets[at] = range(start, start + len(numbers))
         return offsets
 
-    def produce_plainly(self, client: int, place: Place, count: int) -> None:
+    def produce_plainly(self, client: int, at: TopicPartition, count: int) -> None:
         numbers = [next(self.numbers) for _ in range(count)]
-        result = self.clients[client].produce(place[0], _rows(numbers), partition=place[1])
-        assert dict(result.offsets) == self.visible({place: numbers})
+        result = self.clients[client].produce(at[0], _rows(numbers), partition=at[1])
+        assert dict(result.offsets) == self.visible({at: numbers})
 
     def refused(self, call: Callable[[], Any]) -> TxnLogError | None:
         try:
@@ -161,9 +160,9 @@ class TwoClients(RuleBasedStateMachine):
 
     # --- producing --------------------------------------------------------------------------------------------------
 
-    @rule(client=st.integers(0, 1), place=st.sampled_from(PARTITIONS), count=st.integers(1, 4))
-    def produce(self, client: int, place: Place, count: int) -> None:
-        self.produce_plainly(client, place, count)
+    @rule(client=st.integers(0, 1), at=st.sampled_from(PARTITIONS), count=st.integers(1, 4))
+    def produce(self, client: int, at: TopicPartition, count: int) -> None:
+        self.produce_plainly(client, at, count)
 
     @rule(client=st.integers(0, 1), name=st.sampled_from(["a", "b"]))
     def start_producer(self, client: int, name: str) -> None:
@@ -185,16 +184,16 @@ class TwoClients(RuleBasedStateMachine):
         self.begun.append(Begun(producer.begin(), client, 60_000, name, epoch))
         return self.begun[-1]
 
-    @rule(begun=transactions, place=st.sampled_from(PARTITIONS), count=st.integers(1, 3))
-    def produce_in(self, begun: Begun, place: Place, count: int) -> None:
+    @rule(begun=transactions, at=st.sampled_from(PARTITIONS), count=st.integers(1, 3))
+    def produce_in(self, begun: Begun, at: TopicPartition, count: int) -> None:
         numbers = [next(self.numbers) for _ in range(count)]
-        error = self.refused(lambda: begun.txn.produce(place[0], _rows(numbers), partition=place[1]))
+        error = self.refused(lambda: begun.txn.produce(at[0], _rows(numbers), partition=at[1]))
         if error is not None:
             assert self.over(begun), error
             self.note_deadline(begun)
             return
         assert not self.surely_over(begun)
-        begun.rows.setdefault(place, []).extend(numbers)
+        begun.rows.setdefault(at, []).extend(numbers)
         self.worked(begun)
 
     def worked(self, begun: Begun) -> None:
@@ -366,7 +365,7 @@ class TwoClients(RuleBasedStateMachine):
     @invariant()
     def the_log_holds_what_the_model_holds(self) -> None:
         snapshot = self.watcher.snapshot()
-        self.history[snapshot.version] = {place: len(found) for place, found in self.rows.items()}
+        self.history[snapshot.version] = {at: len(found) for at, found in self.rows.items()}
         for topic, count in TOPICS.items():
             table = snapshot.read(topic, include_metadata=True)
             found: dict[int, list[int]] = {partition: [] for partition in range(count)}
@@ -394,7 +393,7 @@ def _rows(numbers: list[int]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.clause("P-93", "P-98", "P-99", "P-128")
-def test_two_clients_do_what_a_plain_model_says(fresh_place: Callable[[], Root]) -> None:
+def test_two_clients_do_what_a_plain_model_says(fresh_place: Callable[[], Place]) -> None:
     run_state_machine_as_test(
         type("TwoClientsHere", (TwoClients,), {"fresh_place": staticmethod(fresh_place)}),
         settings=settings(
