@@ -9,7 +9,6 @@ from txnlog import dead_letters, leases, ranges
 from txnlog.actions import DropSubscription, Header, Subscription, SubscriptionType, Takeover
 from txnlog.arguments import shown, whole_number
 from txnlog.commands import ONE_SUBSCRIPTION, Answer, Simple, effect
-from txnlog.connection import Position
 from txnlog.consumer import Consumer
 from txnlog.errors import (
     InvalidInputError,
@@ -26,7 +25,7 @@ from txnlog.state import Cursor, Draft, SubscriptionRecord, TopicRecord
 from txnlog.takeover import keeps_its_place, try_to_take
 
 if TYPE_CHECKING:
-    from txnlog.connection import Connection
+    from txnlog.connection import Connection, Position
 
 TYPES = ("exclusive", "failover", "shared")
 TAKEOVERS = ("any", "same_name", "after_lease")
