@@ -624,6 +624,34 @@ def messages_that_another_transaction_holds_are_left_out(story):
 
 
 @good
+def messages_are_left_out_whose_transaction_is_told_to_be_aborted_meanwhile(story):
+    four(story).receive(4, "0=10 1=11").begin("t1").take("t1", 4, 0, 2).prepare("t1").by("b").consumer(5)
+    where = {"topic": TOPIC, "subscription": SUBSCRIPTION, "epoch": 5}
+    receiving = story.recorder.invoke("b", "receive", **where)
+    story.by("a").complete("t1", 6, commit=False)
+    story.recorder.ok(receiving, messages=[(0, 2, 12, 0), (0, 3, 13, 0)])
+    story.by("b").receive(5, "0=10 1=11").final(orders=FOUR)
+
+
+@bad("skipped poll")
+def messages_are_left_out_whose_transaction_was_told_to_be_aborted_before(story):
+    four(story).receive(4, "0=10 1=11").begin("t1").take("t1", 4, 0, 2).prepare("t1").by("b").consumer(5)
+    story.by("a").complete("t1", 6, commit=False).by("b").receive(5, "2=12 3=13").final(orders=FOUR)
+
+
+@bad("acknowledge without read")
+def a_cumulative_one_takes_what_was_given_back(story):
+    four(story).receive(4, "0=10 1=11").receive(4, "2=12").give_back(4, (0, 1))
+    story.take(None, 4, 2, 3, cumulative=True, version=5).final(cursors=at(3), orders=FOUR)
+
+
+@good
+def a_cumulative_one_takes_what_was_given_back_and_is_named(story):
+    four(story).receive(4, "0=10 1=11").give_back(4, (0, 2)).take(None, 4, 0, 2, cumulative=True, version=5)
+    story.final(cursors=at(2), orders=FOUR)
+
+
+@good
 def aborted_messages_are_delivered_again(story):
     four(story).receive(4, "0=10 1=11").begin("t1").take("t1", 4, 0, 2).abort("t1").receive(4, "0=10 1=11 2=12")
     story.begin("t2").take("t2", 4, 0, 3).commit("t2", 5).receive(4, "3=13")
@@ -717,6 +745,11 @@ def two_transactions_take_one_message(story):
 @bad("double consume")
 def a_transaction_takes_what_a_plain_call_took(story):
     consumed(story).take(None, 4, 0, 1, version=5).commit("t1", 6).final(cursors=at(2), orders="x@2 10 11")
+
+
+@good
+def a_plain_call_finds_taken_what_a_transaction_took_at_the_newest_version(story):
+    consumed(story).take(None, 4, 0, 1, version=5).commit("t1", 5).final(cursors=at(2), orders="x@2 10 11")
 
 
 @bad("double consume")

@@ -93,8 +93,10 @@ def _take(key: Subscribed, taken: _Taken) -> tuple[Sets, list[Finding]]:
     findings: list[Finding] = []
     steps: list[tuple[int, int, Operation, Unit | None]] = [(version, 0, op, None) for version, op in taken.seeks]
     for version, op, unit in taken.sure:
-        # Individual ones of an entry first: a cumulative one may pass over what is taken already.
-        steps.append((version, 2 if asked(op, of.Acknowledge).cumulative else 1, op, unit))
+        # Individual ones of an entry first: a cumulative one may pass over what is taken already. A plain one last: it
+        # may have found all of it taken, at the newest version that it knew.
+        place = 3 if unit is None else 2 if asked(op, of.Acknowledge).cumulative else 1
+        steps.append((version, place, op, unit))
     steps.sort(key=lambda step: (step[0], step[1], step[2].number))
     dead = sorted(taken.dead, reverse=True)
     for version, _, op, unit in steps:

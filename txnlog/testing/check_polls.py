@@ -85,6 +85,8 @@ class _Subscription:
     """By acknowledgements that may have had an effect, or still may."""
     trying: dict[int, Operation] = field(default_factory=dict)
     """Acknowledgements that are known to end without effect, until then."""
+    lapsed: list[tuple[int, Operation]] = field(default_factory=list)
+    """Those of before, with the event at which that was told: whoever received meanwhile may have met them."""
     sessions: dict[int | None, _Session] = field(default_factory=dict)
     seeking: int = 0
     sought: int = -1
@@ -217,7 +219,7 @@ class _Pass:
             late = ranges.intersect(got, session.skipped.get(partition, ()))
             if late:
                 yield Finding(Anomaly.NON_MONOTONIC_POLL, f"{place}: {late} came after later ones", (op,))
-            skipped = self._skipped(subscription, session, partition, got)
+            skipped = self._skipped(op, subscription, session, partition, got)
             if skipped:
                 yield Finding(Anomaly.SKIPPED_POLL, f"{place}: {got[-1][1] - 1} came, and {skipped} was free", (op,))
                 add(session.skipped, partition, skipped)
@@ -226,7 +228,9 @@ class _Pass:
         add(session.possibly, partition, got)
         add(session.received, partition, got)
 
-    def _skipped(self, subscription: _Subscription, session: _Session, partition: int, got: Ranges) -> Ranges:
+    def _skipped(
+        self, op: Operation, subscription: _Subscription, session: _Session, partition: int, got: Ranges
+    ) -> Ranges:
         """What lies before the last message of a delivery and was free, but did not come."""
         low = subscription.start.get(partition, 0)
         if subscription.sought >= 0 or subscription.seeking:
@@ -236,10 +240,11 @@ class _Pass:
         left = ranges.subtract(((low, got[-1][1]),), got) if low < got[-1][1] else ()
         left = ranges.subtract(left, session.possibly.get(partition, ())) if left else left
         left = ranges.subtract(left, subscription.tried.get(partition, ())) if left else left
-        for op in subscription.trying.values():
+        lapsed = [other for told_at, other in subscription.lapsed if told_at > op.invoked]
+        for other in (*subscription.trying.values(), *lapsed):
             if not left:
                 break
-            left = ranges.subtract(left, reach(op).get(partition, ()))
+            left = ranges.subtract(left, reach(other).get(partition, ()))
         return left
 
     # --- acknowledging ----------------------------------------------------------------------------------------------
@@ -303,6 +308,8 @@ class _Pass:
             item = asked(released, of.Acknowledge)
             subscription = self._of(item.topic, item.subscription)
             if subscription.trying.pop(released.number, None) is not None:
+                assert op.completed is not None, "it told the end"
+                subscription.lapsed.append((op.completed, released))
                 _release(subscription.session(item.epoch), reach(released))
         yield from ()
 

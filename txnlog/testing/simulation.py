@@ -288,11 +288,14 @@ class Simulation:
 
         def audit(client: Client) -> None:
             ns = client.open()
-            state = ns.connection.follower.state
-            ends = [item.deadline_ms or 0 for item in state.transactions.values()]
-            ends += [lease.until_ms for cursor in state.cursors.values() for lease in cursor.leases]
-            left_ms = max(ends, default=0) - client.runtime.now_ms()
-            client.sleep(max(0, left_ms) + EXPIRY_GRACE_MS + 1)  # all that is open or leased is overdue then
+            while True:  # until all that is open or leased is overdue, also what landed late meanwhile
+                state = ns.connection.follower.state
+                ends = [item.deadline_ms or 0 for item in state.transactions.values()]
+                ends += [lease.until_ms for cursor in state.cursors.values() for lease in cursor.leases]
+                client.sleep(max(0, max(ends, default=0) - client.runtime.now_ms()) + EXPIRY_GRACE_MS + 1)
+                known = ns.connection.follower.version
+                if ns.connection.follower.refresh() == known:
+                    break
             for item in ns.transactions(state="PREPARED"):
                 with contextlib.suppress(InvalidTransactionState):  # forced, and told of late: the history knows
                     complete(client, ns, str(item.txn_id))
