@@ -3,6 +3,10 @@
 There is no background thread on the commit path: whoever has an open command and finds no append under way leads the
 next entry, with all commands that queued up meanwhile (group commit). ``submit`` alone is led by a worker thread.
 One entry is under way per client; an entry whose outcome is unknown is put again, byte for byte, before anything else.
+
+An interrupt (Ctrl-C) may hit the main thread anywhere. It must cost no other thread its answer, and nobody the handle:
+no command leaves one place before it is in the next, whoever leads finishes what an interrupted leader left, and the
+locks are plain ones: a Condition, an Event or a Future that is interrupted while it is entered stays locked.
 """
 
 from __future__ import annotations
@@ -38,7 +42,7 @@ from txnlog.ids import TxnId
 from txnlog.limits import BUFFER_BYTES, RENEW_AFTER_MS, TARGET_ENTRY_BYTES
 from txnlog.number_pool import NumberPool
 from txnlog.numbers import is_used
-from txnlog.runtime import Background, Runtime
+from txnlog.runtime import Background, Runtime, Signal
 from txnlog.slots import CREATE_ATTEMPTS, occupy
 from txnlog.state import Draft
 from txnlog.store.base import Store
@@ -68,14 +72,31 @@ class SharedSegments(Protocol):
 
 
 class _Waiting(Member):
-    """A command and where its answer goes. ``finish`` is for those that nobody waits for in a thread."""
+    """A command and its ``outcome``: the answer or the error, where one is told, which is told once.
 
-    __slots__ = ("finish", "future")
+    ``future`` is for those that nobody waits for in a thread; ``finish`` makes its value.
+    """
 
-    def __init__(self, command: Command[Any], finish: Callable[[Any, BaseException | None], Any] | None = None) -> None:
+    __slots__ = ("finish", "future", "outcome")
+
+    def __init__(
+        self,
+        command: Command[Any],
+        future: Future[Any] | None = None,
+        finish: Callable[[Any, BaseException | None], Any] | None = None,
+    ) -> None:
         super().__init__(command)
+        self.future = future
         self.finish = finish
-        self.future: Future[Any] = Future()
+        self.outcome: tuple[Any, BaseException | None] | None = None
+
+    def result(self) -> Any:
+        """The answer; raises the error."""
+        assert self.outcome is not None, "it was waited for"
+        value, error = self.outcome
+        if error is not None:
+            raise error
+        return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +142,12 @@ class Appender:
         self._queue: deque[_Waiting] = deque()
         self._riding: list[_Waiting] = []
         self._queue_lock = threading.Lock()
-        self._turn = threading.Condition()
-        self._leading = False
+        self._turn_lock = threading.RLock()
+        self._turn = threading.Condition(self._turn_lock)
+        self._leader: object | None = None
+        self._attempt: Attempt[_Waiting] | None = None
         self._completions: deque[tuple[_Waiting, Any, BaseException | None]] = deque()
-        self._work = threading.Event()
+        self._work = Signal()
         self._worker: Background | None = None
         self._closed: TxnLogError | None = None
         self._in_doubt: _InDoubt | None = None
@@ -137,31 +160,38 @@ class Appender:
 
     def call(self, command: Command[R]) -> R:
         """Carry out a command and wait for it. Raises its refusal, OutcomeUnknown, or what the store says."""
-        waiting = self._enqueue(command, None)
+        waiting = _Waiting(command)
         try:
-            while self._take_lead(lambda: not waiting.future.done()):
-                self._lead()
+            self._enqueue(waiting)
+            while waiting.outcome is None:
+                self._lead_when(lambda: waiting.outcome is None)
         except BaseException:
-            with self._queue_lock, contextlib.suppress(ValueError):
-                self._queue.remove(waiting)  # interrupted before anybody took it: nobody will
+            self._withdraw(waiting)
             raise
-        return cast("R", waiting.future.result())
+        return cast("R", waiting.result())
 
     def submit(self, command: Command[R], finish: Callable[[R | None, BaseException | None], T]) -> Future[T]:
         """Carry out a command in the background. ``finish`` makes the Future's value of the answer or the error.
 
         Callbacks of the Future run in the worker thread: they may call anything, but not wait for another Future.
         """
-        waiting = self._enqueue(command, finish)
-        self._work.set()
-        return cast("Future[T]", waiting.future)
+        future: Future[T] = Future()
+        future.set_running_or_notify_cancel()  # what is on its way into the log cannot be cancelled
+        waiting = _Waiting(command, future, finish)
+        try:
+            self._enqueue(waiting)
+            self._work.set()
+        except BaseException:
+            self._withdraw(waiting)
+            raise
+        return future
 
     def ride(self, command: Command[R]) -> Future[R]:
         """Let a command go along with whatever this handle appends next. Nobody may wait for it: that may be never."""
-        waiting = _Waiting(command)
+        future: Future[R] = Future()
         with self._queue_lock:
-            self._riding.append(waiting)
-        return waiting.future
+            self._riding.append(_Waiting(command, future))
+        return future
 
     def take_numbers(self, count: int = 1) -> list[int]:
         """Numbers of this writer's blocks, reserving a block where there are too few.
@@ -183,15 +213,14 @@ class Appender:
             if self._closed is not None:
                 return
             self._closed = error
-        while self._take_lead(lambda: bool(self._queue)):
-            if not self._lead():
-                break
+        while self._lead_when(self._has_work):
+            pass
         with self._queue_lock:
-            waiting, self._queue = list(self._queue), deque()
-        for item in waiting:
-            self._answer(item, None, error)
-        with self._turn:
-            self._runtime.wait_until(self._turn, lambda: not self._leading)
+            for item in self._queue:
+                self._answer(item, None, error)
+            self._queue = deque()
+        with self._turn_lock:
+            self._runtime.wait_until(self._turn, lambda: self._leader is None)
             self._turn.notify_all()
         worker = self._worker
         self._work.set()
@@ -201,36 +230,68 @@ class Appender:
 
     # --- who leads --------------------------------------------------------------------------------------------------
 
-    def _enqueue(self, command: Command[Any], finish: Callable[[Any, BaseException | None], Any] | None) -> _Waiting:
-        waiting = _Waiting(command, finish)
+    def _enqueue(self, waiting: _Waiting) -> None:
         with self._queue_lock:
             if self._closed is not None:
                 raise self._closed
-            if finish is not None:
-                waiting.future.set_running_or_notify_cancel()  # what is on its way into the log cannot be cancelled
-                if self._worker is None:
-                    self._worker = self._runtime.start(self._work_loop, "txnlog-appender")
+            if waiting.finish is not None and self._worker is None:
+                self._worker = self._runtime.start(self._work_loop, "txnlog-appender")
             self._queue.append(waiting)
-        return waiting
 
-    def _take_lead(self, wanted: Callable[[], bool]) -> bool:
+    def _withdraw(self, waiting: _Waiting) -> None:
+        """Whoever asked was interrupted: what nobody took yet, nobody shall take."""
+        with self._queue_lock, contextlib.suppress(ValueError):
+            self._queue.remove(waiting)
+
+    def _was_left(self) -> bool:
+        """Whether an interrupted leader left commands that were told nothing yet."""
+        return self._attempt is not None and self._leader is None
+
+    def _has_work(self) -> bool:
+        return bool(self._queue) or self._was_left()
+
+    def _lead_when(self, wanted: Callable[[], bool], *, in_company: bool = False) -> bool:
+        """Lead one entry as soon as nobody else leads, if there is need then. False: no need, or the store failed."""
+        lead = object()
+        try:  # it begins before the lead is taken: wherever an interrupt comes, the lead is let go
+            if not self._take_lead(lead, wanted):
+                return False
+            if in_company:
+                self._await_company()
+            return self._lead()
+        finally:
+            try:
+                self._let_go(lead)
+            except BaseException:
+                self._let_go(lead)  # interrupted at the last moment
+                raise
+
+    def _take_lead(self, lead: object, wanted: Callable[[], bool]) -> bool:
         """Wait until nobody leads, as long as there is need; whether this thread leads now."""
-        with self._turn:
-            self._runtime.wait_until(self._turn, lambda: not (self._leading and wanted()))
+        with self._turn_lock:
+            self._runtime.wait_until(self._turn, lambda: not (self._leader is not None and wanted()))
             if not wanted():
                 return False
-            self._leading = True
+            self._leader = lead
             return True
+
+    def _let_go(self, lead: object) -> None:
+        """Let go of the lead, if this is it. In this order it may be done twice."""
+        with self._turn_lock:
+            if self._leader is lead:
+                self._turn.notify_all()
+                self._leader = None
+            if self._completions or self._was_left():
+                self._work.set()  # a thread that waits leads next and tells what was left; for others the worker does
 
     def _work_loop(self) -> None:
         while True:
             self._runtime.wait_until(self._work, self._work.is_set)
             self._work.clear()
             self._complete()
-            while self._take_lead(lambda: bool(self._queue)):
+            while self._has_work():
                 try:
-                    self._await_company()
-                    self._lead()
+                    self._lead_when(self._has_work, in_company=True)
                 except BaseException:
                     _logger.exception("an append failed; its callers were told")
                 self._complete()
@@ -249,14 +310,16 @@ class Appender:
 
     def _answer(self, waiting: _Waiting, result: Any, error: BaseException | None = None) -> None:
         """Give a command its answer: at once where a thread waits, through the worker where callbacks may run."""
+        if waiting.outcome is not None:
+            return
         if waiting.finish is not None:
             self._completions.append((waiting, result, error))
-            if not self._work.is_set():
-                self._work.set()
-        elif error is not None:
-            waiting.future.set_exception(error)
-        else:
-            waiting.future.set_result(result)
+            waiting.outcome = result, error
+            self._work.set()
+            return
+        waiting.outcome = result, error
+        if waiting.future is not None:
+            _resolve(waiting.future, result, error)
 
     def _complete(self) -> None:
         """Answer the background commands. No lock is held: a callback may call anything."""
@@ -266,41 +329,43 @@ class Appender:
             except IndexError:
                 return
             assert waiting.finish is not None, "only background commands are answered here"
+            assert waiting.future is not None, "only background commands are answered here"
+            if waiting.future.done():
+                continue  # whoever told it was interrupted, and it was told again
             try:
                 value = waiting.finish(result, error)
             except BaseException as problem:  # noqa: BLE001 - the Future carries it to whoever waits
-                waiting.future.set_exception(problem)
+                _resolve(waiting.future, None, problem)
             else:
-                waiting.future.set_result(value)
+                _resolve(waiting.future, value, None)
 
     # --- leading ----------------------------------------------------------------------------------------------------
 
     def _lead(self) -> bool:
-        """Append one entry with whatever waits, and let go of the lead. False where the store failed."""
-        attempt: Attempt[_Waiting] = Attempt(())
+        """Append one entry with whatever waits. False where the store failed."""
         try:
+            if self._attempt is not None:
+                self._fail(KeyboardInterrupt())  # the leader before was interrupted while it told the others
             self._gather()
-            attempt = Attempt(self._take_batch())
-            if not attempt.members:
+            attempt = self._take_batch()
+            if attempt is None:
                 return True
             self._before_append()
             self._resolve_doubt()
             self._append_batch(attempt)
+            self._attempt = None
         except TxnLogError as error:
-            self._fail(attempt, error)
+            self._fail(error)
             return False
         except BaseException as error:
-            # A bug or an interrupt must reach every caller: a future that never ends is a hang.
-            self._fail(attempt, error)
+            # A bug or an interrupt must reach every caller: one that is never told anything hangs.
+            self._fail(error)
             raise
         else:
             self._maintain()
             return True
         finally:
             self._last_append_ms = self._runtime.elapsed_ms()
-            with self._turn:
-                self._leading = False
-                self._turn.notify_all()
 
     def _gather(self) -> None:
         """Let commands gather, as the handle was told."""
@@ -314,17 +379,21 @@ class Appender:
         except Exception:
             _logger.exception("maintenance after an append failed; the append itself is done")
 
-    def _take_batch(self) -> list[_Waiting]:
-        """The commands of the next entry: in order, those that must be alone in their kind one at a time."""
+    def _take_batch(self) -> Attempt[_Waiting] | None:
+        """The commands of the next entry: in order, those that must be alone in their kind one at a time.
+
+        They are in the attempt before they leave the queue. If that is where an interrupt comes, they are in both and
+        are told so: whoever was told anything is not taken again.
+        """
         batch: list[_Waiting] = []
-        kept: list[_Waiting] = []
+        kept: deque[_Waiting] = deque()
         alone: set[Hashable] = set()
         size = rows_bytes = 0
         with self._queue_lock:
-            while (
-                self._queue and len(batch) < _GROUP_COMMANDS and size < TARGET_ENTRY_BYTES and rows_bytes < BUFFER_BYTES
-            ):
-                waiting = self._queue.popleft()
+            queued = iter(self._queue)
+            for waiting in queued:
+                if waiting.outcome is not None:
+                    continue
                 kind = waiting.command.alone
                 if kind is not None and kind in alone:
                     kept.append(waiting)
@@ -334,17 +403,26 @@ class Appender:
                 batch.append(waiting)
                 size += 200 + 64 * len(waiting.command.pieces)
                 rows_bytes += sum(piece.size_bytes for piece in waiting.command.pieces)
-            self._queue.extendleft(reversed(kept))
+                if len(batch) >= _GROUP_COMMANDS or size >= TARGET_ENTRY_BYTES or rows_bytes >= BUFFER_BYTES:
+                    break
+            kept.extend(queued)
             if batch:
-                batch, self._riding = batch + self._riding, []
+                batch += [waiting for waiting in self._riding if waiting.outcome is None]
+                self._attempt = Attempt(batch)
+                self._riding = []
+            self._queue = kept
         self._last_batch = len(batch)
-        return batch
+        return self._attempt
 
-    def _fail(self, attempt: Attempt[_Waiting], error: BaseException) -> None:
+    def _fail(self, error: BaseException) -> None:
         """Tell everybody without an answer what is known: of an entry that may exist nothing, of others the error."""
+        attempt = self._attempt
+        if attempt is None:
+            return
+        self._tell(attempt)
         sent = {id(member) for member in attempt.sent}
         doubted = self._in_doubt.txn_ids if self._in_doubt is not None else frozenset()
-        members, attempt.members = attempt.members, []
+        members = [member for member in (*attempt.members, *attempt.returned) if member.outcome is None]
         for member in members:
             told = error
             if id(member) in sent or not doubted.isdisjoint(member.command.txn_ids):
@@ -360,6 +438,7 @@ class Appender:
                 told = copy.copy(error)
                 told.__cause__ = error.__cause__
             self._answer(member, None, told)
+        self._attempt = None
 
     def _unknown(self, member: _Waiting, error: BaseException) -> OutcomeUnknown:
         coordinator = self._follower.state.head.coordinator
@@ -407,9 +486,7 @@ class Appender:
             header = self._header(draft)
             begin_entry(draft, header)
             made = attempt.make(draft, header, self._riders(draft, header))
-        for reply in attempt.answers:
-            self._answer(reply.member, reply.value, reply.error)
-        attempt.answers.clear()
+        self._tell(attempt)
         if attempt.returned:
             with self._queue_lock:
                 self._queue.extendleft(reversed(attempt.returned))
@@ -426,7 +503,7 @@ class Appender:
             return
         wanted = _Waiting(_numbers_wanted(self.numbers))
         self._append_batch(Attempt([wanted]))
-        wanted.future.result()
+        wanted.result()
 
     def _send(self, attempt: Attempt[_Waiting], made: MadeEntry[_Waiting]) -> bool:
         """Put the data wave, then the entry. False where another entry took the slot."""
@@ -448,12 +525,16 @@ class Appender:
             self._runtime.sleep_ms(self._runtime.jitter(min(_LONGEST_RACE_PAUSE_MS, attempt.lost_races)))
             return False
         self._follower.adopt(made.draft, version, len(made.data))
+        attempt.answers = list(made.replies)  # an interrupt from here on: whoever leads next tells them
         self._last_expiry_scan_ms = self._shown_ms = made.header.timestamp_ms
         self._add_numbers(made.riders.actions)
-        attempt.members, attempt.sent = [], ()
-        for reply in made.replies:
-            self._answer(reply.member, reply.value, reply.error)
+        self._tell(attempt)
         return True
+
+    def _tell(self, attempt: Attempt[_Waiting]) -> None:
+        for reply in attempt.answers:
+            self._answer(reply.member, reply.value, reply.error)
+        attempt.answers.clear()
 
     def _put_wave(self, attempt: Attempt[_Waiting]) -> None:
         try:
@@ -512,6 +593,13 @@ class Appender:
         except UnsupportedFeature:
             self._in_doubt = None  # a whole entry, of a newer client
             raise
+
+
+def _resolve(future: Future[Any], result: Any, error: BaseException | None) -> None:
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(result)
 
 
 def _numbers_wanted(pool: NumberPool) -> Command[None]:

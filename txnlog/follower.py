@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 import msgspec
 
@@ -20,21 +21,40 @@ from txnlog.log import Log
 from txnlog.planner import PlannedSegment, ScanPlan
 from txnlog.ranges import Ranges
 from txnlog.segment_index import SegmentIndex
-from txnlog.state import Batch, Draft, Outcome, SegmentRecord, TopicRange
+from txnlog.state import Batch, Draft, Outcome, SegmentRecord, State, TopicRange
 
 _MOST_AHEAD = 32
 """Slots that one catch-up asks for at once."""
 
 
 class Follower:
-    """The fold of a log in memory. ``lock`` guards ``state``: hold it while reading several tables that must agree."""
+    """The fold of a log in memory. ``lock`` guards ``state``: hold it while reading several tables that must agree.
+
+    An interrupt (Ctrl-C) may come anywhere, between two tables of one entry too. So every change is a step that may be
+    done twice, noted in ``_unfinished`` before it begins: whoever looks next finishes it first.
+    """
 
     def __init__(self, log: Log) -> None:
         self.log = log
         self.lock = threading.RLock()
-        self.state, self.base, self.folded_bytes = log.load()
+        self._unfinished: Callable[[], None] | None = None
+        self._state, self._base, self.folded_bytes = log.load()
         self._indexes: dict[int, SegmentIndex] = {}
         self._make_durable(self.version)
+
+    @property
+    def state(self) -> State:
+        """The fold, whole."""
+        if self._unfinished is not None:
+            self._finish()
+        return self._state
+
+    @property
+    def base(self) -> Manifest | None:
+        """The checkpoint that holds the cold rows which are not in the state any more."""
+        if self._unfinished is not None:
+            self._finish()
+        return self._base
 
     @property
     def version(self) -> int:
@@ -74,10 +94,30 @@ class Follower:
         with self.lock:
             if entry.header.version <= self.version:
                 return
-            self._merge(applied(self.state, entry))
-            self.folded_bytes += entry.size_bytes
+            self._merge(applied(self.state, entry), entry.size_bytes)
 
-    def _merge(self, draft: Draft) -> None:
+    def _merge(self, draft: Draft, size_bytes: int) -> None:
+        self._change(partial(self._carry, draft, self.folded_bytes + size_bytes))
+
+    def _change(self, step: Callable[[], None]) -> None:
+        """Take a step, which may be taken twice; the lock is held."""
+        self._unfinished = step
+        step()
+        self._unfinished = None
+
+    def _finish(self) -> None:
+        """Take the step again that an interrupt left. Never waits: who looks may hold what the lock's owner wants."""
+        if not self.lock.acquire(blocking=False):
+            return  # its owner takes the step now, or finishes it first: who looks without the lock may see a part
+        try:
+            step = self._unfinished
+            if step is not None:
+                self._indexes = {}  # some may know half of it: they are made again when they are needed
+                self._change(step)
+        finally:
+            self.lock.release()
+
+    def _carry(self, draft: Draft, folded_bytes: int) -> None:
         """Carry a draft into the state, and what it shows into the indexes."""
         removed, changed = draft.removals.changed(), draft.segments.changed()
         if self._indexes:
@@ -94,20 +134,23 @@ class Follower:
                 ):
                     known.add(record)
         draft.merge()
+        self.folded_bytes = folded_bytes
 
     def adopt(self, draft: Draft, version: int, size_bytes: int) -> None:
         """The entry that a draft of this state stands for was created; a refresh may have read and folded it first."""
         with self.lock:
             if self.version == version - 1:
-                self._merge(draft)
-                self.folded_bytes += size_bytes
+                self._merge(draft, size_bytes)
 
     def rebase(self, manifest: Manifest) -> None:
         """Let go of the cold rows that a newer checkpoint holds."""
         with self.lock:
             if self.base is None or self.base.version < manifest.version:
-                self.base = manifest
-                checkpoint.trim(self.state, manifest.version)
+                self._change(partial(self._trim, manifest))
+
+    def _trim(self, manifest: Manifest) -> None:
+        self._base = manifest
+        checkpoint.trim(self._state, manifest.version)
 
     def adopt_checkpoint(self) -> None:
         """Rebase to the newest checkpoint that the log names, if it is newer than ours. For memory's sake only."""
@@ -161,17 +204,13 @@ class Follower:
 
     def holding(self, topic: int, wanted: Mapping[int, Ranges]) -> tuple[list[SegmentRecord], int]:
         """The segments that hold offsets of a topic at the newest version, and that version: as quick with many."""
-        index = self._index_of(topic)
-        with self.lock:
-            return index.overlapping(wanted), self.version
-
-    def _index_of(self, topic: int) -> SegmentIndex:
-        """Made at the first call, which reads checkpoints too; no lock is held meanwhile, so others may fold."""
         while True:
             with self.lock:
-                known, version = self._indexes.get(topic), self.version
-            if known is not None:
-                return known
+                version = self.version
+                index = self._indexes.get(topic)
+                if index is not None:
+                    return index.overlapping(wanted), version
+            # Made at the first call, which reads checkpoints too; no lock is held meanwhile, so others may fold.
             records, removals = self.segments(topic)
             with self.lock:
                 if self.version == version:

@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from queue import Empty, SimpleQueue
 from typing import Final, Protocol, TypeVar
 
 T = TypeVar("T")
@@ -49,6 +50,34 @@ class Waitable(Protocol):
 
     def wait(self) -> object:
         """Wait until notified or set."""
+
+
+class Signal:
+    """An event for one thread that waits. Unlike threading.Event it is whole after an interrupt of whoever sets it."""
+
+    def __init__(self) -> None:
+        self._tokens: SimpleQueue[None] = SimpleQueue()
+
+    def set(self) -> None:
+        """Let the waiting thread go on."""
+        if self._tokens.empty():
+            self._tokens.put(None)
+
+    def is_set(self) -> bool:
+        """Whether there is something to go on for."""
+        return not self._tokens.empty()
+
+    def clear(self) -> None:
+        """Nothing to go on for, until it is set again."""
+        try:
+            while True:
+                self._tokens.get_nowait()
+        except Empty:
+            return
+
+    def wait(self) -> None:
+        """Wait until it is set."""
+        self._tokens.put(self._tokens.get())
 
 
 class Runtime:
@@ -127,4 +156,4 @@ class Runtime:
             pool.shutdown(wait=True)
 
 
-__all__ = ["SYSTEM_CLOCK", "Background", "Clock", "Runtime", "SystemClock", "Waitable"]
+__all__ = ["SYSTEM_CLOCK", "Background", "Clock", "Runtime", "Signal", "SystemClock", "Waitable"]

@@ -1,0 +1,274 @@
+"""Ctrl-C: an interrupt in the main thread tears nothing that is in memory, and no other thread waits for ever.
+
+A signal's handler runs in the main thread when a function begins, when a C function returned, and when a loop goes
+round; a profile function is called at the first two. So a call is interrupted at one place after the other until it
+ends before the next one comes: every place is tried, without a signal and without chance.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from types import FrameType, ModuleType
+from typing import Any
+
+import pytest
+
+from tests.client.support import SCHEMA, Place, ids, read, received, rows, run_threads
+from txnlog import appender, checkpoint, entry_builder, follower, runtime, segment_index, state, tables
+from txnlog.errors import RetriableError
+from txnlog.tables import DraftTable
+
+APPENDING = (appender, entry_builder, follower, runtime)
+FOLLOWING = (follower, segment_index, state, tables)
+
+
+def interrupted(call: Callable[[], object], modules: tuple[ModuleType, ...], place: int) -> bool:
+    """Call and interrupt at a place of these modules; False where the call ends before."""
+    files = {module.__file__ for module in modules}
+    seen = 0
+
+    def profile(frame: FrameType, event: str, _: object) -> None:
+        nonlocal seen
+        if event in {"call", "c_return"} and frame.f_code.co_filename in files:
+            seen += 1
+            if seen == place:
+                sys.setprofile(None)
+                raise KeyboardInterrupt
+
+    sys.setprofile(profile)
+    try:
+        call()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.setprofile(None)
+    return False
+
+
+def assert_whole(ns: Any, memory: Place) -> None:
+    """What a handle has in memory is what the log says."""
+    fresh = memory.open(mode="r")
+    ns.connection.follower.refresh()
+    tables_of = ns.connection.follower.state.as_tables()
+    for name, table in fresh.connection.follower.state.as_tables().items():
+        assert tables_of[name] == table, name
+
+
+def interrupt_merge(monkeypatch: pytest.MonkeyPatch, after: int, call: Callable[[], object]) -> bool:
+    """Call and interrupt when so many tables of an entry are carried into the state."""
+    merge, calls = DraftTable.merge, itertools.count(1)
+
+    def interrupted_merge(table: Any) -> None:
+        merge(table)
+        if next(calls) == after:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(DraftTable, "merge", interrupted_merge)
+        try:
+            call()
+        except KeyboardInterrupt:
+            return True
+    return False
+
+
+def wait_for(ready: Callable[[], bool]) -> None:
+    """Wait for another thread, not for ever."""
+    deadline = time.monotonic() + 20
+    while not ready():
+        assert time.monotonic() < deadline, "the other thread hangs"
+        time.sleep(0.001)
+
+
+def queue_another(ns: Any, told: list[Any]) -> None:
+    """Have another thread produce, and wait until its command is in the queue beside that of this thread."""
+    work = partial(run_threads, lambda: ns.produce("orders", rows(2)))
+    threading.Thread(target=lambda: told.extend(work()), daemon=True).start()
+    wait_for(lambda: len(ns.connection.appender._queue) == 2)
+
+
+def test_a_batch_that_is_interrupted_anywhere_is_repeated_and_there_once(memory: Place) -> None:
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+    producer = ns.producer("loader")
+
+    def produce(number: int) -> Any:
+        return producer.produce("orders", rows(number), partition=0, sequence=number)
+
+    for number in itertools.count():
+        if not interrupted(partial(produce, number), APPENDING, number + 1):
+            break
+        result = produce(number)
+        assert result.offsets == {("orders", 0): range(number, number + 1)}
+    assert number > 100, "places"
+    assert read(memory.open(mode="r")) == list(range(number + 1))
+    assert_whole(ns, memory)
+
+
+def test_a_refresh_that_is_interrupted_anywhere_leaves_a_whole_state(memory: Place) -> None:
+    ns, other = memory.open(), memory.open()
+    ns.create_topic("orders", SCHEMA)
+    producer = ns.producer("loader")
+    other.snapshot()
+    consumer = other.consumer("orders", "billing")  # it has the segments of the topic by their offsets
+    for number in itertools.count():
+        producer.produce("orders", rows(number))
+        going_on = interrupted(other.connection.follower.refresh, FOLLOWING, number + 1)
+        assert received(consumer) == [number]
+        if not going_on:
+            break
+    assert number > 30, "places"
+    assert_whole(other, memory)
+
+
+def test_a_background_commit_that_is_interrupted_anywhere_leaves_a_handle_that_commits(memory: Place) -> None:
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+
+    def commit(number: int) -> None:
+        txn = ns.begin()
+        txn.produce("orders", rows(number))
+        txn.commit_async().result(20)
+
+    for number in itertools.count():
+        going_on = interrupted(partial(commit, number), (appender, runtime), number + 1)
+        (other,) = run_threads(partial(ns.produce, "orders", rows(1_000 + number)), seconds=20)
+        assert not isinstance(other, BaseException), other
+        if not going_on:
+            break
+    assert number > 20, "places"
+    found = read(ns)
+    assert len(set(found)) == len(found)
+    assert_whole(ns, memory)
+
+
+@pytest.mark.parametrize("after", range(1, 6))
+def test_a_handle_that_was_interrupted_tells_true_offsets(
+    memory: Place, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(0))
+    assert interrupt_merge(monkeypatch, after, lambda: ns.produce("orders", rows(1)))
+    told = [ns.produce("orders", rows(number)).offsets["orders", 0].start for number in (2, 3, 4)]
+    table = memory.open(mode="r").snapshot().read("orders", include_metadata=True)
+    offsets = dict(zip(ids(table), table.column("_offset").to_pylist(), strict=True))
+    assert told == [offsets[number] for number in (2, 3, 4)]
+
+
+@pytest.mark.clause("P-18", "P-125")
+@pytest.mark.parametrize("after", range(1, 8))
+def test_a_repeated_batch_and_a_checkpoint_after_an_interrupt_lose_nothing(
+    memory: Place, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    """From a state with half of the entry the repetition ended the log, and the checkpoint forgot the rows."""
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+    producer = ns.producer("loader")
+    assert interrupt_merge(monkeypatch, after, lambda: producer.produce("orders", rows(1, 2), partition=0, sequence=0))
+    assert producer.produce("orders", rows(1, 2), partition=0, sequence=0).duplicate
+    ns.checkpoint()
+    producer.produce("orders", rows(3), partition=0, sequence=2)
+    assert read(memory.open(mode="r")) == [1, 2, 3]
+
+
+def test_a_checkpoint_after_an_interrupted_one_holds_every_row_once(
+    memory: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(1))
+    trim = checkpoint.trim
+
+    def interrupted_trim(*_: Any) -> None:
+        monkeypatch.setattr(checkpoint, "trim", trim)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(checkpoint, "trim", interrupted_trim)
+    with pytest.raises(KeyboardInterrupt):
+        ns.checkpoint()
+    ns.produce("orders", rows(2))
+    ns.checkpoint()
+    assert [part.rows for part in ns.connection.follower.base.runs("segments")] == [1, 1]
+    assert read(memory.open(mode="r")) == [1, 2]
+
+
+def test_an_interrupt_before_leading_keeps_the_lead_from_nobody(memory: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+
+    def interrupted_lead(_: Any) -> bool:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(appender.Appender, "_lead", interrupted_lead)
+        with pytest.raises(KeyboardInterrupt):
+            ns.produce("orders", rows(1))
+    (later,) = run_threads(lambda: ns.produce("orders", rows(2)), seconds=20)
+    assert not isinstance(later, BaseException), later
+    assert read(ns) == [2], "of the interrupted call nothing was sent, and nobody sends it later"
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_leader_that_is_interrupted_with_the_commands_of_others_leaves_them_an_answer(
+    memory: Place, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    """Twice: while it tells them too."""
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+    ns.begin()
+    own = ns.connection.appender
+    take, fail = own._take_batch, own._fail
+    told: list[object] = []
+
+    def interrupted_take() -> Any:
+        monkeypatch.setattr(own, "_take_batch", take)
+        queue_another(ns, told)
+        take()
+        raise KeyboardInterrupt
+
+    def interrupted_fail(_: BaseException) -> None:
+        monkeypatch.setattr(own, "_fail", fail)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(own, "_take_batch", interrupted_take)
+    if times == 2:
+        monkeypatch.setattr(own, "_fail", interrupted_fail)
+    with pytest.raises(KeyboardInterrupt):
+        ns.produce("orders", rows(1))
+    wait_for(lambda: bool(told))
+    assert [type(item) for item in told] == [RetriableError], told
+    assert read(ns) == [], "nothing was sent"
+
+
+def test_an_interrupt_behind_the_entry_leaves_the_others_their_true_answer(
+    memory: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+    ns.begin()
+    own = ns.connection.appender
+    take, answer = own._take_batch, own._answer
+    told: list[Any] = []
+
+    def interrupted_answer(*_: Any) -> None:
+        monkeypatch.setattr(own, "_answer", answer)
+        raise KeyboardInterrupt
+
+    def take_both() -> Any:
+        monkeypatch.setattr(own, "_take_batch", take)
+        queue_another(ns, told)
+        monkeypatch.setattr(own, "_answer", interrupted_answer)
+        return take()
+
+    monkeypatch.setattr(own, "_take_batch", take_both)
+    with pytest.raises(KeyboardInterrupt):
+        ns.produce("orders", rows(1))
+    wait_for(lambda: bool(told))
+    assert told[0].offsets == {("orders", 0): range(1, 2)}, told
+    assert read(ns) == [1, 2]
