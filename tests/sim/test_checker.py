@@ -749,7 +749,12 @@ def a_transaction_takes_what_a_plain_call_took(story):
 
 @good
 def a_plain_call_finds_taken_what_a_transaction_took_at_the_newest_version(story):
-    consumed(story).take(None, 4, 0, 1, version=5).commit("t1", 5).final(cursors=at(2), orders="x@2 10 11")
+    where = {"topic": TOPIC, "subscription": SUBSCRIPTION, "epoch": 4}
+    consumed(story)
+    plain = story.recorder.invoke("b", "acknowledge", txn=None, ranges=[(0, 0, 1)], cumulative=False, **where)
+    story.commit("t1", 5)
+    story.recorder.ok(plain, version=5)
+    story.final(cursors=at(2), orders="x@2 10 11")
 
 
 @bad("double consume")
