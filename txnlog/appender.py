@@ -482,7 +482,7 @@ class Appender:
         with self._follower.lock:
             draft = self._follower.state.draft()
             check_writable(draft)
-            self.numbers.keep_open(draft)
+            self.numbers.drop_closed(draft)
             header = self._header(draft)
             begin_entry(draft, header)
             made = attempt.make(draft, header, self._riders(draft, header))

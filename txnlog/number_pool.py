@@ -125,13 +125,14 @@ class NumberPool:
                 numbers.extend(item.unlogged_numbers())
         return sorted(_blocks(draft, [number for number in numbers if not is_used(draft, number)]))
 
-    def keep_open(self, draft: Draft) -> None:
+    def drop_closed(self, draft: Draft) -> None:
         """Let go of numbers whose block was closed: nobody may use them any more."""
         with self._lock:
             if all(block_of(draft, first) is not None for first, _ in self._ranges):
                 return
-            self._ranges = deque(item for item in self._ranges if block_of(draft, item[0]) is not None)
-            self._left = sum(end - first for first, end in self._ranges)
+            kept = deque(item for item in self._ranges if block_of(draft, item[0]) is not None)
+            self._left = sum(end - first for first, end in kept)  # first: never more than there are, if interrupted
+            self._ranges = kept
 
     def add(self, granted: Reserve) -> None:
         """A reservation is in the log."""

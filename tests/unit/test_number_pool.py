@@ -85,13 +85,13 @@ def test_a_demand_is_met_at_once(log: Log) -> None:
 def test_numbers_of_a_closed_block_are_let_go(log: Log) -> None:
     pool = NumberPool("w")
     first, second = reserve(log, pool), reserve(log, pool)
-    pool.keep_open(log.state.draft())
+    pool.drop_closed(log.state.draft())
     assert pool.take() == [0]
     log.entry(Close(first.first))
-    pool.keep_open(log.state.draft())
+    pool.drop_closed(log.state.draft())
     assert pool.take() == [second.first]
     log.entry(Close(second.first))
-    pool.keep_open(log.state.draft())
+    pool.drop_closed(log.state.draft())
     assert pool.take() is None
     assert pool.wants()
 
