@@ -234,7 +234,7 @@ class Appender:
         with self._queue_lock:
             if self._closed is not None:
                 raise self._closed
-            if waiting.finish is not None and self._worker is None:
+            if waiting.finish is not None and (self._worker is None or not self._worker.is_alive()):
                 self._worker = self._runtime.start(self._work_loop, "txnlog-appender")
             self._queue.append(waiting)
 
@@ -292,8 +292,9 @@ class Appender:
             while self._has_work():
                 try:
                     self._lead_when(self._has_work, in_company=True)
-                except BaseException:
+                except Exception:
                     _logger.exception("an append failed; its callers were told")
+                # What is more than an Exception ends this thread: where it comes again and again nothing else would.
                 self._complete()
             if self._closed is not None:
                 return

@@ -181,3 +181,24 @@ def test_a_commit_beside_one_that_is_under_way_is_that_one(memory: Place, second
     assert isinstance(first.exception(30), TransactionConflict)
     assert heard == [first.exception()]
     assert read(memory.open(), "audit") == [], "who was told so does the work again"
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_worker_that_ended_is_replaced_and_what_it_left_is_done(ns: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever ends it, it must not go round for ever, and nobody must wait for it."""
+    appender = ns.connection.appender
+
+    def ended(_self: object) -> None:
+        raise SystemExit
+
+    first, second = ns.begin(), ns.begin()
+    for txn in (first, second):
+        txn.produce("orders", rows(1), partition=0)
+    with monkeypatch.context() as patched:
+        patched.setattr(type(appender), "_await_company", ended)
+        left = first.commit_async()
+        appender._worker.join(30)
+        assert not appender._worker.is_alive()
+        assert not left.done()
+    assert second.commit_async().result(30).offsets
+    assert left.result(30).offsets
