@@ -294,8 +294,9 @@ class Appender:
                     self._lead_when(self._has_work, in_company=True)
                 except Exception:
                     _logger.exception("an append failed; its callers were told")
-                # What is more than an Exception ends this thread: where it comes again and again nothing else would.
-                self._complete()
+                finally:
+                    # Also where more than an Exception ends this thread: nothing else would end it then.
+                    self._complete()
             if self._closed is not None:
                 return
 

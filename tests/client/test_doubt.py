@@ -280,6 +280,7 @@ def test_an_interrupted_leader_leaves_the_others_a_true_answer(faulty: Any) -> N
 
 
 @pytest.mark.clause("P-118")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # it ends the worker, if it leads
 def test_a_member_of_an_interrupted_group_is_in_doubt(faulty: Any) -> None:
     ns, store = faulty
     mine, other = ns.begin(), ns.begin()
