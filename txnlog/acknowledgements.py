@@ -17,7 +17,6 @@ from txnlog.errors import (
     SubscriptionNotFound,
     TransactionConflict,
 )
-from txnlog.ids import TxnId
 from txnlog.limits import MAX_ACKNOWLEDGED_RANGES
 from txnlog.ranges import Ranges
 from txnlog.state import CumulativeHold, Cursor, Draft, Hold, Redelivery, SubscriptionRecord
@@ -210,14 +209,14 @@ def _check_cumulative(draft: Draft, record: SubscriptionRecord, txn: int, partit
     if cursor.cumulative is not None:
         if cursor.cumulative.txn != txn:
             raise TransactionConflict(
-                f"{where}: the transaction {_id(draft, cursor.cumulative.txn)} acknowledges cumulatively"
+                f"{where}: the transaction {draft.txn_id(cursor.cumulative.txn)} acknowledges cumulatively"
             )
         if end <= cursor.cumulative.end:
             raise TransactionConflict(f"{where}: this transaction acknowledged up to {cursor.cumulative.end} already")
     for other in cursor.holds:
         if other.txn != txn and other.ranges[0][0] < end:
             raise TransactionConflict(
-                f"{where}: a message below {end} is pending in the transaction {_id(draft, other.txn)}"
+                f"{where}: a message below {end} is pending in the transaction {draft.txn_id(other.txn)}"
             )
 
 
@@ -226,11 +225,7 @@ def _pending(draft: Draft, where: str, holder: int, txn: int) -> TransactionConf
         return TransactionConflict(
             f"{where}: a message is pending in this very transaction already", advice="acknowledge each message once"
         )
-    return TransactionConflict(f"{where}: a message is pending in the transaction {_id(draft, holder)}")
-
-
-def _id(draft: Draft, txn: int) -> TxnId:
-    return TxnId(draft.head.coordinator, txn)
+    return TransactionConflict(f"{where}: a message is pending in the transaction {draft.txn_id(holder)}")
 
 
 def settle(draft: Draft, txn: int, held: Iterable[tuple[int, int]], *, committed: bool) -> None:

@@ -27,7 +27,6 @@ from txnlog.errors import (
     TransactionConflict,
     TransactionNotFound,
 )
-from txnlog.ids import TxnId
 from txnlog.keys import FILE_NAME
 from txnlog.limits import (
     MAX_APPS,
@@ -279,7 +278,7 @@ def _check_app(draft: Draft, app_id: str | None, app_version: int | None, txn: i
     for number, other in draft.transactions.items():
         if number != txn and other.state == "PREPARED" and other.app_id == app_id:
             raise TransactionConflict(
-                f"the transaction {TxnId(draft.head.coordinator, number)}, which is PREPARED, holds version "
+                f"the transaction {draft.txn_id(number)}, which is PREPARED, holds version "
                 f"{other.app_version} of {app_id!r}",
                 advice="complete the prepared transaction first",
             )

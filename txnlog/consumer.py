@@ -21,7 +21,6 @@ from txnlog.errors import (
     TopicNotFound,
     TransactionConflict,
 )
-from txnlog.ids import TxnId
 from txnlog.intake import Intake
 from txnlog.messages import Messages, Taken, checked
 from txnlog.names import nearest
@@ -249,7 +248,7 @@ def acknowledge_plain(connection: Connection, wanted: Sequence[Acknowledgement],
     def decide(draft: Draft, _at: Header) -> list[Commit] | Answer[None]:
         outcome = draft.outcomes.get(number)
         if outcome is not None and outcome.state == "ABORTED":
-            raise outcome_error(outcome, TxnId(draft.head.coordinator, number))
+            raise outcome_error(outcome, draft.txn_id(number))
         if outcome is not None:
             return Answer(None, settled=True)
         rest = left(draft)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from txnlog.errors import InvalidInputError, LimitExceeded, OutOfOrderSequence
-from txnlog.ids import TxnId
 from txnlog.limits import MAX_SEQUENCES, RECENT_BATCHES
 from txnlog.state import Batch, Draft, SegmentRecord, Sequences, TransactionRecord
 
@@ -80,7 +79,7 @@ def _check(draft: Draft, place: Place, sequence: int, txn: int, following: int |
         assert other is not None, "a producer lists only transactions that have not ended"
         if number != txn and other.state == "PREPARED" and _bears_sequences(draft, other, topic, partition):
             raise OutOfOrderSequence(
-                f"the transaction {TxnId(draft.head.coordinator, number)}, which is PREPARED, holds sequences of the "
+                f"the transaction {draft.txn_id(number)}, which is PREPARED, holds sequences of the "
                 f"producer {producer!r} in partition {partition}",
                 advice="complete the prepared transaction first",
             )

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, NamedTuple
 from msgspec import Struct
 
 from txnlog.actions import SubscriptionType, Takeover, Verdict
+from txnlog.ids import TxnId
 from txnlog.ranges import EMPTY, Ranges
 from txnlog.schema import StructType
 from txnlog.tables import DraftTable, rollback
@@ -408,6 +409,10 @@ class Draft:
     @head.setter
     def head(self, head: Head) -> None:
         self.heads.put(HEAD, head)
+
+    def txn_id(self, number: int) -> TxnId:
+        """The whole TxnID of a number of this log, which is what a message shows."""
+        return TxnId(self.head.coordinator, number)
 
     def savepoint(self) -> int:
         """A mark to roll back to."""

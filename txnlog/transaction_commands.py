@@ -154,7 +154,7 @@ class _Anybodys(_Single):
 
     def shown(self, draft: Draft) -> TxnId:
         """The transaction in messages."""
-        return TxnId(draft.head.coordinator, self.txn)
+        return draft.txn_id(self.txn)
 
 
 @dataclass(slots=True)

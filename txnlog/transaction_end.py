@@ -15,7 +15,7 @@ def refuse_ended(draft: Draft, number: int) -> None:
     """Raise the true outcome where the log remembers one."""
     outcome = draft.outcomes.get(number)
     if outcome is not None:
-        raise outcome_error(outcome, TxnId(draft.head.coordinator, number))
+        raise outcome_error(outcome, draft.txn_id(number))
 
 
 def use_number(draft: Draft, number: int, at: Header) -> None:
