@@ -423,6 +423,9 @@ class Transaction:
                 failed: Future[Committed] = Future()
                 failed.set_exception(error)
                 return failed
+            except BaseException:
+                self._in_doubt = "commit"  # interrupted while it may be in the queue already
+                raise
         done: Future[Committed] = Future()
         done.set_result(self.result)
         return done

@@ -7,11 +7,13 @@ ends before the next one comes: every place is tried, without a signal and witho
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import _base
 from functools import partial
 from types import FrameType, ModuleType
 from typing import Any
@@ -19,7 +21,7 @@ from typing import Any
 import pytest
 
 from tests.client.support import SCHEMA, Place, ids, read, received, rows, run_threads
-from txnlog import appender, checkpoint, entry_builder, follower, runtime, segment_index, state, tables
+from txnlog import appender, checkpoint, entry_builder, follower, runtime, segment_index, state, tables, transaction
 from txnlog.errors import RetriableError
 from txnlog.tables import DraftTable
 
@@ -144,6 +146,34 @@ def test_a_background_commit_that_is_interrupted_anywhere_leaves_a_handle_that_c
     assert number > 20, "places"
     found = read(ns)
     assert len(set(found)) == len(found)
+    assert_whole(ns, memory)
+
+
+def test_a_block_that_is_interrupted_anywhere_says_aborted_only_of_what_is_not_there(memory: Place) -> None:
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+
+    def commit(txn: Any, number: int) -> None:
+        with contextlib.suppress(StopIteration), txn:
+            txn.produce("orders", rows(number))
+            txn.commit_async()
+            raise StopIteration  # whatever ends the block, while the commit is under way
+
+    states: set[str] = set()
+    for number in itertools.count():
+        txn = ns.begin()
+        with ns.connection.appender._turn_lock:  # the worker waits, so that the state is that of the interrupt
+            going_on = interrupted(partial(commit, txn, number), (_base, appender, runtime, transaction), number + 1)
+            told_state = txn.state
+        (other,) = run_threads(partial(ns.produce, "orders", rows(1_000 + number)), seconds=20)
+        assert not isinstance(other, BaseException), other
+        states.add(told_state)
+        told = {} if told_state == "ABORTED" else txn.commit().offsets  # none where it was interrupted before produce()
+        assert (number in read(ns)) == bool(told), (number, told_state)
+        if not going_on:
+            break
+    assert number > 30, "places"
+    assert "ABORTED" in states
     assert_whole(ns, memory)
 
 
