@@ -156,7 +156,7 @@ def complete(connection: Connection, token: TxnId | str, *, commit: bool) -> Com
         known = connection.outcome(number)  # an end that only a checkpoint holds
         if known is None:
             raise
-        outcome = command.repeated(known)
+        outcome = command.repeated(known, TxnId(connection.coordinator, number))
     if outcome.state == "ABORTED":
         return None
     return connection.committed(

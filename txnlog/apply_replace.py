@@ -23,7 +23,7 @@ def replace_segments(draft: Draft, action: Replace, at: Header) -> None:
     transaction = open_transaction(draft, action.txn)
     if transaction.held or transaction.app_id is not None:
         raise InvalidTransactionState(
-            f"the transaction {action.txn} does more than replace segments: it must be committed"
+            f"the transaction {draft.txn_id(action.txn)} does more than replace segments: it must be committed"
         )
     if len(transaction.segments) != len(action.offsets):
         raise InvalidInputError(f"{len(action.offsets)} offsets for {len(transaction.segments)} segments")

@@ -109,9 +109,9 @@ def open_transaction(draft: Draft, number: int) -> TransactionRecord:
     transaction = draft.transactions.get(number)
     if transaction is None:
         refuse_ended(draft, number)
-        raise TransactionNotFound(f"the log shows no open transaction {number}")
+        raise TransactionNotFound(f"the log shows no open transaction {draft.txn_id(number)}")
     if transaction.state != "OPEN":
-        raise InvalidTransactionState(f"the transaction {number} is {transaction.state}")
+        raise InvalidTransactionState(f"the transaction {draft.txn_id(number)} is {transaction.state}")
     return transaction
 
 
@@ -230,7 +230,7 @@ def commit(draft: Draft, action: Commit, at: Header) -> None:
     else:
         producer, epoch = transaction.producer, transaction.epoch
         app_id, app_version = transaction.app_id, transaction.app_version
-        _check_commit_of_known(action, transaction)
+        _check_commit_of_known(draft, action, transaction)
     if producer is not None and (transaction is None or transaction.state == "OPEN"):
         check_producer(draft, producer, epoch)
     _check_app(draft, app_id, app_version, action.txn)
@@ -261,15 +261,15 @@ def commit(draft: Draft, action: Commit, at: Header) -> None:
     )
 
 
-def _check_commit_of_known(action: Commit, transaction: TransactionRecord) -> None:
+def _check_commit_of_known(draft: Draft, action: Commit, transaction: TransactionRecord) -> None:
     if (action.producer, action.epoch, action.app_id, action.app_version) != (None, None, None, None):
         raise InvalidInputError("producer and app of an open transaction stand in its begin action")
     if transaction.state != "PREPARED":
         return
     if action.shares or action.acknowledgements or action.stream is not None:
-        raise InvalidTransactionState(f"the transaction {action.txn} is PREPARED: nothing can be added")
+        raise InvalidTransactionState(f"the transaction {draft.txn_id(action.txn)} is PREPARED: nothing can be added")
     if action.digest not in {"", transaction.digest}:
-        raise InvalidTransactionState(f"the transaction {action.txn} was PREPARED with other contents")
+        raise InvalidTransactionState(f"the transaction {draft.txn_id(action.txn)} was PREPARED with other contents")
 
 
 def _check_app(draft: Draft, app_id: str | None, app_version: int | None, txn: int) -> None:
@@ -360,8 +360,8 @@ def _claim_shares(draft: Draft, action: Commit, producer: str | None, at: Header
         place = (topic, share.partition)
         if place in pending:
             raise InvalidInputError(
-                f"the transaction {action.txn} has pending rows of partition {share.partition}: shared ones would be "
-                "visible before them",
+                f"the transaction {draft.txn_id(action.txn)} has pending rows of partition {share.partition}: shared "
+                "ones would be visible before them",
                 advice="write the rest into a segment of the transaction's own",
             )
         ranges.append(spans.setdefault(place, []), offset, offset + share.rows)

@@ -14,6 +14,7 @@ from txnlog.actions import Acknowledgement, Header, PartitionRanges, Topic
 from txnlog.apply_topics import topic_named
 from txnlog.commands import ONE_TOPIC, Answer, Piece, effect
 from txnlog.errors import InvalidInputError, SchemaMismatch, TopicNotFound
+from txnlog.ids import TxnId
 from txnlog.messages import redeliveries_of
 from txnlog.names import parse_topic_name
 from txnlog.placement import place
@@ -126,7 +127,8 @@ def move(
             [repr(acknowledgement), *(f"{piece.partition},{piece.rows},{piece.digest}" for piece in pieces)]
         ).encode()
     )
-    opening = Opening(connection.appender.take_numbers(1)[0], connection.runtime.now_ms)
+    txn_id = TxnId(connection.coordinator, connection.appender.take_numbers(1)[0])
+    opening = Opening(txn_id, connection.runtime.now_ms)
     connection.appender.call(CommitCommand(opening, digest, pieces, acknowledgements=(acknowledgement,), plain=True))
 
 

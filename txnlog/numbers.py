@@ -90,7 +90,7 @@ def close(draft: Draft, action: Close, _at: Header) -> None:
     for number, transaction in draft.transactions.items():
         if block.first <= number < end:
             raise InvalidTransactionState(
-                f"the block at {action.first} holds the transaction {number}, which is {transaction.state}"
+                f"the block at {action.first} holds the transaction {draft.txn_id(number)}: it is {transaction.state}"
             )
     draft.blocks.remove(action.first)
     head = draft.head

@@ -187,10 +187,10 @@ def produce_plain(
     """Produce outside a transaction, in a producer's name or without."""
     appender = connection.appender
     pieces = place(connection, topic, data, partition, sequence, named=producer is not None)
-    number = appender.take_numbers(1)[0]
+    txn_id = TxnId(connection.coordinator, appender.take_numbers(1)[0])
     if not pieces:
-        return Committed(TxnId(connection.coordinator, number), connection.follower.version, {})
-    opening = Opening(number, connection.runtime.now_ms, producer, epoch)
+        return Committed(txn_id, connection.follower.version, {})
+    opening = Opening(txn_id, connection.runtime.now_ms, producer, epoch)
     digest = ";".join(piece.told() for piece in pieces)
     command = CommitCommand(
         opening,

@@ -82,7 +82,7 @@ class Transaction:
         self._timed_from_log = timed_from_log
         # Holds no reference to this object: a cycle would leave every transaction to the garbage collector.
         self._opening = Opening(
-            number, connection.runtime.now_ms, producer, epoch, app_id, app_version, timeout_ms=timeout_ms, id=self._id
+            self._id, connection.runtime.now_ms, producer, epoch, app_id, app_version, timeout_ms=timeout_ms
         )
         self._lock = threading.RLock()
         self._state: TransactionState = "OPEN"

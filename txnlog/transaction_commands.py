@@ -71,7 +71,7 @@ CommitResult = Outcome | Skipped | Duplicate
 class Opening:
     """What the log must know of a transaction at its first effect."""
 
-    txn: int
+    id: TxnId
     now_ms: Callable[[], int]
     producer: str | None = None
     epoch: int | None = None
@@ -79,12 +79,11 @@ class Opening:
     app_version: int | None = None
     deadline_ms: int | None = None
     timeout_ms: int | None = None
-    id: TxnId | None = None
 
     @property
-    def shown(self) -> TxnId | int:
-        """The transaction in messages."""
-        return self.txn if self.id is None else self.id
+    def txn(self) -> int:
+        """The number, which is what the log names."""
+        return self.id.number
 
     def left_ms(self) -> int | None:
         """Milliseconds to the deadline by the owner's clock, None without one. Raises TransactionTimedOut past it.
@@ -95,7 +94,7 @@ class Opening:
             return None
         left = self.deadline_ms - self.now_ms()
         if left <= 0:
-            raise TransactionTimedOut(f"the transaction {self.shown} is past its deadline, by {-left} ms")
+            raise TransactionTimedOut(f"the transaction {self.id} is past its deadline, by {-left} ms")
         return left if self.timeout_ms is None else min(left, self.timeout_ms)
 
     def action(self) -> Begin:
@@ -107,13 +106,13 @@ class Opening:
 def ended_error(outcome: Outcome, opening: Opening, epoch: int | None) -> TxnLogError:
     """The error for an owner whose transaction ended otherwise; ``epoch`` is the newest of its producer's name."""
     if outcome.state == "ABORTED" and outcome.reason == "timeout":
-        return TransactionTimedOut(f"the transaction {opening.shown} timed out, at version {outcome.version}")
+        return TransactionTimedOut(f"the transaction {opening.id} timed out, at version {outcome.version}")
     if outcome.state == "ABORTED" and outcome.reason == "fenced" and epoch != opening.epoch:
         return ProducerFenced(
             f"the producer {opening.producer!r} has epoch {opening.epoch} but {epoch} is the newest: it aborted the "
-            f"transaction {opening.shown}"
+            f"transaction {opening.id}"
         )
-    return outcome_error(outcome, opening.shown)
+    return outcome_error(outcome, opening.id)
 
 
 def _epoch(draft: Draft, producer: str | None) -> int | None:
@@ -283,7 +282,7 @@ class CommitCommand(_Owners):
             raise ended_error(outcome, self.opening, epoch)
         if outcome.digest and outcome.digest != self.digest:
             raise InvalidTransactionState(
-                f"the transaction {self.opening.shown} was committed at version {outcome.version} with other contents",
+                f"the transaction {self.opening.id} was committed at version {outcome.version} with other contents",
                 advice="this is another owner's success (a fork?): begin a new transaction",
             )
         return outcome
@@ -514,12 +513,12 @@ class CompleteCommand(_Anybodys):
         self._dropped_subscriptions = tuple(number for number in held if draft.subscriptions.get(number) is None)
         return [Commit(self.txn)] if self.commit else [Abort(self.txn, "user")]
 
-    def repeated(self, outcome: Outcome, txn: TxnId | None = None) -> Outcome:
+    def repeated(self, outcome: Outcome, txn: TxnId) -> Outcome:
         """The answer where an end is recorded: it, or InvalidTransactionState for the opposite decision."""
         if (outcome.state == "COMMITTED") != self.commit:
             reason = f" ({outcome.reason})" if outcome.reason else ""
             raise InvalidTransactionState(
-                f"the transaction {txn or self.txn} was {outcome.state} at version {outcome.version}{reason}",
+                f"the transaction {txn} was {outcome.state} at version {outcome.version}{reason}",
                 advice="the first decision stands: bring the outside system in line with it",
             )
         return outcome

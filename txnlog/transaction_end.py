@@ -27,7 +27,7 @@ def use_number(draft: Draft, number: int, at: Header) -> None:
         raise
 
 
-def outcome_error(outcome: Outcome, txn: TxnId | int) -> AbortableError | InvalidTransactionState:
+def outcome_error(outcome: Outcome, txn: TxnId) -> AbortableError | InvalidTransactionState:
     """The error that tells the outcome of a transaction to somebody who wanted another one."""
     if outcome.state == "COMMITTED":
         return InvalidTransactionState(
@@ -48,7 +48,9 @@ def abort(draft: Draft, action: Abort, at: Header) -> None:
         draft.outcomes.put(action.txn, Outcome(action.txn, "ABORTED", at.version, at.timestamp_ms, action.reason))
         return
     if transaction.state == "PREPARED" and action.reason not in {"user", "admin"}:
-        raise InvalidTransactionState(f"the transaction {action.txn} is PREPARED: only a decision ends it")
+        raise InvalidTransactionState(
+            f"the transaction {draft.txn_id(action.txn)} is PREPARED: only a decision ends it"
+        )
     end_aborted(draft, action.txn, at, action.reason)
 
 

@@ -32,6 +32,7 @@ from txnlog.errors import (
     TransactionNotFound,
     TransactionTimedOut,
 )
+from txnlog.ids import TxnId
 from txnlog.limits import EXPIRY_GRACE_MS
 from txnlog.state import Outcome
 from txnlog.transaction_commands import (
@@ -59,7 +60,7 @@ def decided(log: Log, command: Any, shared: dict[int, int] | None = None) -> Any
 
 
 def opening(number: int, log: Log, **fields: Any) -> Opening:
-    return Opening(number, lambda: log.now_ms, **fields)
+    return Opening(TxnId(0, number), lambda: log.now_ms, **fields)
 
 
 def piece(topic: int, partition: int = 0, rows: int = 1, sequence: int | None = None) -> Piece:

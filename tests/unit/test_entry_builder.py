@@ -13,6 +13,7 @@ from txnlog.apply import apply, begin_entry
 from txnlog.commands import Piece, Simple, effect
 from txnlog.entry_builder import Attempt, MadeEntry, Member, Riders, SharedWave, Step
 from txnlog.errors import InvalidTransactionState, TransactionTimedOut
+from txnlog.ids import TxnId
 from txnlog.transaction_commands import AbortCommand, CommitCommand, Opening
 
 
@@ -154,7 +155,7 @@ def test_an_answer_is_of_the_state_that_its_own_command_made(log: Log) -> None:
 
 
 def _commit(txn: int, topic: int, deadline_ms: int | None, now: list[int]) -> CommitCommand:
-    opening = Opening(txn, lambda: now[0], deadline_ms=deadline_ms)
+    opening = Opening(TxnId(0, txn), lambda: now[0], deadline_ms=deadline_ms)
     return CommitCommand(opening, f"{txn:032x}", (Piece(topic, 0, 1, 10, None, txn),))
 
 
