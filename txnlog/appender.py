@@ -57,8 +57,14 @@ _MAX_STEPS = 4_000
 """Lost races and second looks of one batch; every race was won by somebody else, so this bounds a broken store only."""
 
 _RACES_BEFORE_CATCHING_UP = 2
+"""Once the entry that won is folded anyway; who loses again is behind a stream of them, and reads all there are."""
+
 _EXPIRY_SCAN_MS = 1_000
+"""A look at all open transactions for overdue ones is not paid at every entry; their grace is five times this."""
+
 _GROUP_COMMANDS = 1_024
+"""Deciding them takes some 30 ms under the lock, which is about what an entry costs on a store that is not local."""
+
 _COMPANY_LOOKS = 10
 _COMPANY_PAUSE_MS = 0.2
 """Together less than what an entry costs even on a fast disk."""

@@ -268,10 +268,12 @@ class Connection:
         Handing its numbers out shows none: jobs may fail, or write nothing. What this handle has not heard yet only
         makes a block younger.
         """
-        state = self.follower.state
-        block = state.blocks.get(first)
-        now_ms = max(state.head.timestamp_ms, self.runtime.now_ms())
-        return block is None or now_ms - block.touched_ms >= RENEW_AFTER_MS
+        block = self.follower.state.blocks.get(first)
+        return block is None or self.log_now_ms() - block.touched_ms >= RENEW_AFTER_MS
+
+    def log_now_ms(self) -> int:
+        """The time of the log, by which leases and blocks end: the next entry would have at least this timestamp."""
+        return max(self.follower.state.head.timestamp_ms, self.runtime.now_ms())
 
     @property
     def next_number(self) -> int:

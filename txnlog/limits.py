@@ -41,10 +41,16 @@ MAX_COORDINATORS: Final = 1 << 16
 """Namespaces of one root: the coordinator id has 16 bits."""
 
 MAX_TOPICS: Final = 10_000
+MAX_SUBSCRIPTIONS: Final = 100_000
+"""Each is held in the memory of every client, with a cursor for each of its partitions, and read at each opening."""
+
 MAX_PARTITIONS: Final = 10_000
+"""Of a topic: a commit has a slice for each partition that it touches, and all of them must fit into one entry."""
+
 MAX_COLUMNS: Final = 2_000
 MAX_SCHEMA_DEPTH: Final = 32
-MAX_SUBSCRIPTIONS: Final = 100_000
+"""The schema stands in the entry that creates the topic, and Parquet readers descend into it by recursion."""
+
 MAX_OPEN_TRANSACTIONS: Final = 10_000
 """Transactions that the log shows OPEN or PREPARED: each is held in the memory of every client."""
 
@@ -57,10 +63,11 @@ MAX_SEQUENCES: Final = 1_000_000
 """(producer, topic, partition) with sequences, remembered likewise."""
 
 MAX_ACKNOWLEDGED_RANGES: Final = 10_000
-"""Individually acknowledged ranges above the cursor of one (subscription, partition)."""
+"""Individually acknowledged ranges above the cursor of one (subscription, partition): behind one message that nobody
+acknowledges memory and checkpoints must not grow without end."""
 
 MAX_LEASED_MESSAGES: Final = 50_000
-"""Messages leased to one Shared consumer at a time."""
+"""Messages leased to one Shared consumer at a time: who takes and never acknowledges must not starve the others."""
 
 RECENT_BATCHES: Final = 5
 """Sequenced batches whose offsets a (producer, partition) answers from memory (Kafka's number); older: from history."""
@@ -68,6 +75,8 @@ RECENT_BATCHES: Final = 5
 # --- time -----------------------------------------------------------------------------------------------------------
 
 DEFAULT_TIMEOUT_MS: Final = 60_000
+"""Of a transaction (Kafka's transaction.timeout.ms): what a dead process holds is free again after a minute."""
+
 MAX_TIMEOUT_MS: Final = 15 * 60_000
 """Cap of a namespace that sets none (Kafka's transaction.max.timeout.ms)."""
 
@@ -101,7 +110,7 @@ TARGET_SEGMENT_BYTES: Final = 128 << 20
 """Uncompressed Arrow bytes after which a big write goes on in the next segment."""
 
 BUFFER_BYTES: Final = 64 << 20
-"""A transaction's buffered rows above this are flushed without waiting for the commit."""
+"""A transaction's buffered rows above this are written as segments, which no entry names yet: memory stays bounded."""
 
 MAX_FOOTER_BYTES: Final = 64 << 20
 """A Parquet footer that claims more is refused before it is read."""

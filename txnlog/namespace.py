@@ -416,7 +416,8 @@ class Namespace:
     def transactions(self, state: str | None = None, min_age_ms: int | None = None) -> Listing:
         """Open and prepared transactions, and those that ended lately; by state and age if asked.
 
-        What the log shows: a transaction is there from its first flush, or staged big write, not from ``begin``.
+        What the log shows: a transaction is there from its first ``flush()``, its ``prepare()``, or its first
+        acknowledgement on a Shared subscription, not from ``begin``.
         """
         self.connection.follower.refresh()
         return administration.transactions(self.connection, state, min_age_ms)

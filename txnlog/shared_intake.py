@@ -67,7 +67,7 @@ class SharedIntake(Intake):
                 record = self.check()
                 self._settle()
                 state = self._connection.follower.state
-                now_ms = max(state.head.timestamp_ms, self._connection.runtime.now_ms())
+                now_ms = self._connection.log_now_ms()
                 self._forget_taken(state)
                 ready = self._ready(state, record, -1 if fresh else now_ms + record.lease_ms // 2)
                 chosen = _first_of_all(ready, most)

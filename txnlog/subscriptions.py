@@ -137,7 +137,7 @@ def describe(connection: Connection, topic: str, name: str) -> SubscriptionInfo:
     with connection.follower.lock:
         record, subscription = find(connection, topic, name)
         state = connection.follower.state
-        now_ms = max(state.head.timestamp_ms, connection.runtime.now_ms())
+        now_ms = connection.log_now_ms()
         for partition in range(record.partitions):
             cursor = state.cursors[subscription.id, partition]
             redelivered = sum(item.end - item.start for item in cursor.redeliveries)
@@ -184,10 +184,10 @@ def names_of(connection: Connection, topic: str) -> tuple[str, ...]:
 
 def lag(connection: Connection, topic: str, name: str) -> Listing:
     """By partition how far a subscription is behind."""
-    now_ms = connection.runtime.now_ms()
     rows: list[PartitionLag] = []
     with connection.follower.lock:
         record, subscription = find(connection, topic, name)
+        now_ms = connection.log_now_ms()
         segments, removals = connection.follower.segments(record.id)
         state = connection.follower.state
         cursors = [state.cursors[subscription.id, partition] for partition in range(record.partitions)]

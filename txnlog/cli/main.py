@@ -171,7 +171,7 @@ def transactions() -> None:
 @json_option
 @click.pass_obj
 def transactions_list(context: Context, state: str | None, min_age_ms: int | None, *, as_json: bool) -> None:
-    """Open transactions, from their first flush on, and those that ended since the newest checkpoint."""
+    """Open transactions that the log shows, and those that ended since the newest checkpoint."""
     with context.open() as ns:
         found = ns.transactions(state, min_age_ms)
     Printer(as_json).dataclasses(found)

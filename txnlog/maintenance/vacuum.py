@@ -67,7 +67,7 @@ def vacuum(
         _ = connection.appender  # a reader is refused before it looks at anything
     follower = connection.follower
     follower.refresh()
-    now_ms = max(follower.state.head.timestamp_ms, connection.runtime.now_ms())
+    now_ms = connection.log_now_ms()
     horizon = follower.log.version_at(now_ms - max(retain_ms, grace_ms), follower.version)
     horizon = -1 if horizon is None else horizon
     target = max((garbage.oldest_needed(*follower.segments(t.id), horizon) for t in _topics(connection)), default=0)

@@ -1,0 +1,33 @@
+"""Every limit says why it is what it is."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+
+from txnlog import limits
+
+
+def test_every_limit_or_block_of_limits_is_followed_by_its_reason() -> None:
+    body = ast.parse(inspect.getsource(limits)).body
+    waiting: list[str] = []
+    told = 0
+    for statement in body:
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+            waiting.append(statement.target.id)
+        elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+            told += len(waiting)
+            waiting = []
+    assert waiting == []
+    assert told == len(limits.__all__) > 40
+
+
+def test_blocks_of_limits_are_not_cut_by_empty_lines() -> None:
+    """An empty line between a limit and the reason below another one would make that one's reason its own."""
+    lines = inspect.getsource(limits).splitlines()
+    bare = [
+        line.split(":")[0]
+        for line, following in zip(lines, [*lines[1:], ""], strict=True)
+        if ": Final = " in line and not following
+    ]
+    assert bare == []
