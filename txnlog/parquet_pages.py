@@ -1,9 +1,10 @@
 """The pages of a Parquet file against its footer, for files of which the log knows no more than the footer's checksum.
 
-Those are the files that Spark's own Parquet writer made. The footer is covered by the log, the bodies of pages by
-checksums of their own; between the two lie the page *headers*, which nothing covers, and one flipped bit there can turn
-plain values into dictionary indices. So every header of the wanted columns is compared with the footer: pages fill
-their column chunk to the byte, sizes and counts add up, encodings are the announced ones, each body has its checksum.
+Those are files that Spark itself may write; no writer of ours does yet (decision 0007). The footer is covered by the
+log, the bodies of pages by checksums of their own; between the two lie the page *headers*, which nothing covers, and
+one flipped bit there can turn plain values into dictionary indices. So every header of the wanted columns is compared
+with the footer: pages fill their column chunk to the byte, sizes and counts add up, encodings are the announced ones,
+each body has its checksum.
 """
 
 from __future__ import annotations

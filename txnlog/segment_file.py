@@ -3,8 +3,9 @@
 Two ways to be sure of a file, by the checksum that the log holds:
 
 - ``crc32:<8 hex>`` of the whole file, wherever the writer had its bytes: all of ours;
-- ``footer-crc32:<8 hex>`` from the footer's first byte to the end of the file, for files that Spark wrote itself. Pages
-  then prove themselves, by their own checksums and by headers that agree with the footer (``txnlog.parquet_pages``).
+- ``footer-crc32:<8 hex>`` from the footer's first byte to the end of the file, for files that Spark itself may write;
+  no writer of ours does yet (decision 0007). Pages then prove themselves, by their own checksums and by headers that
+  agree with the footer (``txnlog.parquet_pages``).
 
 This module runs on Spark's executors too: it needs the standard library, PyArrow and modules that need no more.
 """
@@ -157,16 +158,6 @@ class SegmentWriter:
         return segment
 
 
-def encode_many(
-    batches: Iterable[pa.Table | pa.RecordBatch], schema: pa.Schema, target_bytes: int = TARGET_SEGMENT_BYTES
-) -> Iterator[EncodedSegment]:
-    """Segments of about ``target_bytes`` from a stream of batches, as they become full."""
-    writer = SegmentWriter(schema, target_bytes)
-    for batch in batches:
-        yield from writer.write(batch)
-    yield from writer.finish()
-
-
 def _parts_of(table: pa.Table, target_bytes: int) -> Iterator[pa.Table]:
     """The table in slices of about the target at most."""
     count = min(max(1, -(-table.nbytes // target_bytes)), max(1, table.num_rows))
@@ -290,20 +281,6 @@ def _ranges(chunks: Iterable[ColumnChunk]) -> Iterator[tuple[int, int]]:
         yield start, end
 
 
-def read_footer_checksum(tail: bytes) -> str | None:
-    """The ``footer-crc32:`` checksum by the last bytes of a file, or None where more of them are needed.
-
-    Raises CorruptionError for bytes that end no Parquet file, or claim a footer above ``MAX_FOOTER_BYTES``.
-    """
-    try:
-        length = _footer_bytes(memoryview(tail))
-    except DamagedError as damage:
-        raise CorruptionError(f"not the end of a Parquet file: {damage}") from None
-    if length + TAIL_BYTES > len(tail):
-        return None
-    return f"{_FOOTER}{zlib.crc32(tail[len(tail) - length - TAIL_BYTES :]):08x}"
-
-
 def _footer_bytes(view: memoryview) -> int:
     length = footer_length(bytes(view[-TAIL_BYTES:]))
     if length > MAX_FOOTER_BYTES:
@@ -344,6 +321,4 @@ __all__ = [
     "decode",
     "decode_from",
     "encode",
-    "encode_many",
-    "read_footer_checksum",
 ]

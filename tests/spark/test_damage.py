@@ -25,11 +25,12 @@ from pyspark.errors import PythonException
 import spark_ext
 import txnlog
 from spark_ext.source import TxnLogDataSource
+from tests.segments import encode_many, footer_checksum
 from tests.spark.native_support import append, compact, lay, path_of
 from txnlog.actions import Begin, Commit
 from txnlog.errors import CorruptionError
 from txnlog.parquet_pages import TAIL_BYTES, DamagedError, Footer, _Reader, check_chunk, footer_length, parse_footer
-from txnlog.segment_file import EncodedSegment, encode_many, read_footer_checksum
+from txnlog.segment_file import EncodedSegment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -118,9 +119,7 @@ def laid_by_spark(ns: Namespace, spark: SparkSession, folder: Path, number: int,
     frame.write.options(**pages).parquet(str(folder))
     (file,) = folder.glob("*.parquet")
     data = file.read_bytes()
-    checksum = read_footer_checksum(data)
-    assert checksum is not None
-    return lay(ns, number, EncodedSegment(data, 72, checksum, {}), txn, {1: 72})
+    return lay(ns, number, EncodedSegment(data, 72, footer_checksum(data), {}), txn, {1: 72})
 
 
 @contextmanager

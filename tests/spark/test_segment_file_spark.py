@@ -11,8 +11,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from tests.segments import encode_many, footer_checksum
 from txnlog.errors import CorruptionError
-from txnlog.segment_file import decode, encode, encode_many, read_footer_checksum
+from txnlog.segment_file import decode, encode
 
 SCHEMA = pa.schema(
     [
@@ -86,12 +87,6 @@ TABLE = pa.Table.from_pylist([row(i) for i in range(60)], schema=SCHEMA)
 
 def files_of(folder: Path) -> list[bytes]:
     return [path.read_bytes() for path in sorted(folder.glob("*.parquet"))]
-
-
-def footer_checksum(data: bytes) -> str:
-    checksum = read_footer_checksum(data)
-    assert checksum is not None
-    return checksum
 
 
 @pytest.mark.parametrize("size", ["small", "big"])

@@ -21,6 +21,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.segments import encode_many, footer_checksum
 from tests.unit.arrow_strategies import tables
 from txnlog import segment_file
 from txnlog.errors import CorruptionError
@@ -32,8 +33,6 @@ from txnlog.segment_file import (
     decode,
     decode_from,
     encode,
-    encode_many,
-    read_footer_checksum,
 )
 from txnlog.state import Statistics
 
@@ -74,12 +73,6 @@ class Reads(io.BytesIO):
         data = super().read(size)
         self.ranges.append((start, start + len(data)))
         return data
-
-
-def footer_checksum(data: bytes) -> str:
-    checksum = read_footer_checksum(data)
-    assert checksum is not None
-    return checksum
 
 
 def read_back(data: bytes, checksum: str, table: pa.Table, columns: list[str] | None = None) -> pa.Table:
@@ -621,8 +614,8 @@ def test_mutated_files_with_the_right_checksum_give_rows_or_one_error():
             data[position] = dice.randrange(256) if dice.random() < 0.5 else data[position] ^ (1 << dice.randrange(8))
         mutated = bytes(data)
         checksums = [with_checksum(mutated)]
-        if mutated[-4:] == b"PAR1" and (checksum := footer_checksum_or_none(mutated)):
-            checksums.append(checksum)
+        if mutated[-4:] == b"PAR1":
+            checksums.append(footer_checksum(mutated))
         for checksum in checksums:
             try:
                 result = read_back(mutated, checksum, TABLE)
@@ -630,13 +623,6 @@ def test_mutated_files_with_the_right_checksum_give_rows_or_one_error():
                 continue
             assert result.num_rows == 12
             assert result.schema.equals(SCHEMA)
-
-
-def footer_checksum_or_none(data: bytes) -> str | None:
-    try:
-        return read_footer_checksum(data)
-    except CorruptionError:
-        return None
 
 
 # --- random access ----------------------------------------------------------------------------------------------------
@@ -676,20 +662,6 @@ def test_an_error_of_the_file_itself_comes_through():
     for checksum in (with_checksum(data), footer_checksum(data)):
         with pytest.raises(ConnectionError):
             decode_from(Gone(data), checksum, size_bytes=len(data), schema=SCHEMA, rows=12, key=KEY)
-
-
-def test_the_footers_checksum_is_found_from_the_tail():
-    data = encode(TABLE).data
-    footer = int.from_bytes(data[-8:-4], "little") + 8
-    assert (
-        read_footer_checksum(data[-footer:])
-        == read_footer_checksum(data)
-        == f"footer-crc32:{zlib.crc32(data[-footer:]):08x}"
-    )
-    assert read_footer_checksum(data[-footer + 1 :]) is None
-    for tail in (b"", data[:-1], b"\xff\xff\xff\xffPAR1"):
-        with pytest.raises(CorruptionError):
-            read_footer_checksum(tail)
 
 
 # --- where it runs ----------------------------------------------------------------------------------------------------
