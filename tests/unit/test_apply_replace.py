@@ -25,6 +25,19 @@ def segments(log: Log) -> list[int]:
     return sorted(log.state.segments)
 
 
+def visible(log: Log, at: int) -> set[int]:
+    """The segments that a reader sees at a version."""
+    return {number for number, record in log.state.segments.items() if is_visible(record, at, log.state.removals)}
+
+
+def first_offsets(log: Log) -> dict[int, list[tuple[int, int | None]]]:
+    """The slices of the visible segments, by number: partition and first offset."""
+    return {
+        number: [(item.partition, item.offset) for item in log.state.segments[number].slices]
+        for number in visible(log, log.version)
+    }
+
+
 def merging(log: Log, topic: int, *rows: dict[int, int], **changes) -> int:
     """A transaction with pending merged segments."""
     txn = log.number()
@@ -43,8 +56,7 @@ def test_merged_segments_take_the_place_of_the_old_ones(log, topic):
     assert {log.state.segments[number].slices[0].offset for number in new} == {0}
     assert log.ends(topic) == {0: 6, 1: 1}
     for at, shown in ((before, set(old)), (version, new), (version + 7, new)):
-        visible = {n for n, record in log.state.segments.items() if is_visible(record, at, log.state.removals)}
-        assert visible == shown
+        assert visible(log, at) == shown
     assert log.outcome(txn).state == "COMMITTED"
     assert log.outcome(txn).offsets == ()
     assert log.state.transactions == {}
@@ -54,6 +66,9 @@ def test_merged_segments_take_the_place_of_the_old_ones(log, topic):
 def test_a_part_of_the_segments_can_be_merged(log, topic):
     old = segments(log)
     log.entry(Replace(topic, merging(log, topic, {0: 4}), tuple(old[1:]), (2,)))
+    (new,) = log.state.segments.keys() - set(old)
+    assert first_offsets(log) == {old[0]: [(0, 0), (1, 0)], new: [(0, 2)]}
+    assert log.ends(topic) == {0: 6, 1: 1}
 
 
 @pytest.mark.clause("P-90")
@@ -88,6 +103,9 @@ def test_rows_below_the_earliest_offset_may_be_left_out(log, topic):
     old = segments(log)
     log.entry(DeleteRecords(topic, ((0, 3), (1, 1))))
     log.entry(Replace(topic, merging(log, topic, {0: 3}), tuple(old), (3,)))
+    (new,) = log.state.segments.keys() - set(old)
+    assert first_offsets(log) == {new: [(0, 3)]}
+    assert log.ends(topic) == {0: 6, 1: 1}
 
 
 @pytest.mark.clause("P-90")

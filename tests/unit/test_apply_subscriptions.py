@@ -340,6 +340,7 @@ def test_leases_that_expired_do_not_count(log):
     subscription = log.subscription(topic, type="shared", lease_ms=5_000)
     log.entry(Lease(subscription, "a", ranges_of({0: [(0, MAX_LEASED_MESSAGES)]})))
     log.entry(Lease(subscription, "a", ranges_of({1: [(0, 1)]})), after_ms=5_000)
+    assert [(lease.consumer, lease.ranges) for lease in log.cursor(subscription, 1).leases] == [("a", ((0, 1),))]
 
 
 def test_a_release_ends_the_consumers_own_leases_only(log, topic):
