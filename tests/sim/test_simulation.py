@@ -73,6 +73,12 @@ def test_a_planted_bug_is_found(mutant: Mutant):
     assert schedules_until_found(mutant) is not None
 
 
+def test_the_page_says_how_many_bugs_and_situations_there_are():
+    text = " ".join((ROOT / "docs" / "testing.md").read_text(encoding="utf-8").split())
+    assert f"each of the {len(MUTANTS)} bugs that `tests/sim/mutants.py` plants" in text
+    assert f"one of {len(runner.REACHED)} named situations was never reached" in text
+
+
 def test_a_planted_bug_that_is_not_found_fails_make_sim():
     good = {ALARM.name: 1, "another": 7}
     assert not failed(Tally(), good, Tally())
