@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, START_MS, FakeRuntime, Place, rows, unique_name
+from tests.client.support import SCHEMA, START_MS, FakeRuntime, Place, memory_place, rows, unique_name  # noqa: F401 - a fixture
 from tools.servers import s3_server
 from txnlog import connection, root
 from txnlog.store import identity_of
@@ -28,14 +28,6 @@ def _fast(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 
 def _trusting_probe(store: Store, prefix: str, **_: Any) -> Passed:
     return Passed(identity_of(store), 1, 1, ClockDifference(0, 0), 0)
-
-
-@pytest.fixture
-def memory() -> Iterator[Place]:
-    """An empty root in memory."""
-    place = Place("memory", f"memory://{unique_name()}")
-    yield place
-    place.close()
 
 
 @pytest.fixture

@@ -95,6 +95,14 @@ class Place:
             handle.close()
 
 
+@pytest.fixture(name="memory")
+def memory_place() -> Iterator[Place]:
+    """An empty root in memory."""
+    place = Place("memory", f"memory://{unique_name()}")
+    yield place
+    place.close()
+
+
 kind_of = keys.kind_of
 """The class of a key of the whole store."""
 
@@ -226,6 +234,16 @@ def ids(table: pa.Table) -> list[int]:
 def received(consumer: Any, most: int = 1000, timeout_ms: int = 0) -> list[int]:
     """The ids of what a consumer receives, without waiting if not told to."""
     return ids(consumer.receive(most, timeout_ms=timeout_ms).table)
+
+
+def take(consumer: Any, most: int = 1000) -> Any:
+    """What a consumer receives without waiting."""
+    return consumer.receive(most, timeout_ms=0)
+
+
+def counts(messages: Any) -> dict[int, int]:
+    """How often each message was redelivered, by id."""
+    return dict(zip(ids(messages.table), messages.redelivery_counts, strict=True))
 
 
 def read(ns: Namespace, topic: str = "orders", **options: Any) -> list[int]:

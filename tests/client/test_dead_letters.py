@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.client.support import SCHEMA, Place, Unchanged, ids, raises, read, rows
+from tests.client.support import SCHEMA, Place, Unchanged, counts, ids, raises, read, rows, take
 from txnlog import acknowledgements, leases
 from txnlog.actions import Commit, DropTopic
 from txnlog.commands import Simple
@@ -29,14 +29,6 @@ def ns(memory: Place, clock: ManualClock) -> Any:
         "orders", "billing", type="shared", lease_ms=LEASE_MS, max_redeliveries=2, dead_letter_topic="orders-dead"
     )
     return handle
-
-
-def take(consumer: Any, most: int = 1000) -> Any:
-    return consumer.receive(most, timeout_ms=0)
-
-
-def counts(messages: Any) -> dict[int, int]:
-    return dict(zip(ids(messages.table), messages.redelivery_counts, strict=True))
 
 
 def letters(ns: Any) -> list[dict[str, Any]]:

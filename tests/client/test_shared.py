@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, Place, Unchanged, ids, raises, read, received, rows
+from tests.client.support import SCHEMA, Place, Unchanged, counts, ids, raises, read, received, rows, take
 from txnlog import intake, leases, shared_intake
 from txnlog.actions import Lease, Release
 from txnlog.errors import (
@@ -43,14 +43,6 @@ def ns(memory: Place, clock: ManualClock) -> Any:
 def other(ns: Any, memory: Place, clock: ManualClock) -> Any:
     """Another client of the namespace."""
     return memory.open(clock=clock)
-
-
-def take(consumer: Any, most: int = 1000) -> Any:
-    return consumer.receive(most, timeout_ms=0)
-
-
-def counts(messages: Any) -> dict[int, int]:
-    return dict(zip(ids(messages.table), messages.redelivery_counts, strict=True))
 
 
 def cursor(ns: Any, partition: int = 0) -> Any:

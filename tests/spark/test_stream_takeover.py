@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,18 +12,10 @@ import pytest
 from spark_ext import handles, jobs, stream_commits
 from spark_ext.options import read_options
 from spark_ext.stream_plan import StreamPlan
-from tests.client.support import SCHEMA, Place, ids, raises, read, rows, unique_name
+from tests.client.support import SCHEMA, Place, ids, memory_place, raises, read, rows  # noqa: F401 - a fixture
 from txnlog import takeover
 from txnlog.errors import ConsumerFenced, TransactionAborted, TxnLogError
 from txnlog.ids import TxnId
-
-
-@pytest.fixture
-def memory() -> Iterator[Place]:
-    """An empty root in memory."""
-    place = Place("memory", f"memory://{unique_name()}")
-    yield place
-    place.close()
 
 
 def _sink(ns: Any, subscription: int) -> Any:
