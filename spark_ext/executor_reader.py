@@ -18,7 +18,7 @@ from pyspark.sql.datasource import InputPartition
 from spark_ext.process import store_of
 from txnlog import segment_file
 from txnlog.errors import CorruptionError
-from txnlog.segment_rows import PlannedSegment, metadata_column, slices_of, stored_fields
+from txnlog.segment_rows import PlannedSegment, file_schema, metadata_column, slices_of
 from txnlog.store.base import ObjectNotFound, Store
 
 BATCH_ROWS: Final = 1 << 16
@@ -89,11 +89,9 @@ class _File:
 
 def _decode(store: Store, job: ReadJob, segment: PlannedSegment) -> pa.Table:
     """All rows of a file: the wanted columns, and the metadata columns that it stores."""
-    stored = stored_fields(segment)
-    columns = [name for name in job.target.names if name in job.stored.names] + [item.name for item in stored]
-    schema = job.stored
-    for item in stored:
-        schema = schema.append(item)
+    schema = file_schema(job.stored, segment)
+    stored = schema.names[len(job.stored.names) :]
+    columns = [name for name in job.target.names if name in job.stored.names] + stored
     if not columns:
         # Nothing but metadata is wanted: some column has to show that the file is whole.
         columns = [schema.names[0]]

@@ -9,13 +9,21 @@ import pyarrow as pa
 
 from txnlog import schema as schemas
 from txnlog import segment_file
-from txnlog.errors import CorruptionError, InvalidInputError, TxnLogError
+from txnlog.errors import InvalidInputError, TxnLogError
 from txnlog.names import nearest
-from txnlog.planner import PlannedSegment, ScanPlan
+from txnlog.planner import ScanPlan
 from txnlog.recent import Recent
 from txnlog.runtime import Runtime
 from txnlog.schema import StructType
-from txnlog.segment_rows import METADATA_FIELDS, STATE_FIELD, metadata_column, slices_of, stored_fields, txn_ids
+from txnlog.segment_rows import (
+    METADATA_FIELDS,
+    STATE_FIELD,
+    PlannedSegment,
+    file_schema,
+    metadata_column,
+    slices_of,
+    stored_fields,
+)
 from txnlog.store.base import ObjectNotFound, Store
 
 _CACHED_BYTES = 64 << 20
@@ -106,17 +114,14 @@ class SegmentReader:
             data = self._store.get(segment.key)
         except ObjectNotFound:
             raise self._missing(plan, segment) from None
-        if len(data) != segment.size_bytes:
-            raise CorruptionError(
-                f"the segment {segment.key} has {len(data):,} bytes, the log recorded {segment.size_bytes:,}"
-            )
-        schema = self._arrow_schema(plan)
-        stored = stored_fields(segment)
-        for field in stored:
-            schema = schema.append(field)
-        wanted = None if columns is None else [*columns, *(field.name for field in stored)]
         return segment_file.decode(
-            data, segment.checksum, schema=schema, rows=segment.file_rows, columns=wanted, key=segment.key
+            data,
+            segment.checksum,
+            schema=file_schema(self._arrow_schema(plan), segment),
+            rows=segment.file_rows,
+            key=segment.key,
+            columns=None if columns is None else [*columns, *(field.name for field in stored_fields(segment))],
+            size_bytes=segment.size_bytes,
         )
 
     def _arrow_schema(self, plan: ScanPlan) -> pa.Schema:
@@ -152,4 +157,4 @@ def _bytes_of(table: pa.Table) -> int:
     return size
 
 
-__all__ = ["METADATA_FIELDS", "STATE_FIELD", "SegmentReader", "output_schema", "txn_ids"]
+__all__ = ["SegmentReader", "output_schema"]

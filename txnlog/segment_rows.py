@@ -92,6 +92,13 @@ def stored_fields(segment: PlannedSegment) -> list[pa.Field]:
     return [field for field in STORED_COLUMNS if stored[field.name]]
 
 
+def file_schema(schema: pa.Schema, segment: PlannedSegment) -> pa.Schema:
+    """The columns of the segment's file: the topic's, then those that it stores."""
+    for field in stored_fields(segment):
+        schema = schema.append(field)
+    return schema
+
+
 def slices_of(segment: PlannedSegment, table: pa.Table) -> Iterator[tuple[PlannedSlice, pa.Table]]:
     """The wanted slices of a decoded file. Raises CorruptionError where file and log differ about the partitions."""
     for item in segment.slices:
@@ -151,6 +158,7 @@ __all__ = [
     "STATE_FIELD",
     "PlannedSegment",
     "PlannedSlice",
+    "file_schema",
     "metadata_column",
     "slices_of",
     "stored_fields",

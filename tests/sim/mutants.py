@@ -46,10 +46,10 @@ from txnlog.keys import entry_key
 from txnlog.log import Log
 from txnlog.maintenance import vacuum
 from txnlog.namespace import Namespace
-from txnlog.planner import PlannedSegment, ScanPlan
+from txnlog.planner import ScanPlan
 from txnlog.reader import SegmentReader
 from txnlog.segment_file import decode
-from txnlog.segment_rows import stored_fields
+from txnlog.segment_rows import PlannedSegment, file_schema
 from txnlog.snapshot import Snapshot
 from txnlog.state import HEAD, Sequences
 from txnlog.store.base import Created, ObjectNotFound
@@ -299,9 +299,7 @@ def checksum_not_verified(patch: pytest.MonkeyPatch) -> None:
 
     def trusting(self: SegmentReader, plan: ScanPlan, segment: PlannedSegment, _columns: object) -> pa.Table:
         data = self._store.get(segment.key)
-        schema = self._arrow_schema(plan)
-        for field in stored_fields(segment):
-            schema = schema.append(field)
+        schema = file_schema(self._arrow_schema(plan), segment)
         rows = pq.ParquetFile(pa.BufferReader(data)).metadata.num_rows
         return decode(data, f"crc32:{zlib.crc32(data):08x}", schema=schema, rows=rows, columns=None, key=segment.key)
 
