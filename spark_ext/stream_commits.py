@@ -15,18 +15,13 @@ from typing import TYPE_CHECKING, Final
 
 from spark_ext.process import ProcessLock
 from spark_ext.query_checkpoint import BatchOffsets, Checkpoint
-from spark_ext.stream_offsets import StreamOffset, is_stream_offset
+from spark_ext.stream_offsets import StreamOffset, cursor_moved, is_stream_offset
 from txnlog.acknowledgements import check_epoch
 from txnlog.actions import Acknowledgement, Commit, StreamBatch
 from txnlog.actions import Consumer as ConsumerAction
-from txnlog.errors import (
-    InvalidInputError,
-    OutcomeUnknown,
-    SubscriptionNotFound,
-    UnsupportedFeature,
-)
+from txnlog.errors import InvalidInputError, OutcomeUnknown, SubscriptionNotFound
 from txnlog.names import parse_label
-from txnlog.takeover import take_epoch
+from txnlog.takeover import check_streamable, take_epoch
 from txnlog.transaction_commands import Skipped
 
 if TYPE_CHECKING:
@@ -165,7 +160,8 @@ def acknowledgements(
     """What a batch acknowledges, under epochs that this run of the query holds (or takes, at its first batch).
 
     Raises:
-        InvalidInputError: the cursor does not stand where the batch begins, or the subscription is shared.
+        InvalidInputError: the cursor does not stand where the batch begins.
+        UnsupportedFeature: the subscription is of a kind that a stream cannot have.
         ConsumerFenced: a newer run, another consumer or a seek took the subscription over.
         ConsumerBusy: the subscription's takeover rule keeps it for another consumer or query.
     """
@@ -190,23 +186,14 @@ def acknowledgements(
 
 
 def _check_cursors(ns: Namespace, item: BatchRange, moved: Sequence[tuple[int, int, int]]) -> None:
-    """Raise InvalidInputError where the subscription is not where the batch begins."""
+    """Raise InvalidInputError where the subscription is not where the batch begins, UnsupportedFeature for its kind."""
     record = ns.connection.subscription_record_by_id(item.subscription)
-    if record.type == "shared":
-        raise UnsupportedFeature(
-            f"the subscription {record.name!r} is shared: a stream takes whole ranges, in order",
-            advice="use an exclusive subscription for the stream",
-        )
+    check_streamable(record)
     cursors = ns.connection.cursors_of(item.subscription)
     for partition, start, end in moved:
         cursor = cursors[partition]
         if cursor.position != start:
-            raise InvalidInputError(
-                f"partition {partition} of {item.topic!r}: the checkpoint goes on at offset {start}, but the cursor of "
-                f"the subscription {record.name!r} is at {cursor.position}",
-                advice="seek the subscription to the checkpoint's offset, or go on at the cursor with a new "
-                "checkpointLocation",
-            )
+            raise cursor_moved(item.topic, partition, start, cursor.position, record.name)
         above = [(low, high) for low, high in cursor.acknowledged if low < end]
         if above:
             raise InvalidInputError(

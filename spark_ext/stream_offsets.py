@@ -125,9 +125,18 @@ def _text(value: Any) -> str:
     return value
 
 
+def cursor_moved(topic: str, partition: int, checkpoint: int, cursor: int, name: str) -> InvalidInputError:
+    """The error where the cursor of the subscription ``name`` is not where a query's checkpoint goes on."""
+    return InvalidInputError(
+        f"partition {partition} of {topic!r}: the checkpoint goes on at offset {checkpoint}, but the cursor of the "
+        f"subscription {name!r} is at {cursor}",
+        advice="seek the subscription to the checkpoint's offset, or go on at the cursor with a new checkpointLocation",
+    )
+
+
 def is_stream_offset(value: Any) -> bool:
     """Whether a parsed offset of a query is one of ours, of any format."""
     return isinstance(value, dict) and {"format", "namespace", "coordinator", "offsets"} <= value.keys()
 
 
-__all__ = ["FORMAT", "StreamOffset", "is_stream_offset"]
+__all__ = ["FORMAT", "StreamOffset", "cursor_moved", "is_stream_offset"]

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from spark_ext.executor_reader import ReadPartition
 from spark_ext.options import ReadOptions
 from spark_ext.scan import Scan, bounds, clip, input_partitions, open_scan, resolve, tasks_of
-from spark_ext.stream_offsets import StreamOffset
+from spark_ext.stream_offsets import StreamOffset, cursor_moved
 from txnlog.actions import Acknowledgement
 from txnlog.consumer import acknowledge_plain
-from txnlog.errors import InvalidInputError, SubscriptionNotFound, UnsupportedFeature
+from txnlog.errors import InvalidInputError, SubscriptionNotFound
 from txnlog.names import parse_label
-from txnlog.takeover import take_epoch
+from txnlog.takeover import check_streamable, take_epoch
 
 if TYPE_CHECKING:
     from txnlog.namespace import Namespace
@@ -165,11 +165,7 @@ class StreamPlan:
                 f"the subscription {name!r} of the topic {topic!r} was dropped, or the topic is new to the query",
                 advice="create it where the stream should go on, or begin with a new checkpointLocation",
             )
-        if record.type == "shared":
-            raise UnsupportedFeature(
-                f"the subscription {name!r} of {topic!r} is shared: a stream takes whole ranges, in order",
-                advice="use an exclusive subscription for the stream",
-            )
+        check_streamable(record)
         return {p: cursor.position for p, cursor in scan.namespace.connection.cursors_of(record.id).items()}
 
     def _check_cursor(self, scan: Scan, offsets: Mapping[str, Ends]) -> None:
@@ -181,14 +177,9 @@ class StreamPlan:
             return
         for topic, ends in offsets.items():
             for partition, cursor in self._cursors(scan, topic).items():
-                if cursor > ends.get(partition, 0):
-                    raise InvalidInputError(
-                        f"partition {partition} of {topic!r}: the checkpoint goes on at offset "
-                        f"{ends.get(partition, 0)}, but the cursor of the subscription "
-                        f"{self._options.subscription!r} is at {cursor}",
-                        advice="seek the subscription to the checkpoint's offset, or go on at the cursor with a new "
-                        "checkpointLocation",
-                    )
+                checkpoint = ends.get(partition, 0)
+                if cursor > checkpoint:
+                    raise cursor_moved(topic, partition, checkpoint, cursor, self._options.subscription)
 
     def acknowledge(self, end: Mapping[str, Any]) -> None:
         """Take everything below ``end`` off the subscription, where the sink did not.

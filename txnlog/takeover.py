@@ -38,7 +38,8 @@ def take_epoch(
 
     def decide(draft: Draft, _at: Header) -> list[Consumer]:
         record = live_subscription(draft, subscription)
-        _check_stream(record, stream)
+        if stream is not None:
+            check_streamable(record)
         holder, name = record.stream or record.consumer, stream or consumer
         if record.type != "shared" and holder is not None:
             _check_rule(record, holder, name, seen)
@@ -50,8 +51,9 @@ def take_epoch(
     return connection.appender.call(Simple(decide, epoch, ONE_EPOCH))
 
 
-def _check_stream(record: SubscriptionRecord, stream: str | None) -> None:
-    if stream is not None and (record.type != "exclusive" or record.takeover == "after_lease"):
+def check_streamable(record: SubscriptionRecord) -> None:
+    """Raise UnsupportedFeature unless a streaming query can be the subscription's consumer."""
+    if record.type != "exclusive" or record.takeover == "after_lease":
         kind = record.type if record.type != "exclusive" else "one with leases (after_lease)"
         raise UnsupportedFeature(
             f"the subscription {record.name!r} is {kind}: a stream takes whole ranges, and shows no sign of life",
@@ -94,4 +96,4 @@ def try_to_take(connection: Connection, subscription: int, consumer: str) -> int
     return epoch
 
 
-__all__ = ["keeps_its_place", "take_epoch", "try_to_take"]
+__all__ = ["check_streamable", "keeps_its_place", "take_epoch", "try_to_take"]
