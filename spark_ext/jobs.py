@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from spark_ext.executor_writer import (
     JOB_NUMBERS,
-    PARTITION_COLUMN,
     ROUTING_COLUMN,
     TopicTarget,
     WriteSpec,
@@ -165,7 +164,9 @@ def spec_for_topic(ns: Namespace, record: TopicRecord, first_number: int, storag
 def spec_for_routing(ns: Namespace, columns: pa.Schema, first_number: int, storage: str) -> WriteSpec:
     """The job that writes rows to the topic that their column ``topic`` names.
 
-    Raises SchemaMismatch where there is no such column of text, or where the others fit no topic at all.
+    Raises:
+        InvalidInputError: there is no such column.
+        SchemaMismatch: it holds no text, or the other columns fit no topic at all.
     """
     index = columns.get_field_index(ROUTING_COLUMN)
     if index < 0:
@@ -306,7 +307,6 @@ def _taken_apart(text: str) -> tuple[str, str | None, errors.Durable | None]:
 
 
 __all__ = [
-    "PARTITION_COLUMN",
     "arrow_schema",
     "begin",
     "check_columns",

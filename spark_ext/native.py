@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812 - as everybody imports it
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from txnlog.namespace import Namespace
-    from txnlog.planner import PlannedSlice, ScanPlan
+    from txnlog.planner import ScanPlan
+    from txnlog.segment_rows import PlannedSlice
 
 MAX_LOOKUP_CELLS: Final = 1 << 18
 """Constants of one kind in a plan: more of them take longer to plan than the format takes to read."""
@@ -171,7 +172,8 @@ def _check_sizes(frame: DataFrame, namespace: Namespace, plan: ScanPlan) -> None
 
 
 _settings_lock: Final = ProcessLock()
-_settings: dict[Any, tuple[int, str | None]] = {}
+_settings: dict[int, tuple[int, str | None]] = {}
+"""By session: how many calls have the setting, and what it was before the first."""
 
 
 @contextmanager
@@ -180,8 +182,7 @@ def _without_listing_jobs(spark: SparkSession, files: int) -> Iterator[None]:
 
     The setting belongs to the session: the first of several concurrent calls remembers it, the last one restores it.
     """
-    identity = id(getattr(spark, "_jsparkSession", spark))
-    key = (identity, _LISTING)
+    key = id(getattr(spark, "_jsparkSession", spark))
     with _settings_lock:
         count, before = _settings.get(key, (0, None))
         if count == 0:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -125,19 +125,15 @@ def _common_columns(namespace: Namespace, snapshot: Snapshot, topics: Sequence[s
     for topic, other in zip(topics[1:], found[1:], strict=True):
         if other == first:
             continue
-        differing = {item.name for item in set_difference(first.fields, other.fields)}
-        name = next((item.name for item in (*first.fields, *other.fields) if item.name in differing), "order")
+        differing = (
+            item.name for item in (*first.fields, *other.fields) if item not in first.fields or item not in other.fields
+        )
+        name = next(differing, "order")
         raise SchemaMismatch(
             f"the topics {topics[0]!r} and {topic!r} have different columns (see {name!r})",
             advice="read them one by one and union what they have in common",
         )
     return first
-
-
-def set_difference(left: Iterable[Any], right: Iterable[Any]) -> list[Any]:
-    """What is in one of two collections of unhashable values only."""
-    left, right = list(left), list(right)
-    return [item for item in left if item not in right] + [item for item in right if item not in left]
 
 
 def spark_schema(columns: schemas.StructType) -> StructType:
@@ -388,7 +384,6 @@ __all__ = [
     "metadata_fields",
     "open_scan",
     "resolve",
-    "set_difference",
     "spark_schema",
     "tasks_of",
 ]
