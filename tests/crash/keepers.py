@@ -34,6 +34,10 @@ class Keeper(Worker):
     def _recover(self) -> None:
         self._board.note_recovered(self._worker, self._generation)
 
+    def _is_over(self) -> bool:
+        """Nothing fences a keeper that slept while its successor began: it ends its step, and would go on for ever."""
+        return super()._is_over() or self._board.recovered(self._worker) > self._generation
+
 
 class Vacuum(Keeper):
     """Lets nights go by, in which deadlines and leases end and writers fall silent, and deletes what nobody needs."""

@@ -100,7 +100,7 @@ class Worker:
         try:
             self._start()
             self._recover()
-            while not self._board.stopped:
+            while not self._is_over():
                 self._step()
                 time.sleep(self._chance.uniform(0, self._plan.pause_ms) / 1e3)
         except FencedError as error:
@@ -114,6 +114,9 @@ class Worker:
             return BROKEN
         self._journal.write("done")
         return DONE
+
+    def _is_over(self) -> bool:
+        return self._board.stopped
 
     def _open(self) -> None:
         plan = self._plan
