@@ -246,6 +246,11 @@ def counts(messages: Any) -> dict[int, int]:
     return dict(zip(ids(messages.table), messages.redelivery_counts, strict=True))
 
 
+def cursor(ns: Any, topic: str = "orders", partition: int = 0) -> Any:
+    """Where the subscription ``billing`` of a topic stands in a partition."""
+    return ns.subscription(topic, "billing").cursors[partition]
+
+
 def read(ns: Namespace, topic: str = "orders", **options: Any) -> list[int]:
     """The ids of a topic's committed rows at the newest version."""
     return ids(ns.snapshot().read(topic, **options))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, Place, Unchanged, counts, ids, raises, read, received, rows, take
+from tests.client.support import SCHEMA, Place, Unchanged, counts, cursor, ids, raises, read, received, rows, take
 from txnlog import intake, leases, shared_intake
 from txnlog.actions import Lease, Release
 from txnlog.errors import (
@@ -43,10 +43,6 @@ def ns(memory: Place, clock: ManualClock) -> Any:
 def other(ns: Any, memory: Place, clock: ManualClock) -> Any:
     """Another client of the namespace."""
     return memory.open(clock=clock)
-
-
-def cursor(ns: Any, partition: int = 0) -> Any:
-    return ns.subscription("orders", "billing").cursors[partition]
 
 
 def actions(ns: Any, kind: type, since: int) -> list[Any]:

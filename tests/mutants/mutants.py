@@ -30,8 +30,11 @@ DOUBT_OF_TRANSACTIONS = "tests/client/test_doubt_of_transactions.py::test_"
 TARGETS = "tests/mutants/test_targets.py::test_"
 ANSWERS = "tests/client/test_answers.py::test_"
 CLIENT_TRANSACTIONS = "tests/client/test_transactions.py::test_"
+TRANSACTION_ENDS = "tests/client/test_transaction_ends.py::test_"
+TRANSACTION_BATCHES = "tests/client/test_transaction_batches.py::test_"
 PRODUCING = "tests/client/test_producing.py::test_"
-CONSUMING = "tests/client/test_consuming.py::test_"
+ACKNOWLEDGING = "tests/client/test_acknowledging.py::test_"
+CLIENT_SUBSCRIPTIONS = "tests/client/test_subscriptions.py::test_"
 CUMULATIVE = "tests/client/test_cumulative.py::test_"
 HOLDS = "tests/client/test_holds.py::test_"
 BACKGROUND = "tests/client/test_background.py::test_"
@@ -605,7 +608,7 @@ MUTANTS = (
         '        if outcome.state == "ABORTED" and outcome.reason == "user":\n'
         "            raise ended_error(outcome, self.opening, epoch)",
         "commit() that lost against an administrator's abort says that it committed",
-        (CLIENT_TRANSACTIONS + "a_commit_that_races_an_abort_hears_what_the_log_says",),
+        (TRANSACTION_ENDS + "a_commit_that_races_an_abort_hears_what_the_log_says",),
     ),
     Mutant(
         "epochs begin anew",
@@ -716,7 +719,7 @@ MUTANTS = (
         'if outcome.state == "ABORTED" and outcome.reason == "timeout":',
         'if outcome.state == "ABORTED" and outcome.reason == "timed out":',
         "the owner does not learn that it was too slow",
-        (CLIENT_TRANSACTIONS + "a_transaction_that_others_ended_for_its_deadline_says_timed_out",),
+        (TRANSACTION_ENDS + "a_transaction_that_others_ended_for_its_deadline_says_timed_out",),
     ),
     Mutant(
         "the deadline is not looked at after a lost race",
@@ -724,7 +727,7 @@ MUTANTS = (
         'elif known is None or known.state == "OPEN":',
         'elif known is not None and known.state == "OPEN":',
         "a transaction commits after its deadline: others may have counted on its end",
-        (CLIENT_TRANSACTIONS + "a_deadline_that_passes_while_the_commit_races_is_kept",),
+        (TRANSACTION_ENDS + "a_deadline_that_passes_while_the_commit_races_is_kept",),
     ),
     Mutant(
         "the owner is asked about another's epoch",
@@ -752,7 +755,7 @@ MUTANTS = (
         'timeout_ms = whole_number("timeout_ms", timeout_ms, 1, cap)',
         'timeout_ms = whole_number("timeout_ms", timeout_ms, 1)',
         "a transaction is refused at its first flush instead of its beginning",
-        (CLIENT_TRANSACTIONS + "a_timeout_that_makes_no_sense_is_refused_at_begin",),
+        (TRANSACTION_ENDS + "a_timeout_that_makes_no_sense_is_refused_at_begin",),
     ),
     Mutant(
         "whoever waits only waits",
@@ -776,7 +779,7 @@ MUTANTS = (
         "if app is not None:\n            return Skipped(",
         "if app is not None and opening.app_version < app.app_version:\n            return Skipped(",
         "a batch that was committed is refused with an error instead of skipped, for ever",
-        (CLIENT_TRANSACTIONS + "a_batch_that_was_committed_before_is_skipped",),
+        (TRANSACTION_BATCHES + "a_batch_that_was_committed_before_is_skipped",),
     ),
     Mutant(
         "a prepared one aborted without force",
@@ -792,7 +795,7 @@ MUTANTS = (
         "if draft.subscriptions.get(item.subscription) is not None and not is_held(draft, txn, item)",
         "if not is_held(draft, txn, item)",
         "a transaction that acknowledged on several subscriptions fails because one was dropped",
-        (CONSUMING + "a_transaction_goes_on_without_a_subscription_dropped_meanwhile",),
+        (CLIENT_SUBSCRIPTIONS + "a_transaction_goes_on_without_a_subscription_dropped_meanwhile",),
     ),
     Mutant(
         "pending files are garbage",
@@ -808,7 +811,7 @@ MUTANTS = (
         'AbortCommand(number, "admin", by, why, force)',
         'AbortCommand(number, "user", by, why, force)',
         "the owner cannot tell its own abort from somebody else's",
-        (CLIENT_TRANSACTIONS + "an_administrators_abort_is_told_to_the_owner",),
+        (TRANSACTION_ENDS + "an_administrators_abort_is_told_to_the_owner",),
     ),
     Mutant(
         "one open transaction too many",
@@ -927,7 +930,7 @@ MUTANTS = (
         "for key in dict.fromkeys(held):",
         "for key in held[:1]:",
         "one subscription goes on, and the other holds its messages for ever",
-        (CONSUMING + "acknowledgements_over_several_subscriptions_are_all_or_nothing",),
+        (ACKNOWLEDGING + "acknowledgements_over_several_subscriptions_are_all_or_nothing",),
     ),
     Mutant(
         "an abort gives nothing back",
@@ -1071,7 +1074,7 @@ MUTANTS = (
         "if cursor.holds or cursor.cumulative is not None:",
         "if cursor.cumulative is not None:",
         "a transaction commits acknowledgements of a cursor that was moved away under it",
-        (CONSUMING + "a_seek_is_refused_while_the_log_shows_pending_acknowledgements",),
+        (CLIENT_SUBSCRIPTIONS + "a_seek_is_refused_while_the_log_shows_pending_acknowledgements",),
     ),
     Mutant(
         "a seek that fences nobody",
@@ -1079,7 +1082,7 @@ MUTANTS = (
         "draft.subscriptions.put(record.id, msgspec.structs.replace(record, epoch=at.version))",
         "draft.subscriptions.put(record.id, record)",
         "what was received before a seek is acknowledged after it",
-        (CONSUMING + "a_seek_moves_the_cursor_and_refuses_what_was_received_before",),
+        (CLIENT_SUBSCRIPTIONS + "a_seek_moves_the_cursor_and_refuses_what_was_received_before",),
     ),
     Mutant(
         "leases without a bound",

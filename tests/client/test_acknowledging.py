@@ -1,0 +1,403 @@
+"""What acknowledging answers, in a transaction and outside (docs/guarantees.md, Acknowledging)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.client.support import SCHEMA, Place, Unchanged, cursor, ids, raises, read, received, rows
+from txnlog.errors import (
+    InvalidInputError,
+    InvalidTransactionState,
+    TransactionAborted,
+    TransactionConflict,
+    TransactionHasFailedOperation,
+)
+from txnlog.ids import TxnId
+from txnlog.testing import ManualClock
+
+# --- acknowledging outside a transaction -----------------------------------------------------------------------------
+
+
+@pytest.mark.clause("P-80", "P-88")
+def test_individual_acknowledgements_move_the_cursor_over_what_is_taken(ten: Any, place: Place) -> None:
+    consumer = ten.consumer("orders", "billing")
+    messages = consumer.receive(timeout_ms=0)
+    consumer.acknowledge(messages[[0, 1, 4, 5, 9]])
+    assert (cursor(ten).cursor, cursor(ten).acknowledged) == (2, ((4, 6), (9, 10)))
+    consumer.acknowledge(messages[2:4])
+    assert (cursor(ten).cursor, cursor(ten).acknowledged) == (6, ((9, 10),))
+    with Unchanged(place):
+        consumer.acknowledge(messages[:6])
+        consumer.acknowledge(messages[9])
+    again = place.open().consumer("orders", "billing")
+    assert received(again) == [6, 7, 8]
+
+
+@pytest.mark.clause("P-81", "P-88")
+def test_a_cumulative_acknowledgement_takes_everything_below(ten: Any, place: Place) -> None:
+    consumer = ten.consumer("orders", "billing")
+    messages = consumer.receive(timeout_ms=0)
+    consumer.acknowledge(messages[6])
+    consumer.acknowledge(messages[3], cumulative=True)
+    assert (cursor(ten).cursor, cursor(ten).acknowledged) == (4, ((6, 7),))
+    with Unchanged(place):
+        consumer.acknowledge(messages[2], cumulative=True)
+    consumer.acknowledge(messages[5], cumulative=True)
+    assert (cursor(ten).cursor, cursor(ten).acknowledged) == (7, ())
+
+
+@pytest.mark.parametrize("cumulative", [False, True])
+@pytest.mark.parametrize("flushed", [False, True])
+def test_a_plain_acknowledgement_of_what_a_transaction_holds_is_a_conflict(
+    ten: Any, place: Place, cumulative: bool, flushed: bool
+) -> None:
+    """Of the same client at once, logged or not: the first wins."""
+    consumer = ten.consumer("orders", "billing")
+    messages = consumer.receive(timeout_ms=0)
+    txn = ten.begin()
+    txn.acknowledge(messages[3])
+    if flushed:
+        txn.flush()
+    with Unchanged(place), raises(TransactionConflict, match="pending"):
+        consumer.acknowledge(messages[:5], cumulative=cumulative)
+    consumer.acknowledge(messages[4])
+    txn.commit()
+    assert cursor(ten).acknowledged == ((3, 5),)
+
+
+def test_a_plain_acknowledge_whose_number_was_ended_is_not_told_to_be_done(memory: Place) -> None:
+    ns, store = memory.faulty()
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(1, 2))
+    consumer = ns.consumer("orders", "billing")
+    messages = consumer.receive(timeout_ms=0)
+    admin = memory.open()
+    following = ns.begin().id
+    store.script.append(lambda: admin.abort(TxnId(following.coordinator, following.number + 1)))
+    with pytest.raises(TransactionAborted):
+        consumer.acknowledge(messages)
+    assert admin.subscription("orders", "billing").cursors[0].cursor == 0
+
+
+@pytest.mark.parametrize("wrong", [None, "all", [1], 5, {}])
+def test_what_was_not_received_cannot_be_acknowledged(ten: Any, place: Place, wrong: Any) -> None:
+    consumer = ten.consumer("orders", "billing")
+    txn = ten.begin()
+    with Unchanged(place):
+        for call in (consumer.acknowledge, consumer.negative_acknowledge, txn.acknowledge):
+            with raises(InvalidInputError, match="received"):
+                call(wrong)
+
+
+def test_a_list_of_messages_is_refused_with_the_call_that_takes_any_part(ten: Any) -> None:
+    consumer = ten.consumer("orders", "billing")
+    messages = consumer.receive(timeout_ms=0)
+    for parts in (list(messages), tuple(messages), [messages[0], messages[7]]):
+        for call in (consumer.acknowledge, consumer.negative_acknowledge, ten.begin().acknowledge):
+            with pytest.raises(InvalidInputError, match=r"not (list|tuple) \(choose .*: messages\[\[0, 7\]\]"):
+                call(parts)
+    consumer.acknowledge(messages[[0, 7]])
+    assert (cursor(ten).cursor, cursor(ten).acknowledged) == (1, ((7, 8),))
+
+
+def test_messages_of_another_namespace_are_refused(ten: Any, place: Place) -> None:
+    other = place.open("shipping")
+    other.create_topic("orders", SCHEMA)
+    other.produce("orders", rows(1))
+    messages = other.consumer("orders", "billing").receive(timeout_ms=0)
+    mine = ten.consumer("orders", "billing")
+    txn = ten.begin()
+    with Unchanged(place):
+        for call in (txn.acknowledge, mine.acknowledge):
+            with raises(InvalidInputError, match="shipping"):
+                call(messages)
+    assert txn.state == "OPEN"
+
+
+def test_messages_of_another_handle_of_the_namespace_are_fine(ten: Any, place: Place) -> None:
+    other = place.open()
+    messages = other.consumer("orders", "billing").receive(timeout_ms=0)
+    with ten.begin() as txn:
+        txn.acknowledge(messages, cumulative=True)
+    assert cursor(ten).cursor == 10
+
+
+@pytest.fixture
+def stale(place: Place, clock: ManualClock) -> Any:
+    """A handle that has seen the topic and nothing of what came later."""
+    ns = place.open(clock=clock)
+    ns.create_topic("orders", SCHEMA)
+    return ns
+
+
+@pytest.mark.clause("P-171")
+def test_a_shared_acknowledgement_is_pending_whatever_the_handle_knew_of_the_subscription(
+    stale: Any, place: Place, clock: ManualClock
+) -> None:
+    ns = place.open(clock=clock)
+    ns.produce("orders", rows(0, 1))
+    messages = ns.consumer("orders", "billing", type="shared").receive(timeout_ms=0)
+    txn = stale.begin()
+    txn.acknowledge(messages)
+    assert cursor(ns).pending == 2
+
+
+@pytest.mark.clause("P-82")
+def test_a_cumulative_acknowledgement_of_shared_messages_is_refused_whatever_the_handle_knew(
+    stale: Any, place: Place, clock: ManualClock
+) -> None:
+    ns = place.open(clock=clock)
+    ns.produce("orders", rows(0, 1))
+    messages = ns.consumer("orders", "billing", type="shared").receive(timeout_ms=0)
+    txn = stale.begin()
+    with Unchanged(place), raises(InvalidInputError, match="shared"):
+        txn.acknowledge(messages, cumulative=True)
+
+
+@pytest.mark.clause("P-209")
+@pytest.mark.parametrize("how", ["admin", "timeout", "abandoned", "own"])
+def test_what_came_to_nothing_is_delivered_again_by_a_consumer_of_another_handle(
+    stale: Any, place: Place, clock: ManualClock, how: str
+) -> None:
+    ns = place.open(clock=clock)
+    ns.produce("orders", rows(0, 1))
+    consumer = ns.consumer("orders", "billing")
+    txn = stale.begin(timeout_ms=10_000)
+    txn.acknowledge(consumer.receive(timeout_ms=0))
+    if how != "abandoned":
+        txn.flush()
+    if how == "admin":
+        place.open(clock=clock).abort(txn.id)
+    elif how == "own":
+        txn.abort()
+    else:
+        clock.advance(15_001)
+    assert ids(consumer.receive(timeout_ms=0).table) == [0, 1]
+    txn.abort()
+    assert len(consumer.receive(timeout_ms=0)) == 0, "handed out twice"
+
+
+def test_a_transaction_goes_on_after_the_handle_whose_consumer_received_was_closed(ten: Any, place: Place) -> None:
+    other, more = place.open(), place.open()
+    ten.produce("audit", rows(1))
+    messages = [
+        other.consumer("orders", "billing").receive(timeout_ms=0),
+        more.consumer("audit", "billing").receive(timeout_ms=0),
+    ]
+    with ten.begin() as txn:
+        txn.acknowledge(messages[0])
+        other.close()
+        txn.acknowledge(messages[1])
+    assert cursor(ten).cursor == 10
+
+
+# --- acknowledging inside a transaction ------------------------------------------------------------------------------
+
+
+@pytest.mark.clause("P-85", "P-124")
+def test_consume_process_produce_is_one_entry(ten: Any, place: Place) -> None:
+    consumer = ten.consumer("orders", "billing")
+    before = ten.snapshot().version
+    with ten.begin() as txn:
+        messages = consumer.receive(5, timeout_ms=0)
+        txn.acknowledge(messages)
+        txn.produce("audit", rows(*(n * 10 for n in ids(messages.table))))
+        assert cursor(place.open()).cursor == 0
+    assert ten.snapshot().version == before + 1
+    assert (cursor(ten).cursor, read(ten, "audit")) == (5, [0, 10, 20, 30, 40])
+
+
+@pytest.mark.clause("P-80")
+@pytest.mark.parametrize("cumulative", [False, True])
+def test_what_is_acknowledged_already_is_a_conflict_in_a_transaction(ten: Any, place: Place, cumulative: bool) -> None:
+    consumer = ten.consumer("orders", "billing")
+    messages = consumer.receive(timeout_ms=0)
+    consumer.acknowledge(messages[:5])
+    txn = ten.begin()
+    with Unchanged(place), raises(TransactionConflict, match="acknowledged before"):
+        txn.acknowledge(messages[4], cumulative=cumulative)
+    with Unchanged(place), raises(TransactionHasFailedOperation):
+        txn.commit()
+
+
+@pytest.mark.clause("P-80", "P-81")
+@pytest.mark.parametrize("flushed", [False, True])
+@pytest.mark.parametrize(("first", "second"), [("one", "one"), ("one", "up to"), ("up to", "one"), ("up to", "up to")])
+def test_two_open_transactions_of_one_client_conflict_at_once(
+    ten: Any, place: Place, flushed: bool, first: str, second: str
+) -> None:
+    """Individual against cumulative both ways, and the reverse; the first wins, the second must be aborted."""
+    consumer = ten.consumer("orders", "billing")
+    messages = consumer.receive(timeout_ms=0)
+    one, two = ten.begin(), ten.begin()
+    one.acknowledge(messages[5], cumulative=first == "up to")
+    if flushed:
+        one.flush()
+    wanted = messages[3] if (first, second) == ("up to", "one") else messages[7 if second == "up to" else 5]
+    with Unchanged(place), raises(TransactionConflict, match="pending|acknowledges cumulatively"):
+        two.acknowledge(wanted, cumulative=second == "up to")
+    with raises(TransactionHasFailedOperation):
+        two.commit()
+    one.commit()
+    assert (cursor(ten).cursor, cursor(ten).acknowledged) == ((6, ()) if first == "up to" else (0, ((5, 6),)))
+
+
+@pytest.mark.clause("P-80")
+@pytest.mark.parametrize("flushed", [False, True])
+def test_a_message_twice_in_one_transaction_is_a_conflict(ten: Any, flushed: bool) -> None:
+    messages = ten.consumer("orders", "billing").receive(timeout_ms=0)
+    txn = ten.begin()
+    txn.acknowledge(messages[3:6])
+    if flushed:
+        txn.flush()
+    with raises(TransactionConflict, match="pending"):
+        txn.acknowledge(messages[5])
+
+
+@pytest.mark.clause("P-81")
+@pytest.mark.parametrize("flushed", [False, True])
+def test_a_cumulative_one_further_on_replaces_the_first(ten: Any, flushed: bool) -> None:
+    messages = ten.consumer("orders", "billing").receive(timeout_ms=0)
+    txn = ten.begin()
+    txn.acknowledge(messages[1])
+    txn.acknowledge(messages[3], cumulative=True)
+    if flushed:
+        txn.flush()
+    txn.acknowledge(messages[6], cumulative=True)
+    txn.commit()
+    assert cursor(ten).cursor == 7
+    txn = ten.begin()
+    txn.acknowledge(messages[8], cumulative=True)
+    with raises(TransactionConflict, match="already"):
+        txn.acknowledge(messages[7], cumulative=True)
+
+
+@pytest.mark.clause("P-79", "P-80")
+def test_a_conflict_with_another_client_is_found_at_the_commit(ten: Any, place: Place) -> None:
+    other = place.open()
+    consumer = other.consumer("orders", "billing")
+    messages = consumer.receive(timeout_ms=0)
+    txn = ten.begin()
+    ten.snapshot()
+    txn.acknowledge_ranges(messages[:3].acknowledgements(other.connection, cumulative=False))  # unknown to it
+    txn.produce("audit", rows(1))
+    consumer.acknowledge(messages[2])
+    with Unchanged(place), raises(TransactionConflict, match="acknowledged before"):
+        txn.commit()
+    assert txn.state == "ABORTED"
+    assert read(ten, "audit") == []
+    with raises(TransactionConflict):
+        txn.commit()
+
+
+@pytest.mark.clause("P-80")
+def test_a_conflict_with_another_client_is_found_at_the_flush(ten: Any, place: Place) -> None:
+    other = place.open()
+    consumer = other.consumer("orders", "billing")
+    messages = consumer.receive(timeout_ms=0)
+    ten.snapshot()
+    txn = ten.begin()
+    txn.acknowledge_ranges(messages[:3].acknowledgements(other.connection, cumulative=False))  # unknown to it
+    txn.produce("audit", rows(1))
+    consumer.acknowledge(messages[2])
+    with Unchanged(place), raises(TransactionConflict):
+        txn.flush()
+    with raises(TransactionHasFailedOperation):
+        txn.commit()
+    assert txn.state == "ABORTED"
+
+
+@pytest.mark.clause("P-119")
+def test_a_conflict_that_is_over_is_none(ten: Any, place: Place) -> None:
+    """What stands against a call is looked at again before it is told."""
+    other = place.open()
+    consumer = other.consumer("orders", "billing")
+    messages = consumer.receive(timeout_ms=0)
+    held = other.begin()
+    held.acknowledge(messages[2])
+    held.flush()
+    ten.snapshot()
+    held.abort()
+    with ten.begin() as txn:
+        txn.acknowledge(messages[2])
+    assert cursor(ten).acknowledged == ((2, 3),)
+
+
+@pytest.mark.clause("P-85", "P-98")
+@pytest.mark.parametrize("flushed", [False, True])
+@pytest.mark.parametrize("cumulative", [False, True])
+def test_after_an_abort_the_messages_are_delivered_again_at_once(ten: Any, flushed: bool, cumulative: bool) -> None:
+    consumer = ten.consumer("orders", "billing")
+    txn = ten.begin()
+    txn.acknowledge(consumer.receive(4, timeout_ms=0), cumulative=cumulative)
+    if flushed:
+        txn.flush()
+    assert received(consumer) == [4, 5, 6, 7, 8, 9]
+    txn.abort()
+    assert received(consumer) == [0, 1, 2, 3]
+    assert cursor(ten).cursor == 0
+
+
+@pytest.mark.parametrize("flushed", [True, False], ids=["flushed", "unlogged"])
+def test_an_aborted_cumulative_acknowledgement_gives_back_all_that_it_took(ten: Any, flushed: bool) -> None:
+    consumer = ten.consumer("orders", "billing")
+    consumer.receive(3, timeout_ms=0)
+    second = consumer.receive(3, timeout_ms=0)
+    txn = ten.begin()
+    txn.acknowledge(second, cumulative=True)
+    if flushed:
+        txn.flush()
+    txn.abort()
+    assert received(consumer) == list(range(10)), "the first three as well: nobody acknowledged them"
+
+
+@pytest.mark.clause("P-85")
+def test_acknowledgements_over_several_subscriptions_are_all_or_nothing(ns: Any) -> None:
+    ns.create_topic("audit", SCHEMA)
+    ns.produce("orders", rows(1), partition=0)
+    ns.produce("audit", rows(2))
+    one, two = ns.consumer("orders", "billing"), ns.consumer("audit", "billing")
+    other = ns.consumer("orders", "shipping")
+    for commit in (False, True):
+        txn = ns.begin()
+        for consumer in (one, two, other):
+            txn.acknowledge(consumer.receive(timeout_ms=0), cumulative=consumer is two)
+        (txn.commit if commit else txn.abort)()
+        found = [cursor(ns).cursor, cursor(ns, "audit").cursor, ns.subscription("orders", "shipping").cursors[0].cursor]
+        assert found == ([1, 1, 1] if commit else [0, 0, 0])
+
+
+@pytest.mark.clause("P-85", "P-102")
+def test_a_closed_consumers_pending_acknowledgements_stay_pending(ten: Any, place: Place) -> None:
+    consumer = ten.consumer("orders", "billing")
+    txn = ten.begin()
+    messages = consumer.receive(4, timeout_ms=0)
+    txn.acknowledge(messages)
+    txn.flush()
+    consumer.close()
+    assert cursor(ten).pending == 4
+    for call in (
+        consumer.receive,
+        lambda: consumer.acknowledge(messages),
+        lambda: consumer.seek("earliest"),
+        lambda: consumer.negative_acknowledge(messages),
+        consumer.redeliver_unacknowledged,
+    ):
+        with Unchanged(place), raises(InvalidTransactionState, match="closed"):
+            call()
+    assert "closed" in repr(consumer)
+    txn.commit()
+    assert cursor(ten).cursor == 4
+
+
+def test_many_acknowledgements_of_one_transaction_are_one_in_the_entry(ten: Any) -> None:
+    consumer = ten.consumer("orders", "billing")
+    with ten.begin() as txn:
+        for _ in range(10):
+            txn.acknowledge(consumer.receive(1, timeout_ms=0))
+    (commit,) = [
+        line for line in ten.connection.follower.log.entry(txn.result.version).actions if hasattr(line, "shares")
+    ]
+    assert [item.ranges[0].ranges for item in commit.acknowledgements] == [((0, 10),)]

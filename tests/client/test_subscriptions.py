@@ -1,0 +1,290 @@
+"""Subscriptions as their users see them: created, dropped, moved by a seek, and how far behind they are."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import pytest
+
+from tests.client.support import SCHEMA, START_MS, Place, Unchanged, cursor, raises, read, received, rows
+from txnlog.errors import (
+    ConsumerFenced,
+    InvalidInputError,
+    InvalidTransactionState,
+    NameNotAllowed,
+    OffsetOutOfRange,
+    SubscriptionExists,
+    SubscriptionNotFound,
+    TopicNotFound,
+)
+from txnlog.testing import ManualClock
+
+# --- subscriptions ---------------------------------------------------------------------------------------------------
+
+
+def test_a_subscription_is_created_where_it_should_start(ten: Any) -> None:
+    ten.create_subscription("orders", "from-start")
+    ten.create_subscription("orders", "from-end", start="latest")
+    info = ten.create_subscription("orders", "from-four", type="Exclusive", start={0: 4}, lease_ms=5_000)
+    assert (info.topic, info.name, info.type, info.consumer) == ("orders", "from-four", "exclusive", None)
+    assert ten.subscriptions("orders") == ("from-end", "from-four", "from-start")
+    assert [received(ten.consumer("orders", name)) for name in ("from-start", "from-end", "from-four")] == [
+        list(range(10)),
+        [],
+        [4, 5, 6, 7, 8, 9],
+    ]
+    with raises(SubscriptionExists):
+        ten.create_subscription("orders", "from-end")
+    ten.create_subscription("orders", "from-end", if_not_exists=True)
+    assert "from-four" in info._repr_html_()
+
+
+def test_a_start_that_names_some_partitions_begins_the_others_at_the_beginning(ns: Any) -> None:
+    for partition in (0, 1):
+        ns.produce("orders", rows(partition), partition=partition)
+    info = ns.create_subscription("orders", "billing", start={1: 1})
+    assert [item.cursor for item in info.cursors] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("options", "kind"),
+    [
+        ({"name": "a/b"}, NameNotAllowed),
+        ({"name": ".."}, NameNotAllowed),
+        ({"name": 7}, NameNotAllowed),
+        ({"type": "exclusiv"}, InvalidInputError),
+        ({"max_redeliveries": 3, "dead_letter_topic": "orders-dead"}, InvalidInputError),
+        ({"type": "failover", "dead_letter_topic": "orders-dead"}, InvalidInputError),
+        ({"type": 7}, InvalidInputError),
+        ({"takeover": "never"}, InvalidInputError),
+        ({"takeover": None}, InvalidInputError),
+        ({"lease_ms": 0}, InvalidInputError),
+        ({"lease_ms": "30"}, InvalidInputError),
+        ({"max_redeliveries": -1}, InvalidInputError),
+        ({"max_redeliveries": "5"}, InvalidInputError),
+        ({"dead_letter_topic": "../x"}, NameNotAllowed),
+        ({"dead_letter_topic": 5}, NameNotAllowed),
+        ({"topic": "ordres"}, TopicNotFound),
+        ({"topic": None}, NameNotAllowed),
+    ],
+)
+def test_a_subscription_that_makes_no_sense_is_refused(ten: Any, place: Place, options: Any, kind: Any) -> None:
+    with Unchanged(place), raises(kind):
+        ten.create_subscription(**{"topic": "orders", "name": "billing", **options})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind"),
+    [
+        (([], "billing"), InvalidInputError),
+        ((7, "billing"), InvalidInputError),
+        ((None, "billing"), InvalidInputError),
+        ((["orders", 7], "billing"), NameNotAllowed),
+        (("orders", ""), NameNotAllowed),
+        (("orders", 7), NameNotAllowed),
+        (("ordres", "billing"), TopicNotFound),
+    ],
+)
+def test_a_consumer_that_makes_no_sense_is_refused(ten: Any, place: Place, arguments: Any, kind: Any) -> None:
+    with Unchanged(place), raises(kind):
+        ten.consumer(*arguments)
+
+
+def test_the_type_of_a_subscription_is_what_it_was_created_with(ten: Any, place: Place) -> None:
+    ten.create_subscription("orders", "billing", type="shared")
+    ten.consumer("orders", "billing")
+    with Unchanged(place), raises(SubscriptionExists, match="shared"):
+        ten.consumer("orders", "billing", type="exclusive")
+
+
+def test_a_consumers_name_is_a_label(ten: Any, place: Place) -> None:
+    for name in ("", "a\nb", 7, "x" * 257):
+        with Unchanged(place), raises(NameNotAllowed):
+            ten.consumer("orders", "billing", name=name)
+
+
+@pytest.mark.clause("P-89")
+@pytest.mark.parametrize("flushed", [False, True])
+def test_a_transaction_goes_on_without_a_subscription_dropped_meanwhile(ten: Any, place: Place, flushed: bool) -> None:
+    consumer = ten.consumer("orders", "billing")
+    txn = ten.begin()
+    txn.acknowledge(consumer.receive(timeout_ms=0))
+    txn.produce("audit", rows(1))
+    if flushed:
+        txn.flush()
+    place.open().drop_subscription("orders", "billing")
+    result = txn.commit()
+    assert result.dropped == ("orders/billing",)
+    assert read(ten, "audit") == [1]
+    assert ten.subscriptions("orders") == ()
+
+
+@pytest.mark.clause("P-89")
+def test_a_consumer_of_a_dropped_subscription_is_told(ten: Any, place: Place) -> None:
+    consumer = ten.consumer("orders", "billing")
+    messages = consumer.receive(4, timeout_ms=0)
+    place.open().drop_subscription("orders", "billing")
+    for call in (
+        lambda: consumer.acknowledge(messages),
+        lambda: consumer.receive(timeout_ms=0),
+        lambda: consumer.seek("latest"),
+        lambda: ten.begin().acknowledge(messages),
+        lambda: ten.subscription("orders", "billing"),
+        lambda: ten.lag("orders", "billing"),
+        lambda: ten.drop_subscription("orders", "billing"),
+    ):
+        with Unchanged(place), raises(SubscriptionNotFound):
+            call()
+
+
+def test_a_subscription_that_does_not_exist_offers_the_nearest(ten: Any) -> None:
+    ten.create_subscription("orders", "billing")
+    with raises(SubscriptionNotFound, match="biling") as caught:
+        ten.lag("orders", "biling")
+    assert caught.value.advice == "did you mean 'billing'?"
+
+
+def test_a_consumer_of_a_dropped_topic_is_told(ten: Any, place: Place) -> None:
+    consumer = ten.consumer("orders", "billing")
+    consumer.receive(4, timeout_ms=0)
+    place.open().drop_topic("orders")
+    with raises(SubscriptionNotFound, match="dropped"):
+        consumer.receive(timeout_ms=0)
+
+
+# --- seek ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.clause("P-72", "P-75")
+def test_a_seek_moves_the_cursor_and_refuses_what_was_received_before(ten: Any, place: Place) -> None:
+    consumer = ten.consumer("orders", "billing")
+    messages = consumer.receive(timeout_ms=0)
+    consumer.acknowledge(messages[:6])
+    epoch = ten.subscription("orders", "billing").epoch
+    consumer.seek({0: 3})
+    assert ten.subscription("orders", "billing").epoch > epoch
+    assert received(consumer) == [3, 4, 5, 6, 7, 8, 9]
+    with Unchanged(place), raises(ConsumerFenced):
+        consumer.acknowledge(messages[8])
+    consumer.seek("latest")
+    assert received(consumer) == []
+    consumer.seek("earliest")
+    assert received(consumer) == list(range(10))
+
+
+def test_a_seek_to_a_time(place: Place, clock: ManualClock) -> None:
+    ns = place.open(clock=clock)
+    ns.create_topic("orders", SCHEMA)
+    for number in range(5):
+        clock.advance(1_000)
+        ns.produce("orders", rows(number))
+    consumer = ns.consumer("orders", "billing")
+    at = datetime.datetime.fromtimestamp((START_MS + 3_000) / 1000, datetime.UTC)
+    consumer.seek(at)
+    assert received(consumer) == [3, 4]
+    consumer.seek(at - datetime.timedelta(days=1))
+    assert received(consumer) == [0, 1, 2, 3, 4]
+    consumer.seek(at + datetime.timedelta(days=1))
+    assert received(consumer) == []
+
+
+@pytest.mark.clause("P-75")
+def test_a_seek_is_refused_while_the_log_shows_pending_acknowledgements(ten: Any, place: Place) -> None:
+    consumer = ten.consumer("orders", "billing")
+    txn = ten.begin()
+    txn.acknowledge(consumer.receive(4, timeout_ms=0))
+    txn.flush()
+    with Unchanged(place), raises(InvalidTransactionState, match="pending"):
+        consumer.seek("earliest")
+    assert received(consumer, 1) == [4], "the consumer goes on"
+    txn.commit()
+    consumer.seek("earliest")
+    assert received(consumer) == list(range(10))
+
+
+@pytest.mark.parametrize(
+    ("position", "kind"),
+    [
+        ({0: 11}, OffsetOutOfRange),
+        ({0: -1}, InvalidInputError),
+        ({1: 0}, InvalidInputError),
+        ({0: "5"}, InvalidInputError),
+        ({"0": 5}, InvalidInputError),
+        ("newest", InvalidInputError),
+        (5, InvalidInputError),
+        (None, InvalidInputError),
+        (datetime.datetime(2026, 1, 1), InvalidInputError),  # noqa: DTZ001 - naive on purpose
+    ],
+)
+def test_a_position_that_makes_no_sense_is_refused(ten: Any, place: Place, position: Any, kind: Any) -> None:
+    consumer = ten.consumer("orders", "billing")
+    with Unchanged(place):
+        with raises(kind):
+            consumer.seek(position)
+        with raises(kind):
+            ten.create_subscription("orders", "other", start=position)
+    assert received(consumer, 1) == [0]
+
+
+def test_a_seek_of_several_topics_is_all_or_nothing(ten: Any) -> None:
+    ten.produce("audit", rows(100))
+    consumer = ten.consumer(["orders", "audit"], "billing")
+    txn = ten.begin()
+    batches = [consumer.receive(timeout_ms=0) for _ in range(2)]
+    txn.acknowledge(next(batch for batch in batches if batch.topic == "audit"))
+    txn.flush()
+    with raises(InvalidTransactionState):
+        consumer.seek("latest")
+    assert cursor(ten).cursor == 0
+    consumer.seek("latest", topic="orders")
+    assert cursor(ten).cursor == 10
+    txn.commit()
+    consumer.seek("earliest")
+    assert (cursor(ten).cursor, cursor(ten, "audit").cursor) == (0, 0)
+    assert sorted(received(consumer) + received(consumer)) == [*range(10), 100]
+    with raises(TopicNotFound, match="ordres"):
+        consumer.seek("earliest", topic="ordres")
+
+
+# --- lag and what is pending -----------------------------------------------------------------------------------------
+
+
+def test_lag_says_how_far_behind(place: Place, clock: ManualClock) -> None:
+    ns = place.open(clock=clock)
+    ns.create_topic("orders", SCHEMA, partitions=2)
+    ns.create_subscription("orders", "billing")
+    assert [(item.behind_messages, item.behind_ms) for item in ns.lag("orders", "billing")] == [(0, None)] * 2
+    ns.produce("orders", rows(0, 1), partition=0)
+    clock.advance(1_000)
+    ns.produce("orders", rows(2, 3), partition=0)
+    clock.advance(500)
+    (first, second) = ns.lag("orders", "billing")
+    assert (first.partition, first.cursor, first.end, first.behind_messages, first.behind_ms) == (0, 0, 4, 4, 1_500)
+    assert (second.behind_messages, second.behind_ms) == (0, None)
+    consumer = ns.consumer("orders", "billing")
+    messages = consumer.receive(timeout_ms=0)
+    consumer.acknowledge(messages[[0, 1, 3]])
+    (first, _) = ns.lag("orders", "billing")
+    assert (first.cursor, first.behind_messages, first.behind_ms) == (2, 1, 500)
+    ns.checkpoint()
+    consumer.acknowledge(messages[2])
+    (first, _) = place.open(clock=clock).lag("orders", "billing")
+    assert (first.cursor, first.behind_messages, first.behind_ms) == (4, 0, None)
+
+
+def test_a_description_counts_what_is_pending(ten: Any) -> None:
+    consumer = ten.consumer("orders", "billing")
+    messages = consumer.receive(timeout_ms=0)
+    consumer.acknowledge(messages[1])
+    txn = ten.begin()
+    txn.acknowledge(messages[[3, 4]])
+    txn.flush()
+    found = cursor(ten)
+    assert (found.partition, found.cursor, found.acknowledged, found.pending, found.redelivered) == (
+        0,
+        0,
+        ((1, 2),),
+        2,
+        0,
+    )
