@@ -624,4 +624,4 @@ def _life_wanted() -> Command[None]:
     return effect(lambda _draft, _at: [], ONE_RENEWAL)
 
 
-__all__ = ["Appender", "SharedSegments", "SharedWave"]
+__all__ = ["Appender", "SharedSegments"]

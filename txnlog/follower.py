@@ -18,9 +18,10 @@ from txnlog.errors import CorruptionError, RetriableError, TxnLogError, VersionN
 from txnlog.garbage import may_be_gone
 from txnlog.keys import entry_key
 from txnlog.log import Log
-from txnlog.planner import PlannedSegment, ScanPlan
+from txnlog.planner import ScanPlan
 from txnlog.ranges import Ranges
 from txnlog.segment_index import SegmentIndex
+from txnlog.segment_rows import PlannedSegment
 from txnlog.state import Batch, Draft, Outcome, SegmentRecord, State, TopicRange
 
 _MOST_AHEAD = 32

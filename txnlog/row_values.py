@@ -15,7 +15,6 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from txnlog.names import shown
 from txnlog.row_columns import ARROW_ERRORS, NULL_REFUSED, Unfit, check_names, conform_array, is_text
 
 Converter = Callable[[Any], Any]
@@ -305,4 +304,4 @@ def _decimal_value(value: object, kind: pa.DataType) -> decimal.Decimal | None:
     return decimal.Decimal((sign, tuple(map(int, coefficient)), -kind.scale))
 
 
-__all__ = ["Converter", "converter", "deep_size", "shown"]
+__all__ = ["Converter", "converter", "deep_size"]

@@ -11,6 +11,9 @@ import pytest
 ROOT = Path(__file__).parent.parent.parent
 PACKAGES = ("txnlog", "catalog", "spark_ext")
 
+HANDED_ON = {"txnlog/planner.py": {"PlannedSegment", "PlannedSlice"}}
+"""What a module exports of another one: a planner makes these, and executors need them without it."""
+
 
 def exporting_files() -> list[str]:
     """The modules that define `__all__`."""
@@ -47,6 +50,24 @@ def test_exported_names_are_sorted_exist_and_are_told_once():
         module = importlib.import_module(file.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
         missing = [name for name in names if not hasattr(module, name)]
         assert missing == [], file
+
+
+def imported_names(source: str) -> set[str]:
+    """What a module has from others."""
+    return {
+        alias.asname or alias.name.partition(".")[0]
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    }
+
+
+def test_a_module_exports_its_own_names_only():
+    """A name has one home, and is imported from there; a package's ``__init__`` may gather what its modules have."""
+    for file in exporting_files():
+        if not file.endswith("/__init__.py"):
+            source = (ROOT / file).read_text(encoding="utf-8")
+            assert imported_names(source).intersection(exported_names(source)) == HANDED_ON.get(file, set()), file
 
 
 @pytest.mark.parametrize("package", PACKAGES)

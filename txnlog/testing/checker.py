@@ -47,4 +47,4 @@ def check(history: History) -> list[Finding]:
     ]
 
 
-__all__ = ["Finding", "check"]
+__all__ = ["check"]
