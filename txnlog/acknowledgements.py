@@ -65,7 +65,7 @@ def leased_by(draft: Draft, subscription: int, partitions: int, consumer: str, n
 
 def check_offset(draft: Draft, topic: int, partition: int, offset: int) -> None:
     """Raise OffsetOutOfRange unless the offset is one of the partition, or its end."""
-    end = draft.ends.get((topic, partition)) or 0
+    end = draft.end_of(topic, partition)
     if not 0 <= offset <= end:
         raise OffsetOutOfRange(f"partition {partition} ends at offset {end}; {offset} is outside")
 
@@ -112,7 +112,7 @@ def hold(draft: Draft, txn: int, wanted: Acknowledgement) -> tuple[tuple[int, in
             )
     for item in wanted.ranges:
         cursor = cursor_of(draft, record.id, item.partition)
-        check_ranges(item, draft.ends.get((record.topic, item.partition)) or 0)
+        check_ranges(item, draft.end_of(record.topic, item.partition))
         _check_individual(draft, record, txn, cursor, item)
         draft.cursors.put(
             (record.id, item.partition), msgspec.structs.replace(cursor, holds=(*cursor.holds, Hold(txn, item.ranges)))

@@ -229,7 +229,7 @@ def _register(draft: Draft, action: Register, at: Header) -> None:
 
 def _unregister(draft: Draft, action: Unregister, at: Header) -> None:
     record = draft.namespaces.get(action.namespace)
-    if record is None or record.dropped_version is not None:
+    if record is None or record.dropped:
         raise InvalidInputError(f"no namespace with the id {action.namespace}")
     draft.namespaces.put(record.id, msgspec.structs.replace(record, dropped_version=at.version))
     draft.namespace_names.remove(folded(record.name))

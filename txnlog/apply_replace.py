@@ -34,7 +34,7 @@ def replace_segments(draft: Draft, action: Replace, at: Header) -> None:
         if segment.topic != action.topic or not segment.compacted:
             raise InvalidInputError(f"segment {segment.number} cannot replace others")
         item = segment.slices[0]
-        if offset + item.rows > (draft.ends.get((action.topic, item.partition)) or 0):
+        if offset + item.rows > draft.end_of(action.topic, item.partition):
             raise InvalidInputError(f"segment {segment.number} would lie behind the end of partition {item.partition}")
         added.setdefault(item.partition, []).append((offset, offset + item.rows))
         draft.segments.put(
@@ -87,7 +87,7 @@ def _check_same_offsets(
         new = ranges.normalize(added.get(partition, ()))
         if ranges.size(new) != sum(end - start for start, end in added.get(partition, ())):
             raise InvalidInputError(f"the new segments hold an offset of partition {partition} twice")
-        start = draft.starts.get((topic, partition)) or 0
+        start = draft.start_of(topic, partition)
         gone: Ranges = ((0, start),) if start else ranges.EMPTY
         old = ranges.normalize(removed.get(partition, ()))
         if ranges.subtract(ranges.subtract(old, gone), new) or (ranges.subtract(new, old) and not cold):

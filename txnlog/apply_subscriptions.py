@@ -132,7 +132,7 @@ def lease(draft: Draft, action: Lease, at: Header) -> None:
     parse_label("consumer name", action.consumer)
     leased = leased_by(draft, record.id, len(_partitions(draft, record)), action.consumer, at.timestamp_ms)
     for item in action.ranges:
-        check_ranges(item, draft.ends.get((record.topic, item.partition)) or 0)
+        check_ranges(item, draft.end_of(record.topic, item.partition))
         leased += ranges.size(item.ranges)
         cursor = cursor_of(draft, record.id, item.partition)
         live = tuple(grant for grant in cursor.leases if grant.until_ms > at.timestamp_ms)
@@ -146,7 +146,7 @@ def release(draft: Draft, action: Release, _at: Header) -> None:
     """Return leased ranges, counting a redelivery where asked; what is pending or acknowledged is not affected."""
     record = _shared(draft, action.subscription)
     for item in action.ranges:
-        check_ranges(item, draft.ends.get((record.topic, item.partition)) or 0)
+        check_ranges(item, draft.end_of(record.topic, item.partition))
         cursor = cursor_of(draft, record.id, item.partition)
         mine = tuple(
             msgspec.structs.replace(grant, ranges=left) if grant.consumer == action.consumer else grant

@@ -24,7 +24,7 @@ from txnlog.state import Draft, SchemaVersion, State, TopicRecord
 def live_topic(draft: Draft, topic: int) -> TopicRecord:
     """The topic with an id, or TopicNotFound where there is none or it was dropped."""
     record = draft.topics.get(topic)
-    if record is None or record.dropped_version is not None:
+    if record is None or record.dropped:
         raise TopicNotFound(f"no topic with the id {topic}")
     return record
 
@@ -109,8 +109,8 @@ def delete_records(draft: Draft, action: DeleteRecords, _at: Header) -> None:
     for partition, offset in action.before:
         if not 0 <= partition < record.partitions:
             raise OffsetOutOfRange(f"the topic {record.name!r} has no partition {partition}")
-        start = draft.starts.get((record.id, partition)) or 0
-        end = draft.ends.get((record.id, partition)) or 0
+        start = draft.start_of(record.id, partition)
+        end = draft.end_of(record.id, partition)
         if not start <= offset <= end:
             raise OffsetOutOfRange(
                 f"partition {partition} of {record.name!r} holds offsets {start} to {end}, not {offset}"

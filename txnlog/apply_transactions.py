@@ -179,7 +179,7 @@ def add_segment(draft: Draft, action: Segment, at: Header) -> None:
 
 def _advance_end(draft: Draft, topic: int, partition: int, rows: int) -> int:
     """Give ``rows`` offsets at the end of a partition; returns the first. The only place that assigns offsets."""
-    base = draft.ends.get((topic, partition)) or 0
+    base = draft.ends.get((topic, partition)) or 0  # end_of, without a call for every slice
     if base + rows > MAX_NUMBER:
         raise LimitExceeded(f"offset {base + rows:,} in one partition", advice="use another topic")
     draft.ends.put((topic, partition), base + rows)
@@ -314,7 +314,7 @@ def _make_visible(
     if transaction is not None:
         for segment in sequences.pending_segments(draft, transaction):
             topic = draft.topics.get(segment.topic)
-            if topic is None or topic.dropped_version is not None:
+            if topic is None or topic.dropped:
                 dropped.append(segment.topic)
                 draft.segments.put(
                     segment.number, msgspec.structs.replace(segment, state="aborted", ended_version=at.version)

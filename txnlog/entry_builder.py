@@ -129,7 +129,7 @@ class Attempt(Generic[M]):
         """
         return self._waved == self._with_rows() and all(
             (topic := draft.topics.get(number)) is not None
-            and topic.dropped_version is None
+            and not topic.dropped
             and numbers.block_of(draft, segment) is not None
             and not numbers.is_used(draft, segment)
             for number, segment in self.wave.numbers.items()

@@ -116,8 +116,8 @@ class Intake:
             mine = ranges.union(self._delivered.get(partition, EMPTY), held.get(partition, EMPTY))
         return available(
             state.cursors[self.subscription, partition],
-            state.starts.get((self.topic.id, partition), 0),
-            state.ends.get((self.topic.id, partition), 0),
+            state.start_of(self.topic.id, partition),
+            state.end_of(self.topic.id, partition),
             mine,
         )
 

@@ -115,8 +115,8 @@ def grant(draft: Draft, wanted: Wanted, now_ms: int) -> Grant:
     for step in range(count):
         partition = (wanted.first + step) % count
         cursor = cursor_of(draft, record.id, partition)
-        start = draft.starts.get((record.topic, partition)) or 0
-        end = draft.ends.get((record.topic, partition)) or 0
+        start = draft.start_of(record.topic, partition)
+        end = draft.end_of(record.topic, partition)
         stock = ranges.intersect(wanted.stock.get(partition, EMPTY), leased(cursor, wanted.consumer))
         free = available(cursor, start, end, ranges.subtract(live(cursor, now_ms), stock))
         if not free:
@@ -242,7 +242,7 @@ def returned(
     parts: list[PartitionRanges] = []
     for partition in sorted(found):
         cursor = cursor_of(draft, record.id, partition)
-        end = draft.ends.get((record.topic, partition)) or 0
+        end = draft.end_of(record.topic, partition)
         mine = ranges.intersect(found[partition], leased(cursor, consumer))
         mine = ranges.intersect(mine, available(cursor, 0, end, EMPTY))
         if mine:

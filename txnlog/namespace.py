@@ -241,7 +241,7 @@ class Namespace:
         def decide(draft: Draft, _at: Header) -> list[DropTopic]:
             record = topic_named(draft, name)
             if record is None:
-                names = [item.name for _, item in draft.topics.items() if item.dropped_version is None]
+                names = [item.name for _, item in draft.topics.items() if not item.dropped]
                 raise TopicNotFound(f"no topic {name!r}", advice=nearest(name, names))
             dead_letters.check_not_needed(draft, record)
             return [DropTopic(record.id)]

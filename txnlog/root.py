@@ -120,7 +120,7 @@ class Root:
         """The namespaces that are registered and not dropped, by name."""
         self.follower.refresh()
         with self.follower.lock:
-            found = [item for item in self.follower.state.namespaces.values() if item.dropped_version is None]
+            found = [item for item in self.follower.state.namespaces.values() if not item.dropped]
         return sorted(found, key=lambda item: item.name)
 
     def register(self, name: NamespaceName) -> NamespaceRecord:
@@ -143,7 +143,7 @@ class Root:
         By what is known of the root log after ``ensure_safe``.
         """
         for item in self.follower.state.namespaces.values():
-            if (item.name, item.coordinator) == (name, coordinator) and item.dropped_version is not None:
+            if (item.name, item.coordinator) == (name, coordinator) and item.dropped:
                 raise NamespaceNotFound(
                     f"the namespace {name!r} was dropped; only its folder is still there",
                     advice="to use the name again, close every writer that has it open, then remove the folder "
@@ -171,9 +171,7 @@ class Root:
             if record is None:
                 raise NamespaceNotFound(
                     f"no namespace {name!r}",
-                    advice=nearest(
-                        name, [item.name for _, item in draft.namespaces.items() if item.dropped_version is None]
-                    ),
+                    advice=nearest(name, [item.name for _, item in draft.namespaces.items() if not item.dropped]),
                 )
             return [Unregister(record.id)]
 

@@ -47,7 +47,7 @@ class SharedSegmentBuilder:
             number = item[1].topic
             if number not in topics:
                 topic = draft.topics.get(number)
-                if topic is None or topic.dropped_version is not None:
+                if topic is None or topic.dropped:
                     continue
                 topics[number] = topic
                 by_topic[number] = []

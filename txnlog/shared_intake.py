@@ -94,8 +94,8 @@ class SharedIntake(Intake):
         ready: dict[int, Ranges] = {}
         for partition, stock in self._stock.items():
             cursor = state.cursors[record.id, partition]
-            start = state.starts.get((self.topic.id, partition), 0)
-            end = state.ends.get((self.topic.id, partition), 0)
+            start = state.start_of(self.topic.id, partition)
+            end = state.end_of(self.topic.id, partition)
             mine = ranges.intersect(stock, leases.leased(cursor, self._consumer, after_ms=after_ms))
             mine = ranges.intersect(mine, leases.available(cursor, start, end, EMPTY))
             if mine:

@@ -55,7 +55,7 @@ class Snapshot:
         with self._connection.follower.lock:
             state = self._connection.follower.state
             if state.head.version == self.version:
-                return {p: state.ends.get((record.id, p), 0) for p in range(record.partitions)}
+                return {p: state.end_of(record.id, p) for p in range(record.partitions)}
         ends = dict.fromkeys(range(record.partitions), 0)
         segments, _ = self._connection.follower.segments(record.id)
         for segment in segments:

@@ -83,6 +83,11 @@ class TopicRecord(Record, frozen=True):
                 result = item.schema
         return result
 
+    @property
+    def dropped(self) -> bool:
+        """Whether somebody dropped it."""
+        return self.dropped_version is not None
+
     def exists_at(self, version: int) -> bool:
         """Whether the topic was there at a version of the log."""
         return self.id <= version and (self.dropped_version is None or version < self.dropped_version)
@@ -278,6 +283,11 @@ class NamespaceRecord(Record, frozen=True):
     coordinator: int
     dropped_version: int | None = None
 
+    @property
+    def dropped(self) -> bool:
+        """Whether somebody dropped it."""
+        return self.dropped_version is not None
+
 
 HEAD: Final = "head"
 
@@ -341,6 +351,14 @@ class State:
     def head(self) -> Head:
         """Where the fold stands."""
         return self.heads[HEAD]
+
+    def start_of(self, topic: int, partition: int) -> int:
+        """The earliest offset of a partition that was not deleted."""
+        return self.starts.get((topic, partition), 0)
+
+    def end_of(self, topic: int, partition: int) -> int:
+        """The offset behind the last message of a partition."""
+        return self.ends.get((topic, partition), 0)
 
     def draft(self) -> Draft:
         """A draft on this state; at most one is merged before the next is made."""
@@ -409,6 +427,14 @@ class Draft:
     @head.setter
     def head(self, head: Head) -> None:
         self.heads.put(HEAD, head)
+
+    def start_of(self, topic: int, partition: int) -> int:
+        """The earliest offset of a partition that was not deleted."""
+        return self.starts.get((topic, partition)) or 0
+
+    def end_of(self, topic: int, partition: int) -> int:
+        """The offset behind the last message of a partition."""
+        return self.ends.get((topic, partition)) or 0
 
     def txn_id(self, number: int) -> TxnId:
         """The whole TxnID of a number of this log, which is what a message shows."""

@@ -73,7 +73,7 @@ class Pipeline:
         state, topic = self.ns.connection.follower.state, self.ns.connection.topic_record(self.topic)
         subscription = state.subscription_names[topic.id, self.subscription]
         return any(
-            state.cursors[subscription, partition].position < state.ends.get((topic.id, partition), 0)
+            state.cursors[subscription, partition].position < state.end_of(topic.id, partition)
             for partition in range(topic.partitions)
         )
 
