@@ -107,6 +107,10 @@ class Runtime:
         """A random number between 0 and the ceiling."""
         return self._random.uniform(0, ceiling)
 
+    def spread(self, pause_ms: float) -> float:
+        """At least half of a pause, and by chance up to all of it: whoever waits for the same does not ask at once."""
+        return pause_ms / 2 + self.jitter(pause_ms / 2)
+
     def unique(self) -> str:
         """32 hexadecimal digits that nobody else draws."""
         return uuid.uuid4().hex

@@ -56,7 +56,7 @@ def occupy(
             _logger.warning("read of %s: %s (attempt %d)", key, error.message, attempt + 1)
         else:
             return found
-        runtime.sleep_ms(pause / 2 + runtime.jitter(pause / 2))
+        runtime.sleep_ms(runtime.spread(pause))
         pause = min(2 * pause, _LONGEST_PAUSE_MS)
     raise OutcomeUnknown(f"the store did not say whether {key} exists")
 
