@@ -8,21 +8,20 @@ is answered first, whoever asks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
+import xxhash
 
-from txnlog.actions import AnyAction, Header
+from txnlog.actions import Acknowledgement, AnyAction, Header
 from txnlog.state import Draft
 
 # Kinds of commands of which one entry holds one (``Command.alone``). What drops a topic or a subscription is of no
 # kind: the fold refuses the second of two by itself.
-ONE_TOPIC: Final = "topic"
-"""A topic's id is the version of the entry that creates it."""
-ONE_SUBSCRIPTION: Final = "subscription"
-"""A subscription's id is the version of the entry that creates it."""
+ONE_CREATION: Final = "creation"
+"""The id of a topic or a subscription is the version of its entry; a subscription may bring its dead-letter topic."""
 ONE_REGISTRATION: Final = "register"
 """A registration's id is the version of its entry; a name that is dropped is given again in a later one."""
 ONE_EPOCH: Final = "epoch"
@@ -66,6 +65,12 @@ class Piece(msgspec.Struct, frozen=True):
     def told(self) -> str:
         """Its place, its sequence and its content, for the digest of a commit."""
         return f"{self.topic},{self.partition},{self.rows},{self.sequence},{self.digest}"
+
+
+def digest_of_call(pieces: Iterable[Piece], acknowledgements: Iterable[Acknowledgement] = ()) -> str:
+    """The digest of a commit that is one call: by it the call, repeated, knows its own success."""
+    told = [*map(repr, acknowledgements), *(piece.told() for piece in pieces)]
+    return xxhash.xxh3_64_hexdigest(";".join(told).encode())
 
 
 SharedNumbers = Mapping[int, int]
@@ -127,18 +132,18 @@ def _nothing(_draft: Draft, _at: Header) -> None:
 
 
 __all__ = [
+    "ONE_CREATION",
     "ONE_EPOCH",
     "ONE_PROTOCOL",
     "ONE_REGISTRATION",
     "ONE_RENEWAL",
     "ONE_RESERVATION",
-    "ONE_SUBSCRIPTION",
-    "ONE_TOPIC",
     "Answer",
     "Command",
     "Piece",
     "SharedNumbers",
     "Simple",
+    "digest_of_call",
     "effect",
     "one_start_of",
 ]

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import xxhash
 
 from txnlog import schema as schemas
-from txnlog.actions import Acknowledgement, Header, PartitionRanges, Topic
+from txnlog.actions import Acknowledgement, PartitionRanges, Topic
 from txnlog.apply_topics import topic_named
-from txnlog.commands import ONE_TOPIC, Answer, Piece, effect
+from txnlog.commands import Piece, digest_of_call
 from txnlog.errors import InvalidInputError, SchemaMismatch, TopicNotFound
 from txnlog.ids import TxnId
 from txnlog.messages import redeliveries_of
@@ -33,27 +32,23 @@ def schema_of(source: StructType) -> StructType:
     return StructType((*own, *(StructField(name, kind) for name, kind in DEAD_LETTER_COLUMNS.items())))
 
 
-def ensure_topic(connection: Connection, source: TopicRecord, name: str) -> None:
-    """Create the dead-letter topic of a source where there is none.
+def missing_topic(draft: Draft, source: TopicRecord, name: str) -> list[Topic]:
+    """What creates the dead-letter topic of a source; nothing where there is one.
 
     Raises:
         SchemaMismatch: there is one that cannot hold the source's messages.
     """
-    parse_topic_name(name)
-    if name == source.name:
+    wanted = parse_topic_name(name)
+    if wanted == source.name:
         raise InvalidInputError(
             f"the topic {name!r} cannot be its own dead-letter topic", advice=f'use another one: "{name}-dead"'
         )
-    wanted = schema_of(source.schema)
-
-    def decide(draft: Draft, _at: Header) -> list[Topic] | Answer[None]:
-        known = topic_named(draft, name)
-        if known is None:
-            return [Topic(parse_topic_name(name), wanted, source.partitions)]
-        _check(known, wanted)
-        return Answer(None)
-
-    connection.appender.call(effect(decide, ONE_TOPIC))
+    columns = schema_of(source.schema)
+    known = topic_named(draft, name)
+    if known is None:
+        return [Topic(wanted, columns, source.partitions)]
+    _check(known, columns)
+    return []
 
 
 def _check(known: TopicRecord, wanted: StructType) -> None:
@@ -122,11 +117,7 @@ def move(
         for partition in sorted(found)
     )
     acknowledgement = Acknowledgement(subscription.id, epoch, taken)
-    digest = xxhash.xxh3_64_hexdigest(
-        ";".join(
-            [repr(acknowledgement), *(f"{piece.partition},{piece.rows},{piece.digest}" for piece in pieces)]
-        ).encode()
-    )
+    digest = digest_of_call(pieces, (acknowledgement,))
     txn_id = TxnId(connection.coordinator, connection.appender.take_numbers(1)[0])
     opening = Opening(txn_id, connection.runtime.now_ms)
     connection.appender.call(CommitCommand(opening, digest, pieces, acknowledgements=(acknowledgement,), plain=True))
@@ -156,4 +147,4 @@ def _letters(
     return letters
 
 
-__all__ = ["check_not_needed", "ensure_topic", "move", "schema_of"]
+__all__ = ["check_not_needed", "missing_topic", "move", "schema_of"]

@@ -18,17 +18,21 @@ _STICKY_ROWS = 10_000
 """Rows that go to one partition before the next has its turn, in a topic without a key."""
 
 
+def check_partition(topic: str, partition: Any, partitions: int) -> int:
+    """The number of a partition that a caller named. Raises OffsetOutOfRange where the topic has no such one."""
+    number = whole_number("partition", partition, 0)
+    if number >= partitions:
+        raise OffsetOutOfRange(f"the topic {topic!r} has no partition {number}", advice=f"use 0 to {partitions - 1}")
+    return number
+
+
 def place(
     connection: Connection, topic: str, data: Any, partition: int | None, sequence: int | None, *, named: bool
 ) -> list[Piece]:
     """The rows of one call as pieces, each of one partition; the rows of a partition keep their order."""
     handle = connection.topic_handle(topic)
     if partition is not None:
-        partition = whole_number("partition", partition, 0)
-        if partition >= handle.partitions:
-            raise OffsetOutOfRange(
-                f"the topic {topic!r} has no partition {partition}", advice=f"use 0 to {handle.partitions - 1}"
-            )
+        partition = check_partition(topic, partition, handle.partitions)
     if sequence is not None:
         if partition is None or not named:
             raise InvalidInputError(
@@ -80,4 +84,4 @@ def _piece(handle: TopicHandle, partition: int, buffer: RowBuffer, sequence: int
     return Piece(handle.id, partition, buffer.rows, buffer.size_bytes, buffer, buffer.fingerprint(), sequence)
 
 
-__all__ = ["place"]
+__all__ = ["check_partition", "place"]

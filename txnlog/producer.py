@@ -6,14 +6,13 @@ import threading
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
-import xxhash
-
 from txnlog.arguments import whole_number
-from txnlog.errors import InvalidInputError, InvalidTransactionState, LimitExceeded, OffsetOutOfRange
+from txnlog.commands import digest_of_call
+from txnlog.errors import InvalidInputError, InvalidTransactionState, LimitExceeded
 from txnlog.ids import TxnId
 from txnlog.limits import DEFAULT_TIMEOUT_MS, MAX_NUMBER, MAX_OPEN_TRANSACTIONS, MAX_TIMEOUT_MS
 from txnlog.names import parse_label
-from txnlog.placement import place
+from txnlog.placement import check_partition, place
 from txnlog.results import Committed
 from txnlog.transaction import Transaction
 from txnlog.transaction_commands import CommitCommand, Opening
@@ -105,10 +104,7 @@ class Producer:
         self._connection.follower.refresh()
         self._check()
         record = self._connection.topic_record(topic)
-        if whole_number("partition", partition, 0) >= record.partitions:
-            raise OffsetOutOfRange(
-                f"the topic {topic!r} has no partition {partition}", advice=f"use 0 to {record.partitions - 1}"
-            )
+        partition = check_partition(topic, partition, record.partitions)
         known = self._connection.follower.state.sequences.get((self.name, record.id, partition))
         return None if known is None else known.last
 
@@ -191,14 +187,7 @@ def produce_plain(
     if not pieces:
         return Committed(txn_id, connection.follower.version, {})
     opening = Opening(txn_id, connection.runtime.now_ms, producer, epoch)
-    digest = ";".join(piece.told() for piece in pieces)
-    command = CommitCommand(
-        opening,
-        xxhash.xxh3_64_hexdigest(digest.encode()),
-        pieces,
-        plain=True,
-        assign_sequences=producer is not None,
-    )
+    command = CommitCommand(opening, digest_of_call(pieces), pieces, plain=True, assign_sequences=producer is not None)
     return connection.committed(appender.call(command), command.dropped)
 
 
