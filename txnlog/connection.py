@@ -38,7 +38,7 @@ from txnlog.session import Session
 from txnlog.snapshot import Snapshot
 from txnlog.state import Cursor, Draft, Outcome, StreamRecord, SubscriptionRecord, TopicRecord
 from txnlog.store.base import Store
-from txnlog.store.open import open_store
+from txnlog.store.open import absolute, open_store
 from txnlog.transaction_commands import CommitResult, Duplicate, Skipped, overdue, replayed
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Connection:
         runtime: Runtime | None = None,
     ) -> None:
         self.name = parse_namespace_name(name)
-        self.root = root
+        self.root = absolute(root) if store is None else root
         self.mode: Mode = mode
         self._storage_options = dict(storage_options or {})
         self._clock = clock
@@ -223,6 +223,7 @@ class Connection:
         """Whether another connection leads to the same namespace, as far as that can be told."""
         return self is other or (
             (self.root, self.name, self._given_store) == (other.root, other.name, other._given_store)
+            and self.coordinator == other.coordinator  # else one was dropped, and the name was used again
         )
 
     def reserve_block(self, count: int) -> range:
@@ -291,7 +292,7 @@ class Connection:
                 record = topic_named(state, name)
                 if record is not None:
                     return record
-                candidates = [item.name for item in state.topics.values() if item.dropped_version is None]
+                candidates = [item.name for item in state.topics.values() if not item.dropped]
             else:
                 living = [item for item in state.topics.values() if item.exists_at(version)]
                 for item in living:
@@ -308,7 +309,7 @@ class Connection:
     def live_topics(self) -> list[TopicRecord]:
         """The topics that are there now."""
         with self.follower.lock:
-            return [item for item in self.follower.state.topics.values() if item.dropped_version is None]
+            return [item for item in self.follower.state.topics.values() if not item.dropped]
 
     def topic_handle(self, name: str) -> TopicHandle:
         """A live topic for producing; looks at the log once before saying that there is none."""
@@ -398,8 +399,8 @@ class Connection:
     def start_offsets(self, topic: TopicRecord) -> dict[int, int]:
         """By partition the earliest offset that can be read."""
         with self.follower.lock:
-            starts = self.follower.state.starts
-            return {p: starts.get((topic.id, p), 0) for p in range(topic.partitions)}
+            state = self.follower.state
+            return {p: state.start_of(topic.id, p) for p in range(topic.partitions)}
 
     def snapshot_at(self, version: int) -> Snapshot:
         """A view at a version this client knows."""
@@ -414,7 +415,7 @@ class Connection:
         with self.follower.lock:
             state = self.follower.state
             starts = self.start_offsets(topic)
-            ends = {p: state.ends.get((topic.id, p), 0) for p in range(topic.partitions)}
+            ends = {p: state.end_of(topic.id, p) for p in range(topic.partitions)}
         if isinstance(position, str) and position == "earliest":
             return starts
         if isinstance(position, str) and position == "latest":

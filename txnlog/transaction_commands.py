@@ -183,12 +183,14 @@ class FlushCommand(_Owners):
 
 def _living(draft: Draft, segments: Sequence[Segment]) -> list[Segment]:
     """The segments that are not in the log yet (a flush whose answer was lost) and whose topic was not dropped."""
-    return [item for item in segments if draft.segments.get(item.segment) is None and not _dropped(draft, item.topic)]
+    return [
+        item for item in segments if draft.segments.get(item.segment) is None and not _is_dropped(draft, item.topic)
+    ]
 
 
-def _dropped(draft: Draft, number: int) -> bool:
+def _is_dropped(draft: Draft, number: int) -> bool:
     topic = draft.topics.get(number)
-    return topic is None or topic.dropped_version is not None
+    return topic is None or topic.dropped
 
 
 def _was_dropped(draft: Draft, number: int, advice: str) -> TopicNotFound:
@@ -208,7 +210,12 @@ def _new(draft: Draft, txn: int, acknowledgements: Sequence[Acknowledgement]) ->
 
 @dataclass(slots=True)
 class CommitCommand(_Owners):
-    """Commit a transaction, a plain produce or a plain acknowledge: whatever of it is not in the log yet goes along."""
+    """Commit a transaction, a plain produce or a plain acknowledge: whatever of it is not in the log yet goes along.
+
+    Attributes:
+        dropped: noted at each decision, the topics that were dropped before their rows could be logged.
+        dropped_subscriptions: and the subscriptions that were dropped while acknowledgements of them were held.
+    """
 
     digest: str
     pieces: Sequence[Piece] = ()
@@ -218,8 +225,8 @@ class CommitCommand(_Owners):
     plain: bool = False
     assign_sequences: bool = False
     held: tuple[int, ...] = ()
-    _dropped: tuple[int, ...] = field(default=(), init=False)
-    _dropped_subscriptions: tuple[int, ...] = field(default=(), init=False)
+    dropped: tuple[int, ...] = field(default=(), init=False)
+    dropped_subscriptions: tuple[int, ...] = field(default=(), init=False)
 
     def decide(self, draft: Draft, _at: Header, shared: SharedNumbers) -> Sequence[AnyAction] | Answer[CommitResult]:
         """See Command."""
@@ -245,10 +252,10 @@ class CommitCommand(_Owners):
         actions.extend(segments)
         shares = self._shares(draft, shared)
         dropped = [piece.topic for piece in self.pieces if piece.topic not in shared]
-        dropped += [segment.topic for segment in self.segments if _dropped(draft, segment.topic)]
-        self._dropped = tuple(dict.fromkeys(dropped))
+        dropped += [segment.topic for segment in self.segments if _is_dropped(draft, segment.topic)]
+        self.dropped = tuple(dict.fromkeys(dropped))
         held = [*self.held, *[item.subscription for item in self.acknowledgements]]
-        self._dropped_subscriptions = tuple([n for n in dict.fromkeys(held) if draft.subscriptions.get(n) is None])
+        self.dropped_subscriptions = tuple([n for n in dict.fromkeys(held) if draft.subscriptions.get(n) is None])
         actions.append(
             Commit(
                 txn,
@@ -267,7 +274,7 @@ class CommitCommand(_Owners):
     def _refuse_dropped(self, draft: Draft) -> None:
         """A transaction goes on without what was dropped; a plain call would be nothing without it, or half of it."""
         for piece in self.pieces:
-            if _dropped(draft, piece.topic):
+            if _is_dropped(draft, piece.topic):
                 raise _was_dropped(draft, piece.topic, "create it again, then produce again")
         if any(draft.subscriptions.get(item.subscription) is None for item in self.acknowledgements):
             raise SubscriptionNotFound(
@@ -345,16 +352,6 @@ class CommitCommand(_Owners):
         outcome = draft.outcomes.get(self.opening.txn)
         assert outcome is not None, "a commit that was applied has its outcome"
         return outcome
-
-    @property
-    def dropped(self) -> tuple[int, ...]:
-        """Topics that were dropped before their rows could be logged."""
-        return self._dropped
-
-    @property
-    def dropped_subscriptions(self) -> tuple[int, ...]:
-        """Subscriptions that were dropped while the transaction held acknowledgements of them."""
-        return self._dropped_subscriptions
 
 
 def replayed(draft: Draft, batch: StreamBatch) -> Skipped | None:
@@ -466,7 +463,7 @@ class PrepareCommand(_Owners):
     def _refuse_dropped(self, draft: Draft) -> None:
         """What the log cannot hold any more would be missing without a word: a token has no room for it."""
         for segment in self.segments:
-            if draft.segments.get(segment.segment) is None and _dropped(draft, segment.topic):
+            if draft.segments.get(segment.segment) is None and _is_dropped(draft, segment.topic):
                 raise _was_dropped(draft, segment.topic, "abort() and begin again, or commit() without its rows")
         for item in self.acknowledgements:
             if draft.subscriptions.get(item.subscription) is None:
@@ -482,15 +479,13 @@ class PrepareCommand(_Owners):
 
 @dataclass(slots=True)
 class CompleteCommand(_Anybodys):
-    """Carry out the outside decision about a prepared transaction. Whoever brings it is not fenced."""
+    """Carry out the outside decision about a prepared transaction. Whoever brings it is not fenced.
+
+    ``dropped_subscriptions``, noted at each decision, were dropped while the transaction held acknowledgements of them.
+    """
 
     commit: bool
-    _dropped_subscriptions: tuple[int, ...] = field(default=(), init=False)
-
-    @property
-    def dropped_subscriptions(self) -> tuple[int, ...]:
-        """Subscriptions that were dropped while the transaction held acknowledgements of them."""
-        return self._dropped_subscriptions
+    dropped_subscriptions: tuple[int, ...] = field(default=(), init=False)
 
     def decide(self, draft: Draft, _at: Header, _shared: SharedNumbers) -> Sequence[AnyAction] | Answer[Outcome]:
         """See Command."""
@@ -510,7 +505,7 @@ class CompleteCommand(_Anybodys):
                 advice="only its owner can commit it, or call txn.prepare(); ns.abort(token) ends it",
             )
         held = dict.fromkeys(subscription for subscription, _ in known.held)
-        self._dropped_subscriptions = tuple(number for number in held if draft.subscriptions.get(number) is None)
+        self.dropped_subscriptions = tuple(number for number in held if draft.subscriptions.get(number) is None)
         return [Commit(self.txn)] if self.commit else [Abort(self.txn, "user")]
 
     def repeated(self, outcome: Outcome, txn: TxnId) -> Outcome:

@@ -273,8 +273,8 @@ MUTANTS = (
     Mutant(
         "a flush in doubt brings its files again",
         "txnlog/transaction_commands.py",
-        "if draft.segments.get(item.segment) is None and not _dropped(draft, item.topic)]",
-        "if not _dropped(draft, item.topic)]",
+        "if draft.segments.get(item.segment) is None and not _is_dropped(draft, item.topic)",
+        "if not _is_dropped(draft, item.topic)",
         "a transaction whose flush lost its answer cannot be committed",
         (DOUBT_OF_TRANSACTIONS + "a_commit_after_a_flush_in_doubt_brings_every_row_once",),
     ),
