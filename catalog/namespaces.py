@@ -18,7 +18,7 @@ from txnlog.root import Root, check_coordinator
 from txnlog.runtime import Clock, Runtime
 from txnlog.state import NamespaceRecord
 from txnlog.store.base import ObjectNotFound, Store
-from txnlog.store.open import open_store
+from txnlog.store.open import absolute, open_store
 from txnlog.store.wrappers import PrefixStore
 
 
@@ -56,10 +56,10 @@ class Catalog:
         clock: Clock | None = None,
         store: Store | None = None,
     ) -> None:
-        self.root = os.fspath(root)
+        self.root = absolute(os.fspath(root)) if store is None else os.fspath(root)
         self._storage_options = dict(storage_options or {})
         self._clock = clock
-        self._store = store or open_store(root, self._storage_options)
+        self._store = store or open_store(self.root, self._storage_options)
         self._runtime = Runtime(clock)
         self._open_root = Root(self._store, self._runtime)
         self._closed = False

@@ -250,6 +250,17 @@ def test_handles_of_two_processes_see_each_others_namespaces(root: str) -> None:
         assert second.namespaces() == ("a",)
 
 
+def test_a_relative_root_stays_where_it_was_when_the_working_directory_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with txn_catalog.open("lake") as cat:
+        monkeypatch.chdir("/")
+        cat.create_namespace("sales")
+        assert cat.namespaces() == ("sales",)
+        assert cat.root == str(tmp_path / "lake")
+
+
 def test_reprs_name_the_root_and_its_namespaces_and_no_secret(root: str) -> None:
     cat = Catalog("memory://r", {}, store=MemoryStore())
     info = cat.create_namespace("sales")

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import catalog
+import txnlog
 from tests.client.support import SCHEMA, Place, Unchanged, cursor, ids, raises, read, received, rows
 from txnlog.errors import (
     InvalidInputError,
@@ -114,6 +118,43 @@ def test_messages_of_another_namespace_are_refused(ten: Any, place: Place) -> No
             with raises(InvalidInputError, match="shipping"):
                 call(messages)
     assert txn.state == "OPEN"
+
+
+def test_messages_of_a_namespace_under_the_same_relative_path_elsewhere_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handles = []
+    for folder in ("here", "there"):
+        (tmp_path / folder).mkdir()
+        monkeypatch.chdir(tmp_path / folder)
+        ns = txnlog.open("lake", namespace="sales", create=True)
+        ns.create_topic("orders", SCHEMA)
+        ns.produce("orders", rows(1))
+        ns.consumer("orders", "billing")
+        handles.append(ns)
+    here, there = handles
+    messages = here.consumer("orders", "billing").receive(timeout_ms=0)
+    with there.begin() as txn, raises(InvalidInputError, match="the messages come from"):
+        txn.acknowledge(messages)
+    assert (cursor(here).cursor, cursor(there).cursor) == (0, 0)
+    here.close()
+    there.close()
+
+
+def test_messages_of_a_namespace_that_was_dropped_are_refused_by_the_next_of_its_name(local: Place) -> None:
+    dropped = local.open()
+    dropped.create_topic("orders", SCHEMA)
+    dropped.produce("orders", rows(1))
+    messages = dropped.consumer("orders", "billing").receive(timeout_ms=0)
+    with catalog.open(local.root) as root:
+        shutil.rmtree(root.drop_namespace("sales"))
+    ns = local.open()
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(2))
+    ns.consumer("orders", "billing")
+    with ns.begin() as txn, raises(InvalidInputError, match="the messages come from"):
+        txn.acknowledge(messages)
+    assert cursor(ns).cursor == 0
 
 
 def test_messages_of_another_handle_of_the_namespace_are_fine(ten: Any, place: Place) -> None:

@@ -8,10 +8,12 @@ import pickle
 import threading
 import weakref
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import txnlog
 from tests.client.support import SCHEMA, TXN_CALLS, Place, Unchanged, ids, one_received, raises, read, rows
 from tests.forks import in_child
 from txnlog.errors import Durable, InvalidInputError, InvalidTransactionState, OutcomeUnknown, ReadOnly
@@ -212,6 +214,26 @@ def test_an_unpickled_handle_is_another_writer(place: Place) -> None:
     place.opened.append(reader)
     with raises(ReadOnly):
         reader.produce("orders", rows(3))
+
+
+def test_a_handle_means_the_same_root_when_the_working_directory_is_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pickled = b""
+    for folder in ("there", "here"):
+        (tmp_path / folder).mkdir()
+        monkeypatch.chdir(tmp_path / folder)
+        with txnlog.open("lake", namespace="sales", create=True) as ns:
+            ns.create_topic("orders", SCHEMA)
+            pickled = pickle.dumps(ns)
+            assert ns.root == str(tmp_path / folder / "lake")
+    monkeypatch.chdir(tmp_path / "there")
+    with pickle.loads(pickled) as copied, txnlog.open(tmp_path / "here/lake/sales") as ns:
+        copied.produce("orders", rows(1))
+        assert read(ns) == [1]
+        monkeypatch.chdir(tmp_path)
+        in_child(lambda: copied.produce("orders", rows(2)).version)
+        assert read(ns) == [1, 2]
 
 
 def test_a_snapshot_can_be_pickled_and_has_a_connection_of_its_own_then(place: Place) -> None:

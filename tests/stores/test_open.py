@@ -11,6 +11,7 @@ import pytest
 
 from txnlog.errors import Durable, InvalidInputError, StoreError, UnsafeStore
 from txnlog.store import Created, FsspecStore, LocalStore, MemoryStore, Store, identity_of, open_store
+from txnlog.store.open import absolute
 from txnlog.store.probe import probe
 
 ABFSS = "abfss://container@account.dfs.core.windows.net/lake"
@@ -51,6 +52,18 @@ def test_a_path_may_be_relative_an_object_or_begin_with_a_tilde(
     assert open_store("lake").url("k") == str(tmp_path / "lake/k")
     assert open_store(tmp_path / "lake").url("k") == str(tmp_path / "lake/k")
     assert open_store("~/lake").url("k") == str(tmp_path / "home/lake/k")
+
+
+def test_a_root_made_absolute_is_the_one_that_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for root in ("lake", "./lake", "../lake", ".", "~/lake", "~nobody-of-this-name/lake"):
+        made = absolute(root)
+        assert made.startswith("/")
+        assert open_store(made).url("k") == open_store(root).url("k")
+    for root in ("", "/", "/tmp/../lake", "file:///tmp/lake", "memory://lake", "s3a://bucket/lake"):
+        assert absolute(root) == root
 
 
 def test_a_file_is_no_root(tmp_path: Path) -> None:

@@ -45,6 +45,20 @@ def open_store(url: str | os.PathLike[str], storage_options: Mapping[str, Any] |
     return FsspecStore(_backend(text, scheme, options))
 
 
+def absolute(root: str) -> str:
+    """A root as it is meant now, for whoever opens it again: the working directory and ``~`` may be others by then.
+
+    A relative local path becomes the folder that ``open_store`` would use now; an absolute one and a URL stay as they
+    are.
+
+    Raises InvalidInputError for a URL that means nothing, as ``open_store`` does.
+    """
+    if not root or _scheme_of(root):
+        return root
+    path = os.path.expanduser(root)
+    return path if os.path.isabs(path) else os.path.realpath(path)
+
+
 @dataclass(frozen=True, slots=True)
 class _Service:
     """A service whose library is known to leave create-if-absent to it."""
@@ -261,4 +275,4 @@ def _uncached(filesystem_class: Any, arguments: Options) -> Any:
     return filesystem
 
 
-__all__ = ["open_store"]
+__all__ = ["absolute", "open_store"]
