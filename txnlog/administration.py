@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from txnlog import apply
 from txnlog.actions import ForgetApp, Header, Protocol, Subscription
@@ -31,16 +30,12 @@ if TYPE_CHECKING:
 STATES = ("OPEN", "PREPARED", "COMMITTED", "ABORTED")
 
 
-_NUMBER: Final = re.compile(r"[0-9]{1,19}", re.ASCII)
-
-
 def number_of(connection: Connection, txn_id: TxnId | str | int) -> int:
     """The number of a TxnID of this namespace. Raises InvalidInputError for one of another.
 
-    The number alone, as the log's entries show it, stands for the transaction of this namespace.
+    The number alone, as the log's entries show it, stands for the transaction of this namespace; as text it could be
+    the last digits of a TxnID, which are hexadecimal.
     """
-    if isinstance(txn_id, str) and _NUMBER.fullmatch(txn_id):
-        txn_id = int(txn_id)
     if isinstance(txn_id, int):
         return whole_number("the number of a transaction", txn_id, 0, MAX_NUMBER)
     parsed = TxnId.parse(txn_id)

@@ -57,7 +57,8 @@ def transact(
                 raise  # of something that the next attempt would do again
             error = unknown
         except (AbortableError, RetriableError, CoordinatorFenced) as lost:
-            txn.discard()
+            if not (txn.discard() or _aborted(txn)):
+                raise  # the function committed or prepared by itself, and something after that went wrong
             error = lost
         except BaseException:
             txn.discard()

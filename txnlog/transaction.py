@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
 
 from txnlog import administration
 from txnlog.acknowledgements import live_subscription
@@ -56,6 +56,9 @@ _logger = logging.getLogger("txnlog.transaction")
 _Refused = TransactionConflict | OutOfOrderSequence | ConsumerFenced
 """An operation was refused, and the transaction has not ended by that."""
 
+_Doubt: TypeAlias = Literal["commit", "prepare"] | None
+"""Which end was sent and not heard of."""
+
 
 class Transaction:
     """One transaction over any number of topics and subscriptions of a namespace. Thread-safe.
@@ -89,7 +92,7 @@ class Transaction:
         self._ended: TxnLogError | None = None
         self._seen_end: Outcome | None = None
         self._failed: TxnLogError | None = None
-        self._in_doubt: Literal["commit", "prepare"] | None = None
+        self._in_doubt: _Doubt = None
         self._begun = False
         self._under_way: Future[Committed] | None = None
         self._work = Work(connection, number)
@@ -346,7 +349,6 @@ class Transaction:
                     self._opening, self._work.digest, tuple(self._work.staged), tuple(self._work.acknowledged)
                 )
             )
-            self._state = "PREPARED"
             self._work.clear()
             # The log holds what was acknowledged, so that nobody hands it out; if it is aborted, everybody may.
             self._end_holds()
@@ -370,7 +372,7 @@ class Transaction:
             if isinstance(error, AbortableError | FencedError):
                 self._fail(error)
             raise
-        self._in_doubt = None
+        self._in_doubt, self._state = None, "PREPARED"
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
@@ -395,11 +397,14 @@ class Transaction:
         if command is None:
             assert self.result is not None, "a transaction that needs no entry has its result"
             return self.result
+        doubted = self._in_doubt
+        # From here on the log may show its end, whatever becomes of the call: Ctrl-C may come behind the entry.
+        self._in_doubt = "commit"
         try:
             result = self._connection.appender.call(command)
         except BaseException as error:  # noqa: BLE001 - raised again, unless the log knows better
-            return self._finish(command, None, error)
-        return self._finish(command, result, None)
+            return self._finish(command, doubted, None, error)
+        return self._finish(command, doubted, result, None)
 
     def commit_async(self) -> Future[Committed]:
         """Commit in the background; concurrent commits share an entry. The Future gives what commit() gives.
@@ -411,48 +416,51 @@ class Transaction:
         with self._mine():
             if self._under_way is not None:
                 return self._under_way
+            doubted = self._in_doubt
             try:
                 command = self._commit_command()
                 if command is not None:
-                    future = self._connection.appender.submit(command, partial(self._finish_background, command))
+                    self._in_doubt = "commit"
+                    finish = partial(self._finish_background, command, doubted)
+                    future = self._connection.appender.submit(command, finish)
                     if not future.done():  # it may have been decided in this thread
                         self._under_way = future
                     return future
                 assert self.result is not None, "a transaction that needs no entry has its result"
             except TxnLogError as error:
+                self._in_doubt = doubted  # of this call nothing is in the queue
                 failed: Future[Committed] = Future()
                 failed.set_exception(error)
                 return failed
-            except BaseException:
-                self._in_doubt = "commit"  # interrupted while it may be in the queue already
-                raise
         done: Future[Committed] = Future()
         done.set_result(self.result)
         return done
 
     def _finish_background(
-        self, command: CommitCommand, result: CommitResult | None, error: BaseException | None
+        self, command: CommitCommand, doubted: _Doubt, result: CommitResult | None, error: BaseException | None
     ) -> Committed:
         with self._lock:
             self._under_way = None
-            return self._finish(command, result, error)
+            return self._finish(command, doubted, result, error)
 
-    def _finish(self, command: CommitCommand, result: CommitResult | None, error: BaseException | None) -> Committed:
-        """What a commit came to."""
+    def _finish(
+        self, command: CommitCommand, doubted: _Doubt, result: CommitResult | None, error: BaseException | None
+    ) -> Committed:
+        """What a commit came to; ``doubted`` is what was in doubt before it."""
         if error is not None:
             try:
-                result = self._recorded(command, error)
+                result = self._recorded(command, doubted, error)
             except BaseException as end:
-                self._not_committed(end)
+                self._not_committed(doubted, end)
                 raise
-        elif isinstance(result, Skipped) and self._in_doubt:
+        elif isinstance(result, Skipped) and doubted:
             # The batch was brought before: perhaps by this very commit, whose end only a checkpoint remembers.
             own = self._connection.outcome(self._number)
             result = own if own is not None and own.state == "COMMITTED" else result
         assert result is not None, "an answer or an error"
         return self._committed(command, result)
 
-    def _recorded(self, command: CommitCommand, error: BaseException) -> Outcome:
+    def _recorded(self, command: CommitCommand, doubted: _Doubt, error: BaseException) -> Outcome:
         """The end of a refused commit that only a checkpoint remembers; raises the refusal where there is none.
 
         A refusal proves nothing about an earlier call in doubt where its number can have been used and forgotten.
@@ -461,7 +469,7 @@ class Transaction:
             outcome = self._connection.outcome(self._number)
             if outcome is not None:
                 return command.repeated(outcome, self._connection.producer_epoch(self._opening.producer))
-            if self._in_doubt and self._connection.may_have_ended(self._number):
+            if doubted and self._connection.may_have_ended(self._number):
                 raise forgotten(self._id, Durable.MAYBE) from error
         raise error
 
@@ -502,7 +510,6 @@ class Transaction:
         )
 
     def _committed(self, command: CommitCommand, result: CommitResult) -> Committed:
-        self._in_doubt = None
         if isinstance(result, Skipped):
             self._end_in_log("user")  # what an earlier flush logged is not wanted: the batch was done before
             self._give_back()
@@ -516,20 +523,21 @@ class Transaction:
         return self._end_committed(self._connection.committed(result, dropped, subscriptions))
 
     def _end_committed(self, result: Committed) -> Committed:
-        self._state = "COMMITTED"
+        self.result, self._state, self._in_doubt = result, "COMMITTED", None
         self._release_holds()
         self._work.clear()
-        self.result = result
         if result.dropped:
             _logger.warning("%s was committed without what was dropped meanwhile: %s", self.id, result.dropped)
         return result
 
-    def _not_committed(self, error: BaseException) -> None:
+    def _not_committed(self, doubted: _Doubt, error: BaseException) -> None:
         if isinstance(error, OutcomeUnknown) or not isinstance(error, TxnLogError):
-            self._in_doubt = "commit"  # interrupted while the entry may be under way
-        elif isinstance(error, AbortableError | FencedError):
+            return  # or interrupted while the entry may be under way: it stays in doubt
+        if isinstance(error, AbortableError | FencedError):
             self._in_doubt = None
             self._give_up(error)
+        else:
+            self._in_doubt = doubted
 
     def abort(self) -> None:
         """End without effect; repeated it is fine. What it acknowledged is delivered again.
@@ -539,6 +547,7 @@ class Transaction:
         """
         with self._mine():
             if self._state == "ABORTED":
+                self._end_holds()  # where Ctrl-C came before that
                 return
             if self._state == "COMMITTED":
                 raise InvalidTransactionState(f"the transaction {self.id} was committed")
@@ -550,22 +559,25 @@ class Transaction:
                 # Where prepare() is in doubt nobody was told that it succeeded: no outside system can rely on it.
                 force = self._in_doubt == "prepare"
                 outcome = self._end("user", force=force)
-                self._in_doubt = None
             if outcome is not None and outcome.state == "COMMITTED":
                 self._ended_elsewhere(outcome)
             self._release(None)
 
-    def discard(self) -> None:
-        """Abort, unless a commit is under way or in doubt; never raises. For the end of blocks that go wrong."""
+    def discard(self) -> bool:
+        """Abort, unless a commit is under way or in doubt; never raises. For the end of blocks that go wrong.
+
+        Returns whether it was not committed, and will not be.
+        """
         if self._owner is not self._connection.identity:
-            return  # it is the parent's
+            return False  # it is the parent's
         with self._lock:
             if self._state != "OPEN" or self._in_doubt or self._under_way:
-                return
+                return self._state == "ABORTED"
             try:
                 self.abort()
             except TxnLogError:
                 _logger.warning("abort of %s failed; it ends by its timeout", self.id, exc_info=True)
+            return True
 
     def leave_in_doubt(self) -> None:
         """Go on without asking how a commit in doubt ended: what it took is in nobody's way here, the log decides."""
@@ -596,8 +608,7 @@ class Transaction:
             _logger.warning("abort of %s failed; it ends by its timeout", self.id, exc_info=True)
 
     def _release(self, error: TxnLogError | None) -> None:
-        self._state = "ABORTED"
-        self._ended = error
+        self._ended, self._state, self._in_doubt = error, "ABORTED", None
         self._work.clear()
         self._end_holds()
 
@@ -607,10 +618,9 @@ class Transaction:
         self._release_holds()
 
     def _give_back(self) -> None:
-        taken = self._taken[:]  # a consumer in another thread may find out that this ended, and empty the list
-        self._taken.clear()
-        for item in taken:
-            item.give_back()
+        for taken in self._taken[:]:  # a consumer in another thread may find out that this ended, and empty the list
+            taken.give_back()
+            self._let_go_of(taken)  # last: what Ctrl-C leaves here is given back by the next abort()
 
     # --- checks -----------------------------------------------------------------------------------------------------
 
@@ -640,12 +650,12 @@ class Transaction:
         if self._state == "ABORTED":
             raise self._ended or self._was_aborted()
         self._check_not_prepared()
+        if self._under_way:
+            raise InvalidTransactionState(f"the commit of {self.id} is under way", advice="begin a new transaction")
         if self._in_doubt:
             raise InvalidTransactionState(
                 f"the commit of {self.id} is in doubt", advice="call commit() again, or abort() to make it definite"
             )
-        if self._under_way:
-            raise InvalidTransactionState(f"the commit of {self.id} is under way", advice="begin a new transaction")
         if self._failed is not None:
             raise self._has_failed(self._failed)
         outcome = self._connection.follower.state.outcomes.get(self._number)

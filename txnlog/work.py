@@ -29,6 +29,9 @@ class Mark(NamedTuple):
 class Work:
     """The work of one transaction, in the order it was done. Not thread-safe: the transaction has the lock.
 
+    Ctrl-C comes where something is called. So each change is made in one go, by statements that call nothing until the
+    last: rows that are both buffered and staged would be there twice, half of a call's rows would be committed.
+
     Attributes:
         pieces: rows that wait for the entry, which they may share with other transactions.
         staged: segments that are on the store and that no entry names yet.
@@ -73,27 +76,30 @@ class Work:
         """Take the rows of one call. A store that fails where the buffer is full fails the call: it adds nothing."""
         if self._buffered_bytes >= BUFFER_BYTES:
             self.stage(everything=True)
-        for piece in pieces:
-            self.pieces.append(piece)
-            self._buffered_bytes += piece.size_bytes
-            self._digest.update(f"p{piece.told()};".encode())
+        size = sum(piece.size_bytes for piece in pieces)
+        told = "".join(f"p{piece.told()};" for piece in pieces).encode()
+        self.pieces += pieces
+        self._buffered_bytes += size
+        self._digest.update(told)
 
     def add_segments(self, segments: Iterable[Segment]) -> None:
         """Take segments that were written elsewhere."""
-        for item in segments:
-            self.staged.append(item)
-            self._owned_topics.add(item.topic)
-            self._digest.update(f"s{item.topic},{item.segment},{item.checksum};".encode())
+        added = list(segments)
+        owned = {item.topic for item in added}
+        told = "".join(f"s{item.topic},{item.segment},{item.checksum};" for item in added).encode()
+        self.staged += added
+        self._owned_topics |= owned
+        self._digest.update(told)
 
     def add_acknowledgements(self, wanted: Iterable[Acknowledgement]) -> None:
         """Take acknowledgements. Many small ones become one, but for what a flush may have brought into the log."""
-        fresh = self.acknowledged[self._sealed :]
-        for item in wanted:
-            fresh.append(item)
-            self._digest.update(repr(item).encode())
+        added = list(wanted)
+        told = "".join(repr(item) for item in added).encode()
+        fresh = self.acknowledged[self._sealed :] + added
         if not any(item.expected for item in fresh):
             fresh = list(joined(fresh))
         self.acknowledged[self._sealed :] = fresh
+        self._digest.update(told)
 
     def mark(self) -> Mark:
         """This moment, to which ``rollback`` leads back."""
@@ -109,10 +115,8 @@ class Work:
 
     def note_logged(self) -> None:
         """A flush brought what was staged and acknowledged into the log."""
-        self.staged.clear()
-        self.logged.extend(self.acknowledged)
-        self.acknowledged.clear()
-        self._sealed = 0
+        self.logged += self.acknowledged
+        self.staged, self.acknowledged, self._sealed = [], [], 0
 
     def clear(self) -> None:
         """The transaction ended: let go of everything."""
@@ -138,10 +142,12 @@ class Work:
             sizes[piece.topic] = sizes.get(piece.topic, 0) + piece.size_bytes
         for topic, size in sorted(sizes.items()):
             if everything or size >= SMALL_PRODUCE_BYTES or topic in self._owned_topics:
-                self.staged.extend(self._write(topic, [piece for piece in self.pieces if piece.topic == topic]))
-                self._owned_topics.add(topic)
-                self.pieces = [piece for piece in self.pieces if piece.topic != topic]
-                self._buffered_bytes = sum(piece.size_bytes for piece in self.pieces)
+                written = self._write(topic, [piece for piece in self.pieces if piece.topic == topic])
+                left = [piece for piece in self.pieces if piece.topic != topic]
+                self.staged += written
+                self.pieces = left
+                self._buffered_bytes -= size
+                self._owned_topics |= {topic}
 
     def _write(self, topic: int, pieces: list[Piece]) -> list[Segment]:
         record = self._connection.topic_record_by_id(topic)

@@ -21,9 +21,32 @@ from typing import Any
 import pytest
 
 from tests.client.support import SCHEMA, Place, ids, read, received, rows, run_threads
-from txnlog import appender, checkpoint, entry_builder, follower, runtime, segment_index, state, tables, transaction
-from txnlog.errors import RetriableError
+from txnlog import (
+    appender,
+    checkpoint,
+    connection,
+    entry_builder,
+    follower,
+    holds,
+    intake,
+    messages,
+    runtime,
+    segment_builder,
+    segment_index,
+    state,
+    tables,
+    transaction,
+    work,
+)
+from txnlog import consumer as consumer_module
+from txnlog.errors import (
+    InvalidTransactionState,
+    RetriableError,
+    TransactionAborted,
+    TransactionTimedOut,
+)
 from txnlog.tables import DraftTable
+from txnlog.testing import ManualClock
 
 APPENDING = (appender, entry_builder, follower, runtime)
 FOLLOWING = (follower, segment_index, state, tables)
@@ -175,6 +198,101 @@ def test_a_block_that_is_interrupted_anywhere_says_aborted_only_of_what_is_not_t
     assert number > 30, "places"
     assert "ABORTED" in states
     assert_whole(ns, memory)
+
+
+@pytest.mark.clause("P-203")
+@pytest.mark.parametrize("call", ["flush", "commit", "prepare"])
+@pytest.mark.parametrize("big", [False, True])
+def test_an_end_that_is_interrupted_anywhere_and_repeated_doubles_nothing(
+    memory: Place, monkeypatch: pytest.MonkeyPatch, call: str, big: bool
+) -> None:
+    if big:
+        monkeypatch.setattr(work, "SMALL_PRODUCE_BYTES", 1)
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+    for number in itertools.count():
+        txn = ns.begin()
+        txn.produce("orders", rows(number))
+        going_on = interrupted(getattr(txn, call), (transaction, work, segment_builder), number + 1)
+        getattr(txn, call)()
+        if call == "prepare":
+            ns.complete(str(txn.id), commit=True)
+        else:
+            txn.commit()
+        if not going_on:
+            break
+    assert number > 20, "places"
+    assert read(memory.open(mode="r")) == list(range(number + 1))
+
+
+def test_the_rows_of_a_call_that_is_interrupted_anywhere_are_there_whole_or_not_at_all(memory: Place) -> None:
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA, partitions=4, key="id")
+    found = set()
+    for number in itertools.count():
+        batch_ids = range(1_000 * number, 1_000 * number + 40)
+        batch = rows(*batch_ids)
+        txn = ns.begin()
+        going_on = interrupted(partial(txn.produce, "orders", batch), (transaction, work), number + 1)
+        txn.commit()
+        found.add(len(set(batch_ids) & set(read(ns))))
+        if not going_on:
+            break
+    assert number > 5, "places"
+    assert found == {0, 40}
+
+
+@pytest.mark.clause("P-55", "P-65")
+@pytest.mark.parametrize("then", ["abort", "commit", "commit past the deadline"])
+def test_after_a_commit_that_is_interrupted_anywhere_the_end_that_is_told_is_true(
+    memory: Place, clock: ManualClock, then: str
+) -> None:
+    ns = memory.open(clock=clock)
+    ns.create_topic("orders", SCHEMA)
+    ends = set()
+    for number in itertools.count():
+        txn = ns.begin(timeout_ms=1_000)
+        txn.produce("orders", rows(number))
+        going_on = interrupted(txn.commit, (connection, transaction), number + 1)
+        if then == "commit past the deadline":
+            clock.advance(5_000)
+        with contextlib.suppress(InvalidTransactionState if then == "abort" else TransactionTimedOut):
+            getattr(txn, then.split(maxsplit=1)[0])()
+        ends.add(txn.state)
+        assert (number in read(ns)) == (txn.state == "COMMITTED"), number
+        if not going_on:
+            break
+    assert number > 20, "places"
+    assert ends == ({"COMMITTED"} if then == "commit" else {"ABORTED", "COMMITTED"})
+
+
+@pytest.mark.clause("P-209", "P-215")
+@pytest.mark.parametrize("refused", [False, True])
+def test_an_abort_that_is_interrupted_anywhere_gives_its_messages_back(
+    memory: Place, clock: ManualClock, refused: bool
+) -> None:
+    """Its own, or that of a commit which the log refuses."""
+    for place in itertools.count(1):
+        ns, other = (memory.open(f"ns{place}", clock=clock) for _ in range(2))
+        ns.create_topic("orders", SCHEMA)
+        ns.produce("orders", rows(0, 1, 2))
+        consumer = ns.consumer("orders", "billing")
+        txn = ns.begin()
+        txn.acknowledge(consumer.receive(timeout_ms=0), cumulative=True)
+        if refused:
+            txn.flush()
+            other.abort(txn.id)
+
+        def end(txn: Any = txn) -> None:
+            with contextlib.suppress(TransactionAborted):
+                txn.commit() if refused else txn.abort()
+
+        going_on = interrupted(end, (consumer_module, holds, intake, messages, transaction), place)
+        txn.abort()
+        assert received(consumer) == [0, 1, 2], place
+        if not going_on:
+            break
+    assert place > 10, "places"
 
 
 @pytest.mark.parametrize("after", range(1, 6))

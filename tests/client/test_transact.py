@@ -280,6 +280,27 @@ def test_a_function_that_commits_by_itself_is_fine(sales: Any) -> None:
     assert read(sales) == [1]
 
 
+@pytest.mark.parametrize("end", ["commit", "commit_async", "prepare"])
+def test_a_function_that_ends_its_transaction_and_fails_behind_it_is_not_run_again(sales: Any, end: str) -> None:
+    """Its rows would be there twice, or a second transaction would wait for a decision."""
+    error = RetriableError("what came behind may go better")
+    runs = []
+
+    def work(txn: Any) -> None:
+        runs.append(txn)
+        txn.produce("orders", rows(1))
+        getattr(txn, end)()
+        raise error
+
+    with pytest.raises(RetriableError) as caught:
+        sales.transact(work)
+    assert caught.value is error
+    assert len(runs) == 1
+    if end == "prepare":
+        sales.complete(str(runs[0].id), commit=True)
+    assert read(sales) == ([1] if runs[0].state == "COMMITTED" else [])
+
+
 @pytest.mark.parametrize("end", ["abort", "prepare"])
 def test_a_function_that_ends_its_transaction_otherwise_is_told(sales: Any, end: str) -> None:
     def work(txn: Any) -> None:

@@ -397,7 +397,7 @@ MUTANTS = (
     ),
     Mutant(
         "timed out without the grace",
-        "txnlog/transaction_commands.py",
+        "txnlog/expiry.py",
         "transaction.deadline_ms + EXPIRY_GRACE_MS <= now_ms",
         "transaction.deadline_ms <= now_ms",
         "a client whose clock is a little ahead ends the transactions of others",
@@ -431,7 +431,7 @@ MUTANTS = (
     Mutant(
         "rows stay buffered behind a failed write",
         "txnlog/work.py",
-        "self.pieces = [piece for piece in self.pieces if piece.topic != topic]",
+        "self.pieces = left",
         "pass",
         "rows whose files were written are written again: they are there twice",
         (DOUBT_OF_TRANSACTIONS + "rows_whose_files_were_written_half_way_are_not_written_twice",),
@@ -700,8 +700,8 @@ MUTANTS = (
     Mutant(
         "a second abort is an error",
         "txnlog/transaction.py",
-        '            if self._state == "ABORTED":\n                return\n',
-        '            if self._state == "ABORTED":\n                raise self._was_aborted()\n',
+        "                self._end_holds()  # where Ctrl-C came before that\n                return\n",
+        "                raise self._was_aborted()\n",
         "whoever cleans up twice fails the second time",
         (ANSWERS + "an_abort_is_answered_as_often_as_it_is_asked_for",),
     ),
