@@ -38,7 +38,7 @@ def transact(
     for attempt in range(attempts):
         if attempt:
             pause = min(_PAUSE_MS * 2 ** min(attempt - 1, 20), _LONGEST_PAUSE_MS)
-            connection.runtime.sleep_ms(pause / 2 + connection.runtime.jitter(pause / 2))
+            connection.runtime.sleep_ms(connection.runtime.spread(pause))
         last = attempt + 1 == attempts
         try:
             txn = begin()
