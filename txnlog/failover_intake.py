@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Final
 
 from txnlog import takeover
 from txnlog.actions import AnyAction
-from txnlog.errors import ConsumerBusy
+from txnlog.errors import ConsumerBusy, InvalidTransactionState
 from txnlog.intake import Intake, Received
 from txnlog.state import Draft, SubscriptionRecord, TopicRecord
 
@@ -30,27 +31,27 @@ class KeptIntake(Intake):
         record = self.check()
         self._connection.heartbeats.beat(self.subscription, self.epoch, self._consumer, record.lease_ms)
 
+    def sought(self, epoch: int) -> None:
+        """A seek of this consumer raised the epoch: all begins anew, also the signs of life."""
+        self._connection.heartbeats.forget(self.subscription, self.epoch)
+        super().sought(epoch)
+
     def close(self) -> None:
-        """Nobody need wait for the lease."""
-        record = self._connection.follower.state.subscriptions.get(self.subscription)
-        if record is not None and record.epoch == self.epoch:
-            self._connection.heartbeats.end(self.subscription, self.epoch, self._consumer)
+        """Nobody need wait for the lease. Once the namespace is closed it ends by itself."""
+        with contextlib.suppress(InvalidTransactionState):
+            record = self._connection.follower.state.subscriptions.get(self.subscription)
+            if record is not None and record.epoch == self.epoch:
+                self._connection.heartbeats.end(self.subscription, self.epoch, self._consumer)
 
 
 class FailoverIntake(KeptIntake):
     """The same where others wait: as long as it is not active, a consumer is handed nothing."""
 
-    def __init__(self, connection: Connection, consumer: str, topic: TopicRecord, subscription: int) -> None:
-        super().__init__(connection, consumer, topic, subscription, WAITING)
+    def __init__(
+        self, connection: Connection, consumer: str, topic: TopicRecord, subscription: int, epoch: int
+    ) -> None:
+        super().__init__(connection, consumer, topic, subscription, epoch)
         self._looked_ms = 0.0
-
-    def open(self) -> None:
-        """Become the active consumer, or wait. Raises ConsumerBusy where another name never will be."""
-        record = self.record()
-        if record.takeover == "same_name":
-            self.epoch = takeover.try_to_take(self._connection, self.subscription, self._consumer)
-        else:
-            self.look(entering=True)
 
     @property
     def active(self) -> bool:
@@ -73,10 +74,9 @@ class FailoverIntake(KeptIntake):
         now_ms = self._connection.runtime.elapsed_ms()
         if entering or now_ms - self._looked_ms >= record.lease_ms / 3:
             self._looked_ms = now_ms
-            try:
-                self.epoch = takeover.try_to_take(self._connection, self.subscription, self._consumer)
-            except ConsumerBusy:
-                self.epoch = WAITING
+            with contextlib.suppress(ConsumerBusy):
+                taken = takeover.try_to_take(self._connection, [self.subscription], self._consumer)
+                self.epoch = taken[self.subscription]
 
     def receive(self, most: int) -> Received | None:
         """The next messages, None where there are none or another consumer is active."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -48,6 +49,8 @@ class Heartbeats:
         self._lock = threading.Lock()
         self._beaten: dict[int, tuple[int, float, int]] = {}
         self._seen: dict[int, _Seen] = {}
+        self._doubted: dict[int, int] = {}
+        self._abandoned: dict[int, int] = {}
 
     def beat(self, subscription: int, epoch: int, consumer: str, lease_ms: int) -> None:
         """Show that the consumer of this epoch is alive: at most once in a third of the lease."""
@@ -72,6 +75,16 @@ class Heartbeats:
         except TxnLogError:
             _logger.debug("an old hint stays", exc_info=True)
 
+    def forget_where(self, over: Callable[[keys.HintKey], bool]) -> None:
+        """Delete the hints that are of no use to anybody; strangers' files stay."""
+        try:
+            for info in self._store.list(keys.HINT_FOLDER):
+                key = keys.parse_key(info.key)
+                if isinstance(key, keys.HintKey) and over(key):
+                    self.forget(key.subscription, key.epoch)
+        except TxnLogError:
+            _logger.warning("old hints stay", exc_info=True)
+
     def _put(self, subscription: int, epoch: int, hint: _Hint) -> None:
         try:
             self._store.put(keys.hint_key(subscription, epoch), msgspec.json.encode(hint))
@@ -80,6 +93,8 @@ class Heartbeats:
 
     def lease_is_over(self, subscription: int, epoch: int, lease_ms: int) -> bool:
         """Look at the hint of an epoch: the lease is over once it was seen unchanged for that long, or says closed."""
+        if self._abandoned.get(subscription) == epoch:
+            return True
         now_ms = self._runtime.elapsed_ms()
         try:
             content = self._store.get_range(keys.hint_key(subscription, epoch), 0, _MOST_BYTES)
@@ -96,6 +111,22 @@ class Heartbeats:
                 self._seen[subscription] = _Seen(epoch, content, self._runtime.elapsed_ms())
                 return False
         return now_ms - seen.since_ms >= lease_ms
+
+    # --- takeovers in doubt -----------------------------------------------------------------------------------------
+
+    def doubt(self, subscription: int, epoch: int) -> None:
+        """A takeover of this client may have made this epoch, and whoever asked for it was not told."""
+        self._doubted[subscription] = epoch
+
+    def doubted(self, subscription: int) -> int | None:
+        """The epoch of a takeover that was not settled yet."""
+        return self._doubted.get(subscription)
+
+    def settle(self, subscription: int, epoch: int, *, abandoned: bool) -> None:
+        """The log says what became of the doubt. An epoch that is ``abandoned`` has no consumer, so no lease lasts."""
+        self._doubted.pop(subscription, None)
+        if abandoned:
+            self._abandoned[subscription] = epoch
 
 
 def _says_closed(content: bytes) -> bool:

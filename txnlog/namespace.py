@@ -15,7 +15,7 @@ from txnlog import administration, dead_letters, schema, subscriptions
 from txnlog.actions import DropTopic, Header, Topic
 from txnlog.apply_topics import topic_named
 from txnlog.arguments import epoch_ms, mapping, shown, text_mapping, whole_number
-from txnlog.commands import ONE_TOPIC, Answer, Simple, effect
+from txnlog.commands import ONE_CREATION, Answer, Simple, effect
 from txnlog.connection import Connection, Mode, Position
 from txnlog.consumer import Consumer
 from txnlog.errors import (
@@ -63,7 +63,8 @@ def open_namespace(
     """Open a namespace of a root.
 
     Args:
-        root: a local path or any fsspec URL (``s3://bucket/lake``, ``abfss://``, ``gs://``, ``memory://``).
+        root: a local path or any fsspec URL (``s3://bucket/lake``, ``abfss://``, ``gs://``, ``memory://``). A relative
+            path means the working directory of now, also for the handle in another process.
         namespace: its name; left out, the last part of ``root`` is the name.
         create: make root and namespace where they do not exist.
         mode: ``"rw"``, or ``"r"``, which needs only GET and LIST and refuses every write.
@@ -159,7 +160,7 @@ class Namespace:
 
     @property
     def root(self) -> str:
-        """The path or URL of its root."""
+        """The path or URL of its root; a relative path was made absolute when it was opened."""
         return self.connection.root
 
     @property
@@ -227,7 +228,7 @@ class Namespace:
             assert record is not None, "just created"
             return record
 
-        return _info(self.connection.appender.call(Simple(decide, result, ONE_TOPIC)))
+        return _info(self.connection.appender.call(Simple(decide, result, ONE_CREATION)))
 
     def drop_topic(self, name: str) -> None:
         """Drop a topic and its subscriptions. Older versions still show it; open transactions go on without it.
@@ -353,7 +354,12 @@ class Namespace:
                 ``"after_lease"``.
             max_redeliveries: Shared: a message that came back more often goes to the dead-letter topic.
             dead_letter_topic: where to; it is created where there is none.
-            if_not_exists: an existing subscription of that name and type is fine.
+            if_not_exists: give back the subscription that is there, wherever its cursors are, if it has the same
+                settings: type, lease, takeover rule and dead letters.
+
+        Raises:
+            SubscriptionExists, TopicNotFound, SchemaMismatch, OffsetOutOfRange, InvalidInputError, LimitExceeded:
+                nothing was written, the dead-letter topic neither.
         """
         subscriptions.create(
             self.connection,
@@ -408,7 +414,9 @@ class Namespace:
         acknowledgements are aborted. On a failover one it waits for the active one; on a shared one they go together.
 
         Raises:
-            ConsumerBusy: the subscription's takeover rule keeps it for another consumer, as long as its lease lasts.
+            ConsumerBusy: the subscription's takeover rule keeps it for another consumer, as long as its lease lasts. Of
+                several topics none was taken then.
+            OutcomeUnknown: call it again; an older consumer may be fenced.
         """
         return subscriptions.open_consumer(self.connection, topics, subscription, type=type, name=name)
 

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, cast
 
 from txnlog import dead_letters, leases, ranges
-from txnlog.actions import DropSubscription, Header, Subscription, SubscriptionType, Takeover
+from txnlog.acknowledgements import live_subscription
+from txnlog.actions import DropSubscription, Header, Subscription, SubscriptionType, Takeover, Topic
 from txnlog.arguments import shown, whole_number
-from txnlog.commands import ONE_SUBSCRIPTION, Answer, Simple, effect
+from txnlog.commands import ONE_CREATION, Answer, Simple, effect
 from txnlog.consumer import Consumer
-from txnlog.errors import (
-    InvalidInputError,
-    SubscriptionExists,
-    SubscriptionNotFound,
-)
-from txnlog.failover_intake import FailoverIntake, KeptIntake
+from txnlog.errors import Durable, InvalidInputError, SubscriptionExists, SubscriptionNotFound, TxnLogError
+from txnlog.failover_intake import WAITING, FailoverIntake, KeptIntake
 from txnlog.intake import Intake
 from txnlog.limits import MAX_NUMBER
 from txnlog.names import nearest, parse_label, parse_subscription_name, parse_topic_name
 from txnlog.results import Listing, PartitionCursor, PartitionLag, SubscriptionInfo
 from txnlog.shared_intake import SharedIntake
 from txnlog.state import Cursor, Draft, SubscriptionRecord, TopicRecord
-from txnlog.takeover import keeps_its_place, try_to_take
+from txnlog.takeover import check_free, keeps_its_place, try_to_take
 
 if TYPE_CHECKING:
     from txnlog.connection import Connection, Position
@@ -84,29 +81,36 @@ def create(
     if len(offsets) < record.partitions:
         offsets = connection.resolve_position(record, "earliest") | offsets
     positions = tuple(offsets[partition] for partition in range(record.partitions))
-    if dead_letter_topic is not None:
-        dead_letters.ensure_topic(connection, record, dead_letter_topic)
     action = Subscription(record.id, name, kind, positions, lease_ms, rule, max_redeliveries, dead_letter_topic)
 
-    def decide(draft: Draft, _at: Header) -> list[Subscription] | Answer[SubscriptionRecord]:
+    def decide(draft: Draft, _at: Header) -> list[Topic | Subscription] | Answer[SubscriptionRecord]:
+        letters = [] if dead_letter_topic is None else dead_letters.missing_topic(draft, record, dead_letter_topic)
         known = draft.subscription_names.get((record.id, name))
-        if known is not None and if_not_exists:
-            existing = draft.subscriptions.get(known)
-            assert existing is not None, "names and subscriptions are changed together"
-            if existing.type != kind:
-                raise SubscriptionExists(
-                    f"the subscription {name!r} of {topic!r} is {existing.type}, not {kind}",
-                    advice="leave out the type",
-                )
-            return Answer(existing)
-        return [action]
+        if known is None or not if_not_exists:
+            return [*letters, action]
+        existing = live_subscription(draft, known)
+        if (clash := _clash(existing, action)) is not None:
+            raise SubscriptionExists(
+                f"the subscription {name!r} of {topic!r} exists with another {clash}",
+                advice="ask for what it has, or choose another name",
+            )
+        return [*letters] or Answer(existing)
 
-    def result(draft: Draft, at: Header) -> SubscriptionRecord:
-        made = draft.subscriptions.get(at.version)
-        assert made is not None, "just created"
-        return made
+    def result(draft: Draft, _at: Header) -> SubscriptionRecord:
+        made = draft.subscription_names.get((record.id, name))
+        assert made is not None, "just created, or found"
+        return live_subscription(draft, made)
 
-    return appender.call(Simple(decide, result, ONE_SUBSCRIPTION))
+    return appender.call(Simple(decide, result, ONE_CREATION))
+
+
+def _clash(there: SubscriptionRecord, wanted: Subscription) -> str | None:
+    """In what a subscription differs from one that is wanted, wherever its cursors are; None where in nothing."""
+    for setting in ("type", "lease_ms", "takeover", "max_redeliveries", "dead_letter_topic"):
+        has, asked = getattr(there, setting), getattr(wanted, setting)
+        if has != asked:
+            return f"{setting}: {has!r} instead of {asked!r}"
+    return None
 
 
 def find(connection: Connection, topic: str, name: str) -> tuple[TopicRecord, SubscriptionRecord]:
@@ -128,6 +132,8 @@ def drop(connection: Connection, topic: str, name: str) -> None:
     connection.follower.refresh()
     _, record = find(connection, topic, name)
     appender.call(effect(lambda _draft, _at: [DropSubscription(record.id)]))
+    if keeps_its_place(record):
+        connection.heartbeats.forget(record.id, record.epoch)
 
 
 def describe(connection: Connection, topic: str, name: str) -> SubscriptionInfo:
@@ -191,7 +197,7 @@ def lag(connection: Connection, topic: str, name: str) -> Listing:
         segments, removals = connection.follower.segments(record.id)
         state = connection.follower.state
         cursors = [state.cursors[subscription.id, partition] for partition in range(record.partitions)]
-        ends = [state.ends.get((record.id, partition), 0) for partition in range(record.partitions)]
+        ends = [state.end_of(record.id, partition) for partition in range(record.partitions)]
     for partition, (cursor, end) in enumerate(zip(cursors, ends, strict=True)):
         behind = end - cursor.position - ranges.size(cursor.acknowledged)
         oldest = [
@@ -215,27 +221,69 @@ def open_consumer(
     type: str | None = None,  # noqa: A002 - the name users know from Pulsar
     name: str | None = None,
 ) -> Consumer:
-    """Open a consumer on one or several topics; see ``Namespace.consumer``."""
+    """Open a consumer on one or several topics; see ``Namespace.consumer``.
+
+    Whatever may be refused is looked at before anything is written, and all places that fence somebody are taken in one
+    entry: a call that is refused fences nobody, and creates nothing. Where the log changes meanwhile, subscriptions may
+    have been created; ``durable`` says so then.
+    """
     _ = connection.appender  # a reader is refused before it looks at anything
     label = parse_label("consumer name", name) if name is not None else f"consumer-{connection.runtime.unique()[:8]}"
     parse_subscription_name(subscription)
     wanted = None if type is None else _type(type)
+    connection.follower.refresh()
+    found = [_look_up(connection, topic, subscription, wanted) for topic in _topics(topics)]
+    known = [record for _, record in found if record is not None]
+    for record in known if len(known) < len(found) else ():
+        if not _waits(record):
+            check_free(connection, record, label)
+    places: list[tuple[TopicRecord, SubscriptionRecord]] = []
     opened: list[Intake] = []
-    for topic in _topics(topics):
-        connection.follower.refresh()
-        with connection.follower.lock:
-            record = connection.topic_record(topic)
-            number = connection.follower.state.subscription_names.get((record.id, subscription))
-            existing = None if number is None else connection.follower.state.subscriptions[number]
-        if existing is None:
-            existing = create(connection, topic, subscription, type=wanted or "exclusive", if_not_exists=True)
-        elif wanted is not None and existing.type != wanted:
-            raise SubscriptionExists(
-                f"the subscription {subscription!r} of {topic!r} is {existing.type}, not {wanted}",
-                advice="leave out the type, or use another subscription",
-            )
-        opened.append(_intake(connection, label, record, existing))
+    try:
+        for topic, there in found:
+            places.append((topic, there if there is not None else _create_for(connection, topic, subscription, wanted)))
+        epochs = try_to_take(connection, [record.id for _, record in places if not _waits(record)], label)
+        for topic, record in places:
+            opened.append(_kind(record)(connection, label, topic, record.id, epochs.get(record.id, WAITING)))
+        for item in opened:
+            if item.epoch == WAITING:
+                item.look(entering=True)
+    except BaseException as error:
+        for item in opened:
+            item.close()
+        written = places != found[: len(places)] or any(item.epoch != WAITING for item in opened)
+        if written and isinstance(error, TxnLogError) and error.durable is Durable.NOTHING:
+            error.durable = Durable.MAYBE
+        raise
     return Consumer(connection, label, opened)
+
+
+def _look_up(
+    connection: Connection, topic: str, subscription: str, wanted: SubscriptionType | None
+) -> tuple[TopicRecord, SubscriptionRecord | None]:
+    """A topic, and its subscription if it is there. Raises SubscriptionExists where that is of another type."""
+    with connection.follower.lock:
+        found = connection.topic_record(topic)
+        record = connection.subscription_record(found.id, subscription)
+    if record is not None and wanted is not None and record.type != wanted:
+        raise SubscriptionExists(
+            f"the subscription {subscription!r} of {topic!r} is {record.type}, not {wanted}",
+            advice="leave out the type, or use another subscription",
+        )
+    return found, record
+
+
+def _create_for(
+    connection: Connection, topic: TopicRecord, subscription: str, wanted: SubscriptionType | None
+) -> SubscriptionRecord:
+    """Create the subscription of a consumer. Where somebody else was faster, that one will do, whatever its rules."""
+    try:
+        return create(connection, topic.name, subscription, type=wanted or "exclusive")
+    except SubscriptionExists:
+        _, record = _look_up(connection, topic.name, subscription, wanted)
+        if record is None:
+            raise
+        return record
 
 
 def _topics(topics: object) -> list[str]:
@@ -246,15 +294,16 @@ def _topics(topics: object) -> list[str]:
     return list(dict.fromkeys(parse_topic_name(name) for name in names))
 
 
-def _intake(connection: Connection, consumer: str, topic: TopicRecord, record: SubscriptionRecord) -> Intake:
-    """Take the place that the subscription's type and its takeover rule give to a consumer."""
-    if record.type == "failover":
-        waiting = FailoverIntake(connection, consumer, topic, record.id)
-        waiting.open()
-        return waiting
-    epoch = try_to_take(connection, record.id, consumer)
-    kind = SharedIntake if record.type == "shared" else KeptIntake if keeps_its_place(record) else Intake
-    return kind(connection, consumer, topic, record.id, epoch)
+def _waits(record: SubscriptionRecord) -> bool:
+    """Whether a consumer waits where another one is active: all others have their place, or are refused."""
+    return record.type == "failover" and record.takeover != "same_name"
+
+
+def _kind(record: SubscriptionRecord) -> Callable[[Connection, str, TopicRecord, int, int], Intake]:
+    """What a consumer has of a topic, by the subscription's type and takeover rule."""
+    if record.type == "exclusive":
+        return KeptIntake if keeps_its_place(record) else Intake
+    return FailoverIntake if record.type == "failover" else SharedIntake
 
 
 __all__ = ["create", "describe", "drop", "find", "lag", "names_of", "open_consumer"]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from txnlog.acknowledgements import live_subscription
 from txnlog.actions import Consumer, Header
-from txnlog.commands import ONE_EPOCH, Simple
-from txnlog.errors import ConsumerBusy, UnsupportedFeature
+from txnlog.commands import ONE_EPOCH, Answer, Simple, effect
+from txnlog.errors import ConsumerBusy, OutcomeUnknown, UnsupportedFeature
 from txnlog.state import Draft, SubscriptionRecord
 
 if TYPE_CHECKING:
@@ -22,33 +23,51 @@ def keeps_its_place(record: SubscriptionRecord) -> bool:
 def take_epoch(
     connection: Connection, subscription: int, consumer: str, stream: str | None = None, *, seen: int | None = None
 ) -> int:
-    """Make ``consumer`` the subscription's consumer: whoever was it is fenced. Returns its epoch.
+    """Make ``consumer`` the consumer of one subscription. Returns its epoch. See :func:`take_epochs`."""
+    return take_epochs(connection, {subscription: seen}, consumer, stream)[subscription]
+
+
+def take_epochs(
+    connection: Connection, wanted: Mapping[int, int | None], consumer: str, stream: str | None = None
+) -> dict[int, int]:
+    """Make ``consumer`` the consumer of these subscriptions, of all or of none: whoever was it is fenced.
 
     The only way to do so, whoever asks: all that raise an epoch exclude each other in an entry (``ONE_EPOCH``), and the
     subscription's ``takeover`` is asked by every one of them. The name that counts there is the consumer's, but for a
     streaming query it is ``stream``, the query's identity (``txnAppId``, else the query's id): ``consumer`` is then a
-    label of one run of it, and a restart of the same query is the same name. ``seen`` is the epoch whose lease was seen
-    to be over, where the subscription's consumer keeps its place for one.
+    label of one run of it, and a restart of the same query is the same name. ``wanted`` has of each subscription the
+    epoch whose lease was seen to be over, where its consumer keeps its place for one. Returns their epochs.
 
     Raises:
-        ConsumerBusy: the takeover rule does not allow it (yet), or somebody else was faster.
-        SubscriptionNotFound: it was dropped.
+        ConsumerBusy: the takeover rule of one does not allow it (yet), or somebody else was faster.
+        SubscriptionNotFound: one was dropped.
         UnsupportedFeature: a streaming query on a subscription that is not exclusive, or has leases.
+        OutcomeUnknown: ask again. An epoch that this made is nobody's: it keeps no place.
     """
+    decided: list[int] = []
 
-    def decide(draft: Draft, _at: Header) -> list[Consumer]:
-        record = live_subscription(draft, subscription)
-        if stream is not None:
-            check_streamable(record)
-        holder, name = record.stream or record.consumer, stream or consumer
-        if record.type != "shared" and holder is not None:
-            _check_rule(record, holder, name, seen)
-        return [Consumer(subscription, consumer, stream)]
+    def decide(draft: Draft, at: Header) -> list[Consumer]:
+        decided[:] = [at.version]
+        for subscription, seen in wanted.items():
+            record = live_subscription(draft, subscription)
+            if stream is not None:
+                check_streamable(record)
+            holder, name = record.stream or record.consumer, stream or consumer
+            if record.type != "shared" and holder is not None:
+                _check_rule(record, holder, name, seen)
+        return [Consumer(subscription, consumer, stream) for subscription in wanted]
 
-    def epoch(draft: Draft, _at: Header) -> int:
-        return live_subscription(draft, subscription).epoch  # that of a Shared one stays as it is
+    def epochs(draft: Draft, _at: Header) -> dict[int, int]:
+        # That of a Shared one stays as it is.
+        return {subscription: live_subscription(draft, subscription).epoch for subscription in wanted}
 
-    return connection.appender.call(Simple(decide, epoch, ONE_EPOCH))
+    try:
+        return connection.appender.call(Simple(decide, epochs, ONE_EPOCH))
+    except OutcomeUnknown as error:
+        error.advice = "make the same call again; whoever was the consumer may be fenced"
+        for subscription in wanted:
+            connection.heartbeats.doubt(subscription, decided[0])
+        raise
 
 
 def check_streamable(record: SubscriptionRecord) -> None:
@@ -75,25 +94,50 @@ def _check_rule(record: SubscriptionRecord, holder: str, name: str, seen: int | 
         )
 
 
-def try_to_take(connection: Connection, subscription: int, consumer: str) -> int:
-    """Make ``consumer`` the subscription's consumer if its rule allows it by now; see :func:`take_epoch`.
+def try_to_take(connection: Connection, subscriptions: Sequence[int], consumer: str) -> dict[int, int]:
+    """Make ``consumer`` the consumer of all these subscriptions if their rules allow it by now: :func:`take_epochs`.
 
-    Looks at the sign of life of the consumer before. One call can only find that it does not change; so whoever is
+    Looks at the signs of life of the consumers before. One call can only find that one does not change; so whoever is
     refused calls again, and after a lease without a change it is over.
     """
+    if not subscriptions:
+        return {}
+    for subscription in subscriptions:
+        _settle(connection, subscription)
     with connection.follower.lock:
-        record = live_subscription(connection.follower.state.draft(), subscription)
-    if not keeps_its_place(record) or record.consumer is None or record.takeover == "same_name":
-        epoch = take_epoch(connection, subscription, consumer)
-    else:
-        if not connection.heartbeats.lease_is_over(subscription, record.epoch, record.lease_ms):
-            _check_rule(record, record.consumer, consumer, None)
-        epoch = take_epoch(connection, subscription, consumer, seen=record.epoch)
-    if keeps_its_place(record):
-        connection.heartbeats.beat(subscription, epoch, consumer, record.lease_ms)
+        draft = connection.follower.state.draft()
+        records = [live_subscription(draft, subscription) for subscription in subscriptions]
+    epochs = take_epochs(connection, {item.id: check_free(connection, item, consumer) for item in records}, consumer)
+    for record in filter(keeps_its_place, records):
+        connection.heartbeats.beat(record.id, epochs[record.id], consumer, record.lease_ms)
         if record.consumer is not None:
-            connection.heartbeats.forget(subscription, record.epoch)
-    return epoch
+            connection.heartbeats.forget(record.id, record.epoch)
+    return epochs
 
 
-__all__ = ["check_streamable", "keeps_its_place", "take_epoch", "try_to_take"]
+def check_free(connection: Connection, record: SubscriptionRecord, consumer: str) -> int | None:
+    """Raise ConsumerBusy where ``consumer`` may not take over, as far as this client knows. Writes nothing.
+
+    Returns the epoch whose lease is over, if it was for a lease.
+    """
+    if record.type == "shared" or record.consumer is None:
+        return None
+    if not keeps_its_place(record) or record.takeover == "same_name":
+        _check_rule(record, record.stream or record.consumer, consumer, None)
+        return None
+    if not connection.heartbeats.lease_is_over(record.id, record.epoch, record.lease_ms):
+        _check_rule(record, record.consumer, consumer, None)
+    return record.epoch
+
+
+def _settle(connection: Connection, subscription: int) -> None:
+    """Find out whether a takeover of this client that was in doubt is in the log. Its consumer never came to be."""
+    epoch = connection.heartbeats.doubted(subscription)
+    if epoch is None:
+        return
+    connection.appender.call(effect(lambda _draft, _at: Answer(None, settled=True)))  # the appender settles it first
+    own = connection.follower.log.entry(epoch).header.writer == connection.appender.writer
+    connection.heartbeats.settle(subscription, epoch, abandoned=own)
+
+
+__all__ = ["check_free", "check_streamable", "keeps_its_place", "take_epoch", "take_epochs", "try_to_take"]

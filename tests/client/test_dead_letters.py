@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from tests.client.support import SCHEMA, Place, Unchanged, counts, ids, raises, read, rows, take
+from tests.client.support import SCHEMA, Place, Unchanged, counts, ids, raises, read, rows, run_threads, take
 from txnlog import acknowledgements, leases
 from txnlog.actions import Commit, DropTopic
 from txnlog.commands import Simple
-from txnlog.errors import InvalidInputError, SchemaMismatch, SubscriptionNotFound, TopicNotFound
+from txnlog.errors import (
+    InvalidInputError,
+    OffsetOutOfRange,
+    SchemaMismatch,
+    SubscriptionExists,
+    SubscriptionNotFound,
+    TopicNotFound,
+)
 from txnlog.testing import ManualClock
 
 LEASE_MS = 10_000
+BILLING: dict[str, Any] = {
+    "type": "shared",
+    "lease_ms": LEASE_MS,
+    "max_redeliveries": 2,
+    "dead_letter_topic": "orders-dead",
+}
 COLUMNS = ["_dead_reason", "_source_topic", "_source_partition", "_source_offset", "_redeliveries"]
 
 
@@ -25,9 +39,7 @@ def ns(memory: Place, clock: ManualClock) -> Any:
     handle.create_topic("orders", SCHEMA, partitions=2)
     for number in range(6):
         handle.produce("orders", rows(number), partition=number % 2)
-    handle.create_subscription(
-        "orders", "billing", type="shared", lease_ms=LEASE_MS, max_redeliveries=2, dead_letter_topic="orders-dead"
-    )
+    handle.create_subscription("orders", "billing", **BILLING)
     return handle
 
 
@@ -274,6 +286,48 @@ def test_both_settings_or_none(ns: Any, memory: Place) -> None:
         ns.create_subscription("orders", "no", type="shared", max_redeliveries=1, dead_letter_topic="orders")
 
 
+@pytest.mark.clause("P-174")
+def test_a_subscription_that_is_refused_creates_no_topic(ns: Any, memory: Place) -> None:
+    options = {**BILLING, "dead_letter_topic": "dead"}
+    with Unchanged(memory), raises(OffsetOutOfRange):
+        ns.create_subscription("orders", "no", start={0: 99}, **options)
+    with Unchanged(memory), raises(SubscriptionExists):
+        ns.create_subscription("orders", "billing", **options)
+
+
+@pytest.mark.clause("P-174")
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [("max_redeliveries", 3), ("dead_letter_topic", "dead"), ("lease_ms", 1), ("takeover", "same_name")],
+)
+def test_a_subscription_that_is_there_with_other_settings_is_refused(
+    ns: Any, memory: Place, setting: str, value: Any
+) -> None:
+    with Unchanged(memory), raises(SubscriptionExists, match=setting):
+        ns.create_subscription("orders", "billing", **{**BILLING, setting: value}, if_not_exists=True)
+    with Unchanged(memory):
+        ns.create_subscription("orders", "billing", start="latest", **BILLING, if_not_exists=True)
+
+
+@pytest.mark.clause("P-174")
+def test_the_topic_and_the_subscription_are_one_entry(ns: Any) -> None:
+    before = ns.snapshot().version
+    ns.create_subscription("orders", "more", **{**BILLING, "dead_letter_topic": "more-dead"})
+    assert ns.snapshot().version == before + 1
+    assert ns.topic("more-dead").id == ns.subscription("orders", "more").id
+
+
+def test_topics_and_subscriptions_of_one_client_at_once_have_entries_of_their_own(ns: Any) -> None:
+    def subscribe(name: str) -> Any:
+        return ns.create_subscription("orders", name, **{**BILLING, "dead_letter_topic": f"{name}-dead"}).id
+
+    calls: list[Any] = [partial(subscribe, f"s{n}") for n in range(4)]
+    calls += [partial(ns.create_topic, f"t{n}", SCHEMA) for n in range(4)]
+    for found in run_threads(*calls):
+        assert not isinstance(found, BaseException), found
+    assert len(ns.topics()) == 10
+
+
 def test_dead_letters_have_dead_letters(ns: Any) -> None:
     ns.create_subscription("orders-dead", "retry", type="shared", max_redeliveries=0, dead_letter_topic="twice-dead")
     return_all(ns.consumer("orders", "billing"), 3)
@@ -302,9 +356,7 @@ def test_a_dead_letter_topic_that_was_dropped_is_asked_for(ns: Any, memory: Plac
     ns.connection.appender.call(Simple(lambda _draft, _at: [gone], lambda _draft, _at: None))
     with Unchanged(memory), raises(TopicNotFound, match="if_not_exists=True makes it again"):
         take(consumer)
-    ns.create_subscription(
-        "orders", "billing", type="shared", max_redeliveries=2, dead_letter_topic="orders-dead", if_not_exists=True
-    )
+    ns.create_subscription("orders", "billing", **BILLING, if_not_exists=True)
     assert ns.topic("orders-dead").schema == fields
     assert len(take(consumer)) == 0
     assert len(letters(ns)) == 6

@@ -9,8 +9,18 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, Place, Unchanged, raises, received, rows
-from txnlog.errors import ConsumerBusy, ConsumerFenced, TransactionAborted, UnsupportedFeature
+from tests.client.support import SCHEMA, Place, Unchanged, raises, received, rows, take
+from txnlog.errors import (
+    ConsumerBusy,
+    ConsumerFenced,
+    Durable,
+    StoreError,
+    SubscriptionExists,
+    TopicNotFound,
+    TransactionAborted,
+    TxnLogError,
+    UnsupportedFeature,
+)
 from txnlog.takeover import take_epoch
 
 LEASE_MS = 9_000
@@ -140,6 +150,84 @@ def test_streams_take_exclusive_subscriptions_without_leases_only(kept: Any, mem
         record = kept.subscription("orders", name if options else "billing")
         with Unchanged(memory), raises(UnsupportedFeature, match="stream"):
             take_epoch(kept.connection, record.id, "run", "query")
+
+
+# --- several topics at once -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def both(sales: Any) -> Any:
+    """Two topics of one message; the consumer ``alive`` of the first is in the middle of its work."""
+    sales.produce("orders", rows(1))
+    sales.produce("audit", rows(2))
+    sales.create_subscription("orders", "billing", takeover="same_name")
+    return sales
+
+
+@pytest.mark.parametrize("why", ["missing", "busy", "type", "name"])
+@pytest.mark.parametrize("fresh", [False, True], ids=["all are there", "one is to be created"])
+def test_a_consumer_of_several_topics_that_is_refused_fences_nobody_and_creates_nothing(
+    both: Any, memory: Place, why: str, fresh: bool
+) -> None:
+    options: dict[str, Any] = {"busy": {"takeover": "after_lease"}, "type": {"type": "shared"}}.get(why, {})
+    both.create_subscription("audit", "billing", **({"takeover": "same_name"} | options))
+    both.create_topic("new", SCHEMA)
+    alive = both.consumer("orders", "billing", name="alive")
+    keeper = both.consumer("audit", "billing", name="keeper")
+    txn = both.begin()
+    txn.acknowledge(take(alive))
+    txn.flush()
+    topics = ["orders", *(["new"] if fresh else []), "nothing" if why == "missing" else "audit"]
+    kinds: dict[str, type[TxnLogError]] = {"missing": TopicNotFound, "type": SubscriptionExists}
+    with Unchanged(memory), raises(kinds.get(why, ConsumerBusy)):
+        memory.open().consumer(topics, "billing", name="alive", type="exclusive" if why == "type" else None)
+    assert both.subscriptions("new") == ()
+    txn.commit()
+    assert received(keeper) == [2]
+
+
+def test_all_places_are_taken_in_one_entry(both: Any, memory: Place) -> None:
+    both.create_subscription("audit", "billing", type="shared")
+    first = both.consumer(["orders", "audit"], "billing", name="one")
+    before = both.snapshot().version
+    second = memory.open().consumer(["orders", "audit"], "billing", name="one")
+    assert both.snapshot().version == before + 1
+    assert sorted([*received(second), *received(second)]) == [1, 2]
+    with raises(ConsumerFenced):
+        first.receive(timeout_ms=0)
+
+
+def test_a_refusal_that_comes_too_late_says_what_may_be_there(both: Any, memory: Place) -> None:
+    """Between the look and the entry somebody takes the second topic: the first is not taken, the third was created."""
+    both.create_topic("new", SCHEMA)
+    both.create_subscription("audit", "billing", takeover="same_name")
+    alive = both.consumer("orders", "billing", name="two")
+    slow, store = memory.faulty()
+    store.script.append(lambda: both.consumer("audit", "billing", name="one"))
+    with raises(ConsumerBusy, match="'one'", durable=Durable.MAYBE):
+        slow.consumer(["orders", "audit", "new"], "billing", name="two")
+    assert both.subscriptions("new") == ("billing",)
+    assert received(alive) == [1]
+
+
+def test_places_that_were_taken_are_given_back_where_a_later_one_fails(both: Any, memory: Place) -> None:
+    both.create_subscription("audit", "billing", takeover="after_lease", lease_ms=LEASE_MS)
+    both.create_topic("third", SCHEMA)
+    both.create_subscription("third", "billing", type="failover", lease_ms=LEASE_MS)
+    slow, store = memory.faulty()
+    store.script.extend(["ok", "refused"])
+    with raises(StoreError, durable=Durable.MAYBE):
+        slow.consumer(["audit", "third"], "billing", name="slow")
+    both.consumer("audit", "billing", name="other")  # nobody waits for a lease
+
+
+def test_a_subscription_that_somebody_else_creates_meanwhile_is_taken_as_it_is(both: Any, memory: Place) -> None:
+    slow, store = memory.faulty()
+    store.script.append(lambda: both.create_subscription("audit", "billing", type="shared", lease_ms=1_000))
+    assert sorted(received(slow.consumer("audit", "billing"))) == [2]
+    store.script.append(lambda: both.create_subscription("audit", "more", type="shared"))
+    with raises(SubscriptionExists):
+        slow.consumer("audit", "more", type="failover")
 
 
 # --- what a takeover does to the older consumer -----------------------------------------------------------------------
