@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.client.support import SCHEMA, START_MS, Place, Unchanged, read, rows
-from tests.spark.native_support import append
+from tests.spark.support import append
 from txnlog.actions import Begin, Close, Commit, Renew
 from txnlog.errors import CoordinatorFenced
 from txnlog.numbers import block_of

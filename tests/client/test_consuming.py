@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.client.support import SCHEMA, Place, Unchanged, cursor, ids, raises, received, rows
-from tests.spark.native_support import compact
+from tests.spark.support import compact
 from txnlog import ranges, reader
 from txnlog.errors import (
     InvalidInputError,

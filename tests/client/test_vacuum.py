@@ -20,7 +20,7 @@ from tests.client.support import (
     rows,
     run_threads,
 )
-from tests.spark.native_support import append, compact
+from tests.spark.support import append, compact
 from txnlog import keys
 from txnlog.actions import Begin, Close, Commit, Vacuum
 from txnlog.errors import (

@@ -26,7 +26,7 @@ import spark_ext
 import txnlog
 from spark_ext.source import TxnLogDataSource
 from tests.segments import encode_many, footer_checksum
-from tests.spark.native_support import append, compact, lay, path_of
+from tests.spark.support import append, compact, lay, path_of
 from txnlog.actions import Begin, Commit
 from txnlog.errors import CorruptionError
 from txnlog.parquet_pages import TAIL_BYTES, DamagedError, Footer, _Reader, check_chunk, footer_length, parse_footer
@@ -225,7 +225,7 @@ def test_the_native_scan_gives_an_error_for_each_of_200_pages_and_not_one_row(
     ns: Namespace, spark: SparkSession, flips: list[Flip]
 ) -> None:
     # One frame, planned once: every action reads the files anew.
-    frame = spark_ext.read_topic(spark, path_of(ns), include_metadata=True)
+    frame = spark_ext.read_topic(spark, path_of(ns, "orders"), include_metadata=True)
     words = "FAILED_READ_FILE.*{file}.*CRC checksum verification failed"
     outcomes = Counter(outcome_of(frame.collect, flip, Py4JJavaError, words) for flip in flips)
     assert outcomes == {"error": PAGES}
@@ -264,7 +264,7 @@ def test_the_format_gives_an_error_for_each_of_200_pages_and_not_one_row(
 ) -> None:
     # A query ends at its first error, with the Python process that it ran in, and a new one takes most of a second: so
     # the very reader that Spark sends to its executors is sent there, and its errors are gathered one by one.
-    source = TxnLogDataSource({"path": path_of(ns), "includeMetadata": "true"})
+    source = TxnLogDataSource({"path": path_of(ns, "orders"), "includeMetadata": "true"})
     reader = Planned(source.reader(source.schema()))
     found = spark.sparkContext.parallelize(flips, 1).mapPartitions(partial(observed, reader)).collect()
     assert Counter(found) == {"error": PAGES}
@@ -274,7 +274,7 @@ def test_the_format_gives_an_error_for_each_of_200_pages_and_not_one_row(
 def test_a_query_of_the_format_ends_with_the_readers_error(
     ns: Namespace, spark: SparkSession, flips: list[Flip]
 ) -> None:
-    read = spark.read.format("txnlog").option("includeMetadata", "true").load(path_of(ns)).toArrow
+    read = spark.read.format("txnlog").option("includeMetadata", "true").load(path_of(ns, "orders")).toArrow
     one_of_each_file = {flip[0].file: flip for flip in flips}.values()
     words = "CorruptionError.*{file}' is damaged"
     outcomes = Counter(outcome_of(read, flip, PythonException, words) for flip in one_of_each_file)

@@ -21,6 +21,7 @@ from spark_ext.batch_reader import TopicBatchReader
 from spark_ext.executor_reader import read_batches
 from spark_ext.options import read_options
 from spark_ext.scan import open_scan, tasks_of
+from tests.spark.support import path_of
 from tools.servers import SECRET_KEY, s3_server
 from txnlog.actions import DeleteRecords
 from txnlog.commands import Simple
@@ -39,10 +40,6 @@ METADATA = ["_partition", "_offset", "_timestamp", "_txn_id", "_version"]
 
 def orders(*ids: int) -> list[dict[str, Any]]:
     return [{"id": i, "customer": f"c{i % 5}" if i % 7 else None, "amount": i / 4} for i in ids]
-
-
-def path_of(ns: Namespace, topic: str = "") -> str:
-    return f"{ns.root}/{ns.name}/{topic}".rstrip("/")
 
 
 def load(spark: SparkSession, ns: Namespace, topic: str = "", **options: Any) -> DataFrame:

@@ -16,6 +16,7 @@ from pyspark.sql import types as T  # noqa: N812
 
 from spark_ext.batch_writer import TopicBatchWriter
 from spark_ext.options import WriteOptions
+from tests.spark.support import ids, path_of, versions
 from txnlog import partitioner
 from txnlog.errors import InvalidInputError, ProducerFenced
 
@@ -39,16 +40,8 @@ def orders(spark: SparkSession) -> DataFrame:
     return spark.range(0, 1_000, 1, 4).selectExpr("id", "concat('c', id % 17) customer", "id * 0.5D amount")
 
 
-def path_of(ns: Namespace, topic: str = "") -> str:
-    return f"{ns.root}/{ns.name}/{topic}".rstrip("/")
-
-
 def append(df: DataFrame, path: str, **options: Any) -> None:
     df.write.format("txnlog").options(**options).mode("append").save(path)
-
-
-def ids(ns: Namespace, topic: str) -> list[int]:
-    return sorted(ns.snapshot().read(topic).column("id").to_pylist())
 
 
 def test_rows_are_committed_in_one_transaction_and_come_back_equal(ns: Namespace, orders: DataFrame) -> None:
@@ -206,12 +199,7 @@ def test_a_topic_column_routes_rows_all_in_one_commit(ns: Namespace, orders: Dat
     append(routed, path_of(ns))
     assert ids(ns, "orders") == list(range(0, 1_000, 2))
     assert ids(ns, "audit") == list(range(1, 1_000, 2))
-    versions = [
-        set(ns.snapshot().read(topic, include_metadata=True).column("_version").to_pylist())
-        for topic in ("orders", "audit")
-    ]
-    assert versions[0] == versions[1]
-    assert len(versions[0]) == 1
+    assert len(versions(ns, "orders", "audit")) == 1
 
 
 def test_a_row_for_an_unknown_topic_fails_all_of_them(ns: Namespace, orders: DataFrame) -> None:

@@ -20,7 +20,7 @@ import txnlog
 from spark_ext import lookups, native
 from spark_ext.lookups import Places
 from spark_ext.scan import metadata_fields, spark_schema
-from tests.spark.native_support import (
+from tests.spark.support import (
     append,
     assert_same_rows,
     commit_sparse,
@@ -171,11 +171,11 @@ def test_rows_and_metadata_are_those_of_txnlogs_own_read(busy: Any, spark: Spark
     ns, steps = busy
     version = steps[step]
     wanted = ns.snapshot(version).read("orders", isolation_level=level, include_metadata=True)
-    frame = spark_ext.read_topic(spark, path_of(ns), version, level, include_metadata=True)
+    frame = spark_ext.read_topic(spark, path_of(ns, "orders"), version, level, include_metadata=True)
     assert_same_rows(frame, wanted)
     if step != "empty":
         assert wanted.num_rows > 0
-    plain = spark_ext.read_topic(spark, path_of(ns), version, isolation_level=level)
+    plain = spark_ext.read_topic(spark, path_of(ns, "orders"), version, isolation_level=level)
     assert_same_rows(plain, wanted.select(SCHEMA.names))
 
 
@@ -186,23 +186,23 @@ def test_the_schema_is_the_topics_with_or_without_rows(busy: Any, spark: SparkSe
     metadata = [(f.name, f.dataType) for f in metadata_fields(level)]
     for version in (steps["empty"], steps["newest"]):
         for include, expected in ((False, user), (True, user + metadata)):
-            frame = spark_ext.read_topic(spark, path_of(ns), version, level, include_metadata=include)
+            frame = spark_ext.read_topic(spark, path_of(ns, "orders"), version, level, include_metadata=include)
             assert [(f.name, f.dataType) for f in frame.schema.fields] == expected
             assert all(field.nullable for field in frame.schema.fields if not field.name.startswith("_"))
 
 
 def test_the_newest_version_is_fixed_when_the_frame_is_made(ns: Namespace, spark: SparkSession) -> None:
     ns.produce("orders", rows(1, 2), partition=0)
-    frame = spark_ext.read_topic(spark, path_of(ns))
+    frame = spark_ext.read_topic(spark, path_of(ns, "orders"))
     ns.produce("orders", rows(3), partition=0)
     assert frame.count() == 2
-    assert spark_ext.read_topic(spark, path_of(ns)).count() == 3
+    assert spark_ext.read_topic(spark, path_of(ns, "orders")).count() == 3
 
 
 def test_columns_metadata_and_aggregates_are_chosen_freely(busy: Any, spark: SparkSession) -> None:
     ns, _ = busy
     wanted = ns.snapshot().read("orders", include_metadata=True)
-    frame = spark_ext.read_topic(spark, path_of(ns), include_metadata=True)
+    frame = spark_ext.read_topic(spark, path_of(ns, "orders"), include_metadata=True)
     assert_same_rows(frame.select("_offset", "`a.name`"), wanted.select(["_offset", "a.name"]))
     assert_same_rows(frame.select("_txn_id"), wanted.select(["_txn_id"]))
     assert frame.count() == wanted.num_rows
@@ -218,7 +218,7 @@ def test_columns_metadata_and_aggregates_are_chosen_freely(busy: Any, spark: Spa
 
 def test_only_the_wanted_columns_are_read_from_the_files(busy: Any, spark: SparkSession) -> None:
     ns, _ = busy
-    frame = spark_ext.read_topic(spark, path_of(ns)).select("id")
+    frame = spark_ext.read_topic(spark, path_of(ns, "orders")).select("id")
     assert list(executed(frame).requiredSchema().fieldNames()) == ["id"]
 
 
@@ -262,7 +262,7 @@ def test_a_column_that_older_files_do_not_have_is_null_in_them(ns: Namespace, sp
     ns.produce("orders", rows(3).append_column("more", pa.array([7], pa.int32())), partition=1)
     for version in (before, ns.snapshot().version):
         wanted = ns.snapshot(version).read("orders", include_metadata=True)
-        assert_same_rows(spark_ext.read_topic(spark, path_of(ns), version, include_metadata=True), wanted)
+        assert_same_rows(spark_ext.read_topic(spark, path_of(ns, "orders"), version, include_metadata=True), wanted)
 
 
 def test_many_partitions(ns: Namespace, spark: SparkSession) -> None:
@@ -290,7 +290,7 @@ def test_sparse_segment_numbers(ns: Namespace, spark: SparkSession, positions: l
     numbers = commit_sparse(ns, positions, tables)
     assert len(Places.of(numbers).offsets) == (1 if len(positions) == 3 else pytest.approx(157, abs=10))
     wanted = ns.snapshot().read("orders", include_metadata=True)
-    assert_same_rows(spark_ext.read_topic(spark, path_of(ns), include_metadata=True), wanted)
+    assert_same_rows(spark_ext.read_topic(spark, path_of(ns, "orders"), include_metadata=True), wanted)
 
 
 def test_what_sparks_own_jobs_wrote(ns: Namespace, spark: SparkSession) -> None:
@@ -319,9 +319,9 @@ def test_records_that_were_deleted_do_not_come_back(tmp_path: Path, spark: Spark
         for version in (steps["many transactions in a segment"], ns.snapshot().version):
             for level in LEVELS:
                 wanted = ns.snapshot(version).read("orders", isolation_level=level, include_metadata=True)
-                frame = spark_ext.read_topic(spark, path_of(ns), version, level, include_metadata=True)
+                frame = spark_ext.read_topic(spark, path_of(ns, "orders"), version, level, include_metadata=True)
                 assert_same_rows(frame, wanted)
-        plain = spark_ext.read_topic(spark, path_of(ns))
+        plain = spark_ext.read_topic(spark, path_of(ns, "orders"))
         assert_same_rows(plain, ns.snapshot().read("orders", columns=SCHEMA.names))
     ns.close()
 
@@ -337,13 +337,13 @@ def test_a_partition_that_is_gone_does_not_borrow_the_offsets_of_another_file(
     delete_before(ns, {0: 6, 3: 2})
     wanted = ns.snapshot().read("orders", include_metadata=True)
     assert set(wanted.column("_partition").to_pylist()) == {1, 3}
-    assert_same_rows(spark_ext.read_topic(spark, path_of(ns), include_metadata=True), wanted)
+    assert_same_rows(spark_ext.read_topic(spark, path_of(ns, "orders"), include_metadata=True), wanted)
 
 
 def test_a_topic_of_which_everything_was_deleted_is_empty(ns: Namespace, spark: SparkSession) -> None:
     ns.produce("orders", rows(1, 2), partition=0)
     delete_before(ns, {0: 2})
-    assert spark_ext.read_topic(spark, path_of(ns), include_metadata=True).collect() == []
+    assert spark_ext.read_topic(spark, path_of(ns, "orders"), include_metadata=True).collect() == []
 
 
 # --- the predicate ----------------------------------------------------------------------------------------------------
@@ -351,31 +351,31 @@ def test_a_topic_of_which_everything_was_deleted_is_empty(ns: Namespace, spark: 
 
 def own_scan(ns: Namespace, spark: SparkSession) -> DataFrame:
     """Somebody's own scan of the folder: everything in it, whatever became of it."""
-    return spark.read.schema("id BIGINT").parquet(path_of(ns))
+    return spark.read.schema("id BIGINT").parquet(path_of(ns, "orders"))
 
 
 @pytest.mark.parametrize("step", STEPS[1:])
 def test_visible_selects_the_rows_of_a_version_from_ones_own_scan(busy: Any, spark: SparkSession, step: str) -> None:
     ns, steps = busy
     wanted = ns.snapshot(steps[step]).read("orders").column("id").to_pylist()
-    found = own_scan(ns, spark).where(spark_ext.visible(spark, path_of(ns), steps[step])).collect()
+    found = own_scan(ns, spark).where(spark_ext.visible(spark, path_of(ns, "orders"), steps[step])).collect()
     assert sorted(row.id for row in found) == sorted(wanted)
-    others = own_scan(ns, spark).where(~spark_ext.visible(spark, path_of(ns), steps[step])).collect()
+    others = own_scan(ns, spark).where(~spark_ext.visible(spark, path_of(ns, "orders"), steps[step])).collect()
     assert len(found) + len(others) == own_scan(ns, spark).count() > len(wanted)
 
 
 def test_visible_at_a_version_without_rows_selects_none(busy: Any, spark: SparkSession) -> None:
     ns, steps = busy
-    assert own_scan(ns, spark).where(spark_ext.visible(spark, path_of(ns), steps["empty"])).count() == 0
+    assert own_scan(ns, spark).where(spark_ext.visible(spark, path_of(ns, "orders"), steps["empty"])).count() == 0
 
 
 def test_the_plan_shows_the_predicate_as_a_partition_filter(busy: Any, spark: SparkSession) -> None:
     ns, _ = busy
     numbers = [item.number for item in planned(ns)]
     frames = (
-        spark_ext.read_topic(spark, path_of(ns)),
-        spark_ext.read_topic(spark, path_of(ns), include_metadata=True),
-        own_scan(ns, spark).where(spark_ext.visible(spark, path_of(ns))),
+        spark_ext.read_topic(spark, path_of(ns, "orders")),
+        spark_ext.read_topic(spark, path_of(ns, "orders"), include_metadata=True),
+        own_scan(ns, spark).where(spark_ext.visible(spark, path_of(ns, "orders"))),
     )
     for frame in frames:
         filters = partition_filters(frame)
@@ -392,9 +392,9 @@ def test_files_that_are_not_visible_are_not_opened(ns: Namespace, spark: SparkSe
     for item in planned(ns, "read_uncommitted"):
         if item.state != "COMMITTED":
             Path(ns.connection.store.url(item.key)).write_bytes(b"not a Parquet file, and nobody may look")
-    mine = own_scan(ns, spark).where(spark_ext.visible(spark, path_of(ns)))
+    mine = own_scan(ns, spark).where(spark_ext.visible(spark, path_of(ns, "orders")))
     assert sorted(row.id for row in mine.collect()) == [1, 2, 3]
-    assert spark_ext.read_topic(spark, path_of(ns)).count() == 3
+    assert spark_ext.read_topic(spark, path_of(ns, "orders")).count() == 3
     with pytest.raises(Exception, match="not a Parquet file"):
         own_scan(ns, spark).collect()
 
@@ -420,7 +420,7 @@ def test_many_files_are_found_without_a_job_that_lists_them(ns: Namespace, spark
     assert len(files) == 40
     assert jobs_of(spark, "plain", lambda: spark.read.schema("id BIGINT").parquet(*files)) == 1, "how Spark does it"
     found: list[DataFrame] = []
-    assert jobs_of(spark, "ours", lambda: found.append(spark_ext.read_topic(spark, path_of(ns)))) == 0
+    assert jobs_of(spark, "ours", lambda: found.append(spark_ext.read_topic(spark, path_of(ns, "orders")))) == 0
     assert found[0].count() == 40
 
 
@@ -450,7 +450,7 @@ def test_the_sessions_settings_are_as_before_after_calls_side_by_side_and_after_
         assert spark.conf.get(LISTING, None) == unset
         Path(ns.connection.store.url(planned(ns)[0].key)).unlink()
         with pytest.raises(CorruptionError):
-            spark_ext.read_topic(spark, path_of(ns))
+            spark_ext.read_topic(spark, path_of(ns, "orders"))
         assert spark.conf.get(LISTING, None) == unset
         assert not native._settings
     finally:
@@ -464,7 +464,7 @@ def test_a_root_may_be_called_what_it_likes(tmp_path: Path, spark: SparkSession,
         for number in range(3):
             flushed(ns, p0=(number,), p1=(number + 10,)).commit()
         wanted = ns.snapshot().read("orders", include_metadata=True)
-        assert_same_rows(spark_ext.read_topic(spark, path_of(ns), include_metadata=True), wanted)
+        assert_same_rows(spark_ext.read_topic(spark, path_of(ns, "orders"), include_metadata=True), wanted)
 
 
 def test_more_segments_than_can_be_looked_up_are_refused_with_a_way_out(
@@ -472,16 +472,16 @@ def test_more_segments_than_can_be_looked_up_are_refused_with_a_way_out(
 ) -> None:
     for number in range(3):
         flushed(ns, p0=(number,), p1=(number,)).commit()
-    spark_ext.read_topic(spark, path_of(ns), include_metadata=True)
+    spark_ext.read_topic(spark, path_of(ns, "orders"), include_metadata=True)
     monkeypatch.setattr(native, "MAX_LOOKUP_CELLS", 5)
     with pytest.raises(LimitExceeded, match="'orders' has 3 segments") as caught:
-        spark_ext.read_topic(spark, path_of(ns), include_metadata=True)
+        spark_ext.read_topic(spark, path_of(ns, "orders"), include_metadata=True)
     assert caught.value.advice == "use spark.read.format('txnlog'), which looks nothing up"
-    assert spark.read.format("txnlog").option("includeMetadata", "true").load(path_of(ns)).count() == 6
-    assert spark_ext.read_topic(spark, path_of(ns)).count() == 6, "without metadata nothing is looked up"
+    assert spark.read.format("txnlog").option("includeMetadata", "true").load(path_of(ns, "orders")).count() == 6
+    assert spark_ext.read_topic(spark, path_of(ns, "orders")).count() == 6, "without metadata nothing is looked up"
     monkeypatch.setattr(native, "MAX_LOOKUP_CELLS", 1)
     with pytest.raises(LimitExceeded):
-        spark_ext.read_topic(spark, path_of(ns), include_metadata=True)
+        spark_ext.read_topic(spark, path_of(ns, "orders"), include_metadata=True)
 
 
 # --- refusals ---------------------------------------------------------------------------------------------------------
@@ -504,12 +504,12 @@ def test_wrong_calls_give_typed_errors_before_anything_is_read(ns: Namespace, sp
     assert "os.path.abspath" in refused(InvalidInputError, "lake/sales/orders").advice
     newest = ns.snapshot().version
     for version in (newest + 1, -1):
-        refused(VersionNotAvailable, path_of(ns), version=version)
+        refused(VersionNotAvailable, path_of(ns, "orders"), version=version)
 
 
 def test_an_unknown_isolation_level_is_refused(ns: Namespace, spark: SparkSession) -> None:
     with pytest.raises(InvalidInputError, match="isolation level") as caught:
-        spark_ext.read_topic(spark, path_of(ns), isolation_level="read_comitted")
+        spark_ext.read_topic(spark, path_of(ns, "orders"), isolation_level="read_comitted")
     assert "read_committed" in caught.value.advice
 
 
@@ -521,13 +521,13 @@ def test_a_missing_segment_is_corruption_at_once_and_an_error_of_the_query_later
         flushed(ns, p0=(number,)).commit()
     spark.conf.set("spark.sql.files.ignoreMissingFiles", "true")
     try:
-        frame = spark_ext.read_topic(spark, path_of(ns))
+        frame = spark_ext.read_topic(spark, path_of(ns, "orders"))
         key = planned(ns)[1].key
         Path(ns.connection.store.url(key)).unlink()
         with pytest.raises(Exception, match="FAILED_READ_FILE"):
             frame.collect()
         with pytest.raises(CorruptionError, match="missing") as caught:
-            spark_ext.read_topic(spark, path_of(ns))
+            spark_ext.read_topic(spark, path_of(ns, "orders"))
         assert key.rpartition("/")[2] in str(caught.value)
     finally:
         spark.conf.unset("spark.sql.files.ignoreMissingFiles")
@@ -565,14 +565,14 @@ def test_a_file_of_another_size_is_corruption_at_once(
 ) -> None:
     key = harmed(harm)
     with pytest.raises(CorruptionError, match=f"{key} has .* bytes, the log recorded"):
-        spark_ext.read_topic(spark, path_of(ns))
+        spark_ext.read_topic(spark, path_of(ns, "orders"))
 
 
 @pytest.mark.parametrize("harm", HARM)
 def test_a_file_that_is_no_segment_any_more_is_an_error_of_the_query(
     ns: Namespace, spark: SparkSession, harmed: Any, harm: str
 ) -> None:
-    frame = spark_ext.read_topic(spark, path_of(ns))
+    frame = spark_ext.read_topic(spark, path_of(ns, "orders"))
     harmed(harm)
     with pytest.raises(Exception, match="FAILED_READ_FILE"):
         frame.collect()
@@ -605,15 +605,19 @@ def test_no_secret_is_in_a_plan_an_error_or_a_repr(
         monkeypatch.setattr(native, name, spy)
     spark.conf.set("spark.txnlog.storage.secret", "hunter2-is-my-secret")
     try:
-        frame = spark_ext.read_topic(spark, path_of(ns), include_metadata=True)
-        shown = [repr(frame), frame._jdf.queryExecution().toString(), repr(spark_ext.visible(spark, path_of(ns)))]
+        frame = spark_ext.read_topic(spark, path_of(ns, "orders"), include_metadata=True)
+        shown = [
+            repr(frame),
+            frame._jdf.queryExecution().toString(),
+            repr(spark_ext.visible(spark, path_of(ns, "orders"))),
+        ]
         for path in (f"{ns.root}/sales/order", f"{ns.root}/nothing/orders"):
             with pytest.raises(TxnLogError) as caught:
                 spark_ext.read_topic(spark, path)
             shown += [str(caught.value), repr(caught.value), caught.value.advice]
         monkeypatch.undo()
         with pytest.raises(InvalidInputError) as refused:
-            spark_ext.read_topic(spark, path_of(ns))
+            spark_ext.read_topic(spark, path_of(ns, "orders"))
         shown.append(str(refused.value))
     finally:
         spark.conf.unset("spark.txnlog.storage.secret")

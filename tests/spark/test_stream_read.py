@@ -18,6 +18,7 @@ import txnlog
 from spark_ext.options import read_options
 from spark_ext.scan import open_scan
 from spark_ext.stream_reader import TopicStreamReader
+from tests.spark.support import forget_commit, path_of
 from txnlog.actions import DeleteRecords
 from txnlog.commands import Simple
 from txnlog.errors import (
@@ -47,10 +48,6 @@ def ns(namespace: Namespace) -> Namespace:
     namespace.create_topic("orders", SCHEMA, partitions=2)
     namespace.create_topic("audit", SCHEMA)
     return namespace
-
-
-def path_of(ns: Namespace, topic: str = "") -> str:
-    return f"{ns.root}/{ns.name}/{topic}".rstrip("/")
 
 
 def produce(ns: Namespace, *ids: int, topic: str = "orders", partition: int | None = None) -> int:
@@ -538,8 +535,7 @@ def test_a_query_of_spark_sees_each_committed_row_once_over_restarts_and_a_crash
     assert [ids(rows) for _, rows in query.seen] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
     assert progress["sources"][0]["numInputRows"] == 4
     assert json.loads(progress["sources"][0]["latestOffset"])["offsets"].keys() == {"orders"}
-    (query.checkpoint / "commits" / "2").unlink()
-    (query.checkpoint / "commits" / ".2.crc").unlink()
+    forget_commit(query.checkpoint, 2)
     aborted.abort()
     opened.commit()
     query.run()

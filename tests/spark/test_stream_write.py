@@ -11,6 +11,8 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
+from tests.spark.support import forget_commit, ids, path_of, versions
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -24,10 +26,6 @@ def ns(namespace: Namespace) -> Namespace:
     namespace.create_topic("orders", SCHEMA, partitions=2)
     namespace.create_topic("copy", SCHEMA, partitions=2, key="customer")
     return namespace
-
-
-def path_of(ns: Namespace, topic: str = "") -> str:
-    return f"{ns.root}/{ns.name}/{topic}".rstrip("/")
 
 
 def produce(ns: Namespace, first: int, count: int) -> None:
@@ -52,20 +50,6 @@ def run(df: DataFrame, path: str, checkpoint: Path | None, **options: Any) -> No
         query.stop()
 
 
-def forget_commit(checkpoint: Path, batch: int) -> None:
-    """As if the driver had died before Spark noted that the batch was done."""
-    (checkpoint / "commits" / str(batch)).unlink()
-    (checkpoint / "commits" / f".{batch}.crc").unlink()
-
-
-def ids(ns: Namespace, topic: str = "copy") -> list[int]:
-    return sorted(ns.snapshot().read(topic).column("id").to_pylist())
-
-
-def versions(ns: Namespace, topic: str = "copy") -> set[int]:
-    return set(ns.snapshot().read(topic, include_metadata=True).column("_version").to_pylist())
-
-
 def last_batch(ns: Namespace) -> int:
     ns.connection.follower.refresh()
     (record,) = ns.connection.follower.state.streams.values()
@@ -78,16 +62,16 @@ def test_each_batch_is_one_commit_and_a_replayed_one_is_skipped(
     checkpoint = tmp_path / "checkpoint"
     produce(ns, 0, 30)
     run(source(spark, ns), path_of(ns, "copy"), checkpoint)
-    assert ids(ns) == list(range(30))
-    assert len(versions(ns)) == 3
+    assert ids(ns, "copy") == list(range(30))
+    assert len(versions(ns, "copy")) == 3
     assert last_batch(ns) == 2
     forget_commit(checkpoint, 2)
     run(source(spark, ns), path_of(ns, "copy"), checkpoint)
-    assert ids(ns) == list(range(30)), "the batch ran again and was not committed again"
+    assert ids(ns, "copy") == list(range(30)), "the batch ran again and was not committed again"
     assert (checkpoint / "commits" / "2").exists(), "it ran again"
     produce(ns, 30, 10)
     run(source(spark, ns), path_of(ns, "copy"), checkpoint)
-    assert ids(ns) == list(range(40))
+    assert ids(ns, "copy") == list(range(40))
 
 
 def test_other_offsets_under_a_batchs_id_are_refused(ns: Namespace, spark: SparkSession, tmp_path: Path) -> None:
@@ -99,7 +83,7 @@ def test_other_offsets_under_a_batchs_id_are_refused(ns: Namespace, spark: Spark
     produce(ns, 10, 10)
     with pytest.raises(StreamingQueryException, match="with other source offsets"):
         run(source(spark, ns, maxOffsetsPerTrigger="100"), path_of(ns, "copy"), checkpoint)
-    assert ids(ns) == list(range(10))
+    assert ids(ns, "copy") == list(range(10))
 
 
 def test_a_new_checkpoint_under_the_same_app_id_is_refused_naming_both(
@@ -109,7 +93,7 @@ def test_a_new_checkpoint_under_the_same_app_id_is_refused_naming_both(
     run(source(spark, ns), path_of(ns, "copy"), tmp_path / "one", txnAppId="copier")
     with pytest.raises(StreamingQueryException, match=r"'copier' committed batch 0 of the query .* begins again"):
         run(source(spark, ns), path_of(ns, "copy"), tmp_path / "two", txnAppId="copier")
-    assert ids(ns) == list(range(10))
+    assert ids(ns, "copy") == list(range(10))
 
 
 def test_a_query_without_an_identity_is_refused(ns: Namespace, spark: SparkSession, tmp_path: Path) -> None:
@@ -121,7 +105,7 @@ def test_a_query_without_an_identity_is_refused(ns: Namespace, spark: SparkSessi
         run(source(spark, ns), path_of(ns, "copy"), None, txnAppId="copier")
     finally:
         spark.conf.unset("spark.sql.streaming.checkpointLocation")
-    assert ids(ns) == list(range(10))
+    assert ids(ns, "copy") == list(range(10))
 
 
 def test_rows_and_acknowledgement_are_in_one_entry(ns: Namespace, spark: SparkSession, tmp_path: Path) -> None:
@@ -131,18 +115,18 @@ def test_rows_and_acknowledgement_are_in_one_entry(ns: Namespace, spark: SparkSe
     produce(ns, 0, 20)
     df = source(spark, ns, subscription="billing")
     run(df, path_of(ns, "copy"), checkpoint, acknowledge="billing")
-    assert ids(ns) == list(range(20))
+    assert ids(ns, "copy") == list(range(20))
     assert [item.behind_messages for item in ns.lag("orders", "billing")] == [0, 0]
-    for version in versions(ns):
+    for version in versions(ns, "copy"):
         (commit,) = [item for item in ns.connection.follower.log.entry(version).actions if isinstance(item, Commit)]
         assert commit.stream is not None
         assert len(commit.acknowledgements) == 1
     forget_commit(checkpoint, 1)
     produce(ns, 20, 20)
     run(source(spark, ns, subscription="billing"), path_of(ns, "copy"), checkpoint, acknowledge="billing")
-    assert ids(ns) == list(range(40))
+    assert ids(ns, "copy") == list(range(40))
     assert [item.behind_messages for item in ns.lag("orders", "billing")] == [0, 0]
-    epochs = {item.acknowledgements[0].epoch for v in versions(ns) for item in _commits(ns, v)}
+    epochs = {item.acknowledgements[0].epoch for v in versions(ns, "copy") for item in _commits(ns, v)}
     assert len(epochs) == 2, "one epoch a run, not one a batch"
 
 
@@ -156,12 +140,12 @@ def test_a_subscription_that_another_consumer_keeps_stops_the_query(
     produce(ns, 0, 20)
     with pytest.raises(StreamingQueryException, match=r"ConsumerBusy: .*belongs to the consumer 'copier'.*same_name"):
         run(df, path_of(ns, "copy"), tmp_path / "other", acknowledge="billing")
-    assert ids(ns) == []
+    assert ids(ns, "copy") == []
     for count in (20, 40):
         run(df, path_of(ns, "copy"), checkpoint, acknowledge="billing", txnAppId="copier")
-        assert ids(ns) == list(range(count))
+        assert ids(ns, "copy") == list(range(count))
         produce(ns, count, 20)
-    assert len({item.acknowledgements[0].epoch for v in versions(ns) for item in _commits(ns, v)}) == 2
+    assert len({item.acknowledgements[0].epoch for v in versions(ns, "copy") for item in _commits(ns, v)}) == 2
 
 
 def _commits(ns: Namespace, version: int) -> list[Any]:
@@ -180,7 +164,7 @@ def test_a_cursor_that_somebody_moved_stops_the_query(ns: Namespace, spark: Spar
         consumer.seek({0: 15})
     with pytest.raises(StreamingQueryException, match=r"goes on at offset 10, .* 'billing' is at 15"):
         run(source(spark, ns, subscription="billing"), path_of(ns, "copy"), checkpoint, acknowledge="billing")
-    assert ids(ns) == list(range(20))
+    assert ids(ns, "copy") == list(range(20))
 
 
 def test_two_sources_on_one_subscription_are_refused(ns: Namespace, spark: SparkSession, tmp_path: Path) -> None:
@@ -188,7 +172,7 @@ def test_two_sources_on_one_subscription_are_refused(ns: Namespace, spark: Spark
     both = source(spark, ns, subscription="billing").union(source(spark, ns, subscription="billing"))
     with pytest.raises(StreamingQueryException, match="two sources of the query"):
         run(both, path_of(ns, "copy"), tmp_path / "checkpoint", acknowledge="billing")
-    assert ids(ns) == []
+    assert ids(ns, "copy") == []
 
 
 def test_a_topic_column_routes_the_rows_of_a_batch(ns: Namespace, spark: SparkSession, tmp_path: Path) -> None:
@@ -218,7 +202,7 @@ def test_options_that_make_no_sense_are_refused(
     produce(ns, 0, 10)
     with pytest.raises(StreamingQueryException, match=problem):
         run(source(spark, ns), path_of(ns, "copy"), tmp_path / "checkpoint", **options)
-    assert ids(ns) == []
+    assert ids(ns, "copy") == []
 
 
 def test_complete_mode_and_rows_that_do_not_fit_are_refused(ns: Namespace, spark: SparkSession, tmp_path: Path) -> None:
@@ -231,4 +215,4 @@ def test_complete_mode_and_rows_that_do_not_fit_are_refused(ns: Namespace, spark
         query.trigger(availableNow=True).start(path_of(ns, "copy")).awaitTermination(120)
     with pytest.raises(StreamingQueryException, match="topic 'copy' has no column 'extra'"):
         run(source(spark, ns).withColumn("extra", F.lit(1)), path_of(ns, "copy"), tmp_path / "b")
-    assert ids(ns) == []
+    assert ids(ns, "copy") == []

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 import spark_ext
 import txnlog
 from spark_ext import jobs
+from tests.spark.support import ids, path_of, versions
 from txnlog import partitioner
 from txnlog.errors import (
     InvalidInputError,
@@ -51,21 +52,6 @@ def fail(message: str) -> None:
     raise RuntimeError(message)
 
 
-def path_of(ns: Namespace) -> str:
-    return f"{ns.root}/{ns.name}"
-
-
-def ids(ns: Namespace) -> list[int]:
-    return sorted(ns.snapshot().read("orders").column("id").to_pylist())
-
-
-def versions(ns: Namespace, *topics: str) -> set[int]:
-    found: set[int] = set()
-    for topic in topics:
-        found |= set(ns.snapshot().read(topic, include_metadata=True).column("_version").to_pylist())
-    return found
-
-
 def test_frames_of_several_schemas_become_visible_at_one_version(
     ns: Namespace, orders: DataFrame, spark: SparkSession
 ) -> None:
@@ -73,12 +59,12 @@ def test_frames_of_several_schemas_become_visible_at_one_version(
         assert txn.write(orders, "orders") == 500
         assert txn.write(orders.groupBy("customer").count(), "totals") == 17
         txn.write(spark.sql("SELECT timestamp'2026-11-21 08:00:00' at, 'done' text"), "audit")
-        assert ids(ns) == [], "nothing is visible before the end of the block"
+        assert ids(ns, "orders") == [], "nothing is visible before the end of the block"
         assert not txn.skipped
         assert txn.rows == {"orders": 500, "totals": 17, "audit": 1}
     assert txn.result is not None
     assert versions(ns, "orders", "totals", "audit") == {txn.result.version}
-    assert ids(ns) == list(range(500))
+    assert ids(ns, "orders") == list(range(500))
     assert sum(row["count"] for row in ns.snapshot().read("totals").to_pylist()) == 500
     assert {topic for topic, _ in txn.result.offsets} == {"orders", "totals", "audit"}
     for row in ns.snapshot().read("orders", include_metadata=True).to_pylist():
@@ -91,7 +77,7 @@ def test_an_exception_in_the_block_leaves_nothing_visible(
     with pytest.raises(RuntimeError, match="as planned"), spark_ext.transaction(spark, path_of(ns)) as txn:  # noqa: PT012
         txn.write(orders, "orders")
         fail("as planned")
-    assert ids(ns) == []
+    assert ids(ns, "orders") == []
     assert txn.state == "ABORTED"
     assert list(Path(path_of(ns), "orders").rglob("*.parquet")), "the files are garbage"
     with pytest.raises(InvalidTransactionState, match="aborted"):
@@ -122,7 +108,7 @@ def test_a_committed_app_version_is_known_before_a_frame_runs(
     assert ns.connection.follower.refresh() == version, "the skipped ones wrote nothing, not even a producer's epoch"
     with spark_ext.transaction(spark, path_of(ns), txn_app_id="nightly", txn_version=6) as third:
         third.write(orders.where("id < 3").selectExpr("id + 500 id"), "orders")
-    assert ids(ns) == list(range(503))
+    assert ids(ns, "orders") == list(range(503))
 
 
 def test_two_runs_of_one_version_at_once_commit_one_of_them(
@@ -136,7 +122,7 @@ def test_two_runs_of_one_version_at_once_commit_one_of_them(
         assert not fast.result.skipped
     assert slow.result.skipped
     assert slow.result.version == fast.result.version
-    assert ids(ns) == list(range(500))
+    assert ids(ns, "orders") == list(range(500))
 
 
 def test_a_newer_transaction_of_the_producer_fences_the_older_one(
@@ -150,7 +136,7 @@ def test_a_newer_transaction_of_the_producer_fences_the_older_one(
         older.commit()
     with pytest.raises(ProducerFenced, match="loader"):
         older.write(orders, "orders")
-    assert ids(ns) == list(range(1_000, 1_500))
+    assert ids(ns, "orders") == list(range(1_000, 1_500))
 
 
 def test_what_was_received_is_acknowledged_with_the_commit(
@@ -168,7 +154,7 @@ def test_what_was_received_is_acknowledged_with_the_commit(
         txn.write(orders, "orders")
         assert ns.subscription("audit", "loader").cursors[0].cursor == 0
     assert ns.subscription("audit", "loader").cursors[0].cursor == 10
-    assert ids(ns) == list(range(500))
+    assert ids(ns, "orders") == list(range(500))
 
 
 def test_errors_of_tasks_are_errors_of_ours_and_the_transaction_goes_on(
@@ -183,7 +169,7 @@ def test_errors_of_tasks_are_errors_of_ours_and_the_transaction_goes_on(
         with pytest.raises(TopicNotFound, match="did you mean 'orders'"):
             txn.write(orders, "oders")
         txn.write(orders, "orders")
-    assert ids(ns) == list(range(500))
+    assert ids(ns, "orders") == list(range(500))
 
 
 def test_what_a_function_of_the_frame_raises_is_no_error_of_ours_whatever_its_text_says(
@@ -196,7 +182,7 @@ def test_what_a_function_of_the_frame_raises_is_no_error_of_ours_whatever_its_te
         with pytest.raises(PythonException, match="ProducerFenced: stop"):
             txn.write(orders.withColumn("id", F.udf(told, "bigint")("id")), "orders")
         txn.write(orders, "orders")
-    assert ids(ns) == list(range(500))
+    assert ids(ns, "orders") == list(range(500))
 
 
 def test_columns_may_have_dots_and_backticks_in_their_names(namespace: Namespace, spark: SparkSession) -> None:
@@ -266,7 +252,7 @@ def test_files_too_many_for_one_entry_still_become_visible_at_once(
         txn.write(orders, "orders")
         txn.write(orders.groupBy("customer").count(), "totals")
     assert len(versions(ns, "orders", "totals")) == 1
-    assert ids(ns) == list(range(500))
+    assert ids(ns, "orders") == list(range(500))
     assert ns.transactions("OPEN") == ()
 
 
@@ -277,9 +263,9 @@ def test_a_flush_makes_the_work_pending_and_the_commit_visible(
         txn.write(orders, "orders")
         txn.flush()
         assert [item.txn_id for item in ns.transactions("OPEN")] == [txn.id]
-        assert ids(ns) == []
+        assert ids(ns, "orders") == []
         txn.write(orders.selectExpr("id + 500 id"), "orders")
-    assert ids(ns) == list(range(1_000))
+    assert ids(ns, "orders") == list(range(1_000))
 
 
 def test_an_empty_frame_is_fine(ns: Namespace, orders: DataFrame, spark: SparkSession) -> None:
@@ -304,4 +290,4 @@ def test_jobs_may_take_longer_than_any_timeout_and_the_log_shows_a_deadline_once
         clock.advance(3_600_000)
         with pytest.raises(TransactionTimedOut):
             hanging.commit()
-        assert ids(ns) == [1]
+        assert ids(ns, "orders") == [1]

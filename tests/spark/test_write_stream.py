@@ -16,6 +16,7 @@ import spark_ext
 from spark_ext.handles import location_of, namespace_at
 from spark_ext.query_checkpoint import Checkpoint
 from spark_ext.stream_handler import _Batches
+from tests.spark.support import forget_commit, ids, versions
 from txnlog.actions import Commit
 from txnlog.errors import ConsumerBusy, ConsumerFenced, InvalidInputError, NamespaceNotFound
 
@@ -76,26 +77,15 @@ class Pipeline:
         checkpoint = Checkpoint(str(self.checkpoint), location.root)
         return _Batches(namespace_at(location, "rw"), checkpoint, handler, acknowledge, None, "{}")
 
-    def forget(self, batch: int) -> None:
-        """As if the driver had died after the entry and before Spark noted that the batch was done."""
-        (self.checkpoint / "commits" / str(batch)).unlink()
-        (self.checkpoint / "commits" / f".{batch}.crc").unlink()
-
-    def ids(self, topic: str) -> list[int]:
-        return sorted(self.ns.snapshot().read(topic).column("id").to_pylist())
-
-    def versions(self, topic: str) -> set[int]:
-        return set(self.ns.snapshot().read(topic, include_metadata=True).column("_version").to_pylist())
-
     def check(self, first: int, last: int) -> None:
         """The orders from ``first`` to before ``last`` took effect, each once, and nothing else did."""
-        assert self.ids("even") == [i for i in range(first, last) if i % 2 == 0]
-        assert self.ids("odd") == [i for i in range(first, last) if i % 2 == 1]
+        assert ids(self.ns, "even") == [i for i in range(first, last) if i % 2 == 0]
+        assert ids(self.ns, "odd") == [i for i in range(first, last) if i % 2 == 1]
         counted = dict.fromkeys(("c0", "c1", "c2"), 0)
         for row in self.ns.snapshot().read("counts").to_pylist():
             counted[row["customer"]] += row["count"]
         assert counted == {f"c{k}": sum(i % 3 == k for i in range(first, last)) for k in range(3)}
-        assert self.versions("even") == self.versions("odd") == self.versions("counts")
+        assert versions(self.ns, "even") == versions(self.ns, "odd") == versions(self.ns, "counts")
 
     def behind(self) -> int:
         return sum(item.behind_messages for item in self.ns.lag("orders", "billing"))
@@ -118,9 +108,9 @@ def test_a_batch_is_one_entry_over_all_topics_with_its_acknowledgement(pipeline:
     assert pipeline.calls == [list(range(first, first + 10)) for first in (0, 10, 20)]
     pipeline.check(0, 30)
     assert pipeline.behind() == 0
-    versions = sorted(pipeline.versions("even"))
-    assert len(versions) == 3
-    for number, version in enumerate(versions):
+    committed = sorted(versions(pipeline.ns, "even"))
+    assert len(committed) == 3
+    for number, version in enumerate(committed):
         (commit,) = [
             item for item in pipeline.ns.connection.follower.log.entry(version).actions if isinstance(item, Commit)
         ]
@@ -134,7 +124,7 @@ def test_a_restart_and_a_crash_before_sparks_commit_log_double_nothing(pipeline:
     pipeline.produce(0)
     pipeline.run()
     assert len(pipeline.calls) == 1
-    pipeline.forget(0)
+    forget_commit(pipeline.checkpoint, 0)
     version = pipeline.ns.snapshot().version
     pipeline.run()
     assert len(pipeline.calls) == 1, "the batch came again, and the log knew it"
@@ -269,7 +259,7 @@ def test_two_sources_under_one_name_are_acknowledged_together_and_one_under_anot
     pipeline.ns.produce("odd", [{"id": 100, "customer": "ann"}])
     run("billing", 0)
     assert (behind("orders", "billing"), behind("odd", "billing")) == (0, 0)
-    assert pipeline.ids("even") == [*range(10), 100]
+    assert ids(pipeline.ns, "even") == [*range(10), 100]
     assert told() == []
 
     pipeline.produce(10)

@@ -1,8 +1,9 @@
-"""What the tests of native scans share: rows compared with txnlog's own read, and segments laid by hand."""
+"""What the tests over Spark share: paths, committed rows, a driver that dies, native scans, segments laid by hand."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -19,9 +20,31 @@ if TYPE_CHECKING:
     from txnlog.namespace import Namespace
 
 
-def path_of(ns: Namespace, topic: str = "orders") -> str:
-    """ROOT/NAMESPACE/TOPIC."""
-    return f"{ns.root}/{ns.name}/{topic}"
+def path_of(ns: Namespace, topic: str = "") -> str:
+    """ROOT/NAMESPACE/TOPIC, or ROOT/NAMESPACE."""
+    return f"{ns.root}/{ns.name}/{topic}".rstrip("/")
+
+
+def ids(ns: Namespace, topic: str) -> list[int]:
+    """The ids of a topic's committed rows, sorted."""
+    return sorted(ns.snapshot().read(topic).column("id").to_pylist())
+
+
+def versions(ns: Namespace, *topics: str) -> set[int]:
+    """The versions that committed the rows of some topics."""
+    found: set[int] = set()
+    for topic in topics:
+        found |= set(ns.snapshot().read(topic, include_metadata=True).column("_version").to_pylist())
+    return found
+
+
+def forget_commit(checkpoint: Path, batch: int) -> None:
+    """As if the driver had died before Spark noted in the query's checkpoint that the batch was done."""
+    (checkpoint / "commits" / str(batch)).unlink()
+    (checkpoint / "commits" / f".{batch}.crc").unlink()
+
+
+# --- native scans -----------------------------------------------------------------------------------------------------
 
 
 def assert_same_rows(frame: DataFrame, table: pa.Table) -> None:
