@@ -37,6 +37,7 @@ from txnlog.errors import (
     TxnLogError,
     UnsupportedFeature,
 )
+from txnlog.expiry import overdue
 from txnlog.follower import Follower
 from txnlog.ids import TxnId
 from txnlog.limits import BUFFER_BYTES, RENEW_AFTER_MS, TARGET_ENTRY_BYTES
@@ -46,7 +47,6 @@ from txnlog.runtime import Background, Runtime, Signal
 from txnlog.slots import CREATE_ATTEMPTS, occupy
 from txnlog.state import Draft
 from txnlog.store.base import Store
-from txnlog.transaction_commands import overdue
 
 R = TypeVar("R")
 T = TypeVar("T")

@@ -32,6 +32,7 @@ from txnlog.errors import (
     TransactionNotFound,
     TransactionTimedOut,
 )
+from txnlog.expiry import overdue
 from txnlog.ids import TxnId
 from txnlog.limits import EXPIRY_GRACE_MS
 from txnlog.state import Outcome
@@ -44,7 +45,6 @@ from txnlog.transaction_commands import (
     PrepareCommand,
     Skipped,
     ended_error,
-    overdue,
     replayed,
 )
 
