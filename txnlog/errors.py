@@ -90,7 +90,7 @@ class RetriableError(TxnLogError):
 class OutcomeUnknown(RetriableError):
     """The store never said whether the entry exists. Neither success nor failure may be assumed."""
 
-    default_advice = "call commit() again, or ns.abort(txn_id) to make the outcome definite"
+    default_advice = "make the same call again, or look whether it was done"
     default_durable = Durable.MAYBE
 
     def __init__(
@@ -101,6 +101,8 @@ class OutcomeUnknown(RetriableError):
         advice: str | None = None,
         durable: Durable | None = None,
     ) -> None:
+        if advice is None and txn_ids:
+            advice = "call commit() again, or ns.abort(txn_id) to make the outcome definite"
         super().__init__(message, advice=advice, durable=durable)
         self.txn_ids = txn_ids
 

@@ -63,8 +63,7 @@ def take_epochs(
 
     try:
         return connection.appender.call(Simple(decide, epochs, ONE_EPOCH))
-    except OutcomeUnknown as error:
-        error.advice = "make the same call again; whoever was the consumer may be fenced"
+    except OutcomeUnknown:
         for subscription in wanted:
             connection.heartbeats.doubt(subscription, decided[0])
         raise

@@ -7,9 +7,17 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, Place, Unchanged, raises, received, rows
+from tests.client.support import SCHEMA, FaultyStore, Place, Unchanged, raises, received, rows
 from txnlog import keys
-from txnlog.errors import ConsumerBusy, ConsumerFenced, StoreError, SubscriptionNotFound, TransactionAborted
+from txnlog.errors import (
+    ConsumerBusy,
+    ConsumerFenced,
+    Durable,
+    OutcomeUnknown,
+    StoreError,
+    SubscriptionNotFound,
+    TransactionAborted,
+)
 
 LEASE_MS = 9_000
 
@@ -28,6 +36,11 @@ def ns(memory: Place) -> Any:
 def other(ns: Any, memory: Place) -> Any:
     """Another client, whose time passes by itself."""
     return memory.open()
+
+
+def hints(ns: Any) -> list[keys.ParsedKey | None]:
+    """What lies in the folder of signs of life."""
+    return [keys.parse_key(info.key) for info in ns.connection.store.list(keys.HINT_FOLDER)]
 
 
 def requests(ns: Any, call: str) -> int:
@@ -229,7 +242,7 @@ def test_a_dropped_subscription_is_told_to_who_waits(ns: Any, other: Any) -> Non
         consumer.close()
 
 
-@pytest.mark.clause("P-77")
+@pytest.mark.clause("P-77", "P-177")
 def test_with_same_name_the_name_takes_over_at_once_and_no_other_ever(ns: Any, other: Any, memory: Place) -> None:
     ns.create_subscription("orders", "named", type="failover", takeover="same_name", lease_ms=LEASE_MS)
     old = ns.consumer("orders", "named", name="one")
@@ -263,3 +276,96 @@ def test_a_heartbeat_of_hostile_bytes_is_no_answer_and_no_error(memory: Place, c
     record = ns.subscription("orders", "billing")
     ns.connection.store.put(keys.hint_key(record.id, record.epoch), content)
     assert len(waiting.receive(timeout_ms=0)) == 0
+
+
+# --- takeovers in doubt -----------------------------------------------------------------------------------------------
+
+
+def in_doubt(memory: Place, fate: str) -> tuple[Any, FaultyStore]:
+    """A handle whose next entry is in doubt: it is there, or comes late, or never came."""
+    handle, store = memory.faulty()
+    handle.connection.appender.create_attempts = 1
+    store.script.extend([lambda: store.reads.append("broken"), fate])
+    return handle, store
+
+
+@pytest.mark.clause("P-176")
+@pytest.mark.parametrize("fate", ["lost", "late", "dropped"])
+@pytest.mark.parametrize("kind", ["failover", "exclusive"])
+def test_a_takeover_in_doubt_is_not_waited_for_by_who_made_it(ns: Any, memory: Place, fate: str, kind: str) -> None:
+    ns.create_subscription("orders", "mine", type=kind, takeover="after_lease", lease_ms=LEASE_MS)
+    ns.consumer("orders", "mine", name="before").close()
+    handle, store = in_doubt(memory, fate)
+    with raises(OutcomeUnknown, match="same call again", durable=Durable.MAYBE):
+        handle.consumer("orders", "mine")
+    store.land()
+    consumer = handle.consumer("orders", "mine", name="mine")
+    assert received(consumer) == list(range(10))
+    store.land()
+    assert ns.subscription("orders", "mine").consumer == "mine"
+    with Unchanged(memory):
+        if kind == "exclusive":
+            with raises(ConsumerBusy, match="'mine'"):
+                memory.open().consumer("orders", "mine")
+        else:
+            assert received(memory.open().consumer("orders", "mine"), timeout_ms=LEASE_MS - 1) == []
+
+
+@pytest.mark.clause("P-176")
+@pytest.mark.parametrize("fate", ["lost", "late", "dropped"])
+def test_who_waits_and_takes_over_in_doubt_is_active_at_its_next_call(ns: Any, memory: Place, fate: str) -> None:
+    active = ns.consumer("orders", "billing")
+    handle, store = memory.faulty()
+    waiting = handle.consumer("orders", "billing")
+    active.close()
+    handle.connection.appender.create_attempts = 1
+    store.script.extend([lambda: store.reads.append("broken"), fate])
+    store.reads.append("ok")  # the look at the log
+    with raises(OutcomeUnknown, match="same call again", durable=Durable.MAYBE):
+        waiting.receive(timeout_ms=0)
+    store.land()
+    assert received(waiting) == list(range(10))
+
+
+@pytest.mark.clause("P-176")
+def test_an_entry_of_another_in_the_slot_of_a_takeover_in_doubt_is_that_ones_place(ns: Any, memory: Place) -> None:
+    handle, _ = in_doubt(memory, "dropped")
+    with raises(OutcomeUnknown, durable=Durable.MAYBE):
+        handle.consumer("orders", "billing", name="slow")
+    fast = ns.consumer("orders", "billing", name="fast")
+    assert received(fast) == list(range(10))
+    slow = handle.consumer("orders", "billing", name="slow")
+    with Unchanged(memory):
+        assert received(slow, timeout_ms=LEASE_MS - 1) == []
+    assert received(fast, timeout_ms=0) == []
+
+
+# --- hints that are over, and closing ---------------------------------------------------------------------------------
+
+
+@pytest.mark.clause("P-175")
+def test_a_seek_and_a_drop_leave_no_hint(ns: Any) -> None:
+    consumer = ns.consumer("orders", "billing")
+    for _ in range(3):
+        assert len(received(consumer)) == 10
+        consumer.seek("earliest")
+        assert hints(ns) == []
+    received(consumer)
+    record = ns.subscription("orders", "billing")
+    assert hints(ns) == [keys.HintKey(record.id, record.epoch)]
+    ns.drop_subscription("orders", "billing")
+    assert hints(ns) == []
+
+
+@pytest.mark.parametrize("kind", ["failover", "exclusive"])
+def test_a_consumer_is_closed_quietly_after_its_namespace_and_so_are_all_its_topics(
+    ns: Any, memory: Place, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    ns.create_topic("audit", SCHEMA)
+    for topic in ("orders", "audit"):
+        ns.create_subscription(topic, "mine", type=kind, takeover="after_lease")
+    consumer = ns.consumer(["orders", "audit"], "mine")
+    ns.close()
+    consumer.close()
+    consumer.close()
+    assert not caplog.records

@@ -697,6 +697,66 @@ def test_vacuums_at_once_do_each_others_work(memory: Place, clock: ManualClock) 
     check_every_version(memory, clock)
 
 
+# --- signs of life --------------------------------------------------------------------------------------------------
+
+
+def hints(ns: Any) -> set[str]:
+    """Keys of the signs of life that lie there."""
+    return {info.key for info in ns.connection.store.list(keys.HINT_FOLDER)}
+
+
+def test_hints_that_are_over_go_and_those_of_consumers_stay(lake: Any, memory: Place, clock: ManualClock) -> None:
+    lake.create_topic("audit", SCHEMA)
+    for topic, name in (("orders", "kept"), ("orders", "dropped"), ("audit", "gone")):
+        lake.create_subscription(topic, name, type="failover")
+        lake.consumer(topic, name)
+    record = lake.subscription("orders", "kept")
+    lake.drop_subscription("orders", "dropped")
+    lake.drop_topic("audit")
+    store = lake.connection.store
+    living = {keys.hint_key(record.id, record.epoch), "_hints/none-of-ours.json"}
+    for key in (keys.hint_key(record.id, record.epoch - 1), keys.hint_key(4, 5), "_hints/none-of-ours.json"):
+        store.put(key, b"{}")
+    with Unchanged(memory):
+        lake.vacuum(dry_run=True)
+        assert len(hints(lake)) == 5
+        assert lake.vacuum().deleted_files == 0, "they are no data"
+        assert hints(lake) == living
+
+
+def test_a_hint_of_a_subscription_that_a_vacuum_does_not_know_yet_stays(
+    lake: Any, memory: Place, clock: ManualClock
+) -> None:
+    ns, store = hooked(memory, clock)
+
+    def meanwhile(call: str, key: str) -> None:
+        if call == "list" and keys.HINT_FOLDER in key:
+            lake.create_subscription("orders", "new", type="failover")
+            lake.consumer("orders", "new")
+
+    store.before = meanwhile
+    ns.vacuum()
+    record = lake.subscription("orders", "new")
+    assert hints(lake) == {keys.hint_key(record.id, record.epoch)}
+
+
+@pytest.mark.parametrize("failing", ["list", "delete"])
+def test_a_store_that_fails_with_hints_fails_no_vacuum(
+    lake: Any, memory: Place, clock: ManualClock, failing: str
+) -> None:
+    left_behind(memory, clock, 1).close()
+    clock.advance(WEEK_MS)
+    ns, store = hooked(memory, clock)
+    lake.connection.store.put(keys.hint_key(1, 1), b"{}")
+
+    def fail(call: str, key: str) -> None:
+        if call == failing and keys.HINT_FOLDER in key:
+            raise StoreError("no permission")
+
+    store.before = fail
+    assert ns.vacuum().deleted_files == 1
+
+
 # --- the call -------------------------------------------------------------------------------------------------------
 
 

@@ -75,7 +75,27 @@ def vacuum(
         plan = _foreseen(connection, target, now_ms, grace_ms, horizon)
     else:
         plan = _announced(connection, target, grace_ms, horizon)
+    if not dry_run:
+        _forget_hints(connection)
     return _Sweep(connection, plan, dry_run=dry_run, progress=progress).run()
+
+
+def _forget_hints(connection: Connection) -> None:
+    """Delete signs of life that are over: their subscription was dropped, or has a newer epoch. They need no grace.
+
+    Whoever was fenced may write one late; the next vacuum finds it.
+    """
+    with connection.follower.lock:
+        version = connection.follower.version
+        epochs = {record.id: record.epoch for record in connection.follower.state.subscriptions.values()}
+
+    def over(hint: keys.HintKey) -> bool:
+        if hint.subscription > version:
+            return False  # it was created since that look
+        epoch = epochs.get(hint.subscription)
+        return epoch is None or hint.epoch < epoch
+
+    connection.heartbeats.forget_where(over)
 
 
 def _topics(connection: Connection) -> list[TopicRecord]:
