@@ -15,7 +15,7 @@ from txnlog.log import Log
 from txnlog.names import NamespaceName, folded, nearest, parse_namespace_name
 from txnlog.namespace import open_namespace
 from txnlog.root import Root, check_coordinator
-from txnlog.runtime import Clock, Runtime
+from txnlog.runtime import Clock, Runtime, renew_in_child
 from txnlog.state import NamespaceRecord
 from txnlog.store.base import ObjectNotFound, Store
 from txnlog.store.open import absolute, open_store
@@ -46,7 +46,10 @@ def _row(info: NamespaceInfo) -> str:
 
 
 class Catalog:
-    """The namespaces of one root. Thread-safe; a context manager. Opening it writes nothing."""
+    """The namespaces of one root. Thread-safe; a context manager. Opening it writes nothing.
+
+    Bound to its process: forked, it is a writer of its own.
+    """
 
     def __init__(
         self,
@@ -59,10 +62,19 @@ class Catalog:
         self.root = absolute(os.fspath(root)) if store is None else os.fspath(root)
         self._storage_options = dict(storage_options or {})
         self._clock = clock
-        self._store = store or open_store(self.root, self._storage_options)
-        self._runtime = Runtime(clock)
-        self._open_root = Root(self._store, self._runtime)
+        self._given_store = store
         self._closed = False
+        self._open_root: Root | None = self._open()
+        renew_in_child(self)
+
+    def _open(self) -> Root:
+        self._store = self._given_store or open_store(self.root, self._storage_options)
+        self._runtime = Runtime(self._clock)
+        return Root(self._store, self._runtime)
+
+    def after_fork(self) -> None:
+        """In a forked child: no request now, but a writer and threads of its own at the next call."""
+        self._open_root = None
 
     # --- looking ----------------------------------------------------------------------------------------------------
 
@@ -168,7 +180,10 @@ class Catalog:
     def _root(self) -> Root:
         if self._closed:
             raise InvalidTransactionState(f"the handle of the catalog {self.root!r} was closed", advice="open it again")
-        return self._open_root
+        opened = self._open_root
+        if opened is None:
+            opened = self._open_root = self._open()
+        return opened
 
     def __enter__(self) -> Catalog:
         return self

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import datetime
-import os
 import threading
-import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Literal
@@ -24,6 +22,7 @@ from txnlog.errors import (
     TopicNotFound,
     TxnLogError,
 )
+from txnlog.expiry import overdue
 from txnlog.follower import Follower
 from txnlog.heartbeats import Heartbeats
 from txnlog.ids import TxnId
@@ -32,22 +31,20 @@ from txnlog.names import nearest, parse_label, parse_namespace_name, parse_topic
 from txnlog.numbers import CHUNK
 from txnlog.reader import SegmentReader
 from txnlog.results import Committed
-from txnlog.runtime import Clock, Runtime
+from txnlog.runtime import Clock, Runtime, renew_in_child
 from txnlog.sequences import before_first
 from txnlog.session import Session
 from txnlog.snapshot import Snapshot
 from txnlog.state import Cursor, Draft, Outcome, StreamRecord, SubscriptionRecord, TopicRecord
 from txnlog.store.base import Store
 from txnlog.store.open import absolute, open_store
-from txnlog.transaction_commands import CommitResult, Duplicate, Skipped, overdue, replayed
+from txnlog.transaction_commands import CommitResult, Duplicate, Skipped, replayed
 
 if TYPE_CHECKING:
     from txnlog.messages import Taken
 
 Mode = Literal["r", "rw"]
 Position = str | Mapping[int, int] | datetime.datetime
-
-_open_connections: weakref.WeakSet[Connection] = weakref.WeakSet()
 
 
 class TopicHandle:
@@ -91,7 +88,7 @@ class Connection:
         self._closed = False
         self.after_fork()
         self._current: Session | None = self._connect(create=create)
-        _open_connections.add(self)
+        renew_in_child(self)
 
     def _connect(self, *, create: bool) -> Session:
         runtime = self._given_runtime or Runtime(self._clock)
@@ -192,8 +189,8 @@ class Connection:
 
     @property
     def reader(self) -> SegmentReader:
-        """Decodes segments."""
-        return self.session.reader
+        """Decodes segments; also on a closed connection, for a scan under way."""
+        return self._session_even_closed.reader
 
     @property
     def heartbeats(self) -> Heartbeats:
@@ -546,12 +543,5 @@ def _offsets_of(topic: TopicRecord, position: Mapping[Any, Any]) -> dict[int, in
         found[whole_number("a partition", partition, 0, topic.partitions - 1)] = whole_number("an offset", offset, 0)
     return found
 
-
-def _after_fork() -> None:
-    for connection in list(_open_connections):
-        connection.after_fork()
-
-
-os.register_at_fork(after_in_child=_after_fork)
 
 __all__ = ["Connection", "Mode", "Position", "TopicHandle"]

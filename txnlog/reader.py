@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
@@ -57,6 +58,12 @@ def output_schema(plan: ScanPlan, columns: Sequence[str] | None, *, include_meta
     return schema
 
 
+def parts_of(plan: ScanPlan) -> Iterator[ScanPlan]:
+    """The plan in pieces, one after the other: the segments of each are fetched side by side."""
+    for first in range(0, len(plan.segments), _READ_AHEAD):
+        yield replace(plan, segments=plan.segments[first : first + _READ_AHEAD])
+
+
 class SegmentReader:
     """Fetches and decodes segments of one namespace. Thread-safe."""
 
@@ -86,10 +93,9 @@ class SegmentReader:
         Raises CorruptionError for a segment that is missing or is not what the log recorded.
         """
         schema = output_schema(plan, columns, include_metadata=include_metadata)
-        for first in range(0, len(plan.segments), _READ_AHEAD):
-            chunk = plan.segments[first : first + _READ_AHEAD]
-            calls = [partial(self.decode, plan, segment, columns, in_parts=in_parts) for segment in chunk]
-            for segment, table in zip(chunk, self._runtime.run_all(calls), strict=True):
+        for part in parts_of(plan):
+            calls = [partial(self.decode, plan, segment, columns, in_parts=in_parts) for segment in part.segments]
+            for segment, table in zip(part.segments, self._runtime.run_all(calls), strict=True):
                 yield self._shape(plan, segment, table, columns, schema, include_metadata=include_metadata)
 
     def decode(
@@ -157,4 +163,4 @@ def _bytes_of(table: pa.Table) -> int:
     return size
 
 
-__all__ = ["SegmentReader", "output_schema"]
+__all__ = ["SegmentReader", "output_schema", "parts_of"]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 import time
 import uuid
+import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from queue import Empty, SimpleQueue
@@ -80,6 +82,29 @@ class Signal:
         self._tokens.put(self._tokens.get())
 
 
+class OfOneProcess(Protocol):
+    """What a forked child must have anew: locks that nobody there lets go, threads that are not there."""
+
+    def after_fork(self) -> None:
+        """In the child: forget the parent's. No request, nothing that fails or waits."""
+
+
+_renewed: Final[weakref.WeakSet[OfOneProcess]] = weakref.WeakSet()
+
+
+def renew_in_child(item: OfOneProcess) -> None:
+    """Have ``item.after_fork()`` called in every forked child, as long as the item is there."""
+    _renewed.add(item)
+
+
+def _after_fork() -> None:
+    for item in list(_renewed):
+        item.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 class Runtime:
     """Time, chance and concurrency of one client. A clock that was passed in is trusted as it is."""
 
@@ -87,9 +112,14 @@ class Runtime:
         self.clock: Clock = clock or SYSTEM_CLOCK
         self.trusts_clock = clock is not None
         self._random = random.SystemRandom()
+        self._closed = False
+        self.after_fork()
+        renew_in_child(self)
+
+    def after_fork(self) -> None:
+        """In a forked child: threads of its own, at the next call."""
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
-        self._closed = False
 
     def now_ms(self) -> int:
         """Epoch milliseconds by the client's clock."""
@@ -160,4 +190,14 @@ class Runtime:
             pool.shutdown(wait=True)
 
 
-__all__ = ["SYSTEM_CLOCK", "Background", "Clock", "Runtime", "Signal", "SystemClock", "Waitable"]
+__all__ = [
+    "SYSTEM_CLOCK",
+    "Background",
+    "Clock",
+    "OfOneProcess",
+    "Runtime",
+    "Signal",
+    "SystemClock",
+    "Waitable",
+    "renew_in_child",
+]

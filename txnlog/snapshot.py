@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from operator import index
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from txnlog.arguments import mapping, shown
 from txnlog.errors import InvalidInputError
 from txnlog.garbage import may_be_gone
 from txnlog.planner import OffsetRanges, ScanPlan
-from txnlog.reader import output_schema
+from txnlog.reader import output_schema, parts_of
 from txnlog.state import TopicRecord
 
 if TYPE_CHECKING:
@@ -134,12 +134,17 @@ class Snapshot:
         inner = columns
         if filter is not None and columns is not None:
             inner = None  # the filter may name columns that are not wanted
-        tables = self._connection.reader.batches(plan, columns=inner, include_metadata=include_metadata)
+        tables = self._tables(plan, inner, include_metadata=include_metadata)
         if filter is None:
             batches = (batch for table in tables for batch in table.to_batches())
         else:
             batches = (batch for table in tables for batch in _filtered(table, filter, schema).to_batches())
         return pa.RecordBatchReader.from_batches(schema, batches)
+
+    def _tables(self, plan: ScanPlan, columns: Sequence[str] | None, *, include_metadata: bool) -> Iterator[pa.Table]:
+        """One table a segment. A forked child that goes on with a scan of its parent has a reader of its own."""
+        for part in parts_of(plan):
+            yield from self._connection.reader.batches(part, columns=columns, include_metadata=include_metadata)
 
     def read(
         self,

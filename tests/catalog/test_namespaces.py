@@ -13,6 +13,7 @@ import pytest
 import catalog as txn_catalog
 import txnlog
 from catalog import Catalog
+from tests.forks import in_child
 from txnlog import keys
 from txnlog.errors import (
     InvalidInputError,
@@ -259,6 +260,35 @@ def test_a_relative_root_stays_where_it_was_when_the_working_directory_changes(
         cat.create_namespace("sales")
         assert cat.namespaces() == ("sales",)
         assert cat.root == str(tmp_path / "lake")
+
+
+@pytest.mark.clause("P-46")
+def test_a_forked_child_is_a_writer_of_its_own(cat: Catalog, root: str) -> None:
+    with txn_catalog.open(root) as other:
+        for number in range(6):  # several entries are read at once, with threads
+            other.create_namespace(f"n{number}")
+        assert len(cat.namespaces()) == 6
+        cat.drop_namespace("n0")
+        writer = cat._root.appender.writer
+        for number in range(6, 12):
+            other.create_namespace(f"n{number}")
+
+        def child() -> tuple[int, str]:
+            cat.drop_namespace("n1")
+            return len(cat.namespaces()), cat._root.appender.writer
+
+        with cat._root.follower.lock:
+            found, its_writer = in_child(child)
+        assert found == 10
+        assert its_writer != writer
+        assert cat._root.appender.writer == writer
+        assert len(cat.namespaces()) == 10
+
+
+def test_a_closed_catalog_stays_closed_in_a_child(cat: Catalog) -> None:
+    cat.close()
+    with pytest.raises(InvalidTransactionState, match="closed"):
+        in_child(cat.namespaces)
 
 
 def test_reprs_name_the_root_and_its_namespaces_and_no_secret(root: str) -> None:

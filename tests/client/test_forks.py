@@ -11,12 +11,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import txnlog
 from tests.client.support import SCHEMA, TXN_CALLS, Place, Unchanged, ids, one_received, raises, read, rows
 from tests.forks import in_child
 from txnlog.errors import Durable, InvalidInputError, InvalidTransactionState, OutcomeUnknown, ReadOnly
+from txnlog.runtime import Runtime
 from txnlog.testing import ManualClock
 
 
@@ -130,6 +132,36 @@ def test_a_closed_handle_stays_closed_in_a_child(local: Place) -> None:
     ns.close()
     with raises(InvalidTransactionState, match="closed"):
         in_child(ns.topics)
+
+
+@pytest.mark.real_runtime
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_scan_goes_on_in_a_child_and_in_the_parent(local: Place, closed: bool) -> None:
+    """Both fetch several segments at once. Threads of the parent, and who holds its locks, are not in the child."""
+    ns = local.open()
+    ns.create_topic("orders", SCHEMA)
+    for number in range(10):
+        ns.produce("orders", rows(number))
+    scan = ns.snapshot().scan("orders")
+    assert ids(pa.Table.from_batches([scan.read_next_batch()])) == [0]
+    runtime, reader = ns.connection.runtime, ns.connection.reader
+    if closed:
+        ns.close()
+        with raises(InvalidTransactionState, match="closed"):
+            in_child(scan.read_all)
+    else:
+        with runtime._lock, reader._small._lock:
+            assert in_child(lambda: ids(scan.read_all())) == list(range(1, 10))
+    assert ids(scan.read_all()) == list(range(1, 10))
+
+
+def test_a_runtime_has_threads_of_its_own_in_a_child() -> None:
+    runtime = Runtime()
+    assert runtime.run_all([lambda: 1, lambda: 2]) == [1, 2]
+    with runtime._lock:
+        assert in_child(lambda: runtime.run_all([lambda: 3, lambda: 4])) == [3, 4]
+    runtime.close()
+    assert in_child(lambda: runtime.run_all([lambda: 5, lambda: 6])) == [5, 6]
 
 
 @pytest.mark.clause("P-46")
