@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
 from txnlog import numbers
 from txnlog.acknowledgements import is_held
@@ -40,7 +39,6 @@ from txnlog.errors import (
     TxnLogError,
 )
 from txnlog.ids import TxnId
-from txnlog.limits import EXPIRY_GRACE_MS
 from txnlog.state import Draft, Outcome
 from txnlog.transaction_end import outcome_error
 
@@ -525,20 +523,6 @@ class CompleteCommand(_Anybodys):
         return outcome
 
 
-_MAX_EXPIRED: Final = 100
-"""Overdue transactions ended by one entry: enough to keep up, few enough not to delay the entry's own commands."""
-
-
-def overdue(draft: Draft, now_ms: int) -> list[Abort]:
-    """Aborts for transactions whose deadline is longer than the grace ago: whoever appends next ends them."""
-    found = [
-        Abort(number, "timeout")
-        for number, transaction in draft.transactions.items()
-        if transaction.deadline_ms is not None and transaction.deadline_ms + EXPIRY_GRACE_MS <= now_ms
-    ]
-    return found[:_MAX_EXPIRED]
-
-
 __all__ = [
     "AbortCommand",
     "CommitCommand",
@@ -551,6 +535,5 @@ __all__ = [
     "Skipped",
     "ended_error",
     "forgotten",
-    "overdue",
     "replayed",
 ]
