@@ -69,6 +69,9 @@ class Consumer:
     def receive(self, max_messages: int = 1000, timeout_ms: int = 1000) -> Messages:
         """The next messages, of one topic at a time; none after the timeout.
 
+        A call that is interrupted (Ctrl-C) has received nothing: its messages come again. Between its return and the
+        caller's assignment nobody can tell: after an interrupt, ``redeliver_unacknowledged()`` gives back what is lost.
+
         Args:
             max_messages: at most so many.
             timeout_ms: how long to wait while there is nothing.
@@ -94,12 +97,14 @@ class Consumer:
                 self._turn += 1
                 received = item.receive(max_messages)
                 if received is not None:
-                    return self._messages_of(item, *received)
+                    messages = self._messages_of(item, received.table, received.redeliveries)
+                    item.handed = received.handed  # the last step, without a call: an interrupt comes before, or later
+                    return messages
             left = deadline - runtime.elapsed_ms()
             if left <= 0:
                 item = self._subscribed[0]
                 return self._messages_of(item, self._schema(item).empty_table(), {})
-            runtime.sleep_ms(min(pause / 2 + runtime.jitter(pause / 2), left))  # else many who wait ask at one time
+            runtime.sleep_ms(min(runtime.spread(pause), left))
             pause = min(2 * pause, _LONGEST_PAUSE_MS)
 
     def _messages_of(

@@ -21,11 +21,19 @@ if TYPE_CHECKING:
     from txnlog.connection import Connection
 
 
+class Handed(NamedTuple):
+    """Which messages a call hands to the user: offsets by partition, of an epoch of the subscription."""
+
+    epoch: int
+    offsets: Mapping[int, Ranges]
+
+
 class Received(NamedTuple):
     """Messages on their way to the user: rows with metadata, and by partition how often which were delivered before."""
 
     table: pa.Table
     redeliveries: Mapping[int, tuple[Redelivery, ...]]
+    handed: Handed
 
 
 class Intake:
@@ -33,6 +41,8 @@ class Intake:
 
     Attributes:
         epoch: the subscription's, as this consumer knows it.
+        handed: what the last call returned to the user, until it is counted as delivered. The call stores it with its
+            last step: who is interrupted before has received nothing.
     """
 
     def __init__(
@@ -43,6 +53,7 @@ class Intake:
         self.topic = topic
         self.subscription = subscription
         self.epoch = epoch
+        self.handed: Handed | None = None
         # Of what was handed out: transactions give back in other threads, when they end. Nothing else is called in it.
         self._lock = threading.Lock()
         self._delivered: dict[int, Ranges] = {}
@@ -70,6 +81,8 @@ class Intake:
         """The next messages, None where there are none."""
         wanted: dict[int, Ranges] = {}
         left = most
+        with self._lock:
+            self._count_handed()
         held = self._connection.held(self.subscription, self.epoch)
         with self._connection.follower.lock:
             record = self.check()
@@ -83,10 +96,17 @@ class Intake:
                     left -= ranges.size(chosen)
         if not wanted:
             return None
-        table = self._read(wanted)
-        with self._lock:
-            ranges.include(self._delivered, wanted)
-        return Received(table, {})
+        return Received(self._read(wanted), {}, Handed(self.epoch, wanted))
+
+    def _count_handed(self) -> None:
+        """What the last call returned is delivered. With the lock. A call stores only where None stands."""
+        if self.handed is not None:
+            if self.handed.epoch == self.epoch:  # else a seek began anew since
+                self._count(self.handed.offsets)
+            self.handed = None
+
+    def _count(self, offsets: Mapping[int, Ranges]) -> None:
+        ranges.include(self._delivered, offsets)
 
     def _read(self, wanted: Mapping[int, Ranges]) -> pa.Table:
         """The messages at these offsets, partition by partition."""
@@ -113,6 +133,7 @@ class Intake:
         """What of a partition can be handed out now. With the follower's lock; ``held`` by this client."""
         state = self._connection.follower.state
         with self._lock:
+            self._count_handed()
             mine = ranges.union(self._delivered.get(partition, EMPTY), held.get(partition, EMPTY))
         return available(
             state.cursors[self.subscription, partition],
@@ -160,11 +181,13 @@ class Intake:
     def give_back(self, found: Mapping[int, Ranges]) -> None:
         """What acknowledged them came to nothing, or their user gives them back: they are delivered again."""
         with self._lock:
+            self._count_handed()
             ranges.exclude(self._delivered, found)
 
     def redeliver(self) -> None:
         """Everything that was not acknowledged is delivered again."""
         with self._lock:
+            self.handed = None
             self._delivered.clear()
 
     def seek_actions(self, draft: Draft, positions: Mapping[int, int]) -> list[AnyAction]:
@@ -206,4 +229,4 @@ def _only(table: pa.Table, wanted: Mapping[int, Ranges]) -> pa.Table:
     return table.filter(pa.array(chosen))
 
 
-__all__ = ["Intake", "Received", "first_of"]
+__all__ = ["Handed", "Intake", "Received", "first_of"]

@@ -13,7 +13,7 @@ from txnlog import dead_letters, leases, ranges
 from txnlog.actions import AnyAction, Header
 from txnlog.commands import Answer, effect
 from txnlog.errors import TransactionConflict, TxnLogError
-from txnlog.intake import Intake, Received, first_of
+from txnlog.intake import Handed, Intake, Received, first_of
 from txnlog.leases import Wanted
 from txnlog.ranges import EMPTY, Ranges
 from txnlog.state import Cursor, Draft, Redelivery, State, SubscriptionRecord, TopicRecord
@@ -122,10 +122,10 @@ class SharedIntake(Intake):
         self._turn += 1
         try:
             self._connection.appender.call(effect(decide))
+            self._add(decided)
         except BaseException:
             self._doubtful.extend(decided)
             raise
-        self._add(decided)
 
     def _add(self, decided: list[_Decided]) -> None:
         """What was granted is stock. What was in doubt before is in the log by now, or never will be."""
@@ -159,6 +159,7 @@ class SharedIntake(Intake):
         def decide(draft: Draft, at: Header) -> list[AnyAction] | Answer[None]:
             actions: tuple[AnyAction, ...] = ()
             with self._lock:  # what is stock changes while the grant rides
+                self._count_handed()
                 decided.clear()
                 if not self._closed:
                     with contextlib.suppress(TxnLogError):  # a seek or a drop: the next receive hears of it
@@ -171,6 +172,8 @@ class SharedIntake(Intake):
 
     def _arrive(self) -> None:
         """What was asked for ahead is stock once it was logged; if it was not yet, it still rides."""
+        with self._lock:
+            self._count_handed()
         if self._riding is not None and self._riding[0].done():
             if self._riding[0].exception() is None:
                 self._add(self._riding[1])
@@ -179,13 +182,14 @@ class SharedIntake(Intake):
             self._riding = None
 
     def _hand_out(self, wanted: Mapping[int, Ranges], redeliveries: Mapping[int, tuple[Redelivery, ...]]) -> Received:
-        table = self._read(wanted)
-        with self._lock:
-            ranges.include(self._delivered, wanted)
-            ranges.exclude(self._stock, wanted)
-            for item in [*self._doubtful, *(self._riding[1] if self._riding is not None else ())]:
-                ranges.exclude(item.granted, wanted)  # it renewed the lease of what was stock
-        return Received(table, redeliveries)
+        return Received(self._read(wanted), redeliveries, Handed(self.epoch, wanted))
+
+    def _count(self, offsets: Mapping[int, Ranges]) -> None:
+        """They are delivered, and stock no more."""
+        super()._count(offsets)
+        ranges.exclude(self._stock, offsets)
+        for item in [*self._doubtful, *(self._riding[1] if self._riding is not None else ())]:
+            ranges.exclude(item.granted, offsets)  # it renewed the lease of what was stock
 
     def _bury(self, record: SubscriptionRecord, dead: Mapping[int, tuple[Redelivery, ...]]) -> None:
         """Bring messages to the dead-letter topic; somebody else may be faster, or acknowledge them yet."""
@@ -224,6 +228,7 @@ class SharedIntake(Intake):
 
     def _handed_out(self) -> dict[int, Ranges]:
         with self._lock:
+            self._count_handed()
             return dict(self._delivered)
 
     def _release(self, delivered: Mapping[int, Ranges], stock: Mapping[int, Ranges]) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, Place, ids, read, received, rows, run_threads
+from tests.client.support import SCHEMA, Place, ids, read, received, rows, run_threads, take
 from txnlog import (
     appender,
     checkpoint,
@@ -33,6 +33,7 @@ from txnlog import (
     runtime,
     segment_builder,
     segment_index,
+    shared_intake,
     state,
     tables,
     transaction,
@@ -293,6 +294,28 @@ def test_an_abort_that_is_interrupted_anywhere_gives_its_messages_back(
         if not going_on:
             break
     assert place > 10, "places"
+
+
+@pytest.mark.clause("P-209", "P-215")
+@pytest.mark.parametrize("kind", ["exclusive", "failover", "shared"])
+def test_a_receive_that_is_interrupted_anywhere_has_received_nothing(memory: Place, kind: str) -> None:
+    """Else a cumulative acknowledgement of what comes later takes messages that nobody saw."""
+    for place in itertools.count(1):
+        ns = memory.open(f"ns{place}")
+        for topic, partition in itertools.product(("orders", "payments"), (0, 1)):
+            ns.create_topic(topic, SCHEMA, partitions=2, if_not_exists=True)
+            ns.produce(topic, rows(partition, partition + 2), partition=partition)
+        consumer = ns.consumer(["orders", "payments"], "billing", type=kind)
+        batches = [take(consumer, 3)]
+        going_on = interrupted(partial(take, consumer, 3), (consumer_module, intake, messages, shared_intake), place)
+        if not going_on:
+            break
+        while len(batch := take(consumer, 3)):
+            batches.append(batch)
+        found = sorted(position for batch in batches for position in batch.positions)
+        assert found == sorted(itertools.product(("orders", "payments"), (0, 1), (0, 1))), place
+        assert not any(count for batch in batches for count in batch.redelivery_counts), place
+    assert place > 20, "places"
 
 
 @pytest.mark.parametrize("after", range(1, 6))
