@@ -24,6 +24,7 @@ from txnlog.errors import (
 from txnlog.intake import Intake
 from txnlog.messages import Messages, Taken, checked
 from txnlog.names import nearest
+from txnlog.process_bound import ProcessBound
 from txnlog.segment_rows import METADATA_FIELDS
 from txnlog.state import Draft, Redelivery
 from txnlog.transaction_end import outcome_error
@@ -36,7 +37,7 @@ _LONGEST_PAUSE_MS = 250.0
 """Between looks at the log while there is nothing to receive: one GET each."""
 
 
-class Consumer:
+class Consumer(ProcessBound):
     """Receives what no acknowledgement has taken yet, each message once until it is given back. For one thread."""
 
     def __init__(self, connection: Connection, name: str, subscribed: Sequence[Intake]) -> None:

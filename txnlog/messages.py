@@ -15,6 +15,7 @@ from txnlog import ranges
 from txnlog.actions import Acknowledgement, PartitionRanges
 from txnlog.arguments import whole_number
 from txnlog.errors import InvalidInputError
+from txnlog.process_bound import ProcessBound
 from txnlog.ranges import Ranges
 from txnlog.state import Redelivery
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from txnlog.consumer import Consumer
 
 
-class Messages:
+class Messages(ProcessBound):
     """Some messages of one topic, in offset order of each partition. Slices and index lists give parts of them."""
 
     def __init__(

@@ -13,6 +13,7 @@ from txnlog.ids import TxnId
 from txnlog.limits import DEFAULT_TIMEOUT_MS, MAX_NUMBER, MAX_OPEN_TRANSACTIONS, MAX_TIMEOUT_MS
 from txnlog.names import parse_label
 from txnlog.placement import check_partition, place
+from txnlog.process_bound import ProcessBound
 from txnlog.results import Committed
 from txnlog.transaction import Transaction
 from txnlog.transaction_commands import CommitCommand, Opening
@@ -25,7 +26,7 @@ _LEAST_KEPT: Final = 64
 """Transactions of a producer that are noted before it is looked which of them ended: at every one would be slow."""
 
 
-class Producer:
+class Producer(ProcessBound):
     """Begins transactions and produces plainly. A name makes it exclusive: a newer producer with it fences this one."""
 
     def __init__(self, connection: Connection, name: str | None, epoch: int | None) -> None:

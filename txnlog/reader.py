@@ -47,7 +47,9 @@ def output_schema(plan: ScanPlan, columns: Sequence[str] | None, *, include_meta
             if name not in schema.names:
                 raise InvalidInputError(
                     f"the topic {plan.topic!r} has no column {ascii(name)[:80]}",
-                    advice=nearest(str(name), schema.names),
+                    advice="columns names the topic's own; include_metadata=True adds all of the metadata"
+                    if name in {field.name for field in METADATA_FIELDS}
+                    else nearest(str(name), schema.names),
                 )
         schema = pa.schema([schema.field(name) for name in columns])
     if include_metadata:

@@ -195,7 +195,8 @@ def _check_fields(schema: StructType, path: str, depth: int) -> None:
                 advice="use 1 to 255 characters without blanks, control characters and ,;{}()=, as Delta asks",
             )
         if other := seen.get(field.name.casefold()):
-            raise SchemaMismatch(f"columns {other!r} and {name!r} differ only in case", advice="rename one of them")
+            clash = "are there twice" if other == name else "differ only in case"
+            raise SchemaMismatch(f"columns {other!r} and {name!r} {clash}", advice="rename one of them")
         seen[field.name.casefold()] = name
         _check_type(field.type, name, depth + 1)
 

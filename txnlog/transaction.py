@@ -33,6 +33,7 @@ from txnlog.errors import (
 from txnlog.ids import TxnId
 from txnlog.messages import Messages, Taken, checked
 from txnlog.placement import place
+from txnlog.process_bound import ProcessBound
 from txnlog.results import Committed
 from txnlog.state import Outcome, TransactionState
 from txnlog.transaction_commands import (
@@ -60,7 +61,7 @@ _Doubt: TypeAlias = Literal["commit", "prepare"] | None
 """Which end was sent and not heard of."""
 
 
-class Transaction:
+class Transaction(ProcessBound):
     """One transaction over any number of topics and subscriptions of a namespace. Thread-safe.
 
     As a context manager it commits at the end of the block, and raises there what the commit raises; an exception
@@ -132,6 +133,8 @@ class Transaction:
         return f"Transaction({self.id}, {self.state})"
 
     def __enter__(self) -> Transaction:
+        if self._state != "OPEN":
+            self.check_open()  # an ended one says so now, and not at the end of a block that did nothing in it
         return self
 
     def __exit__(

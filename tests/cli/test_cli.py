@@ -67,6 +67,23 @@ def test_an_administrator_ends_a_transaction_and_is_told_the_true_outcome(lake):
     assert (done.returncode, json.loads(done.stdout)["state"]) == (1, "COMMITTED")
 
 
+def test_an_administrator_brings_the_decision_of_an_outside_system(lake):
+    path, open_one = lake
+    token = open_one.prepare()
+    refused = run(path, "transactions", "abort", token)
+    assert (refused.returncode, "or abort it by force" in refused.stderr) == (2, True)
+    assert run(path, "transactions", "complete", token).returncode == 2, "commit or abort?"
+    done = run(path, "transactions", "complete", token, "--commit")
+    assert done.stdout.startswith("committed at version ")
+    assert run(path, "transactions", "complete", token, "--commit").stdout == done.stdout
+    assert run(path, "transactions", "complete", token, "--abort").returncode == 2
+
+
+@pytest.mark.parametrize("command", [("read", "orders"), ("log", "show")])
+def test_a_negative_limit_is_refused(lake, command):
+    assert run(lake[0], *command, "--limit", "-1").returncode == 2
+
+
 def test_a_refusal_has_exit_code_2_and_names_the_nearest(lake):
     done = run(lake[0], "topic", "describe", "order")
     assert done.returncode == 2

@@ -309,6 +309,16 @@ def test_a_handle_with_a_store_or_clock_of_its_own_cannot_be_pickled(memory: Pla
             pickle.dumps(ns)
 
 
+def test_what_belongs_to_its_process_says_so_where_a_closure_would_send_it(memory: Place) -> None:
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(1))
+    consumer = ns.consumer("orders", "billing")
+    for bound in (ns.begin(), ns.producer("loader"), consumer, consumer.receive(timeout_ms=0)):
+        with raises(InvalidInputError, match=f"a {type(bound).__name__} cannot be sent to another process"):
+            pickle.dumps(bound)
+
+
 def test_errors_keep_their_fields_through_pickling() -> None:
     error = OutcomeUnknown("who knows", txn_ids=("a" * 32,))
     copy = pickle.loads(pickle.dumps(error))

@@ -276,7 +276,7 @@ def test_columns_are_chosen_in_the_order_asked_for(twenty: Any) -> None:
     assert table.column_names == ["name", "_partition", "_offset", "_timestamp", "_txn_id", "_version"]
     assert snapshot.read("orders", columns=[]).num_columns == 0
     wrong: Any
-    for wrong, kind in (("nmae", "name"), ("_offset", "id")):
+    for wrong, kind in (("nmae", "name"), ("_offset", "include_metadata")):
         with raises(InvalidInputError, match="no column") as caught:
             snapshot.read("orders", columns=[wrong])
         assert kind in caught.value.advice
@@ -424,3 +424,8 @@ def test_open_and_aborted_rows_cost_a_committed_reader_no_request(memory: Place)
     reader = memory.open(mode="r", wrap=lambda store: HookStore(store, before=note))
     assert read(reader) == [1]
     assert len(set(asked)) == 1, "the one file of the committed row"
+
+
+def test_a_metadata_column_among_the_columns_is_refused_with_the_way_to_it(ns: Any) -> None:
+    with raises(InvalidInputError, match="include_metadata=True adds"):
+        ns.snapshot().read("orders", columns=["id", "_offset"], include_metadata=True)

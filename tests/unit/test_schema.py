@@ -194,9 +194,9 @@ def test_any_other_column_name_is_fine(name):
 @pytest.mark.parametrize(("one", "other"), [("a", "A"), ("a", "a"), ("straße", "STRASSE"), ("É", "é")])
 def test_columns_that_differ_only_in_case_are_refused(one, other):
     pair = StructType((StructField(one, "long"), StructField(other, "long")))
-    with pytest.raises(SchemaMismatch, match="case"):
+    with pytest.raises(SchemaMismatch, match="twice" if one == other else "case"):
         schemas.check(pair)
-    with pytest.raises(SchemaMismatch, match="case"):
+    with pytest.raises(SchemaMismatch, match="twice" if one == other else "case"):
         schemas.check(StructType((StructField("x", pair),)))
 
 

@@ -203,6 +203,17 @@ def transactions_abort(context: Context, txn_id: str, why: str | None, *, force:
         sys.exit(WARNINGS)
 
 
+@transactions.command("complete")
+@click.argument("token")
+@click.option("--commit/--abort", required=True, help="How the outside system decided.")
+@click.pass_obj
+def transactions_complete(context: Context, token: str, *, commit: bool) -> None:
+    """Carry out the outside decision about a prepared transaction; its token is its TxnID."""
+    with context.open(write=True) as ns:
+        done = ns.complete(token, commit=commit)
+    click.echo("aborted" if done is None else f"committed at version {done.version}")
+
+
 @cli.group()
 def producers() -> None:
     """List or fence named producers."""
@@ -237,7 +248,7 @@ def log() -> None:
 
 
 @log.command("show")
-@click.option("--limit", default=20, show_default=True, help="Newest entries to show.")
+@click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help="Newest entries to show.")
 @click.option("--version", type=int, help="One entry, with its actions.")
 @json_option
 @click.pass_obj
@@ -271,7 +282,7 @@ def log_show(context: Context, limit: int, version: int | None, *, as_json: bool
 @click.argument("topic_name", metavar="TOPIC")
 @click.option("--version", type=int, help="Of the namespace; the newest by default.")
 @click.option("--timestamp", help='The version at a time with a zone: "2026-11-21T12:00:00Z".')
-@click.option("--limit", default=20, show_default=True, help="Rows to print.")
+@click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help="Rows to print.")
 @click.option("--isolation-level", default="read_committed", show_default=True)
 @json_option
 @click.pass_obj
