@@ -321,6 +321,14 @@ def run_threads(*calls: Callable[[], object], seconds: float = 60) -> list[objec
     return results
 
 
+def wait_for(ready: Callable[[], bool]) -> None:
+    """Wait for another thread, not for ever."""
+    deadline = time.monotonic() + 20
+    while not ready():
+        assert time.monotonic() < deadline, "the other thread hangs"
+        time.sleep(0.001)
+
+
 def unique_name() -> str:
     """A name that no other test uses."""
     return f"client-{next(_unique)}"

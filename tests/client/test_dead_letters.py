@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from tests.client.support import SCHEMA, Place, Unchanged, counts, ids, raises, read, rows, run_threads, take
+from tests.client.support import SCHEMA, Place, Unchanged, counts, ids, raises, read, rows, take, wait_for
 from txnlog import acknowledgements, leases
 from txnlog.actions import Commit, DropTopic
 from txnlog.commands import Simple
@@ -317,15 +317,22 @@ def test_the_topic_and_the_subscription_are_one_entry(ns: Any) -> None:
     assert ns.topic("more-dead").id == ns.subscription("orders", "more").id
 
 
-def test_topics_and_subscriptions_of_one_client_at_once_have_entries_of_their_own(ns: Any) -> None:
-    def subscribe(name: str) -> Any:
-        return ns.create_subscription("orders", name, **{**BILLING, "dead_letter_topic": f"{name}-dead"}).id
+def test_topics_and_subscriptions_that_one_client_creates_at_once_have_entries_of_their_own(memory: Place) -> None:
+    ns, store = memory.faulty()
+    ns.create_topic("orders", SCHEMA)
+    with ThreadPoolExecutor() as pool:
+        made: list[Future[Any]] = []
 
-    calls: list[Any] = [partial(subscribe, f"s{n}") for n in range(4)]
-    calls += [partial(ns.create_topic, f"t{n}", SCHEMA) for n in range(4)]
-    for found in run_threads(*calls):
-        assert not isinstance(found, BaseException), found
-    assert len(ns.topics()) == 10
+        def gather() -> None:
+            """While an entry is under way, calls queue up that would share the next one."""
+            made.append(pool.submit(ns.create_subscription, "orders", "billing", **BILLING))
+            made.append(pool.submit(ns.create_topic, "audit", SCHEMA))
+            wait_for(lambda: len(ns.connection.appender._queue) == len(made))
+
+        store.script.append(gather)
+        ns.produce("orders", rows(1))
+        assert len({future.result(30).id for future in made}) == 2
+    assert ns.topics() == ("audit", "orders", "orders-dead")
 
 
 def test_dead_letters_have_dead_letters(ns: Any) -> None:

@@ -11,7 +11,6 @@ import contextlib
 import itertools
 import sys
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import _base
 from functools import partial
@@ -20,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, Place, ids, read, received, rows, run_threads, take
+from tests.client.support import SCHEMA, Place, ids, read, received, rows, run_threads, take, wait_for
 from txnlog import (
     appender,
     checkpoint,
@@ -101,14 +100,6 @@ def interrupt_merge(monkeypatch: pytest.MonkeyPatch, after: int, call: Callable[
         except KeyboardInterrupt:
             return True
     return False
-
-
-def wait_for(ready: Callable[[], bool]) -> None:
-    """Wait for another thread, not for ever."""
-    deadline = time.monotonic() + 20
-    while not ready():
-        assert time.monotonic() < deadline, "the other thread hangs"
-        time.sleep(0.001)
 
 
 def queue_another(ns: Any, told: list[Any]) -> None:
