@@ -297,7 +297,9 @@ def stale_snapshots(patch: pytest.MonkeyPatch) -> None:
 def checksum_not_verified(patch: pytest.MonkeyPatch) -> None:
     """Whatever lies where a segment should be is decoded."""
 
-    def trusting(self: SegmentReader, plan: ScanPlan, segment: PlannedSegment, _columns: object) -> pa.Table:
+    def trusting(
+        self: SegmentReader, plan: ScanPlan, segment: PlannedSegment, *_columns: object, **_how: object
+    ) -> pa.Table:
         data = self._store.get(segment.key)
         schema = file_schema(self._arrow_schema(plan), segment)
         rows = pq.ParquetFile(pa.BufferReader(data)).metadata.num_rows
