@@ -165,7 +165,7 @@ def both(sales: Any) -> Any:
 
 
 @pytest.mark.parametrize("why", ["missing", "busy", "type", "name"])
-@pytest.mark.parametrize("fresh", [False, True], ids=["all are there", "one is to be created"])
+@pytest.mark.parametrize("fresh", [False, True], ids=["there", "new"])
 def test_a_consumer_of_several_topics_that_is_refused_fences_nobody_and_creates_nothing(
     both: Any, memory: Place, why: str, fresh: bool
 ) -> None:

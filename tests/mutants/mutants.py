@@ -550,6 +550,33 @@ MUTANTS = (
         "of two that saw a lease end the second takes over from the first, whose lease lasts",
         (TAKEOVER + "of_two_that_saw_the_same_lease_end_one_is_busy",),
     ),
+    Mutant(
+        "one topic after the other",
+        "txnlog/takeover.py",
+        "    epochs = take_epochs(connection, {item.id: check_free(connection, item, consumer) for item in records}, "
+        "consumer)\n",
+        "    epochs: dict[int, int] = {}\n"
+        "    for item in records:\n"
+        "        epochs |= take_epochs(connection, {item.id: check_free(connection, item, consumer)}, consumer)\n",
+        "a consumer of several topics that is refused fences the living one of the first",
+        (TAKEOVER + "a_consumer_of_several_topics_that_is_refused_fences_nobody_and_creates_nothing[there-busy]",),
+    ),
+    Mutant(
+        "any entry in the slot was ours",
+        "txnlog/takeover.py",
+        "    own = connection.follower.log.entry(epoch).header.writer == connection.appender.writer\n",
+        "    own = True\n",
+        "who took over in doubt takes the place of the one that was faster, whose lease lasts",
+        (FAILOVER + "an_entry_of_another_in_the_slot_of_a_takeover_in_doubt_is_that_ones_place",),
+    ),
+    Mutant(
+        "hints of living consumers collected",
+        "txnlog/maintenance/vacuum.py",
+        "return epoch is None or hint.epoch < epoch",
+        "return epoch is None or hint.epoch <= epoch",
+        "a vacuum takes the sign of life of a consumer away",
+        (VACUUM + "hints_that_are_over_go_and_those_of_consumers_stay",),
+    ),
     # --- bytes at rest ----------------------------------------------------------------------------------------------
     Mutant(
         "checksum of a segment not verified",
