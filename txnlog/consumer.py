@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
@@ -21,7 +22,7 @@ from txnlog.errors import (
     TopicNotFound,
     TransactionConflict,
 )
-from txnlog.intake import Intake
+from txnlog.intake import Handed, Intake
 from txnlog.messages import Messages, Taken, checked
 from txnlog.names import nearest
 from txnlog.process_bound import ProcessBound
@@ -37,8 +38,14 @@ _LONGEST_PAUSE_MS = 250.0
 """Between looks at the log while there is nothing to receive: one GET each."""
 
 
+class _Found(NamedTuple):
+    item: Intake
+    messages: Messages
+    handed: Handed
+
+
 class Consumer(ProcessBound):
-    """Receives what no acknowledgement has taken yet, each message once until it is given back. For one thread."""
+    """Receives what no acknowledgement has taken yet, each message once until it is given back. Thread-safe."""
 
     def __init__(self, connection: Connection, name: str, subscribed: Sequence[Intake]) -> None:
         self._connection = connection
@@ -46,6 +53,8 @@ class Consumer(ProcessBound):
         self._subscribed = list(subscribed)
         self._turn = 0
         self._closed = False
+        # One thread at a time chooses: two would be handed the same messages. Waiting for messages keeps nobody out.
+        self._receiving = threading.RLock()
         self._owner = connection.identity
 
     def __repr__(self) -> str:
@@ -68,7 +77,7 @@ class Consumer(ProcessBound):
     # --- receiving --------------------------------------------------------------------------------------------------
 
     def receive(self, max_messages: int = 1000, timeout_ms: int = 1000) -> Messages:
-        """The next messages, of one topic at a time; none after the timeout.
+        """The next messages, of one topic at a time; none after the timeout. Threads may share a consumer.
 
         A call that is interrupted (Ctrl-C) has received nothing: its messages come again. Between its return and the
         caller's assignment nobody can tell: after an interrupt, ``redeliver_unacknowledged()`` gives back what is lost.
@@ -89,24 +98,38 @@ class Consumer(ProcessBound):
         pause = _FIRST_PAUSE_MS
         entering = True
         while True:
-            # Before anything is handed out: a consumer that was fenced must hear of it at its next call.
-            self._look(entering=entering)
+            found: _Found | None = None
+            try:
+                with self._receiving:
+                    found = self._look_for(max_messages, entering=entering)
+                    if found is not None:
+                        found.item.handed = found.handed
+                if found is not None:
+                    return found.messages  # nothing is called from here on: an interrupt comes before, or later
+            except BaseException:
+                if found is not None:
+                    found.item.take_back(found.handed)
+                raise
             entering = False
-            self._connection.end_overdue([item.subscription for item in self._subscribed])
-            for _ in range(len(self._subscribed)):
-                item = self._subscribed[self._turn % len(self._subscribed)]
-                self._turn += 1
-                received = item.receive(max_messages)
-                if received is not None:
-                    messages = self._messages_of(item, received.table, received.redeliveries)
-                    item.handed = received.handed  # the last step, without a call: an interrupt comes before, or later
-                    return messages
             left = deadline - runtime.elapsed_ms()
             if left <= 0:
                 item = self._subscribed[0]
                 return self._messages_of(item, self._schema(item).empty_table(), {})
             runtime.sleep_ms(min(runtime.spread(pause), left))
             pause = min(2 * pause, _LONGEST_PAUSE_MS)
+
+    def _look_for(self, most: int, *, entering: bool) -> _Found | None:
+        # Before anything is handed out: a consumer that was fenced must hear of it at its next call.
+        self._look(entering=entering)
+        self._connection.end_overdue([item.subscription for item in self._subscribed])
+        for _ in range(len(self._subscribed)):
+            item = self._subscribed[self._turn % len(self._subscribed)]
+            self._turn += 1
+            received = item.receive(most)
+            if received is not None:
+                messages = self._messages_of(item, received.table, received.redeliveries)
+                return _Found(item, messages, received.handed)
+        return None
 
     def _messages_of(
         self, item: Intake, table: pa.Table, redeliveries: Mapping[int, tuple[Redelivery, ...]]

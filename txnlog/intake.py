@@ -42,7 +42,7 @@ class Intake:
     Attributes:
         epoch: the subscription's, as this consumer knows it.
         handed: what the last call returned to the user, until it is counted as delivered. The call stores it with its
-            last step: who is interrupted before has received nothing.
+            last step: who is interrupted before has received nothing. One thread at a time receives.
     """
 
     def __init__(
@@ -108,6 +108,14 @@ class Intake:
     def _count(self, offsets: Mapping[int, Ranges]) -> None:
         ranges.include(self._delivered, offsets)
 
+    def take_back(self, handed: Handed) -> None:
+        """What a call was about to return did not reach its user; another thread's call may have counted it already."""
+        with self._lock:
+            if self.handed is handed:
+                self.handed = None
+            elif handed.epoch == self.epoch:
+                ranges.exclude(self._delivered, handed.offsets)
+
     def _read(self, wanted: Mapping[int, Ranges]) -> pa.Table:
         """The messages at these offsets, partition by partition."""
         follower = self._connection.follower
@@ -151,6 +159,7 @@ class Intake:
         if not unnamed or self._not_delivered(unnamed) is None:
             return
         self._connection.follower.refresh()
+        self.check()  # who was taken over hears of that, not of what it gave back
         found = self._not_delivered(unnamed)
         if found is not None:
             partition, offset = found

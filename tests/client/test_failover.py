@@ -369,3 +369,24 @@ def test_a_consumer_is_closed_quietly_after_its_namespace_and_so_are_all_its_top
     consumer.close()
     consumer.close()
     assert not caplog.records
+
+
+@pytest.mark.clause("P-79")
+@pytest.mark.parametrize("inside", [True, False])
+@pytest.mark.parametrize("kind", ["failover", "exclusive"])
+def test_who_was_taken_over_hears_of_that_before_it_hears_of_what_it_gave_back(
+    memory: Place, kind: str, inside: bool
+) -> None:
+    ns, other = memory.open(), memory.open()
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(0, 1, 2))
+    ns.create_subscription("orders", "billing", type=kind)
+    old = ns.consumer("orders", "billing")
+    messages = old.receive(timeout_ms=0)
+    old.negative_acknowledge(messages[0])
+    new = other.consumer("orders", "billing")
+    other.connection.runtime.sleep_ms(60_000)
+    assert received(new) == [0, 1, 2]
+    call = ns.begin().acknowledge if inside else old.acknowledge
+    with Unchanged(memory), raises(ConsumerFenced):
+        call(messages[2], cumulative=True)

@@ -347,7 +347,7 @@ class FailoverConsumers:
                 with self.nothing_is_written(), contextlib.suppress(ConsumerFenced):
                     call()  # all of it is taken, as far as this client knows: fine
                 return
-            self.refused((ConsumerFenced, *self.hears_first(who, found)), call)
+            self.refused(ConsumerFenced, call)
             self.reached["acknowledgement refused"] += 1
             self.reached["acknowledgement refused to who was behind"] += handle.knows < self.term
             handle.knows = self.term
@@ -358,11 +358,6 @@ class FailoverConsumers:
             call()
             self.take(found.wanted - self.taken)
             self.reached["acknowledged"] += 1
-
-    def hears_first(self, who: Opened, found: Chosen) -> tuple[type[TxnLogError], ...]:
-        """Tolerated: who is behind hears of messages that it gave back before it hears that it was taken over."""
-        behind = self.handles[who.handle].knows < self.term
-        return (TransactionConflict,) if behind and found.unnamed - who.delivered else ()
 
     def seek(self, name: str) -> None:
         who, at = self.opened[name], self.chance.choice(["earliest", "latest", 0, 1])
@@ -416,7 +411,7 @@ class FailoverConsumers:
     def expected_of(self, who: Opened, begun: Begun, found: Chosen) -> set[type[Any]]:
         """What an acknowledgement in a transaction may come to: who is behind need not know of a takeover."""
         knows = self.handles[begun.handle].knows
-        unheard: set[type[Any]] = {ConsumerFenced, NoneType, *self.hears_first(who, found)}
+        unheard: set[type[Any]] = {ConsumerFenced, NoneType}
         if begun.failed:
             return {TransactionHasFailedOperation, TransactionAborted}
         if begun.fenced is not None:

@@ -787,7 +787,7 @@ MUTANTS = (
     Mutant(
         "whoever waits only waits",
         "txnlog/consumer.py",
-        "            self._connection.end_overdue([item.subscription for item in self._subscribed])\n",
+        "        self._connection.end_overdue([item.subscription for item in self._subscribed])\n",
         "",
         "a consumer waits for ever for messages that a dead process holds, where nobody appends",
         (ANSWERS + "who_waits_for_messages_of_an_overdue_transaction_appends_its_end",),

@@ -277,7 +277,7 @@ def produce_and_acknowledge_apart(patch: pytest.MonkeyPatch) -> None:
 
 def acknowledged_twice(patch: pytest.MonkeyPatch) -> None:
     """What was acknowledged before, or is pending elsewhere, may be received and acknowledged again."""
-    patch.setattr(acknowledgements, "_check_individual", lambda _record, _cursor, _item: None)
+    patch.setattr(acknowledgements, "_check_individual", lambda *_arguments: None)
     patch.setattr(Holds, "of", lambda *_arguments: {})
     patch.setattr(Holds, "check", lambda *_arguments: None)
 
