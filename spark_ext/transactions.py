@@ -5,6 +5,7 @@ The module is not called ``transaction``: a package cannot have a function and a
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ from spark_ext.executor_writer import PARTITION_COLUMN, WriteSpec, WrittenSegmen
 from spark_ext.handles import location_of, namespace_at
 from spark_ext.options import session_storage
 from txnlog.actions import Segment
-from txnlog.errors import InvalidInputError, TxnLogError
+from txnlog.errors import InvalidInputError, InvalidTransactionState, TransactionHasFailedOperation, TxnLogError
 from txnlog.producer import begin_transaction
 from txnlog.transaction_commands import Skipped
 
@@ -41,10 +42,11 @@ _SPARK_TYPES = {"byte": "tinyint", "short": "smallint", "integer": "int", "long"
 
 
 class DataFrameTransaction:
-    """A transaction that DataFrames are written in. Thread-safe.
+    """A transaction that DataFrames are written in, inside of its ``with`` block. Thread-safe.
 
     Nothing of it is visible before the commit, all of it at one version afterwards. It has no deadline while its jobs
-    run: the log sees it at the commit, or at ``flush()``.
+    run: the log sees it at the commit, or at ``flush()``. After a job that failed it can only be aborted; a call that
+    was refused before its job leaves it as it was.
     """
 
     def __init__(self, ns: Namespace, txn: Transaction, storage: str, skipped: Skipped | None = None) -> None:
@@ -55,6 +57,8 @@ class DataFrameTransaction:
         self._lock = threading.Lock()
         self._segments: list[Segment] = []
         self._written: dict[str, int] = {}
+        self._entered = False
+        self._failed: BaseException | None = None
         self.result: Committed | None = None
 
     def __repr__(self) -> str:
@@ -87,16 +91,17 @@ class DataFrameTransaction:
         Raises:
             SchemaMismatch: naming the column, before a job runs, or for a null that a task finds.
             TopicNotFound: with the nearest name.
+            TransactionHasFailedOperation: the job of an earlier call failed; only the abort is left.
             ProducerFenced, TransactionTimedOut, TransactionAborted, InvalidTransactionState: the transaction has
                 ended, perhaps while the job ran: its rows are not in it.
+            Exception: what Spark raises where the job fails. Its rows are not in the transaction, which is aborted at
+                the end of its block also where this was caught.
         """
+        self._check_usable()
         if self._skipped is not None:
             return 0
         if not hasattr(df, "mapInArrow"):
-            raise InvalidInputError(
-                f"write takes a Spark DataFrame, not {type(df).__name__}",
-                advice="use spark.createDataFrame(rows, schema)",
-            )
+            raise _no_frame(df)
         self._txn.check_open()
         self._ns.connection.follower.refresh()  # a topic may be another one by now than when the transaction began
         record = self._ns.connection.topic_handle(topic).record
@@ -108,6 +113,26 @@ class DataFrameTransaction:
         plain = rows_of.toDF(*(f"c{position}" for position in range(len(rows_of.columns))))
         task = partial(_write_partition, names=rows_of.columns, spec=spec, mark=mark)
         job = plain.mapInArrow(task, "segment string")
+        try:
+            segments = self._run(job, spec, mark)
+        except BaseException as error:
+            self._note_failed(error)
+            raise
+        rows = sum(item.rows for item in segments)
+        with self._lock:
+            self._txn.check_open()  # it may have ended while the job ran, without these rows
+            self._segments.extend(segments)
+            self._written[topic] = self._written.get(topic, 0) + rows
+        return rows
+
+    def _note_failed(self, error: BaseException) -> None:
+        """Rows are missing: a commit would bring the others alone. An end that came before, also in doubt, stands."""
+        with self._lock, contextlib.suppress(TxnLogError):
+            self._txn.check_open()
+            self._failed = self._failed or error
+
+    def _run(self, job: DataFrame, spec: WriteSpec, mark: str) -> list[Segment]:
+        """The files that a job wrote."""
         with self._lock:
             # The log shows none of these numbers yet: vacuum would close their blocks while the job runs.
             unnamed = [self._txn.id.number, *(item.segment for item in self._segments), spec.first_number]
@@ -120,31 +145,38 @@ class DataFrameTransaction:
                     raise
                 raise ours from error
         written = [WrittenSegment.from_json(row.segment) for row in answers]
-        segments = jobs.segments_of(written, spec.first_number, self._txn.id.number)
-        rows = sum(item.rows for item in segments)
-        with self._lock:
-            self._txn.check_open()  # it may have ended while the job ran, without these rows
-            self._segments.extend(segments)
-            self._written[topic] = self._written.get(topic, 0) + rows
-        return rows
+        return jobs.segments_of(written, spec.first_number, self._txn.id.number)
 
     def acknowledge(self, messages: Messages, *, cumulative: bool = False) -> None:
         """Take received messages off their subscriptions when and if this transaction commits.
 
         See :meth:`txnlog.transaction.Transaction.acknowledge`.
         """
+        self._check_usable()
         if self._skipped is None:
             self._txn.acknowledge(messages, cumulative=cumulative)
 
     def flush(self) -> None:
         """Make the work so far durable and pending: the log shows the transaction, with its deadline, from here on."""
+        self._check_usable()
         if self._skipped is None:
             with self._lock:
                 jobs.hand_over(self._txn, self._segments)
                 self._txn.flush()
 
     def commit(self) -> Committed:
-        """Commit; returns once everything is visible. Called at the end of the block."""
+        """Commit; returns once everything is visible. Called at the end of the block.
+
+        Raises:
+            TransactionHasFailedOperation: the job of a write failed; the transaction is aborted now.
+            TransactionTimedOut, TransactionAborted, ProducerFenced, TransactionConflict: it did not commit.
+            OutcomeUnknown: the store did not answer; commit() again, or ns.abort(txn.id), makes it definite.
+        """
+        try:
+            self._check_usable()
+        except TransactionHasFailedOperation:
+            self._txn.discard()
+            raise
         if self._skipped is not None:
             self.result = self._ns.connection.committed(self._skipped, ())
         else:
@@ -158,7 +190,27 @@ class DataFrameTransaction:
         if self._skipped is None:
             self._txn.abort()
 
+    def _check_usable(self) -> None:
+        """Raise what stands against more work, and the commit, before the transaction itself is asked."""
+        if not self._entered:
+            raise InvalidTransactionState(
+                f"the transaction {self.id} is used outside of a block, whose end would commit it",
+                advice="write `with spark_ext.transaction(...) as txn:`, and use txn inside",
+            )
+        if self._failed is not None:
+            cause = self._failed
+            text = cause.message if isinstance(cause, TxnLogError) else f"{type(cause).__name__}: {cause}"
+            first_line = text.strip().partition("\n")[0]
+            raise TransactionHasFailedOperation(
+                f"a write of the transaction {self.id} failed: {first_line[:300]}"
+            ) from cause
+
     def __enter__(self) -> DataFrameTransaction:
+        if self._entered:
+            raise InvalidTransactionState(
+                f"the transaction {self.id} had its block", advice="begin a new one with spark_ext.transaction(...)"
+            )
+        self._entered = True
         return self
 
     def __exit__(
@@ -174,6 +226,16 @@ class DataFrameTransaction:
             except TxnLogError:
                 self._txn.discard()  # but not in doubt: nothing of it stays held
                 raise
+
+
+def _no_frame(value: object) -> InvalidInputError:
+    kind = type(value)
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    own = callable(getattr(value, "to_spark", None))
+    return InvalidInputError(
+        f"write takes a Spark DataFrame, not {name[:120]}",
+        advice="use its to_spark()" if own else "make one of it with spark.createDataFrame(...)",
+    )
 
 
 def _write_partition(

@@ -39,10 +39,10 @@ def load(spark: SparkSession, namespace: str, rows: int | None) -> int:
     with spark_ext.transaction(spark, namespace, producer="loader") as txn:
         txn.write(flights, names.FLIGHTS)
     again = flights.limit(ABORTED_ROWS)
-    txn = spark_ext.transaction(spark, namespace, producer="loader")
-    aborted = txn.write(again, names.FLIGHTS)
-    txn.flush()  # the log shows it from here on, as open; nobody reads it
-    txn.abort()
+    with spark_ext.transaction(spark, namespace, producer="loader") as txn:
+        aborted = txn.write(again, names.FLIGHTS)
+        txn.flush()  # the log shows it from here on, as open; nobody reads it
+        txn.abort()
     return aborted
 
 

@@ -40,9 +40,11 @@ def test_the_driver_commits_through_a_handle_of_ones_own(root, spark):
 
 
 def test_a_flushed_transaction_is_open_in_the_log_and_shows_only_to_read_uncommitted(root, spark):
-    txn = spark_ext.transaction(spark, str(root / "sales"))
-    txn.write(spark.range(10), "orders")
-    with txnlog.open(root, "sales", mode="r") as ns:
+    with (
+        spark_ext.transaction(spark, str(root / "sales")) as txn,
+        txnlog.open(root, "sales", mode="r") as ns,
+    ):
+        txn.write(spark.range(10), "orders")
         assert ns.transaction(txn.id).state == "UNKNOWN"
         txn.flush()
         assert ns.transaction(txn.id).state == "OPEN"
@@ -54,10 +56,10 @@ def test_a_flushed_transaction_is_open_in_the_log_and_shows_only_to_read_uncommi
 
 
 def test_a_flushed_transaction_that_is_aborted_stays_readable_as_aborted(root, spark):
-    txn = spark_ext.transaction(spark, str(root / "sales"))
-    txn.write(spark.range(10), "orders")
-    txn.flush()
-    txn.abort()
+    with spark_ext.transaction(spark, str(root / "sales")) as txn:
+        txn.write(spark.range(10), "orders")
+        txn.flush()
+        txn.abort()
     with txnlog.open(root, "sales", mode="r") as ns:
         assert ns.transaction(txn.id).state == "ABORTED"
         rows = ns.snapshot().read("orders", isolation_level="read_uncommitted", include_metadata=True)

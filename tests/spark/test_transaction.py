@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from pyspark.errors import PythonException
+from pyspark.errors import PySparkException, PythonException
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
 import spark_ext
@@ -22,6 +22,7 @@ from txnlog.errors import (
     ProducerFenced,
     SchemaMismatch,
     TopicNotFound,
+    TransactionHasFailedOperation,
     TransactionTimedOut,
 )
 from txnlog.testing import ManualClock
@@ -128,12 +129,13 @@ def test_two_runs_of_one_version_at_once_commit_one_of_them(
 def test_a_newer_transaction_of_the_producer_fences_the_older_one(
     ns: Namespace, orders: DataFrame, spark: SparkSession
 ) -> None:
-    older = spark_ext.transaction(spark, path_of(ns), producer="loader")
-    older.write(orders, "orders")
-    with spark_ext.transaction(spark, path_of(ns), producer="loader") as newer:
-        newer.write(orders.selectExpr("id + 1000 id"), "orders")
-    with pytest.raises(ProducerFenced, match="loader"):
-        older.commit()
+    with (  # noqa: PT012 - the end of the block raises
+        pytest.raises(ProducerFenced, match="loader"),
+        spark_ext.transaction(spark, path_of(ns), producer="loader") as older,
+    ):
+        older.write(orders, "orders")
+        with spark_ext.transaction(spark, path_of(ns), producer="loader") as newer:
+            newer.write(orders.selectExpr("id + 1000 id"), "orders")
     with pytest.raises(ProducerFenced, match="loader"):
         older.write(orders, "orders")
     assert ids(ns, "orders") == list(range(1_000, 1_500))
@@ -157,19 +159,41 @@ def test_what_was_received_is_acknowledged_with_the_commit(
     assert ids(ns, "orders") == list(range(500))
 
 
-def test_errors_of_tasks_are_errors_of_ours_and_the_transaction_goes_on(
+def test_what_is_refused_before_its_job_leaves_the_transaction_as_it_was(
     ns: Namespace, orders: DataFrame, spark: SparkSession
 ) -> None:
+    no_frame: Any = orders.toPandas()
     with spark_ext.transaction(spark, path_of(ns)) as txn:
-        with pytest.raises(SchemaMismatch, match="topic 'orders', column 'id': null") as refused:
-            txn.write(orders.withColumn("id", F.expr("if(id = 77, null, id)")), "orders")
-        assert refused.value.advice == "give a value"
         with pytest.raises(SchemaMismatch, match="no column 'amount'"):
             txn.write(orders.withColumn("amount", F.lit(1)), "orders")
         with pytest.raises(TopicNotFound, match="did you mean 'orders'"):
             txn.write(orders, "oders")
+        with pytest.raises(InvalidInputError, match=r"Spark DataFrame, not pandas\..*DataFrame \(.*createDataFrame"):
+            txn.write(no_frame, "orders")
         txn.write(orders, "orders")
     assert ids(ns, "orders") == list(range(500))
+
+
+@pytest.mark.clause("P-203")
+@pytest.mark.parametrize(
+    ("bad", "kind", "problem"),
+    [
+        ("if(id = 77, null, id)", SchemaMismatch, "topic 'orders', column 'id': null.* \\(give a value"),
+        ("if(id = 77, cast(raise_error('boom') as bigint), id)", PySparkException, "boom"),
+    ],
+    ids=["a task of ours", "the frame"],
+)
+def test_after_a_job_that_failed_the_rest_is_not_committed_without_it(
+    ns: Namespace, orders: DataFrame, spark: SparkSession, bad: str, kind: type[Exception], problem: str
+) -> None:
+    with pytest.raises(TransactionHasFailedOperation) as told, spark_ext.transaction(spark, path_of(ns)) as txn:  # noqa: PT012
+        with pytest.raises(kind, match=problem) as cause:
+            txn.write(orders.withColumn("id", F.expr(bad)), "orders")
+        with pytest.raises(TransactionHasFailedOperation):
+            txn.write(orders.groupBy("customer").count(), "totals")
+    assert told.value.__cause__ is cause.value
+    assert ids(ns, "orders") == []
+    assert ns.transactions("OPEN") == ()
 
 
 def test_what_a_function_of_the_frame_raises_is_no_error_of_ours_whatever_its_text_says(
@@ -178,11 +202,9 @@ def test_what_a_function_of_the_frame_raises_is_no_error_of_ours_whatever_its_te
     def told(value):
         raise ValueError(f"row {value} says\ntxnlog.errors.ProducerFenced: stop")
 
-    with spark_ext.transaction(spark, path_of(ns)) as txn:
-        with pytest.raises(PythonException, match="ProducerFenced: stop"):
-            txn.write(orders.withColumn("id", F.udf(told, "bigint")("id")), "orders")
-        txn.write(orders, "orders")
-    assert ids(ns, "orders") == list(range(500))
+    with pytest.raises(PythonException, match="ProducerFenced: stop"), spark_ext.transaction(spark, path_of(ns)) as txn:
+        txn.write(orders.withColumn("id", F.udf(told, "bigint")("id")), "orders")
+    assert txn.state == "ABORTED"
 
 
 def test_columns_may_have_dots_and_backticks_in_their_names(namespace: Namespace, spark: SparkSession) -> None:

@@ -18,7 +18,15 @@ import txnlog
 from spark_ext import handles, jobs
 from spark_ext.executor_writer import TaskIdentity
 from txnlog.block_keeper import BlockKeeper
-from txnlog.errors import InvalidTransactionState, SchemaMismatch, StoreError, TopicNotFound, TxnLogError
+from txnlog.errors import (
+    InvalidInputError,
+    InvalidTransactionState,
+    SchemaMismatch,
+    StoreError,
+    TopicNotFound,
+    TransactionHasFailedOperation,
+    TxnLogError,
+)
 from txnlog.testing import ManualClock
 
 IDS = pa.schema([("id", pa.int64())])
@@ -72,10 +80,10 @@ def begin(ns: txnlog.Namespace) -> Any:
 def test_a_write_whose_transaction_ends_meanwhile_does_not_say_that_its_rows_are_in(
     ns: txnlog.Namespace, end: str
 ) -> None:
-    txn = begin(ns)
-    txn.write(Frame(), "orders")
-    with pytest.raises(InvalidTransactionState):
-        txn.write(Frame(getattr(txn, end)), "orders")
+    with begin(ns) as txn:
+        txn.write(Frame(), "orders")
+        with pytest.raises(InvalidTransactionState):
+            txn.write(Frame(getattr(txn, end)), "orders")
     assert ns.snapshot().read("orders").num_rows == (3 if end == "commit" else 0)
     assert txn.rows == {"orders": 3}
 
@@ -117,6 +125,85 @@ def test_a_topic_that_is_made_again_while_a_transaction_is_open_is_the_one_that_
         txn.write(Frame(), "orders")
     assert ns.snapshot().read("orders").num_rows == 3
 
+
+# --- writes that fail -------------------------------------------------------------------------------------------------
+
+
+def fails() -> None:
+    raise RuntimeError("as planned\nat a line")
+
+
+def interrupted() -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.clause("P-203")
+@pytest.mark.parametrize("failure", [fails, interrupted])
+def test_after_a_job_that_failed_only_the_abort_is_left(ns: txnlog.Namespace, failure: Callable[[], None]) -> None:
+    txn = begin(ns)
+    with pytest.raises(TransactionHasFailedOperation) as told, txn:  # noqa: PT012 - the end of the block raises
+        txn.write(Frame(), "orders")
+        with pytest.raises((RuntimeError, KeyboardInterrupt)) as cause:
+            txn.write(Frame(failure), "orders")
+        for more in (lambda: txn.write(Frame(), "orders"), txn.flush):
+            with pytest.raises(TransactionHasFailedOperation, match=f"failed: {cause.typename}"):
+                more()
+    assert told.value.__cause__ is cause.value
+    assert "at a line" not in str(told.value)
+    assert txn.state == "ABORTED"
+    assert ns.snapshot().read("orders").num_rows == 0
+    assert ns.snapshot().version == ns.connection.follower.refresh()
+    with pytest.raises(TransactionHasFailedOperation):
+        txn.commit()
+
+
+def test_a_failed_write_may_be_followed_by_an_abort(ns: txnlog.Namespace) -> None:
+    with begin(ns) as txn:
+        with pytest.raises(RuntimeError):
+            txn.write(Frame(fails), "orders")
+        txn.abort()
+    assert txn.state == "ABORTED"
+
+
+def test_a_call_that_is_refused_before_its_job_leaves_the_transaction_as_it_was(ns: txnlog.Namespace) -> None:
+    with begin(ns) as txn:
+        with pytest.raises(TopicNotFound, match="did you mean 'orders'"):
+            txn.write(Frame(), "oders")
+        for given, name in ((pa.table({"id": [1]}), "pyarrow.lib.Table"), (3, "int")):
+            with pytest.raises(InvalidInputError, match=rf"Spark DataFrame, not {name} \(.*spark.createDataFrame"):
+                txn.write(given, "orders")
+        txn.write(Frame(), "orders")
+    assert ns.snapshot().read("orders").num_rows == 3
+
+
+def test_a_commit_that_came_while_a_job_ran_stands_although_the_job_failed(ns: txnlog.Namespace) -> None:
+    with begin(ns) as txn:
+        txn.write(Frame(), "orders")
+
+        def late() -> None:
+            txn.commit()
+            fails()
+
+        with pytest.raises(RuntimeError):
+            txn.write(Frame(late), "orders")
+    assert txn.commit().version == ns.snapshot().version
+    assert ns.snapshot().read("orders").num_rows == 3
+
+
+def test_a_transaction_is_used_in_its_block_and_has_one(ns: txnlog.Namespace) -> None:
+    txn = begin(ns)
+    for use in (lambda: txn.write(Frame(), "orders"), txn.flush, txn.commit):
+        with pytest.raises(InvalidTransactionState, match=r"outside of a block.*with spark_ext.transaction"):
+            use()
+    with txn:
+        txn.write(Frame(), "orders")
+    assert txn.commit() == txn.result, "repeated it gives the same"
+    with pytest.raises(InvalidTransactionState, match=r"had its block \(begin a new one"), txn:
+        pass
+    assert ns.snapshot().read("orders").num_rows == 3
+
+
+# --- errors of tasks --------------------------------------------------------------------------------------------------
 
 MARK = "(of the job 7)"
 TASK = "Traceback (most recent call last):\n  File x, line 1, in _write_partition\n"
