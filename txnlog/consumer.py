@@ -14,7 +14,7 @@ from txnlog import schema as schemas
 from txnlog.acknowledgements import check_epoch, cursor_of, taken_of
 from txnlog.actions import Acknowledgement, AnyAction, Commit, Header, PartitionRanges
 from txnlog.arguments import shown, whole_number
-from txnlog.commands import ONE_EPOCH, Answer, Simple, effect
+from txnlog.commands import Answer, effect
 from txnlog.errors import (
     InvalidInputError,
     InvalidTransactionState,
@@ -28,6 +28,7 @@ from txnlog.names import nearest
 from txnlog.process_bound import ProcessBound
 from txnlog.segment_rows import METADATA_FIELDS
 from txnlog.state import Draft, Redelivery
+from txnlog.takeover import raise_epochs
 from txnlog.transaction_end import outcome_error
 
 if TYPE_CHECKING:
@@ -223,6 +224,7 @@ class Consumer(ProcessBound):
         Raises:
             InvalidTransactionState: the log shows pending acknowledgements.
             OffsetOutOfRange: an offset that the partition does not hold.
+            OutcomeUnknown: open another consumer, and look where the subscription stands: this one may be fenced.
         """
         self.check_usable()
         chosen = [item for item in self._subscribed if topic is None or item.topic.name == topic]
@@ -231,7 +233,7 @@ class Consumer(ProcessBound):
                 f"this consumer has no topic {shown(topic)}",
                 advice=nearest(str(topic), [item.topic.name for item in self._subscribed]),
             )
-        appender = self._connection.appender
+        _ = self._connection.appender  # a reader is refused before it looks at anything
         positions = [self._connection.resolve_position(item.topic, position) for item in chosen]
 
         def decide(draft: Draft, _at: Header) -> list[AnyAction]:
@@ -241,7 +243,8 @@ class Consumer(ProcessBound):
                 for action in item.seek_actions(draft, wanted)
             ]
 
-        epoch = appender.call(Simple(decide, lambda _draft, at: at.version, ONE_EPOCH))
+        moved = [item.subscription for item in chosen]
+        epoch = raise_epochs(self._connection, moved, decide, lambda _draft, at: at.version)
         for item in chosen:
             item.sought(epoch)
 

@@ -115,7 +115,7 @@ class Heartbeats:
     # --- takeovers in doubt -----------------------------------------------------------------------------------------
 
     def doubt(self, subscription: int, epoch: int) -> None:
-        """A takeover of this client may have made this epoch, and whoever asked for it was not told."""
+        """A takeover or a seek of this client may have made this epoch, and whoever asked for it was not told."""
         self._doubted[subscription] = epoch
 
     def doubted(self, subscription: int) -> int | None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from txnlog.acknowledgements import live_subscription
-from txnlog.actions import Consumer, Header
+from txnlog.actions import AnyAction, Consumer, Header
 from txnlog.commands import ONE_EPOCH, Answer, Simple, effect
 from txnlog.errors import ConsumerBusy, OutcomeUnknown, UnsupportedFeature
 from txnlog.state import Draft, SubscriptionRecord
 
 if TYPE_CHECKING:
     from txnlog.connection import Connection
+
+T = TypeVar("T")
 
 
 def keeps_its_place(record: SubscriptionRecord) -> bool:
@@ -44,10 +46,8 @@ def take_epochs(
         UnsupportedFeature: a streaming query on a subscription that is not exclusive, or has leases.
         OutcomeUnknown: ask again. An epoch that this made is nobody's: it keeps no place.
     """
-    decided: list[int] = []
 
-    def decide(draft: Draft, at: Header) -> list[Consumer]:
-        decided[:] = [at.version]
+    def decide(draft: Draft, _at: Header) -> list[Consumer]:
         for subscription, seen in wanted.items():
             record = live_subscription(draft, subscription)
             if stream is not None:
@@ -61,10 +61,26 @@ def take_epochs(
         # That of a Shared one stays as it is.
         return {subscription: live_subscription(draft, subscription).epoch for subscription in wanted}
 
+    return raise_epochs(connection, wanted, decide, epochs)
+
+
+def raise_epochs(
+    connection: Connection,
+    subscriptions: Iterable[int],
+    decide: Callable[[Draft, Header], Sequence[AnyAction]],
+    result: Callable[[Draft, Header], T],
+) -> T:
+    """Append what raises the epochs of subscriptions. If the answer is lost, their epoch is nobody's: ``_settle``."""
+    decided: list[int] = []
+
+    def noted(draft: Draft, at: Header) -> Sequence[AnyAction]:
+        decided[:] = [at.version]
+        return decide(draft, at)
+
     try:
-        return connection.appender.call(Simple(decide, epochs, ONE_EPOCH))
+        return connection.appender.call(Simple(noted, result, ONE_EPOCH))
     except OutcomeUnknown:
-        for subscription in wanted:
+        for subscription in subscriptions:
             connection.heartbeats.doubt(subscription, decided[0])
         raise
 
@@ -130,7 +146,7 @@ def check_free(connection: Connection, record: SubscriptionRecord, consumer: str
 
 
 def _settle(connection: Connection, subscription: int) -> None:
-    """Find out whether a takeover of this client that was in doubt is in the log. Its consumer never came to be."""
+    """Find out whether a takeover or seek of this client that was in doubt is in the log: its epoch has no consumer."""
     epoch = connection.heartbeats.doubted(subscription)
     if epoch is None:
         return
@@ -139,4 +155,12 @@ def _settle(connection: Connection, subscription: int) -> None:
     connection.heartbeats.settle(subscription, epoch, abandoned=own)
 
 
-__all__ = ["check_free", "check_streamable", "keeps_its_place", "take_epoch", "take_epochs", "try_to_take"]
+__all__ = [
+    "check_free",
+    "check_streamable",
+    "keeps_its_place",
+    "raise_epochs",
+    "take_epoch",
+    "take_epochs",
+    "try_to_take",
+]

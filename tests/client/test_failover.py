@@ -328,6 +328,25 @@ def test_who_waits_and_takes_over_in_doubt_is_active_at_its_next_call(ns: Any, m
 
 
 @pytest.mark.clause("P-176")
+@pytest.mark.parametrize("fate", ["lost", "late", "dropped"])
+@pytest.mark.parametrize("kind", ["failover", "exclusive"])
+def test_after_a_seek_in_doubt_nobody_waits_for_the_lease_of_the_old_consumer(
+    ns: Any, memory: Place, fate: str, kind: str
+) -> None:
+    ns.create_subscription("orders", "mine", type=kind, takeover="after_lease", lease_ms=LEASE_MS)
+    handle, store = memory.faulty()
+    old = handle.consumer("orders", "mine")
+    handle.connection.appender.create_attempts = 1
+    store.script.extend([lambda: store.reads.append("broken"), fate])
+    with raises(OutcomeUnknown, durable=Durable.MAYBE):
+        old.seek({0: 7})
+    store.land()
+    assert received(handle.consumer("orders", "mine")) == [7, 8, 9]
+    with raises(ConsumerFenced):
+        old.receive(timeout_ms=0)
+
+
+@pytest.mark.clause("P-176")
 def test_an_entry_of_another_in_the_slot_of_a_takeover_in_doubt_is_that_ones_place(ns: Any, memory: Place) -> None:
     handle, _ = in_doubt(memory, "dropped")
     with raises(OutcomeUnknown, durable=Durable.MAYBE):
