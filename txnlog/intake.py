@@ -13,7 +13,7 @@ from txnlog import planner, ranges
 from txnlog.acknowledgements import check_epoch
 from txnlog.actions import AnyAction, Seek
 from txnlog.errors import SubscriptionNotFound, TransactionConflict
-from txnlog.leases import available
+from txnlog.leases import available, in_turn
 from txnlog.ranges import EMPTY, Range, Ranges
 from txnlog.state import Draft, Redelivery, SubscriptionRecord, TopicRecord
 
@@ -54,6 +54,7 @@ class Intake:
         self.subscription = subscription
         self.epoch = epoch
         self.handed: Handed | None = None
+        self._turn = 0
         # Of what was handed out: transactions give back in other threads, when they end. Nothing else is called in it.
         self._lock = threading.Lock()
         self._delivered: dict[int, Ranges] = {}
@@ -79,24 +80,23 @@ class Intake:
 
     def receive(self, most: int) -> Received | None:
         """The next messages, None where there are none."""
-        wanted: dict[int, Ranges] = {}
-        left = most
+        ready: dict[int, Ranges] = {}
         with self._lock:
             self._count_handed()
         held = self._connection.held(self.subscription, self.epoch)
         with self._connection.follower.lock:
             record = self.check()
             state = self._connection.follower.state
-            for partition in range(self.topic.partitions):
+            for partition in in_turn(self._turn, self.topic.partitions):
                 with self._lock:
                     ranges.exclude(self._delivered, {partition: ((0, state.cursors[record.id, partition].position),)})
-                chosen = first_of(self._ready_in(partition, held), left)
-                if chosen:
-                    wanted[partition] = chosen
-                    left -= ranges.size(chosen)
-        if not wanted:
-            return None
-        return Received(self._read(wanted), {}, Handed(self.epoch, wanted))
+                ready[partition] = self._ready_in(partition, held)
+            wanted = first_of_all(ready, most)
+        return self._hand_out(wanted, {}) if wanted else None
+
+    def _hand_out(self, wanted: Mapping[int, Ranges], redeliveries: Mapping[int, tuple[Redelivery, ...]]) -> Received:
+        self._turn += 1
+        return Received(self._read(wanted), redeliveries, Handed(self.epoch, wanted))
 
     def _count_handed(self) -> None:
         """What the last call returned is delivered. With the lock. A call stores only where None stands."""
@@ -216,7 +216,17 @@ class Intake:
         """The consumer receives no more."""
 
 
-def first_of(found: Ranges, most: int) -> Ranges:
+def first_of_all(ready: Mapping[int, Ranges], most: int) -> dict[int, Ranges]:
+    """The first so many offsets, partition by partition."""
+    chosen: dict[int, Ranges] = {}
+    for partition, found in ready.items():
+        if first := _first_of(found, most):
+            chosen[partition] = first
+            most -= ranges.size(first)
+    return chosen
+
+
+def _first_of(found: Ranges, most: int) -> Ranges:
     """The first so many offsets of a set."""
     chosen: list[Range] = []
     for start, end in found:
@@ -238,4 +248,4 @@ def _only(table: pa.Table, wanted: Mapping[int, Ranges]) -> pa.Table:
     return table.filter(pa.array(chosen))
 
 
-__all__ = ["Handed", "Intake", "Received", "first_of"]
+__all__ = ["Handed", "Intake", "Received", "first_of_all"]

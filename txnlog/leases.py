@@ -71,6 +71,11 @@ class Grant:
     actions: tuple[AnyAction, ...]
 
 
+def in_turn(first: int, count: int) -> list[int]:
+    """All partitions, beginning with another one at each turn: a busy one keeps no other from being handed out."""
+    return [(first + step) % count for step in range(count)]
+
+
 def available(cursor: Cursor, start: int, end: int, delivered: Ranges) -> Ranges:
     """What of a partition can be handed out: neither acknowledged, nor pending, nor handed out already."""
     low = max(cursor.position, start)
@@ -112,8 +117,7 @@ def grant(draft: Draft, wanted: Wanted, now_ms: int) -> Grant:
     dead: dict[int, tuple[Redelivery, ...]] = {}
     dead_left = MOST_DEAD_LETTERS
     spare = 0
-    for step in range(count):
-        partition = (wanted.first + step) % count
+    for partition in in_turn(wanted.first, count):
         cursor = cursor_of(draft, record.id, partition)
         start = draft.start_of(record.topic, partition)
         end = draft.end_of(record.topic, partition)
@@ -256,6 +260,7 @@ __all__ = [
     "Wanted",
     "available",
     "grant",
+    "in_turn",
     "label_of",
     "leased",
     "live",

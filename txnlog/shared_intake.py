@@ -13,7 +13,7 @@ from txnlog import dead_letters, leases, ranges
 from txnlog.actions import AnyAction, Header
 from txnlog.commands import Answer, effect
 from txnlog.errors import TransactionConflict, TxnLogError
-from txnlog.intake import Handed, Intake, Received, first_of
+from txnlog.intake import Intake, Received, first_of_all
 from txnlog.leases import Wanted
 from txnlog.ranges import EMPTY, Ranges
 from txnlog.state import Cursor, Draft, Redelivery, State, SubscriptionRecord, TopicRecord
@@ -53,7 +53,6 @@ class SharedIntake(Intake):
         super().__init__(connection, leases.label_of(consumer, connection.runtime.unique()), topic, subscription, epoch)
         self._stock: dict[int, Ranges] = {}
         self._doubtful: list[_Decided] = []
-        self._turn = 0
         self._full = 0
         self._riding: tuple[Future[None], list[_Decided]] | None = None
         self._closed = False
@@ -70,7 +69,7 @@ class SharedIntake(Intake):
                 now_ms = self._connection.log_now_ms()
                 self._forget_taken(state)
                 ready = self._ready(state, record, -1 if fresh else now_ms + record.lease_ms // 2)
-                chosen = _first_of_all(ready, most)
+                chosen = first_of_all(ready, most)
                 counts = {p: _counts(state.cursors[record.id, p], found) for p, found in chosen.items()}
                 grant = None if chosen else leases.grant(state.draft(), self._wanted(most), now_ms)
             if grant is None:
@@ -119,7 +118,6 @@ class SharedIntake(Intake):
             decided[:] = [_Decided(at.timestamp_ms, grant.granted)]
             return list(grant.actions) or Answer(None, settled=True)
 
-        self._turn += 1
         try:
             self._connection.appender.call(effect(decide))
             self._add(decided)
@@ -180,9 +178,6 @@ class SharedIntake(Intake):
             else:
                 self._doubtful.extend(self._riding[1])
             self._riding = None
-
-    def _hand_out(self, wanted: Mapping[int, Ranges], redeliveries: Mapping[int, tuple[Redelivery, ...]]) -> Received:
-        return Received(self._read(wanted), redeliveries, Handed(self.epoch, wanted))
 
     def _count(self, offsets: Mapping[int, Ranges]) -> None:
         """They are delivered, and stock no more."""
@@ -279,16 +274,6 @@ class SharedIntake(Intake):
             self._release(self._handed_out(), dict(self._stock))
         except TxnLogError:
             _logger.warning("the leases of %r end by themselves", self._consumer, exc_info=True)
-
-
-def _first_of_all(ready: Mapping[int, Ranges], most: int) -> dict[int, Ranges]:
-    """The first so many offsets, partition by partition."""
-    chosen: dict[int, Ranges] = {}
-    for partition, found in ready.items():
-        if first := first_of(found, most):
-            chosen[partition] = first
-            most -= ranges.size(first)
-    return chosen
 
 
 def _counts(cursor: Cursor, found: Ranges) -> tuple[Redelivery, ...]:

@@ -225,6 +225,29 @@ def test_a_negative_acknowledgement_of_a_pending_message_has_no_effect(
     assert received(consumer) == []
 
 
+@pytest.mark.parametrize("kind", ["exclusive", "failover", "shared"])
+@pytest.mark.parametrize("busy", [0, 1])
+def test_a_busy_partition_keeps_no_other_from_being_received(memory: Place, kind: str, busy: int) -> None:
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA, partitions=2)
+    ns.produce("orders", rows(*range(2_000)), partition=busy)
+    consumer = ns.consumer("orders", "billing", type=kind)
+
+    def batches(count: int) -> list[int]:
+        found: list[int] = []
+        for _ in range(count):
+            messages = consumer.receive(100, timeout_ms=0)
+            consumer.acknowledge(messages)
+            found += ids(messages.table)
+        return found
+
+    assert batches(6) == list(range(600))
+    ns.produce("orders", rows(-1), partition=1 - busy)
+    later = batches(4)
+    assert later.count(-1) == 1
+    assert [number for number in later if number >= 0] == list(range(600, 999)), "each partition in its order"
+
+
 @pytest.mark.clause("P-209")
 def test_what_comes_back_while_messages_are_handed_out_is_not_forgotten(
     memory: Place, monkeypatch: pytest.MonkeyPatch
