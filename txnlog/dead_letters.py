@@ -19,11 +19,12 @@ from txnlog.names import parse_topic_name
 from txnlog.placement import place
 from txnlog.ranges import normalize
 from txnlog.schema import DEAD_LETTER_COLUMNS, StructField, StructType
+from txnlog.segment_rows import METADATA_FIELDS
 from txnlog.state import Draft, Redelivery, SubscriptionRecord, TopicRecord
 from txnlog.transaction_commands import CommitCommand, Opening
 
 if TYPE_CHECKING:
-    from txnlog.connection import Connection
+    from txnlog.connection import Connection, TopicHandle
 
 
 def schema_of(source: StructType) -> StructType:
@@ -82,6 +83,28 @@ def check_not_needed(draft: Draft, topic: TopicRecord) -> None:
             )
 
 
+def target(connection: Connection, subscription: SubscriptionRecord) -> TopicHandle:
+    """The dead-letter topic of a subscription.
+
+    Raises:
+        TopicNotFound: it was dropped.
+        SchemaMismatch: it cannot hold what the subscription's topic holds by now.
+    """
+    name = subscription.dead_letter_topic
+    assert name is not None, "only a subscription with a dead-letter topic has dead letters"
+    try:
+        handle = connection.topic_handle(name)
+    except TopicNotFound as error:
+        error.advice = (
+            f"the subscription {subscription.name!r} needs its dead-letter topic {name!r}: create_subscription() with "
+            "the same arguments and if_not_exists=True makes it again"
+        )
+        raise
+    source = connection.topic_record_by_id(subscription.topic)
+    _check(handle.record, schema_of(source.schema))
+    return handle
+
+
 def move(
     connection: Connection,
     subscription: SubscriptionRecord,
@@ -94,24 +117,15 @@ def move(
 
     Raises:
         TransactionConflict: somebody acknowledged one of them meanwhile; nothing was done.
-        TopicNotFound: the dead-letter topic was dropped.
+        TopicNotFound, SchemaMismatch: as of :func:`target`; nothing was done.
     """
-    name = subscription.dead_letter_topic
-    assert name is not None, "only a subscription with a dead-letter topic has dead letters"
-    try:
-        partitions = connection.topic_handle(name).partitions
-    except TopicNotFound as error:
-        error.advice = (
-            f"the subscription {subscription.name!r} needs its dead-letter topic {name!r}: create_subscription() with "
-            "the same arguments and if_not_exists=True makes it again"
-        )
-        raise
+    into = target(connection, subscription)
     letters = _letters(subscription, source, messages, found)
     pieces: list[Piece] = []
     sources = np.asarray(letters.column("_source_partition"))
     for partition in np.unique(sources):
         rows = letters.filter(pa.array(sources == partition))
-        pieces += place(connection, name, rows, int(partition) % partitions, None, named=False)
+        pieces += place(connection, into.name, rows, int(partition) % into.partitions, None, named=False)
     taken = tuple(
         PartitionRanges(partition, normalize((item.start, item.end) for item in found[partition]))
         for partition in sorted(found)
@@ -133,8 +147,8 @@ def _letters(
     offsets = np.asarray(messages.column("_offset"))
     counts = redeliveries_of(messages, found)
     reason = f"redelivered more than {subscription.max_redeliveries} times on the subscription {subscription.name}"
-    own = [field.name for field in source.schema.fields if field.name not in DEAD_LETTER_COLUMNS]
-    letters = messages.select([name for name in messages.column_names if name in own])
+    added = {*DEAD_LETTER_COLUMNS, *(field.name for field in METADATA_FIELDS)}
+    letters = messages.select([name for name in messages.column_names if name not in added])
     columns: dict[str, pa.Array] = {
         "_dead_reason": pa.repeat(reason, len(messages)),
         "_source_topic": pa.repeat(source.name, len(messages)),
@@ -147,4 +161,4 @@ def _letters(
     return letters
 
 
-__all__ = ["check_not_needed", "missing_topic", "move", "schema_of"]
+__all__ = ["check_not_needed", "missing_topic", "move", "schema_of", "target"]

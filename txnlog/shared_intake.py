@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from txnlog import dead_letters, leases, ranges
 from txnlog.actions import AnyAction, Header
 from txnlog.commands import Answer, effect
-from txnlog.errors import TransactionConflict, TxnLogError
+from txnlog.errors import SchemaMismatch, TransactionConflict, TxnLogError
 from txnlog.intake import Intake, Received, first_of_all
 from txnlog.leases import Wanted
 from txnlog.ranges import EMPTY, Ranges
@@ -56,6 +56,7 @@ class SharedIntake(Intake):
         self._full = 0
         self._riding: tuple[Future[None], list[_Decided]] | None = None
         self._closed = False
+        self._warned = False
 
     def receive(self, most: int) -> Received | None:
         """The next messages, None where there are none: they are leased to this consumer, for ``lease_ms``."""
@@ -76,13 +77,12 @@ class SharedIntake(Intake):
                 received = self._hand_out(chosen, counts)
                 self._ask_ahead(len(received.table), most)
                 return received
-            if grant.dead:
-                self._bury(record, grant.dead)
-            elif grant.granted:
-                self._take(most)
-                fresh = True
-            else:
+            if grant.dead and self._bury(record, grant.dead):
+                continue
+            if not grant.granted:
                 return None
+            self._take(most)
+            fresh = True
         return None
 
     def _wanted(self, most: int) -> Wanted:
@@ -186,15 +186,25 @@ class SharedIntake(Intake):
         for item in [*self._doubtful, *(self._riding[1] if self._riding is not None else ())]:
             ranges.exclude(item.granted, offsets)  # it renewed the lease of what was stock
 
-    def _bury(self, record: SubscriptionRecord, dead: Mapping[int, tuple[Redelivery, ...]]) -> None:
-        """Bring messages to the dead-letter topic; somebody else may be faster, or acknowledge them yet."""
-        table = self._read(
-            {partition: ranges.normalize((item.start, item.end) for item in found) for partition, found in dead.items()}
-        )
+    def _bury(self, record: SubscriptionRecord, dead: Mapping[int, tuple[Redelivery, ...]]) -> bool:
+        """Bring messages to the dead-letter topic; somebody else may be faster, or acknowledge them yet.
+
+        False where that topic lacks a column that theirs got since: they wait for it, and the others are delivered.
+        """
         try:
+            dead_letters.target(self._connection, record)
+            table = self._read(
+                {p: ranges.normalize((item.start, item.end) for item in found) for p, found in dead.items()}
+            )
             dead_letters.move(self._connection, record, self.topic, self.epoch, table, dead)
         except TransactionConflict:
             _logger.debug("dead letters of %r: somebody else was first", record.name)
+        except SchemaMismatch as error:
+            if not self._warned:
+                _logger.warning("dead letters of %r wait where they are: %s", record.name, error)
+            self._warned = True
+            return False
+        return True
 
     # --- giving back ------------------------------------------------------------------------------------------------
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from tests.client.support import SCHEMA, Place, Unchanged, counts, ids, raises, read, rows, take, wait_for
-from txnlog import acknowledgements, leases
-from txnlog.actions import Commit, DropTopic
+from txnlog import acknowledgements, leases, schema
+from txnlog.actions import AlterTopic, Commit, DropTopic
 from txnlog.commands import Simple
 from txnlog.errors import (
     InvalidInputError,
@@ -230,6 +230,47 @@ def test_without_a_maximum_messages_come_for_ever(memory: Place) -> None:
     consumer = ns.consumer("orders", "billing", type="shared")
     return_all(consumer, 20)
     assert counts(take(consumer)) == {1: 20}
+
+
+def widen(ns: Any, topic: str) -> None:
+    """Give a topic another column, as a writer of a later version may."""
+    info = ns.topic(topic)
+    wider = schema.from_arrow(pa.schema([*info.schema, pa.field("note", pa.string())]))
+    ns.connection.appender.call(Simple(lambda _draft, _at: [AlterTopic(info.id, wider)], lambda _draft, _at: None))
+
+
+@pytest.mark.clause("P-173")
+def test_a_column_that_the_topic_got_while_its_consumer_was_open_is_in_the_letter(ns: Any) -> None:
+    consumer = ns.consumer("orders", "billing")
+    widen(ns, "orders")
+    widen(ns, "orders-dead")
+    ns.produce("orders", [{"id": 6, "name": "n6", "note": "kept"}], partition=0)
+    return_all(consumer, 3)
+    assert len(take(consumer)) == 0
+    assert {row["id"]: row["note"] for row in letters(ns)} == {**dict.fromkeys(range(6)), 6: "kept"}
+
+
+@pytest.mark.clause("P-173")
+def test_letters_for_a_topic_that_lacks_a_column_wait_for_it_and_stop_nobody(
+    ns: Any, memory: Place, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    consumer = ns.consumer("orders", "billing")
+    widen(ns, "orders")
+    return_all(consumer, 3)
+    ns.produce("orders", rows(6), partition=1)
+    other = memory.open(clock=clock).consumer("orders", "billing")
+    for one in (consumer, other):
+        assert ids(take(one).table) == [6]
+        one.redeliver_unacknowledged()
+    assert len(take(consumer)) == 1
+    assert letters(ns) == []
+    assert [item.cursor for item in ns.subscription("orders", "billing").cursors] == [0, 0]
+    told = [record.getMessage() for record in caplog.records if "wait where they are" in record.getMessage()]
+    assert len(told) == 2, "each says it once"
+    assert "'note' is missing" in told[0]
+    widen(ns, "orders-dead")
+    assert len(take(consumer)) == 0
+    assert sorted(row["id"] for row in letters(ns)) == list(range(6))
 
 
 # --- the topic --------------------------------------------------------------------------------------------------------
