@@ -32,6 +32,8 @@ class StreamOffset:
             itself: Spark asks for the first offset anew when it replays batch 0, and "latest" is elsewhere by then.
         query: names the query of this checkpoint, over all its runs, since a source is not told who reads it; None
             where no batch was planned yet.
+        epochs: by topic the subscription's epoch when the batch was planned: another one later tells that somebody has
+            opened or moved the subscription since.
     """
 
     namespace: str
@@ -42,6 +44,7 @@ class StreamOffset:
     offsets: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     start: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     query: str | None = None
+    epochs: Mapping[str, int] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """As Spark writes it into the offset log, in an order that is always the same."""
@@ -55,6 +58,7 @@ class StreamOffset:
             "offsets": _written(self.offsets),
             "start": _written(self.start),
             "query": self.query,
+            "epochs": dict(sorted(self.epochs.items())),
         }
 
     def to_json(self) -> str:
@@ -84,6 +88,7 @@ class StreamOffset:
                 _parsed(value["offsets"]),
                 _parsed(value["start"]),
                 None if value.get("query") is None else _text(value["query"]),
+                {topic: _number(epoch) for topic, epoch in value.get("epochs", {}).items()},
             )
         except (KeyError, TypeError, ValueError, AttributeError):
             raise InvalidInputError(

@@ -16,7 +16,6 @@ from txnlog.names import parse_label
 from txnlog.takeover import check_streamable, take_epoch
 
 if TYPE_CHECKING:
-    from txnlog.namespace import Namespace
     from txnlog.state import SubscriptionRecord, TopicRecord
 
 Ends = Mapping[int, int]
@@ -48,6 +47,7 @@ class StreamPlan:
         version: int | None = None,
         start: Mapping[str, Ends] | None = None,
         query: str | None = None,
+        epochs: Mapping[str, int] | None = None,
     ) -> StreamOffset:
         return StreamOffset(
             scan.namespace.name,
@@ -58,6 +58,7 @@ class StreamPlan:
             offsets,
             start or {},
             query,
+            epochs or {},
         )
 
     # --- where batches begin and end --------------------------------------------------------------------------------
@@ -74,7 +75,8 @@ class StreamPlan:
                 scan.namespace.create_subscription(
                     topic, self._options.subscription, start=starts[topic], if_not_exists=True
                 )
-        return self._offset(scan, {topic: self._cursors(scan, topic) for topic in scan.topics})
+        epochs = self._epochs_now(scan)
+        return self._offset(scan, {topic: self._cursors(scan, topic) for topic in scan.topics}, epochs=epochs)
 
     def _starts(self, scan: Scan) -> dict[str, dict[int, int]]:
         """Where ``startingOffsets`` says. Raises OffsetOutOfRange for offsets that are gone, or not there yet."""
@@ -102,7 +104,8 @@ class StreamPlan:
         self._check_same(scan, begin)
         _check_not_ahead(scan, begin)
         first = _begin_of(scan, begin)
-        self._check_cursor(scan, first)
+        epochs = self._epochs_now(scan)  # before the cursors are looked at: who moves them later has another one
+        self._check_cursors(scan, first, begin)
         if limit is None:
             end = self._last or self.newest()
             offsets = {
@@ -116,7 +119,7 @@ class StreamPlan:
         if offsets == begin.offsets:
             return dict(start)
         query = begin.query or scan.namespace.connection.runtime.unique()
-        return self._offset(scan, offsets, version, first, query).to_dict()
+        return self._offset(scan, offsets, version, first, query, epochs).to_dict()
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[ReadPartition]:
         """The rows of the batch that ends at ``end``.
@@ -168,18 +171,40 @@ class StreamPlan:
         check_streamable(record)
         return {p: cursor.position for p, cursor in scan.namespace.connection.cursors_of(record.id).items()}
 
-    def _check_cursor(self, scan: Scan, offsets: Mapping[str, Ends]) -> None:
-        """Raise InvalidInputError where somebody else took messages that this query would take again.
+    def _epochs_now(self, scan: Scan) -> dict[str, int]:
+        """By topic the subscription's epoch, where there is one."""
+        name = self._options.subscription
+        found = {} if name is None else {topic: _subscription(scan, topic, name) for topic in scan.topics}
+        return {topic: record.epoch for topic, record in found.items() if record is not None}
 
-        Behind is right: a sink of another kind lets us acknowledge only when its next batch begins.
+    def _check_cursors(self, scan: Scan, offsets: Mapping[str, Ends], last: StreamOffset) -> None:
+        """Raise InvalidInputError where a cursor is not where this query left it: others took messages, or want them.
+
+        Behind is right where only this query can have left it there: a sink of another kind lets us acknowledge only
+        when its next batch begins.
         """
-        if self._options.subscription is None:
+        name = self._options.subscription
+        if name is None:
             return
         for topic, ends in offsets.items():
-            for partition, cursor in self._cursors(scan, topic).items():
+            cursors = self._cursors(scan, topic)
+            record = _subscription(scan, topic, name)
+            assert record is not None, "it has cursors"
+            ours = self._left_by_us(record, topic, last)
+            for partition, cursor in cursors.items():
                 checkpoint = ends.get(partition, 0)
-                if cursor > checkpoint:
-                    raise cursor_moved(topic, partition, checkpoint, cursor, self._options.subscription)
+                if cursor > checkpoint or (cursor < checkpoint and not ours):
+                    raise cursor_moved(topic, partition, checkpoint, cursor, name)
+
+    def _left_by_us(self, record: SubscriptionRecord, topic: str, last: StreamOffset) -> bool:
+        """Whether nobody but this query has had the subscription since its last batch was planned.
+
+        Who seeks needs an epoch of his own. Where this run had one and lost it, its acknowledgement is fenced.
+        """
+        if record.id in self._epochs or topic not in last.epochs:
+            return True
+        own = self._options.txn_app_id or last.query
+        return record.epoch == last.epochs[topic] or (own is not None and record.stream == own)
 
     def acknowledge(self, end: Mapping[str, Any]) -> None:
         """Take everything below ``end`` off the subscription, where the sink did not.
@@ -188,6 +213,7 @@ class StreamPlan:
         ``txnAppId``, else what the offsets call the query, which all runs from one checkpoint share.
 
         Raises:
+            InvalidInputError: the cursor is not where this query left it: somebody moved it back.
             ConsumerFenced: a newer run, another consumer or a seek took the subscription over.
             ConsumerBusy: the subscription's takeover rule keeps it for another consumer or query.
         """
@@ -202,14 +228,26 @@ class StreamPlan:
                 continue
             record = _subscription(scan, topic, self._options.subscription)
             assert record is not None, "it has cursors"
-            self._acknowledge(scan.namespace, record, ends, self._options.txn_app_id or offset.query)
+            if record.id not in self._epochs:
+                self._take_over(scan, topic, record, offset)
+            wanted = Acknowledgement(record.id, self._epochs[record.id], cumulative=tuple(sorted(ends.items())))
+            acknowledge_plain(scan.namespace.connection, [wanted])
 
-    def _acknowledge(self, namespace: Namespace, record: SubscriptionRecord, ends: Ends, identity: str | None) -> None:
-        if record.id not in self._epochs:
-            run = f"spark-source-{namespace.connection.runtime.unique()[:8]}"
-            self._epochs[record.id] = take_epoch(namespace.connection, record.id, run, identity)
-        wanted = Acknowledgement(record.id, self._epochs[record.id], cumulative=tuple(sorted(ends.items())))
-        acknowledge_plain(namespace.connection, [wanted])
+    def _take_over(self, scan: Scan, topic: str, record: SubscriptionRecord, last: StreamOffset) -> None:
+        """Become the consumer, unless somebody moved the cursor back since the batch: his seek would be undone."""
+        ends, before = last.offsets[topic], self._cursors(scan, topic)
+        behind = min(partition for partition, end in ends.items() if before[partition] < end)
+        if not self._left_by_us(record, topic, last):
+            raise cursor_moved(topic, behind, ends[behind], before[behind], record.name)
+        connection = scan.namespace.connection
+        run = f"spark-source-{connection.runtime.unique()[:8]}"
+        own = self._options.txn_app_id or last.query
+        epoch = take_epoch(connection, record.id, run, own)
+        now = self._cursors(scan, topic)
+        if any(now[partition] < before[partition] for partition in ends):
+            take_epoch(connection, record.id, own or run)  # no stream's: the query's next run is to see it as well
+            raise cursor_moved(topic, behind, ends[behind], now[behind], record.name)
+        self._epochs[record.id] = epoch
 
 
 def _topic(scan: Scan, topic: str) -> TopicRecord:

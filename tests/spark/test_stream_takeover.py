@@ -1,20 +1,21 @@
-"""A streaming run, and a consumer that opens or uses its subscription at the same time, through one handle or two."""
+"""A streaming run, and a consumer that opens, seeks or uses its subscription meanwhile, or while no run is there."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from spark_ext import handles, jobs, stream_commits
+from spark_ext import handles, jobs, stream_commits, stream_plan
 from spark_ext.options import read_options
 from spark_ext.stream_plan import StreamPlan
 from tests.client.support import SCHEMA, Place, ids, memory_place, raises, read, rows  # noqa: F401 - a fixture
 from txnlog import takeover
-from txnlog.errors import ConsumerFenced, TransactionAborted, TxnLogError
+from txnlog.errors import ConsumerFenced, InvalidInputError, TransactionAborted, TxnLogError
 from txnlog.ids import TxnId
 
 
@@ -166,3 +167,123 @@ def test_what_was_acknowledged_by_itself_while_a_batch_took_over_is_not_taken_tw
         _batch(ns, ns.subscription("orders", "billing").id, 10)
     seen = read(ns, "audit")
     assert len(seen) == len(set(seen)), f"processed twice: {sorted(seen)}"
+
+
+# --- a cursor that somebody moved back --------------------------------------------------------------------------------
+
+
+class _Query:
+    """A query on ``orders`` of five rows: each run has a plan of its own, ``log`` outlives it as a checkpoint does."""
+
+    def __init__(self, ns: Any) -> None:
+        handles.use(ns)
+        for topic in ("orders", "audit"):
+            ns.create_topic(topic, SCHEMA)
+        ns.produce("orders", rows(*range(5)))
+        self.ns = ns
+        self.restart()
+        self.log = [self.plan.initial().to_dict()]
+
+    def restart(self) -> None:
+        options = {"path": f"{self.ns.root}/{self.ns.name}/orders", "subscription": "billing"}
+        self.plan = StreamPlan(read_options(options, streaming=True))
+
+    def batch(self) -> None:
+        """The next batch is planned, and the one before acknowledged: Spark's order."""
+        last = self.log[-1]
+        self.log.append(self.plan.latest(last, None))
+        if len(self.log) > 2:
+            self.plan.acknowledge(last)
+
+    @property
+    def cursor(self) -> int:
+        return int(self.ns.subscription("orders", "billing").cursors[0].cursor)
+
+    def seek(self, position: Any) -> None:
+        with self.ns.consumer("orders", "billing") as consumer:
+            consumer.seek(position)
+
+
+def _sink_acknowledged(query: _Query) -> None:
+    query.batch()
+    _batch(query.ns, query.ns.subscription("orders", "billing").id, 5)
+
+
+def _source_acknowledged(query: _Query) -> None:
+    query.batch()
+    query.ns.produce("orders", rows(5))
+    query.batch()
+
+
+@pytest.mark.parametrize("first", [_sink_acknowledged, _source_acknowledged])
+def test_a_stopped_query_does_not_undo_a_seek_and_goes_on_where_it_was_sought_back_to(
+    memory: Place, first: Callable[[_Query], None]
+) -> None:
+    query = _Query(memory.open())
+    first(query)
+    assert query.cursor == 5
+    end = query.log[-1]["offsets"]["orders"]["0"]
+    query.seek("earliest")
+    query.ns.produce("orders", rows(6))
+    for _ in range(2):
+        query.restart()
+        for refused in (query.batch, lambda: query.plan.acknowledge(query.log[-1])):
+            with raises(InvalidInputError, match=rf"goes on at offset {end}, but .* is at 0 \(seek .* new checkpoint"):
+                refused()
+    assert query.cursor == 0
+    query.seek({0: end})
+    query.batch()
+    query.ns.produce("orders", rows(7))
+    query.batch()
+    assert query.cursor == end + 1
+
+
+def test_a_subscription_that_was_dropped_and_made_again_is_not_taken_off_to_the_old_end(memory: Place) -> None:
+    query = _Query(memory.open())
+    query.batch()
+    query.ns.drop_subscription("orders", "billing")
+    query.ns.create_subscription("orders", "billing", start="earliest")
+    query.restart()
+    with raises(InvalidInputError, match="is at 0"):
+        query.plan.acknowledge(query.log[-1])
+    assert query.cursor == 0
+
+
+@pytest.mark.parametrize("acknowledged", [False, True])
+def test_a_query_that_died_before_it_acknowledged_catches_up(memory: Place, acknowledged: bool) -> None:
+    query = _Query(memory.open())
+    query.batch()
+    for number in range(3):
+        query.ns.produce("orders", rows(5 + number))
+        if not acknowledged or number:  # it dies with the batch planned, again and again
+            query.log.append(query.plan.latest(query.log[-1], None))
+            query.restart()
+        else:
+            query.batch()
+    assert query.cursor == (5 if acknowledged else 0)
+    query.plan.acknowledge(query.log[-1])
+    assert query.cursor == 8
+
+
+def test_a_seek_while_a_run_takes_over_stops_it_and_those_that_follow(
+    memory: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = _Query(memory.open())
+    query.batch()
+    query.plan.acknowledge(query.log[-1])
+    query.ns.produce("orders", rows(5))
+    query.batch()
+    query.restart()
+    honest = takeover.take_epoch
+
+    def late(*arguments: Any) -> int:
+        monkeypatch.undo()
+        query.seek("earliest")
+        return honest(*arguments)
+
+    monkeypatch.setattr(stream_plan, "take_epoch", late)
+    for _ in range(2):
+        with raises(InvalidInputError, match="goes on at offset 6, but .* is at 0"):
+            query.plan.acknowledge(query.log[-1])
+        query.restart()
+    assert query.cursor == 0
