@@ -16,7 +16,10 @@ _MILLISECOND: Final = datetime.timedelta(milliseconds=1)
 
 def shown(value: object) -> str:
     """A value for a message: escaped and cut short."""
-    return ascii(value)[:40]
+    try:
+        return ascii(value)[:40]
+    except ValueError:  # Python shows no number of thousands of digits
+        return "a longer number"
 
 
 def shortened(text: str, most: int = 120) -> str:

@@ -23,6 +23,7 @@ from txnlog.errors import (
     TransactionConflict,
 )
 from txnlog.intake import Handed, Intake
+from txnlog.limits import MAX_NUMBER
 from txnlog.messages import Messages, Taken, checked
 from txnlog.names import nearest
 from txnlog.process_bound import ProcessBound
@@ -92,7 +93,7 @@ class Consumer(ProcessBound):
             CorruptionError: a segment is missing or damaged.
         """
         whole_number("max_messages", max_messages, 1)
-        whole_number("timeout_ms", timeout_ms, 0)
+        whole_number("timeout_ms", timeout_ms, 0, MAX_NUMBER)
         self.check_usable()
         runtime = self._connection.runtime
         deadline = runtime.elapsed_ms() + timeout_ms

@@ -29,6 +29,7 @@ from txnlog.ids import TxnId
 from txnlog.limits import (
     DEFAULT_GRACE_MS,
     DEFAULT_RETAIN_MS,
+    MAX_NUMBER,
     MAX_PARTITIONS,
 )
 from txnlog.maintenance import vacuum
@@ -94,7 +95,7 @@ def open_namespace(
         mode=mode,
         storage_options=mapping("storage_options", storage_options),
         clock=clock,
-        min_commit_interval_ms=whole_number("min_commit_interval_ms", min_commit_interval_ms, 0),
+        min_commit_interval_ms=whole_number("min_commit_interval_ms", min_commit_interval_ms, 0, MAX_NUMBER),
         store=store,
         runtime=runtime,
     )

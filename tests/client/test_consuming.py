@@ -169,6 +169,8 @@ def test_messages_are_shown_escaped(sales: Any) -> None:
         {"max_messages": "1"},
         {"max_messages": True},
         {"timeout_ms": -1},
+        {"timeout_ms": 10**400},
+        {"timeout_ms": 10**5_000},
         {"timeout_ms": None},
         {"timeout_ms": "1"},
     ],
