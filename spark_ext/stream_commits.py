@@ -8,9 +8,10 @@ read, ``[start, end)`` of every partition, valid only where the cursor stands at
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import TYPE_CHECKING, Final
 
 from spark_ext.process import ProcessLock
@@ -157,7 +158,10 @@ def _subscription_id(ns: Namespace, topic: str, offset: StreamOffset, subscripti
 def acknowledgements(
     ns: Namespace, taken: Sequence[BatchRange], identity: QueryIdentity, run: str
 ) -> list[Acknowledgement]:
-    """What a batch acknowledges, under epochs that this run of the query holds (or takes, at its first batch).
+    """What a batch acknowledges, under epochs that this run of the query holds (or takes, where it has none yet).
+
+    Each batch names every epoch that its run holds, also where it takes nothing: so it is refused when one of them was
+    lost, and the batch before always says what the run held, to whichever process commits the next.
 
     Raises:
         InvalidInputError: the cursor does not stand where the batch begins.
@@ -165,13 +169,15 @@ def acknowledgements(
         ConsumerFenced: a newer run, another consumer or a seek took the subscription over.
         ConsumerBusy: the subscription's takeover rule keeps it for another consumer or query.
     """
+    named = cache(partial(_named_by_last_batch, ns, identity))
     result: list[Acknowledgement] = []
     for item in taken:
         moved = sorted((p, item.start[p], end) for p, end in item.end.items() if end > item.start.get(p, end))
-        if not moved:
+        epoch = _held_epoch(ns, item, identity, run, named)
+        if moved:
+            _check_cursors(ns, item, moved)
+        elif epoch is None:
             continue
-        epoch = _held_epoch(ns, item, identity, run)
-        _check_cursors(ns, item, moved)
         if epoch is None:
             epoch = _take_epoch(ns, item, identity, run)
         result.append(
@@ -213,11 +219,14 @@ _epochs: dict[tuple[object, int, str, str], int] = {}
 _epochs_lock: Final = ProcessLock()
 
 
-def _held_epoch(ns: Namespace, item: BatchRange, identity: QueryIdentity, run: str) -> int | None:
+def _held_epoch(
+    ns: Namespace, item: BatchRange, identity: QueryIdentity, run: str, named: Callable[[], Mapping[int, int]]
+) -> int | None:
     """The epoch that a run of a query holds; None before its first acknowledgement.
 
     Who holds it is in the log (the consumer's name is the run), so a process that knows nothing, because Spark ended
-    the one that committed the batch before, finds out. A run that had an epoch and lost it never takes another.
+    the one that committed the batch before, finds out. A run that had an epoch and lost it takes no other: the batch
+    before, if it was the run's, has ``named`` it.
 
     Raises:
         ConsumerFenced: the run had it, and lost it.
@@ -230,8 +239,8 @@ def _held_epoch(ns: Namespace, item: BatchRange, identity: QueryIdentity, run: s
         return known
     if (record.consumer, record.stream) == (run, identity.name):
         return record.epoch
-    lost = _epoch_of_last_batch(ns, item.subscription, identity, run)
-    if lost is not None:
+    lost = named().get(item.subscription)
+    if lost is not None and _is_taken_by(ns, item.subscription, lost, run):
         check_epoch(record, lost)  # raises: the subscription's newest consumer is not this run
     return None
 
@@ -246,24 +255,25 @@ def _take_epoch(ns: Namespace, item: BatchRange, identity: QueryIdentity, run: s
     return epoch
 
 
-def _epoch_of_last_batch(ns: Namespace, subscription: int, identity: QueryIdentity, run: str) -> int | None:
-    """The epoch of the query's last commit, if it was this run's."""
+def _named_by_last_batch(ns: Namespace, identity: QueryIdentity) -> Mapping[int, int]:
+    """By subscription the epochs that the query's last commit names."""
     last = ns.connection.stream(identity.name)
     if last is None:
-        return None
-    log = ns.connection.follower.log
-    epochs = [
-        found.epoch
-        for action in log.entry(last.version).actions
+        return {}
+    return {
+        item.subscription: item.epoch
+        for action in ns.connection.follower.log.entry(last.version).actions
         if isinstance(action, Commit) and action.txn == last.txn
-        for found in action.acknowledgements
-        if found.subscription == subscription
-    ]
-    for epoch in epochs:
-        for action in log.entry(epoch).actions:
-            if isinstance(action, ConsumerAction) and action.subscription == subscription and action.name == run:
-                return epoch
-    return None
+        for item in action.acknowledgements
+    }
+
+
+def _is_taken_by(ns: Namespace, subscription: int, epoch: int, run: str) -> bool:
+    """Whether it was this run that became the subscription's consumer by an epoch."""
+    return any(
+        isinstance(action, ConsumerAction) and action.subscription == subscription and action.name == run
+        for action in ns.connection.follower.log.entry(epoch).actions
+    )
 
 
 __all__ = [

@@ -127,7 +127,12 @@ def hold(draft: Draft, txn: int, wanted: Acknowledgement) -> tuple[tuple[int, in
 
 
 def is_held(draft: Draft, txn: int, wanted: Acknowledgement) -> bool:
-    """Whether the log shows this very acknowledgement pending in the transaction: an earlier flush brought it."""
+    """Whether the log shows this very acknowledgement pending in the transaction: an earlier flush brought it.
+
+    Of one that takes nothing, and is there for its epoch, the log shows nothing.
+    """
+    if not (wanted.ranges or wanted.cumulative):
+        return False
     for item in wanted.ranges:
         cursor = draft.cursors.get((wanted.subscription, item.partition))
         if cursor is None or Hold(txn, item.ranges) not in cursor.holds:

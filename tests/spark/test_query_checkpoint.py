@@ -15,7 +15,7 @@ from spark_ext import handles, jobs, stream_commits
 from spark_ext.options import read_options
 from spark_ext.paths import normal
 from spark_ext.query_checkpoint import BatchOffsets, Checkpoint, parse_offsets
-from spark_ext.stream_commits import QueryIdentity, acknowledgements, identity_of, stream_batch, taken_by
+from spark_ext.stream_commits import BatchRange, QueryIdentity, acknowledgements, identity_of, stream_batch, taken_by
 from spark_ext.stream_offsets import StreamOffset
 from spark_ext.stream_plan import StreamPlan
 from txnlog.errors import (
@@ -295,6 +295,38 @@ def test_a_newer_run_fences_the_older_one_for_good(
     assert not newer.commit(1)
     assert older.commit(1), "the same batch again is done"
     assert cursors(ns) == [6, 10]
+
+
+def test_a_run_that_lost_one_of_its_topics_never_takes_it_back(
+    ns: Namespace, query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each batch in a process of its own, and none but the first takes anything of ``orders`` before it is lost."""
+    ns.create_topic("returns", SCHEMA)
+    ns.produce("returns", [{"x": i} for i in range(10)])
+    ns.create_subscription("returns", "billing")
+    subscriptions = {topic: ns.subscription(topic, "billing").id for topic in ("orders", "returns")}
+
+    def commit(batch: int, run: str, **taken: tuple[int, int]) -> None:
+        monkeypatch.setattr(stream_commits, "_epochs", {})
+        ranges = [BatchRange(topic, subscriptions[topic], {0: low}, {0: high}) for topic, (low, high) in taken.items()]
+        identity = QueryIdentity("query", "query")
+        wanted = acknowledgements(ns, ranges, identity, run)
+        with ns.begin() as txn:
+            txn.set_stream(stream_batch(identity, batch, None))
+            txn.acknowledge_ranges(wanted)
+
+    commit(0, "run-1", orders=(0, 2), returns=(0, 2))
+    commit(1, "run-1", orders=(2, 2), returns=(2, 4))
+    commit(2, "run-1", orders=(2, 2), returns=(4, 4))
+    consumers = [ns.consumer(topic, "billing") for topic in subscriptions]
+    for taken in ({"orders": (2, 4), "returns": (4, 6)}, {"orders": (2, 2), "returns": (4, 4)}):
+        with pytest.raises(ConsumerFenced, match="newer run"):
+            commit(3, "run-1", **taken)
+    assert all(consumer.receive(timeout_ms=0) for consumer in consumers), "nobody took it from them"
+    commit(3, "run-2", orders=(2, 2), returns=(4, 6))
+    assert ns.subscription("orders", "billing").consumer != "run-2", "it has taken nothing of it yet"
+    commit(4, "run-2", orders=(2, 4), returns=(6, 6))
+    assert [ns.subscription(topic, "billing").cursors[0].cursor for topic in subscriptions] == [4, 6]
 
 
 def _taking(ns: Namespace, query: Query) -> tuple[stream_commits.BatchRange, QueryIdentity]:

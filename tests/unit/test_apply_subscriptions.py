@@ -9,6 +9,7 @@ from txnlog import apply_subscriptions
 from txnlog.actions import (
     Abort,
     Acknowledge,
+    Acknowledgement,
     Begin,
     Commit,
     Consumer,
@@ -151,6 +152,7 @@ def test_opening_a_consumer_fences_the_one_before(log, topic, kind):
         for wanted in (
             individually(subscription, {0: [(0, 1)]}, epoch=epoch),
             cumulatively(subscription, {0: 1}, epoch=epoch),
+            Acknowledgement(subscription, epoch),
         ):
             with pytest.raises(ConsumerFenced, match=f"epoch .* is {second}"):
                 log.entry(Commit(log.number(), acknowledgements=(wanted,)))
