@@ -199,7 +199,10 @@ def read_log(follower: Follower, found: Evidence) -> None:
 
 
 def _compare_files(follower: Follower, state: State, found: Evidence) -> None:
-    """Nobody is at work and a vacuum was there: the files are those that the log shows as visible."""
+    """Nobody is at work and a vacuum was there: the files are those that the log shows as visible.
+
+    Of signs of life there are those of the newest consumers.
+    """
     for topic in state.topics.values():
         needed = {
             keys.segment_key(topic.folder, record.number, record.file)
@@ -209,6 +212,12 @@ def _compare_files(follower: Follower, state: State, found: Evidence) -> None:
         there = {info.key for info in follower.log.store.list(keys.segments_prefix(topic.folder))}
         found.damage.extend(f"{key} is missing" for key in sorted(needed - there))
         found.stray.extend(sorted(there - needed))
+    for info in follower.log.store.list(keys.HINT_FOLDER):
+        key = keys.parse_key(info.key)
+        if isinstance(key, keys.HintKey):
+            record = state.subscriptions.get(key.subscription)
+            if record is None or key.epoch != record.epoch:
+                found.stray.append(info.key)
 
 
 def _differences(follower: Follower, folded: State) -> Iterable[str]:
