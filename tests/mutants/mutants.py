@@ -36,6 +36,8 @@ PRODUCING = "tests/client/test_producing.py::test_"
 ACKNOWLEDGING = "tests/client/test_acknowledging.py::test_"
 CLIENT_SUBSCRIPTIONS = "tests/client/test_subscriptions.py::test_"
 CUMULATIVE = "tests/client/test_cumulative.py::test_"
+INTERRUPTS = "tests/client/test_interrupts.py::test_"
+CONSUMING = "tests/client/test_consuming.py::test_"
 HOLDS = "tests/client/test_holds.py::test_"
 BACKGROUND = "tests/client/test_background.py::test_"
 FAILOVER = "tests/client/test_failover.py::test_"
@@ -1030,6 +1032,30 @@ MUTANTS = (
         "if missing := ranges.intersect((), found):",
         "messages of an aborted transaction are acknowledged, and nothing was derived from them",
         (CUMULATIVE + "it_does_not_take_what_an_aborted_transaction_gave_back",),
+    ),
+    Mutant(
+        "an interrupted receive has received",
+        "txnlog/consumer.py",
+        "                    found.item.take_back(found.handed)\n",
+        "                    pass\n",
+        "after Ctrl-C a cumulative acknowledgement takes messages that nobody saw",
+        (INTERRUPTS + "a_receive_that_is_interrupted_anywhere_has_received_nothing",),
+    ),
+    Mutant(
+        "every receive begins at the first partition",
+        "txnlog/intake.py",
+        "in_turn(self._turn, self.topic.partitions)",
+        "in_turn(0, self.topic.partitions)",
+        "messages of a quiet partition are never received as long as another is busy",
+        (CONSUMING + "a_busy_partition_keeps_no_other_from_being_received",),
+    ),
+    Mutant(
+        "letters that cannot be written stop everybody",
+        "txnlog/shared_intake.py",
+        "        except SchemaMismatch as error:\n",
+        "        except ZeroDivisionError as error:\n",
+        "a topic that got a column has no Shared consumers any more",
+        (DEAD_LETTERS + "letters_for_a_topic_that_lacks_a_column_wait_for_it_and_stop_nobody",),
     ),
     Mutant(
         "what was pending is not looked for again",
