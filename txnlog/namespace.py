@@ -499,8 +499,8 @@ class Namespace:
             dry_run: only count. Works with mode="r" too.
             progress: called with the topic at work, the files looked at and those deleted so far.
 
-        What open and prepared transactions have in the log stays, as do the log and its checkpoints. A vacuum that was
-        interrupted is simply called again.
+        What open and prepared transactions have in the log stays, as do the log and its checkpoints. Signs of life of
+        consumers that are gone are deleted too, and not counted. A vacuum that was interrupted is simply called again.
 
         Raises:
             InvalidInputError: a time that makes no sense; nothing was deleted.

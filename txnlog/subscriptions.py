@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 from txnlog import dead_letters, leases, ranges
 from txnlog.acknowledgements import live_subscription
 from txnlog.actions import DropSubscription, Header, Subscription, SubscriptionType, Takeover, Topic
+from txnlog.apply_topics import live_topic
 from txnlog.arguments import shown, whole_number
 from txnlog.commands import ONE_CREATION, Answer, Simple, effect
 from txnlog.consumer import Consumer
@@ -84,7 +85,8 @@ def create(
     action = Subscription(record.id, name, kind, positions, lease_ms, rule, max_redeliveries, dead_letter_topic)
 
     def decide(draft: Draft, _at: Header) -> list[Topic | Subscription] | Answer[SubscriptionRecord]:
-        letters = [] if dead_letter_topic is None else dead_letters.missing_topic(draft, record, dead_letter_topic)
+        source = live_topic(draft, record.id)
+        letters = [] if dead_letter_topic is None else dead_letters.missing_topic(draft, source, dead_letter_topic)
         known = draft.subscription_names.get((record.id, name))
         if known is None or not if_not_exists:
             return [*letters, action]
