@@ -45,6 +45,8 @@ BLOCK_KEEPER = "tests/client/test_block_keeper.py::test_"
 OPENING = "tests/client/test_opening.py::test_"
 FORKS = "tests/client/test_forks.py::test_"
 READING = "tests/client/test_reading.py::test_"
+THREADS = "tests/client/test_threads.py::test_"
+TRANSACT = "tests/client/test_transact.py::test_"
 LIMITS = "tests/client/test_limits.py::test_"
 VISIBILITY = "tests/protocol/test_visibility.py::test_"
 PARTITIONER = "tests/unit/test_partitioner.py::test_"
@@ -1193,5 +1195,45 @@ MUTANTS = (
         "if type(version) is int and head.oldest_readable <= version:",
         "a reader is told that nothing was there, where nothing is known yet",
         (READING + "a_version_that_cannot_be_read_names_the_range",),
+    ),
+    Mutant(
+        "what committed by itself runs again",
+        "txnlog/transact.py",
+        "if not (txn.discard() or _aborted(txn)):",
+        "if not (txn.discard() or True):",
+        "a function that commits, and fails behind that, has its rows there twice",
+        (TRANSACT + "a_function_that_ends_its_transaction_and_fails_behind_it_is_not_run_again",),
+    ),
+    Mutant(
+        "a commit is in doubt only when it failed",
+        "txnlog/transaction.py",
+        '        self._in_doubt = "commit"\n        try:',
+        "        try:",
+        "after Ctrl-C behind the entry abort() says that nothing was committed",
+        (INTERRUPTS + "after_a_commit_that_is_interrupted_anywhere_the_end_that_is_told_is_true",),
+    ),
+    Mutant(
+        "rows are staged before they leave the buffer",
+        "txnlog/work.py",
+        "                self.staged += written\n                self.pieces = left\n",
+        "                self.staged.extend(written)\n                self.pieces = left\n",
+        "Ctrl-C between the two has the rows there twice",
+        (INTERRUPTS + "an_end_that_is_interrupted_anywhere_and_repeated_doubles_nothing",),
+    ),
+    Mutant(
+        "threads choose messages at once",
+        "txnlog/consumer.py",
+        "                with self._receiving:\n",
+        "                if self._receiving:\n",
+        "two threads that share a consumer work on the same messages",
+        (THREADS + "threads_that_share_a_consumer_are_handed_each_message_once",),
+    ),
+    Mutant(
+        "a relative root means another folder later",
+        "txnlog/connection.py",
+        "self.root = absolute(root) if store is None else root",
+        "self.root = root",
+        "a handle that is sent to another process writes into another log",
+        (FORKS + "a_handle_means_the_same_root_when_the_working_directory_is_another",),
     ),
 )
