@@ -81,6 +81,8 @@ class Consumer(ProcessBound):
     def receive(self, max_messages: int = 1000, timeout_ms: int = 1000) -> Messages:
         """The next messages, of one topic at a time; none after the timeout. Threads may share a consumer.
 
+        Topics and partitions have their turn; the messages of a partition come in the order of their offsets.
+
         A call that is interrupted (Ctrl-C) has received nothing: its messages come again. Between its return and the
         caller's assignment nobody can tell: after an interrupt, ``redeliver_unacknowledged()`` gives back what is lost.
 
