@@ -35,12 +35,20 @@ class Location:
     topic: str | None = None
 
 
+def _text(path: object) -> str:
+    """A path as text. Raises InvalidInputError for what is none."""
+    text = os.fspath(path) if isinstance(path, str | os.PathLike) else path
+    if not isinstance(text, str):
+        raise InvalidInputError(f"a path is text, not {type(path).__name__}", advice="give a path or a URL")
+    return text
+
+
 def normal(path: str) -> str:
     """A path as txnlog writes it: an absolute local path, or a URL with the scheme that our stores know.
 
     Raises InvalidInputError for an empty path, or a ``file:`` URL that names a host.
     """
-    text = os.fspath(path).strip()
+    text = _text(path).strip()
     if not text:
         raise InvalidInputError("the path is empty", advice="give ROOT/NAMESPACE/TOPIC")
     if text.startswith("file:"):
@@ -59,14 +67,14 @@ def normal(path: str) -> str:
 
 def check_absolute(path: str) -> None:
     """Raise InvalidInputError where what a path names depends on the working directory of the process that asks."""
-    text = os.fspath(path).strip()
+    text = _text(path).strip()
     if text and not text.startswith(("/", "~", "file:")) and _SCHEME.match(text) is None:
         raise _relative("path", text)
 
 
 def check_absolute_checkpoint(path: str) -> None:
     """The same for a checkpoint's location, where a blank or ``~`` at the beginning is a folder's name to Spark."""
-    text = os.fspath(path)
+    text = _text(path)
     if text.strip() and not text.startswith(("/", "file:")) and _SCHEME.match(text) is None:
         raise _relative("checkpoint's location", text)
 
@@ -83,7 +91,7 @@ def of_checkpoint(path: str) -> str:
 
     Raises InvalidInputError for an empty path, or a ``file:`` URL that names a host.
     """
-    text = os.fspath(path)
+    text = _text(path)
     if _SCHEME.match(text) and not text.startswith("file:"):
         return normal(text)
     if not text.startswith("file:"):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import uuid
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import PySparkException
 
 from spark_ext import jobs, stream_commits
 from spark_ext.handles import location_of, namespace_at
@@ -13,11 +16,14 @@ from spark_ext.options import session_storage
 from spark_ext.paths import check_absolute_checkpoint
 from spark_ext.query_checkpoint import Checkpoint
 from spark_ext.transactions import DataFrameTransaction
+from txnlog.arguments import mapping, shown
 from txnlog.errors import InvalidInputError, TransactionAborted
+from txnlog.names import nearest, parse_label
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     from spark_ext.query_checkpoint import BatchOffsets
     from txnlog.namespace import Namespace
@@ -56,7 +62,7 @@ def write_stream(
         checkpoint: the query's checkpoint, a path or URL that this process can read.
         handler: called on the driver as ``handler(batch_df, txn)``, with a
             :class:`~spark_ext.transactions.DataFrameTransaction` that is committed when it returns, and aborted when it
-            raises (the query fails then).
+            raises (the query fails then). A batch fails, too, where it catches what a failed write raised.
         acknowledge: the subscription whose offsets are acknowledged in the same entry, of every source that reads
             under this name.
         trigger: arguments of ``DataStreamWriter.trigger``, such as ``{"availableNow": True}``.
@@ -65,19 +71,34 @@ def write_stream(
         storage_options: fsspec's, plain values only; without them the settings ``spark.txnlog.storage.<name>``.
 
     Raises:
-        InvalidInputError: the path names a topic, the DataFrame is no stream, ``acknowledge`` is more than one name, or
-            the checkpoint's location is relative or nothing that can be read.
+        InvalidInputError: an argument is not what it must be: the path names a topic, the DataFrame is no stream,
+            ``acknowledge`` is more than one name, ``trigger`` nothing that Spark knows, or the checkpoint's location
+            relative or nothing that can be read. No query was started.
         NamespaceNotFound: the path is no namespace.
     """
-    options = session_storage(df.sparkSession) if storage_options is None else storage_options
-    if not df.isStreaming:
+    if not getattr(df, "isStreaming", False):
         raise InvalidInputError("the DataFrame is no stream", advice="use spark_ext.transaction for a batch")
+    if not callable(handler):
+        raise InvalidInputError(
+            f"the handler is a function of a batch and its transaction, not {shown(handler)}",
+            advice="pass handler=lambda batch, txn: txn.write(batch, topic)",
+        )
     if acknowledge is not None and not isinstance(acknowledge, str):
         raise InvalidInputError(
             f"acknowledge is the name of one subscription, not {type(acknowledge).__name__}",
             advice="read every source with the same name as its option 'subscription': all of them are acknowledged",
         )
+    if txn_app_id is not None:
+        parse_label("txnAppId", txn_app_id)
+    if query_name is not None and not isinstance(query_name, str):
+        raise InvalidInputError(
+            f"query_name is text, not {shown(query_name)}", advice="leave it out, or name the query"
+        )
     check_absolute_checkpoint(checkpoint)
+    writer = _triggered(df.writeStream.option("checkpointLocation", checkpoint), trigger)
+    options = (
+        session_storage(df.sparkSession) if storage_options is None else mapping("storage_options", storage_options)
+    )
     location = location_of(path, options)
     if location.topic is not None:
         raise InvalidInputError(
@@ -92,12 +113,28 @@ def write_stream(
         txn_app_id,
         jobs.storage_json(options),
     )
-    writer = df.writeStream.foreachBatch(batches.run).option("checkpointLocation", checkpoint)
-    if trigger is not None:
-        writer = writer.trigger(**trigger)
+    writer = writer.foreachBatch(batches.run)
     if query_name is not None:
         writer = writer.queryName(query_name)
     return writer.start()
+
+
+def _triggered(writer: DataStreamWriter, trigger: object) -> DataStreamWriter:
+    """The writer with a trigger. Raises InvalidInputError for what Spark takes for none."""
+    if trigger is None:
+        return writer
+    example = 'pass a dict like {"processingTime": "10 seconds"} or {"availableNow": True}'
+    if not isinstance(trigger, Mapping):
+        raise InvalidInputError(f"trigger is a dict of one argument, not {shown(trigger)}", advice=example)
+    known = sorted(inspect.signature(writer.trigger).parameters)
+    for name in trigger:
+        if name not in known:
+            raise InvalidInputError(f"Spark has no trigger {shown(name)}", advice=nearest(str(name), known))
+    try:
+        return writer.trigger(**trigger)
+    except PySparkException as error:
+        text = str(error).partition("\n")[0]
+        raise InvalidInputError(f"Spark refuses the trigger {shown(dict(trigger))}: {text}", advice=example) from error
 
 
 class _Batches:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +20,14 @@ from spark_ext.query_checkpoint import Checkpoint
 from spark_ext.stream_handler import _Batches
 from tests.spark.support import forget_commit, ids, versions
 from txnlog.actions import Commit
-from txnlog.errors import ConsumerBusy, ConsumerFenced, InvalidInputError, NamespaceNotFound
+from txnlog.errors import (
+    ConsumerBusy,
+    ConsumerFenced,
+    InvalidInputError,
+    NameNotAllowed,
+    NamespaceNotFound,
+    SchemaMismatch,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -145,6 +154,11 @@ def _fails_in_a_task(batch: Any, txn: Any) -> None:
     txn.write(batch.selectExpr("if(id = 7, null, id) AS id"), "odd")
 
 
+def _swallows(batch: Any, txn: Any) -> None:
+    with contextlib.suppress(SchemaMismatch):
+        _fails_in_a_task(batch, txn)
+
+
 @pytest.mark.parametrize(
     ("bad", "problem"),
     [
@@ -153,9 +167,10 @@ def _fails_in_a_task(batch: Any, txn: Any) -> None:
         (lambda batch, txn: txn.write(batch.withColumn("x", F.lit(1)), "odd"), r"topic 'odd' has no column 'x'"),
         (lambda batch, txn: txn.write(batch.count(), "odd"), r"takes a Spark DataFrame, not int"),
         (_fails_in_a_task, r"topic 'odd', column 'id': null"),
+        (_swallows, r"TransactionHasFailedOperation: a write of .* failed: topic 'odd', column 'id': null"),
         (lambda batch, txn: txn.abort(), r"the handler aborted the transaction of batch 0"),
     ],
-    ids=["raises", "unknown topic", "unknown column", "no frame", "fails in a task", "aborts"],
+    ids=["raises", "unknown topic", "unknown column", "no frame", "fails in a task", "swallows", "aborts"],
 )
 def test_a_bad_handler_stops_the_query_and_leaves_nothing(pipeline: Pipeline, bad: Any, problem: str) -> None:
     def handler(batch: Any, txn: Any) -> None:
@@ -374,17 +389,50 @@ def test_what_makes_no_stream_is_refused_before_a_query_starts(pipeline: Pipelin
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"acknowledge": "bills"}, r"no source of the query reads the namespace 'sales' with the subscription 'bills'"),
+        ({"handler": None}, r"the handler is a function of a batch .*, not None \(pass handler=lambda batch, txn"),
+        ({"trigger": "10 seconds"}, r"trigger is a dict .*, not '10 seconds' \(pass a dict like \{\"processingTime\""),
+        ({"trigger": {"processingtime": "1 second"}}, r"no trigger 'processingtime' \(did you mean 'processingTime'"),
+        ({"trigger": {"processingTime": 5}}, r"refuses the trigger \{'processingTime': 5\}.*pass a dict like"),
+        ({"trigger": {"processingTime": "soon"}}, r"refuses the trigger \{'processingTime': 'soon'\}"),
+        ({"trigger": {}}, r"refuses the trigger \{\}"),
+        ({"trigger": {"once": True, "availableNow": True}}, r"refuses the trigger"),
+        ({"checkpoint": None}, r"a path is text, not NoneType"),
+        ({"path": 5}, r"a path is text, not int"),
+        ({"query_name": 7}, r"query_name is text, not 7"),
         ({"txn_app_id": "a\nb"}, r"the txnAppId .* holds control characters"),
+        ({"storage_options": "key"}, r"storage_options is a dict, not str"),
     ],
 )
-def test_a_query_that_could_not_commit_fails_before_its_handler_is_called(
+def test_arguments_are_looked_at_before_anything_is_started(
     pipeline: Pipeline, options: dict[str, Any], problem: str
 ) -> None:
+    given = {"path": pipeline.path, "handler": pipeline.handle, "checkpoint": str(pipeline.checkpoint), **options}
+    with pytest.raises((InvalidInputError, NameNotAllowed), match=problem):
+        spark_ext.write_stream(pipeline.source(), **given)
+    assert not pipeline.spark.streams.active
+    assert not pipeline.checkpoint.exists()
+
+
+def test_a_query_that_could_not_commit_fails_before_its_handler_is_called(pipeline: Pipeline) -> None:
     pipeline.produce(0)
-    with pytest.raises(StreamingQueryException, match=problem):
-        pipeline.run(**options)
+    with pytest.raises(StreamingQueryException, match=r"reads the namespace 'sales' with the subscription 'bills'"):
+        pipeline.run(acknowledge="bills")
     assert pipeline.calls == []
+
+
+def test_a_stopped_query_whose_subscription_was_sought_back_acknowledges_nothing(pipeline: Pipeline) -> None:
+    pipeline.produce(0)
+    pipeline.run()
+    with pipeline.ns.consumer("orders", subscription="billing") as consumer:
+        consumer.seek("earliest")
+    for first in (10, 20):
+        with pytest.raises(StreamingQueryException, match=r"goes on at offset \d+, but .* is at 0 .*new checkpoint"):
+            pipeline.run()
+        pipeline.produce(first)
+    assert pipeline.behind() == 30
+    pipeline.run(checkpoint=f"{pipeline.checkpoint}-new")
+    assert pipeline.behind() == 0
+    assert sorted(chain(*pipeline.calls[1:])) == list(range(30)), "a new checkpoint begins at the cursor"
 
 
 def test_an_app_id_is_remembered_over_checkpoints_and_a_new_one_is_refused(pipeline: Pipeline, tmp_path: Path) -> None:
