@@ -6,6 +6,7 @@ looked up by the segment's number, which the path hands to the query as a partit
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -62,6 +63,8 @@ def read_topic(
     version: int | None = None,
     isolation_level: str = "read_committed",
     include_metadata: bool = False,
+    *,
+    timestamp: datetime.datetime | str | int | None = None,
 ) -> DataFrame:
     """A topic as Spark's own Parquet scan.
 
@@ -71,6 +74,8 @@ def read_topic(
         version: the namespace's version; the newest by default, fixed when this function returns.
         isolation_level: ``read_committed``, or ``read_uncommitted`` with pending and aborted rows as well.
         include_metadata: add ``_partition``, ``_offset``, ``_timestamp``, ``_txn_id``, ``_version``.
+        timestamp: the newest version of a time, instead of ``version``: a datetime with a zone, ISO 8601 text with one,
+            or epoch milliseconds.
 
     The sizes of files are compared with the log at once, pages verified by their checksums while they are read: damage
     is an error of the query. For whole files against the log's checksums use the format ``txnlog``.
@@ -80,7 +85,7 @@ def read_topic(
         CorruptionError: a segment is missing, or has another size than the log says.
         LimitExceeded: so many segments that planning would take longer than reading with the format.
     """
-    namespace, plan = _plan(spark, path, version, isolation_level)
+    namespace, plan = _plan(spark, path, version, isolation_level, timestamp)
     if not plan.segments:
         fields = spark_schema(plan.schema).fields
         if include_metadata:
@@ -110,11 +115,17 @@ def visible(spark: SparkSession, path: str, version: int | None = None) -> Colum
     return predicates.to_column(plan.visibility)
 
 
-def _plan(spark: SparkSession, path: str, version: int | None, isolation_level: str) -> tuple[Namespace, ScanPlan]:
+def _plan(
+    spark: SparkSession,
+    path: str,
+    version: int | None,
+    isolation_level: str,
+    timestamp: datetime.datetime | str | int | None = None,
+) -> tuple[Namespace, ScanPlan]:
     storage = session_storage(spark)
     location = location_of(path, storage)
     namespace = namespace_at(location, "r", storage)
-    snapshot = namespace.snapshot(version)
+    snapshot = namespace.snapshot(version, timestamp)
     if location.topic is None:
         raise InvalidInputError(
             f"the path names the namespace {location.namespace!r} and no topic",

@@ -53,7 +53,7 @@ class ReadOptions:
     starting_offsets: Position | None = None
     ending_offsets: Position | None = None
     version_as_of: int | None = None
-    timestamp_as_of: int | None = None
+    timestamp_as_of: str | int | None = None
     isolation_level: str = "read_committed"
     include_metadata: bool = False
     columns: tuple[str, ...] | None = None
@@ -141,6 +141,12 @@ def _time(value: str) -> int:
     return epoch_ms(time)
 
 
+def _time_as_given(value: str) -> str | int:
+    """The same, but text stays text: an error quotes what was given."""
+    milliseconds, text = _time(value), value.strip()
+    return milliseconds if text.isdecimal() else text
+
+
 def _position(value: str) -> Position:
     text = value.strip()
     if text.lower() in {"earliest", "latest"}:
@@ -194,7 +200,7 @@ OPTIONS: Final = (
     Option("endingTimestamp", "ending_timestamp", _READ, _time, later=True),
     Option("startingVersion", "starting_version", _READS, _whole(0), later=True),
     Option("versionAsOf", "version_as_of", _READ, _whole(0)),
-    Option("timestampAsOf", "timestamp_as_of", _READ, _time),
+    Option("timestampAsOf", "timestamp_as_of", _READ, _time_as_given),
     Option("isolationLevel", "isolation_level", _READ, _isolation_level),
     Option("includeMetadata", "include_metadata", _READS, _flag),
     Option("columns", "columns", _READS, _names),

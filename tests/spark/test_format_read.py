@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import math
+import re
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -178,8 +179,9 @@ def test_a_time_means_the_newest_version_that_is_not_younger(spark: SparkSession
     for text in (str(at), str(at + 999), datetime.datetime.fromtimestamp(at / 1000, datetime.UTC).isoformat()):
         assert ids(load(spark, lake.ns, "orders", timestampAsOf=text)) == list(range(16))
     assert ids(load(spark, lake.ns, "orders", timestampAsOf=at - 1)) == list(range(8))
-    with refused("VersionNotAvailable", "the log begins after"):
-        load(spark, lake.ns, "orders", timestampAsOf=START_MS - 1)
+    for early in (str(START_MS - 1), "2020-01-01T00:00:00Z", "2020-01-01 02:00:00.5+02:00"):
+        with refused("VersionNotAvailable", rf"the log begins after {re.escape(early)} \("):
+            load(spark, lake.ns, "orders", timestampAsOf=early)
 
 
 def test_several_topics_come_together_and_say_which_they_are(spark: SparkSession, lake: Any) -> None:

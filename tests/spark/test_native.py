@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
+import time
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -197,6 +198,21 @@ def test_the_newest_version_is_fixed_when_the_frame_is_made(ns: Namespace, spark
     ns.produce("orders", rows(3), partition=0)
     assert frame.count() == 2
     assert spark_ext.read_topic(spark, path_of(ns, "orders")).count() == 3
+
+
+def test_a_time_means_the_newest_version_that_is_not_younger(ns: Namespace, spark: SparkSession) -> None:
+    first = ns.produce("orders", rows(1, 2), partition=0).version
+    at_ms = ns.connection.follower.log.entry(first).header.timestamp_ms
+    at = dt.datetime.fromtimestamp(at_ms / 1000, dt.UTC)
+    while ns.connection.runtime.now_ms() <= at_ms:
+        time.sleep(0.001)
+    ns.produce("orders", rows(3), partition=0)
+    for timestamp in (at, at.isoformat(), at_ms):
+        assert spark_ext.read_topic(spark, path_of(ns, "orders"), timestamp=timestamp).count() == 2
+    with pytest.raises(VersionNotAvailable, match="the log begins after 2020-01-01T00:00:00Z "):
+        spark_ext.read_topic(spark, path_of(ns, "orders"), timestamp="2020-01-01T00:00:00Z")
+    with pytest.raises(InvalidInputError, match="a version or a timestamp, not both"):
+        spark_ext.read_topic(spark, path_of(ns, "orders"), version=first, timestamp=at)
 
 
 def test_columns_metadata_and_aggregates_are_chosen_freely(busy: Any, spark: SparkSession) -> None:
