@@ -17,9 +17,10 @@ _MILLISECOND: Final = datetime.timedelta(milliseconds=1)
 def shown(value: object) -> str:
     """A value for a message: escaped and cut short."""
     try:
-        return ascii(value)[:40]
+        text = ascii(value)
     except ValueError:  # Python shows no number of thousands of digits
         return "a longer number"
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def shortened(text: str, most: int = 120) -> str:

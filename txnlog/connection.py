@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -417,18 +418,27 @@ class Connection:
             return starts
         if isinstance(position, str) and position == "latest":
             return ends
-        if isinstance(position, datetime.datetime):
-            version = self.follower.log.version_at(epoch_ms(position), self.follower.version)
-            if version is None or version < topic.id:
-                return starts
-            found = Snapshot(self, version).end_offsets(topic.name)
-            return {p: max(starts[p], found[p]) for p in found}
         if isinstance(position, Mapping):
             return _offsets_of(topic, position)
+        if isinstance(position, datetime.datetime | str):  # no number: an offset would be taken for a time of long ago
+            timestamp_ms = None
+            with contextlib.suppress(InvalidInputError):
+                timestamp_ms = epoch_ms(position)
+            if timestamp_ms is not None:
+                return self._offsets_at(topic, timestamp_ms, starts)
         raise InvalidInputError(
             f"unknown position {shown(position)}",
-            advice='use "earliest", "latest", {partition: offset} or a datetime with a zone',
+            advice='use "earliest", "latest", {partition: offset}, or a time with a zone: '
+            'datetime(..., tzinfo=datetime.UTC) or "2026-11-21T12:00:00Z"',
         )
+
+    def _offsets_at(self, topic: TopicRecord, timestamp_ms: int, starts: Mapping[int, int]) -> dict[int, int]:
+        """Behind what was visible at a time."""
+        version = self.follower.log.version_at(timestamp_ms, self.follower.version)
+        if version is None or version < topic.id:
+            return dict(starts)
+        found = Snapshot(self, version).end_offsets(topic.name)
+        return {p: max(starts[p], found[p]) for p in found}
 
     # --- what stands against a call, by what this client knows --------------------------------------------------------
 

@@ -177,6 +177,7 @@ class Consumer(ProcessBound):
         self.check_usable()
         _ = self._connection.appender  # a reader is refused even where there is nothing to acknowledge
         wanted = checked(messages).acknowledgements(self._connection, cumulative=cumulative)
+        self._check_own(messages)
         if wanted:
             acknowledge_plain(self._connection, wanted, messages.taken(cumulative=cumulative))
 
@@ -190,6 +191,7 @@ class Consumer(ProcessBound):
         """
         self.check_usable()
         found = checked(messages)
+        self._check_own(found)
         self._look()
         for item in self._owners(found.subscription, found.epoch):
             item.negative_acknowledge(found.ranges())
@@ -215,6 +217,14 @@ class Consumer(ProcessBound):
         """What acknowledged them came to nothing: they become available again, unless a seek began anew since."""
         for item in self._owners(taken.subscription, taken.epoch):
             item.give_back(taken.ranges)
+
+    def _check_own(self, messages: Messages) -> None:
+        """Raise InvalidInputError for messages of another subscription; which consumer received them is all the same."""
+        if all(item.subscription != messages.subscription for item in self._subscribed):
+            raise InvalidInputError(
+                f"the messages of {messages.topic!r} were received from another subscription than this consumer's",
+                advice="pass them to the consumer that received them",
+            )
 
     def _owners(self, subscription: int, epoch: int) -> list[Intake]:
         return [item for item in self._subscribed if (item.subscription, item.epoch) == (subscription, epoch)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -442,3 +443,14 @@ def test_many_acknowledgements_of_one_transaction_are_one_in_the_entry(ten: Any)
         line for line in ten.connection.follower.log.entry(txn.result.version).actions if hasattr(line, "shares")
     ]
     assert [item.ranges[0].ranges for item in commit.acknowledgements] == [((0, 10),)]
+
+
+def test_messages_of_another_subscription_are_refused(ten: Any, place: Place) -> None:
+    """A variable of the wrong name would take them off the other one, or give nothing back."""
+    consumer, other = ten.consumer("orders", "billing"), ten.consumer("orders", "shipping")
+    messages = consumer.receive(timeout_ms=0)
+    with Unchanged(place):
+        for call in (other.acknowledge, partial(other.acknowledge, cumulative=True), other.negative_acknowledge):
+            with raises(InvalidInputError, match="another subscription"):
+                call(messages)
+    consumer.acknowledge(messages)

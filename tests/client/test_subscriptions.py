@@ -185,6 +185,8 @@ def test_a_seek_to_a_time(place: Place, clock: ManualClock) -> None:
     assert received(consumer) == [3, 4]
     consumer.seek(at - datetime.timedelta(days=1))
     assert received(consumer) == [0, 1, 2, 3, 4]
+    consumer.seek(at.isoformat())
+    assert received(consumer) == [3, 4]
     consumer.seek(at + datetime.timedelta(days=1))
     assert received(consumer) == []
 

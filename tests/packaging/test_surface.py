@@ -101,7 +101,7 @@ INTERNALS = {
     Consumer: "check_delivered check_usable connection give_back",
     Producer: "",
     Snapshot: "",
-    Catalog: "",
+    Catalog: "after_fork",
 }
 """What their public names hold beside the surface: for other modules, and free to change."""
 
