@@ -219,7 +219,7 @@ class Consumer(ProcessBound):
             item.give_back(taken.ranges)
 
     def _check_own(self, messages: Messages) -> None:
-        """Raise InvalidInputError for messages of another subscription; which consumer received them does not matter."""
+        """Raise InvalidInputError for messages of another subscription. Any consumer of it may have received them."""
         if all(item.subscription != messages.subscription for item in self._subscribed):
             raise InvalidInputError(
                 f"the messages of {messages.topic!r} were received from another subscription than this consumer's",
