@@ -195,8 +195,6 @@ __all__ = [
     "ISOLATION_LEVELS",
     "IsolationLevel",
     "OffsetRanges",
-    "PlannedSegment",
-    "PlannedSlice",
     "ScanPlan",
     "check_offsets",
     "in_offset_order",

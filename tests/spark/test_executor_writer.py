@@ -18,7 +18,8 @@ from spark_ext.executor_writer import ATTEMPTS, TaskIdentity, WriteSpec, Written
 from txnlog import partitioner
 from txnlog.errors import LimitExceeded, SchemaMismatch, TopicNotFound
 from txnlog.limits import STATISTICS_COLUMNS
-from txnlog.planner import PlannedSegment, plan
+from txnlog.planner import plan
+from txnlog.segment_rows import PlannedSegment
 
 if TYPE_CHECKING:
     from pathlib import Path

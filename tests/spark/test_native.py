@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from txnlog.namespace import Namespace
-    from txnlog.planner import PlannedSegment
+    from txnlog.segment_rows import PlannedSegment
 
 SCHEMA = pa.schema(
     [
