@@ -6,7 +6,6 @@ conflict only at its commit, and a consumer would hand the messages out again.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -88,9 +87,7 @@ class Holds:
         live, over = self._live(ended)
         for held in over:
             for taken in [item for item in held.taken if item.subscription == subscription]:
-                with contextlib.suppress(ValueError):  # its owner gives it back at this very moment
-                    held.taken.remove(taken)
-                    taken.give_back()
+                give_back(held.taken, taken)
         for _, held in live:
             for item in held.acknowledgements:
                 if (item.subscription, item.epoch) == (subscription, epoch):
@@ -112,6 +109,23 @@ class Holds:
                         draft.rollback(mark)  # lost already: no obstacle of its own
         for item in wanted:
             hold(draft, txn, item)
+
+
+def give_back(taken: list[Taken], item: Taken) -> None:
+    """Give back what one acknowledgement took: the thread that takes it off the list does, so it happens once.
+
+    After Ctrl-C it is on the list again: given back twice it is delivered once too often, not at all would lose it.
+    """
+    try:
+        try:
+            taken.remove(item)
+        except ValueError:
+            return  # another thread gives it back at this very moment
+        item.give_back()
+    except BaseException:
+        if item not in taken:
+            taken.append(item)
+        raise
 
 
 def joined(acknowledgements: Iterable[Acknowledgement]) -> tuple[Acknowledgement, ...]:
@@ -136,4 +150,4 @@ def joined(acknowledgements: Iterable[Acknowledgement]) -> tuple[Acknowledgement
     )
 
 
-__all__ = ["Holds", "joined"]
+__all__ = ["Holds", "give_back", "joined"]

@@ -30,6 +30,7 @@ from txnlog.errors import (
     TransactionTimedOut,
     TxnLogError,
 )
+from txnlog.holds import give_back
 from txnlog.ids import TxnId
 from txnlog.messages import Messages, Taken, checked
 from txnlog.placement import place
@@ -619,9 +620,8 @@ class Transaction(ProcessBound):
         self._release_holds()
 
     def _give_back(self) -> None:
-        for taken in self._taken[:]:  # a consumer in another thread may find out that this ended, and empty the list
-            taken.give_back()
-            self._let_go_of(taken)  # last: what Ctrl-C leaves here is given back by the next abort()
+        for item in self._taken[:]:  # a consumer in another thread may find out that this ended, and do it
+            give_back(self._taken, item)
 
     # --- checks -----------------------------------------------------------------------------------------------------
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, Place, raises, received, rows
+from tests.client.support import SCHEMA, Place, raises, received, rows, run_threads
+from txnlog import holds
 from txnlog.errors import TransactionConflict
 from txnlog.producer import begin_transaction
 from txnlog.testing import ManualClock
@@ -90,3 +93,18 @@ def test_so_is_that_of_one_whose_time_counts_from_the_log(memory: Place, clock: 
     assert ns.transaction(txn.id).state == "ABORTED"
     ns.checkpoint()
     assert received(consumer, 4) == [0, 1, 2, 3]
+
+
+def test_what_several_threads_would_give_back_is_given_back_once() -> None:
+    """The end of a transaction, and a consumer that finds out about it: what came again meanwhile would come twice."""
+    given: list[int] = []
+    taken: Any = [SimpleNamespace(give_back=partial(given.append, number)) for number in range(200)]
+    items = list(taken)
+
+    def work() -> None:
+        for item in items:
+            holds.give_back(taken, item)
+
+    assert run_threads(*[work] * 4) == [None] * 4
+    assert sorted(given) == list(range(200))
+    assert taken == []
