@@ -55,8 +55,8 @@ class Consumer(ProcessBound):
         self._subscribed = list(subscribed)
         self._turn = 0
         self._closed = False
-        # One thread at a time chooses: two would be handed the same messages. Waiting for messages keeps nobody out.
-        self._receiving = threading.RLock()
+        # Threads that choose side by side would be handed the same messages. Waiting for messages keeps nobody out.
+        self._one_at_a_time = threading.RLock()
         self._owner = connection.identity
 
     def __repr__(self) -> str:
@@ -104,7 +104,8 @@ class Consumer(ProcessBound):
         while True:
             found: _Found | None = None
             try:
-                with self._receiving:
+                with self._one_at_a_time:
+                    self.check_usable()  # another thread may have closed it during the wait
                     found = self._look_for(max_messages, entering=entering)
                     if found is not None:
                         found.item.handed = found.handed
@@ -192,16 +193,18 @@ class Consumer(ProcessBound):
         self.check_usable()
         found = checked(messages)
         self._check_own(found)
-        self._look()
-        for item in self._owners(found.subscription, found.epoch):
-            item.negative_acknowledge(found.ranges())
+        with self._one_at_a_time:
+            self._look()
+            for item in self._owners(found.subscription, found.epoch):
+                item.negative_acknowledge(found.ranges())
 
     def redeliver_unacknowledged(self) -> None:
         """Give back everything that was received and not acknowledged. Raises ConsumerFenced."""
         self.check_usable()
-        self._look()
-        for item in self._subscribed:
-            item.redeliver()
+        with self._one_at_a_time:
+            self._look()
+            for item in self._subscribed:
+                item.redeliver()
 
     def _look(self, *, entering: bool = False) -> None:
         self._connection.follower.refresh()
@@ -257,9 +260,10 @@ class Consumer(ProcessBound):
             ]
 
         moved = [item.subscription for item in chosen]
-        epoch = raise_epochs(self._connection, moved, decide, lambda _draft, at: at.version)
-        for item in chosen:
-            item.sought(epoch)
+        with self._one_at_a_time:  # else what another thread chose before would count as delivered after it
+            epoch = raise_epochs(self._connection, moved, decide, lambda _draft, at: at.version)
+            for item in chosen:
+                item.sought(epoch)
 
     def close(self) -> None:
         """Stop receiving. Pending acknowledgements of open transactions stay with those; leases are given back."""
@@ -267,8 +271,9 @@ class Consumer(ProcessBound):
             return
         self._closed = True
         if self._owner is self._connection.identity:  # of another process otherwise: it is not ours to give back
-            for item in self._subscribed:
-                item.close()
+            with self._one_at_a_time:  # a call under way ends first: behind it nothing is leased, taken over or beaten
+                for item in self._subscribed:
+                    item.close()
 
 
 def acknowledge_plain(connection: Connection, wanted: Sequence[Acknowledgement], taken: Taken | None = None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -21,11 +22,13 @@ if TYPE_CHECKING:
     from txnlog.connection import Connection
 
 
-class Handed(NamedTuple):
+@dataclass(slots=True, eq=False)
+class Handed:
     """Which messages a call hands to the user: offsets by partition, of an epoch of the subscription."""
 
     epoch: int
     offsets: Mapping[int, Ranges]
+    counted: bool = False
 
 
 class Received(NamedTuple):
@@ -102,6 +105,7 @@ class Intake:
         """What the last call returned is delivered. With the lock. A call stores only where None stands."""
         if self.handed is not None:
             if self.handed.epoch == self.epoch:  # else a seek began anew since
+                self.handed.counted = True
                 self._count(self.handed.offsets)
             self.handed = None
 
@@ -113,8 +117,11 @@ class Intake:
         with self._lock:
             if self.handed is handed:
                 self.handed = None
-            elif handed.epoch == self.epoch:
-                ranges.exclude(self._delivered, handed.offsets)
+            elif handed.counted and handed.epoch == self.epoch:
+                self._uncount(handed.offsets)
+
+    def _uncount(self, offsets: Mapping[int, Ranges]) -> None:
+        ranges.exclude(self._delivered, offsets)
 
     def _read(self, wanted: Mapping[int, Ranges]) -> pa.Table:
         """The messages at these offsets, partition by partition."""

@@ -186,6 +186,11 @@ class SharedIntake(Intake):
         for item in [*self._doubtful, *(self._riding[1] if self._riding is not None else ())]:
             ranges.exclude(item.granted, offsets)  # it renewed the lease of what was stock
 
+    def _uncount(self, offsets: Mapping[int, Ranges]) -> None:
+        """Nobody had them: they are stock again."""
+        super()._uncount(offsets)
+        ranges.include(self._stock, offsets)
+
     def _bury(self, record: SubscriptionRecord, dead: Mapping[int, tuple[Redelivery, ...]]) -> bool:
         """Bring messages to the dead-letter topic; somebody else may be faster, or acknowledge them yet.
 

@@ -20,7 +20,7 @@ from txnlog.names import nearest, parse_label, parse_subscription_name, parse_to
 from txnlog.results import Listing, PartitionCursor, PartitionLag, SubscriptionInfo
 from txnlog.shared_intake import SharedIntake
 from txnlog.state import Cursor, Draft, SubscriptionRecord, TopicRecord
-from txnlog.takeover import check_free, keeps_its_place, try_to_take
+from txnlog.takeover import check_all_free, keeps_its_place, try_to_take
 
 if TYPE_CHECKING:
     from txnlog.connection import Connection, Position
@@ -236,9 +236,8 @@ def open_consumer(
     connection.follower.refresh()
     found = [_look_up(connection, topic, subscription, wanted) for topic in _topics(topics)]
     known = [record for _, record in found if record is not None]
-    for record in known if len(known) < len(found) else ():
-        if not _waits(record):
-            check_free(connection, record, label)
+    if len(known) < len(found):
+        check_all_free(connection, [record for record in known if not _waits(record)], label)
     places: list[tuple[TopicRecord, SubscriptionRecord]] = []
     opened: list[Intake] = []
     try:

@@ -122,7 +122,7 @@ def try_to_take(connection: Connection, subscriptions: Sequence[int], consumer: 
     with connection.follower.lock:
         draft = connection.follower.state.draft()
         records = [live_subscription(draft, subscription) for subscription in subscriptions]
-    epochs = take_epochs(connection, {item.id: check_free(connection, item, consumer) for item in records}, consumer)
+    epochs = take_epochs(connection, check_all_free(connection, records, consumer), consumer)
     for record in filter(keeps_its_place, records):
         connection.heartbeats.beat(record.id, epochs[record.id], consumer, record.lease_ms)
         if record.consumer is not None:
@@ -145,6 +145,22 @@ def check_free(connection: Connection, record: SubscriptionRecord, consumer: str
     return record.epoch
 
 
+def check_all_free(
+    connection: Connection, records: Iterable[SubscriptionRecord], consumer: str
+) -> dict[int, int | None]:
+    """The same of several. All are looked at before one is refused: their leases run out side by side."""
+    seen: dict[int, int | None] = {}
+    busy: ConsumerBusy | None = None
+    for record in records:
+        try:
+            seen[record.id] = check_free(connection, record, consumer)
+        except ConsumerBusy as error:
+            busy = busy or error
+    if busy is not None:
+        raise busy
+    return seen
+
+
 def _settle(connection: Connection, subscription: int) -> None:
     """Find out whether a takeover or seek of this client that was in doubt is in the log: its epoch has no consumer."""
     epoch = connection.heartbeats.doubted(subscription)
@@ -156,7 +172,7 @@ def _settle(connection: Connection, subscription: int) -> None:
 
 
 __all__ = [
-    "check_free",
+    "check_all_free",
     "check_streamable",
     "keeps_its_place",
     "raise_epochs",

@@ -287,3 +287,17 @@ def test_a_takeover_aborts_the_open_transactions_of_the_older_consumer(ten: Any,
     with raises(TransactionAborted, match="fenced"):
         txn.commit()
     assert txn.state == "ABORTED"
+
+
+def test_the_leases_of_a_dead_consumer_of_several_topics_run_out_side_by_side(memory: Place) -> None:
+    ns, other = memory.open(), memory.open()
+    topics = ["a", "b", "c", "d"]
+    for topic in topics:
+        ns.create_topic(topic, SCHEMA)
+        ns.create_subscription(topic, "billing", takeover="after_lease", lease_ms=300)
+    ns.consumer(topics, "billing", name="one")  # and never again a sign of life
+    for _ in range(2):
+        with pytest.raises(ConsumerBusy):
+            other.consumer(topics, "billing", name="two")
+        other.connection.runtime.sleep_ms(200)
+    other.consumer(topics, "billing", name="two")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, TXN_CALLS, Place, ids, read, rows, run_threads
+from tests.client.support import SCHEMA, TXN_CALLS, Place, read, rows, run_threads
 from txnlog import producer as producing
 from txnlog.errors import (
     InvalidTransactionState,
@@ -326,25 +326,3 @@ def test_a_transaction_begun_while_its_producer_closes_is_refused_and_ended(
     with pytest.raises(InvalidTransactionState, match="closed"):
         producer.begin()
     assert begun[0].state == "ABORTED"
-
-
-@pytest.mark.parametrize("kind", ["exclusive", "failover", "shared"])
-@pytest.mark.parametrize("acknowledge", [True, False])
-def test_threads_that_share_a_consumer_are_handed_each_message_once(
-    memory: Place, kind: str, acknowledge: bool
-) -> None:
-    ns = memory.open()
-    ns.create_topic("orders", SCHEMA, partitions=3)
-    ns.produce("orders", rows(*range(1_200)))
-    ns.create_subscription("orders", "billing", type=kind)
-    consumer = ns.consumer("orders", "billing")
-    found: list[int] = []
-
-    def work() -> None:
-        while len(messages := consumer.receive(max_messages=25, timeout_ms=0)):
-            found.extend(ids(messages.table))
-            if acknowledge:
-                consumer.acknowledge(messages)
-
-    assert run_threads(*[work] * 4, seconds=60) == [None] * 4
-    assert sorted(found) == list(range(1_200))

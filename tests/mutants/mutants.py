@@ -45,7 +45,7 @@ BLOCK_KEEPER = "tests/client/test_block_keeper.py::test_"
 OPENING = "tests/client/test_opening.py::test_"
 FORKS = "tests/client/test_forks.py::test_"
 READING = "tests/client/test_reading.py::test_"
-THREADS = "tests/client/test_threads.py::test_"
+CONSUMER_THREADS = "tests/client/test_consumer_threads.py::test_"
 TRANSACT = "tests/client/test_transact.py::test_"
 LIMITS = "tests/client/test_limits.py::test_"
 VISIBILITY = "tests/protocol/test_visibility.py::test_"
@@ -557,8 +557,7 @@ MUTANTS = (
     Mutant(
         "one topic after the other",
         "txnlog/takeover.py",
-        "    epochs = take_epochs(connection, {item.id: check_free(connection, item, consumer) for item in records}, "
-        "consumer)\n",
+        "    epochs = take_epochs(connection, check_all_free(connection, records, consumer), consumer)\n",
         "    epochs: dict[int, int] = {}\n"
         "    for item in records:\n"
         "        epochs |= take_epochs(connection, {item.id: check_free(connection, item, consumer)}, consumer)\n",
@@ -1223,10 +1222,10 @@ MUTANTS = (
     Mutant(
         "threads choose messages at once",
         "txnlog/consumer.py",
-        "                with self._receiving:\n",
-        "                if self._receiving:\n",
+        "                with self._one_at_a_time:\n",
+        "                if self._one_at_a_time:\n",
         "two threads that share a consumer work on the same messages",
-        (THREADS + "threads_that_share_a_consumer_are_handed_each_message_once",),
+        (CONSUMER_THREADS + "threads_that_share_a_consumer_are_handed_each_message_once",),
     ),
     Mutant(
         "a relative root means another folder later",
@@ -1235,5 +1234,13 @@ MUTANTS = (
         "self.root = root",
         "a handle that is sent to another process writes into another log",
         (FORKS + "a_handle_means_the_same_root_when_the_working_directory_is_another",),
+    ),
+    Mutant(
+        "a seek beside a receive",
+        "txnlog/consumer.py",
+        "        with self._one_at_a_time:  # else what",
+        "        if self._one_at_a_time:  # else what",
+        "messages that were chosen before the seek count as delivered after it, and never come again",
+        (CONSUMER_THREADS + "what_was_chosen_before_a_seek_cannot_be_acknowledged_after_it",),
     ),
 )
