@@ -275,6 +275,13 @@ def what_is_in_a_dropped_topic_is_gone(story):
     story.final(orders="t1@3 11")
 
 
+@good
+def a_drop_of_a_name_meets_the_topic_that_has_it_by_then(story):
+    story.begin("t1").produce("t1", 10, topic="audit~3").produce("t1", 11).commit("t1", 4)
+    story.call("drop_topic", topic="audit")
+    story.final(orders="t1@4 11")
+
+
 @bad("torn commit")
 def a_topic_of_a_transaction_is_missing(story):
     story.begin("t1").produce("t1", 10, topic="audit").produce("t1", 11).commit("t1", 3).final(orders="t1@3 11")
@@ -945,6 +952,12 @@ def a_prepare_in_doubt_is_aborted(story):
 def what_was_prepared_is_not_fenced(story):
     story.producer("loader", 2).begin("t1", "loader", 2).produce("t1", 10).prepare("t1").by("b").producer("loader", 3)
     story.complete("t1", 4).final(orders="t1@4 10")
+
+
+@good
+def a_prepare_in_doubt_was_in_time_and_is_repeated_behind_its_successor(story):
+    story.producer("loader", 2).begin("t1", "loader", 2).produce("t1", 10).prepare("t1", fails=UNKNOWN)
+    story.by("b").producer("loader", 3).by("a").prepare("t1").complete("t1", 4).final(orders="t1@4 10")
 
 
 @bad("zombie commit")

@@ -272,9 +272,13 @@ def _check_fenced(facts: Facts, unit: Unit, producers: _Opened, consumers: _Open
 
 
 def _check_prepared(unit: Unit, producers: _Opened) -> Iterator[Finding]:
-    """What was prepared in time is not fenced any more, and lands whenever that is decided."""
+    """What was prepared in time is not fenced any more, and lands whenever that is decided.
+
+    In time is also what a call in doubt prepared that began before: the one that repeats it gives the same answer.
+    """
+    first = min((item.invoked for item in unit.prepares if item.possible), default=0)
     for newer, op in producers.get(unit.producer or "", ()):
-        late = [item for item in unit.prepares if item.succeeded and item.invoked > (op.completed or 0)]
+        late = [item for item in unit.prepares if item.succeeded and first > (op.completed or 0)]
         if late and unit.epoch is not None and newer > unit.epoch:
             text = f"{unit.name} with epoch {unit.epoch} of {unit.producer} was prepared after epoch {newer} was opened"
             yield Finding(Anomaly.ZOMBIE_COMMIT, text, (op, *late))

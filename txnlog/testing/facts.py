@@ -140,6 +140,11 @@ def epoch_of(receive: Operation) -> int | None:
     return asked(receive, of.Receive).epoch
 
 
+def _name_of(folder: str) -> str:
+    """The name of a topic's folder. A drop names what has the name when it lands, which may be a later incarnation."""
+    return folder.partition("~")[0]
+
+
 class Facts:
     """All that the checks ask of a history, computed once."""
 
@@ -154,7 +159,7 @@ class Facts:
         self._collect()
         self._answers()
         dropped = self.ops("drop_topic")
-        self.dropped: Final = frozenset(asked(op, of.DropTopic).topic for op in dropped if op.possible)
+        self.dropped: Final = frozenset(_name_of(asked(op, of.DropTopic).topic) for op in dropped if op.possible)
         self.reads: Final = [op for op in self.ops("read") if op.succeeded]
         finals = [op for op in self.ops("final") if op.succeeded]
         self.final: Final = finals[-1] if finals else None
@@ -183,7 +188,7 @@ class Facts:
 
     def lives(self, topic: str) -> bool:
         """Whether a topic surely was not dropped."""
-        return topic not in self.dropped
+        return _name_of(topic) not in self.dropped
 
     def row(self, place: Place, offset: int) -> of.Row | None:
         """The row of the log at an offset."""
