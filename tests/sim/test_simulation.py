@@ -12,13 +12,19 @@ from click.testing import CliRunner
 
 from tests.sim.mutants import ALARM, MUTANTS, Mutant, schedules_until_found
 from tests.sim.run import failed, kept_seeds
+from txnlog import keys
+from txnlog.store.wrappers import Call
 from txnlog.testing import runner
 from txnlog.testing.__main__ import main
 from txnlog.testing.actors import ACTOR_KINDS
+from txnlog.testing.actors.failover import Standby
 from txnlog.testing.client import Client
 from txnlog.testing.faults import Faults
+from txnlog.testing.operations import Receive
 from txnlog.testing.runner import Tally, run_many, run_seeds
+from txnlog.testing.simulated_store import Request
 from txnlog.testing.simulation import Failure, Report, Simulation
+from txnlog.testing.world import FAILOVER, NAMESPACE
 
 ROOT = Path(__file__).parent.parent.parent
 HASHES = """
@@ -127,6 +133,24 @@ def test_users_bring_actors_of_their_own():
     report = Simulation(4, kinds={"mine": mine, **ACTOR_KINDS}, faults=Faults({"lost": 0.3, "delayed": 0.3})).run()
     assert seen
     assert report.actors[0] == "mine0"
+
+
+def test_the_last_consumer_waits_for_another_lease_after_a_sign_of_life_that_landed_late():
+    def silent(client: Client) -> None:
+        ns = client.open()
+        role = Standby(client, ns)
+        role.reopen()
+        role.receive(1)
+        store, key = client.world.shared_store, keys.hint_key(ns.subscription(*FAILOVER).id, role.shown_epoch())
+        for number in client.world.values(1_000):  # a third of them within 100 s: the audit meets some
+            store.send_late(Request(-number - 1, client.actor, Call.PUT, f"{NAMESPACE}/{key}", b"%d" % number, ""))
+        while not client.over():
+            ns.connection.follower.refresh()
+
+    report = Simulation(1, kinds={"writer": silent}, faults=Faults()).run()
+    assert report.failures == []
+    audited = [call.arguments for call in report.history.operations if call.actor == "auditor.0"]
+    assert sum(isinstance(call, Receive) and call.subscription == FAILOVER[1] for call in audited) > 2
 
 
 def test_a_run_without_faults_has_no_errors():

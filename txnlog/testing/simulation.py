@@ -312,12 +312,23 @@ class Simulation:
         self._alone("auditor", audit)
 
     def _drain(self, role: Pipeline) -> None:
-        """Receive and acknowledge until nothing is left; where nothing comes any more, the audit says so."""
+        """Receive and acknowledge until nothing is left; where nothing comes any more, the audit says so.
+
+        Who waits for its place waits for another lease where something late landed since: it may be a sign of life.
+        """
+        late = len(self.store.late)
         role.reopen()
         if isinstance(role, Standby):
-            role.client.sleep(FAILOVER_LEASE_MS + 1)  # nobody else shows a sign of life any more
-        while role.left and len(messages := role.receive(1_000)):
-            role.acknowledge(None, messages)
+            role.client.sleep(FAILOVER_LEASE_MS + 1)
+        while role.left:
+            before, late = late, len(self.store.late)
+            messages = role.receive(1_000)
+            if len(messages):
+                role.acknowledge(None, messages)
+            elif role.epoch is None and len(self.store.late) < before:
+                role.client.sleep(FAILOVER_LEASE_MS + 1)
+            else:
+                return
 
     def _final(self, client: Client, ns: Namespace, replayed: State) -> None:
         """Every row and every cursor as a client reads them, and every outcome as the whole log tells it."""
