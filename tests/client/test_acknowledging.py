@@ -174,25 +174,27 @@ def stale(place: Place, clock: ManualClock) -> Any:
     return ns
 
 
-@pytest.mark.clause("P-171")
-def test_a_shared_acknowledgement_is_pending_whatever_the_handle_knew_of_the_subscription(
-    stale: Any, place: Place, clock: ManualClock
-) -> None:
+@pytest.fixture
+def messages(stale: Any, place: Place, clock: ManualClock) -> Any:
+    """Two messages that a consumer of a Shared subscription received through another handle."""
     ns = place.open(clock=clock)
     ns.produce("orders", rows(0, 1))
-    messages = ns.consumer("orders", "billing", type="shared").receive(timeout_ms=0)
+    return ns.consumer("orders", "billing", type="shared").receive(timeout_ms=0)
+
+
+@pytest.mark.clause("P-171")
+def test_a_shared_acknowledgement_is_pending_whatever_the_handle_knew_of_the_subscription(
+    stale: Any, messages: Any, place: Place
+) -> None:
     txn = stale.begin()
     txn.acknowledge(messages)
-    assert cursor(ns).pending == 2
+    assert cursor(place.open()).pending == 2
 
 
 @pytest.mark.clause("P-82")
 def test_a_cumulative_acknowledgement_of_shared_messages_is_refused_whatever_the_handle_knew(
-    stale: Any, place: Place, clock: ManualClock
+    stale: Any, messages: Any, place: Place
 ) -> None:
-    ns = place.open(clock=clock)
-    ns.produce("orders", rows(0, 1))
-    messages = ns.consumer("orders", "billing", type="shared").receive(timeout_ms=0)
     txn = stale.begin()
     with Unchanged(place), raises(InvalidInputError, match="shared"):
         txn.acknowledge(messages, cumulative=True)
