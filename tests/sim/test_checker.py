@@ -675,6 +675,21 @@ def messages_that_were_given_back_are_left_out(story):
     four(story).receive(4, "0=10 1=11 2=12").give_back(4, (1, 2)).receive(4, "3=13").final(orders=FOUR)
 
 
+def too_late(story: Story) -> Story:
+    four(story).receive(4, "0=10 1=11").begin("t1").take("t1", 4, 0, 2).commit("t1", fails=LATE)
+    return story.receive(4, "2=12 3=13")
+
+
+@good
+def a_timed_out_transaction_that_a_flush_had_logged_holds_its_messages_until_it_ends_there(story):
+    too_late(story).final({"t1": ("ABORTED", 7)}, orders=FOUR)
+
+
+@bad("skipped poll")
+def messages_are_left_out_whose_transaction_timed_out_and_was_never_logged(story):
+    too_late(story).final(orders=FOUR)
+
+
 @good
 def everything_that_was_not_acknowledged_is_given_back(story):
     four(story).receive(4, "0=10 1=11").give_back(4).receive(4, "0=10 1=11 2=12").final(orders=FOUR)

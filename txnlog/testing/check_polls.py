@@ -134,12 +134,15 @@ class _Pass:
             if made.shared:
                 self._shared.add((made.topic, made.subscription))
         for unit in self._facts.transactions.values():
-            aborted = unit.told("ABORTED") if unit.acknowledges else []
+            aborted = [answer.operation for answer in unit.told("ABORTED")] if unit.acknowledges else []
+            if unit.ended is not None:
+                # What a flush logged stays held after a deadline, until somebody ends it there too.
+                aborted = [ended for ended in aborted if ended.error != "TransactionTimedOut"]
             if not aborted or self._facts.fate(unit) != "not committed":
                 continue
             for op in unit.acknowledges:
                 # Its own client delivers again at once; one that has not heard of it may still hold the messages.
-                first = next((answer.operation for answer in aborted if answer.operation.actor == op.actor), None)
+                first = next((ended for ended in aborted if ended.actor == op.actor), None)
                 if first is not None:
                     self._released.setdefault(first.number, []).append(op)
                     self._lapsing.add(op.number)
