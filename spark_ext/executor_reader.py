@@ -15,7 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from spark_ext.process import store_of
+from spark_ext.process_state import store_of
 from txnlog import segment_file
 from txnlog.errors import CorruptionError
 from txnlog.segment_rows import PlannedSegment, file_schema, metadata_column, slices_of

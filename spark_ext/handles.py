@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_ext.paths import Location, check_absolute, locate, normal
-from spark_ext.process import ProcessLock, digest_of
+from spark_ext.process_state import ProcessLock, digest_of
 from txnlog.keys import entry_key
 from txnlog.store.base import ObjectNotFound
 

@@ -20,7 +20,7 @@ from spark_ext.executor_writer import (
     WrittenSegment,
     in_order,
 )
-from spark_ext.process import ProcessLock
+from spark_ext.process_state import ProcessLock
 from txnlog import errors, schema
 from txnlog.actions import Segment, SliceRows
 from txnlog.codec import encode_action

@@ -21,7 +21,7 @@ from spark_ext.columns import named
 from spark_ext.handles import location_of, namespace_at
 from spark_ext.options import session_storage
 from spark_ext.paths import for_spark
-from spark_ext.process import ProcessLock
+from spark_ext.process_state import ProcessLock
 from spark_ext.scan import metadata_fields, spark_schema
 from txnlog.errors import CorruptionError, InvalidInputError, LimitExceeded
 from txnlog.ids import TxnId

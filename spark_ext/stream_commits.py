@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Final
 
-from spark_ext.process import ProcessLock
+from spark_ext.process_state import ProcessLock
 from spark_ext.query_checkpoint import BatchOffsets, Checkpoint
 from spark_ext.stream_offsets import StreamOffset, cursor_moved, is_stream_offset
 from txnlog.acknowledgements import check_epoch

@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_ext import handles, jobs, process, stream_commits
+from spark_ext import handles, jobs, process_state, stream_commits
 from spark_ext.executor_reader import ReadJob, read_batches
-from spark_ext.process import ProcessLock, digest_of, store_of
+from spark_ext.process_state import ProcessLock, digest_of, store_of
 from txnlog.store.base import Store
 from txnlog.store.open import open_store
 
@@ -42,7 +42,7 @@ def taken(lock: Any) -> bool:
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.parametrize(
-    "lock", [handles._lock, jobs._stocks_lock, stream_commits._epochs_lock, process._lock, ProcessLock()]
+    "lock", [handles._lock, jobs._stocks_lock, stream_commits._epochs_lock, process_state._lock, ProcessLock()]
 )
 def test_a_lock_that_somebody_holds_at_a_fork_is_free_in_the_child(lock: Any) -> None:
     held, done = threading.Event(), threading.Event()
@@ -70,10 +70,10 @@ def test_a_child_opens_stores_of_its_own(tmp_path: Path) -> None:
 
 
 def test_no_secret_is_kept_in_the_keys_of_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "open_store", lambda root, _options: open_store(root))
+    monkeypatch.setattr(process_state, "open_store", lambda root, _options: open_store(root))
     options = {"secret": "hush-hush", "key": "k"}
     store_of("memory://process-secrets", "sales", options)
-    assert "hush" not in repr(process._stores)
+    assert "hush" not in repr(process_state._stores)
     assert digest_of(options) == digest_of(dict(reversed(options.items()))) != digest_of(None) == digest_of({})
 
 
@@ -84,7 +84,7 @@ def test_readers_and_writers_of_a_namespace_share_a_store(monkeypatch: pytest.Mo
         opened.append(root)
         return open_store(root, options)
 
-    monkeypatch.setattr(process, "open_store", noted)
+    monkeypatch.setattr(process_state, "open_store", noted)
     nothing = pa.schema([])
     for _ in range(3):
         list(read_batches(ReadJob("memory://process-shared", "sales", 1, nothing, nothing), []))
