@@ -1,7 +1,7 @@
 """What runs on executors: Arrow batches of one task become segment files, and what the log must say of them.
 
-Every way of writing from Spark goes through here. Of this package's needs an executor has PyArrow, NumPy, fsspec and
-our own Python; only the hash of a *text* key needs xxhash, where Spark did not compute the partition itself.
+Every way of writing from Spark goes through here. An executor needs PyArrow, NumPy and our own Python, and fsspec
+with the client of its store where this is no local folder.
 
 A segment's number is ``first_number + task attempt + ATTEMPTS * n`` for the n-th file of a task attempt. Spark never
 gives one task-attempt id twice in an application, whatever is retried, speculated or run again as a stage (attempt

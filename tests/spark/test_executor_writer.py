@@ -223,15 +223,15 @@ def test_answers_survive_json_and_pickle_and_specs_show_no_secret(ns: Namespace)
 
 
 def test_an_executor_needs_none_of_a_clients_packages(ns: Namespace, tmp_path: Path) -> None:
-    """With the partition computed by Spark: neither msgspec nor xxhash, and no module of the client."""
+    """Neither for the partition of a text, nor for the files of a local root."""
     spec = spec_of(ns, "keyed")
-    batch = rows(100).append_column("_partition", pa.array([i % 4 for i in range(100)], pa.int32()))
+    batch = rows(100)
     (tmp_path / "spec").write_bytes(pickle.dumps(spec))
     with pa.ipc.new_stream(str(tmp_path / "rows"), batch.schema) as sink:
         sink.write_batch(batch)
     script = f"""
 import sys
-for name in ("msgspec", "xxhash"):
+for name in ("click", "fsspec", "msgspec", "xxhash"):
     sys.modules[name] = None
 import pickle, pyarrow as pa
 from spark_ext.executor_writer import TaskIdentity, write_batches
@@ -242,4 +242,6 @@ print(*[item.to_json() for item in written], sep="\\n")
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     written = [WrittenSegment.from_json(line) for line in done.stdout.splitlines()]
     committed(ns, spec, written)
+    for row in ns.snapshot().read("keyed", include_metadata=True).to_pylist():
+        assert row["_partition"] == partitioner.partition_of_key(row["customer"], pa.string(), 4)
     assert ns.snapshot().read("keyed").num_rows == 100

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from xxhash import xxh64_intdigest
 
 from txnlog import partitioner
-from txnlog.partitioner import hash_values, key_hasher, partition_of_key, partition_of_keys, split
+from txnlog.partitioner import hash_values, hash_with_numpy, key_hasher, partition_of_key, partition_of_keys, split
 from txnlog.schema import KEY_TYPES, type_to_arrow
 
 KINDS = [type_to_arrow(name) for name in sorted(KEY_TYPES)]
@@ -68,6 +70,20 @@ def test_columns_and_single_values_have_the_same_hash(kind, data):
         assert found.dtype == np.int32
         assert found.tolist() == [number % partitions for number in expected]
     assert [partition_of_key(value, kind, partitions) for value in values] == [n % partitions for n in expected]
+
+
+@given(st.lists(st.binary(max_size=150), max_size=20), st.integers(0, 3))
+def test_numpy_gives_the_hashes_of_the_package(values, skipped):
+    array = pa.array(values, pa.binary()).slice(min(skipped, len(values)))
+    assert hash_with_numpy(array).tolist() == [xxh64_intdigest(value, 42) for value in array.to_pylist()]
+
+
+def test_without_the_package_texts_have_the_same_hashes(monkeypatch):
+    texts = pa.array([None, "", *("ä" * length for length in range(70))])
+    expected = hash_values(texts)
+    monkeypatch.setitem(sys.modules, "xxhash", None)
+    assert hash_values(texts).tolist() == expected.tolist()
+    assert hash_values(texts.slice(3, 20).dictionary_encode()).tolist() == expected[3:23].tolist()
 
 
 def test_no_keys_have_no_hashes():
