@@ -1,0 +1,76 @@
+"""Where a batch ends that has a limit of rows: at a version, so that it never holds half a transaction.
+
+Streams of the format and ``spark_ext.process`` take their batches from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from spark_ext.scan import Scan
+
+Ends = Mapping[int, int]
+
+
+def limited(
+    scan: Scan, begin: Mapping[str, Ends], limit: int, newest: int | None, *, split: bool = False
+) -> tuple[int, dict[str, dict[int, int]]]:
+    """The last version up to which there are no more than ``limit`` rows, but one with rows at least; and its ends.
+
+    With ``split`` a version that is larger than the limit by itself is taken in parts, the same share of every
+    partition in each of them.
+    """
+    connection = scan.namespace.connection
+    steps: list[tuple[int, str, int, int, int]] = []
+    last = scan.snapshot.version if newest is None else newest
+    for topic in scan.topics:
+        record = connection.topic_record(topic, scan.snapshot.version)
+        segments, _ = connection.follower.segments(record.id)
+        for segment in segments:
+            # A compacted segment repeats what others brought; its version is not when its rows became visible.
+            if segment.state != "visible" or segment.compacted or segment.ended_version is None:
+                continue
+            if segment.ended_version > last:
+                continue
+            for item in segment.slices:
+                assert item.offset is not None, "a visible segment has offsets"
+                end = item.offset + item.rows
+                low = max(item.offset, begin[topic].get(item.partition, 0))
+                if low < end:
+                    steps.append((segment.ended_version, topic, item.partition, end, end - low))
+    steps.sort()
+    offsets = {topic: dict(ends) for topic, ends in begin.items()}
+    version, taken, position = scan.snapshot.version, 0, 0
+    while position < len(steps):
+        behind = position
+        while behind < len(steps) and steps[behind][0] == steps[position][0]:
+            behind += 1
+        rows = sum(step[4] for step in steps[position:behind])
+        if taken and taken + rows > limit:
+            break
+        if split and rows > limit:
+            return steps[position][0], _part(offsets, steps[position:behind], rows, limit)
+        for step in steps[position:behind]:
+            offsets[step[1]][step[2]] = max(offsets[step[1]][step[2]], step[3])
+        version, taken, position = steps[position][0], taken + rows, behind
+    return version, offsets
+
+
+def _part(
+    offsets: dict[str, dict[int, int]], steps: list[tuple[int, str, int, int, int]], rows: int, limit: int
+) -> dict[str, dict[int, int]]:
+    """The ends of a batch of ``limit`` rows out of the ``rows`` of one version, in which each partition has one run."""
+    left: dict[tuple[str, int], int] = {}
+    for _, topic, partition, _, count in steps:
+        left[topic, partition] = left.get((topic, partition), 0) + count
+    room = limit
+    for (topic, partition), count in left.items():
+        # Rounded up, so that small partitions come to their end as well; what is left over bounds the last ones.
+        share = min(-(-limit * count // rows), room)
+        first = min(end - length for _, t, p, end, length in steps if (t, p) == (topic, partition))
+        offsets[topic][partition] = first + share
+        room -= share
+    return offsets
+
+
+__all__ = ["limited"]
