@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from txnlog.namespace import Namespace
-    from txnlog.planner import ScanPlan
-    from txnlog.segment_rows import PlannedSlice
+    from txnlog.planner import OffsetRanges, ScanPlan
+    from txnlog.segment_rows import PlannedSegment, PlannedSlice
+    from txnlog.snapshot import Snapshot
 
 MAX_LOOKUP_CELLS: Final = 1 << 18
 """Constants of one kind in a plan: more of them take longer to plan than the format takes to read."""
@@ -65,6 +66,7 @@ def read_topic(
     include_metadata: bool = False,
     *,
     timestamp: datetime.datetime | str | int | None = None,
+    offsets: OffsetRanges | None = None,
 ) -> DataFrame:
     """A topic as Spark's own Parquet scan.
 
@@ -76,16 +78,27 @@ def read_topic(
         include_metadata: add ``_partition``, ``_offset``, ``_timestamp``, ``_txn_id``, ``_version``.
         timestamp: the newest version of a time, instead of ``version``: a datetime with a zone, ISO 8601 text with one,
             or epoch milliseconds.
+        offsets: by partition the offsets ``(start, end)``; partitions that are not named are not read, nor are files
+            without any of these rows.
 
     The sizes of files are compared with the log at once, pages verified by their checksums while they are read: damage
     is an error of the query. For whole files against the log's checksums use the format ``txnlog``.
 
     Raises:
         NamespaceNotFound, TopicNotFound, VersionNotAvailable, InvalidInputError: as they say.
+        OffsetOutOfRange: offsets that the topic does not hold at the version, or no longer.
         CorruptionError: a segment is missing, or has another size than the log says.
         LimitExceeded: so many segments that planning would take longer than reading with the format.
     """
-    namespace, plan = _plan(spark, path, version, isolation_level, timestamp)
+    namespace, snapshot, topic = _snapshot(spark, path, version, timestamp)
+    plan = snapshot.plan(topic, offsets=offsets, isolation_level=isolation_level)
+    return read_plan(spark, namespace, plan, include_metadata=include_metadata)
+
+
+def read_plan(
+    spark: SparkSession, namespace: Namespace, plan: ScanPlan, *, include_metadata: bool = False
+) -> DataFrame:
+    """The rows of ``Snapshot.plan``, of any version, isolation level and offsets; :func:`read_topic` says the rest."""
     if not plan.segments:
         fields = spark_schema(plan.schema).fields
         if include_metadata:
@@ -103,25 +116,47 @@ def read_topic(
     return frame.select(*columns, *(metadata.columns() if include_metadata else ()))
 
 
-def visible(spark: SparkSession, path: str, version: int | None = None) -> Column:
+def visible(
+    spark: SparkSession,
+    path: str,
+    version: int | None = None,
+    *,
+    timestamp: datetime.datetime | str | int | None = None,
+    offsets: OffsetRanges | None = None,
+) -> Column:
     """The visibility predicate of a topic as a column on ``_txnlog_segment``, for one's own scans of its folder.
 
     It selects whole segments; rows that retention has removed from a segment's beginning are not told apart.
+    ``version``, ``timestamp`` and ``offsets`` are those of :func:`read_topic`.
 
     Raises:
-        NamespaceNotFound, TopicNotFound, VersionNotAvailable, InvalidInputError: as they say.
+        NamespaceNotFound, TopicNotFound, VersionNotAvailable, OffsetOutOfRange: as they say.
+        InvalidInputError: the offsets take some rows of a segment and not others, or as it says.
     """
-    _, plan = _plan(spark, path, version, "read_committed")
+    _, snapshot, topic = _snapshot(spark, path, version, timestamp)
+    plan = snapshot.plan(topic)
+    if offsets is not None:
+        whole = {segment.number: segment for segment in plan.segments}
+        plan = snapshot.plan(topic, offsets=offsets)
+        for segment in plan.segments:
+            if segment.rows < whole[segment.number].rows:
+                raise _not_whole(whole[segment.number])
     return predicates.to_column(plan.visibility)
 
 
-def _plan(
-    spark: SparkSession,
-    path: str,
-    version: int | None,
-    isolation_level: str,
-    timestamp: datetime.datetime | str | int | None = None,
-) -> tuple[Namespace, ScanPlan]:
+def _not_whole(segment: PlannedSegment) -> InvalidInputError:
+    spans = [(item.partition, item.offset or 0, (item.offset or 0) + item.rows) for item in segment.slices[:3]]
+    text = ", ".join(f"{start} to {end} of partition {partition}" for partition, start, end in spans)
+    more = " and more" if len(segment.slices) > len(spans) else ""
+    return InvalidInputError(
+        f"the offsets cut the segment {segment.number}, which holds {text}{more}: the predicate takes it or not",
+        advice="use read_topic(..., offsets=...), or ask for offsets at which segments begin and end",
+    )
+
+
+def _snapshot(
+    spark: SparkSession, path: str, version: int | None, timestamp: datetime.datetime | str | int | None
+) -> tuple[Namespace, Snapshot, str]:
     storage = session_storage(spark)
     location = location_of(path, storage)
     namespace = namespace_at(location, "r", storage)
@@ -131,7 +166,7 @@ def _plan(
             f"the path names the namespace {location.namespace!r} and no topic",
             advice=f"append the topic; {nearest('', snapshot.topics())}",
         )
-    return namespace, snapshot.plan(location.topic, isolation_level=isolation_level)
+    return namespace, snapshot, location.topic
 
 
 # --- the scan ---------------------------------------------------------------------------------------------------------
@@ -323,17 +358,22 @@ class _Metadata:
     def row_filter(self) -> Column:
         """A condition on rows, for files that hold rows which are not wanted any more."""
         cut = [item for item in self._segments if not item.whole]
-        # The plan tells where a partition begins: at the first offset that it wants of any file.
+        # What is wanted of a partition is one range: from the first offset that the plan wants of any of these files
+        # to the last one.
         starts: dict[int, int] = {}
+        ends: dict[int, int] = {}
         for item in cut:
             for found in item.slices:
                 assert found.offset is not None, "what is not visible is wanted as a whole"
                 starts[found.partition] = min(found.offset, starts.get(found.partition, found.offset))
-        earliest = lookups.number([starts.get(p, _NO_OFFSET) for p in range(max(starts) + 1)], self._partition())
+                ends[found.partition] = max(found.offset + found.rows, ends.get(found.partition, 0))
+        partitions = range(max(starts) + 1)
+        earliest = lookups.number([starts.get(p, _NO_OFFSET) for p in partitions], self._partition())
+        behind = lookups.number([ends.get(p, 0) for p in partitions], self._partition())
         # Of a partition that is not wanted at all there is no base offset: outside these bounds is another segment's.
         first = self._number([min(found.partition for found in item.slices) for item in self._segments])
         last = self._number([max(found.partition for found in item.slices) for item in self._segments])
-        wanted = self._partition().between(first, last) & (self._offset() >= earliest)
+        wanted = self._partition().between(first, last) & (self._offset() >= earliest) & (self._offset() < behind)
         return ~predicates.to_column(Visibility.of(item.number for item in cut)) | wanted
 
 
@@ -369,4 +409,4 @@ def _too_many(plan: ScanPlan) -> LimitExceeded:
     )
 
 
-__all__ = ["MAX_LOOKUP_CELLS", "read_topic", "visible"]
+__all__ = ["MAX_LOOKUP_CELLS", "read_plan", "read_topic", "visible"]

@@ -37,6 +37,7 @@ from txnlog.errors import (
     InvalidInputError,
     LimitExceeded,
     NamespaceNotFound,
+    OffsetOutOfRange,
     TopicNotFound,
     TxnLogError,
     VersionNotAvailable,
@@ -356,6 +357,84 @@ def test_a_partition_that_is_gone_does_not_borrow_the_offsets_of_another_file(
     assert_same_rows(spark_ext.read_topic(spark, path_of(ns, "orders"), include_metadata=True), wanted)
 
 
+def thirds(ns: Namespace, version: int) -> list[dict[int, tuple[int, int]]]:
+    """Ranges of offsets that begin and end within files: of every partition, of some, an empty one, none."""
+    ends = ns.snapshot(version).end_offsets("orders")
+    return [
+        {p: (end // 3, end - end // 3) for p, end in ends.items()},
+        {p: (end // 2, end) for p, end in ends.items() if p in {0, 2}},
+        {p: (0, end // 2) for p, end in ends.items() if p != 1} | {1: (ends[1] // 2, ends[1] // 2)},
+        {},
+    ]
+
+
+@pytest.mark.clause("P-99")
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("step", ["many transactions in a segment", "newest"])
+def test_ranges_of_offsets_give_the_rows_of_txnlogs_own_read(
+    busy: Any, spark: SparkSession, step: str, level: str
+) -> None:
+    ns, steps = busy
+    version = steps[step]
+    path = path_of(ns, "orders")
+    read = ns.snapshot(version).read
+    sizes = []
+    for offsets in thirds(ns, version):
+        wanted = read("orders", offsets=offsets, isolation_level=level, include_metadata=True)
+        frame = spark_ext.read_topic(spark, path, version, level, include_metadata=True, offsets=offsets)
+        assert_same_rows(frame, wanted)
+        sizes.append(wanted.num_rows)
+    assert min(sizes[:3]) > 0 == sizes[3]
+    offsets = thirds(ns, version)[0]
+    plain = spark_ext.read_topic(spark, path, version, level, offsets=offsets)
+    assert_same_rows(plain, read("orders", columns=SCHEMA.names, offsets=offsets, isolation_level=level))
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_plan_that_others_made_is_read_as_it_stands(busy: Any, spark: SparkSession, level: str) -> None:
+    ns, steps = busy
+    snapshot = ns.snapshot(steps["decided"])
+    offsets = thirds(ns, snapshot.version)[0]
+    plan = snapshot.plan("orders", offsets=offsets, isolation_level=level)
+    wanted = snapshot.read("orders", offsets=offsets, isolation_level=level, include_metadata=True)
+    assert_same_rows(native.read_plan(spark, ns, plan, include_metadata=True), wanted)
+    assert_same_rows(native.read_plan(spark, ns, plan), wanted.select(SCHEMA.names))
+
+
+@pytest.mark.clause("P-35", "P-99")
+def test_ranges_of_offsets_above_what_was_deleted(ns: Namespace, spark: SparkSession) -> None:
+    for first in range(0, 60, 10):
+        flushed(ns, p0=tuple(range(first, first + 7)), p3=(first + 7, first + 8)).commit()
+    delete_before(ns, {0: 9, 3: 1})
+    for offsets in ({0: (9, 40), 3: (2, 5)}, {0: (10, 13)}, {3: (1, 12)}):
+        wanted = ns.snapshot().read("orders", offsets=offsets, include_metadata=True)
+        frame = spark_ext.read_topic(spark, path_of(ns, "orders"), include_metadata=True, offsets=offsets)
+        assert_same_rows(frame, wanted)
+        assert wanted.num_rows == sum(end - start for start, end in offsets.values())
+
+
+def test_files_without_a_wanted_offset_are_not_opened(ns: Namespace, spark: SparkSession) -> None:
+    for first in range(0, 50, 10):
+        flushed(ns, p0=tuple(range(first, first + 5))).commit()
+    for item in (planned(ns)[0], planned(ns)[3], planned(ns)[4]):
+        Path(ns.connection.store.url(item.key)).write_bytes(b"not a Parquet file, and nobody may look")
+    frame = spark_ext.read_topic(spark, path_of(ns, "orders"), offsets={0: (7, 12)})
+    assert sorted(row.id for row in frame.collect()) == [12, 13, 14, 20, 21]
+
+
+def test_offsets_that_are_not_there_or_of_the_wrong_form_are_refused(ns: Namespace, spark: SparkSession) -> None:
+    ns.produce("orders", rows(*range(10)), partition=1)
+    delete_before(ns, {1: 2})
+    for call in (spark_ext.read_topic, spark_ext.visible):
+        for offsets in ({4: (0, 0)}, {1: (1, 5)}, {1: (2, 11)}, {1: (5, 4)}):
+            with pytest.raises(OffsetOutOfRange):
+                call(spark, path_of(ns, "orders"), offsets=offsets)
+        wrong: Any
+        for wrong in ([(0, 1)], {"one": (0, 1)}, {1: 5}):
+            with pytest.raises(InvalidInputError, match=r"offsets (are|is)"):
+                call(spark, path_of(ns, "orders"), offsets=wrong)
+
+
 def test_a_topic_of_which_everything_was_deleted_is_empty(ns: Namespace, spark: SparkSession) -> None:
     ns.produce("orders", rows(1, 2), partition=0)
     delete_before(ns, {0: 2})
@@ -383,6 +462,27 @@ def test_visible_selects_the_rows_of_a_version_from_ones_own_scan(busy: Any, spa
 def test_visible_at_a_version_without_rows_selects_none(busy: Any, spark: SparkSession) -> None:
     ns, steps = busy
     assert own_scan(ns, spark).where(spark_ext.visible(spark, path_of(ns, "orders"), steps["empty"])).count() == 0
+
+
+def test_visible_takes_offsets_at_which_segments_begin_and_end(ns: Namespace, spark: SparkSession) -> None:
+    for first in range(0, 50, 10):
+        flushed(ns, p0=tuple(range(first, first + 5))).commit()
+    both = flushed(ns, p0=(60,), p1=(61, 62)).commit()
+    path = path_of(ns, "orders")
+    scan = own_scan(ns, spark)
+    chosen = scan.where(spark_ext.visible(spark, path, offsets={0: (10, 20)})).collect()
+    assert sorted(row.id for row in chosen) == [*range(20, 25), *range(30, 35)]
+    assert scan.where(spark_ext.visible(spark, path, offsets={0: (25, 26), 1: (0, 2)})).count() == 3
+    assert scan.where(spark_ext.visible(spark, path, offsets={})).count() == 0
+    for offsets in ({0: (10, 19)}, {0: (9, 20)}, {0: (25, 26)}):
+        with pytest.raises(InvalidInputError, match=r"cut the segment \d+, which holds \d+ to") as caught:
+            spark_ext.visible(spark, path, offsets=offsets)
+        assert "read_topic" in caught.value.advice
+    delete_before(ns, {0: 12})
+    left = scan.where(spark_ext.visible(spark, path, offsets={0: (12, 25)})).collect()
+    assert sorted(row.id for row in left) == [*range(20, 25), *range(30, 35), *range(40, 45)], "its beginning, too"
+    at_ms = ns.connection.follower.log.entry(both.version).header.timestamp_ms
+    assert scan.where(spark_ext.visible(spark, path, timestamp=at_ms)).count() == 18
 
 
 def test_the_plan_shows_the_predicate_as_a_partition_filter(busy: Any, spark: SparkSession) -> None:
