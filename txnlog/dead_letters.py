@@ -1,8 +1,8 @@
-"""Messages that were delivered too often: their topic, and the entry that brings them there and takes them off."""
+"""Messages that nobody could deal with: their topic, and the entry that brings them there and takes them off."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,6 +25,7 @@ from txnlog.transaction_commands import CommitCommand, Opening
 
 if TYPE_CHECKING:
     from txnlog.connection import Connection, TopicHandle
+    from txnlog.transaction import Transaction
 
 
 def schema_of(source: StructType) -> StructType:
@@ -120,12 +121,11 @@ def move(
         TopicNotFound, SchemaMismatch: as of :func:`target`; nothing was done.
     """
     into = target(connection, subscription)
-    letters = _letters(subscription, source, messages, found)
+    reason = f"redelivered more than {subscription.max_redeliveries} times on the subscription {subscription.name}"
+    letters = _letters(source, messages, reason, pa.array(redeliveries_of(messages, found), pa.int32()))
     pieces: list[Piece] = []
-    sources = np.asarray(letters.column("_source_partition"))
-    for partition in np.unique(sources):
-        rows = letters.filter(pa.array(sources == partition))
-        pieces += place(connection, into.name, rows, int(partition) % into.partitions, None, named=False)
+    for partition, rows in _by_partition(letters, into.partitions):
+        pieces += place(connection, into.name, rows, partition, None, named=False)
     taken = tuple(
         PartitionRanges(partition, normalize((item.start, item.end) for item in found[partition]))
         for partition in sorted(found)
@@ -137,16 +137,31 @@ def move(
     connection.appender.call(CommitCommand(opening, digest, pieces, acknowledgements=(acknowledgement,), plain=True))
 
 
-def _letters(
-    subscription: SubscriptionRecord,
+def give_up(
+    txn: Transaction,
+    into: TopicHandle,
     source: TopicRecord,
     messages: pa.Table,
-    found: Mapping[int, tuple[Redelivery, ...]],
-) -> pa.Table:
+    *,
+    reason: str,
+    redeliveries: int,
+) -> None:
+    """Produce messages, with their metadata columns, to a dead-letter topic in a transaction that acknowledges them."""
+    letters = _letters(source, messages, reason, pa.repeat(pa.scalar(redeliveries, pa.int32()), len(messages)))
+    for partition, rows in _by_partition(letters, into.partitions):
+        txn.produce(into.name, rows, partition)
+
+
+def _by_partition(letters: pa.Table, partitions: int) -> Iterator[tuple[int, pa.Table]]:
+    """Dead letters by the partition that they go to: those of one source partition stay together and in order."""
+    sources = np.asarray(letters.column("_source_partition"))
+    for source in np.unique(sources):
+        yield int(source) % partitions, letters.filter(pa.array(sources == source))
+
+
+def _letters(source: TopicRecord, messages: pa.Table, reason: str, redeliveries: pa.Array) -> pa.Table:
     partitions = np.asarray(messages.column("_partition"))
     offsets = np.asarray(messages.column("_offset"))
-    counts = redeliveries_of(messages, found)
-    reason = f"redelivered more than {subscription.max_redeliveries} times on the subscription {subscription.name}"
     added = {*DEAD_LETTER_COLUMNS, *(field.name for field in METADATA_FIELDS)}
     letters = messages.select([name for name in messages.column_names if name not in added])
     columns: dict[str, pa.Array] = {
@@ -154,11 +169,11 @@ def _letters(
         "_source_topic": pa.repeat(source.name, len(messages)),
         "_source_partition": pa.array(partitions, pa.int32()),
         "_source_offset": pa.array(offsets, pa.int64()),
-        "_redeliveries": pa.array(counts, pa.int32()),
+        "_redeliveries": redeliveries,
     }
     for name, kind in DEAD_LETTER_COLUMNS.items():
         letters = letters.append_column(pa.field(name, schemas.type_to_arrow(kind)), columns[name])
     return letters
 
 
-__all__ = ["check_not_needed", "missing_topic", "move", "schema_of", "target"]
+__all__ = ["check_not_needed", "give_up", "missing_topic", "move", "schema_of", "target"]

@@ -354,7 +354,8 @@ class Namespace:
             takeover: who may take over from an Exclusive consumer: ``"any"`` at once, ``"same_name"``, or
                 ``"after_lease"``.
             max_redeliveries: Shared: a message that came back more often goes to the dead-letter topic.
-            dead_letter_topic: where to; it is created where there is none.
+            dead_letter_topic: where to; it is created where there is none. An Exclusive one may have it alone: its
+                consumer says what goes there (``spark_ext.process``).
             if_not_exists: give back the subscription that is there, wherever its cursors are, if it has the same
                 settings: type, lease, takeover rule and dead letters.
 

@@ -65,16 +65,7 @@ def create(
         max_redeliveries = whole_number("max_redeliveries", max_redeliveries, 0, MAX_NUMBER)
     if dead_letter_topic is not None:
         parse_topic_name(dead_letter_topic)
-    if kind != "shared" and (max_redeliveries is not None or dead_letter_topic is not None):
-        raise InvalidInputError(
-            f"max_redeliveries and dead_letter_topic belong to shared subscriptions; {name!r} would be {kind}",
-            advice='pass type="shared", or leave them out: only shared subscriptions count redeliveries',
-        )
-    if (max_redeliveries is None) != (dead_letter_topic is None):
-        raise InvalidInputError(
-            "max_redeliveries and dead_letter_topic go together",
-            advice="give both, or neither: messages are then redelivered until somebody acknowledges them",
-        )
+    _check_dead_letters(name, kind, max_redeliveries, dead_letter_topic)
     appender = connection.appender
     connection.follower.refresh()
     record = connection.topic_record(topic)
@@ -104,6 +95,29 @@ def create(
         return live_subscription(draft, made)
 
     return appender.call(Simple(decide, result, ONE_CREATION))
+
+
+def _check_dead_letters(name: str, kind: SubscriptionType, max_redeliveries: int | None, topic: str | None) -> None:
+    """Raise InvalidInputError where a subscription of a kind cannot have these settings.
+
+    A Shared one counts redeliveries, so it has both or none. The consumer of an Exclusive one decides by itself what it
+    gives up on: it has the topic alone.
+    """
+    if kind != "shared" and max_redeliveries is not None:
+        raise InvalidInputError(
+            f"max_redeliveries belongs to shared subscriptions; {name!r} would be {kind}",
+            advice='pass type="shared", or leave it out: only shared subscriptions count redeliveries',
+        )
+    if kind == "failover" and topic is not None:
+        raise InvalidInputError(
+            f"dead_letter_topic belongs to shared and exclusive subscriptions; {name!r} would be failover",
+            advice="pass another type, or leave it out",
+        )
+    if kind == "shared" and (max_redeliveries is None) != (topic is None):
+        raise InvalidInputError(
+            "max_redeliveries and dead_letter_topic of a shared subscription go together",
+            advice="give both, or neither: messages are then redelivered until somebody acknowledges them",
+        )
 
 
 def _clash(there: SubscriptionRecord, wanted: Subscription) -> str | None:

@@ -328,6 +328,22 @@ def test_both_settings_or_none(ns: Any, memory: Place) -> None:
 
 
 @pytest.mark.clause("P-174")
+def test_an_exclusive_one_may_have_the_topic_alone_and_a_failover_one_may_not(ns: Any, memory: Place) -> None:
+    info = ns.create_subscription("orders", "own", dead_letter_topic="own-dead")
+    assert (info.type, info.dead_letter_topic, info.max_redeliveries) == ("exclusive", "own-dead", None)
+    assert ns.topic("own-dead").schema.names[-5:] == COLUMNS
+    consumer = ns.consumer("orders", "own")
+    for _ in range(3):
+        consumer.redeliver_unacknowledged()
+        assert len(take(consumer)) == 6, "nothing counts how often they come"
+    for options in ({"max_redeliveries": 2, "dead_letter_topic": "dead"}, {"max_redeliveries": 2}):
+        with Unchanged(memory), raises(InvalidInputError, match="max_redeliveries belongs to shared"):
+            ns.create_subscription("orders", "no", **options)
+    with Unchanged(memory), raises(InvalidInputError, match="would be failover"):
+        ns.create_subscription("orders", "no", type="failover", dead_letter_topic="dead")
+
+
+@pytest.mark.clause("P-174")
 def test_a_subscription_that_is_refused_creates_no_topic(ns: Any, memory: Place) -> None:
     options = {**BILLING, "dead_letter_topic": "dead"}
     with Unchanged(memory), raises(OffsetOutOfRange):
