@@ -1,7 +1,7 @@
 """Schemas of topics: Delta's schema JSON in the log, Arrow in memory.
 
-The log stores what Delta and Spark store (``{"type": "struct", "fields": [...]}``), so the Delta view and the Spark
-source pass it on unchanged. Arrow types are mapped to the nearest of it; what has no counterpart is refused with the
+The log stores what Delta and Spark store (``{"type": "struct", "fields": [...]}``), so that ``spark_ext`` hands it to
+Spark unchanged, and a Delta log could hold it as it is. Arrow types are mapped to the nearest of it; what has no counterpart is refused with the
 way out.
 """
 
