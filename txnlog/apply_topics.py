@@ -73,7 +73,10 @@ def create(draft: Draft, action: Topic, at: Header) -> None:
 
 
 def alter(draft: Draft, action: AlterTopic, at: Header) -> None:
-    """Change schema or properties; the rules of evolution are the catalog's, the log only keeps the key's column."""
+    """Change schema or properties. Which changes of a schema are compatible the format does not say: it keeps the key.
+
+    No client of this version writes the action.
+    """
     record = live_topic(draft, action.topic)
     if action.schema is not None:
         schemas.check(action.schema)
