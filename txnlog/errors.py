@@ -148,7 +148,7 @@ class TransactionConflict(AbortableError):
 
 
 class TransactionHasFailedOperation(AbortableError):
-    """An earlier operation of this transaction failed; commit aborted it instead."""
+    """An earlier operation of this transaction failed: only the abort is left, and a commit does it."""
 
 
 class OutOfOrderSequence(AbortableError):
