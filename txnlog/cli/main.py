@@ -162,7 +162,7 @@ def lag(context: Context, topic_name: str, subscription: str, *, as_json: bool) 
 
 @cli.group()
 def transactions() -> None:
-    """List, describe or abort transactions."""
+    """List, describe, abort or complete transactions."""
 
 
 @transactions.command("list")
