@@ -1,8 +1,8 @@
 """Schemas of topics: Delta's schema JSON in the log, Arrow in memory.
 
 The log stores what Delta and Spark store (``{"type": "struct", "fields": [...]}``), so that ``spark_ext`` hands it to
-Spark unchanged, and a Delta log could hold it as it is. Arrow types are mapped to the nearest of it; what has no counterpart is refused with the
-way out.
+Spark unchanged, and a Delta log could hold it as it is. Arrow types are mapped to the nearest of it; what has no
+counterpart is refused with the way out.
 """
 
 from __future__ import annotations
