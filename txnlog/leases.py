@@ -20,13 +20,9 @@ from txnlog.acknowledgements import (
     taken_or_held,
 )
 from txnlog.actions import AnyAction, Lease, PartitionRanges, Release
-from txnlog.limits import MAX_ACKNOWLEDGED_RANGES, MAX_LABEL_CHARACTERS, MAX_LEASED_MESSAGES
+from txnlog.limits import MAX_ACKNOWLEDGED_RANGES, MAX_LABEL_CHARACTERS, MAX_LEASED_MESSAGES, MOST_DEAD_LETTERS
 from txnlog.ranges import EMPTY, Range, Ranges
 from txnlog.state import Cursor, Draft, Redelivery, SubscriptionRecord
-
-MOST_DEAD_LETTERS: Final = 1_000
-"""Messages that one entry brings to the dead-letter topic."""
-
 
 _OPENING: Final = re.compile(r"/[0-9a-f]{8}\Z")
 
@@ -255,7 +251,6 @@ def returned(
 
 
 __all__ = [
-    "MOST_DEAD_LETTERS",
     "Grant",
     "Wanted",
     "available",

@@ -1,4 +1,7 @@
-"""Limits, each with its reason. A limit that is met gives ``LimitExceeded`` naming it; nothing is forgotten instead."""
+"""Limits of the format, and defaults, each with its reason.
+
+A limit that is met gives ``LimitExceeded`` naming it; nothing is forgotten instead.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +38,9 @@ MAX_NAME_CHARACTERS: Final = 100
 MAX_LABEL_CHARACTERS: Final = 256
 """Producer names, application ids, consumer names: shown to people, never part of a key."""
 
+MAX_COLUMN_CHARACTERS: Final = 255
+"""Names of columns: about what catalogs of tables take (AWS Glue: 255 bytes)."""
+
 # --- state of a namespace -------------------------------------------------------------------------------------------
 
 MAX_COORDINATORS: Final = 1 << 16
@@ -69,6 +75,9 @@ acknowledges memory and checkpoints must not grow without end."""
 MAX_LEASED_MESSAGES: Final = 50_000
 """Messages leased to one Shared consumer at a time: who takes and never acknowledges must not starve the others."""
 
+MOST_DEAD_LETTERS: Final = 1_000
+"""Dead letters that one entry moves: whoever asked for messages waits while their rows are read and written."""
+
 RECENT_BATCHES: Final = 5
 """Sequenced batches whose offsets a (producer, partition) answers from memory (Kafka's number); older: from history."""
 
@@ -79,6 +88,9 @@ DEFAULT_TIMEOUT_MS: Final = 60_000
 
 MAX_TIMEOUT_MS: Final = 15 * 60_000
 """Cap of a namespace that sets none (Kafka's transaction.max.timeout.ms)."""
+
+DEFAULT_LEASE_MS: Final = 30_000
+"""Of a subscription: what a dead consumer had is free after half a minute; signs of life are due every ten seconds."""
 
 EXPIRY_GRACE_MS: Final = 5_000
 """Others end a transaction this long after its deadline; the owner stops at the deadline itself."""
@@ -117,7 +129,8 @@ MAX_FOOTER_BYTES: Final = 64 << 20
 
 CHECKPOINT_ENTRIES: Final = 1_000
 CHECKPOINT_TAIL_BYTES: Final = 16 << 20
-"""A checkpoint is due after either, and mostly earlier, by what folding the tail costs; opening reads at most this."""
+"""A checkpoint is due after about either, and mostly earlier, by what folding the tail costs. It is made beside the
+commits, so that an opening may find somewhat more."""
 
 MAX_CHECKPOINT_RUNS: Final = 8
 """More runs than this are merged, so that opening reads few objects."""
@@ -131,6 +144,7 @@ __all__ = [
     "CHECKPOINT_ENTRIES",
     "CHECKPOINT_TAIL_BYTES",
     "DEFAULT_GRACE_MS",
+    "DEFAULT_LEASE_MS",
     "DEFAULT_RETAIN_MS",
     "DEFAULT_TIMEOUT_MS",
     "ENTRIES_PER_FOLDER",
@@ -142,6 +156,7 @@ __all__ = [
     "MAX_CHECKPOINT_RUNS",
     "MAX_CLOCK_AHEAD_MS",
     "MAX_COLUMNS",
+    "MAX_COLUMN_CHARACTERS",
     "MAX_COORDINATORS",
     "MAX_ENTRY_ACTIONS",
     "MAX_ENTRY_BYTES",
@@ -160,6 +175,7 @@ __all__ = [
     "MAX_TIMEOUT_MS",
     "MAX_TOPICS",
     "MIN_GRACE_MS",
+    "MOST_DEAD_LETTERS",
     "OUTCOME_RETENTION_MS",
     "RECENT_BATCHES",
     "RENEW_AFTER_MS",

@@ -28,6 +28,7 @@ from txnlog.errors import (
 from txnlog.ids import TxnId
 from txnlog.limits import (
     DEFAULT_GRACE_MS,
+    DEFAULT_LEASE_MS,
     DEFAULT_RETAIN_MS,
     MAX_NUMBER,
     MAX_PARTITIONS,
@@ -335,7 +336,7 @@ class Namespace:
         *,
         type: str = "exclusive",  # noqa: A002 - the name users know from Pulsar
         start: Position = "earliest",
-        lease_ms: int = subscriptions.DEFAULT_LEASE_MS,
+        lease_ms: int = DEFAULT_LEASE_MS,
         takeover: str = "any",
         max_redeliveries: int | None = None,
         dead_letter_topic: str | None = None,

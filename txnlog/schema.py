@@ -14,7 +14,7 @@ import pyarrow as pa
 from msgspec import Struct
 
 from txnlog.errors import SchemaMismatch
-from txnlog.limits import MAX_COLUMNS, MAX_SCHEMA_DEPTH
+from txnlog.limits import MAX_COLUMN_CHARACTERS, MAX_COLUMNS, MAX_SCHEMA_DEPTH
 from txnlog.names import nearest
 
 
@@ -189,10 +189,11 @@ def _check_fields(schema: StructType, path: str, depth: int) -> None:
     seen: dict[str, str] = {}
     for field in schema.fields:
         name = f"{path}{field.name}"
-        if not _COLUMN.fullmatch(field.name) or len(field.name) > 255:
+        if not _COLUMN.fullmatch(field.name) or len(field.name) > MAX_COLUMN_CHARACTERS:
             raise SchemaMismatch(
                 f"column name {ascii(name)[:80]} is not allowed",
-                advice="use 1 to 255 characters without blanks, control characters and ,;{}()=, as Delta asks",
+                advice=f"use 1 to {MAX_COLUMN_CHARACTERS} characters without blanks, control characters and "
+                ",;{}()=, as Delta asks",
             )
         if other := seen.get(field.name.casefold()):
             clash = "are there twice" if other == name else "differ only in case"

@@ -15,7 +15,7 @@ from txnlog.consumer import Consumer
 from txnlog.errors import Durable, InvalidInputError, SubscriptionExists, SubscriptionNotFound, TxnLogError
 from txnlog.failover_intake import WAITING, FailoverIntake, KeptIntake
 from txnlog.intake import Intake
-from txnlog.limits import MAX_NUMBER
+from txnlog.limits import DEFAULT_LEASE_MS, MAX_NUMBER
 from txnlog.names import nearest, parse_label, parse_subscription_name, parse_topic_name
 from txnlog.results import Listing, PartitionCursor, PartitionLag, SubscriptionInfo
 from txnlog.shared_intake import SharedIntake
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 TYPES = ("exclusive", "failover", "shared")
 TAKEOVERS = ("any", "same_name", "after_lease")
-DEFAULT_LEASE_MS = 30_000
 
 
 def _type(text: object) -> SubscriptionType:
