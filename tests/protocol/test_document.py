@@ -21,7 +21,7 @@ from tests.protocol.document import (
     section,
     table_after,
 )
-from txnlog import checkpoint, limits, state
+from txnlog import checkpoint, limits, schema, state
 from txnlog.actions import (
     KNOWN_ACTIONS,
     Acknowledgement,
@@ -34,7 +34,7 @@ from txnlog.actions import (
 )
 from txnlog.checkpoint import COLD_KINDS, Manifest, Part
 from txnlog.codec import decode_entry, digest_of, encode_action
-from txnlog.schema import KEY_TYPES, ArrayType, MapType, StructField, StructType, type_to_arrow
+from txnlog.schema import KEY_TYPES, ArrayType, MapType, StructField, StructType
 
 ACTIONS: dict[str, type[Any]] = {kind.__struct_config__.tag: kind for kind in AnyAction.__args__}
 HEADER = '{"action":"header","version":7,"writer":"w","timestamp_ms":5}\n'
@@ -214,42 +214,73 @@ def test_the_columns_of_cold_runs_are_those_of_the_code():
                 assert f"`{field.name}` {field.type}{' or null' if field.nullable else ''}" in text
 
 
+ARROW_NAMES = {"string": "utf8", "float": "float32", "double": "float64", "date32[day]": "date32"}
+"""Arrow's names of the types that PyArrow calls otherwise."""
+
+
 def test_the_types_of_columns_are_those_of_the_code():
     cells = rows(table_after("| type | Arrow | type | Arrow |"))
-    pairs = {row[i].strip("`"): row[i + 1] for row in cells for i in (0, 2)}
-    for name, arrow in pairs.items():
-        if name not in {"decimal(p,s)", "objects"}:
-            assert str(type_to_arrow(name)).replace(", tz=UTC", ", UTC") in {
-                arrow,
-                "string",
-                "float",
-                "double",
-                "date32[day]",
-            }
+    described = {row[i].strip("`"): row[i + 1] for row in cells for i in (0, 2)}
+    assert described.pop("decimal(p,s)") == "decimal128(p, s), 1 ≤ p ≤ 38, s ≤ p"
+    assert described.pop("objects") == "struct, list, map"
+    named = {name: str(arrow).replace(", tz=UTC", ", UTC") for name, arrow in schema._PRIMITIVES.items()}
+    assert described == {name: ARROW_NAMES.get(arrow, arrow) for name, arrow in named.items()}
 
 
-def test_the_limits_in_the_document_are_those_of_the_code():
-    text = TEXT.replace("\n", " ")
-    for limit in (
-        limits.MAX_TOPICS,
-        limits.MAX_SUBSCRIPTIONS,
-        limits.MAX_OPEN_TRANSACTIONS,
-        limits.MAX_ACKNOWLEDGED_RANGES,
-        limits.MAX_LEASED_MESSAGES,
-        limits.MAX_ENTRY_BYTES,
-        limits.MAX_ENTRY_ACTIONS,
-        limits.MAX_COLUMNS,
-    ):
-        assert f"{limit:,}" in text
-    assert limits.MAX_BLOCK_NUMBERS == 1 << 40
-    assert limits.MAX_NUMBER == (1 << 63) - 1
-    assert limits.MAX_TIMEOUT_MS == 15 * 60_000
-    assert limits.EXPIRY_GRACE_MS == 5_000
-    assert limits.OUTCOME_RETENTION_MS == 7 * 24 * 3_600_000
-    assert f"1 to {limits.MAX_NAME_CHARACTERS} of the ASCII letters" in text
-    assert f"1 to {limits.MAX_LABEL_CHARACTERS} Unicode scalar values" in text
-    assert f"at most {limits.MAX_SCHEMA_DEPTH} levels" in text
-    assert limits.MAX_FOOTER_BYTES == 64 << 20
+def power_of_two(number: int) -> str:
+    """A power of two as the document writes it."""
+    assert number.bit_count() == 1
+    return "2" + str(number.bit_length() - 1).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
+
+
+LIMITS_OF_A_NAMESPACE = (
+    f"{limits.MAX_TOPICS:,} topics; {limits.MAX_SUBSCRIPTIONS:,} subscriptions; "
+    f"{limits.MAX_OPEN_TRANSACTIONS:,} transactions that are OPEN or PREPARED; "
+    f"{limits.MAX_ACKNOWLEDGED_RANGES:,} individually acknowledged ranges, pending ones included, above one cursor; "
+    f"{limits.MAX_LEASED_MESSAGES:,} messages leased to one consumer; "
+    f"blocks of {power_of_two(limits.MAX_BLOCK_NUMBERS)} numbers; "
+    f"offsets and numbers below {power_of_two(limits.MAX_NUMBER + 1)}; {limits.MAX_PRODUCERS:,} producers, "
+    f"{limits.MAX_APPS:,} application ids, {limits.MAX_STREAMS:,} stream identities and {limits.MAX_SEQUENCES:,} "
+    "(producer, topic, partition) with sequences. "
+)
+
+
+def test_the_limits_of_a_namespace_are_those_of_the_code():
+    assert " ".join(section("### 6.4 Limits of a namespace").split()).startswith(LIMITS_OF_A_NAMESPACE)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        f"`_log/<v div {limits.ENTRIES_PER_FOLDER:,} as 10 digits>/<v20>.json`",
+        f"is 1 to {limits.MAX_NAME_CHARACTERS} of the ASCII letters",
+        f"part of a key: 1 to {limits.MAX_LABEL_CHARACTERS} Unicode scalar values",
+        f"the namespace's coordinator id ({limits.MAX_COORDINATORS.bit_length() - 1}) and a number",
+        f"of which format version {limits.FORMAT_VERSION} uses {limits.MAX_NUMBER.bit_length()}.",
+        f"MUST have at most {limits.MAX_ENTRY_BYTES:,} bytes and at most {limits.MAX_ENTRY_ACTIONS:,} actions;",
+        f"lies between 0 and {power_of_two(limits.MAX_NUMBER + 1)} ",
+        f"cap of `timeout_ms`; null: {limits.MAX_TIMEOUT_MS:,} |",
+        f"cap ({limits.MAX_TIMEOUT_MS // 60_000} minutes unless set)",
+        f"how long outcomes are kept; null: {limits.OUTCOME_RETENTION_MS // 86_400_000} days |",
+        f"a cap of 0, a retention below {limits.OUTCOME_RETENTION_MS // 86_400_000} days.",
+        f"Outcomes MUST be kept for {limits.OUTCOME_RETENTION_MS // 86_400_000} days of log time",
+        f"more than {limits.MAX_TOPICS:,} topics; partitions outside 1 to {limits.MAX_PARTITIONS:,};",
+        f"A topic MUST have 1 to {limits.MAX_PARTITIONS:,} partitions;",
+        f"A schema MUST have 1 to {limits.MAX_COLUMNS:,} columns and at most {limits.MAX_SCHEMA_DEPTH} levels;",
+        f"A column's name MUST have 1 to {limits.MAX_COLUMN_CHARACTERS} characters",
+        f"`count` is 0 or above {power_of_two(limits.MAX_BLOCK_NUMBERS)};",
+        f"the number; {limits.MAX_OPEN_TRANSACTIONS:,} open transactions;",
+        f"its deadline and {limits.EXPIRY_GRACE_MS // 1_000} s are over",
+        f"a second one in the entry; more than {limits.MAX_SUBSCRIPTIONS:,}; a number of start offsets",
+        f"more than {limits.MAX_LEASED_MESSAGES:,} messages leased to the consumer",
+        f"With {limits.MAX_ACKNOWLEDGED_RANGES:,} ranges above a cursor,",
+        f"whose clock is more than {limits.MAX_CLOCK_AHEAD_MS // 1_000} s ahead of the store's",
+        f"MUST be an hour ({limits.MIN_GRACE_MS:,} ms) of log time at least",
+        f"A Parquet footer that claims more than {limits.MAX_FOOTER_BYTES >> 20} MiB",
+    ],
+)
+def test_a_limit_is_what_the_document_says(words: str):
+    assert " ".join(TEXT.split()).count(words) == 1
 
 
 def test_the_key_types_in_the_document_are_those_of_the_code():
