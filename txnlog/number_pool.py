@@ -15,14 +15,14 @@ from txnlog.state import Block, Draft
 
 _FIRST_BLOCK = 4 * CHUNK
 _LARGEST_BLOCK = 256 * CHUNK
-_LOW_WATER = 4
-"""The next block is reserved while a quarter of what the last one held is left: taking a number almost never waits."""
+_LOW_WATER = 8
+"""The next block is reserved when less than an eighth of its size is left: taking a number almost never waits."""
 
-_LONGEST_WAIT_MS: Final = DEFAULT_GRACE_MS
+_LONGEST_WORK_MS: Final = DEFAULT_GRACE_MS
 """A handle that somebody forgot, and that stays in memory, keeps vacuum from its block for a day and no longer."""
 
 
-class Waiting(Protocol):
+class UnloggedWork(Protocol):
     """Holds numbers that the log may be told yet: the work of a transaction. Called under locks: it takes none.
 
     Attributes:
@@ -49,8 +49,8 @@ class NumberPool:
         self._left = 0
         self._next_count = _FIRST_BLOCK
         self._demanded = 1
-        self._waiting: dict[int, weakref.ref[Waiting]] = {}  # no WeakSet: a fifth of what it takes to begin
-        self._waited_for: list[int] = []
+        self._work: dict[int, weakref.ref[UnloggedWork]] = {}  # no WeakSet: a fifth of what it takes to begin
+        self._kept_blocks: list[int] = []
         self._looked_ms = 0
 
     def take(self, count: int = 1) -> list[int] | None:
@@ -86,7 +86,7 @@ class NumberPool:
     def wants(self) -> bool:
         """Whether it is time to reserve the next block."""
         with self._lock:
-            return self._left < max(self._demanded, self._next_count // (2 * _LOW_WATER))
+            return self._left < max(self._demanded, self._next_count // _LOW_WATER)
 
     def reservation(self, draft: Draft) -> Reserve:
         """The action that reserves the next block at the draft's state."""
@@ -94,33 +94,33 @@ class NumberPool:
             count = max(self._next_count, -(-self._demanded // CHUNK) * CHUNK)
         return Reserve(self._writer, draft.head.next_number, count)
 
-    def keep_for(self, number: int, waiting: Waiting) -> None:
+    def keep_for(self, number: int, work: UnloggedWork) -> None:
         """Renew the blocks of its numbers too, until ``release`` or while it is in memory, for a day at most.
 
         Renewals ride in entries: of a handle that appends nothing, no block is renewed.
         """
-        self._waiting[number] = weakref.ref(waiting)
+        self._work[number] = weakref.ref(work)
 
     def release(self, number: int) -> None:
-        """What waited under this number waits no more."""
-        self._waiting.pop(number, None)
+        """The work of this number is logged, or given up."""
+        self._work.pop(number, None)
 
     def renewals(self, draft: Draft, now_ms: int) -> list[Renew]:
         """Actions that show life of the blocks whose numbers are in use here, where nothing showed it for long."""
         with self._lock:
             if now_ms - self._looked_ms >= TOUCH_MS:  # they may be thousands, and this is done for every entry
                 self._looked_ms = now_ms
-                self._waited_for = self._look(draft, now_ms)
-            blocks = _blocks(draft, [*(first for first, _ in self._ranges), *self._waited_for])
+                self._kept_blocks = self._look(draft, now_ms)
+            blocks = _blocks(draft, [*(first for first, _ in self._ranges), *self._kept_blocks])
         return [Renew(block.first) for block in blocks.values() if now_ms - block.touched_ms >= RENEW_AFTER_MS]
 
     def _look(self, draft: Draft, now_ms: int) -> list[int]:
         """Blocks with numbers that somebody holds and that the log does not show: for what it shows it keeps them."""
         numbers: list[int] = []
-        for number, found in list(self._waiting.items()):
+        for number, found in list(self._work.items()):
             item = found()
-            if item is None or now_ms - item.since_ms >= _LONGEST_WAIT_MS:
-                self._waiting.pop(number, None)
+            if item is None or now_ms - item.since_ms >= _LONGEST_WORK_MS:
+                self._work.pop(number, None)
             else:
                 numbers.extend(item.unlogged_numbers())
         return sorted(_blocks(draft, [number for number in numbers if not is_used(draft, number)]))
@@ -148,4 +148,4 @@ def _blocks(draft: Draft, numbers: Iterable[int]) -> dict[int, Block]:
     return {block.first: block for number in numbers if (block := block_of(draft, number)) is not None}
 
 
-__all__ = ["NumberPool", "Waiting"]
+__all__ = ["NumberPool", "UnloggedWork"]

@@ -124,7 +124,7 @@ class Work:
         self.pieces, self.staged, self.acknowledged, self.logged = [], [], [], []
 
     def unlogged_numbers(self) -> list[int]:
-        """See :class:`txnlog.number_pool.Waiting`."""
+        """See :class:`txnlog.number_pool.UnloggedWork`."""
         return [self._number, *(item.segment for item in tuple(self.staged))]
 
     # --- segments ---------------------------------------------------------------------------------------------------
