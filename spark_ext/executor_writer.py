@@ -25,7 +25,7 @@ from pyspark import TaskContext
 
 from spark_ext.process_state import store_of
 from txnlog import partitioner, segment_file
-from txnlog.errors import LimitExceeded, SchemaMismatch, TopicNotFound
+from txnlog.errors import LimitExceeded, SchemaMismatch, TopicNotFound, TxnLogError
 from txnlog.keys import segment_key
 from txnlog.limits import TARGET_SEGMENT_BYTES
 from txnlog.names import nearest
@@ -148,6 +148,22 @@ def write_batches(
     for batch in batches:
         writer.add(batch)
     return writer.finish()
+
+
+def write_marked(
+    batches: Iterator[pa.RecordBatch], names: Sequence[str], spec: WriteSpec, mark: str
+) -> Iterator[pa.RecordBatch]:
+    """For ``mapInArrow``: write the rows of one task under the right names, and give what the log must say as text.
+
+    ``mark`` goes with the errors of ours, so that the driver knows them (see ``jobs.typed``).
+    """
+    renamed = (pa.RecordBatch.from_arrays(batch.columns, names=list(names)) for batch in batches)
+    try:
+        written = [item.to_json() for item in write_batches(renamed, spec)]
+    except TxnLogError as error:
+        error.add_note(mark)
+        raise
+    yield pa.record_batch([pa.array(written, pa.string())], names=["segment"])
 
 
 class _TaskWriter:
@@ -323,4 +339,5 @@ __all__ = [
     "WrittenSegment",
     "in_order",
     "write_batches",
+    "write_marked",
 ]

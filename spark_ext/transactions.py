@@ -8,18 +8,17 @@ from __future__ import annotations
 import contextlib
 import threading
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
 from spark_ext import jobs
 from spark_ext.columns import named
-from spark_ext.executor_writer import PARTITION_COLUMN, WriteSpec, WrittenSegment, write_batches
+from spark_ext.executor_writer import PARTITION_COLUMN, WriteSpec, WrittenSegment, write_marked
 from spark_ext.handles import location_of, namespace_at
 from spark_ext.options import session_storage
 from txnlog.actions import Segment
@@ -111,7 +110,7 @@ class DataFrameTransaction:
         rows_of = _with_partition(df, record)
         # By position: mapInArrow takes names for expressions, and a dot in one of them for a path.
         plain = rows_of.toDF(*(f"c{position}" for position in range(len(rows_of.columns))))
-        task = partial(_write_partition, names=rows_of.columns, spec=spec, mark=mark)
+        task = partial(write_marked, names=rows_of.columns, spec=spec, mark=mark)
         job = plain.mapInArrow(task, "segment string")
         try:
             segments = self._run(job, spec, mark)
@@ -236,19 +235,6 @@ def _no_frame(value: object) -> InvalidInputError:
         f"write takes a Spark DataFrame, not {name[:120]}",
         advice="use its to_spark()" if own else "make one of it with spark.createDataFrame(...)",
     )
-
-
-def _write_partition(
-    batches: Iterator[pa.RecordBatch], names: Sequence[str], spec: WriteSpec, mark: str
-) -> Iterator[pa.RecordBatch]:
-    """Runs on executors. ``mark`` goes with the errors of ours, so that the driver knows them (see ``jobs.typed``)."""
-    renamed = (pa.RecordBatch.from_arrays(batch.columns, names=list(names)) for batch in batches)
-    try:
-        written = [item.to_json() for item in write_batches(renamed, spec)]
-    except TxnLogError as error:
-        error.add_note(mark)
-        raise
-    yield pa.record_batch([pa.array(written, pa.string())], names=["segment"])
 
 
 def _with_partition(df: DataFrame, record: TopicRecord) -> DataFrame:
