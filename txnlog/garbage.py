@@ -63,7 +63,7 @@ class ClosedNumbers:
         return index < 0 or number >= self.open_blocks[index][1]
 
 
-def ended_version(record: SegmentRecord, removals: Mapping[int, int]) -> int | None:
+def unneeded_from(record: SegmentRecord, removals: Mapping[int, int]) -> int | None:
     """From which version on no committed reader needs the file; None where one does, or may yet."""
     if record.state == "aborted":
         return record.ended_version
@@ -72,8 +72,8 @@ def ended_version(record: SegmentRecord, removals: Mapping[int, int]) -> int | N
 
 def oldest_needed(records: Iterable[SegmentRecord], removals: Mapping[int, int], horizon: int) -> int:
     """How far the oldest readable version must go up, so that all that ended up to ``horizon`` may be deleted."""
-    ended = [version for record in records if (version := ended_version(record, removals)) is not None]
-    return max((version for version in ended if version <= horizon), default=0)
+    unneeded = [version for record in records if (version := unneeded_from(record, removals)) is not None]
+    return max((version for version in unneeded if version <= horizon), default=0)
 
 
 def reason_of(
@@ -90,8 +90,8 @@ def reason_of(
     """
     if record is None or record.file != file:
         return Garbage.UNNAMED if closed else None
-    ended = ended_version(record, removals)
-    if ended is None or ended > bound:
+    unneeded = unneeded_from(record, removals)
+    if unneeded is None or unneeded > bound:
         return None
     return Garbage.ABORTED if record.state == "aborted" else Garbage.REPLACED
 
@@ -104,9 +104,9 @@ def may_be_gone(record: SegmentRecord, oldest_readable: int) -> bool:
 __all__ = [
     "ClosedNumbers",
     "Garbage",
-    "ended_version",
     "may_be_gone",
     "oldest_needed",
     "reason_of",
     "silent_blocks",
+    "unneeded_from",
 ]

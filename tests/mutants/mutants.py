@@ -493,8 +493,8 @@ MUTANTS = (
     Mutant(
         "what ended deleted at once",
         "txnlog/garbage.py",
-        "if ended is None or ended > bound:",
-        "if ended is None:",
+        "if unneeded is None or unneeded > bound:",
+        "if unneeded is None:",
         "a version that can be read lacks its files",
         (VACUUM + "replaced_files_go_with_the_versions_that_need_them",),
     ),

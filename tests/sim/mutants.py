@@ -328,12 +328,12 @@ def vacuum_by_age(patch: pytest.MonkeyPatch) -> None:
 
 def vacuum_takes_pending(patch: pytest.MonkeyPatch) -> None:
     """What an open or prepared transaction has in the log is taken for the rest of an aborted one."""
-    ended_version = garbage.ended_version
+    unneeded_from = garbage.unneeded_from
 
     def mutated(record: Any, removals: Any) -> int | None:
-        return record.logged_version if record.state == "pending" else ended_version(record, removals)
+        return record.logged_version if record.state == "pending" else unneeded_from(record, removals)
 
-    patch.setattr(garbage, "ended_version", mutated)
+    patch.setattr(garbage, "unneeded_from", mutated)
 
 
 def sequences_advance_at_produce(patch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from txnlog.apply import apply_entry
 from txnlog.codec import Entry, decode_entry
 from txnlog.errors import InvalidTransactionState, TxnLogError
 from txnlog.follower import Follower
-from txnlog.garbage import ended_version
+from txnlog.garbage import unneeded_from
 from txnlog.ids import TxnId
 from txnlog.limits import EXPIRY_GRACE_MS, FORMAT_VERSION
 from txnlog.log import Log
@@ -374,7 +374,7 @@ class Simulation:
         What is there has the size and checksum that the log tells, and the checkpoint that headers name is whole.
         """
         for record in state.segments.values():
-            until = ended_version(record, state.removals)
+            until = unneeded_from(record, state.removals)
             if until is not None and until <= state.head.oldest_readable:
                 continue
             key = keys.segment_key(state.topics[record.topic].folder, record.number, record.file)
