@@ -18,7 +18,7 @@ from txnlog import garbage, keys
 from txnlog.actions import Close, Header
 from txnlog.actions import Vacuum as VacuumAction
 from txnlog.arguments import whole_number
-from txnlog.commands import Answer, Simple
+from txnlog.commands import Answer, effect
 from txnlog.errors import OutcomeUnknown
 from txnlog.garbage import ClosedNumbers, Garbage
 from txnlog.limits import MAX_NUMBER, MIN_GRACE_MS
@@ -75,7 +75,6 @@ def vacuum(
         plan = _foreseen(connection, target, now_ms, grace_ms, horizon)
     else:
         plan = _announced(connection, target, grace_ms, horizon)
-    if not dry_run:
         _forget_hints(connection)
     return _Sweep(connection, plan, dry_run=dry_run, progress=progress).run()
 
@@ -114,26 +113,24 @@ def _foreseen(connection: Connection, target: int, now_ms: int, grace_ms: int, h
 
 def _announced(connection: Connection, target: int, grace_ms: int, horizon: int) -> _Plan:
     """Say in the log what will be deleted; only what it says there afterwards counts."""
+    closing: list[int] = []
 
-    def decide(draft: Draft, at: Header) -> list[Close | VacuumAction] | Answer[int]:
-        actions: list[Close | VacuumAction] = [
-            Close(first) for first in garbage.silent_blocks(draft, at.timestamp_ms, grace_ms)[:_MOST_CLOSED]
-        ]
-        closed[:] = [len(actions)]
+    def decide(draft: Draft, at: Header) -> list[Close | VacuumAction] | Answer[None]:
+        closing[:] = garbage.silent_blocks(draft, at.timestamp_ms, grace_ms)[:_MOST_CLOSED]
+        actions: list[Close | VacuumAction] = [Close(first) for first in closing]
         if target > draft.head.oldest_readable:
             actions.append(VacuumAction(target))
-        return actions or Answer(0)
+        return actions or Answer(None)
 
-    closed = [0]
     try:
-        connection.appender.call(Simple(decide, lambda _draft, _at: closed[0]))
+        connection.appender.call(effect(decide))
     except OutcomeUnknown as error:
         error.advice = "call vacuum() again; nothing was deleted"
         raise
     with connection.follower.lock:
         state = connection.follower.state
         oldest = state.head.oldest_readable
-        return _Plan(ClosedNumbers.of(state), min(horizon, oldest), oldest, closed[0], state.head.version)
+        return _Plan(ClosedNumbers.of(state), min(horizon, oldest), oldest, len(closing), state.head.version)
 
 
 class _Sweep:
