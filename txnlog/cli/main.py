@@ -22,8 +22,8 @@ from txnlog.namespace import Namespace
 DONE, WARNINGS, REFUSED, NOT_DONE = 0, 1, 2, 3
 
 
-class Context:
-    """What every command needs: where the namespace is, and how to print."""
+class Target:
+    """What every command is about: where the namespace is, and how its store is reached."""
 
     def __init__(self, path: str, storage_options: dict[str, Any]) -> None:
         self._path = path
@@ -59,15 +59,15 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, 
 @click.pass_context
 def cli(context: click.Context, namespace: str, storage_options: str | None) -> None:
     """Look at a namespace of txnlog, and administer it."""
-    context.obj = Context(namespace, _options(storage_options))
+    context.obj = Target(namespace, _options(storage_options))
 
 
 @cli.command()
 @json_option
 @click.pass_obj
-def topics(context: Context, *, as_json: bool) -> None:
+def topics(target: Target, *, as_json: bool) -> None:
     """List the topics."""
-    with context.open() as ns:
+    with target.open() as ns:
         snapshot = ns.snapshot()
         ends = {name: snapshot.end_offsets(name) for name in snapshot.topics()}
         rows = [
@@ -85,9 +85,9 @@ def topic() -> None:
 @click.argument("name")
 @json_option
 @click.pass_obj
-def topic_describe(context: Context, name: str, *, as_json: bool) -> None:
+def topic_describe(target: Target, name: str, *, as_json: bool) -> None:
     """Columns, key and offsets of a topic."""
-    with context.open() as ns:
+    with target.open() as ns:
         info = ns.topic(name)
         ends = ns.snapshot().end_offsets(name)
     Printer(as_json).record(
@@ -106,9 +106,9 @@ def topic_describe(context: Context, name: str, *, as_json: bool) -> None:
 @click.argument("name")
 @click.option("--partitions", default=1, show_default=True, help="Number of partitions.")
 @click.pass_obj
-def topic_create(context: Context, name: str, partitions: int) -> None:
+def topic_create(target: Target, name: str, partitions: int) -> None:
     """Create a topic of key, value and headers; one with columns of its own is made in Python."""
-    with context.open(write=True) as ns:
+    with target.open(write=True) as ns:
         made = ns.create_topic(name, partitions=partitions)
     click.echo(f"topic {made.name} with {made.partitions} partition{'s' if made.partitions > 1 else ''}")
 
@@ -117,9 +117,9 @@ def topic_create(context: Context, name: str, partitions: int) -> None:
 @click.argument("name")
 @click.confirmation_option(prompt="Drop the topic and its subscriptions?")
 @click.pass_obj
-def topic_drop(context: Context, name: str) -> None:
+def topic_drop(target: Target, name: str) -> None:
     """Drop a topic and its subscriptions; older versions still show it."""
-    with context.open(write=True) as ns:
+    with target.open(write=True) as ns:
         ns.drop_topic(name)
 
 
@@ -127,10 +127,10 @@ def topic_drop(context: Context, name: str) -> None:
 @click.argument("topic_name", metavar="TOPIC")
 @json_option
 @click.pass_obj
-def subscriptions(context: Context, topic_name: str, *, as_json: bool) -> None:
+def subscriptions(target: Target, topic_name: str, *, as_json: bool) -> None:
     """List the subscriptions of a topic: cursors, the active consumer, what is pending, leased and redelivered."""
     rows: list[dict[str, Any]] = []
-    with context.open() as ns:
+    with target.open() as ns:
         for name in ns.subscriptions(topic_name):
             info = ns.subscription(topic_name, name)
             rows.append(
@@ -153,9 +153,9 @@ def subscriptions(context: Context, topic_name: str, *, as_json: bool) -> None:
 @click.argument("subscription")
 @json_option
 @click.pass_obj
-def lag(context: Context, topic_name: str, subscription: str, *, as_json: bool) -> None:
+def lag(target: Target, topic_name: str, subscription: str, *, as_json: bool) -> None:
     """How far a subscription is behind, by partition."""
-    with context.open() as ns:
+    with target.open() as ns:
         found = ns.lag(topic_name, subscription)
     Printer(as_json).dataclasses(found)
 
@@ -170,9 +170,9 @@ def transactions() -> None:
 @click.option("--min-age-ms", type=int, help="Only open ones of at least this age.")
 @json_option
 @click.pass_obj
-def transactions_list(context: Context, state: str | None, min_age_ms: int | None, *, as_json: bool) -> None:
+def transactions_list(target: Target, state: str | None, min_age_ms: int | None, *, as_json: bool) -> None:
     """Open transactions that the log shows, and those that ended since the newest checkpoint."""
-    with context.open() as ns:
+    with target.open() as ns:
         found = ns.transactions(state, min_age_ms)
     Printer(as_json).dataclasses(found)
 
@@ -181,9 +181,9 @@ def transactions_list(context: Context, state: str | None, min_age_ms: int | Non
 @click.argument("txn_id")
 @json_option
 @click.pass_obj
-def transactions_describe(context: Context, txn_id: str, *, as_json: bool) -> None:
+def transactions_describe(target: Target, txn_id: str, *, as_json: bool) -> None:
     """What the log shows of a transaction (UNKNOWN is no negative answer)."""
-    with context.open() as ns:
+    with target.open() as ns:
         found = ns.transaction(txn_id)
     Printer(as_json).dataclasses([found])
 
@@ -194,9 +194,9 @@ def transactions_describe(context: Context, txn_id: str, *, as_json: bool) -> No
 @click.option("--force", is_flag=True, help="Also a prepared one.")
 @json_option
 @click.pass_obj
-def transactions_abort(context: Context, txn_id: str, why: str | None, *, force: bool, as_json: bool) -> None:
+def transactions_abort(target: Target, txn_id: str, why: str | None, *, force: bool, as_json: bool) -> None:
     """Make a transaction's outcome definite: aborted for ever, or what it truly was."""
-    with context.open(write=True) as ns:
+    with target.open(write=True) as ns:
         found = ns.abort(txn_id, by="command line", why=why, force=force)
     Printer(as_json).dataclasses([found])
     if found.state == "COMMITTED":
@@ -207,9 +207,9 @@ def transactions_abort(context: Context, txn_id: str, why: str | None, *, force:
 @click.argument("token")
 @click.option("--commit/--abort", required=True, help="How the outside system decided.")
 @click.pass_obj
-def transactions_complete(context: Context, token: str, *, commit: bool) -> None:
+def transactions_complete(target: Target, token: str, *, commit: bool) -> None:
     """Carry out the outside decision about a prepared transaction; its token is its TxnID."""
-    with context.open(write=True) as ns:
+    with target.open(write=True) as ns:
         done = ns.complete(token, commit=commit)
     click.echo("aborted" if done is None else f"committed at version {done.version}")
 
@@ -222,9 +222,9 @@ def producers() -> None:
 @producers.command("list")
 @json_option
 @click.pass_obj
-def producers_list(context: Context, *, as_json: bool) -> None:
+def producers_list(target: Target, *, as_json: bool) -> None:
     """Named producers with their epochs and open transactions."""
-    with context.open() as ns, ns.connection.follower.lock:
+    with target.open() as ns, ns.connection.follower.lock:
         rows = [
             {"producer": item.name, "epoch": item.epoch, "open": len(item.open), "fenced_by": item.fenced_by}
             for item in sorted(ns.connection.follower.state.producers.values(), key=lambda item: item.name)
@@ -235,9 +235,9 @@ def producers_list(context: Context, *, as_json: bool) -> None:
 @producers.command("fence")
 @click.argument("name")
 @click.pass_obj
-def producers_fence(context: Context, name: str) -> None:
+def producers_fence(target: Target, name: str) -> None:
     """Fence a producer: its open transactions are aborted, its handle is refused from now on."""
-    with context.open(write=True) as ns:
+    with target.open(write=True) as ns:
         epoch = ns.fence(name, by="command line")
     click.echo(f"{name} has epoch {epoch}, which nobody owns")
 
@@ -252,9 +252,9 @@ def log() -> None:
 @click.option("--version", type=int, help="One entry, with its actions.")
 @json_option
 @click.pass_obj
-def log_show(context: Context, limit: int, version: int | None, *, as_json: bool) -> None:
+def log_show(target: Target, limit: int, version: int | None, *, as_json: bool) -> None:
     """The newest entries, or the actions of one."""
-    with context.open() as ns:
+    with target.open() as ns:
         newest = ns.connection.follower.version
         if version is not None:
             ns.connection.snapshot_at(version)
@@ -287,7 +287,7 @@ def log_show(context: Context, limit: int, version: int | None, *, as_json: bool
 @json_option
 @click.pass_obj
 def read(
-    context: Context,
+    target: Target,
     topic_name: str,
     version: int | None,
     timestamp: str | None,
@@ -298,7 +298,7 @@ def read(
 ) -> None:
     """Print rows of a topic with their metadata."""
     rows: list[dict[str, Any]] = []
-    with context.open() as ns:
+    with target.open() as ns:
         scan = ns.snapshot(version=version, timestamp=timestamp).scan(
             topic_name, isolation_level=isolation_level, include_metadata=True
         )
@@ -311,9 +311,9 @@ def read(
 
 @cli.command()
 @click.pass_obj
-def checkpoint(context: Context) -> None:
+def checkpoint(target: Target) -> None:
     """Make a checkpoint now."""
-    with context.open(write=True) as ns:
+    with target.open(write=True) as ns:
         click.echo(f"checkpoint at version {ns.checkpoint()}")
 
 
@@ -323,9 +323,9 @@ def checkpoint(context: Context) -> None:
 @click.option("--dry-run", is_flag=True, help="Only count what would be deleted.")
 @json_option
 @click.pass_obj
-def vacuum(context: Context, retain_ms: int, grace_ms: int, *, dry_run: bool, as_json: bool) -> None:
+def vacuum(target: Target, retain_ms: int, grace_ms: int, *, dry_run: bool, as_json: bool) -> None:
     """Delete files that nobody can need: aborted, replaced, or left behind by writers that died."""
-    with context.open(write=not dry_run) as ns, StatusLine() as status:
+    with target.open(write=not dry_run) as ns, StatusLine() as status:
         found = ns.vacuum(
             retain_ms=retain_ms,
             grace_ms=grace_ms,
