@@ -24,7 +24,8 @@ Signed = Annotated[int, Meta(ge=-MAX_NUMBER - 1, le=MAX_NUMBER)]
 """What an application counts by itself (``app_version``)."""
 
 WireRanges = tuple[tuple[Count, Count], ...]
-Statistic = str | int | float | bool | None
+Bound = str | int | float | bool | None
+"""Of a column in a file's statistics; None: not known."""
 
 
 class Action(Struct, frozen=True, tag_field="action", omit_defaults=True, forbid_unknown_fields=True, gc=False):
@@ -271,7 +272,7 @@ class Segment(Action, frozen=True, tag="segment"):
     slices: tuple[SliceRows, ...]
     txn: Count | None = None
     compacted: bool = False
-    statistics: dict[str, tuple[Statistic, Statistic, Count | None]] = {}
+    statistics: dict[str, tuple[Bound, Bound, Count | None]] = {}
 
 
 class Acknowledgement(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):

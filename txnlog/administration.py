@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, get_args
 
 from txnlog import apply
 from txnlog.actions import ForgetApp, Header, Protocol, Subscription
@@ -21,13 +21,13 @@ from txnlog.ids import TxnId
 from txnlog.limits import MAX_NUMBER
 from txnlog.names import nearest, parse_label, parse_producer_name
 from txnlog.results import Committed, Listing, TransactionInfo
-from txnlog.state import Draft, Outcome, TransactionRecord
+from txnlog.state import Draft, Outcome, TransactionRecord, TransactionState
 from txnlog.transaction_commands import AbortCommand, CompleteCommand
 
 if TYPE_CHECKING:
     from txnlog.connection import Connection
 
-STATES = ("OPEN", "PREPARED", "COMMITTED", "ABORTED")
+STATES: Final[tuple[TransactionState, ...]] = get_args(TransactionState)
 
 
 def number_of(connection: Connection, txn_id: TxnId | str | int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal, get_args
 
 from txnlog.errors import CorruptionError, InvalidInputError, OffsetOutOfRange
 from txnlog.keys import segment_key
@@ -15,7 +15,7 @@ from txnlog.state import RowsState, SegmentRecord
 from txnlog.visibility import Visibility, is_visible, state_at
 
 IsolationLevel = Literal["read_committed", "read_uncommitted"]
-ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
+ISOLATION_LEVELS: Final[tuple[IsolationLevel, ...]] = get_args(IsolationLevel)
 
 OffsetRanges = Mapping[int, tuple[int, int]]
 """Of each wanted partition the offsets ``[start, end)``; a partition that is not named is not read."""
@@ -42,11 +42,11 @@ class ScanPlan:
 
 def parse_isolation_level(text: str) -> IsolationLevel:
     """A valid isolation level, or InvalidInputError."""
-    if text == "read_committed":
-        return "read_committed"
-    if text == "read_uncommitted":
-        return "read_uncommitted"
-    raise InvalidInputError(f"unknown isolation level {ascii(text)[:60]}", advice=nearest(str(text), ISOLATION_LEVELS))
+    if text not in ISOLATION_LEVELS:
+        raise InvalidInputError(
+            f"unknown isolation level {ascii(text)[:60]}", advice=nearest(str(text), ISOLATION_LEVELS)
+        )
+    return text
 
 
 def check_offsets(wanted: OffsetRanges, starts: Mapping[int, int], ends: Mapping[int, int]) -> None:

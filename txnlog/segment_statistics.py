@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 from txnlog.limits import STATISTICS_CHARACTERS, STATISTICS_COLUMNS
 
 if TYPE_CHECKING:  # msgspec is more than executors have
-    from txnlog.state import Bound, Statistics
+    from txnlog.actions import Bound
+    from txnlog.state import Statistics
 
 _EPOCH: Final = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 - the zone is written by hand, and only where there is one
 _HIGHEST: Final = "\U0010ffff"

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from msgspec import Struct
 
-from txnlog.actions import SubscriptionType, Takeover, Verdict
+from txnlog.actions import Bound, SubscriptionType, Takeover, Verdict
 from txnlog.ids import TxnId
 from txnlog.ranges import EMPTY, Ranges
 from txnlog.schema import StructType
@@ -22,7 +22,6 @@ TransactionState = Literal["OPEN", "PREPARED", "COMMITTED", "ABORTED"]
 RowsState = Literal["OPEN", "COMMITTED", "ABORTED"]
 """How rows stand in ``_txn_state``: those of a PREPARED transaction are OPEN, their end is not decided either."""
 SegmentState = Literal["pending", "visible", "aborted"]
-Bound = str | int | float | bool | None
 Statistics = dict[str, tuple[Bound, Bound, int | None]]
 
 
@@ -463,7 +462,6 @@ __all__ = [
     "AppRecord",
     "Batch",
     "Block",
-    "Bound",
     "Claim",
     "CumulativeHold",
     "Cursor",

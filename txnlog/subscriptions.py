@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, get_args
 
 from txnlog import dead_letters, leases, ranges
 from txnlog.acknowledgements import live_subscription
@@ -25,21 +25,21 @@ from txnlog.takeover import check_all_free, keeps_its_place, try_to_take
 if TYPE_CHECKING:
     from txnlog.connection import Connection, Position
 
-TYPES = ("exclusive", "failover", "shared")
-TAKEOVERS = ("any", "same_name", "after_lease")
+TYPES: Final[tuple[SubscriptionType, ...]] = get_args(SubscriptionType)
+TAKEOVERS: Final[tuple[Takeover, ...]] = get_args(Takeover)
 
 
 def _type(text: object) -> SubscriptionType:
     kind = text.lower() if isinstance(text, str) else text  # Pulsar writes Shared, Kafka's tools write SHARED
     if kind not in TYPES:
         raise InvalidInputError(f"unknown subscription type {shown(text)}", advice=nearest(str(text), TYPES))
-    return cast("SubscriptionType", kind)
+    return kind
 
 
 def _takeover(text: object) -> Takeover:
     if not isinstance(text, str) or text not in TAKEOVERS:
         raise InvalidInputError(f"unknown takeover rule {shown(text)}", advice=nearest(str(text), TAKEOVERS))
-    return cast("Takeover", text)
+    return text
 
 
 def create(

@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 import txnlog
+from txnlog.administration import STATES
 from txnlog.cli.output import Printer, StatusLine
 from txnlog.codec import encode_action
 from txnlog.errors import InvalidInputError, RetriableError, StoreError, TxnLogError
@@ -166,7 +167,7 @@ def transactions() -> None:
 
 
 @transactions.command("list")
-@click.option("--state", type=click.Choice(["OPEN", "PREPARED", "COMMITTED", "ABORTED"]), help="Only these.")
+@click.option("--state", type=click.Choice(STATES), help="Only these.")
 @click.option("--min-age-ms", type=int, help="Only open ones of at least this age.")
 @json_option
 @click.pass_obj
