@@ -1,1 +1,1 @@
-"""Work off the commit path: checkpoints, and later optimize, vacuum and fsck."""
+"""Work off the commit path: checkpoints, and deleting what nobody can need."""
