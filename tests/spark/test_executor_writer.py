@@ -96,7 +96,9 @@ def test_rows_come_back_as_they_were_in_the_order_of_each_partition(ns: Namespac
 def test_keys_go_where_the_python_client_puts_them(ns: Namespace) -> None:
     spec = spec_of(ns, "keyed")
     committed(ns, spec, write_batches(batches(300), spec, TASK))
-    for row in ns.snapshot().read("keyed", include_metadata=True).to_pylist():
+    read = ns.snapshot().read("keyed", include_metadata=True).to_pylist()
+    assert len(read) == 300
+    for row in read:
         assert row["_partition"] == partitioner.partition_of_key(row["customer"], pa.string(), 4)
 
 
@@ -104,7 +106,9 @@ def test_a_partition_that_spark_computed_is_taken_as_it_is(ns: Namespace) -> Non
     spec = spec_of(ns, "keyed")
     batch = rows(100).append_column("_partition", pa.array([i % 3 for i in range(100)], pa.int32()))
     committed(ns, spec, write_batches(iter([batch]), spec, TASK))
-    for row in ns.snapshot().read("keyed", include_metadata=True).to_pylist():
+    read = ns.snapshot().read("keyed", include_metadata=True).to_pylist()
+    assert len(read) == 100
+    for row in read:
         assert row["_partition"] == row["id"] % 3
 
 
@@ -215,7 +219,9 @@ def test_no_batches_make_no_file(ns: Namespace) -> None:
 
 def test_answers_survive_json_and_pickle_and_specs_show_no_secret(ns: Namespace) -> None:
     spec = spec_of(ns, "keyed")
-    for item in write_batches(batches(100), spec, TASK):
+    written = write_batches(batches(100), spec, TASK)
+    assert written
+    for item in written:
         assert WrittenSegment.from_json(item.to_json()) == item
         assert pickle.loads(pickle.dumps(item)) == item
         assert {name for name, *_ in item.statistics} == set(SCHEMA.names[:STATISTICS_COLUMNS])
