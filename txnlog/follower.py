@@ -17,15 +17,12 @@ from txnlog.codec import Entry, decode_entry
 from txnlog.errors import CorruptionError, RetriableError, TxnLogError, VersionNotAvailable
 from txnlog.garbage import may_be_gone
 from txnlog.keys import entry_key
-from txnlog.log import Log
+from txnlog.log import SLOTS_AT_ONCE, Log
 from txnlog.planner import ScanPlan
 from txnlog.ranges import Ranges
 from txnlog.segment_index import SegmentIndex
 from txnlog.segment_rows import PlannedSegment
 from txnlog.state import Batch, Draft, Outcome, SegmentRecord, State, TopicRange
-
-_MOST_AHEAD = 32
-"""Slots that one catch-up asks for at once."""
 
 
 class Follower:
@@ -81,7 +78,7 @@ class Follower:
                 self.fold(decode_entry(data, first + index))
             if len(batch) < ahead:
                 return self.version
-            ahead = min(ahead * 2, _MOST_AHEAD)
+            ahead = min(ahead * 2, SLOTS_AT_ONCE)
 
     def _make_durable(self, version: int) -> None:
         """Have an entry on disk, and so those before it, before anybody can look at what it says.

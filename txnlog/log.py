@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Final
 
 import pyarrow as pa
 
@@ -10,15 +11,15 @@ from txnlog import checkpoint, keys
 from txnlog.apply import apply_entry, newer_checkpoint
 from txnlog.checkpoint import Manifest, Part
 from txnlog.codec import Entry, decode_entry
-from txnlog.errors import CorruptionError, VersionNotAvailable
+from txnlog.errors import CorruptionError
 from txnlog.limits import MAX_CHECKPOINT_RUNS
 from txnlog.recent import Recent
 from txnlog.runtime import Runtime
 from txnlog.state import SegmentRecord, State
 from txnlog.store.base import ObjectNotFound, Store
 
-_SLOTS_AT_ONCE = 32
-"""Slots that a fold asks for at once: behind a checkpoint there are seldom more than 1,000."""
+SLOTS_AT_ONCE: Final = 32
+"""Slots that are asked for at once: behind a checkpoint there are seldom more than 1,000."""
 
 _CACHED_PARTS = len(checkpoint.COLD_KINDS) * MAX_CHECKPOINT_RUNS
 """Cold runs kept in memory: those of a whole checkpoint."""
@@ -106,7 +107,7 @@ class Log:
         size = 0
         while state.head.version < until:
             first = state.head.version + 1
-            count = min(_SLOTS_AT_ONCE, until - first + 1)
+            count = min(SLOTS_AT_ONCE, until - first + 1)
             batch = self.get_many(first, count)
             if len(batch) < count:
                 raise CorruptionError(f"entry {first + len(batch)} is missing below the tail of the log")
@@ -155,19 +156,6 @@ class Log:
             self._segments.put(key, found)
         return found
 
-    def state_at(self, version: int, newest: State) -> State:
-        """The fold up to an older version, from the newest checkpoint at or below it that can be found."""
-        if not 0 <= version <= newest.head.version:
-            raise VersionNotAvailable(
-                f"version {version} is not in this log",
-                advice=f"versions {newest.head.oldest_readable} to {newest.head.version} can be read",
-            )
-        start = self.entry(version).header.checkpoint
-        manifest = None if start is None else self.manifest(start)
-        state = State() if manifest is None else self.restore(manifest)
-        self.fold(state, version)
-        return state
-
     def version_at(self, timestamp_ms: int, newest: int) -> int | None:
         """The newest version whose timestamp is at or below a time; None where the log begins later."""
         low, high = -1, newest + 1
@@ -180,4 +168,4 @@ class Log:
         return None if low < 0 else low
 
 
-__all__ = ["Log"]
+__all__ = ["SLOTS_AT_ONCE", "Log"]
