@@ -6,8 +6,6 @@ subscription they belong to, and which range a batch took.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -61,10 +59,6 @@ class StreamOffset:
             "epochs": dict(sorted(self.epochs.items())),
         }
 
-    def to_json(self) -> str:
-        """The same as one line of JSON."""
-        return json.dumps(self.to_dict(), separators=(",", ":"))
-
     @classmethod
     def from_dict(cls, value: Any) -> StreamOffset:
         """Parse what a checkpoint holds. Raises InvalidInputError where it is not ours, or of another format."""
@@ -94,14 +88,6 @@ class StreamOffset:
             raise InvalidInputError(
                 "the checkpoint holds a damaged offset", advice="restore it, or use a new checkpointLocation"
             ) from None
-
-    def positions(self) -> str:
-        """The offsets alone, as text: two positions with the same text are the same position."""
-        return json.dumps([self.namespace, self.coordinator, self.to_dict()["topic_ids"], self.to_dict()["offsets"]])
-
-    def digest(self) -> str:
-        """A digest of the positions."""
-        return hashlib.sha256(self.positions().encode()).hexdigest()
 
 
 def _written(offsets: Mapping[str, Mapping[int, int]]) -> dict[str, dict[str, int]]:

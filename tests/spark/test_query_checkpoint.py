@@ -43,7 +43,7 @@ class Query:
 
     def write(self, batch: int, *sources: StreamOffset | str, version: str = "v1") -> None:
         """The offsets of a batch."""
-        texts = [source if isinstance(source, str) else source.to_json() for source in sources]
+        texts = [source if isinstance(source, str) else json.dumps(source.to_dict()) for source in sources]
         (self.folder / "offsets" / str(batch)).write_text("\n".join([version, METADATA, *texts]))
 
     @property
