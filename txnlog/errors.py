@@ -41,7 +41,6 @@ class Durable(enum.Enum):
 
     NOTHING = "nothing was written"
     MAYBE = "data may be durable"
-    YES = "data is durable"
 
 
 class TxnLogError(Exception):

@@ -60,7 +60,7 @@ def test_a_call_that_did_not_return_stays_open():
     [
         (OutcomeUnknown("?"), "OutcomeUnknown", "maybe"),
         (TransactionTimedOut("late"), "TransactionTimedOut", "nothing"),
-        (StoreError("full", durable=Durable.YES), "StoreError", "done"),
+        (StoreError("full", durable=Durable.MAYBE), "StoreError", "maybe"),
         (ValueError("a bug"), "ValueError", None),
     ],
 )

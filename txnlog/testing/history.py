@@ -20,11 +20,10 @@ import msgspec
 from txnlog.errors import Durable, TxnLogError
 from txnlog.testing.operations import WITHOUT_RESULT, Arguments, Done, Kind, Result
 
-DurableWord = Literal["nothing", "maybe", "done"]
+DurableWord = Literal["nothing", "maybe"]
 _WORDS: dict[Durable, DurableWord] = {
     Durable.NOTHING: "nothing",
     Durable.MAYBE: "maybe",
-    Durable.YES: "done",
 }
 
 
