@@ -7,8 +7,7 @@ looked up by the segment's number, which the path hands to the query as a partit
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -21,8 +20,8 @@ from spark_ext.columns import named
 from spark_ext.handles import location_of, namespace_at
 from spark_ext.options import session_storage
 from spark_ext.paths import for_spark
-from spark_ext.process_state import ProcessLock
 from spark_ext.scan import metadata_fields, spark_schema
+from spark_ext.scan_session import session_beside, taken_over
 from txnlog.errors import CorruptionError, InvalidInputError, LimitExceeded
 from txnlog.ids import TxnId
 from txnlog.keys import SEGMENT_COLUMN
@@ -53,7 +52,6 @@ _SCAN_OPTIONS: Final = {
     "datetimeRebaseMode": "CORRECTED",
     "int96RebaseMode": "CORRECTED",
 }
-_LISTING: Final = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 _NO_VALUE: Final = -(1 << 63)
 _NO_OFFSET: Final = (1 << 63) - 1
 
@@ -184,16 +182,19 @@ def _scan(spark: SparkSession, namespace: Namespace, plan: ScanPlan) -> DataFram
     fields.append(StructField(SEGMENT_COLUMN, LongType()))
     folder = for_spark(namespace.connection.store.url(plan.folder))
     files = [for_spark(namespace.connection.store.url(segment.key)) for segment in plan.segments]
-    reader = spark.read.format("parquet").schema(StructType(fields)).options(**_SCAN_OPTIONS).option("basePath", folder)
-    with _without_listing_jobs(spark, len(files)):
-        try:
-            frame = reader.load(files)
-        except AnalysisException as error:
-            if error.getCondition() != "PATH_NOT_FOUND":
-                raise
-            missing = str((error.getMessageParameters() or {}).get("path", ""))
-            raise CorruptionError(f"the segment {missing[-160:]} of {plan.topic!r} is missing") from None
+    connect = not hasattr(spark, "_jsparkSession")
+    finder = spark if connect else session_beside(spark, sum(segment.size_bytes for segment in plan.segments))
+    reader = finder.read.format("parquet").schema(StructType(fields)).options(**_SCAN_OPTIONS)
+    try:
+        frame = reader.option("basePath", folder).load(files)
+    except AnalysisException as error:
+        if error.getCondition() != "PATH_NOT_FOUND":
+            raise
+        missing = str((error.getMessageParameters() or {}).get("path", ""))
+        raise CorruptionError(f"the segment {missing[-160:]} of {plan.topic!r} is missing") from None
     _check_sizes(frame, namespace, plan)
+    if not connect:
+        frame = taken_over(spark, frame)
     return frame.where(predicates.to_column(plan.visibility))
 
 
@@ -215,37 +216,6 @@ def _check_sizes(frame: DataFrame, namespace: Namespace, plan: ScanPlan) -> None
             )
     if jvm_frame is not None:
         raise CorruptionError(f"Spark finds files of other sizes in {plan.topic!r} than the log recorded")
-
-
-_settings_lock: Final = ProcessLock()
-_settings: dict[int, tuple[int, str | None]] = {}
-"""By session: how many calls have the setting, and what it was before the first."""
-
-
-@contextmanager
-def _without_listing_jobs(spark: SparkSession, files: int) -> Iterator[None]:
-    """Let Spark look at many explicit paths by itself: above 32 it starts a job, with seconds for thousands of paths.
-
-    The setting belongs to the session: the first of several concurrent calls remembers it, the last one restores it.
-    """
-    key = id(getattr(spark, "_jsparkSession", spark))
-    with _settings_lock:
-        count, before = _settings.get(key, (0, None))
-        if count == 0:
-            before = spark.conf.get(_LISTING, None)
-        spark.conf.set(_LISTING, str(max(files, 1 << 30)))
-        _settings[key] = (count + 1, before)
-    try:
-        yield
-    finally:
-        with _settings_lock:
-            count, before = _settings.pop(key)
-            if count > 1:
-                _settings[key] = (count - 1, before)
-            elif before is None:
-                spark.conf.unset(_LISTING)
-            else:
-                spark.conf.set(_LISTING, before)
 
 
 # --- metadata ---------------------------------------------------------------------------------------------------------

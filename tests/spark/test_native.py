@@ -18,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
 import spark_ext
 import txnlog
-from spark_ext import lookups, native
+from spark_ext import lookups, native, scan_session
 from spark_ext.lookups import Places
 from spark_ext.scan import metadata_fields, spark_schema
 from tests.spark.support import (
@@ -540,37 +540,95 @@ def test_many_files_are_found_without_a_job_that_lists_them(ns: Namespace, spark
     assert found[0].count() == 40
 
 
+def tasks_of(frame: DataFrame) -> int:
+    """How many tasks read a frame's files when it is executed now."""
+    return int(frame._jdf.queryExecution().toRdd().getNumPartitions())
+
+
+def test_many_small_files_share_few_tasks_whenever_the_query_runs(ns: Namespace, spark: SparkSession) -> None:
+    commit_sparse(ns, list(range(0, 1_000, 5)), [rows(n) for n in range(200)])
+    files = [ns.connection.store.url(item.key) for item in planned(ns)]
+    assert tasks_of(spark.read.schema("id BIGINT").parquet(*files)) > 5, "how Spark does it"
+    frame = spark_ext.read_topic(spark, path_of(ns, "orders"), include_metadata=True)
+    assert tasks_of(frame) == 1
+    assert tasks_of(frame.where("id > 3").select("id", "_offset")) == 1
+    assert frame.count() == 200
+
+
+def test_the_users_session_decides_what_ours_does_not(ns: Namespace, spark: SparkSession) -> None:
+    for first in (0, 1_000):
+        flushed(ns, p0=tuple(range(first, first + 500))).commit()
+    size_bytes = sum(item.size_bytes for item in planned(ns))
+    name = "spark.sql.files.maxPartitionBytes"
+    for most, tasks in ((size_bytes, 1), (size_bytes // 2 + 100, 2)):
+        spark.conf.set(name, str(most))
+        try:
+            frame = spark_ext.read_topic(spark, path_of(ns, "orders"))
+        finally:
+            spark.conf.unset(name)
+        assert tasks_of(frame) == tasks
+        assert frame.count() == 1_000
+    assert tasks_of(spark_ext.read_topic(spark, path_of(ns, "orders"))) == 1
+
+
+def test_a_scan_belongs_to_the_users_session(ns: Namespace, spark: SparkSession) -> None:
+    ns.produce("orders", rows(1, 2, 3), partition=0)
+    frame = spark_ext.read_topic(spark, path_of(ns, "orders"))
+    assert frame.sparkSession is spark
+    frame.createOrReplaceTempView("natively_scanned")
+    try:
+        assert spark.sql("SELECT count(*) n FROM natively_scanned WHERE id > 1").first() == (2,)
+        others = spark.createDataFrame([(2, "two")], "id BIGINT, word STRING")
+        for joined in (frame.join(others, "id"), others.join(frame, "id")):
+            assert [row.word for row in joined.collect()] == ["two"]
+        assert frame.cache().count() == 3
+        assert frame.unpersist().count() == 3
+    finally:
+        spark.catalog.dropTempView("natively_scanned")
+
+
 @pytest.mark.parametrize("before", [None, "7"])
-def test_the_sessions_settings_are_as_before_after_calls_side_by_side_and_after_failed_ones(
-    ns: Namespace, spark: SparkSession, before: str | None
+def test_the_sessions_settings_stay_as_they_are_while_files_are_found(
+    ns: Namespace, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, before: str | None
 ) -> None:
     ns.produce("orders", rows(1), partition=0)
     if before is not None:
         spark.conf.set(LISTING, before)
-    unset = spark.conf.get(LISTING, None)
     try:
-        inside, leave = threading.Event(), threading.Event()
+        settings = dict(spark.conf.getAll)
+        inside: list[dict[str, str]] = []
+        real = native._check_sizes
 
-        def first() -> None:
-            with native._without_listing_jobs(spark, 5):
-                inside.set()
-                assert leave.wait(60)
+        def look(*arguments: Any) -> None:
+            inside.append(dict(spark.conf.getAll))
+            real(*arguments)
 
-        thread = threading.Thread(target=first)
-        thread.start()
-        assert inside.wait(60)
-        with native._without_listing_jobs(spark, 5):
-            leave.set()
-            thread.join()
-            assert int(spark.conf.get(LISTING)) >= 1 << 30, "one of them still needs it"
-        assert spark.conf.get(LISTING, None) == unset
+        monkeypatch.setattr(native, "_check_sizes", look)
+        threads = [threading.Thread(target=spark_ext.read_topic, args=(spark, path_of(ns, "orders"))) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
         Path(ns.connection.store.url(planned(ns)[0].key)).unlink()
         with pytest.raises(CorruptionError):
             spark_ext.read_topic(spark, path_of(ns, "orders"))
-        assert spark.conf.get(LISTING, None) == unset
-        assert not native._settings
+        assert inside == [settings] * 3
+        assert dict(spark.conf.getAll) == settings
     finally:
         spark.conf.unset(LISTING)
+
+
+def test_sessions_beside_the_users_are_few(spark: SparkSession) -> None:
+    sizes = [0, 1, 5 << 20, 7 << 20, 9 << 20, 1 << 30]
+    sessions = {size: scan_session.session_beside(spark, size) for size in sizes}
+    assert all(scan_session.session_beside(spark, size) is session for size, session in sessions.items())
+    assert [sessions[size].conf.get("spark.sql.files.minPartitionNum") for size in sizes] == list("111122")
+    assert len({id(session) for session in sessions.values()}) == 2
+
+
+@pytest.mark.parametrize(("mib", "tasks"), [(0, 1), (7, 1), (8, 2), (15, 2), (799, 128), (800, 200), (1 << 20, 200)])
+def test_few_bytes_take_few_tasks_on_many_processors(mib: int, tasks: int) -> None:
+    assert scan_session._tasks(mib << 20, 200) == tasks
 
 
 @pytest.mark.parametrize("name", ["la ke", "[lake]", "50%25 #1?", "läke*{a,b}"])

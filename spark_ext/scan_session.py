@@ -1,0 +1,79 @@
+"""Sessions beside the user's, in which the files of native scans are found.
+
+The session in which Spark found the files of a scan is asked for its settings ever after: how it looks at the files,
+when they are found; how it cuts them into tasks, each time that a query over them is executed. So a setting that is
+restored after a call is gone when the query runs, and one that is not changes all the user's own queries. A session of
+our own, with the user's settings and a few of ours, does neither.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import DataFrame
+
+from spark_ext.process_state import ProcessLock
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TASK_BYTES: Final = 4 << 20
+"""Bytes of a task at least: about a row group, which is read as a whole, so that cutting finer gains nothing."""
+
+_MOST: Final = 16
+"""Sessions kept. One that is dropped lives on with the DataFrames that were made in it."""
+
+_MIN_TASKS: Final = "spark.sql.files.minPartitionNum"
+_OPEN_COST: Final = "spark.sql.files.openCostInBytes"
+_LISTING: Final = "spark.sql.sources.parallelPartitionDiscovery.threshold"
+
+_sessions: Final[dict[tuple[str, int], SparkSession]] = {}
+"""By the settings of the user's session (the application's id is one of them), and the number of tasks."""
+
+_lock: Final = ProcessLock(_sessions.clear)
+
+
+def session_beside(spark: SparkSession, size_bytes: int) -> SparkSession:
+    """A session with the settings that ``spark`` has now, made for scans of so many bytes.
+
+    In it no number of paths starts a job that lists them (above 32, one does: seconds for thousands), and small files
+    share tasks, however many they are: Spark counts each as 4 MiB otherwise.
+    """
+    jvm_session = spark._jsparkSession
+    settings = str(jvm_session.conf().getAll().mkString("\n"))
+    tasks = _tasks(size_bytes, int(spark.conf.get(_MIN_TASKS, None) or jvm_session.leafNodeDefaultParallelism()))
+    with _lock:
+        found = _sessions.get((settings, tasks))
+        if found is None:
+            found = _made(spark, tasks)
+            if len(_sessions) >= _MOST:
+                _sessions.clear()
+            _sessions[settings, tasks] = found
+    return found
+
+
+def _tasks(size_bytes: int, processors: int) -> int:
+    """As many as there are processors; fewer for few bytes, and then a power of two: few sessions serve all sizes."""
+    wanted = max(1, size_bytes // TASK_BYTES)
+    return processors if wanted >= processors else 1 << (wanted.bit_length() - 1)
+
+
+def _made(spark: SparkSession, tasks: int) -> SparkSession:
+    made = spark.newSession()
+    own = dict(made.conf.getAll)
+    for name, value in dict(spark.conf.getAll).items():
+        if own.get(name) != value:
+            made.conf.set(name, value)
+    made.conf.set(_LISTING, str((1 << 31) - 1))
+    made.conf.set(_OPEN_COST, "0")
+    made.conf.set(_MIN_TASKS, str(tasks))
+    return made
+
+
+def taken_over(spark: SparkSession, frame: DataFrame) -> DataFrame:
+    """A plain scan of files of another session, as a DataFrame of this one."""
+    relation = frame._jdf.queryExecution().analyzed().relation()
+    return DataFrame(spark._jsparkSession.baseRelationToDataFrame(relation), spark)
+
+
+__all__ = ["TASK_BYTES", "session_beside", "taken_over"]
