@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import json
 import logging
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+    from spark_ext.paths import Location
     from spark_ext.query_checkpoint import BatchOffsets
     from txnlog.namespace import Namespace
 
@@ -106,13 +109,9 @@ def write_stream(
             advice="leave the topic out of the path, and name it in txn.write(df, topic)",
         )
     batches = _Batches(
-        namespace_at(location, "rw", options),
-        Checkpoint(checkpoint, location.root, options),
-        handler,
-        acknowledge,
-        txn_app_id,
-        jobs.storage_json(options),
+        location, checkpoint, handler, acknowledge, txn_app_id, jobs.storage_json(options), uuid.uuid4().hex
     )
+    batches.open()  # refuses here what cannot be opened
     writer = writer.foreachBatch(batches.run)
     if query_name is not None:
         writer = writer.queryName(query_name)
@@ -137,72 +136,79 @@ def _triggered(writer: DataStreamWriter, trigger: object) -> DataStreamWriter:
         raise InvalidInputError(f"Spark refuses the trigger {shown(dict(trigger))}: {text}", advice=example) from error
 
 
+@dataclass(eq=False)
 class _Batches:
-    """One run of a query: it lives as long as the run, and so does what it knows."""
+    """One run of a query: it lives as long as the run, and so does what it knows.
 
-    def __init__(
-        self,
-        ns: Namespace,
-        checkpoint: Checkpoint,
-        handler: Handler,
-        acknowledge: str | None,
-        txn_app_id: str | None,
-        storage: str,
-    ) -> None:
-        self._ns = ns
-        self._checkpoint = checkpoint
-        self._handler = handler
-        self._acknowledge = acknowledge
-        self._txn_app_id = txn_app_id
-        self._storage = storage
-        self._run = uuid.uuid4().hex
-        self._warned = False
+    It travels by pickle where Spark is behind Connect: there batches run in a process of the server's.
+    """
+
+    location: Location
+    checkpoint: str
+    handler: Handler
+    acknowledge: str | None
+    txn_app_id: str | None
+    storage: str = field(repr=False)
+    run_id: str
+    _opened: tuple[Namespace, Checkpoint] | None = field(default=None, repr=False)
+    _warned: bool = False
+
+    def open(self) -> tuple[Namespace, Checkpoint]:
+        """The handles of this process. Raises NamespaceNotFound, and InvalidInputError for the checkpoint."""
+        if self._opened is None:
+            options = json.loads(self.storage)
+            ns = namespace_at(self.location, "rw", options)
+            self._opened = ns, Checkpoint(self.checkpoint, self.location.root, options)
+        return self._opened
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_opened": None}
 
     def run(self, df: DataFrame, batch_id: int) -> None:
         """What Spark calls with each micro-batch."""
-        ns = self._ns
-        offsets = self._checkpoint.offsets(batch_id)
+        ns, checkpoint = self.open()
+        offsets = checkpoint.offsets(batch_id)
         if offsets is None:
             raise InvalidInputError(
-                f"{self._checkpoint.location} does not hold the offsets of batch {batch_id}",
+                f"{checkpoint.location} does not hold the offsets of batch {batch_id}",
                 advice="the checkpoint must be one that this process can read",
             )
-        identity = stream_commits.identity_of(self._checkpoint, self._txn_app_id)
+        identity = stream_commits.identity_of(checkpoint, self.txn_app_id)
         batch = stream_commits.stream_batch(identity, batch_id, offsets)
         skipped = stream_commits.committed_before(ns, batch)
         if skipped is not None:
             _logger.info("batch %d of %r was committed before, at version %d", batch_id, identity.name, skipped.version)
             return
         wanted = []
-        if self._acknowledge is not None:
+        if self.acknowledge is not None:
             # Before the handler runs: a batch that could not be acknowledged is not worth its work.
-            taken = stream_commits.taken_by(ns, self._checkpoint, offsets, self._acknowledge)
-            wanted = stream_commits.acknowledgements(ns, taken, identity, self._run)
+            taken = stream_commits.taken_by(ns, checkpoint, offsets, self.acknowledge)
+            wanted = stream_commits.acknowledgements(ns, taken, identity, self.run_id)
         if not self._warned:
             self._warned = True
-            self._warn_of_others(offsets)
+            self._warn_of_others(ns, offsets)
         inner = jobs.begin(ns, jobs.reserve_job(ns))
         inner.set_stream(batch)
         inner.acknowledge_ranges(wanted)  # first, so that no commit of the handler's own can be without it
         with (
             stream_commits.not_held_in_doubt(inner),
-            DataFrameTransaction(ns, inner, self._storage) as txn,
+            DataFrameTransaction(ns, inner, self.storage) as txn,
         ):
-            self._handler(df, txn)
+            self.handler(df, txn)
             if txn.state == "ABORTED":
                 raise TransactionAborted(
                     f"the handler aborted the transaction of batch {batch_id}",
                     advice="raise an error from the handler to stop the query, or return without writing",
                 )
 
-    def _warn_of_others(self, offsets: BatchOffsets) -> None:
+    def _warn_of_others(self, ns: Namespace, offsets: BatchOffsets) -> None:
         """Tell of subscriptions that the query reads and does not acknowledge: nobody notices before a restart."""
-        for name in stream_commits.subscriptions_read(self._ns, offsets):
-            if name != self._acknowledge:
+        for name in stream_commits.subscriptions_read(ns, offsets):
+            if name != self.acknowledge:
                 advice = (
                     f"pass acknowledge={name!r}, or leave out the option 'subscription'"
-                    if self._acknowledge is None
-                    else f"sources of several topics share one subscription name: {self._acknowledge!r}"
+                    if self.acknowledge is None
+                    else f"sources of several topics share one subscription name: {self.acknowledge!r}"
                 )
                 _logger.warning(
                     "a source reads the subscription %r and nothing acknowledges it: its cursor stays, and "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import chain
@@ -15,8 +16,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
 import spark_ext
-from spark_ext.handles import location_of, namespace_at
-from spark_ext.query_checkpoint import Checkpoint
+from spark_ext.handles import location_of
 from spark_ext.stream_handler import _Batches
 from tests.spark.support import forget_commit, ids, versions
 from txnlog.actions import Commit
@@ -83,8 +83,7 @@ class Pipeline:
     def batches(self, handler: Callable[[Any, Any], object], acknowledge: str | None) -> _Batches:
         """The driver's side of another run of this query, as a second process would have it."""
         location = location_of(self.path)
-        checkpoint = Checkpoint(str(self.checkpoint), location.root)
-        return _Batches(namespace_at(location, "rw"), checkpoint, handler, acknowledge, None, "{}")
+        return _Batches(location, str(self.checkpoint), handler, acknowledge, None, "{}", uuid.uuid4().hex)
 
     def check(self, first: int, last: int) -> None:
         """The orders from ``first`` to before ``last`` took effect, each once, and nothing else did."""
