@@ -177,7 +177,7 @@ class DataFrameTransaction:
             self._txn.discard()
             raise
         if self._skipped is not None:
-            self.result = self._ns.connection.committed(self._skipped, ())
+            self.result = self._ns.connection.committed(self._skipped)
         else:
             with self._lock:
                 jobs.hand_over(self._txn, self._segments)

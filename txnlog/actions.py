@@ -321,7 +321,8 @@ class Commit(Action, frozen=True, tag="commit"):
     """A transaction ends: all it holds becomes visible and acknowledged, here.
 
     Of a transaction that no earlier entry shows, it is the beginning too and names producer and epoch. ``digest`` tells
-    a repetition from another transaction's success.
+    a repetition from another transaction's success. ``dropped_topics`` and ``dropped_subscriptions`` were dropped
+    before the log held all that the transaction had for them.
     """
 
     txn: Count
@@ -333,6 +334,8 @@ class Commit(Action, frozen=True, tag="commit"):
     app_id: str | None = None
     app_version: Signed | None = None
     stream: StreamBatch | None = None
+    dropped_topics: tuple[Count, ...] = ()
+    dropped_subscriptions: tuple[Count, ...] = ()
 
 
 class Abort(Action, frozen=True, tag="abort"):

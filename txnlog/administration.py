@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, get_args
 
 from txnlog import apply
-from txnlog.actions import ForgetApp, Header, Protocol, Subscription
+from txnlog.actions import ForgetApp, Header, Protocol
 from txnlog.actions import Producer as ProducerAction
 from txnlog.arguments import shown, whole_number
 from txnlog.commands import ONE_PROTOCOL, Answer, Simple, effect, one_start_of
@@ -154,17 +154,7 @@ def complete(connection: Connection, token: TxnId | str, *, commit: bool) -> Com
         outcome = command.repeated(known, TxnId(connection.coordinator, number))
     if outcome.state == "ABORTED":
         return None
-    return connection.committed(
-        outcome, (), [_dropped_subscription(connection, found) for found in command.dropped_subscriptions]
-    )
-
-
-def _dropped_subscription(connection: Connection, number: int) -> str:
-    """The name of a subscription that is gone, from the entry that created it."""
-    for action in connection.follower.log.entry(number).actions:
-        if isinstance(action, Subscription):
-            return f"{connection.topic_record_by_id(action.topic).name}/{action.name}"
-    return str(number)
+    return connection.committed(outcome)
 
 
 def start_producer(connection: Connection, name: str, fenced_by: str | None) -> int:

@@ -200,6 +200,7 @@ def prepare(draft: Draft, action: Prepare, _at: Header) -> None:
     now and held until it ends.
     """
     transaction = open_transaction(draft, action.txn)
+    _check_digest(action.digest)
     if transaction.producer is not None:
         check_producer(draft, transaction.producer, transaction.epoch)
         sequences.check_pending(draft, transaction, transaction.producer)
@@ -209,6 +210,11 @@ def prepare(draft: Draft, action: Prepare, _at: Header) -> None:
     draft.transactions.put(
         action.txn, msgspec.structs.replace(transaction, state="PREPARED", deadline_ms=None, digest=action.digest)
     )
+
+
+def _check_digest(digest: str) -> None:
+    if digest:
+        parse_label("digest", digest)
 
 
 def _check_not_compacted(segment: SegmentRecord) -> None:
@@ -238,8 +244,11 @@ def commit(draft: Draft, action: Commit, at: Header) -> None:
         draft.apps.put(app_id, AppRecord(app_id, app_version, action.txn, at.version))
     if action.stream is not None:
         _note_stream(draft, action.stream, action.txn, at)
-    offsets, dropped = _make_visible(draft, action, transaction, producer, at)
+    _check_digest(action.digest)
+    _check_dropped(draft, action, at)
+    offsets, topics = _make_visible(draft, action, transaction, producer, at)
     held = transaction.held if transaction is not None else ()
+    subscriptions = [subscription for subscription, _ in held if draft.subscriptions.get(subscription) is None]
     for wanted in action.acknowledgements:
         held += acknowledgements.hold(draft, action.txn, wanted)
     if held:
@@ -256,9 +265,22 @@ def commit(draft: Draft, action: Commit, at: Header) -> None:
             timestamp_ms=at.timestamp_ms,
             digest=digest,
             offsets=offsets,
-            dropped=dropped,
+            prepared=transaction is not None and transaction.state == "PREPARED",
+            dropped_topics=tuple(dict.fromkeys((*topics, *action.dropped_topics))),
+            dropped_subscriptions=tuple(dict.fromkeys((*subscriptions, *action.dropped_subscriptions))),
         ),
     )
+
+
+def _check_dropped(draft: Draft, action: Commit, at: Header) -> None:
+    """What is there cannot have been dropped. Of a subscription that is gone, only what its number tells is known."""
+    for number in action.dropped_topics:
+        topic = draft.topics.get(number)
+        if topic is None or not topic.dropped:
+            raise InvalidInputError(f"the topic {number} was not dropped")
+    for number in action.dropped_subscriptions:
+        if number > at.version or draft.subscriptions.get(number) is not None:
+            raise InvalidInputError(f"the subscription {number} was not dropped")
 
 
 def _check_commit_of_known(draft: Draft, action: Commit, transaction: TransactionRecord) -> None:
@@ -266,7 +288,8 @@ def _check_commit_of_known(draft: Draft, action: Commit, transaction: Transactio
         raise InvalidInputError("producer and app of an open transaction stand in its begin action")
     if transaction.state != "PREPARED":
         return
-    if action.shares or action.acknowledgements or action.stream is not None:
+    added = action.shares or action.acknowledgements or action.dropped_topics or action.dropped_subscriptions
+    if added or action.stream is not None:
         raise InvalidTransactionState(f"the transaction {draft.txn_id(action.txn)} is PREPARED: nothing can be added")
     if action.digest not in {"", transaction.digest}:
         raise InvalidTransactionState(f"the transaction {draft.txn_id(action.txn)} was PREPARED with other contents")
@@ -307,7 +330,7 @@ def _note_stream(draft: Draft, batch: StreamBatch, txn: int, at: Header) -> None
 
 def _make_visible(
     draft: Draft, action: Commit, transaction: TransactionRecord | None, producer: str | None, at: Header
-) -> tuple[tuple[TopicRange, ...], tuple[int, ...]]:
+) -> tuple[tuple[TopicRange, ...], list[int]]:
     """Assign offsets: pending segments in logged order, then the shares. Returns ranges and dropped topics."""
     spans: _Spans = {}
     dropped: list[int] = []
@@ -329,7 +352,7 @@ def _make_visible(
         for (topic, partition), found in sorted(spans.items())
         for start, end in found
     ]
-    return tuple(offsets), tuple(dict.fromkeys(dropped))
+    return tuple(offsets), dropped
 
 
 def _show_pending(

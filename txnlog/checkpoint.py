@@ -19,9 +19,10 @@ from msgspec import Struct
 
 from txnlog.actions import Verdict
 from txnlog.codec import digest_of
-from txnlog.errors import CorruptionError, UnsupportedFeature
+from txnlog.errors import CorruptionError, InvalidInputError, UnsupportedFeature
 from txnlog.keys import FILE_NAME
 from txnlog.limits import FORMAT_VERSION
+from txnlog.names import parse_label
 from txnlog.state import (
     AppRecord,
     Batch,
@@ -81,6 +82,7 @@ _SLICE: Final = pa.struct(
         pa.field("sequence", pa.int64()),
     ]
 )
+_NUMBERS: Final = pa.list_(pa.field("element", pa.int64(), False))
 _COLD_SCHEMAS: Final[dict[str, pa.Schema]] = {
     "outcomes": pa.schema(
         [
@@ -89,6 +91,9 @@ _COLD_SCHEMAS: Final[dict[str, pa.Schema]] = {
             pa.field("timestamp_ms", pa.int64(), False),
             pa.field("committed", pa.bool_(), False),
             pa.field("reason", pa.string(), False),
+            pa.field("digest", pa.string()),
+            pa.field("dropped_topics", _NUMBERS),
+            pa.field("dropped_subscriptions", _NUMBERS),
         ]
     ),
     "segments": pa.schema(
@@ -259,6 +264,9 @@ def cold_rows(state: State) -> dict[PartKind, pa.Table]:
                     "timestamp_ms": item.timestamp_ms,
                     "committed": item.state == "COMMITTED",
                     "reason": item.reason,
+                    "digest": item.digest if item.prepared else None,
+                    "dropped_topics": item.dropped_topics or None,
+                    "dropped_subscriptions": item.dropped_subscriptions or None,
                 }
                 for item in outcomes
             ],
@@ -315,17 +323,35 @@ def _segment_of(row: dict[str, Any]) -> SegmentRecord:
 
 
 def outcome_in(table: pa.Table, number: int) -> Outcome | None:
-    """The outcome of one transaction in a cold run; its digest and offsets stand in the entry at its version."""
+    """The outcome of one transaction in a cold run. Raises CorruptionError for what is none.
+
+    Its offsets stand in the entry at its version, and its digest too, unless it was prepared.
+    """
     at = pc.index(table.column("number"), number).as_py()
     if at < 0:
         return None
     row = table.slice(at, 1).to_pylist()[0]
+    digest, version = row["digest"], row["version"]
+    topics, subscriptions = tuple(row["dropped_topics"] or ()), tuple(row["dropped_subscriptions"] or ())
+    if any(item is None or not 0 <= item <= version for item in (0, *topics, *subscriptions)):
+        raise CorruptionError(f"a checkpoint's row of outcome {number} contradicts itself")
+    if not row["committed"] and (digest is not None or topics or subscriptions):
+        raise CorruptionError(f"a checkpoint's row of outcome {number} contradicts itself: it was aborted")
+    if digest:
+        try:
+            parse_label("digest", digest)
+        except InvalidInputError:
+            raise CorruptionError(f"a checkpoint gives outcome {number} the digest {digest[:60]!a}") from None
     return Outcome(
         number,
         "COMMITTED" if row["committed"] else "ABORTED",
-        row["version"],
+        version,
         row["timestamp_ms"],
         row["reason"],
+        digest or "",
+        prepared=digest is not None,
+        dropped_topics=topics,
+        dropped_subscriptions=subscriptions,
     )
 
 

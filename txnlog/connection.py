@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 from txnlog import numbers, ranges, schema
-from txnlog.actions import Acknowledgement, Header, Reserve, StreamBatch
+from txnlog.actions import Acknowledgement, Header, Reserve, StreamBatch, Subscription
 from txnlog.appender import Appender
 from txnlog.apply_producers import check_producer, committed_app
 from txnlog.apply_topics import topic_named
@@ -31,6 +31,7 @@ from txnlog.limits import RENEW_AFTER_MS
 from txnlog.names import nearest, parse_label, parse_namespace_name, parse_topic_name
 from txnlog.numbers import CHUNK
 from txnlog.reader import SegmentReader
+from txnlog.recent import Recent
 from txnlog.results import Committed
 from txnlog.runtime import Clock, Runtime, renew_in_child
 from txnlog.sequences import before_first
@@ -46,6 +47,9 @@ if TYPE_CHECKING:
 
 Mode = Literal["r", "rw"]
 Position = str | Mapping[int, int] | datetime.datetime
+
+_GONE_TEXTS = 1_024
+"""Texts of dropped subscriptions that are kept: the same answer twice costs one read."""
 
 
 class TopicHandle:
@@ -153,6 +157,7 @@ class Connection:
         self._lock = threading.RLock()
         self._handles: dict[str, TopicHandle] = {}
         self._turns: dict[int, int] = {}
+        self._gone_texts: Recent[int, str] = Recent(_GONE_TEXTS)
         self._current = None
 
     @property
@@ -354,8 +359,8 @@ class Connection:
 
     # --- results and views ------------------------------------------------------------------------------------------
 
-    def committed(self, result: CommitResult, dropped: Iterable[int], subscriptions: Sequence[str] = ()) -> Committed:
-        """The public form of a commit's result; ``subscriptions`` are those it was committed without.
+    def committed(self, result: CommitResult, subscriptions: Mapping[int, str] | None = None) -> Committed:
+        """The public form of a commit's result; ``subscriptions`` has texts of some by their ids.
 
         Also on a closed connection.
         """
@@ -370,10 +375,27 @@ class Connection:
             offsets = {
                 (topics[item.topic].name, item.partition): range(item.start, item.end) for item in result.offsets
             }
-        lost = tuple(topics[topic].name for topic in dict.fromkeys((*result.dropped, *dropped)))
-        return Committed(
-            TxnId(session.coordinator, result.number), result.version, offsets, dropped=(*lost, *subscriptions)
-        )
+        known = subscriptions or {}
+        dropped = [
+            *[topics[topic].name for topic in result.dropped_topics],
+            *[known.get(number) or self._gone(session, number) for number in result.dropped_subscriptions],
+        ]
+        return Committed(TxnId(session.coordinator, result.number), result.version, offsets, dropped=tuple(dropped))
+
+    def _gone(self, session: Session, number: int) -> str:
+        """The text of a subscription that was dropped: the entry that created it has its name.
+
+        Its number where that entry cannot be read: the commit that is told stands. What was told once stays.
+        """
+        text = self._gone_texts.get(number)
+        if text is None:
+            text = str(number)
+            with contextlib.suppress(TxnLogError):
+                for action in session.follower.log.entry(number).actions:
+                    if isinstance(action, Subscription):
+                        text = f"{session.follower.state.topics[action.topic].name}/{action.name}"
+            self._gone_texts.put(number, text)
+        return text
 
     def committed_before(self, app_id: str | None, app_version: int | None) -> Skipped | None:
         """The commit that brought this version of an app, or a later one, as far as this client knows the log."""

@@ -229,14 +229,18 @@ class Follower:
         return None
 
     def _completed(self, outcome: Outcome) -> Outcome:
-        """A cold outcome with what its entry says: checkpoints keep only the end itself."""
+        """A cold outcome with what its entry says: checkpoints keep what stands nowhere else."""
         if outcome.state == "ABORTED":
             return outcome
+        unknown = [number for number in outcome.dropped_topics if number not in self.state.topics]
+        if unknown:
+            raise CorruptionError(f"a checkpoint gives outcome {outcome.number} the unknown topic {unknown[0]}")
         entry = self.log.entry(outcome.version)
         commit = next((item for item in entry.actions if isinstance(item, Commit) and item.txn == outcome.number), None)
-        if commit is None:
-            return outcome  # a replacement of segments ends a transaction without a commit action
-        return msgspec.structs.replace(outcome, digest=commit.digest, offsets=self._offsets(entry, commit))
+        if commit is None:  # a replacement of segments ends a transaction without a commit action
+            return msgspec.structs.replace(outcome, offsets=())
+        digest = outcome.digest if outcome.prepared else commit.digest
+        return msgspec.structs.replace(outcome, digest=digest, offsets=self._offsets(entry, commit))
 
     def _offsets(self, entry: Entry, commit: Commit) -> tuple[TopicRange, ...]:
         """The offsets a commit was given, from the segments it made visible and its place among the entry's shares."""

@@ -189,7 +189,7 @@ def produce_plain(
         return Committed(txn_id, connection.follower.version, {})
     opening = Opening(txn_id, connection.runtime.now_ms, producer, epoch)
     command = CommitCommand(opening, digest_of_call(pieces), pieces, plain=True, assign_sequences=producer is not None)
-    return connection.committed(appender.call(command), command.dropped)
+    return connection.committed(appender.call(command))
 
 
 __all__ = ["Producer", "begin_transaction", "produce_plain"]

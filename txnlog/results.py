@@ -34,7 +34,8 @@ class Committed(_Shown):
         offsets: by (topic, partition) the range of offsets it was given; None where history no longer tells.
         skipped: the app version or stream batch was committed before; nothing was written now.
         duplicate: the sequenced batch was committed before; nothing was written now.
-        dropped: topics and subscriptions dropped meanwhile, without which it was committed.
+        dropped: topics and subscriptions dropped meanwhile, without which it was committed. The number of a
+            subscription stands for a name that cannot be read.
     """
 
     txn_id: TxnId | None

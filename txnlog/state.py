@@ -214,7 +214,11 @@ class TopicRange(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tru
 
 
 class Outcome(Record, frozen=True):
-    """How a transaction ended. ``offsets`` is None where only its end is remembered."""
+    """How a transaction ended. ``offsets`` is None where only its end is remembered.
+
+    ``prepared``: a decision committed it, so the digest stands in the line of ``prepare``, not in that of its end. It
+    was committed without what it had for ``dropped_topics`` and ``dropped_subscriptions``.
+    """
 
     number: int
     state: Literal["COMMITTED", "ABORTED"]
@@ -223,7 +227,9 @@ class Outcome(Record, frozen=True):
     reason: str = ""
     digest: str = ""
     offsets: tuple[TopicRange, ...] | None = None
-    dropped: tuple[int, ...] = ()
+    prepared: bool = False
+    dropped_topics: tuple[int, ...] = ()
+    dropped_subscriptions: tuple[int, ...] = ()
 
 
 class SegmentSlice(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):

@@ -460,7 +460,7 @@ class Transaction(ProcessBound):
             own = self._connection.outcome(self._number)
             result = own if own is not None and own.state == "COMMITTED" else result
         assert result is not None, "an answer or an error"
-        return self._committed(command, result)
+        return self._committed(result)
 
     def _recorded(self, command: CommitCommand, doubted: _Doubt, error: BaseException) -> Outcome:
         """The end of a refused commit that only a checkpoint remembers; raises the refusal where there is none.
@@ -498,7 +498,7 @@ class Transaction(ProcessBound):
                 self._check_not_fenced()
                 earlier = self._connection.committed_before(self._opening.app_id, self._opening.app_version)
                 empty = Committed(self.id, self._connection.follower.version, {})
-                self._end_committed(empty if earlier is None else self._connection.committed(earlier, ()))
+                self._end_committed(empty if earlier is None else self._connection.committed(earlier))
                 return None
             self._work.stage(everything=False)
         return CommitCommand(
@@ -508,21 +508,15 @@ class Transaction(ProcessBound):
             tuple(self._work.staged),
             tuple(self._work.acknowledged),
             self._work.stream,
+            written=self._work.owned_topics,
             held=tuple(dict.fromkeys(item.subscription for item in self._work.logged)),
         )
 
-    def _committed(self, command: CommitCommand, result: CommitResult) -> Committed:
+    def _committed(self, result: CommitResult) -> Committed:
         if isinstance(result, Skipped):
             self._end_in_log("user")  # what an earlier flush logged is not wanted: the batch was done before
             self._give_back()
-        subscriptions = [self._subscriptions.get(number, str(number)) for number in command.dropped_subscriptions]
-        dropped = command.dropped
-        if isinstance(result, Outcome) and result.offsets is not None:
-            # Also where the log decided at an earlier call, of which there was no answer.
-            shown = {item.topic for item in result.offsets}
-            topics = [*(piece.topic for piece in command.pieces), *(segment.topic for segment in command.segments)]
-            dropped = tuple(topic for topic in topics if topic not in shown)
-        return self._end_committed(self._connection.committed(result, dropped, subscriptions))
+        return self._end_committed(self._connection.committed(result, self._subscriptions))
 
     def _end_committed(self, result: Committed) -> Committed:
         self.result, self._state, self._in_doubt = result, "COMMITTED", None
@@ -693,7 +687,7 @@ class Transaction(ProcessBound):
         """The end that the log records is this handle's from here on; gives the error for who wanted another one."""
         error = ended_error(outcome, self._opening, self._connection.producer_epoch(self._opening.producer))
         if outcome.state == "COMMITTED":
-            self._end_committed(self._connection.committed(outcome, ()))
+            self._end_committed(self._connection.committed(outcome, self._subscriptions))
         else:
             self._release(error)
         return error

@@ -6,7 +6,7 @@ An owner's commands carry its :class:`Opening`: the first of them that reaches t
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from txnlog import numbers
 from txnlog.acknowledgements import is_held
@@ -210,9 +210,8 @@ def _new(draft: Draft, txn: int, acknowledgements: Sequence[Acknowledgement]) ->
 class CommitCommand(_Owners):
     """Commit a transaction, a plain produce or a plain acknowledge: whatever of it is not in the log yet goes along.
 
-    Attributes:
-        dropped: noted at each decision, the topics that were dropped before their rows could be logged.
-        dropped_subscriptions: and the subscriptions that were dropped while acknowledgements of them were held.
+    ``written`` and ``held`` are the topics of segments and the subscriptions of acknowledgements that a flush was to
+    bring into the log: it leaves out what was dropped before.
     """
 
     digest: str
@@ -222,9 +221,8 @@ class CommitCommand(_Owners):
     stream: StreamBatch | None = None
     plain: bool = False
     assign_sequences: bool = False
+    written: tuple[int, ...] = ()
     held: tuple[int, ...] = ()
-    dropped: tuple[int, ...] = field(default=(), init=False)
-    dropped_subscriptions: tuple[int, ...] = field(default=(), init=False)
 
     def decide(self, draft: Draft, _at: Header, shared: SharedNumbers) -> Sequence[AnyAction] | Answer[CommitResult]:
         """See Command."""
@@ -249,11 +247,10 @@ class CommitCommand(_Owners):
         alone = known is None and not actions
         actions.extend(segments)
         shares = self._shares(draft, shared)
-        dropped = [piece.topic for piece in self.pieces if piece.topic not in shared]
-        dropped += [segment.topic for segment in self.segments if _is_dropped(draft, segment.topic)]
-        self.dropped = tuple(dict.fromkeys(dropped))
+        topics = [piece.topic for piece in self.pieces if piece.topic not in shared]
+        written = [*self.written, *[segment.topic for segment in self.segments]]
+        topics += [topic for topic in written if _is_dropped(draft, topic)]
         held = [*self.held, *[item.subscription for item in self.acknowledgements]]
-        self.dropped_subscriptions = tuple([n for n in dict.fromkeys(held) if draft.subscriptions.get(n) is None])
         actions.append(
             Commit(
                 txn,
@@ -265,6 +262,8 @@ class CommitCommand(_Owners):
                 app_id=opening.app_id if alone else None,
                 app_version=opening.app_version if alone else None,
                 stream=self.stream,
+                dropped_topics=tuple(dict.fromkeys(topics)),
+                dropped_subscriptions=tuple([n for n in dict.fromkeys(held) if draft.subscriptions.get(n) is None]),
             )
         )
         return actions
@@ -477,13 +476,9 @@ class PrepareCommand(_Owners):
 
 @dataclass(slots=True)
 class CompleteCommand(_Anybodys):
-    """Carry out the outside decision about a prepared transaction. Whoever brings it is not fenced.
-
-    ``dropped_subscriptions``, noted at each decision, were dropped while the transaction held acknowledgements of them.
-    """
+    """Carry out the outside decision about a prepared transaction. Whoever brings it is not fenced."""
 
     commit: bool
-    dropped_subscriptions: tuple[int, ...] = field(default=(), init=False)
 
     def decide(self, draft: Draft, _at: Header, _shared: SharedNumbers) -> Sequence[AnyAction] | Answer[Outcome]:
         """See Command."""
@@ -502,8 +497,6 @@ class CompleteCommand(_Anybodys):
                 f"the transaction {self.shown(draft)} is {known.state}: it was not prepared",
                 advice="only its owner can commit it, or call txn.prepare(); ns.abort(token) ends it",
             )
-        held = dict.fromkeys(subscription for subscription, _ in known.held)
-        self.dropped_subscriptions = tuple(number for number in held if draft.subscriptions.get(number) is None)
         return [Commit(self.txn)] if self.commit else [Abort(self.txn, "user")]
 
     def repeated(self, outcome: Outcome, txn: TxnId) -> Outcome:

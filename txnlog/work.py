@@ -68,6 +68,11 @@ class Work:
         return self.logged + self.acknowledged
 
     @property
+    def owned_topics(self) -> tuple[int, ...]:
+        """Topics that have segments of this transaction, logged or not."""
+        return tuple(sorted(self._owned_topics))
+
+    @property
     def empty(self) -> bool:
         """Whether nothing waits to be logged."""
         return not (self.pieces or self.staged or self.acknowledged or self.stream)

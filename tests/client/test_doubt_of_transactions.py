@@ -358,3 +358,55 @@ def test_a_commit_in_doubt_that_is_repeated_names_what_was_dropped(
         result = txn.commit()
     assert (result.offsets, result.dropped) == ({("orders", 0): range(1, 2)}, ("audit",))
     assert "without what was dropped meanwhile: ('audit',)" in caplog.text
+
+
+@pytest.mark.clause("P-62", "P-89", "P-216")
+@pytest.mark.parametrize("flushed", ["never", "before", "afterwards"])
+def test_a_commit_in_doubt_that_is_repeated_names_what_was_dropped_before_it(
+    ns: Any, store: FaultyStore, memory: Place, clock: ManualClock, flushed: str
+) -> None:
+    """And not what is dropped between the two calls."""
+    other = memory.open(clock=clock)
+    txn = ns.begin()
+    for name in ("billing", "shipping"):
+        txn.acknowledge(ns.consumer("orders", name).receive(timeout_ms=0))
+    txn.produce("audit", rows(1))
+    txn.produce("orders", rows(2))
+    if flushed == "before":
+        txn.flush()
+    other.drop_subscription("orders", "billing")
+    other.drop_topic("audit")
+    if flushed == "afterwards":
+        txn.flush()
+    ns.connection.follower.refresh()
+    lose(store, "broken-after")
+    with pytest.raises(OutcomeUnknown):
+        txn.commit()
+    store.heal()
+    assert other.transaction(txn.id).state == "COMMITTED"
+    other.drop_subscription("orders", "shipping")
+    other.create_topic("audit", SCHEMA)
+    assert txn.commit().dropped == ("audit", "orders/billing")
+    assert txn.commit().dropped == txn.result.dropped
+
+
+@pytest.mark.clause("P-62", "P-89", "P-216")
+def test_a_commit_in_doubt_is_told_alike_by_a_checkpoint(
+    ns: Any, store: FaultyStore, memory: Place, clock: ManualClock
+) -> None:
+    other = memory.open(clock=clock)
+    txn = ns.begin()
+    txn.acknowledge(ns.consumer("orders", "billing").receive(timeout_ms=0))
+    txn.produce("audit", rows(1))
+    txn.flush()
+    other.drop_subscription("orders", "billing")
+    other.drop_topic("audit")
+    ns.connection.follower.refresh()
+    lose(store, "broken-after")
+    with pytest.raises(OutcomeUnknown):
+        txn.commit()
+    store.heal()
+    assert other.transaction(txn.id).state == "COMMITTED"
+    forget_all(ns)
+    assert txn.id.number not in ns.connection.follower.state.outcomes
+    assert txn.commit().dropped == ("audit", "orders/billing")

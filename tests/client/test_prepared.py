@@ -466,6 +466,57 @@ def test_what_was_dropped_afterwards_is_left_out_and_named(received: tuple[Any, 
     assert result.offsets == {("orders", 0): range(3, 4)}
 
 
+@pytest.mark.clause("P-61", "P-89", "P-125", "P-146", "P-216")
+@pytest.mark.parametrize("forgotten", [False, True], ids=["in memory", "in a checkpoint"])
+def test_a_decision_repeated_names_what_was_dropped_before_the_first(
+    received: tuple[Any, Any, Any], memory: Place, forgotten: bool
+) -> None:
+    ns, _, messages = received
+    shipping = ns.consumer("orders", "shipping")
+    txn = ns.begin()
+    txn.produce("audit", rows(7))
+    txn.produce("orders", rows(4))
+    txn.acknowledge(messages)
+    txn.acknowledge(shipping.receive(timeout_ms=0))
+    digest = txn._work.digest
+    token = txn.prepare()
+    other = memory.open()
+    other.drop_topic("audit")
+    other.drop_subscription("orders", "billing")
+    first = other.complete(token, commit=True)
+    assert first.dropped == ("audit", "orders/billing")
+    other.drop_subscription("orders", "shipping")
+    other.create_topic("audit", SCHEMA)
+    if forgotten:
+        other.checkpoint()
+        assert txn.id.number not in other.connection.follower.state.outcomes
+    for client in (other, memory.open()):
+        assert client.complete(token, commit=True) == first
+        assert client.connection.outcome(txn.id.number).digest == digest
+    assert txn.commit() == first
+
+
+def test_a_name_that_cannot_be_read_does_not_fail_a_decision(received: tuple[Any, Any, Any], memory: Place) -> None:
+    """The number stands for it, and this client tells the same again."""
+    ns, _, messages = received
+    txn = ns.begin()
+    txn.acknowledge(messages)
+    (number,) = ns.connection.follower.state.subscriptions
+    token = txn.prepare()
+    ns.drop_subscription("orders", "billing")
+    other, store = memory.faulty()
+
+    def fail() -> None:
+        store.reads_forever = "broken"
+
+    store.script.append(fail)
+    first = other.complete(token, commit=True)
+    assert first.dropped == (str(number),)
+    store.heal()
+    assert other.complete(token, commit=True) == first
+    assert txn.commit().dropped == ("orders/billing",)
+
+
 # --- doubt ----------------------------------------------------------------------------------------------------------
 
 

@@ -828,6 +828,14 @@ MUTANTS = (
         (CLIENT_SUBSCRIPTIONS + "a_transaction_goes_on_without_a_subscription_dropped_meanwhile",),
     ),
     Mutant(
+        "a repeated answer forgets what was dropped",
+        "txnlog/checkpoint.py",
+        "        dropped_subscriptions=subscriptions,\n",
+        "        dropped_subscriptions=(),\n",
+        "who asks again believes that its acknowledgements were made",
+        (TWO_PHASES + "a_decision_repeated_names_what_was_dropped_before_the_first",),
+    ),
+    Mutant(
         "pending files are garbage",
         "txnlog/garbage.py",
         'return removals.get(record.number) if record.state == "visible" else None',

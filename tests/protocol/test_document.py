@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import msgspec.inspect
+import pyarrow as pa
 import pytest
 
 from tests.memory_log import Log
@@ -211,7 +212,8 @@ def test_the_columns_of_cold_runs_are_those_of_the_code():
     for kind, text in described.items():
         for field in checkpoint._COLD_SCHEMAS[kind]:
             if field.name != "slices":
-                assert f"`{field.name}` {field.type}{' or null' if field.nullable else ''}" in text
+                words = f"list of {field.type.value_type}" if pa.types.is_list(field.type) else field.type
+                assert f"`{field.name}` {words}{' or null' if field.nullable else ''}" in text
 
 
 ARROW_NAMES = {"string": "utf8", "float": "float32", "double": "float64", "date32[day]": "date32"}

@@ -18,8 +18,8 @@ GOLDEN = Path(__file__).parent.parent / "golden" / "v1"
 
 EXPECTED = {
     "namespace": (
-        "d26d43f8ff8c68bcf8462102954b906934e43084ee1fe5dc3c58458f24c42b95",
-        "c6f8589d19b92934f8402169e654e194",
+        "940713a3170796ed036e1a6a80c1813fa9f7cd7cb3c5e181ffcdd702c42bad74",
+        "994354f7fcee9acc130bf4505fec8f5d",
     ),
     "root": ("4f5a6194507ca4f1d17fbb6f33d6e17a4e7f000926e12417c3bee71763dbb471", "4b852f60397a08e08323f7e25fdc72a8"),
 }

@@ -200,7 +200,17 @@ class Maker:
     def _commit(self, dice: Dice) -> list[AnyAction]:
         stream = None if dice(4) else StreamBatch("stream", f"q{dice(2)}", dice(6), "d")
         wanted = () if dice(4) else (self._acknowledgement(dice),)
-        return [Commit(self._txn(dice), ("", "d")[dice(2)], (), wanted, stream=stream)]
+        return [Commit(self._txn(dice), ("", "d")[dice(2)], (), wanted, stream=stream, **self._dropped(dice))]
+
+    def _dropped(self, dice: Dice) -> dict[str, Any]:
+        """What a commit says was dropped, mostly rightly."""
+        state = self.log.state
+        topics = [topic.id for topic in state.topics.values() if topic.dropped]
+        gone = [n for n in range(state.head.version + 2) if n not in state.subscriptions]
+        return {
+            "dropped_topics": (self._pick(topics, dice),) if topics and not dice(3) else (),
+            "dropped_subscriptions": (self._pick(gone, dice),) if not dice(4) else (),
+        }
 
     def _abort(self, dice: Dice) -> list[AnyAction]:
         reasons: list[Any] = ["user", "timeout", "fenced", "admin", "failed"]
@@ -456,7 +466,7 @@ def check_segments(state: State) -> None:
         else:
             outcome = state.outcomes[record.txn]
             assert record.ended_version == outcome.version
-            if outcome.state == "ABORTED" or record.topic in outcome.dropped:
+            if outcome.state == "ABORTED" or record.topic in outcome.dropped_topics:
                 assert record.state == "aborted"
             else:
                 assert record.state == "visible"

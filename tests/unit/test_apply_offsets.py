@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.memory_log import Log
-from txnlog.actions import Abort, Begin, Commit, DropTopic, Share, SliceRows
+from tests.memory_log import Log, individually
+from txnlog.actions import Abort, Acknowledge, Begin, Commit, DropSubscription, DropTopic, Share, SliceRows
 from txnlog.errors import InvalidInputError, InvalidTransactionState, LimitExceeded, TopicNotFound, TransactionNotFound
 from txnlog.limits import MAX_NUMBER
 from txnlog.state import SegmentSlice, TopicRange
@@ -286,7 +286,7 @@ def test_a_commit_skips_the_rows_of_a_dropped_topic_and_says_so(log, topic):
     log.entry(DropTopic(topic))
     log.entry(Commit(txn))
     assert log.outcome(txn).state == "COMMITTED"
-    assert log.outcome(txn).dropped == (topic,)
+    assert log.outcome(txn).dropped_topics == (topic,)
     assert log.offsets(txn) == {(other, 0): [(0, 2)]}
     assert {(item.topic, item.state) for item in log.state.segments.values()} == {
         (topic, "aborted"),
@@ -295,13 +295,49 @@ def test_a_commit_skips_the_rows_of_a_dropped_topic_and_says_so(log, topic):
     assert log.ends(topic)[0] == 0
 
 
+@pytest.mark.clause("P-89", "P-216")
+def test_an_outcome_names_what_was_dropped_before_it_and_nothing_else(log, topic):
+    early, late, unread = (log.topic(name) for name in ("early", "late", "unread"))
+    log.produce(topic, 3)
+    gone, left_out, here = (log.subscription(topic, name) for name in ("gone", "left-out", "here"))
+    txn = begun(
+        log,
+        lambda txn: log.segment(early, {0: 1}, txn),
+        lambda txn: log.segment(late, {0: 1}, txn),
+        lambda txn: Acknowledge(txn, individually(gone, {0: [(0, 1), (2, 3)]})),
+        lambda txn: Acknowledge(txn, individually(here, {0: [(0, 1)]})),
+    )
+    log.entry(DropTopic(early), DropTopic(unread), DropSubscription(gone), DropSubscription(left_out))
+    log.entry(Commit(txn, dropped_topics=(unread, early), dropped_subscriptions=(left_out,)))
+    log.entry(DropTopic(late), DropSubscription(here))
+    outcome = log.outcome(txn)
+    assert outcome.dropped_topics == (early, unread), "what the log held, then what it never did; each once"
+    assert outcome.dropped_subscriptions == (gone, left_out)
+
+
+@pytest.mark.clause("P-216")
+def test_a_commit_that_names_something_as_dropped_that_is_there_is_refused(log, topic):
+    subscription = log.subscription(topic)
+    txn = begun(log)
+    for number, commit in (
+        (topic, Commit(txn, dropped_topics=(topic,))),
+        (900, Commit(txn, dropped_topics=(900,))),
+        (subscription, Commit(txn, dropped_subscriptions=(subscription,))),
+        (log.version + 9, Commit(txn, dropped_subscriptions=(log.version + 9,))),
+    ):
+        with pytest.raises(InvalidInputError, match=f"{number} was not dropped"):
+            log.entry(commit)
+    log.entry(DropTopic(topic))
+    log.entry(Commit(txn, dropped_topics=(topic,), dropped_subscriptions=(subscription,)))
+
+
 @pytest.mark.clause("P-97", "P-33")
 def test_a_topic_created_again_does_not_get_the_rows_of_the_old_one(log, topic):
     txn = begun(log, lambda txn: log.segment(topic, {0: 4}, txn))
     log.entry(DropTopic(topic))
     again = log.topic(partitions=3)
     log.entry(Commit(txn))
-    assert log.outcome(txn).dropped == (topic,)
+    assert log.outcome(txn).dropped_topics == (topic,)
     assert log.ends(again)[0] == 0
 
 

@@ -231,6 +231,31 @@ def test_an_application_version_that_is_not_above_the_last_cannot_be_prepared(lo
         prepared(log, app_id="nightly", app_version=7)
 
 
+@pytest.mark.clause("P-59", "P-216")
+def test_its_commit_leaves_nothing_out_that_prepare_did_not(log, topic):
+    subscription = log.subscription(topic)
+    txn = prepared(log)
+    log.entry(DropTopic(topic))
+    for commit in (Commit(txn, dropped_topics=(topic,)), Commit(txn, dropped_subscriptions=(subscription,))):
+        with pytest.raises(InvalidTransactionState, match="nothing can be added"):
+            log.entry(commit)
+    log.entry(Commit(txn))
+    assert (log.outcome(txn).dropped_topics, log.outcome(txn).dropped_subscriptions) == ((), ())
+
+
+@pytest.mark.clause("P-8", "P-61")
+@pytest.mark.parametrize("digest", ["d" * 257, "a\nb", "\u2028"])
+def test_a_digest_is_a_label(log, digest):
+    txn, other = log.number(), log.number()
+    log.entry(Begin(txn), Begin(other))
+    for action in (Prepare(txn, digest), Commit(other, digest), Commit(log.number(), digest)):
+        with pytest.raises(InvalidInputError, match="digest"):
+            log.entry(action)
+    log.entry(Prepare(txn, "d" * 256))
+    log.entry(Commit(txn))
+    assert (log.outcome(txn).digest, log.outcome(txn).prepared) == ("d" * 256, True)
+
+
 @pytest.mark.clause("P-60", "P-143")
 def test_a_compacted_segment_cannot_be_prepared(log, topic):
     with pytest.raises(InvalidInputError, match="compacted"):
@@ -267,4 +292,4 @@ def test_nothing_that_happens_later_keeps_it_from_committing(log, topic):
             log.entry(Commit(log.number(), acknowledgements=(wanted,)), after_ms=10**9)
     log.entry(Commit(txn))
     assert (log.cursor(subscription, 0).position, log.cursor(subscription, 1).position) == (5, 4)
-    assert log.outcome(txn).dropped == (dropped,)
+    assert (log.outcome(txn).dropped_topics, log.outcome(txn).dropped_subscriptions) == ((dropped,), (gone,))

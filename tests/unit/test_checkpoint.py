@@ -10,10 +10,20 @@ import pytest
 
 from tests.memory_log import Log, individually, tables_of
 from txnlog import checkpoint
-from txnlog.actions import Abort, Acknowledge, Begin, Commit, Prepare, Subscription, Verdict
+from txnlog.actions import (
+    Abort,
+    Acknowledge,
+    Begin,
+    Commit,
+    DropSubscription,
+    DropTopic,
+    Prepare,
+    Subscription,
+    Verdict,
+)
 from txnlog.checkpoint import Manifest, Part
 from txnlog.errors import CorruptionError, UnsupportedFeature
-from txnlog.state import TABLES, State
+from txnlog.state import TABLES, Outcome, State
 
 UNIQUE = "0" * 32
 
@@ -38,6 +48,14 @@ def log() -> Log:
     log.entry(Begin(aborted), log.segment(topic, {1: 1}, txn=aborted))
     log.entry(Abort(aborted, "admin", "ada", "why"))
     log.entry(Commit(log.number(), acknowledgements=(individually(subscription, {0: [(0, 1), (4, 5)]}),)))
+    passing, gone = log.topic("passing"), log.subscription(topic, "gone")
+    decided, bare, without = log.number(), log.number(), log.number()
+    for number, offset in ((decided, 1), (without, 2)):
+        taken = individually(gone, {0: [(offset, offset + 1)]})
+        log.entry(Begin(number), log.segment(passing, {0: 1}, txn=number), Acknowledge(number, taken))
+    log.entry(Begin(bare), Prepare(bare, ""), Prepare(decided, "e" * 32))
+    log.entry(DropTopic(passing), DropSubscription(gone))
+    log.entry(Commit(decided), Commit(bare), Commit(without, "f" * 32, dropped_subscriptions=(gone,)))
     log.state.verdicts["s3", "x"] = Verdict("s3", "x", 9)  # a row of the root log, for the bytes
     return log
 
@@ -83,7 +101,11 @@ def test_cold_rows_survive_their_bytes(log: Log) -> None:
     assert {item.number for item in checkpoint.segments_of(tables["segments"], 99)} == set()
     for number, outcome in state.outcomes.items():
         found = checkpoint.outcome_in(tables["outcomes"], number)
-        assert found == msgspec.structs.replace(outcome, digest="", offsets=None, dropped=())
+        assert found == msgspec.structs.replace(
+            outcome, digest=outcome.digest if outcome.prepared else "", offsets=None
+        )
+    assert {item.digest for item in state.outcomes.values() if item.prepared} == {"e" * 32, ""}
+    assert len([item for item in state.outcomes.values() if item.dropped_topics and item.dropped_subscriptions]) == 2
     assert checkpoint.outcome_in(tables["outcomes"], 10**9) is None
     assert checkpoint.removals_in(tables["removals"]) == {3: 9}
     for batch in state.batches.values():
@@ -214,3 +236,20 @@ def test_a_row_of_hot_state_that_is_none_is_damage(table: str, row: bytes) -> No
     found = pa.table({"table": [table], "row": pa.array([row], pa.binary())})
     with pytest.raises(CorruptionError, match="checkpoint"):
         checkpoint.decode_hot(found)
+
+
+# --- outcomes -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.clause("P-125")
+def test_what_few_outcomes_have_costs_the_others_next_to_nothing() -> None:
+    """Columns of nulls: a run of many plain commits is no longer than it was without them."""
+    state = State()
+    for number in range(20_000):
+        state.outcomes[number] = Outcome(number, "COMMITTED", number, number, digest=f"{number:032x}")
+    table = checkpoint.cold_rows(state)["outcomes"]
+    sizes = [
+        len(checkpoint.encode_part("outcomes", found, UNIQUE, (0, 1), 1)[1])
+        for found in (table, table.drop_columns(["digest", "dropped_topics", "dropped_subscriptions"]))
+    ]
+    assert sizes[0] - sizes[1] < 2_000, sizes

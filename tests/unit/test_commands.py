@@ -196,7 +196,7 @@ def test_what_was_dropped_meanwhile_is_left_out_and_named(log: Log) -> None:
     assert segment is segments[1]
     assert isinstance(commit, Commit)
     assert [item.subscription for item in commit.acknowledgements] == [sub_here]
-    assert (command.dropped, command.dropped_subscriptions) == ((gone,), (sub_gone,))
+    assert (commit.dropped_topics, commit.dropped_subscriptions) == ((gone,), (sub_gone,))
 
 
 @pytest.mark.clause("P-33")
