@@ -84,8 +84,10 @@ class Story:
         self.call("prepare", fails, txn=txn)
         return self
 
-    def complete(self, txn: str, version: int | None = None, fails: Any = None, *, commit: bool = True) -> Story:
-        self.call("complete", fails, {"version": version, "offsets": {}}, txn=txn, commit=commit)
+    def complete(
+        self, txn: str, version: int | None = None, fails: Any = None, *, commit: bool = True, **more: Any
+    ) -> Story:
+        self.call("complete", fails, {"version": version, "offsets": {}, **more}, txn=txn, commit=commit)
         return self
 
     def outcome(self, txn: str, state: str, version: int | None = None) -> Story:

@@ -467,6 +467,31 @@ def a_commit_is_told_at_two_versions(story):
     story.whole("t1", 3, 10).outcome("t1", "COMMITTED", 4).final(orders="t1@3 10")
 
 
+@bad("two answers")
+def a_commit_in_doubt_that_is_repeated_forgets_what_was_dropped(story):
+    story.begin("t1").produce("t1", 10).prepare("t1").complete("t1", 3, dropped=("audit", "orders/billing"))
+    story.complete("t1", fails=UNKNOWN).complete("t1", 3, dropped=("audit",)).final(orders="t1@3 10")
+
+
+@bad("changed outcome")
+def a_commit_that_is_repeated_says_that_something_else_was_dropped(story):
+    story.begin("t1").produce("t1", 10).commit("t1", 3, dropped=("audit",)).commit("t1", 3, dropped=("orders/b",))
+    story.final(orders="t1@3 10")
+
+
+@good
+def a_commit_tells_again_what_was_dropped_by_name_or_by_number(story):
+    story.begin("t1").produce("t1", 10).prepare("t1").complete("t1", 3, dropped=("audit", "orders/billing"))
+    story.by("b").complete("t1", 3, dropped=("audit", "7")).complete("t1", fails=UNKNOWN)
+    story.commit("t1", 3, dropped=("audit", "orders/billing")).final(orders="t1@3 10")
+
+
+@good
+def a_batch_that_was_skipped_says_nothing_of_what_was_dropped(story):
+    story.begin("t1").produce("t1", 10).commit("t1", 3, dropped=("audit",)).final(orders="t1@3 10")
+    story.begin("t2").produce("t2", 20).commit("t2", 3, skipped=True)
+
+
 @good
 def a_transaction_is_open_until_it_ends(story):
     story.begin("t1").produce("t1", 10).outcome("t1", "OPEN").commit("t1", 3).outcome("t1", "COMMITTED", 3)

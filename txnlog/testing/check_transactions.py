@@ -20,6 +20,7 @@ def check(facts: Facts) -> Iterator[Finding]:
         elif facts.final is not None:
             yield from _check_invisible(facts, unit)
         yield from _check_answers(unit)
+        yield from _check_dropped(unit)
         yield from _check_places(facts, unit)
         yield from _check_fenced(facts, unit, producers, consumers)
     for name, opened in (*producers.items(), *consumers.items()):
@@ -190,6 +191,27 @@ def _check_reopened(unit: Unit) -> Iterator[Finding]:
     if unit.ended is not None and unit.ended.state in {"OPEN", "PREPARED"} and unit.has_effects:
         text = f"{unit.name} was {first.state}, and is {unit.ended.state} in the end"
         yield Finding(Anomaly.CHANGED_OUTCOME, text, (first.operation,))
+
+
+def _check_dropped(unit: Unit) -> Iterator[Finding]:
+    """Everybody who was told of its commit was told the same about what was dropped before it."""
+    first: tuple[Operation, tuple[str, ...]] | None = None
+    for op in unit.attempts:
+        if not isinstance(op.result, of.Committed | of.Completed) or _elsewhere(op):
+            continue
+        if first is None:
+            first = (op, op.result.dropped)
+        elif not _same_names(first[1], op.result.dropped):
+            anomaly = Anomaly.TWO_ANSWERS if unit.unanswered else Anomaly.CHANGED_OUTCOME
+            text = f"{unit.name} was said to be committed without {first[1]}, and without {op.result.dropped}"
+            yield Finding(anomaly, text, (first[0], op))
+
+
+def _same_names(one: Sequence[str], other: Sequence[str]) -> bool:
+    """A number stands for a name that could not be read."""
+    return len(one) == len(other) and all(
+        left == right or left.isdigit() or right.isdigit() for left, right in zip(one, other, strict=True)
+    )
 
 
 def _check_places(facts: Facts, unit: Unit) -> Iterator[Finding]:

@@ -153,7 +153,9 @@ def live(client: Client, step: Callable[[], None], reopen: Callable[[], None]) -
 
 def told_commit(client: Client, result: Committed) -> dict[str, Any]:
     """A commit's answer."""
-    return {**told_produce(client, result), "skipped": result.skipped}
+    if result.dropped:
+        client.scheduler.label("committed without what was dropped")
+    return {**told_produce(client, result), "skipped": result.skipped, "dropped": result.dropped}
 
 
 def told_produce(client: Client, result: Committed) -> dict[str, Any]:

@@ -9,10 +9,10 @@ kind                      arguments                                             
 ``receive``               topic, subscription, epoch                                     messages, epoch
 ``negative_acknowledge``  topic, subscription, epoch, ranges (none: all)
 ``commit``                txn                                                            version, offsets, skipped,
-                                                                                         duplicate
+                                                                                         duplicate, dropped
 ``abort``                 txn
 ``prepare``               txn
-``complete``              txn, commit                                                    version, offsets
+``complete``              txn, commit                                                    version, offsets, dropped
 ``outcome``               txn, forced                                                    state, version
 ``read``                  version (None: the newest), topics (None: all)                 version, rows
 ``open_producer``         name                                                           epoch
@@ -330,12 +330,16 @@ class Received(_Result, frozen=True, tag="receive"):
 
 
 class Committed(_Result, frozen=True, tag="commit"):
-    """Visible at a version; skipped and duplicate: nothing was written now, the version is the original one's."""
+    """Visible at a version; skipped and duplicate: nothing was written now, the version is the original one's.
+
+    ``dropped``: what was dropped meanwhile, without which it was committed.
+    """
 
     version: int | None
     offsets: tuple[Span, ...] = ()
     skipped: bool = False
     duplicate: bool = False
+    dropped: tuple[str, ...] = ()
 
 
 class Told(_Result, frozen=True, tag="outcome"):
@@ -353,10 +357,11 @@ class Shown(_Result, frozen=True, tag="read"):
 
 
 class Completed(_Result, frozen=True, tag="complete"):
-    """Of a commit the version that shows it, and its offsets; of an abort nothing."""
+    """Of a commit the version that shows it, its offsets, and what was dropped meanwhile; of an abort nothing."""
 
     version: int | None = None
     offsets: tuple[Span, ...] = ()
+    dropped: tuple[str, ...] = ()
 
 
 class Vacuumed(_Result, frozen=True, tag="vacuum"):

@@ -139,7 +139,9 @@ def tell_decision(client: Client, ns: Namespace, token: str, *, commit: bool) ->
             (ns.connection.topic_record(topic, done.version).folder, partition): found
             for (topic, partition), found in (done.offsets or {}).items()
         }
-        return {"version": done.version, "offsets": offsets}
+        if done.dropped:
+            client.scheduler.label("completed without what was dropped")
+        return {"version": done.version, "offsets": offsets, "dropped": done.dropped}
 
     client.call("complete", lambda: ns.complete(token, commit=commit), result, txn=token, commit=commit)
 
