@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from spark_ext.executor_reader import ReadPartition, read_batches
-from spark_ext.options import EARLIEST_OFFSET, LATEST_OFFSET
+from spark_ext.option_values import EARLIEST_OFFSET, LATEST_OFFSET
 from txnlog.errors import InvalidInputError
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from spark_ext.options import Position, ReadOptions
+    from spark_ext.option_values import Position
+    from spark_ext.options import ReadOptions
     from spark_ext.scan import Scan
 
 
@@ -56,18 +57,16 @@ class TopicBatchReader(DataSourceReader):
 
 
 def _plan(scan: Scan) -> list[ReadPartition]:
-    from spark_ext.scan import clip, input_partitions, resolve, tasks_of  # noqa: PLC0415
+    from spark_ext.positions import ranges_of  # noqa: PLC0415
+    from spark_ext.scan import input_partitions, tasks_of  # noqa: PLC0415
 
     options = scan.options
     _check_positions(options.starting_offsets, "startingOffsets", "latest", LATEST_OFFSET)
     _check_positions(options.ending_offsets, "endingOffsets", "earliest", EARLIEST_OFFSET)
-    everything = options.starting_offsets is None and options.ending_offsets is None
-    starts = resolve(options.starting_offsets or "earliest", scan, "startingOffsets")
-    ends = resolve(options.ending_offsets or "latest", scan, "endingOffsets")
+    ranges = None if options.everything else ranges_of(scan)
     tasks = []
     for topic in scan.topics:
-        ranges = None if everything else clip(topic, starts[topic], ends[topic], scan)
-        tasks += tasks_of(scan.plan(topic, ranges))
+        tasks += tasks_of(scan.plan(topic, None if ranges is None else ranges[topic]))
     return input_partitions(tasks, options.min_partitions)
 
 

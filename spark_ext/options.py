@@ -1,35 +1,29 @@
 """Every option of the ``txnlog`` format: one table, from which typed options are read.
 
 Spark hands option names over in lower case, so they are looked up without case. Nothing is silently ignored: a name
-that is not in the table is an error with the nearest one, a known name in the wrong place is an error that says where
-it belongs, and what a later version will bring is an error that says so.
+that is not in the table is an error with the nearest one, and a known name in the wrong place is an error that says
+where it belongs.
 """
 
 from __future__ import annotations
 
-import datetime
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from spark_ext import option_values as values
+from spark_ext.option_values import Position
 from spark_ext.paths import check_absolute
-from txnlog.arguments import epoch_ms
-from txnlog.errors import InvalidInputError, UnsupportedFeature
+from txnlog.errors import InvalidInputError
 from txnlog.names import nearest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Use = Literal["read", "readStream", "write", "writeStream"]
-Position = str | Mapping[str, Mapping[int, int]]
-"""``earliest``, ``latest``, or Kafka's JSON: by topic and partition an offset, -2 for earliest and -1 for latest."""
-
 STORAGE_CONF: Final = "spark.txnlog.storage."
 """Session settings under this prefix are storage options, where a session can be asked (see ``session_storage``)."""
-
-EARLIEST_OFFSET: Final = -2
-LATEST_OFFSET: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +34,6 @@ class Option:
     field: str
     uses: frozenset[Use]
     parse: Callable[[str], Any]
-    later: bool = False
     secret: bool = False
 
 
@@ -50,8 +43,12 @@ class ReadOptions:
 
     path: str
     subscribe: tuple[str, ...] | None = None
+    subscribe_pattern: str | None = None
     starting_offsets: Position | None = None
     ending_offsets: Position | None = None
+    starting_timestamp: int | None = None
+    ending_timestamp: int | None = None
+    starting_version: int | None = None
     version_as_of: int | None = None
     timestamp_as_of: str | int | None = None
     isolation_level: str = "read_committed"
@@ -64,6 +61,17 @@ class ReadOptions:
     max_offsets_per_trigger: int | None = None
     split_transactions: bool = False
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def several(self) -> bool:
+        """Whether an option names the topics, so that the path is a namespace and rows say which topic they are of."""
+        return self.subscribe is not None or self.subscribe_pattern is not None
+
+    @property
+    def everything(self) -> bool:
+        """Whether no option bounds the messages that are read: neither where they begin nor where they end."""
+        bounds = (self.starting_offsets, self.starting_timestamp, self.starting_version)
+        return all(bound is None for bound in (*bounds, self.ending_offsets, self.ending_timestamp))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,107 +89,6 @@ class WriteOptions:
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
 
-# --- how texts are read -----------------------------------------------------------------------------------------------
-
-
-class _BadValueError(ValueError):
-    """What the text of an option should have been."""
-
-
-def _text(value: str) -> str:
-    if not value.strip():
-        raise _BadValueError("is some text")
-    return value
-
-
-def _names(value: str) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in value.split(","))
-    if not all(names):
-        raise _BadValueError("is a list of names, separated by commas")
-    if len(set(names)) != len(names):
-        raise _BadValueError("names each thing once")
-    return names
-
-
-def _flag(value: str) -> bool:
-    known = {"true": True, "false": False}.get(value.strip().lower())
-    if known is None:
-        raise _BadValueError("is true or false")
-    return known
-
-
-def _whole(least: int) -> Callable[[str], int]:
-    def parse(value: str) -> int:
-        text = value.strip()
-        if not (text.isascii() and text.isdecimal()) or len(text) > 19 or int(text) < least:
-            raise _BadValueError(f"is a whole number from {least} on")
-        return int(text)
-
-    return parse
-
-
-def _isolation_level(value: str) -> str:
-    level = value.strip().lower()
-    if level not in {"read_committed", "read_uncommitted"}:
-        raise _BadValueError("is read_committed or read_uncommitted")
-    return level
-
-
-def _time(value: str) -> int:
-    """Epoch milliseconds: all digits, or an ISO time with its zone."""
-    text = value.strip()
-    if text.isascii() and text.isdecimal() and len(text) <= 15:
-        return int(text)
-    try:
-        time = datetime.datetime.fromisoformat(text)
-    except ValueError:
-        raise _BadValueError("is a time: epoch milliseconds, or like 2026-11-21T08:00:00+00:00") from None
-    if time.tzinfo is None:
-        raise _BadValueError("is a time with its zone, like 2026-11-21T08:00:00+00:00")
-    return epoch_ms(time)
-
-
-def _time_as_given(value: str) -> str | int:
-    """The same, but text stays text: an error quotes what was given."""
-    milliseconds, text = _time(value), value.strip()
-    return milliseconds if text.isdecimal() else text
-
-
-def _position(value: str) -> Position:
-    text = value.strip()
-    if text.lower() in {"earliest", "latest"}:
-        return text.lower()
-    wrong = _BadValueError('is earliest, latest or JSON like {"orders": {"0": 23, "1": -2}}')
-    try:
-        parsed = json.loads(text)
-    except (ValueError, RecursionError):
-        raise wrong from None
-    if not isinstance(parsed, dict):
-        raise wrong
-    result: dict[str, dict[int, int]] = {}
-    for topic, partitions in parsed.items():
-        if not isinstance(partitions, dict):
-            raise wrong
-        found: dict[int, int] = {}
-        for partition, offset in partitions.items():
-            plain = isinstance(offset, int) and not isinstance(offset, bool) and offset >= EARLIEST_OFFSET
-            if not plain or not (partition.isascii() and partition.isdecimal()):
-                raise wrong
-            found[int(partition)] = offset
-        result[topic] = found
-    return result
-
-
-def _storage(value: str) -> Mapping[str, Any]:
-    try:
-        parsed = json.loads(value)
-    except (ValueError, RecursionError):
-        parsed = None
-    if not isinstance(parsed, dict):
-        raise _BadValueError('is a JSON object like {"key": "...", "secret": "..."}')
-    return parsed
-
-
 _READ: Final[frozenset[Use]] = frozenset({"read"})
 _STREAM: Final[frozenset[Use]] = frozenset({"readStream"})
 _READS: Final[frozenset[Use]] = _READ | _STREAM
@@ -190,35 +97,36 @@ _WRITES: Final[frozenset[Use]] = frozenset({"write", "writeStream"})
 _ALL: Final[frozenset[Use]] = _READS | _WRITES
 
 OPTIONS: Final = (
-    Option("path", "path", _ALL, _text),
-    Option("storageOptions", "storage_options", _ALL, _storage, secret=True),
-    Option("subscribe", "subscribe", _READS, _names),
-    Option("subscribePattern", "subscribe_pattern", _READS, _text, later=True),
-    Option("startingOffsets", "starting_offsets", _READS, _position),
-    Option("endingOffsets", "ending_offsets", _READ, _position),
-    Option("startingTimestamp", "starting_timestamp", _READS, _time, later=True),
-    Option("endingTimestamp", "ending_timestamp", _READ, _time, later=True),
-    Option("startingVersion", "starting_version", _READS, _whole(0), later=True),
-    Option("versionAsOf", "version_as_of", _READ, _whole(0)),
-    Option("timestampAsOf", "timestamp_as_of", _READ, _time_as_given),
-    Option("isolationLevel", "isolation_level", _READ, _isolation_level),
-    Option("includeMetadata", "include_metadata", _READS, _flag),
-    Option("columns", "columns", _READS, _names),
-    Option("minPartitions", "min_partitions", _READS, _whole(1)),
-    Option("failOnDataLoss", "fail_on_data_loss", _READS, _flag),
-    Option("subscription", "subscription", _STREAM, _text),
-    Option("maxOffsetsPerTrigger", "max_offsets_per_trigger", _STREAM, _whole(1)),
-    Option("splitTransactions", "split_transactions", _STREAM, _flag),
-    Option("topic", "topic", _WRITES, _text),
-    Option("transactionalId", "transactional_id", _WRITES, _text),
-    Option("txnAppId", "txn_app_id", _WRITES | _STREAM, _text),
-    Option("txnVersion", "txn_version", frozenset({"write"}), _whole(0)),
-    Option("acknowledge", "acknowledge", _SINK, _text),
-    Option("checkpointLocation", "checkpoint_location", _SINK, _text),
-    Option("queryName", "query_name", _SINK, _text),
+    Option("path", "path", _ALL, values.text),
+    Option("storageOptions", "storage_options", _ALL, values.storage, secret=True),
+    Option("subscribe", "subscribe", _READS, values.names),
+    Option("subscribePattern", "subscribe_pattern", _READS, values.pattern),
+    Option("startingOffsets", "starting_offsets", _READS, values.position),
+    Option("endingOffsets", "ending_offsets", _READ, values.position),
+    Option("startingTimestamp", "starting_timestamp", _READS, values.at_or_after),
+    Option("endingTimestamp", "ending_timestamp", _READ, values.at_or_after),
+    Option("startingVersion", "starting_version", _READS, values.whole(0)),
+    Option("versionAsOf", "version_as_of", _READ, values.whole(0)),
+    Option("timestampAsOf", "timestamp_as_of", _READ, values.time_as_given),
+    Option("isolationLevel", "isolation_level", _READ, values.isolation_level),
+    Option("includeMetadata", "include_metadata", _READS, values.flag),
+    Option("columns", "columns", _READS, values.names),
+    Option("minPartitions", "min_partitions", _READS, values.whole(1)),
+    Option("failOnDataLoss", "fail_on_data_loss", _READS, values.flag),
+    Option("subscription", "subscription", _STREAM, values.text),
+    Option("maxOffsetsPerTrigger", "max_offsets_per_trigger", _STREAM, values.whole(1)),
+    Option("splitTransactions", "split_transactions", _STREAM, values.flag),
+    Option("topic", "topic", _WRITES, values.text),
+    Option("transactionalId", "transactional_id", _WRITES, values.text),
+    Option("txnAppId", "txn_app_id", _WRITES | _STREAM, values.text),
+    Option("txnVersion", "txn_version", frozenset({"write"}), values.whole(0)),
+    Option("acknowledge", "acknowledge", _SINK, values.text),
+    Option("checkpointLocation", "checkpoint_location", _SINK, values.text),
+    Option("queryName", "query_name", _SINK, values.text),
 )
 """What the format knows. ``queryName`` and ``checkpointLocation`` are Spark's own, and reach a streaming sink."""
 
+_BOUNDS: Final = ("startingOffsets", "startingTimestamp", "startingVersion", "endingOffsets", "endingTimestamp")
 _BY_NAME: Final = {option.name.lower(): option for option in OPTIONS}
 _TABLE_KEYS: Final = frozenset({"provider", "owner", "external", "location", "is_managed_location"})
 """What Spark adds at CREATE TABLE, where no reader and no writer will ever see the path."""
@@ -254,13 +162,9 @@ def _parsed(given: Mapping[str, str], uses: Iterable[Use]) -> dict[str, Any]:
             raise InvalidInputError(
                 f"the option {option.name!r} belongs to {places}", advice="leave it out here, it would have no effect"
             )
-        if option.later:
-            raise UnsupportedFeature(
-                f"the option {option.name!r} is not implemented in this version of txnlog", advice="leave it out"
-            )
         try:
             result[option.name] = option.parse(str(given[name]))
-        except _BadValueError as error:
+        except values.BadValueError as error:
             shown = "" if option.secret else f", not {ascii(str(given[name]))[:80]}"
             raise InvalidInputError(f"the option {option.name!r} {error}{shown}") from None
     if "path" not in result:
@@ -276,7 +180,9 @@ def _parsed(given: Mapping[str, str], uses: Iterable[Use]) -> dict[str, Any]:
 def _exclusive(found: Mapping[str, Any], *names: str) -> None:
     both = [name for name in names if name in found]
     if len(both) > 1:
-        raise InvalidInputError(f"the options {' and '.join(map(repr, both))} exclude each other")
+        raise InvalidInputError(
+            f"the options {' and '.join(map(repr, both))} exclude each other", advice="give one of them"
+        )
 
 
 def read_options(given: Mapping[str, str], *, streaming: bool | None = None) -> ReadOptions:
@@ -284,11 +190,23 @@ def read_options(given: Mapping[str, str], *, streaming: bool | None = None) -> 
 
     Raises:
         InvalidInputError: an unknown or misplaced option, a bad value, no path.
-        UnsupportedFeature: an option that is not implemented yet.
     """
     uses = _READS if streaming is None else _STREAM if streaming else _READ
     found = _parsed(given, uses)
+    _exclusive(found, "subscribe", "subscribePattern")
     _exclusive(found, "versionAsOf", "timestampAsOf")
+    _exclusive(found, "startingOffsets", "startingTimestamp", "startingVersion")
+    _exclusive(found, "endingOffsets", "endingTimestamp")
+    if found.get("startingTimestamp", 0) > found.get("endingTimestamp", found.get("startingTimestamp", 0)):
+        raise InvalidInputError(
+            "the time of 'startingTimestamp' is behind that of 'endingTimestamp'", advice="exchange the two"
+        )
+    if found.get("startingVersion", 0) > found.get("versionAsOf", found.get("startingVersion", 0)):
+        raise InvalidInputError(
+            f"the option 'startingVersion' ({found['startingVersion']}) is behind 'versionAsOf' "
+            f"({found['versionAsOf']}), which is the last version that is read",
+            advice="exchange the two",
+        )
     if found.get("splitTransactions") and "maxOffsetsPerTrigger" not in found:
         raise InvalidInputError(
             "the option 'splitTransactions' needs 'maxOffsetsPerTrigger': only what is larger than that is split",
@@ -300,10 +218,11 @@ def read_options(given: Mapping[str, str], *, streaming: bool | None = None) -> 
             advice="give both, or neither",
         )
     if found.get("isolationLevel") == "read_uncommitted":
-        for name in ("startingOffsets", "endingOffsets"):
+        for name in _BOUNDS:
             if name in found:
                 raise InvalidInputError(
-                    f"the option {name!r} needs read_committed: what is not committed has no offsets"
+                    f"the option {name!r} needs read_committed: what is not committed has no offset, time or version",
+                    advice="leave out one of them",
                 )
     return ReadOptions(**_fields(found))
 
@@ -313,7 +232,6 @@ def write_options(given: Mapping[str, str], *, streaming: bool) -> WriteOptions:
 
     Raises:
         InvalidInputError: an unknown or misplaced option, a bad value, no path, half of txnAppId and txnVersion.
-        UnsupportedFeature: an option that is not implemented yet.
     """
     found = _parsed(given, ("writeStream",) if streaming else ("write",))
     if not streaming and ("txnAppId" in found) != ("txnVersion" in found):
@@ -358,12 +276,9 @@ def _conf_value(name: str, value: str) -> Any:
 
 
 __all__ = [
-    "EARLIEST_OFFSET",
-    "LATEST_OFFSET",
     "OPTIONS",
     "STORAGE_CONF",
     "Option",
-    "Position",
     "ReadOptions",
     "Use",
     "WriteOptions",

@@ -6,9 +6,9 @@ Batch reads and streams share it; executors never import it.
 from __future__ import annotations
 
 import json
-import logging
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -35,9 +35,9 @@ from spark_ext.executor_reader import (
     SegmentTask,
 )
 from spark_ext.handles import location_of, namespace_at
-from spark_ext.options import EARLIEST_OFFSET, LATEST_OFFSET, Position, ReadOptions
+from spark_ext.options import ReadOptions
 from txnlog import schema as schemas
-from txnlog.errors import InvalidInputError, OffsetOutOfRange, SchemaMismatch
+from txnlog.errors import InvalidInputError, SchemaMismatch, TopicNotFound
 from txnlog.names import nearest
 from txnlog.planner import OffsetRanges, ScanPlan
 from txnlog.segment_rows import PlannedSegment, PlannedSlice
@@ -48,8 +48,6 @@ if TYPE_CHECKING:
 
     from txnlog.connection import Mode
     from txnlog.namespace import Namespace
-
-_logger: Final = logging.getLogger("txnlog.spark")
 
 METADATA: Final = (
     StructField("_partition", IntegerType(), False),
@@ -103,20 +101,34 @@ def open_scan(options: ReadOptions, *, mode: Mode = "r") -> Scan:
         InvalidInputError: no topic was named, or a column is not there.
     """
     storage = options.storage_options
-    location = location_of(options.path, storage, topics_named=options.subscribe is not None)
+    location = location_of(options.path, storage, topics_named=options.several)
     namespace = namespace_at(location, mode, storage)
     snapshot = namespace.snapshot(options.version_as_of, options.timestamp_as_of)
     if options.subscribe is not None:
         topics = options.subscribe
+    elif options.subscribe_pattern is not None:
+        topics = _matching(options.subscribe_pattern, location.namespace, snapshot)
     elif location.topic is not None:
         topics = (location.topic,)
     else:
         raise InvalidInputError(
             f"the path names the namespace {location.namespace!r} and no topic",
-            advice=f"append the topic, or use the option subscribe; {nearest('', snapshot.topics())}",
+            advice=f"append the topic, or name some in the option subscribe; {nearest('', snapshot.topics())}",
         )
     columns = _common_columns(namespace, snapshot, topics)
     return Scan(options, location.root, namespace, topics, snapshot, columns, _offered(options, columns))
+
+
+def _matching(pattern: str, namespace: str, snapshot: Snapshot) -> tuple[str, ...]:
+    """The topics whose whole name a pattern matches, as in Spark's Kafka source; sorted."""
+    known = snapshot.topics()
+    found = tuple(topic for topic in known if re.fullmatch(pattern, topic))
+    if not found:
+        raise TopicNotFound(
+            f"no topic of the namespace {namespace!r} matches {ascii(pattern)[:80]}",
+            advice=f"a pattern matches whole names; {nearest('', known)}",
+        )
+    return found
 
 
 def _common_columns(namespace: Namespace, snapshot: Snapshot, topics: Sequence[str]) -> schemas.StructType:
@@ -162,9 +174,7 @@ def _offered(options: ReadOptions, columns: schemas.StructType) -> StructType:
                 )
         schema = StructType([schema[name] for name in options.columns])
     if options.include_metadata:
-        schema = StructType(
-            [*schema.fields, *metadata_fields(options.isolation_level, topic=options.subscribe is not None)]
-        )
+        schema = StructType([*schema.fields, *metadata_fields(options.isolation_level, topic=options.several)])
     return schema
 
 
@@ -221,73 +231,6 @@ def _arrow_for_spark(schema: StructType) -> pa.Schema:
         return to_arrow_schema(schema, timezone="UTC")
     except TypeError:  # before Spark 4.2 it had no such argument
         return to_arrow_schema(schema)
-
-
-# --- offsets ----------------------------------------------------------------------------------------------------------
-
-
-def bounds(scan: Scan, topic: str) -> tuple[dict[int, int], dict[int, int]]:
-    """By partition the earliest offset that can be read, and the end at the scan's version."""
-    starts, ends = scan.snapshot.start_offsets(topic), scan.snapshot.end_offsets(topic)
-    return {p: min(starts[p], ends[p]) for p in starts}, ends
-
-
-def resolve(position: Position, scan: Scan, option: str) -> dict[str, dict[int, int]]:
-    """Offsets of an option ``startingOffsets`` or ``endingOffsets``, by topic and partition; not clipped to the data.
-
-    Raises InvalidInputError where JSON leaves out, or adds, a topic or partition (as Spark's Kafka source does).
-    """
-    result: dict[str, dict[int, int]] = {}
-    if not isinstance(position, str):
-        unknown = position.keys() - set(scan.topics)
-        if unknown:
-            raise InvalidInputError(
-                f"the option {option!r} names the topic {min(unknown)!r}, which is not read",
-                advice=nearest(min(unknown), scan.topics),
-            )
-    for topic in scan.topics:
-        starts, ends = bounds(scan, topic)
-        if isinstance(position, str):
-            result[topic] = starts if position == "earliest" else ends
-            continue
-        given = position.get(topic, {})
-        missing, more = sorted(starts.keys() - given.keys()), sorted(given.keys() - starts.keys())
-        if missing or more:
-            wrong = f"leaves out partition {missing[0]}" if missing else f"names partition {more[0]}"
-            raise InvalidInputError(
-                f"the option {option!r} {wrong} of the topic {topic!r}",
-                advice=f"name its partitions 0 to {len(starts) - 1}; -2 is the earliest offset, -1 the latest",
-            )
-        special = {EARLIEST_OFFSET: starts, LATEST_OFFSET: ends}
-        result[topic] = {p: special[offset][p] if offset in special else offset for p, offset in given.items()}
-    return result
-
-
-def clip(topic: str, start: Mapping[int, int], end: Mapping[int, int], scan: Scan) -> dict[int, tuple[int, int]]:
-    """Ranges of offsets that can be read.
-
-    Raises OffsetOutOfRange for offsets that are gone or not there, unless ``failOnDataLoss`` is false: then what is
-    left is read, and a warning tells how many are not.
-    """
-    starts, ends = bounds(scan, topic)
-    result: dict[int, tuple[int, int]] = {}
-    for partition, low in start.items():
-        high = end[partition]
-        if low > high:
-            raise OffsetOutOfRange(f"partition {partition} of {topic!r}: the start {low} is behind the end {high}")
-        first, last = starts.get(partition, 0), ends.get(partition, 0)
-        kept = (min(max(low, first), last), max(min(high, last), first))
-        lost = (high - low) - max(0, kept[1] - kept[0])
-        if low < first or high > last:
-            text = f"partition {partition} of {topic!r} holds offsets {first} to {last}; {low} to {high} were asked for"
-            if scan.options.fail_on_data_loss:
-                raise OffsetOutOfRange(
-                    text, advice="ask for what is there, or set failOnDataLoss to false to go on with the rest"
-                )
-            _logger.warning("%s: %d messages are not there and are left out", text, lost)
-        if kept[0] < kept[1]:
-            result[partition] = kept
-    return result
 
 
 # --- input partitions -------------------------------------------------------------------------------------------------
@@ -377,13 +320,10 @@ __all__ = [
     "TOPIC",
     "Scan",
     "balanced",
-    "bounds",
     "check_schema",
-    "clip",
     "input_partitions",
     "metadata_fields",
     "open_scan",
-    "resolve",
     "spark_schema",
     "tasks_of",
 ]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from spark_ext.batch_ends import limited
 from spark_ext.executor_reader import ReadPartition
 from spark_ext.options import ReadOptions
-from spark_ext.scan import Scan, bounds, clip, input_partitions, open_scan, resolve, tasks_of
+from spark_ext.positions import bounds, clip, starts_of
+from spark_ext.scan import Scan, input_partitions, open_scan, tasks_of
 from spark_ext.stream_offsets import StreamOffset, cursor_moved
 from txnlog.actions import Acknowledgement
 from txnlog.consumer import acknowledge_plain
@@ -23,10 +26,16 @@ Ends = Mapping[int, int]
 
 
 class StreamPlan:
-    """The driver's side of one source of a running query."""
+    """The driver's side of one source of a running query.
 
-    def __init__(self, options: ReadOptions) -> None:
+    Its topics are fixed: those that ``subscribePattern`` matched when the query began, also over its restarts. Its
+    schema is as well.
+    """
+
+    def __init__(self, options: ReadOptions, topics: tuple[str, ...] = ()) -> None:
+        """``topics`` are those that a pattern matches now."""
         self._options = options
+        self._topics = topics
         if options.txn_app_id is not None:
             parse_label("txnAppId", options.txn_app_id)
         self._last: StreamOffset | None = None
@@ -37,9 +46,14 @@ class StreamPlan:
         """``maxOffsetsPerTrigger``."""
         return self._options.max_offsets_per_trigger
 
-    def _look(self) -> Scan:
-        """The newest version of the namespace."""
-        return open_scan(self._options, mode="r" if self._options.subscription is None else "rw")
+    def _look(self, last: StreamOffset | None = None) -> Scan:
+        """The newest version of the namespace, with the topics of ``last`` where a pattern names them."""
+        options = self._options
+        if options.subscribe_pattern is not None:
+            if last is not None:
+                self._topics = tuple(last.topic_ids)
+            options = replace(options, subscribe=self._topics)
+        return open_scan(options, mode="r" if options.subscription is None else "rw")
 
     def _offset(
         self,
@@ -80,8 +94,8 @@ class StreamPlan:
         return self._offset(scan, {topic: self._cursors(scan, topic) for topic in scan.topics}, epochs=epochs)
 
     def _starts(self, scan: Scan) -> dict[str, dict[int, int]]:
-        """Where ``startingOffsets`` says. Raises OffsetOutOfRange for offsets that are gone, or not there yet."""
-        starts = resolve(self._options.starting_offsets or "earliest", scan, "startingOffsets")
+        """Where the options say. Raises OffsetOutOfRange for offsets that are gone, or not there yet."""
+        starts = starts_of(scan)
         for topic, offsets in starts.items():
             clip(topic, offsets, bounds(scan, topic)[1], scan)
         return starts
@@ -101,7 +115,7 @@ class StreamPlan:
         Gives back ``start`` itself while there is nothing to read.
         """
         begin = StreamOffset.from_dict(start)
-        scan = self._look()
+        scan = self._look(begin)
         self._check_same(scan, begin)
         _check_not_ahead(scan, begin)
         first = _begin_of(scan, begin)
@@ -129,7 +143,7 @@ class StreamPlan:
         the batch began, since a replay of the first batch may come with another ``start``.
         """
         last = StreamOffset.from_dict(end)
-        scan = self._look()
+        scan = self._look(last)
         self._check_same(scan, last)
         if start == end:
             return []
@@ -153,6 +167,9 @@ class StreamPlan:
                 "without one" if now is None else f"with the subscription {now!r}",
             )
         for topic, number in offset.topic_ids.items():
+            pattern = self._options.subscribe_pattern
+            if pattern is not None and not re.fullmatch(pattern, topic):
+                raise _changed(f"of the topic {topic!r}", f"topics that match {ascii(pattern)[:80]}")
             if topic not in scan.topics:
                 raise _changed(f"of the topic {topic!r}", f"the topics {', '.join(scan.topics)}")
             if _topic(scan, topic).id != number:
@@ -221,7 +238,7 @@ class StreamPlan:
         if self._options.subscription is None:
             return
         offset = StreamOffset.from_dict(end)
-        scan = self._look()
+        scan = self._look(offset)
         self._check_same(scan, offset)
         for topic, ends in offset.offsets.items():
             cursors = self._cursors(scan, topic)

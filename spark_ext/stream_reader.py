@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads topics as a stream, in batches that end at versions: never half a transaction.
 
-    It begins at the query's checkpoint, else at the subscription's cursor, else at ``startingOffsets``, else at the
-    earliest offset. ``maxOffsetsPerTrigger`` is soft: a batch takes whole versions, one at least.
+    It begins at the query's checkpoint, else at the subscription's cursor, else where ``startingOffsets``,
+    ``startingTimestamp`` or ``startingVersion`` says, else at the earliest offset. ``maxOffsetsPerTrigger`` is soft: a
+    batch takes whole versions, one at least.
 
     Raises:
         SchemaMismatch: the user's own schema has a column that the topic has not, or has otherwise.
@@ -32,15 +33,17 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         from spark_ext.scan import open_scan  # noqa: PLC0415 - needs what executors may not have
 
+        scan = open_scan(options)
         self._options: ReadOptions | None = options
-        self._job = open_scan(options).job(schema)
+        self._topics = scan.topics
+        self._job = scan.job(schema)
         self._made: StreamPlan | None = None
 
     def __repr__(self) -> str:
         return f"TopicStreamReader({self._job.namespace!r})"
 
     def __getstate__(self) -> dict[str, object]:
-        return {"_job": self._job, "_options": None, "_made": None}  # what executors need
+        return {"_job": self._job, "_options": None, "_topics": (), "_made": None}  # what executors need
 
     @property
     def _plan(self) -> StreamPlan:
@@ -48,7 +51,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         if self._made is None:
             assert self._options is not None, "planning is not done by executors"
-            self._made = StreamPlan(self._options)
+            self._made = StreamPlan(self._options, self._topics)
         return self._made
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's names, from here on

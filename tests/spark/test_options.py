@@ -12,7 +12,7 @@ import pytest
 
 from spark_ext.options import OPTIONS, ReadOptions, WriteOptions, read_options, session_storage, write_options
 from spark_ext.paths import Location, for_spark, locate, normal
-from txnlog.errors import InvalidInputError, NamespaceNotFound, UnsupportedFeature
+from txnlog.errors import InvalidInputError, NamespaceNotFound
 
 if TYPE_CHECKING:
     from txnlog.namespace import Namespace
@@ -40,8 +40,12 @@ def test_a_path_alone_reads_everything_that_is_committed() -> None:
     assert read() == ReadOptions(
         P,
         subscribe=None,
+        subscribe_pattern=None,
         starting_offsets=None,
         ending_offsets=None,
+        starting_timestamp=None,
+        ending_timestamp=None,
+        starting_version=None,
         version_as_of=None,
         timestamp_as_of=None,
         isolation_level="read_committed",
@@ -72,6 +76,15 @@ def test_a_path_alone_reads_everything_that_is_committed() -> None:
         (False, "timestampAsOf", " 2026-11-21T08:00:00.123+01:00", "timestamp_as_of", "2026-11-21T08:00:00.123+01:00"),
         (False, "timestampAsOf", "2038-11-21T08:00:00.002Z", "timestamp_as_of", "2038-11-21T08:00:00.002Z"),
         (False, "timestampAsOf", "2026-11-21 08:00:00Z", "timestamp_as_of", "2026-11-21 08:00:00Z"),
+        (False, "subscribePattern", "ord.*|(a)b[^c]", "subscribe_pattern", "ord.*|(a)b[^c]"),
+        (True, "subscribePattern", " x", "subscribe_pattern", " x"),
+        (False, "startingTimestamp", "1795248000123", "starting_timestamp", 1_795_248_000_123),
+        (True, "startingTimestamp", "2026-11-21T08:00:00Z", "starting_timestamp", 1_795_248_000_000),
+        (False, "startingTimestamp", "2026-11-21T09:00:00.0001+01:00", "starting_timestamp", 1_795_248_000_001),
+        (False, "endingTimestamp", "2026-11-21T08:00:00.001000Z", "ending_timestamp", 1_795_248_000_001),
+        (False, "endingTimestamp", "1969-12-31T23:59:59.9995Z", "ending_timestamp", 0),
+        (False, "startingVersion", "17", "starting_version", 17),
+        (True, "startingVersion", "0", "starting_version", 0),
         (False, "isolationLevel", "READ_UNCOMMITTED", "isolation_level", "read_uncommitted"),
         (False, "includeMetadata", "True", "include_metadata", True),
         (False, "columns", "id , amount", "columns", ("id", "amount")),
@@ -146,7 +159,7 @@ def test_the_readme_lists_the_options_that_there_are() -> None:
         for use in uses.get(where, ()):
             told[use] |= {name for name in re.findall(r"`(\w+)`", cell) if name != "spark"}
     for use, names in told.items():
-        known = {option.name for option in OPTIONS if use in option.uses and not option.later}
+        known = {option.name for option in OPTIONS if use in option.uses}
         assert names == known - {"path", "queryName"}, use
 
 
@@ -163,6 +176,12 @@ def test_the_readme_lists_the_options_that_there_are() -> None:
         (False, "failOnDataLoss", ["no"], "true or false"),
         (True, "splitTransactions", ["on"], "true or false"),
         (False, "isolationLevel", ["committed", "", "serializable"], "read_committed or read_uncommitted"),
+        (True, "startingTimestamp", ["now", "", "-5", "9" * 16, "1e3"], "a time: epoch milliseconds, or like 2026-"),
+        (False, "endingTimestamp", ["2026-11-21T08:00:00"], "a time with its zone, like 2026-"),
+        (True, "startingVersion", ["-1", "latest", "1.0"], "a whole number from 0 on"),
+        (False, "subscribePattern", ["ord(", "*", "a{2,1}"], "is a regular expression ("),
+        (False, "subscribePattern", [" ", ""], "some text"),
+        (False, "subscribePattern", ["(" * 9_000 + ")" * 9_000, "a{" + "9" * 30 + "}"], "is a regular expression"),
         (False, "timestampAsOf", ["yesterday", "", "-5", "9" * 16], "a time: epoch milliseconds, or like 2026-"),
         (False, "timestampAsOf", ["2026-11-21", "2026-11-21T08:00:00"], "a time with its zone, like 2026-"),
         (False, "subscribe", ["", "orders,,audit", " "], "a list of names, separated by commas"),
@@ -182,6 +201,9 @@ def test_the_readme_lists_the_options_that_there_are() -> None:
                 '{"a": {"0": -3}}',
                 '{"a": {"0": 1.5}}',
                 '{"a": {"-1": 5}}',
+                '{"a": {"00": 5}}',
+                '{"a": {"' + "9" * 5_000 + '": 5}}',
+                '{"a": {"0": ' + "9" * 5_000 + "}}",
                 '{"a": {"0": 5}',
             ],
             'earliest, latest or JSON like {"orders"',
@@ -244,6 +266,8 @@ def test_an_unknown_option_in_lower_case_as_spark_hands_it_over_is_answered_with
         ("readStream", "versionAsOf", "spark.read"),
         ("readStream", "timestampAsOf", "spark.read"),
         ("readStream", "endingOffsets", "spark.read"),
+        ("readStream", "endingTimestamp", "spark.read"),
+        ("write", "startingTimestamp", "spark.read and spark.readStream"),
         ("readStream", "isolationLevel", "spark.read"),
         ("readStream", "acknowledge", "df.writeStream"),
         ("write", "columns", "spark.read and spark.readStream"),
@@ -260,19 +284,22 @@ def test_an_option_in_the_wrong_place_is_refused_with_the_right_one(use: str, na
         parse(given, streaming=use.endswith("Stream"))
 
 
-@pytest.mark.parametrize("name", ["subscribePattern", "startingTimestamp", "endingTimestamp", "startingVersion"])
-def test_what_a_later_version_will_bring_is_refused_as_unsupported(name: str) -> None:
-    for streaming in (False, None):
-        with pytest.raises(UnsupportedFeature, match=f"the option '{name}' is not implemented.*leave it out"):
-            read(streaming, **{name: "1"})
-
-
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
         ({"versionAsOf": "1", "timestampAsOf": "1"}, "'versionAsOf' and 'timestampAsOf' exclude each other"),
         ({"isolationLevel": "read_uncommitted", "startingOffsets": "earliest"}, "'startingOffsets' needs read_com"),
         ({"isolationLevel": "read_uncommitted", "endingOffsets": "latest"}, "'endingOffsets' needs read_committed"),
+        ({"isolationLevel": "read_uncommitted", "startingTimestamp": "1"}, "'startingTimestamp' needs read_committed"),
+        ({"isolationLevel": "read_uncommitted", "endingTimestamp": "1"}, "'endingTimestamp' needs read_committed"),
+        ({"isolationLevel": "read_uncommitted", "startingVersion": "1"}, "'startingVersion' needs read_committed"),
+        ({"subscribe": "a", "subscribePattern": "a"}, "'subscribe' and 'subscribePattern' exclude each other"),
+        ({"startingOffsets": "earliest", "startingTimestamp": "1"}, "'startingOffsets' and 'startingTimestamp' excl"),
+        ({"startingVersion": "3", "startingTimestamp": "1"}, "'startingTimestamp' and 'startingVersion' exclude"),
+        ({"startingVersion": "3", "startingOffsets": "earliest"}, "'startingOffsets' and 'startingVersion' exclude"),
+        ({"endingOffsets": "latest", "endingTimestamp": "1"}, "'endingOffsets' and 'endingTimestamp' exclude"),
+        ({"startingTimestamp": "2", "endingTimestamp": "1"}, "'startingTimestamp' is behind that of 'endingTimestamp'"),
+        ({"startingVersion": "8", "versionAsOf": "7"}, r"'startingVersion' \(8\) is behind 'versionAsOf' \(7\)"),
         ({"provider": "txnlog"}, "a table of the format txnlog cannot be created.*CREATE TEMPORARY VIEW"),
         ({"Owner": "me"}, "a table of the format txnlog cannot be created"),
         ({"paths": '["a", "b"]'}, "load takes one path.*subscribe='a,b'"),

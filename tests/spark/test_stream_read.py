@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,8 +15,8 @@ from pyspark.sql.types import LongType, StructType
 
 import txnlog
 from spark_ext.options import read_options
-from spark_ext.scan import open_scan
 from spark_ext.stream_reader import TopicStreamReader
+from tests.spark.runs import Offset, Options, Row, Run, stored
 from tests.spark.support import forget_commit, path_of
 from txnlog.actions import DeleteRecords
 from txnlog.commands import Simple
@@ -38,9 +37,6 @@ if TYPE_CHECKING:
     from txnlog.namespace import Namespace
 
 SCHEMA = pa.schema([("id", pa.int64())])
-Row = dict[str, Any]
-Offset = dict[str, Any]
-Options = dict[str, Any]
 
 
 @pytest.fixture
@@ -66,60 +62,6 @@ def committed(ns: Namespace, topic: str = "orders") -> list[Row]:
 
 def ids(rows: list[Row]) -> list[int]:
     return sorted(row["id"] for row in rows)
-
-
-class Run:
-    """One run of a query: what Spark asks a source for, in Spark's order. ``log`` outlives it, as a checkpoint does."""
-
-    def __init__(
-        self, ns: Namespace, topic: str = "orders", log: list[Offset] | None = None, now: bool = False, **options: Any
-    ) -> None:
-        given = {"path": path_of(ns, topic), "includeMetadata": "true", **{k: str(v) for k, v in options.items()}}
-        parsed = read_options(given, streaming=True)
-        self.reader = TopicStreamReader(parsed, open_scan(parsed).schema)
-        self.log = [] if log is None else log
-        if now:
-            self.reader.prepareForTriggerAvailableNow()
-
-    def rows(self, start: Offset, end: Offset) -> list[Row]:
-        """What executors read, each with its own copy of the reader."""
-        found: list[Row] = []
-        for partition in self.reader.partitions(start, end):
-            reader = pickle.loads(pickle.dumps(self.reader))
-            for batch in reader.read(pickle.loads(pickle.dumps(partition))):
-                found += batch.to_pylist()
-        return found
-
-    def batch(self) -> list[Row] | None:
-        """The next batch, None while there is nothing new. An earlier one is acknowledged when it begins."""
-        if not self.log:
-            self.log.append(_stored(self.reader.initialOffset()))
-        start = self.log[-1]
-        end = _stored(self.reader.latestOffset(start, self.reader.getDefaultReadLimit()))
-        if end == start:
-            return None
-        self.log.append(end)
-        rows = self.rows(start, end)
-        if len(self.log) > 2:
-            self.reader.commit(start)
-        return rows
-
-    def batches(self) -> list[list[Row]]:
-        """All batches up to the end of what is there."""
-        found = []
-        while (rows := self.batch()) is not None:
-            found.append(rows)
-            assert len(found) < 100
-        return found
-
-    def all(self) -> list[Row]:
-        return [row for rows in self.batches() for row in rows]
-
-
-def _stored(offset: Offset) -> Offset:
-    """As it comes back from a checkpoint."""
-    found: Offset = json.loads(json.dumps(offset))
-    return found
 
 
 # --- which rows -------------------------------------------------------------------------------------------------------
@@ -189,7 +131,7 @@ def test_a_batch_that_is_read_again_gives_the_same_rows(ns: Namespace) -> None:
     first = run.batch()
     produce(ns, *range(20, 30))
     again = Run(ns, startingOffsets="latest")
-    start = _stored(again.reader.initialOffset())
+    start = stored(again.reader.initialOffset())
     assert start != run.log[0], "Spark asks anew where batch 0 begins, and latest is elsewhere by now"
     assert ids(again.rows(start, run.log[1])) == ids(first) == list(range(10, 20))
     assert again.rows(run.log[1], run.log[1]) == [], "another source of the query had something new"
