@@ -48,7 +48,7 @@ from txnlog.namespace import Namespace
 from txnlog.store import Created, ForwardingStore, MemoryStore, Store
 from txnlog.store.base import ObjectInfo
 from txnlog.store.identity import identity_of
-from txnlog.store.probe import ClockDifference, Passed
+from txnlog.store.probe import Passed
 from txnlog.testing import ManualClock
 from txnlog.testing.scheduler import START_MS
 from txnlog.transaction import Transaction
@@ -764,7 +764,7 @@ def _judge(run: Run, honest: MemoryStore, clock: ManualClock, clients: list[Name
 @pytest.fixture(autouse=True)
 def _no_probe(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, logger="txnlog")
-    monkeypatch.setattr(root, "probe", lambda store, *_: Passed(identity_of(store), 1, 1, ClockDifference(0, 0), 0))
+    monkeypatch.setattr(root, "probe", lambda store, *_: Passed(identity_of(store), 1, 1, 0))
 
 
 @pytest.mark.parametrize("name", SCENARIOS)

@@ -26,7 +26,7 @@ from txnlog.store import (
 )
 from txnlog.store.fsspec_store import Backend
 from txnlog.store.identity import make_identity
-from txnlog.store.probe import FULL, Arena, clock_difference, probe, race_many
+from txnlog.store.probe import FULL, Arena, probe, race_many
 
 FOLDER = "_catalog/probe/"
 
@@ -234,21 +234,3 @@ def test_two_probes_of_one_store_do_not_meet() -> None:
     seen.clear()
     probe(store, FOLDER)
     assert not first & set(seen)
-
-
-# --- the clock ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("ahead_ms", [-7_200_000, 0, 90_000])
-def test_the_verdict_brackets_how_far_the_clock_is_ahead_of_the_store(ahead_ms: int) -> None:
-    store_ms = 1_795_000_000_000
-    store = MemoryStore(clock_ms=lambda: store_ms)
-    clock = probe(store, FOLDER, clock_ms=lambda: store_ms + ahead_ms).clock
-    assert clock.least_ms <= ahead_ms <= clock.most_ms
-    assert clock.most_ms - clock.least_ms <= 1_000
-
-
-def test_the_bracket_allows_for_the_round_trip_and_for_whole_seconds() -> None:
-    # Sent at 10.2 s, answered at 10.7 s, and the store's cut second says 5: its clock stood between 5.0 and 6.0.
-    clock = clock_difference(10_200, 10_700, 5_000)
-    assert (clock.least_ms, clock.most_ms) == (4_200, 5_700)

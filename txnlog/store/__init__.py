@@ -6,12 +6,11 @@ from txnlog.store.identity import StoreIdentity, identity_of
 from txnlog.store.local import LocalStore
 from txnlog.store.memory import MemoryStore
 from txnlog.store.open import open_store
-from txnlog.store.probe import ClockDifference, Effort, Passed, clock_difference
+from txnlog.store.probe import Effort, Passed
 from txnlog.store.wrappers import Call, CountingStore, ForwardingStore, HookStore, PrefixStore, ReadOnlyStore
 
 __all__ = [
     "Call",
-    "ClockDifference",
     "CountingStore",
     "Created",
     "Effort",
@@ -27,7 +26,6 @@ __all__ = [
     "ReadOnlyStore",
     "Store",
     "StoreIdentity",
-    "clock_difference",
     "identity_of",
     "open_store",
 ]

@@ -18,13 +18,12 @@ import contextlib
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
 from txnlog.errors import Durable, StoreError, TxnLogError, UnsafeStore
-from txnlog.runtime import SYSTEM_CLOCK
 from txnlog.store.base import Created, ObjectNotFound, Store
 from txnlog.store.identity import StoreIdentity, identity_of
 
@@ -35,8 +34,6 @@ _START_SECONDS: Final = 60
 """Until all threads of a race have started."""
 
 _SMALL_BYTES: Final = 4096
-_TIMESTAMP_MS: Final = 1_000
-"""Last-Modified is cut to whole seconds by S3's HEAD."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +71,6 @@ to be asked is whether this very file system keeps to it. Some 30 ms."""
 
 
 @dataclass(frozen=True, slots=True)
-class ClockDifference:
-    """How far this machine's clock is ahead of the store's, in milliseconds: between these two (negative: behind)."""
-
-    least_ms: int
-    most_ms: int
-
-
-@dataclass(frozen=True, slots=True)
 class Passed:
     """A store that passed.
 
@@ -89,20 +78,16 @@ class Passed:
         identity: the store, as a log records it.
         rounds: keys that threads raced for.
         overtaking_rounds: keys that a small body raced for against a big one.
-        clock: this machine's clock against the store's.
         elapsed_ms: duration of the probe.
     """
 
     identity: StoreIdentity
     rounds: int
     overtaking_rounds: int
-    clock: ClockDifference
     elapsed_ms: int
 
 
-def probe(
-    store: Store, prefix: str, *, effort: Effort | None = None, clock_ms: Callable[[], int] = SYSTEM_CLOCK.now_ms
-) -> Passed:
+def probe(store: Store, prefix: str, *, effort: Effort | None = None) -> Passed:
     """Test ``store`` with objects below ``prefix`` (a folder with its ``/``), which are deleted afterwards if possible.
 
     Raises:
@@ -119,16 +104,11 @@ def probe(
         effort = LIGHT if identity.store_kind in {"local", "memory"} else FULL
     started = time.monotonic()
     with _arena(store, prefix) as arena:
-        clock = _ask_in_sequence(arena, clock_ms)
+        _ask_in_sequence(arena)
         rounds = race_many(arena, effort)
         overtaking_rounds = race_overtaking(arena, effort)
     elapsed_ms = int((time.monotonic() - started) * 1000)
-    return Passed(identity, rounds, overtaking_rounds, clock, elapsed_ms)
-
-
-def clock_difference(before_ms: int, after_ms: int, modified_ms: int) -> ClockDifference:
-    """The clock's lead, of an object whose create was sent at ``before_ms`` and answered at ``after_ms``."""
-    return ClockDifference(before_ms - modified_ms - _TIMESTAMP_MS, after_ms - modified_ms)
+    return Passed(identity, rounds, overtaking_rounds, elapsed_ms)
 
 
 class Arena:
@@ -227,7 +207,7 @@ def _race(pool: ThreadPoolExecutor, arena: Arena, bodies: Sequence[bytes], delay
     return arena.winner(key, bodies, answers)
 
 
-def _ask_in_sequence(arena: Arena, clock_ms: Callable[[], int]) -> ClockDifference:
+def _ask_in_sequence(arena: Arena) -> None:
     first, second = _body(0, _SMALL_BYTES), _body(1, _SMALL_BYTES)
     absent = arena.fresh_key()
     try:
@@ -236,16 +216,13 @@ def _ask_in_sequence(arena: Arena, clock_ms: Callable[[], int]) -> ClockDifferen
         pass
     else:
         raise UnsafeStore(f"a key that was never written holds an object ({arena.store!r})")
-    before_ms = clock_ms()
     key = _create_definitely(arena, first)
-    after_ms = clock_ms()
     for body in (second, first):
         # The same bytes again as well: a store that takes them for "the same, so created" would hide a lost race.
         if arena.store.create(key, body) is Created.CREATED:
             raise UnsafeStore(f"a second create of a key was told that it made it ({arena.store!r})")
         if arena.store.get(key) != first:
             raise UnsafeStore(f"a second create replaced what the first had written ({arena.store!r})")
-    return clock_difference(before_ms, after_ms, arena.store.info(key).modified_ms)
 
 
 def _create_definitely(arena: Arena, body: bytes) -> str:
@@ -293,10 +270,8 @@ __all__ = [
     "FULL",
     "LIGHT",
     "Arena",
-    "ClockDifference",
     "Effort",
     "Passed",
-    "clock_difference",
     "probe",
     "race_many",
     "race_overtaking",
