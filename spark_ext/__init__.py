@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from spark_ext.native import read_topic, visible
+    from spark_ext.processing import process
     from spark_ext.stream_handler import write_stream
     from spark_ext.transactions import transaction
 
 _HOMES = {
+    "process": "spark_ext.processing",
     "read_topic": "spark_ext.native",
     "transaction": "spark_ext.transactions",
     "visible": "spark_ext.native",
@@ -35,6 +37,7 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "process",
     "read_topic",
     "transaction",
     "visible",

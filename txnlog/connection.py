@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 from txnlog import numbers, ranges, schema
+from txnlog.acknowledgements import check_epoch, live_subscription
 from txnlog.actions import Acknowledgement, Header, Reserve, StreamBatch, Subscription
 from txnlog.appender import Appender
 from txnlog.apply_producers import check_producer, committed_app
@@ -475,6 +476,11 @@ class Connection:
         if producer is not None:
             with self.follower.lock:
                 check_producer(self.follower.state.draft(), producer, epoch)
+
+    def check_consumer(self, subscription: int, epoch: int) -> None:
+        """Raise ConsumerFenced for an epoch known to be old, SubscriptionNotFound where the subscription was dropped."""
+        with self.follower.lock:
+            check_epoch(live_subscription(self.follower.state.draft(), subscription), epoch)
 
     def outcome(self, number: int) -> Outcome | None:
         """How a transaction ended, also one that only a checkpoint remembers; also on a closed connection."""

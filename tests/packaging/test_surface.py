@@ -110,6 +110,7 @@ SPARK = {
     "visible": "spark path version",
     "transaction": "spark path producer txn_app_id txn_version",
     "write_stream": "df path checkpoint acknowledge trigger handler",
+    "process": "path topics subscription handler trigger on_error",
 }
 
 GROUPS = "RetriableError AbortableError FencedError InvalidInputError StoreError CorruptionError"

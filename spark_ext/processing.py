@@ -1,0 +1,164 @@
+"""A stream without a checkpoint directory: ``spark_ext.process``. The subscription's cursor is all it remembers.
+
+One run claims the subscription, reads the log up to its claim, and then takes batch after batch. What the handler
+writes and the acknowledgement of what the batch read are one entry, so a crash at any place leaves a batch done or not
+begun, and the next run goes on at the cursor. The module is not called ``process``: a package cannot have a function
+and a module of one name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from spark_ext import jobs
+from spark_ext.handles import location_of
+from spark_ext.options import ReadOptions, session_storage
+from spark_ext.processing_plan import claim
+from spark_ext.processing_run import Order, Processed, Run
+from spark_ext.processing_stop import Stop
+from spark_ext.scan import open_scan
+from txnlog.arguments import mapping, shown, whole_number
+from txnlog.errors import InvalidInputError
+from txnlog.limits import MAX_NUMBER
+from txnlog.names import nearest, parse_label, parse_subscription_name, parse_topic_name
+
+if TYPE_CHECKING:
+    import threading
+
+    from pyspark.sql import SparkSession
+
+    from spark_ext.stream_handler import Handler
+    from txnlog.connection import Position
+
+OnError = Literal["stop", "dead_letter"]
+
+_ATTEMPTS: Final = {"stop": 1, "dead_letter": 3}
+"""By ``on_error`` how often the handler is called on a batch: who gives up on messages had better be sure."""
+
+
+def process(
+    spark: SparkSession,
+    path: str,
+    *,
+    topics: str | Sequence[str],
+    subscription: str,
+    handler: Handler,
+    trigger: str | Mapping[str, int] = "available_now",
+    on_error: OnError = "stop",
+    max_rows: int | None = None,
+    max_attempts: int | None = None,
+    include_metadata: bool = False,
+    query_name: str | None = None,
+    start: Position | Mapping[str, Position] = "earliest",
+    stop: threading.Event | Callable[[], object] | None = None,
+    progress: bool = True,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Processed:
+    """Hand the messages of a subscription to a function, batch by batch, each batch in one transaction.
+
+    ::
+
+        spark_ext.process(spark, "/data/lake/sales", topics=["orders"], subscription="billing",
+            handler=lambda batch, txn: txn.write(batch.groupBy("customer").count(), "counts"))
+
+    What the handler writes and the acknowledgement of what the batch read are in one entry of the log: each message
+    takes effect exactly once, wherever a run dies. There is no checkpoint directory: a new run goes on at the cursor,
+    and fences an older one that is still there.
+
+    Args:
+        spark: the session.
+        path: ROOT/NAMESPACE.
+        topics: one or several, with the same columns; of several, the batch has the column ``_topic`` as well.
+        subscription: its name, the same on all topics; exclusive, and created where it is missing.
+        handler: called on the driver as ``handler(batch_df, txn)``, with a
+            :class:`~spark_ext.transactions.DataFrameTransaction` that is committed when it returns. A batch ends
+            between versions, so it never holds half a transaction.
+        trigger: ``"available_now"``: all that is there at the start, then return. ``{"interval_ms": 1000}``: until
+            something stops it; a batch begins so long after the one before it began, or at once where that took longer.
+        on_error: ``"stop"``: the batch is aborted, and what the handler raised is raised. ``"dead_letter"``: the
+            batch's messages go to the subscription's dead-letter topic, in one transaction with their acknowledgement.
+        max_rows: of one batch; a transaction with more is taken whole.
+        max_attempts: how often the handler is called on a batch before ``on_error`` counts: once for ``"stop"``, else
+            three times.
+        include_metadata: add ``_partition``, ``_offset``, ``_timestamp``, ``_txn_id``, ``_version`` to the batch.
+        query_name: the consumer's name, by which a ``same_name`` subscription is taken over again; shown in the log.
+        start: where a new subscription begins, as in ``create_subscription``; or that by topic.
+        stop: an event, or a function that tells, by which a program ends the run after the batch at hand. Ctrl-C and
+            SIGTERM do the same; the second one aborts the batch.
+        progress: show a line on a terminal, if the package ``rich`` is there. The logger ``txnlog.spark`` has a line a
+            batch.
+        storage_options: fsspec's, plain values only; without them the settings ``spark.txnlog.storage.<name>``.
+
+    Raises:
+        InvalidInputError, NamespaceNotFound, TopicNotFound, SchemaMismatch, UnsupportedFeature: an argument, the topics
+            or the subscription are not what they must be; nothing was written.
+        ConsumerBusy: the subscription's takeover rule keeps it for another name.
+        ConsumerFenced: another run, a consumer or a seek took the subscription over; the batch was not committed.
+        OutcomeUnknown: the store did not answer. Run again: the log tells what became of the batch.
+        AbortableError, RetriableError: a batch was ended by others, or could not begin, five times in a row.
+        Exception: what the handler raised. Nothing of its batch was committed.
+    """
+    if not callable(handler):
+        raise InvalidInputError(
+            f"the handler is a function of a batch and its transaction, not {shown(handler)}",
+            advice="pass handler=lambda batch, txn: txn.write(batch, topic)",
+        )
+    if not isinstance(on_error, str) or on_error not in _ATTEMPTS:
+        raise InvalidInputError(f"unknown on_error {shown(on_error)}", advice=nearest(str(on_error), _ATTEMPTS))
+    if max_rows is not None:
+        whole_number("max_rows", max_rows, 1, MAX_NUMBER)
+    if query_name is not None:
+        parse_label("query_name", query_name)
+    parse_subscription_name(subscription)
+    names = _topics(topics)
+    interval_ms = _interval(trigger)
+    attempts = _ATTEMPTS[on_error] if max_attempts is None else max_attempts
+    whole_number("max_attempts", attempts, 1, MAX_NUMBER)
+    asked = Stop(stop)
+    options = session_storage(spark) if storage_options is None else mapping("storage_options", storage_options)
+    storage = jobs.storage_json(options)
+    location = location_of(path, options)
+    if location.topic is not None:
+        raise InvalidInputError(
+            f"the path names the topic {location.topic!r}: a handler writes to any topic of a namespace",
+            advice=f"leave the topic out of the path, and pass topics=[{location.topic!r}]",
+        )
+    gives_up = on_error == "dead_letter"
+    order = Order(
+        ReadOptions(path, subscribe=names, include_metadata=bool(include_metadata), storage_options=options),
+        storage,
+        query_name or subscription,
+        handler,
+        interval_ms,
+        gives_up,
+        attempts,
+        max_rows,
+    )
+    # All topics are there and have the same columns, before anything is written.
+    connection = open_scan(order.read, mode="rw").namespace.connection
+    claims = claim(connection, names, subscription, query_name=query_name, start=start, gives_up=gives_up)
+    return Run(spark, order, claims, connection.runtime, asked).run(progress=progress)
+
+
+def _topics(topics: object) -> tuple[str, ...]:
+    names = [topics] if isinstance(topics, str) else list(topics) if isinstance(topics, Sequence) else None
+    if not names:
+        raise InvalidInputError(
+            f"topics is the name of a topic, or a list of names, not {shown(topics)}", advice='pass topics=["orders"]'
+        )
+    return tuple(dict.fromkeys(parse_topic_name(name) for name in names))
+
+
+def _interval(trigger: object) -> int | None:
+    """Milliseconds; None where the run ends by itself."""
+    if trigger == "available_now":
+        return None
+    if isinstance(trigger, Mapping) and list(trigger) == ["interval_ms"]:
+        return whole_number("interval_ms", trigger["interval_ms"], 1, MAX_NUMBER)
+    raise InvalidInputError(
+        f"unknown trigger {shown(trigger)}", advice='pass "available_now", or a dict like {"interval_ms": 1000}'
+    )
+
+
+__all__ = ["Processed", "process"]

@@ -1,0 +1,231 @@
+"""What a batch of ``spark_ext.process`` is: whose subscription it is, what it reads, what its commit takes off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from spark_ext.batch_ends import limited
+from txnlog import dead_letters, ranges, subscriptions
+from txnlog.actions import Acknowledgement, PartitionRanges
+from txnlog.errors import InvalidInputError, OutcomeUnknown
+from txnlog.leases import available
+from txnlog.names import nearest
+from txnlog.takeover import check_all_free, check_streamable, try_to_take
+
+if TYPE_CHECKING:
+    from spark_ext.scan import Scan
+    from txnlog.connection import Connection, Position
+    from txnlog.planner import OffsetRanges
+    from txnlog.state import Cursor, SubscriptionRecord
+
+_CLAIM_ATTEMPTS: Final = 4
+_CLAIM_PAUSE_MS: Final = 500.0
+
+
+# --- whose it is ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A topic's subscription, by its id, in the hands of one run: under this epoch and no other."""
+
+    topic: str
+    subscription: int
+    epoch: int
+
+
+def claim(
+    connection: Connection,
+    topics: Sequence[str],
+    subscription: str,
+    *,
+    query_name: str | None,
+    start: Position | Mapping[str, Position],
+    gives_up: bool,
+) -> tuple[Claim, ...]:
+    """Become the consumer of the subscription on all topics, in one entry: an older run is fenced from here on.
+
+    The fold has come to that entry when this returns, so whatever an older run committed is in the cursors by now. A
+    subscription that is missing is created; whatever may be refused is looked at before.
+
+    Raises:
+        TopicNotFound: with the nearest name.
+        UnsupportedFeature: the subscription is of a kind whose messages are not one run's alone.
+        ConsumerBusy: its takeover rule keeps it for another name.
+        InvalidInputError: dead letters are wanted and it has no topic for them, or it needs ``query_name``.
+        OutcomeUnknown: the store did not answer; run again.
+    """
+    connection.follower.refresh()
+    name = query_name or f"process-{connection.runtime.unique()[:8]}"
+    known: list[SubscriptionRecord] = []
+    missing: list[str] = []
+    for topic in topics:
+        record = connection.subscription_record(connection.topic_record(topic).id, subscription)
+        if gives_up:
+            _check_dead_letters(connection, topic, subscription, record)
+        if record is None:
+            missing.append(topic)
+            continue
+        check_streamable(record)
+        if record.takeover == "same_name" and query_name is None:
+            raise InvalidInputError(
+                f"the subscription {subscription!r} of {topic!r} is taken over under the same name only",
+                advice="pass query_name=..., the same at every run",
+            )
+        known.append(record)
+    starts = {topic: _start_of(topic, start, topics) for topic in missing}
+    check_all_free(connection, known, name)
+    made = [subscriptions.create(connection, topic, subscription, start=starts[topic]) for topic in missing]
+    by_topic = {connection.topic_record_by_id(record.topic).name: record for record in (*known, *made)}
+    epochs = _take(connection, [record.id for record in by_topic.values()], name)
+    return tuple(Claim(topic, by_topic[topic].id, epochs[by_topic[topic].id]) for topic in topics)
+
+
+def _start_of(topic: str, start: Position | Mapping[str, Position], topics: Sequence[str]) -> Position:
+    if not isinstance(start, Mapping) or not any(isinstance(key, str) for key in start):
+        return start  # type: ignore[return-value]  # of all topics alike
+    by_topic: Mapping[str, Position] = start  # type: ignore[assignment]
+    for name in by_topic:
+        if name not in topics:
+            raise InvalidInputError(
+                f"start names the topic {ascii(name)[:80]}, which is not read", advice=nearest(str(name), topics)
+            )
+    return by_topic.get(topic, "earliest")
+
+
+def _check_dead_letters(
+    connection: Connection, topic: str, subscription: str, record: SubscriptionRecord | None
+) -> None:
+    """Raise unless there is a topic that can take what the handler fails on."""
+    if record is None or record.dead_letter_topic is None:
+        what = "does not exist yet" if record is None else "has no dead-letter topic"
+        raise InvalidInputError(
+            f'on_error="dead_letter", but the subscription {subscription!r} of {topic!r} {what}',
+            advice=f"ns.create_subscription({topic!r}, ..., dead_letter_topic=...) makes one that has, and the topic; "
+            'or pass on_error="stop"',
+        )
+    dead_letters.target(connection, record)
+
+
+def _take(connection: Connection, wanted: Sequence[int], name: str) -> dict[int, int]:
+    for _ in range(_CLAIM_ATTEMPTS - 1):
+        try:
+            return try_to_take(connection, wanted, name)
+        except OutcomeUnknown:  # an epoch that this made is nobody's
+            connection.runtime.sleep_ms(_CLAIM_PAUSE_MS)
+    return try_to_take(connection, wanted, name)
+
+
+# --- what it reads ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Where something ends: at a version, and by topic and partition behind the last offset visible there."""
+
+    version: int
+    offsets: Mapping[str, Mapping[int, int]]
+
+    @classmethod
+    def of(cls, scan: Scan) -> End:
+        """Everything that a scan shows."""
+        return cls(scan.snapshot.version, {topic: scan.snapshot.end_offsets(topic) for topic in scan.topics})
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One batch. Planned again up to the same ``end`` it is the same, unless the cursors moved.
+
+    Attributes:
+        end: where it ends.
+        offsets: by topic and partition the range that it reads.
+        taken: what its commit acknowledges: the same, and what was deleted before anybody read it.
+        rows: how many it reads.
+        deleted: how many it takes unread.
+    """
+
+    end: End
+    offsets: Mapping[str, OffsetRanges]
+    taken: tuple[Acknowledgement, ...]
+    rows: int
+    deleted: int
+
+    def __str__(self) -> str:
+        return "; ".join(
+            f"{topic} " + ", ".join(f"{partition}: {low} to {high}" for partition, (low, high) in found.items())
+            for topic, found in self.offsets.items()
+        )
+
+
+def plan_batch(scan: Scan, claims: Iterable[Claim], max_rows: int | None, until: End | None) -> Batch | None:
+    """The next batch; None where there is nothing to read, up to ``until`` or the newest version.
+
+    Of a partition it takes the first run of offsets that nobody has: behind the cursor, and between what was
+    acknowledged by itself or is pending in a prepared transaction. It ends between versions, so it holds no half
+    transaction but where others took the other half.
+
+    Raises:
+        ConsumerFenced: another run, a consumer or a seek took the subscription over.
+        SubscriptionNotFound: it was dropped.
+    """
+    cursors = _cursors(scan, claims)
+    last = until or End.of(scan)
+    runs: dict[str, dict[int, ranges.Range]] = {}
+    begin: dict[str, dict[int, int]] = {}
+    for topic, found in cursors.items():
+        starts, ends = scan.snapshot.start_offsets(topic), last.offsets[topic]
+        free = {p: available(cursor, starts[p], ends.get(p, 0), ()) for p, cursor in found[1].items()}
+        runs[topic] = {p: left[0] for p, left in free.items() if left}
+        begin[topic] = {p: left[0][0] if left else ends.get(p, 0) for p, left in free.items()}
+    version, stops = last.version, last.offsets
+    if max_rows is not None:
+        version, stops = limited(scan, begin, max_rows, last.version)
+    offsets: dict[str, dict[int, ranges.Range]] = {}
+    for topic, of_topic in runs.items():
+        cut = {p: (low, min(high, stops[topic][p])) for p, (low, high) in of_topic.items()}
+        offsets[topic] = {p: (low, high) for p, (low, high) in sorted(cut.items()) if low < high}
+    rows = sum(high - low for found in offsets.values() for low, high in found.values())
+    if not rows:
+        return None
+    taken = [_taken(claim, found, offsets[claim.topic]) for claim, found in cursors.values() if offsets[claim.topic]]
+    acknowledged = sum(ranges.size(item.ranges) for wanted in taken for item in wanted.ranges)
+    end = End(version, {topic: {p: stops[topic][p] for p in found} for topic, found in begin.items()})
+    read = {topic: found for topic, found in offsets.items() if found}
+    return Batch(end, read, tuple(taken), rows, acknowledged - rows)
+
+
+def _cursors(scan: Scan, claims: Iterable[Claim]) -> dict[str, tuple[Claim, Mapping[int, Cursor]]]:
+    """By topic the claim and its cursors, as the newest fold has them. Raises where a claim was lost."""
+    connection = scan.namespace.connection
+    result: dict[str, tuple[Claim, Mapping[int, Cursor]]] = {}
+    with connection.follower.lock:
+        for item in claims:
+            connection.check_consumer(item.subscription, item.epoch)
+            result[item.topic] = item, connection.cursors_of(item.subscription)
+    return result
+
+
+def _taken(item: Claim, cursors: Mapping[int, Cursor], read: OffsetRanges) -> Acknowledgement:
+    """Message by message, also where it is all up to an end: what others hold in between stays theirs."""
+    wanted = {p: available(cursors[p], 0, high, ()) for p, (_, high) in read.items()}
+    return Acknowledgement(item.subscription, item.epoch, tuple(PartitionRanges(p, of) for p, of in wanted.items()))
+
+
+def count_left(scan: Scan, claims: Iterable[Claim], until: End) -> tuple[int, int]:
+    """How many messages up to an end nobody took yet, and how many more are pending in transactions."""
+    left = pending = 0
+    for topic, (_, cursors) in _cursors(scan, claims).items():
+        starts, ends = scan.snapshot.start_offsets(topic), until.offsets[topic]
+        for p, cursor in cursors.items():
+            free = ranges.size(available(cursor, starts[p], ends.get(p, 0), ()))
+            unheld = msgspec.structs.replace(cursor, holds=(), cumulative=None)
+            left += free
+            pending += ranges.size(available(unheld, starts[p], ends.get(p, 0), ())) - free
+    return left, pending
+
+
+__all__ = ["Batch", "Claim", "End", "claim", "count_left", "plan_batch"]

@@ -1,0 +1,343 @@
+"""One run of ``spark_ext.process``: batch after batch, each of them until it is decided."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import TYPE_CHECKING, Final, Literal
+
+import pyarrow as pa
+from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
+
+from spark_ext import jobs
+from spark_ext.executor_reader import TOPIC_COLUMN
+from spark_ext.native import read_plan
+from spark_ext.processing_plan import Batch, Claim, End, count_left, plan_batch
+from spark_ext.processing_progress import progress_line
+from spark_ext.scan import Scan, open_scan
+from spark_ext.transactions import DataFrameTransaction
+from txnlog import dead_letters
+from txnlog.errors import (
+    AbortableError,
+    CoordinatorFenced,
+    CorruptionError,
+    FencedError,
+    InvalidTransactionState,
+    OutcomeUnknown,
+    RetriableError,
+    StoreError,
+    TransactionHasFailedOperation,
+    TxnLogError,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from spark_ext.options import ReadOptions
+    from spark_ext.processing_stop import Stop
+    from spark_ext.stream_handler import Handler
+    from txnlog.results import Committed
+    from txnlog.runtime import Runtime
+    from txnlog.transaction import Transaction
+
+_logger: Final = logging.getLogger("txnlog.spark")
+
+Stopped = Literal["caught_up", "asked", "signal"]
+
+_KEPT_VERSIONS: Final = 10_000
+"""A run may go on for years."""
+
+_LOST_ATTEMPTS: Final = 5
+"""Of one batch, in a row: whoever loses more often has another problem than a conflict."""
+
+_COMMIT_ATTEMPTS: Final = 5
+"""Of one commit whose answer does not come; the appender has asked several times in each."""
+
+_MOST_REASON: Final = 500
+"""Characters of an error in a dead letter: it stands beside each message."""
+
+_PAUSE_MS: Final = 100.0
+_LONGEST_PAUSE_MS: Final = 5_000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Processed:
+    """What a run did.
+
+    Attributes:
+        batches: how many were committed.
+        rows: how many rows they read.
+        dead_letters: how many of these went to dead-letter topics.
+        versions: which versions committed them, the newest 10,000.
+        stopped: why it ended: ``caught_up`` (all that was there at its start is done), ``asked`` (``stop`` told it to)
+            or ``signal`` (Ctrl-C, SIGTERM).
+    """
+
+    batches: int
+    rows: int
+    dead_letters: int
+    versions: tuple[int, ...]
+    stopped: Stopped
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a run is asked to do.
+
+    Attributes:
+        read: how its topics are read.
+        storage: storage options as tasks get them.
+        name: of the run, for people.
+        handler: what is called with each batch.
+        interval_ms: between the beginnings of batches; None where the run ends once it caught up.
+        gives_up: whether messages on which the handler fails go to the dead-letter topic.
+        attempts: how often the handler is called on a batch before that, or before the run stops.
+        max_rows: of one batch.
+    """
+
+    read: ReadOptions
+    storage: str
+    name: str
+    handler: Handler
+    interval_ms: int | None
+    gives_up: bool
+    attempts: int
+    max_rows: int | None
+
+
+class _HandlerFailedError(Exception):
+    """What the handler raised, and nothing of its batch is in the log."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
+class _FinalError(Exception):
+    """What the caller gets, whatever ``on_error`` says."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
+_NOT_THE_HANDLERS: Final = (AbortableError, RetriableError, FencedError, StoreError, CorruptionError)
+"""What says nothing about the messages, though a call of the handler's raised it: no reason to give up on them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Try:
+    """A batch on its way: ``reason`` is why its messages are given up on; None where the handler is to have them."""
+
+    scan: Scan
+    batch: Batch
+    failures: int = 0
+    lost: int = 0
+    reason: str | None = None
+
+
+class Run:
+    """One run, from its claim to its end. Used by one thread, once."""
+
+    def __init__(self, spark: SparkSession, order: Order, claims: tuple[Claim, ...], runtime: Runtime, stop: Stop):
+        self._spark = spark
+        self._order = order
+        self._claims = claims
+        self._runtime = runtime
+        self._stop = stop
+        self._batches = self._rows = self._dead_letters = 0
+        self._versions: deque[int] = deque(maxlen=_KEPT_VERSIONS)
+
+    def run(self, *, progress: bool) -> Processed:
+        """Batch after batch, until there is a reason to end."""
+        try:
+            with self._stop.listening(), progress_line(self._order.name, wanted=progress) as show:
+                stopped = self._loop(show)
+        except KeyboardInterrupt:
+            if self._stop.asked != "signal":
+                raise  # of another kind than the second Ctrl-C, which aborted the batch
+            stopped = "signal"
+        return Processed(self._batches, self._rows, self._dead_letters, tuple(self._versions), stopped)
+
+    def _loop(self, show: Callable[[str], None]) -> Stopped:
+        interval_ms = self._order.interval_ms
+        until = End.of(self._look()) if interval_ms is None else None
+        while True:
+            began_ms = self._runtime.elapsed_ms()
+            if (asked := self._stop.asked) is not None:
+                return asked
+            scan = self._look()
+            batch = plan_batch(scan, self._claims, self._order.max_rows, until)
+            if batch is not None:
+                self._finish(scan, batch)
+            left, pending = count_left(scan, self._claims, until or End.of(scan))
+            show(f"{self._batches:,} batches, {self._rows:,} rows, {left:,} behind, version {scan.snapshot.version}")
+            if until is not None and batch is None:
+                if pending:
+                    text = "%r: %d messages are pending in other transactions: if those are aborted, they come again"
+                    _logger.warning(text, self._order.name, pending)
+                return "caught_up"
+            if interval_ms is not None:
+                self._stop.wait(self._runtime, interval_ms - (self._runtime.elapsed_ms() - began_ms))
+
+    def _look(self) -> Scan:
+        """The newest version of the namespace. Two requests where nothing is new: its next entry, and its first."""
+        scan = open_scan(self._order.read, mode="rw")
+        scan.namespace.connection.end_overdue([item.subscription for item in self._claims])
+        return scan
+
+    # --- one batch --------------------------------------------------------------------------------------------------
+
+    def _finish(self, scan: Scan, batch: Batch) -> None:
+        """Try until the batch is committed, or nothing more can be tried. Returns early where the run is to stop."""
+        item: _Try | None = _Try(scan, batch)
+        while item is not None:
+            try:
+                result = self._attempt(item)
+            except _FinalError as final:
+                raise final.error from final.error.__cause__
+            except _HandlerFailedError as failed:
+                item = self._after_failure(item, failed.error)
+            except TransactionHasFailedOperation as error:  # the handler caught what its write raised
+                item = self._after_failure(item, error)
+            except (AbortableError, RetriableError, CoordinatorFenced) as error:
+                item = self._after_loss(item, error)
+            else:
+                self._note(item, result)
+                return
+
+    def _after_failure(self, item: _Try, error: Exception) -> _Try | None:
+        """The handler again, or the dead letters. Raises the error where neither is wanted."""
+        name, failures = self._order.name, item.failures + 1
+        if failures < self._order.attempts:
+            _logger.warning("%r: the handler failed (%s)", name, item.batch, exc_info=error)
+            return None if self._pause(failures) else replace(item, failures=failures)
+        if not self._order.gives_up:
+            error.add_note(f"process {name!r}: nothing of its batch was committed ({item.batch})")
+            raise error from error.__cause__
+        text = "%r: the handler failed %d times, the batch goes to the dead letters (%s)"
+        _logger.error(text, name, failures, item.batch, exc_info=error)
+        return replace(item, failures=failures, lost=0, reason=_reason(error, failures))
+
+    def _after_loss(self, item: _Try, error: TxnLogError) -> _Try | None:
+        """The batch planned again, up to the same end: the same one, unless the cursors moved."""
+        lost = item.lost + 1
+        if lost >= _LOST_ATTEMPTS:
+            raise error
+        _logger.info("%r: the batch is tried again after %s (%s)", self._order.name, error, item.batch)
+        if self._pause(lost):
+            return None
+        scan = self._look()
+        again = plan_batch(scan, self._claims, self._order.max_rows, item.batch.end)
+        if again is None:
+            return None  # others took what it held
+        if again.offsets != item.batch.offsets:
+            return _Try(scan, again, lost=lost)
+        return replace(item, scan=scan, batch=again, lost=lost)
+
+    def _pause(self, attempt: int) -> bool:
+        """Wait before the next attempt; whether the run is to stop instead."""
+        pause_ms = min(_PAUSE_MS * 2 ** min(attempt - 1, 20), _LONGEST_PAUSE_MS)
+        return self._stop.wait(self._runtime, self._runtime.spread(pause_ms))
+
+    def _attempt(self, item: _Try) -> Committed:
+        """One transaction: acknowledgement, work, commit. What it raises, but for _FinalError, left no effect."""
+        ns = item.scan.namespace
+        inner = jobs.begin(ns, jobs.reserve_job(ns))
+        with DataFrameTransaction(ns, inner, self._order.storage) as txn:
+            try:
+                inner.acknowledge_ranges(list(item.batch.taken))  # first: no commit of the handler's can be without it
+                if item.reason is None:
+                    self._handle(item, inner, txn)
+                else:
+                    self._give_up(item, inner, item.reason)
+                return txn.commit()
+            except BaseException as error:
+                if inner.discard():
+                    raise
+                # Its commit is in doubt, or the handler made it: the log decides, not what was raised.
+                result = self._decided(inner)
+                if isinstance(error, OutcomeUnknown):
+                    return result
+                self._note(item, result)
+                if not isinstance(error, Exception):
+                    raise
+                raised = error.error if isinstance(error, _HandlerFailedError) else error
+                raised.add_note(
+                    f"process {self._order.name!r}: the handler had committed its batch, at version {result.version}"
+                )
+                raise _FinalError(raised) from error
+
+    def _decided(self, inner: Transaction) -> Committed:
+        """Ask the log how a commit ended, by committing again: the same bytes, in the same place."""
+        for attempt in range(1, _COMMIT_ATTEMPTS + 1):
+            try:
+                return inner.commit()
+            except OutcomeUnknown as error:
+                if attempt == _COMMIT_ATTEMPTS:
+                    inner.leave_in_doubt()
+                    error.advice = "run again: it asks the log what became of the batch before it does anything"
+                    raise _FinalError(error) from error
+                self._runtime.sleep_ms(min(_PAUSE_MS * 2**attempt, _LONGEST_PAUSE_MS))
+        raise AssertionError("the last attempt returns or raises")
+
+    def _handle(self, item: _Try, inner: Transaction, txn: DataFrameTransaction) -> None:
+        frame = self._frame(item)
+        try:
+            self._order.handler(frame, txn)
+        except _NOT_THE_HANDLERS:
+            raise
+        except Exception as error:
+            raise _HandlerFailedError(error) from error
+        if inner.state == "ABORTED":
+            try:
+                inner.check_open()  # raises how it ended
+            except InvalidTransactionState as error:
+                error.add_note("the handler aborted it: it may return without writing, or raise what went wrong")
+                raise _HandlerFailedError(error) from error
+
+    def _frame(self, item: _Try) -> DataFrame:
+        """The batch: Spark's own scan of its files."""
+        ns, metadata = item.scan.namespace, self._order.read.include_metadata
+        frames: list[DataFrame] = []
+        for topic, offsets in item.batch.offsets.items():
+            frame = read_plan(self._spark, ns, item.scan.plan(topic, offsets), include_metadata=metadata)
+            frames.append(frame.withColumn(TOPIC_COLUMN, F.lit(topic)) if len(self._claims) > 1 else frame)
+        return reduce(lambda left, right: left.union(right), frames)
+
+    def _give_up(self, item: _Try, inner: Transaction, reason: str) -> None:
+        """Bring the messages to the dead-letter topics, in this process, a few segments in memory at a time."""
+        connection = item.scan.namespace.connection
+        for owned in self._claims:
+            offsets = item.batch.offsets.get(owned.topic)
+            if offsets is None:
+                continue
+            record = connection.subscription_record_by_id(owned.subscription)
+            source = connection.topic_record_by_id(record.topic)
+            into = dead_letters.target(connection, record)
+            for rows in item.scan.snapshot.scan(owned.topic, offsets=offsets, include_metadata=True):
+                messages = pa.Table.from_batches([rows])
+                dead_letters.give_up(inner, into, source, messages, reason=reason, redeliveries=item.failures)
+
+    def _note(self, item: _Try, result: Committed) -> None:
+        batch, given_up = item.batch, item.reason is not None
+        self._batches += 1
+        self._rows += batch.rows
+        self._dead_letters += batch.rows if given_up else 0
+        self._versions.append(result.version)
+        text = "%r: batch %d of %d rows is version %d (%s)%s"
+        where = ", as dead letters" if given_up else ""
+        _logger.info(text, self._order.name, self._batches, batch.rows, result.version, batch, where)
+        if batch.deleted:
+            text = "%r: %d messages were deleted before they were processed"
+            _logger.warning(text, self._order.name, batch.deleted)
+
+
+def _reason(error: Exception, failures: int) -> str:
+    text = error.message if isinstance(error, TxnLogError) else str(error)
+    first_line = text.strip().partition("\n")[0]
+    return f"the handler failed {failures} times: {type(error).__qualname__}: {first_line}"[:_MOST_REASON]
+
+
+__all__ = ["Order", "Processed", "Run", "Stopped"]

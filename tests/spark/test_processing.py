@@ -1,0 +1,476 @@
+"""``spark_ext.process``: a handler over a subscription, batch by batch, exactly once, with no checkpoint directory."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
+
+import spark_ext
+from spark_ext.processing_progress import progress_line
+from spark_ext.processing_run import Run
+from tests.spark.shop import SCHEMA, Shop, shop
+from tests.spark.support import append, ids, path_of, versions
+from txnlog.actions import Commit, DeleteRecords
+from txnlog.errors import (
+    ConsumerFenced,
+    InvalidInputError,
+    InvalidTransactionState,
+    NameNotAllowed,
+    NamespaceNotFound,
+    SchemaMismatch,
+    StoreError,
+    TopicNotFound,
+    TransactionHasFailedOperation,
+    UnsupportedFeature,
+)
+from txnlog.keys import kind_of
+from txnlog.store import CountingStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from spark_ext.transactions import DataFrameTransaction
+    from txnlog.namespace import Namespace
+
+__all__ = ["shop"]  # a fixture
+
+
+def commits(ns: Namespace, numbers: tuple[int, ...]) -> list[Commit]:
+    entries = [ns.connection.follower.log.entry(number).actions for number in numbers]
+    return [action for actions in entries for action in actions if isinstance(action, Commit)]
+
+
+# --- batches ----------------------------------------------------------------------------------------------------------
+
+
+def test_each_batch_is_one_entry_with_what_the_handler_wrote_and_its_acknowledgement(shop: Shop) -> None:
+    for first in (0, 4, 8):
+        shop.produce(first)
+    result = shop.run()
+    assert (result.batches, result.rows, result.dead_letters, result.stopped) == (3, 12, 0, "caught_up")
+    assert shop.calls == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    shop.check(0, 12)
+    assert shop.behind() == 0
+    assert set(result.versions) == versions(shop.ns, "even")
+    assert all(len(commit.acknowledgements) == 1 for commit in commits(shop.ns, result.versions))
+    again = shop.run()
+    assert (again.batches, again.versions, again.stopped) == (0, (), "caught_up")
+    assert len(shop.calls) == 3
+
+
+def test_a_batch_ends_between_versions_and_has_no_more_rows_than_it_should_if_that_can_be(shop: Shop) -> None:
+    for first, count in ((0, 3), (3, 7), (10, 1), (11, 2), (13, 2)):
+        shop.produce(first, count)
+    shop.run(max_rows=4)
+    assert shop.calls == [[0, 1, 2], [*range(3, 10)], [10, 11, 12], [13, 14]], "the second one is a single transaction"
+    shop.produce(15, 3)
+    shop.produce(18, 3)
+    shop.run(max_rows=None)
+    assert shop.calls[4:] == [[*range(15, 21)]]
+    shop.check(0, 21)
+
+
+def test_available_now_ends_with_what_was_there_at_its_start(shop: Shop) -> None:
+    def more(batch: DataFrame, txn: DataFrameTransaction) -> None:
+        shop.handle(batch, txn)
+        shop.produce(100 * len(shop.calls))
+
+    shop.produce(0)
+    shop.produce(4)
+    assert shop.run(more).batches == 2
+    assert shop.calls == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert shop.behind() == 8
+
+
+def test_it_goes_on_where_a_consumer_left_the_cursor(shop: Shop) -> None:
+    for first in (0, 4):
+        shop.produce(first)
+    consumer = shop.ns.consumer("orders", "billing")
+    messages = consumer.receive(4)
+    consumer.acknowledge(messages)
+    taken = messages.table.column("id").to_pylist()
+    shop.run(max_rows=None)
+    assert shop.calls == [sorted(set(range(8)) - set(taken))]
+    with pytest.raises(ConsumerFenced):
+        consumer.receive(timeout_ms=0)
+
+
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [
+        ("earliest", [*range(8)]),
+        ("latest", []),
+        ({0: 1, 1: 4}, [2, 4, 6]),
+        ({"orders": {0: 4, 1: 3}}, [7]),
+        ({"orders": "latest"}, []),
+    ],
+    ids=str,
+)
+def test_a_new_subscription_begins_where_start_says(shop: Shop, start: Any, expected: list[int]) -> None:
+    shop.produce(0, 8)
+    shop.run(start=start)
+    assert [i for call in shop.calls for i in call] == expected
+    shop.produce(8)
+    shop.run(start="earliest")
+    assert shop.calls[-1] == [8, 9, 10, 11], "start counts for a new one only"
+
+
+def test_what_was_acknowledged_or_prepared_by_itself_stays_out_of_the_batches(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    shop.produce(0, 20)
+    consumer = shop.ns.consumer("orders", "billing")
+    messages = consumer.receive(20)  # partition 0, then 1: ten offsets each
+    by_place = {(partition, offset): i for i, (_, partition, offset) in enumerate(messages.positions)}
+    consumer.acknowledge(messages[[by_place[0, 3], by_place[0, 4]]])
+    with shop.ns.begin() as txn:
+        txn.acknowledge(messages[[by_place[1, 0], by_place[1, 6]]])
+        token = txn.prepare()
+    with caplog.at_level(logging.WARNING, "txnlog.spark"):
+        result = shop.run(max_rows=None)
+    assert "2 messages are pending" in caplog.text
+    held, gone = [1, 13], [6, 8]
+    done = sorted(set(range(20)) - {*held, *gone})
+    assert sorted(i for call in shop.calls for i in call) == done
+    assert result.rows == 16
+    assert shop.calls[0] == sorted([0, 2, 4, *range(3, 13, 2)]), "up to what others have, in each partition"
+    shop.ns.complete(token, commit=False)
+    shop.run()
+    assert sorted(i for call in shop.calls[result.batches :] for i in call) == held
+    assert shop.behind() == 0
+
+
+def test_what_was_deleted_unread_is_taken_with_a_warning(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+    shop.produce(0, 20)
+    shop.ns.create_subscription("orders", "billing")
+    append(shop.ns, DeleteRecords(shop.ns.topic("orders").id, ((0, 7),)))
+    with caplog.at_level(logging.WARNING, "txnlog.spark"):
+        assert shop.run().rows == 13
+    assert "7 messages were deleted" in caplog.text
+    assert shop.calls == [sorted([14, 16, 18, *range(1, 20, 2)])]
+    assert shop.behind() == 0
+
+
+def test_several_topics_are_one_batch_with_the_topics_name_and_metadata(shop: Shop) -> None:
+    shop.ns.create_topic("returns", SCHEMA)
+    shop.produce(0)
+    shop.produce(100, topic="returns")
+    shop.produce(4)
+    seen: list[Any] = []
+
+    def look(batch: DataFrame, txn: DataFrameTransaction) -> None:
+        seen.append((batch.columns, {(row["_topic"], row["id"], row["_version"]) for row in batch.collect()}))
+        shop.handle(batch, txn)
+
+    result = shop.run(look, topics=["orders", "returns"], max_rows=8, include_metadata=True)
+    metadata = ["_partition", "_offset", "_timestamp", "_txn_id", "_version"]
+    assert [columns for columns, _ in seen] == [["id", "customer", *metadata, "_topic"]] * 2
+    expected = shop.ns.snapshot().read("orders", include_metadata=True).to_pylist()
+    orders = {("orders", row["id"], row["_version"]) for row in expected}
+    expected = shop.ns.snapshot().read("returns", include_metadata=True).to_pylist()
+    returns = {("returns", row["id"], row["_version"]) for row in expected}
+    assert seen[0][1] == {row for row in orders if row[1] < 4} | returns
+    assert seen[1][1] == {row for row in orders if row[1] >= 4}
+    first, second = commits(shop.ns, result.versions)
+    assert (len(first.acknowledgements), len(second.acknowledgements)) == (2, 1)
+    assert shop.behind() == shop.behind("returns") == 0
+
+
+def test_one_topic_has_no_topic_column_and_no_metadata_unless_asked(shop: Shop) -> None:
+    shop.produce(0)
+    columns: list[list[str]] = []
+    shop.run(lambda batch, _txn: columns.append(batch.columns), topics="orders")
+    shop.run(lambda batch, _txn: columns.append(batch.columns), subscription="more", include_metadata=True)
+    assert columns == [
+        ["id", "customer"],
+        ["id", "customer", "_partition", "_offset", "_timestamp", "_txn_id", "_version"],
+    ]
+
+
+def test_a_handler_may_write_nothing_or_commit_by_itself(shop: Shop) -> None:
+    shop.produce(0)
+    assert shop.run(lambda _batch, _txn: None).rows == 4
+    assert shop.behind() == 0
+    shop.produce(4)
+
+    def handler(batch: DataFrame, txn: DataFrameTransaction) -> None:
+        shop.handle(batch, txn)
+        txn.commit()
+
+    shop.run(handler)
+    shop.check(4, 8)
+    assert shop.behind() == 0
+
+
+# --- a handler that fails ---------------------------------------------------------------------------------------------
+
+
+def _swallows(batch: DataFrame, txn: DataFrameTransaction) -> None:
+    with contextlib.suppress(SchemaMismatch):
+        txn.write(batch.selectExpr("if(id = 6, null, id) AS id"), "odd")
+
+
+@pytest.mark.parametrize(
+    ("bad", "kind", "problem"),
+    [
+        (lambda _batch, _txn: 1 / 0, ZeroDivisionError, "division"),
+        (lambda batch, txn: txn.write(batch, "evne"), TopicNotFound, "did you mean 'even'"),
+        (lambda batch, txn: txn.write(batch.withColumn("x", F.lit(1)), "odd"), SchemaMismatch, "no column 'x'"),
+        (_swallows, TransactionHasFailedOperation, "topic 'odd', column 'id': null"),
+        (lambda _batch, txn: txn.abort(), InvalidTransactionState, "was aborted"),
+    ],
+    ids=["raises", "unknown topic", "unknown column", "swallows", "aborts"],
+)
+def test_a_handler_that_fails_stops_the_run_and_leaves_nothing_of_its_batch(
+    shop: Shop, bad: Any, kind: type[Exception], problem: str
+) -> None:
+    def handler(batch: DataFrame, txn: DataFrameTransaction) -> None:
+        shop.handle(batch, txn)
+        if len(shop.calls) == 2:
+            bad(batch, txn)
+
+    shop.produce(0)
+    shop.produce(4)
+    shop.produce(8)
+    with pytest.raises(kind, match=problem) as raised:
+        shop.run(handler)
+    assert any("nothing of its batch was committed (orders 0: 2 to 4, 1: 2 to 4)" in n for n in raised.value.__notes__)
+    shop.check(0, 4)
+    assert shop.behind() == 8
+    assert shop.ns.transactions("OPEN") == ()
+    shop.run()
+    shop.check(0, 12)
+    assert shop.calls == [[0, 1, 2, 3], [4, 5, 6, 7], [4, 5, 6, 7], [8, 9, 10, 11]]
+
+
+def test_a_handler_is_tried_as_often_as_asked(shop: Shop) -> None:
+    def flaky(batch: DataFrame, txn: DataFrameTransaction) -> None:
+        shop.handle(batch, txn)
+        if len(shop.calls) < 3:
+            raise OSError("not there yet")
+
+    shop.produce(0)
+    assert shop.run(flaky, max_attempts=3).rows == 4
+    assert shop.calls == [[0, 1, 2, 3]] * 3
+    shop.check(0, 4)
+
+
+def test_a_handler_that_fails_behind_its_own_commit_is_not_run_again(shop: Shop) -> None:
+    def handler(batch: DataFrame, txn: DataFrameTransaction) -> None:
+        shop.handle(batch, txn)
+        txn.commit()
+        raise ValueError("as planned")
+
+    shop.ns.create_subscription("orders", "billing", dead_letter_topic="dead")
+    shop.produce(0)
+    with pytest.raises(ValueError, match="as planned") as raised:
+        shop.run(handler, on_error="dead_letter")
+    assert "the handler had committed its batch" in raised.value.__notes__[-1]
+    shop.check(0, 4)
+    assert (shop.behind(), ids(shop.ns, "dead")) == (0, [])
+
+
+# --- dead letters -----------------------------------------------------------------------------------------------------
+
+
+def test_messages_on_which_the_handler_fails_go_to_the_dead_letters_in_one_entry(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    def handler(batch: DataFrame, txn: DataFrameTransaction) -> None:
+        shop.handle(batch, txn)
+        if 5 in shop.calls[-1]:
+            raise ValueError("no five\nand more")
+
+    shop.ns.create_subscription("orders", "billing", dead_letter_topic="orders-dead")
+    for first in (0, 4, 8):
+        shop.produce(first)
+    with caplog.at_level(logging.WARNING, "txnlog.spark"):
+        result = shop.run(handler, on_error="dead_letter", max_attempts=2)
+    assert (result.batches, result.rows, result.dead_letters) == (3, 12, 4)
+    assert shop.calls == [[0, 1, 2, 3], [4, 5, 6, 7], [4, 5, 6, 7], [8, 9, 10, 11]]
+    letters = shop.ns.snapshot().read("orders-dead", include_metadata=True).to_pylist()
+    source = {row["id"]: row for row in shop.ns.snapshot().read("orders", include_metadata=True).to_pylist()}
+    assert sorted(row["id"] for row in letters) == [4, 5, 6, 7]
+    for row in letters:
+        assert row["customer"] == source[row["id"]]["customer"]
+        assert row["_dead_reason"] == "the handler failed 2 times: ValueError: no five"
+        assert (row["_source_topic"], row["_redeliveries"]) == ("orders", 2)
+        assert (row["_source_partition"], row["_source_offset"]) == (
+            source[row["id"]]["_partition"],
+            source[row["id"]]["_offset"],
+        )
+        assert row["_partition"] == row["_source_partition"]
+        assert row["_version"] == result.versions[1]
+    (commit,) = commits(shop.ns, result.versions[1:2])
+    assert len(commit.acknowledgements) == 1
+    assert ids(shop.ns, "even") == [0, 2, 8, 10]
+    assert shop.behind() == 0
+    assert "goes to the dead letters" in caplog.text
+
+
+def test_dead_letters_of_several_topics_go_where_each_subscription_says(shop: Shop) -> None:
+    shop.ns.create_topic("returns", SCHEMA)
+    shop.ns.create_subscription("orders", "billing", dead_letter_topic="orders-dead")
+    shop.ns.create_subscription("returns", "billing", dead_letter_topic="returns-dead")
+    shop.produce(0)
+    shop.produce(10, topic="returns")
+    result = shop.run(
+        lambda _batch, _txn: 1 / 0, topics=["orders", "returns"], on_error="dead_letter", max_attempts=1, max_rows=None
+    )
+    assert (result.batches, result.dead_letters) == (1, 8)
+    assert (ids(shop.ns, "orders-dead"), ids(shop.ns, "returns-dead")) == ([0, 1, 2, 3], [10, 11, 12, 13])
+    assert versions(shop.ns, "orders-dead", "returns-dead") == set(result.versions)
+
+
+def test_trouble_with_the_store_is_no_reason_to_give_up_on_messages(shop: Shop) -> None:
+    def handler(_batch: DataFrame, _txn: DataFrameTransaction) -> None:
+        shop.calls.append([])
+        raise StoreError("the disk is full")
+
+    shop.ns.create_subscription("orders", "billing", dead_letter_topic="orders-dead")
+    shop.produce(0)
+    with pytest.raises(StoreError, match="the disk is full"):
+        shop.run(handler, on_error="dead_letter")
+    assert (len(shop.calls), ids(shop.ns, "orders-dead"), shop.behind()) == (1, [], 4)
+
+
+def test_dead_letters_need_a_topic_that_can_take_them_before_anything_is_done(shop: Shop) -> None:
+    shop.produce(0)
+    with pytest.raises(InvalidInputError, match="'billing' of 'orders' does not exist yet"):
+        shop.run(on_error="dead_letter")
+    assert shop.ns.subscriptions("orders") == ()
+    shop.ns.create_subscription("orders", "billing")
+    epoch = shop.ns.subscription("orders", "billing").epoch
+    with pytest.raises(InvalidInputError, match="has no dead-letter topic"):
+        shop.run(on_error="dead_letter")
+    shop.ns.create_subscription("orders", "other", dead_letter_topic="gone")
+    shop.ns.drop_subscription("orders", "other")
+    assert shop.ns.subscription("orders", "billing").epoch == epoch
+    assert shop.calls == []
+
+
+# --- what it is asked -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "problem"),
+    [
+        ({"topics": []}, InvalidInputError, "topics is the name"),
+        ({"topics": 7}, InvalidInputError, "topics is the name"),
+        ({"topics": ["ordres"]}, TopicNotFound, "did you mean 'orders'"),
+        ({"topics": ["orders", "counts"]}, SchemaMismatch, "different columns"),
+        ({"subscription": "a/b"}, NameNotAllowed, "a/b"),
+        ({"subscription": None}, NameNotAllowed, "None"),
+        ({"handler": "no function"}, InvalidInputError, "handler is a function"),
+        ({"trigger": "once"}, InvalidInputError, "unknown trigger 'once'"),
+        ({"trigger": {"processingTime": "1 second"}}, InvalidInputError, "interval_ms"),
+        ({"trigger": {"interval_ms": 0}}, InvalidInputError, "interval_ms is a whole number"),
+        ({"on_error": "ignore"}, InvalidInputError, "unknown on_error 'ignore'"),
+        ({"on_error": ["stop"]}, InvalidInputError, "unknown on_error"),
+        ({"on_error": "dead_letters"}, InvalidInputError, "did you mean 'dead_letter'"),
+        ({"max_rows": 0}, InvalidInputError, "max_rows"),
+        ({"max_attempts": 0}, InvalidInputError, "max_attempts"),
+        ({"query_name": ""}, NameNotAllowed, "query_name"),
+        ({"stop": 5}, InvalidInputError, "stop is a threading.Event"),
+        ({"start": "soon"}, InvalidInputError, "unknown position 'soon'"),
+        ({"start": {"ordres": "latest"}}, InvalidInputError, "did you mean 'orders'"),
+        ({"storage_options": {"key": object()}}, InvalidInputError, "plain values"),
+    ],
+    ids=lambda value: str(value)[:40] if isinstance(value, dict) else "",
+)
+def test_what_makes_no_sense_is_refused_before_anything_is_written(
+    shop: Shop, options: dict[str, Any], kind: type[Exception], problem: str
+) -> None:
+    shop.ns.create_topic("counts", pa.schema([("customer", pa.string())]))
+    version = shop.ns.snapshot().version
+    with pytest.raises(kind, match=problem):
+        shop.run(**options)
+    assert shop.ns.snapshot().version == version
+
+
+def test_a_path_is_a_namespace(shop: Shop) -> None:
+    with pytest.raises(InvalidInputError, match=r"pass topics=\['orders'\]"):
+        spark_ext.process(
+            shop.spark, path_of(shop.ns, "orders"), topics="orders", subscription="billing", handler=shop.handle
+        )
+    with pytest.raises(NamespaceNotFound):
+        spark_ext.process(shop.spark, f"{shop.ns.root}/no/no", topics="a", subscription="b", handler=shop.handle)
+
+
+@pytest.mark.parametrize("options", [{"type": "shared"}, {"type": "failover"}, {"takeover": "after_lease"}], ids=str)
+def test_a_subscription_whose_messages_are_not_one_runs_alone_is_refused(shop: Shop, options: Any) -> None:
+    shop.ns.create_topic("returns", SCHEMA)
+    shop.ns.create_subscription("orders", "billing", **options)
+    version = shop.ns.snapshot().version
+    with pytest.raises(UnsupportedFeature, match="use an exclusive subscription"):
+        shop.run(topics=["returns", "orders"])
+    assert shop.ns.snapshot().version == version, "nor was the subscription of the other topic made"
+
+
+# --- how it is watched ------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_is_a_line_in_the_log(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+    shop.produce(0)
+    with caplog.at_level(logging.INFO, "txnlog.spark"):
+        result = shop.run(query_name="nightly")
+    lines = [record.getMessage() for record in caplog.records if record.name == "txnlog.spark"]
+    assert lines == [f"'nightly': batch 1 of 4 rows is version {result.versions[0]} (orders 0: 0 to 2, 1: 0 to 2)"]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_people_on_a_terminal_see_a_line_and_a_pipe_gets_nothing(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    for first in (0, 4):
+        shop.produce(first)
+    for stream, wanted in ((io.StringIO(), True), (Terminal(), False), (Terminal(), True)):
+        monkeypatch.setattr(sys, "stderr", stream)
+        subscription = f"s{len(shop.calls)}"
+        shop.run(subscription=subscription, progress=wanted)
+        monkeypatch.undo()
+        monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.setenv("COLUMNS", "120")
+        seen = stream.getvalue()
+        if isinstance(stream, Terminal) and wanted:
+            assert f"{subscription}: 2 batches, 8 rows, 0 behind" in seen
+        else:
+            assert seen == ""
+
+
+def test_without_the_package_for_it_a_terminal_gets_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
+    with progress_line("billing", wanted=True) as show:
+        show("some text")
+    assert stream.getvalue() == ""
+
+
+def test_a_look_that_finds_nothing_is_one_request_of_the_log(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = shop.wrapped(lambda inner: CountingStore(inner, classify=kind_of))
+    looks: list[int] = []
+    look = Run._look
+
+    def counted(run: Run) -> Any:
+        if len(looks) == 2:
+            store.reset()  # the claim is made, and the log was read up to it
+        looks.append(1)
+        return look(run)
+
+    monkeypatch.setattr(Run, "_look", counted)
+    result = shop.run(stop=lambda: len(looks) >= 12, trigger={"interval_ms": 1})
+    assert (result.batches, result.stopped) == (0, "asked")
+    assert store.counts() == {("get", "entry"): len(looks) - 2}
