@@ -478,7 +478,7 @@ class Connection:
                 check_producer(self.follower.state.draft(), producer, epoch)
 
     def check_consumer(self, subscription: int, epoch: int) -> None:
-        """Raise ConsumerFenced for an epoch known to be old, SubscriptionNotFound where the subscription was dropped."""
+        """Raise ConsumerFenced for an epoch known to be old, SubscriptionNotFound where it was dropped."""
         with self.follower.lock:
             check_epoch(live_subscription(self.follower.state.draft(), subscription), epoch)
 
