@@ -39,6 +39,7 @@ from txnlog.errors import (
     TransactionTimedOut,
     TxnLogError,
 )
+from txnlog.ids import TxnId
 from txnlog.limits import DEFAULT_TIMEOUT_MS, EXPIRY_GRACE_MS
 from txnlog.namespace import Namespace
 from txnlog.results import Committed
@@ -402,6 +403,7 @@ def drop_and_commit(duel: Duel) -> Check:
         assert answer.dropped == (() if "orders" in there.topics() else ("orders",))
         if "orders" in there.topics():
             assert there.read("orders").column("value").to_pylist() == [*FIRST, 11]
+        assert told_by_all(ns, txn.id) == {answer.dropped}
 
     return check
 
@@ -556,6 +558,43 @@ def complete_with_commit_and_with_abort(duel: Duel) -> Check:
         assert outcome(ns, token) == ("COMMITTED" if committed else "ABORTED")
 
     return check
+
+
+@pair(subscribed)
+def complete_and_drop(duel: Duel) -> Check:
+    first = duel.client("a")
+    txn, _ = work_of(first, first=11)
+    txn.acknowledge(first.consumer("orders", "billing").receive(timeout_ms=0)[0])
+    token, other = txn.prepare(), duel.client("b")
+
+    def drop() -> None:
+        other.drop_subscription("orders", "billing")
+        other.drop_topic("audit")
+
+    duel.meet(lambda: first.complete(token, commit=True), drop)
+
+    def check(ns: Namespace) -> None:
+        answer = duel.answers[0]
+        assert isinstance(answer, Committed)
+        assert duel.answers[1] is None
+        assert answer.dropped in {(), ("orders/billing",), ("audit", "orders/billing")}
+        assert ("audit" in answer.dropped) == ("audit" not in ns.snapshot(version=answer.version).topics())
+        assert ns.complete(token, commit=True) == first.complete(token, commit=True) == txn.commit() == answer
+        assert told_by_all(ns, txn.id) == {answer.dropped}
+
+    return check
+
+
+def told_by_all(ns: Namespace, txn_id: TxnId) -> set[tuple[str, ...]]:
+    """What was dropped before a commit, as the fold has it, then a checkpoint."""
+    told: set[tuple[str, ...]] = set()
+    for _ in range(2):
+        known = ns.connection.outcome(txn_id.number)
+        assert known is not None, "it was just committed"
+        told.add(ns.connection.committed(known).dropped)
+        ns.checkpoint()
+    assert txn_id.number not in ns.connection.follower.state.outcomes
+    return told
 
 
 # --- all of them ------------------------------------------------------------------------------------------------------
