@@ -32,6 +32,14 @@ def live_subscription(draft: Draft, subscription: int) -> SubscriptionRecord:
     return record
 
 
+def forget_subscription(draft: Draft, record: SubscriptionRecord, partitions: int) -> None:
+    """Drop a subscription and its cursors. Open transactions go on without what they acknowledged on it."""
+    draft.subscriptions.remove(record.id)
+    draft.subscription_names.remove((record.topic, record.name))
+    for partition in range(partitions):
+        draft.cursors.remove((record.id, partition))
+
+
 def cursor_of(draft: Draft, subscription: int, partition: int) -> Cursor:
     """The cursor of one partition, or OffsetOutOfRange where the topic has no such partition."""
     cursor = draft.cursors.get((subscription, partition))
@@ -313,6 +321,7 @@ __all__ = [
     "check_ranges",
     "count_redelivery",
     "cursor_of",
+    "forget_subscription",
     "hold",
     "is_held",
     "leased_by",

@@ -10,6 +10,7 @@ from txnlog.acknowledgements import (
     check_ranges,
     count_redelivery,
     cursor_of,
+    forget_subscription,
     leased_by,
     live_subscription,
 )
@@ -61,14 +62,11 @@ def create(draft: Draft, action: Subscription, at: Header) -> None:
 def drop(draft: Draft, action: DropSubscription, _at: Header) -> None:
     """Drop a subscription. Open transactions go on without what they acknowledged on it."""
     record = live_subscription(draft, action.subscription)
-    draft.subscriptions.remove(record.id)
-    draft.subscription_names.remove((record.topic, record.name))
-    for partition in range(live_topic(draft, record.topic).partitions):
-        draft.cursors.remove((record.id, partition))
+    forget_subscription(draft, record, _partitions(draft, record))
 
 
-def _partitions(draft: Draft, record: SubscriptionRecord) -> range:
-    return range(live_topic(draft, record.topic).partitions)
+def _partitions(draft: Draft, record: SubscriptionRecord) -> int:
+    return live_topic(draft, record.topic).partitions
 
 
 def open_consumer(draft: Draft, action: Consumer, at: Header) -> None:
@@ -89,7 +87,7 @@ def open_consumer(draft: Draft, action: Consumer, at: Header) -> None:
 def _abort_holders(draft: Draft, record: SubscriptionRecord, at: Header) -> None:
     """Abort the OPEN transactions that hold acknowledgements of the older epoch; PREPARED ones stay."""
     holders: set[int] = set()
-    for partition in _partitions(draft, record):
+    for partition in range(_partitions(draft, record)):
         cursor = cursor_of(draft, record.id, partition)
         holders.update(hold.txn for hold in cursor.holds)
         if cursor.cumulative is not None:
@@ -130,7 +128,7 @@ def lease(draft: Draft, action: Lease, at: Header) -> None:
     """Grant ranges to a Shared consumer; a lease is a hint against double work, the acknowledgement decides."""
     record = _shared(draft, action.subscription)
     parse_label("consumer name", action.consumer)
-    leased = leased_by(draft, record.id, len(_partitions(draft, record)), action.consumer, at.timestamp_ms)
+    leased = leased_by(draft, record.id, _partitions(draft, record), action.consumer, at.timestamp_ms)
     for item in action.ranges:
         check_ranges(item, draft.end_of(record.topic, item.partition))
         leased += ranges.size(item.ranges)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from txnlog import schema as schemas
+from txnlog.acknowledgements import forget_subscription
 from txnlog.actions import AlterTopic, DeleteRecords, DropTopic, Header, Topic
 from txnlog.errors import (
     InvalidInputError,
@@ -100,10 +101,7 @@ def drop(draft: Draft, action: DropTopic, at: Header) -> None:
     draft.topics.put(record.id, msgspec.structs.replace(record, dropped_version=at.version))
     draft.topic_names.remove(folded(record.name))
     for subscription in [item for _, item in draft.subscriptions.items() if item.topic == record.id]:
-        draft.subscriptions.remove(subscription.id)
-        draft.subscription_names.remove((subscription.topic, subscription.name))
-        for partition in range(record.partitions):
-            draft.cursors.remove((subscription.id, partition))
+        forget_subscription(draft, subscription, record.partitions)
 
 
 def delete_records(draft: Draft, action: DeleteRecords, _at: Header) -> None:
