@@ -7,7 +7,6 @@ since the one before, and its manifest names all runs, so old rows are never wri
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, Literal
 
@@ -20,7 +19,7 @@ from msgspec import Struct
 from txnlog.actions import Verdict
 from txnlog.codec import digest_of
 from txnlog.errors import CorruptionError, InvalidInputError, UnsupportedFeature
-from txnlog.keys import FILE_NAME
+from txnlog.keys import FILE_NAME, UNIQUE
 from txnlog.limits import FORMAT_VERSION
 from txnlog.names import parse_label
 from txnlog.state import (
@@ -156,8 +155,6 @@ class Manifest(Struct, frozen=True, forbid_unknown_fields=True):
 _manifest_decoder = msgspec.json.Decoder(Manifest)
 _SMALL_PART_BYTES: Final = 1 << 20
 
-_UNIQUE: Final = re.compile("[0-9a-f]{32}", re.ASCII)
-
 
 def encode_manifest(manifest: Manifest) -> bytes:
     """The bytes of a manifest."""
@@ -174,7 +171,7 @@ def decode_manifest(data: bytes, version: int) -> Manifest:
         raise UnsupportedFeature(f"the checkpoint {version} has format {manifest.format}", advice="use a newer txnlog")
     if manifest.version != version or len(manifest.runs("hot")) != 1:
         raise CorruptionError(f"the checkpoint manifest {version} contradicts itself")
-    if not all(_UNIQUE.fullmatch(part.unique) for part in manifest.parts):
+    if not all(UNIQUE.fullmatch(part.unique) for part in manifest.parts):
         raise CorruptionError(f"the checkpoint manifest {version} names a part by something else than 32 digits")
     return manifest
 

@@ -15,8 +15,10 @@ from txnlog.names import NAME_PATTERN, TopicName
 CATALOG_FOLDER: Final = "_catalog"
 """The root log's folder: a namespace of its own, whose name no user can choose (names begin with a letter or digit)."""
 
-CHECKPOINT_FOLDER: Final = "_log/checkpoints/"
-PROBE_FOLDER: Final = "_catalog/probe/"
+_LOG_FOLDER: Final = "_log/"
+CHECKPOINT_FOLDER: Final = f"{_LOG_FOLDER}checkpoints/"
+_PART_FOLDER: Final = f"{CHECKPOINT_FOLDER}parts/"
+PROBE_FOLDER: Final = f"{CATALOG_FOLDER}/probe/"
 HINT_FOLDER: Final = "_hints/"
 SEGMENT_COLUMN: Final = "_txnlog_segment"
 """The partition column that the path of a segment hands to Spark."""
@@ -24,7 +26,7 @@ SEGMENT_COLUMN: Final = "_txnlog_segment"
 
 def entry_key(version: int) -> str:
     """Key of the commit log's slot for one version."""
-    return f"_log/{version // ENTRIES_PER_FOLDER:010d}/{version:020d}.json"
+    return f"{_LOG_FOLDER}{version // ENTRIES_PER_FOLDER:010d}/{version:020d}.json"
 
 
 def manifest_key(version: int) -> str:
@@ -34,7 +36,7 @@ def manifest_key(version: int) -> str:
 
 def part_key(unique: str) -> str:
     """Key of one Parquet part of a checkpoint; ``unique`` is 32 hexadecimal digits."""
-    return f"{CHECKPOINT_FOLDER}parts/{unique}.parquet"
+    return f"{_PART_FOLDER}{unique}.parquet"
 
 
 def hint_key(subscription: int, epoch: int) -> str:
@@ -102,16 +104,20 @@ class SegmentKey:
 
 ParsedKey = EntryKey | ManifestKey | PartKey | SegmentKey | HintKey
 
-_ENTRY: Final = re.compile(r"_log/([0-9]{10})/([0-9]{20})\.json", re.ASCII)
-_MANIFEST: Final = re.compile(r"_log/checkpoints/([0-9]{20})\.json", re.ASCII)
-_PART: Final = re.compile(r"_log/checkpoints/parts/([0-9a-f]{32})\.parquet", re.ASCII)
-_HINT: Final = re.compile(r"_hints/(0|[1-9][0-9]{0,18})/([0-9]{20})\.json", re.ASCII)
-_FOLDER: Final = rf"{NAME_PATTERN}(?:~(?:0|[1-9][0-9]{{0,18}}))?"
-_SEGMENT: Final = re.compile(
-    rf"({_FOLDER})/{SEGMENT_COLUMN}=(0|[1-9][0-9]{{0,18}})/([0-9a-f]{{32}}\.parquet)", re.ASCII
-)
-FILE_NAME: Final = re.compile(r"[0-9a-f]{32}\.parquet", re.ASCII)
+UNIQUE: Final = re.compile(r"[0-9a-f]{32}", re.ASCII)
+"""A random 128-bit number, as it stands in keys."""
+
+FILE_NAME: Final = re.compile(rf"{UNIQUE.pattern}\.parquet", re.ASCII)
 """A segment's file name: a random 128-bit number, never chosen by a user, so a log entry cannot point elsewhere."""
+
+_ID: Final = r"0|[1-9][0-9]{0,18}"
+_VERSION: Final = r"[0-9]{20}"
+_FOLDER: Final = rf"{NAME_PATTERN}(?:~(?:{_ID}))?"
+_ENTRY: Final = re.compile(rf"{_LOG_FOLDER}([0-9]{{10}})/({_VERSION})\.json", re.ASCII)
+_MANIFEST: Final = re.compile(rf"{CHECKPOINT_FOLDER}({_VERSION})\.json", re.ASCII)
+_PART: Final = re.compile(rf"{_PART_FOLDER}({UNIQUE.pattern})\.parquet", re.ASCII)
+_HINT: Final = re.compile(rf"{HINT_FOLDER}({_ID})/({_VERSION})\.json", re.ASCII)
+_SEGMENT: Final = re.compile(rf"({_FOLDER})/{SEGMENT_COLUMN}=({_ID})/({FILE_NAME.pattern})", re.ASCII)
 
 
 def parse_key(key: str) -> ParsedKey | None:
@@ -151,6 +157,7 @@ __all__ = [
     "HINT_FOLDER",
     "PROBE_FOLDER",
     "SEGMENT_COLUMN",
+    "UNIQUE",
     "EntryKey",
     "HintKey",
     "ManifestKey",
