@@ -12,7 +12,7 @@ from txnlog.store.base import Created, ObjectNotFound, Store
 _logger = logging.getLogger("txnlog.slots")
 
 CREATE_ATTEMPTS: Final = 12
-"""About a minute of doubling pauses, in which most outages end."""
+"""The pauses between them, which double up to the longest, make 15 to 30 seconds, in which short outages end."""
 
 _PAUSE_MS: Final = 20.0
 _LONGEST_PAUSE_MS: Final = 10_000.0
@@ -40,6 +40,9 @@ def occupy(
     """
     pause = _PAUSE_MS
     for attempt in range(attempts):
+        if attempt:
+            runtime.sleep_ms(runtime.spread(pause))
+            pause = min(2 * pause, _LONGEST_PAUSE_MS)
         try:
             if store.create(key, data) is Created.CREATED:
                 return data
@@ -56,8 +59,6 @@ def occupy(
             _logger.warning("read of %s: %s (attempt %d)", key, error.message, attempt + 1)
         else:
             return found
-        runtime.sleep_ms(runtime.spread(pause))
-        pause = min(2 * pause, _LONGEST_PAUSE_MS)
     raise OutcomeUnknown(f"the store did not say whether {key} exists")
 
 
