@@ -10,18 +10,16 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
 
 from txnlog.arguments import shortened
 from txnlog.errors import InvalidInputError, NamespaceNotFound
 from txnlog.keys import entry_key
 from txnlog.names import nearest
 from txnlog.store.base import ObjectNotFound
-from txnlog.store.open import open_store
+from txnlog.store.open import local_path_of, open_store
 from txnlog.store.wrappers import PrefixStore
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://", re.ASCII)
-_FILE: Final = re.compile(r"file:(?://(?:localhost)?)?(/(?:[^/].*)?)", re.DOTALL)
 _TO_OURS: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
 _TO_SPARK: Final = {"s3": "s3a", "gcs": "gs"}
 
@@ -52,12 +50,7 @@ def normal(path: str) -> str:
     if not text:
         raise InvalidInputError("the path is empty", advice="give ROOT/NAMESPACE/TOPIC")
     if text.startswith("file:"):
-        parts = urlsplit(text)
-        if parts.netloc not in {"", "localhost"} or not parts.path.startswith("/"):
-            raise InvalidInputError("a file: URL names an absolute path of this machine", advice="write file:///path")
-        if parts.query or parts.fragment:
-            raise InvalidInputError("a file: URL has no query and no fragment", advice="pass the plain path")
-        return os.path.normpath(unquote(parts.path))
+        return os.path.normpath(local_path_of(text))
     match = _SCHEME.match(text)
     if match is None:
         return os.path.abspath(os.path.expanduser(text))
@@ -98,10 +91,7 @@ def of_checkpoint(path: str) -> str:
         if not text.strip():
             raise InvalidInputError("the checkpoint's location is empty", advice="give a folder of the query's own")
         return os.path.abspath(text)
-    match = _FILE.fullmatch(text)
-    if match is None:
-        raise InvalidInputError("a file: URL names an absolute path of this machine", advice="write file:///path")
-    return os.path.normpath(match[1])
+    return os.path.normpath(local_path_of(text, quoted=False))
 
 
 def for_spark(url: str) -> str:

@@ -35,6 +35,9 @@ ABFSS = "abfss://container@account.dfs.core.windows.net/lake"
         ("file:///data/lake", "local", "/data/lake/_log/1"),
         ("file:///data/with%20space", "local", "/data/with space/_log/1"),
         ("file://localhost/data/lake", "local", "/data/lake/_log/1"),
+        ("file:/data/lake", "local", "/data/lake/_log/1"),
+        ("FILE:/data/lake", "local", "/data/lake/_log/1"),
+        ("local:///data/lake", "local", "/data/lake/_log/1"),
     ],
 )
 def test_a_url_opens_the_store_it_names_without_a_connection(url: str, kind: str, address: str) -> None:
@@ -113,7 +116,10 @@ def test_a_relative_root_stays_where_it_was_when_the_working_directory_changes(
         "zip://a.zip::s3://bucket/lake",
         "file://elsewhere/data",
         "file:///data?x=1",
+        "file:///data?",
         "file:",
+        "file:data",
+        "file:////data",
         "memory://",
         "memory://name/../other",
         "memory://name/a b",
@@ -128,7 +134,7 @@ def test_a_url_that_means_nothing_or_several_things_is_refused_with_advice(url: 
     assert "hunter2" not in str(caught.value)
 
 
-@pytest.mark.parametrize("url", ["/data/lake", "file:///data/lake", "memory://name"])
+@pytest.mark.parametrize("url", ["/data/lake", "file:///data/lake", "file:/data/lake", "memory://name"])
 def test_options_for_a_store_that_has_none_are_refused_without_repeating_them(url: str) -> None:
     with pytest.raises(InvalidInputError) as caught:
         open_store(url, {"key": "hunter2secret"})

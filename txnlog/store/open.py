@@ -24,10 +24,11 @@ from txnlog.store.wrappers import PrefixStore
 Options = dict[str, Any]
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?://)?", re.ASCII)
+_FILE: Final = re.compile(r"(?:file|local):(?://(?:localhost)?)?(/(?:[^/].*)?)", re.ASCII | re.DOTALL | re.IGNORECASE)
 
 
 def open_store(url: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> Store:
-    """The store at ``url``: a path, ``file://``, ``memory://``, ``s3://``, ``abfss://``, ``gs://``, any fsspec URL.
+    """The store at ``url``: a path, ``file:``, ``memory://``, ``s3://``, ``abfss://``, ``gs://``, any fsspec URL.
 
     Opens no connection and writes nothing. ``storage_options`` are fsspec's; they appear in no repr and no error.
 
@@ -57,6 +58,26 @@ def absolute(root: str) -> str:
         return root
     path = os.path.expanduser(root)
     return path if os.path.isabs(path) else os.path.realpath(path)
+
+
+def local_path_of(url: str, *, quoted: bool = True) -> str:
+    """The path that a ``file:`` URL names, written with one slash, three, or ``localhost`` between them.
+
+    Args:
+        url: the URL.
+        quoted: whether ``%20`` is a blank; where it is not, every character stands for itself.
+
+    Raises:
+        InvalidInputError: the URL names another machine or no absolute path, or, quoted, has a query or a fragment.
+    """
+    match = _FILE.fullmatch(url)
+    if match is None:
+        raise InvalidInputError("a file: URL names an absolute path of this machine", advice="write file:///path")
+    if not quoted:
+        return match[1]
+    if "?" in match[1] or "#" in match[1]:
+        raise InvalidInputError("a file: URL has no query and no fragment", advice="pass the plain path")
+    return unquote(match[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +185,7 @@ def _scheme_of(text: str) -> str:
     match = _SCHEME.match(text)
     if match is None:
         return ""
-    if not match[0].endswith("//"):
+    if not match[0].endswith("//") and match[1].lower() != "file":
         # "C:\data" and "s3:/bucket" would silently become folders of the working directory.
         raise InvalidInputError(f"the root begins with {match[0]!r} but not with {match[0] + '//'!r}")
     return match[1].lower()
@@ -188,12 +209,7 @@ def _open_local(text: str, scheme: str, options: Options) -> Store:
     if options:
         raise InvalidInputError("a local root takes no storage_options", advice="leave them out")
     if scheme:
-        parts = urlsplit(text)
-        if parts.netloc not in {"", "localhost"}:
-            raise InvalidInputError("a file:// URL has three slashes and an absolute path", advice="write file:///path")
-        if parts.query or parts.fragment:
-            raise InvalidInputError("a file:// URL has no query and no fragment", advice="pass the plain path")
-        text = unquote(parts.path)
+        text = local_path_of(text)
     if not text:
         raise InvalidInputError("the root is empty", advice="pass ROOT/NAMESPACE, a path or a URL with both parts")
     path = os.path.expanduser(text)
@@ -275,4 +291,4 @@ def _uncached(filesystem_class: Any, arguments: Options) -> Any:
     return filesystem
 
 
-__all__ = ["absolute", "open_store"]
+__all__ = ["absolute", "local_path_of", "open_store"]
