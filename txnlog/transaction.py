@@ -287,7 +287,7 @@ class Transaction(ProcessBound):
         # From here on the log may show the transaction, whatever becomes of the call: an abort must be logged as well.
         begun, self._begun = self._begun, True
         try:
-            self._connection.appender.call(command)
+            left = self._connection.appender.call(command)
         except TxnLogError as error:
             # After a call without an answer (OutcomeUnknown, an interrupt) the next flush or commit leaves out what the
             # log then shows. Otherwise nothing of this call is there.
@@ -297,7 +297,7 @@ class Transaction(ProcessBound):
             if isinstance(error, AbortableError | FencedError):
                 self._fail(error)
             raise
-        self._work.note_logged()
+        self._work.note_logged(left)
         self._note_holds()  # with the deadline that the log knows by now
         for taken in self._unanswered.values():
             self._let_go_of(taken)  # the log gives it back, and counts that
@@ -508,8 +508,6 @@ class Transaction(ProcessBound):
             tuple(self._work.staged),
             tuple(self._work.acknowledged),
             self._work.stream,
-            written=self._work.owned_topics,
-            held=tuple(dict.fromkeys(item.subscription for item in self._work.logged)),
         )
 
     def _committed(self, result: CommitResult) -> Committed:

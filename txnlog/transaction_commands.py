@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from txnlog import numbers
 from txnlog.acknowledgements import is_held
@@ -154,6 +155,13 @@ class _Anybodys(_Single):
         return draft.txn_id(self.txn)
 
 
+class LeftOut(NamedTuple):
+    """What a flush could not bring into the log, since its topic or subscription was dropped before."""
+
+    segments: tuple[Segment, ...]
+    acknowledgements: tuple[Acknowledgement, ...]
+
+
 @dataclass(slots=True)
 class FlushCommand(_Owners):
     """Make a transaction's work so far durable and pending."""
@@ -161,7 +169,7 @@ class FlushCommand(_Owners):
     segments: tuple[Segment, ...]
     acknowledgements: tuple[Acknowledgement, ...]
 
-    def decide(self, draft: Draft, _at: Header, _shared: SharedNumbers) -> Sequence[AnyAction] | Answer[None]:
+    def decide(self, draft: Draft, at: Header, _shared: SharedNumbers) -> Sequence[AnyAction] | Answer[LeftOut]:
         """See Command."""
         txn = self.opening.txn
         outcome = draft.outcomes.get(txn)
@@ -173,10 +181,14 @@ class FlushCommand(_Owners):
         ]
         if draft.transactions.get(txn) is None:
             return [self.opening.action(), *actions]
-        return actions or Answer(None)  # a flush whose answer was lost, again
+        return actions or Answer(self.result(draft, at))  # a flush whose answer was lost, again
 
-    def result(self, _draft: Draft, _at: Header) -> None:
+    def result(self, draft: Draft, _at: Header) -> LeftOut:
         """See Command."""
+        return LeftOut(
+            tuple([item for item in self.segments if draft.segments.get(item.segment) is None]),
+            tuple([item for item in self.acknowledgements if draft.subscriptions.get(item.subscription) is None]),
+        )
 
 
 def _living(draft: Draft, segments: Sequence[Segment]) -> list[Segment]:
@@ -208,11 +220,7 @@ def _new(draft: Draft, txn: int, acknowledgements: Sequence[Acknowledgement]) ->
 
 @dataclass(slots=True)
 class CommitCommand(_Owners):
-    """Commit a transaction, a plain produce or a plain acknowledge: whatever of it is not in the log yet goes along.
-
-    ``written`` and ``held`` are the topics of segments and the subscriptions of acknowledgements that a flush was to
-    bring into the log: it leaves out what was dropped before.
-    """
+    """Commit a transaction, a plain produce or a plain acknowledge: whatever of it is not in the log yet goes along."""
 
     digest: str
     pieces: Sequence[Piece] = ()
@@ -221,8 +229,6 @@ class CommitCommand(_Owners):
     stream: StreamBatch | None = None
     plain: bool = False
     assign_sequences: bool = False
-    written: tuple[int, ...] = ()
-    held: tuple[int, ...] = ()
 
     def decide(self, draft: Draft, _at: Header, shared: SharedNumbers) -> Sequence[AnyAction] | Answer[CommitResult]:
         """See Command."""
@@ -248,9 +254,8 @@ class CommitCommand(_Owners):
         actions.extend(segments)
         shares = self._shares(draft, shared)
         topics = [piece.topic for piece in self.pieces if piece.topic not in shared]
-        written = [*self.written, *[segment.topic for segment in self.segments]]
-        topics += [topic for topic in written if _is_dropped(draft, topic)]
-        held = [*self.held, *[item.subscription for item in self.acknowledgements]]
+        topics += [segment.topic for segment in self.segments if _is_dropped(draft, segment.topic)]
+        held = dict.fromkeys([item.subscription for item in self.acknowledgements])
         actions.append(
             Commit(
                 txn,
@@ -263,7 +268,7 @@ class CommitCommand(_Owners):
                 app_version=opening.app_version if alone else None,
                 stream=self.stream,
                 dropped_topics=tuple(dict.fromkeys(topics)),
-                dropped_subscriptions=tuple([n for n in dict.fromkeys(held) if draft.subscriptions.get(n) is None]),
+                dropped_subscriptions=tuple([number for number in held if draft.subscriptions.get(number) is None]),
             )
         )
         return actions
@@ -523,6 +528,7 @@ __all__ = [
     "CompleteCommand",
     "Duplicate",
     "FlushCommand",
+    "LeftOut",
     "Opening",
     "PrepareCommand",
     "Skipped",

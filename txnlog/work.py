@@ -16,6 +16,7 @@ from txnlog.segment_builder import BuiltSegment, build_owned
 
 if TYPE_CHECKING:
     from txnlog.connection import Connection
+    from txnlog.transaction_commands import LeftOut
 
 
 class Mark(NamedTuple):
@@ -34,8 +35,8 @@ class Work:
 
     Attributes:
         pieces: rows that wait for the entry, which they may share with other transactions.
-        staged: segments that are on the store and that no entry names yet.
-        acknowledged: acknowledgements that no entry names yet.
+        staged: segments that are on the store and that no entry names yet, or ever will: their topic was dropped.
+        acknowledged: acknowledgements that no entry names yet, likewise.
         logged: those that a flush brought into the log.
         stream: the micro-batch that the commit is bound to.
         since_ms: when the transaction began.
@@ -66,11 +67,6 @@ class Work:
     def acknowledgements(self) -> list[Acknowledgement]:
         """All of them, logged or not."""
         return self.logged + self.acknowledged
-
-    @property
-    def owned_topics(self) -> tuple[int, ...]:
-        """Topics that have segments of this transaction, logged or not."""
-        return tuple(sorted(self._owned_topics))
 
     @property
     def empty(self) -> bool:
@@ -118,10 +114,13 @@ class Work:
         """A flush is under way: what it may bring into the log must be found there again as it is."""
         self._sealed = len(self.acknowledged)
 
-    def note_logged(self) -> None:
-        """A flush brought what was staged and acknowledged into the log."""
-        self.logged += self.acknowledged
-        self.staged, self.acknowledged, self._sealed = [], [], 0
+    def note_logged(self, left: LeftOut) -> None:
+        """A flush brought what was staged and acknowledged into the log, but for what was dropped before."""
+        segments, acknowledgements = list(left.segments), list(left.acknowledgements)
+        logged = [item for item in self.acknowledged if item not in acknowledgements]
+        sealed = len(acknowledgements)
+        self.logged += logged
+        self.staged, self.acknowledged, self._sealed = segments, acknowledgements, sealed
 
     def clear(self) -> None:
         """The transaction ended: let go of everything."""

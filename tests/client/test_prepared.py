@@ -439,6 +439,24 @@ def test_rows_of_a_topic_dropped_before_prepare_are_not_left_out_in_silence(sale
     assert txn.commit().dropped == ("audit",), "a commit goes on without it and says so"
 
 
+def test_what_a_flush_left_out_is_told_by_prepare(received: tuple[Any, Any, Any], memory: Place) -> None:
+    ns, _, messages = received
+    one, two = ns.begin(), ns.begin()
+    one.produce("audit", rows(7))
+    two.acknowledge(messages)
+    other = memory.open()
+    other.drop_topic("audit")
+    other.drop_subscription("orders", "billing")
+    for txn, error in ((one, TopicNotFound), (two, SubscriptionNotFound)):
+        txn.produce("orders", rows(8))
+        ns.connection.follower.refresh()
+        txn.flush()
+        txn.flush()
+        with Unchanged(memory), raises(error, match="dropped"):
+            txn.prepare()
+        assert txn.commit().dropped == (("audit",) if txn is one else ("orders/billing",))
+
+
 def test_a_subscription_dropped_before_prepare_is_told(received: tuple[Any, Any, Any], memory: Place) -> None:
     ns, _, messages = received
     txn = ns.begin()

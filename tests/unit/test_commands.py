@@ -41,6 +41,7 @@ from txnlog.transaction_commands import (
     CommitCommand,
     Duplicate,
     FlushCommand,
+    LeftOut,
     Opening,
     PrepareCommand,
     Skipped,
@@ -190,7 +191,6 @@ def test_what_was_dropped_meanwhile_is_left_out_and_named(log: Log) -> None:
         [piece(gone), piece(here, 1)],
         segments,
         (individually(sub_gone, {0: [(0, 1)]}), individually(sub_here, {0: [(1, 2)]})),
-        held=(sub_gone,),
     )
     _, segment, commit = decided(log, command, {here: 77})
     assert segment is segments[1]
@@ -338,12 +338,15 @@ def test_a_flush_begins_once_and_brings_what_the_log_lacks(log: Log) -> None:
     actions = decided(log, command)
     assert [type(action) for action in actions] == [Begin, Segment, Acknowledge]
     log.entry(*actions)
-    assert decided(log, command) == Answer(None), "its answer was lost: nothing is there twice"
+    assert decided(log, command) == Answer(LeftOut((), ())), "its answer was lost: nothing is there twice"
     more = decided(log, FlushCommand(opening(number, log), (one, two), (first, second)))
     assert [type(action) for action in more] == [Segment, Acknowledge]
     assert more[0] is two
     assert isinstance(more[1], Acknowledge)
     assert more[1].acknowledgement is second
+    log.entry(DropTopic(topic))
+    left = LeftOut((two,), (first, second))
+    assert decided(log, FlushCommand(opening(number, log), (one, two), (first, second))) == Answer(left)
 
 
 def test_a_flush_past_its_deadline_is_refused(log: Log) -> None:
