@@ -7,7 +7,7 @@ ARGS ?=
 VENV := .venv
 RUN := $(CURDIR)/$(VENV)/bin
 # What the checks look at: the folders that exist (git keeps no empty ones).
-SOURCES := $(wildcard txnlog catalog spark_ext pyspark_txnlog.py tests tools examples benchmarks)
+SOURCES := $(wildcard txnlog catalog spark_ext pyspark_txnlog.py tests tools examples benchmarks notebooks)
 # For what starts Spark: a Java 17+ (a bundled one where the machine has none), this Python, and the loopback address.
 SPARK_ENV = JAVA_HOME="$$($(RUN)/python tools/java_home.py)" \
 	PYSPARK_PYTHON="$(RUN)/python" PYSPARK_DRIVER_PYTHON="$(RUN)/python" SPARK_LOCAL_IP=127.0.0.1 && \
@@ -15,7 +15,7 @@ SPARK_ENV = JAVA_HOME="$$($(RUN)/python tools/java_home.py)" \
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install check format test test-fast mutants sim crash demo bench lock clean
+.PHONY: help install check format test test-fast mutants sim crash demo notebooks bench lock clean
 
 help: ## Show this list.
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -50,6 +50,9 @@ crash: install ## Kill 2,000 processes over local files and 300 over S3: minutes
 
 demo: install ## A pipeline over several topics, start to end, on this machine.
 	@$(SPARK_ENV) $(RUN)/python -m examples.demo $(ARGS)
+
+notebooks: install ## Run all notebooks: they hold what they claim, and print what git has (ARGS=--write keeps it).
+	@$(SPARK_ENV) $(RUN)/python -m tools.notebooks $(ARGS)
 
 bench: install ## Measure again what the benchmarks claim.
 	@$(SPARK_ENV) $(RUN)/python -m benchmarks.run $(ARGS)

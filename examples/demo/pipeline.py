@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +27,14 @@ if TYPE_CHECKING:
     from spark_ext.transactions import DataFrameTransaction
 
 
-def run(spark: SparkSession, root: Path, checkpoint: Path, per_batch: int, switch: KillSwitch) -> None:
+def run(
+    spark: SparkSession,
+    root: Path,
+    checkpoint: Path,
+    per_batch: int,
+    switch: KillSwitch,
+    tell: Callable[..., None] = say,
+) -> None:
     """Stream what is there, to its end."""
     namespace = root / names.NAMESPACE
     totals = str(namespace / names.CARRIER_TOTALS)
@@ -41,7 +48,7 @@ def run(spark: SparkSession, root: Path, checkpoint: Path, per_batch: int, switc
         flights.persist()
         txn.write(transform.delays(flights, batch), names.DELAYS)
         txn.write(transform.carrier_totals(flights, batch, so_far), names.CARRIER_TOTALS)
-        say("batch", batch=batch, flights=flights.count())
+        tell("batch", batch=batch, flights=flights.count())
         flights.unpersist()
         so_far.unpersist()
 
