@@ -1,22 +1,20 @@
 """What a process of Spark keeps from task to task and from batch to batch, and what a forked child must not take over.
 
-Executors import it: the standard library and ``txnlog.store`` only.
+Executors import it: the standard library, ``txnlog.runtime`` and ``txnlog.store`` only.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from txnlog.runtime import renew_in_child
 from txnlog.store.base import Store
 from txnlog.store.open import open_store
 from txnlog.store.wrappers import PrefixStore
-
-_in_child: Final[list[Callable[[], None]]] = []
 
 
 class ProcessLock:
@@ -28,26 +26,20 @@ class ProcessLock:
 
     def __init__(self, forget: Callable[[], None] | None = None) -> None:
         self._lock = threading.Lock()
-        _in_child.append(self._renew)
-        if forget is not None:
-            _in_child.append(forget)
+        self._forget = forget
+        renew_in_child(self)
 
-    def _renew(self) -> None:
+    def after_fork(self) -> None:
+        """In a forked child: free, and what it guards is forgotten."""
         self._lock = threading.Lock()
+        if self._forget is not None:
+            self._forget()
 
     def __enter__(self) -> None:
         self._lock.acquire()
 
     def __exit__(self, *_: object) -> None:
         self._lock.release()
-
-
-def _after_fork() -> None:
-    for renew in _in_child:
-        renew()
-
-
-os.register_at_fork(after_in_child=_after_fork)
 
 
 def digest_of(storage_options: Mapping[str, Any] | None) -> str:
