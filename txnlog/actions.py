@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from txnlog.limits import MAX_NUMBER
+from txnlog.limits import MAX_NUMBER, MAX_TIME_MS
 from txnlog.schema import StructType
 
 SubscriptionType = Literal["exclusive", "failover", "shared"]
@@ -19,6 +19,9 @@ AbortReason = Literal["user", "timeout", "fenced", "admin", "failed"]
 
 Count = Annotated[int, Meta(ge=0, le=MAX_NUMBER)]
 """Versions, ids, numbers, offsets, times and sizes: what does not fit a signed 64-bit integer is no entry."""
+
+Time = Annotated[int, Meta(ge=0, le=MAX_TIME_MS)]
+"""Log time, epoch milliseconds."""
 
 Signed = Annotated[int, Meta(ge=-MAX_NUMBER - 1, le=MAX_NUMBER)]
 """What an application counts by itself (``app_version``)."""
@@ -44,7 +47,7 @@ class Header(Action, frozen=True, tag="header"):
 
     version: Count
     writer: str
-    timestamp_ms: Count
+    timestamp_ms: Time
     previous: str = ""
     checkpoint: Count | None = None
 

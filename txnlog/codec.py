@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
-from txnlog.actions import KNOWN_ACTIONS, AlterTopic, AnyAction, Header, Topic
+from txnlog.actions import KNOWN_ACTIONS, Action, AlterTopic, AnyAction, Header, Topic
 from txnlog.errors import CorruptionError, InvalidInputError, LimitExceeded, UnsupportedFeature
 from txnlog.limits import MAX_ENTRY_ACTIONS, MAX_ENTRY_BYTES
 
@@ -58,19 +59,26 @@ def encode_action(action: AnyAction) -> bytes:
     Raises InvalidInputError for values that no reader would take (a number beyond 63 bits, text that is no Unicode): an
     entry that cannot be read back would end its log for everybody.
     """
+    return _encoded(action, _action_decoder)
+
+
+def _encoded(item: Action, decoder: msgspec.json.Decoder[Any]) -> bytes:
     try:
-        line = _encoder.encode(action)
-        _action_decoder.decode(line)
+        line = _encoder.encode(item)
+        decoder.decode(line)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise InvalidInputError(f"the log cannot hold this {type(action).__name__}: {_reason(error)}") from None
+        raise InvalidInputError(f"the log cannot hold this {type(item).__name__}: {_reason(error)}") from None
     return line
 
 
 def encode_entry(header: Header, lines: list[bytes]) -> bytes:
-    """The bytes of an entry from its header and already encoded actions. Raises LimitExceeded."""
+    """The bytes of an entry from its header and already encoded actions. Raises LimitExceeded.
+
+    Raises InvalidInputError for a header that no reader would take, as ``encode_action`` does for an action.
+    """
     if len(lines) > MAX_ENTRY_ACTIONS:
         raise LimitExceeded(f"an entry of {len(lines):,} actions", advice=f"at most {MAX_ENTRY_ACTIONS:,} fit in one")
-    data = b"\n".join([_encoder.encode(header), *lines, b""])
+    data = b"\n".join([_encoded(header, _header_decoder), *lines, b""])
     if len(data) > MAX_ENTRY_BYTES:
         raise LimitExceeded(
             f"an entry of {len(data):,} bytes",

@@ -27,6 +27,9 @@ TARGET_ENTRY_BYTES: Final = 1 << 20
 MAX_NUMBER: Final = (1 << 63) - 1
 """Numbers have 112 bits in a TxnID; this format version hands out 63, so that Parquet and Spark hold them as long."""
 
+MAX_TIME_MS: Final = 253_402_300_799_999
+"""Log time, in epoch milliseconds: to the end of the year 9999, the last that dates of Python and SQL can show."""
+
 MAX_BLOCK_NUMBERS: Final = 1 << 40
 """One reserved block; a Spark job spreads its tasks' numbers over a sparse block."""
 

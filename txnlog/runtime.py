@@ -13,6 +13,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from queue import Empty, SimpleQueue
 from typing import Final, Protocol, TypeVar
 
+from txnlog.arguments import shown
+from txnlog.errors import InvalidInputError
+from txnlog.limits import MAX_TIME_MS
+
 T = TypeVar("T")
 
 _PARALLEL_REQUESTS = 16
@@ -122,8 +126,14 @@ class Runtime:
         self._pool: ThreadPoolExecutor | None = None
 
     def now_ms(self) -> int:
-        """Epoch milliseconds by the client's clock."""
-        return self.clock.now_ms()
+        """Epoch milliseconds by the client's clock. InvalidInputError where one that was passed in gives none."""
+        now_ms = self.clock.now_ms()
+        if type(now_ms) is int and 0 <= now_ms <= MAX_TIME_MS:
+            return now_ms
+        raise InvalidInputError(
+            f"the clock gives {shown(now_ms)}, not epoch milliseconds as a whole number",
+            advice="let its now_ms() return an int, such as time.time_ns() // 1_000_000",
+        )
 
     def elapsed_ms(self) -> float:
         """A clock that never jumps, for waiting and for the client's own deadlines in real time."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from tests.client.support import SCHEMA, Place, raises, read, received, rows
-from txnlog.errors import ClockSkew
+from tests.client.support import SCHEMA, Place, raises, read, received, rows, take
+from txnlog.errors import ClockSkew, InvalidInputError
+from txnlog.limits import MAX_TIME_MS
 from txnlog.runtime import SystemClock
 from txnlog.testing import ManualClock
 
@@ -54,3 +57,44 @@ def test_a_client_behind_the_log_tells_leases_by_the_time_of_the_log(
     ns.produce("orders", rows(3))
     assert behind.subscription("orders", "billing").leased == leased
     assert [item.leased for item in behind.lag("orders", "billing")] == [leased]
+
+
+class GivenClock:
+    """A clock as a user may write one."""
+
+    def __init__(self, now_ms: Any) -> None:
+        self.time = now_ms
+
+    def now_ms(self) -> Any:
+        return self.time
+
+
+NO_TIMES = [1_767_225_600_000.5, 1_767_225_600_001.0, -1, MAX_TIME_MS + 1, 2**63, True, None]
+
+
+@pytest.mark.clause("P-18", "P-22")
+@pytest.mark.parametrize("now_ms", NO_TIMES)
+def test_a_clock_that_gives_no_milliseconds_is_refused_before_anything_is_written(
+    memory: Place, clock: ManualClock, now_ms: Any
+) -> None:
+    with raises(InvalidInputError, match="the clock gives"):
+        memory.open("new", clock=GivenClock(now_ms))
+    ns = memory.open("new", clock=clock)
+    ns.create_topic("orders", SCHEMA)
+    wrong = GivenClock(clock.now_ms())
+    other = memory.open("new", clock=wrong)
+    wrong.time = now_ms
+    with raises(InvalidInputError, match="the clock gives"):
+        other.produce("orders", rows(1))
+    wrong.time = clock.now_ms()
+    other.produce("orders", rows(2))
+    assert read(memory.open("new", clock=clock)) == [2]
+
+
+@pytest.mark.clause("P-22")
+def test_the_last_time_that_a_log_can_have_is_one_that_everybody_can_show(memory: Place) -> None:
+    ns = memory.open(clock=ManualClock(MAX_TIME_MS))
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(1))
+    assert take(ns.consumer("orders", "billing")).table["_timestamp"][0].as_py().year == 9999
+    assert ns.snapshot().read("orders", include_metadata=True)["_timestamp"][0].as_py().year == 9999

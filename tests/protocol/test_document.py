@@ -62,6 +62,8 @@ def type_name(kind: Any) -> str:
             return name if len(others) == len(kind.types) else f"{name} or null"
         case msgspec.inspect.IntType():
             assert kind.ge is not None, "every integer has bounds"
+            if (kind.ge, kind.le) == (0, limits.MAX_TIME_MS):
+                return "time"
             assert kind.le == limits.MAX_NUMBER, "every integer has bounds"
             return "integer" if kind.ge == 0 else "signed integer"
         case msgspec.inspect.StrType():
@@ -261,6 +263,7 @@ def test_the_limits_of_a_namespace_are_those_of_the_code():
         f"of which format version {limits.FORMAT_VERSION} uses {limits.MAX_NUMBER.bit_length()}.",
         f"MUST have at most {limits.MAX_ENTRY_BYTES:,} bytes and at most {limits.MAX_ENTRY_ACTIONS:,} actions;",
         f"lies between 0 and {power_of_two(limits.MAX_NUMBER + 1)} ",
+        f"a *time* between 0 and {limits.MAX_TIME_MS}, epoch milliseconds",
         f"cap of `timeout_ms`; null: {limits.MAX_TIMEOUT_MS:,} |",
         f"cap ({limits.MAX_TIMEOUT_MS // 60_000} minutes unless set)",
         f"how long outcomes are kept; null: {limits.OUTCOME_RETENTION_MS // 86_400_000} days |",

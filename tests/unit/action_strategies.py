@@ -53,7 +53,8 @@ def of_type(kind: Any, palette: Palette = ANY) -> st.SearchStrategy[Any]:
     """Values of a field's type, within its bounds."""
     match kind:
         case msgspec.inspect.IntType():
-            return palette.integers(kind.ge)
+            most = MAX_NUMBER if kind.le is None else kind.le
+            return palette.integers(kind.ge).map(lambda value: min(value, most))
         case msgspec.inspect.StrType():
             return palette.texts
         case msgspec.inspect.FloatType():

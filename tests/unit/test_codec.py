@@ -56,6 +56,13 @@ def test_every_entry_comes_back_as_it_was(header, some):
     assert entry.size_bytes == len(data)
 
 
+@pytest.mark.clause("P-18")
+@pytest.mark.parametrize("fields", [(3, "w", 5.5), (3, "w", 2**63), (-1, "w", 5), (3, "\ud800", 5)])
+def test_a_header_that_nobody_could_read_is_not_written(fields):
+    with pytest.raises(InvalidInputError, match="cannot hold this Header"):
+        encode_entry(Header(*fields), [])
+
+
 @pytest.mark.clause("P-24")
 @given(headers, st.lists(actions, max_size=3))
 def test_the_same_entry_has_the_same_bytes_every_time(header, some):
@@ -187,6 +194,7 @@ DAMAGED_HEADERS = {
     "an unknown field": b'{"action":"header","version":3,"writer":"w","timestamp_ms":5,"more":1}\n',
     "a missing field": b'{"action":"header","version":3,"writer":"w"}\n',
     "a negative time": b'{"action":"header","version":3,"writer":"w","timestamp_ms":-5}\n',
+    "a time after all dates": b'{"action":"header","version":3,"writer":"w","timestamp_ms":253402300800000}\n',
     "a negative checkpoint": b'{"action":"header","version":3,"writer":"w","timestamp_ms":5,"checkpoint":-1}\n',
     "invalid UTF-8": b'{"action":"header","version":3,"writer":"\xff","timestamp_ms":5}\n',
     "an unknown tag": b'{"action":"headline","version":3,"writer":"w","timestamp_ms":5}\n',
