@@ -31,7 +31,7 @@ def test_what_the_readme_says_of_spark_runs(spark: SparkSession, namespace: Name
     rate = spark.readStream.format("rate").load()
     stream = rate.selectExpr("value AS id", "'bob' AS customer", "timestamp AS at")
     section = readme.split("\n## In Spark\n", 1)[1].split("\n## ", 1)[0]
-    creating, using = blocks(section, tmp_path)
+    creating, using, processing = blocks(section, tmp_path)
     given = {"spark": spark, "ns": namespace, "df": df, "stream": stream}
     exec(creating, given)
     assert all(column.nullable for column in namespace.topic("orders").schema)
@@ -40,6 +40,8 @@ def test_what_the_readme_says_of_spark_runs(spark: SparkSession, namespace: Name
     try:
         exec(using, given)
         assert spark.table("orders").where("customer = 'ann'").count() == 6, "written by two of the examples"
+        exec(processing, given)
+        assert namespace.snapshot().read("ann").num_rows == 6, "the stream goes on, and writes other names"
     finally:
         for query in spark.streams.active:
             query.stop()
