@@ -124,6 +124,14 @@ _COLD_SCHEMAS: Final[dict[str, pa.Schema]] = {
     ),
 }
 
+_SORTED_BY: Final[dict[PartKind, tuple[str, ...]]] = {
+    "outcomes": ("number",),
+    "segments": ("topic", "number"),
+    "removals": ("number",),
+    "batches": ("producer", "topic", "partition", "sequence"),
+}
+"""So that a look-up touches few row groups."""
+
 
 class Part(Struct, frozen=True, forbid_unknown_fields=True):
     """One Parquet object of a checkpoint: its unique name, digest, size; for cold runs the versions it covers."""
@@ -248,36 +256,30 @@ def decode_hot(table: pa.Table) -> State:
 
 
 def cold_rows(state: State) -> dict[PartKind, pa.Table]:
-    """The cold rows that a state holds, as tables; sorted so that a look-up touches few row groups."""
-    ended = [record for record in state.segments.values() if record.state != "pending"]
-    ended.sort(key=lambda record: (record.topic, record.number))
-    outcomes = sorted(state.outcomes.values(), key=lambda outcome: outcome.number)
+    """The cold rows that a state holds, as sorted tables."""
+    rows: dict[PartKind, list[dict[str, Any]]] = {
+        "outcomes": [_outcome_row(item) for item in state.outcomes.values()],
+        "segments": [_segment_row(item) for item in state.segments.values() if item.state != "pending"],
+        "removals": [{"number": number, "version": version} for number, version in state.removals.items()],
+        "batches": [msgspec.structs.asdict(batch) for batch in state.batches.values()],
+    }
+    return {kind: _sorted(kind, pa.Table.from_pylist(found, _COLD_SCHEMAS[kind])) for kind, found in rows.items()}
+
+
+def _sorted(kind: PartKind, table: pa.Table) -> pa.Table:
+    return table.sort_by([(name, "ascending") for name in _SORTED_BY[kind]])
+
+
+def _outcome_row(outcome: Outcome) -> dict[str, Any]:
     return {
-        "outcomes": pa.Table.from_pylist(
-            [
-                {
-                    "number": item.number,
-                    "version": item.version,
-                    "timestamp_ms": item.timestamp_ms,
-                    "committed": item.state == "COMMITTED",
-                    "reason": item.reason,
-                    "digest": item.digest if item.prepared else None,
-                    "dropped_topics": item.dropped_topics or None,
-                    "dropped_subscriptions": item.dropped_subscriptions or None,
-                }
-                for item in outcomes
-            ],
-            schema=_COLD_SCHEMAS["outcomes"],
-        ),
-        "segments": pa.Table.from_pylist([_segment_row(item) for item in ended], schema=_COLD_SCHEMAS["segments"]),
-        "removals": pa.Table.from_pylist(
-            [{"number": number, "version": version} for number, version in sorted(state.removals.items())],
-            schema=_COLD_SCHEMAS["removals"],
-        ),
-        "batches": pa.Table.from_pylist(
-            [msgspec.structs.asdict(batch) for _, batch in sorted(state.batches.items())],
-            schema=_COLD_SCHEMAS["batches"],
-        ),
+        "number": outcome.number,
+        "version": outcome.version,
+        "timestamp_ms": outcome.timestamp_ms,
+        "committed": outcome.state == "COMMITTED",
+        "reason": outcome.reason,
+        "digest": outcome.digest if outcome.prepared else None,
+        "dropped_topics": outcome.dropped_topics or None,
+        "dropped_subscriptions": outcome.dropped_subscriptions or None,
     }
 
 
@@ -373,14 +375,8 @@ def merge_runs(kind: PartKind, tables: Sequence[pa.Table], *, expired_before_ms:
     """Several runs as one, sorted again; outcomes that ended before the given time of the log are dropped."""
     table = pa.concat_tables(tables)
     if kind == "outcomes":
-        return table.filter(pc.field("timestamp_ms") >= expired_before_ms).sort_by("number")
-    if kind == "segments":
-        return table.sort_by([("topic", "ascending"), ("number", "ascending")])
-    if kind == "removals":
-        return table.sort_by("number")
-    return table.sort_by(
-        [("producer", "ascending"), ("topic", "ascending"), ("partition", "ascending"), ("sequence", "ascending")]
-    )
+        table = table.filter(pc.field("timestamp_ms") >= expired_before_ms)
+    return _sorted(kind, table)
 
 
 def trim(state: State, version: int) -> None:

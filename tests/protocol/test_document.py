@@ -208,14 +208,26 @@ def test_the_fields_of_manifest_and_part_are_those_of_the_code():
     assert sorted(part) == sorted(Part.__struct_fields__)
 
 
-def test_the_columns_of_cold_runs_are_those_of_the_code():
+def column_words(field: pa.Field) -> str:
+    """The type of a Parquet column in the words of the document."""
+    words = str(field.type)
+    if pa.types.is_list(field.type):
+        element = field.type.value_type
+        words = f"list of {element}"
+        if pa.types.is_struct(element):
+            inner = [element.field(place) for place in range(element.num_fields)]
+            words = f"list of ({', '.join(f'{item.name} {column_words(item)}' for item in inner)})"
+    return f"{words} or null" if field.nullable else words
+
+
+def test_the_columns_of_cold_runs_and_their_order_are_those_of_the_code():
     described = {row[0].strip("`"): row[1] for row in rows(table_after("| kind | columns (Parquet), sorted by |"))}
-    assert set(described) == set(COLD_KINDS)
-    for kind, text in described.items():
-        for field in checkpoint._COLD_SCHEMAS[kind]:
-            if field.name != "slices":
-                words = f"list of {field.type.value_type}" if pa.types.is_list(field.type) else field.type
-                assert f"`{field.name}` {words}{' or null' if field.nullable else ''}" in text
+    assert described == {
+        kind: ", ".join(f"`{field.name}` {column_words(field)}" for field in checkpoint._COLD_SCHEMAS[kind])
+        + "; "
+        + ", ".join(f"`{name}`" for name in checkpoint._SORTED_BY[kind])
+        for kind in COLD_KINDS
+    }
 
 
 ARROW_NAMES = {"string": "utf8", "float": "float32", "double": "float64", "date32[day]": "date32"}
