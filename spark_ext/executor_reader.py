@@ -10,15 +10,18 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.datasource import InputPartition
 
+from spark_ext.conditions import Column, Condition
 from spark_ext.process_state import store_of
 from txnlog import segment_file
 from txnlog.errors import CorruptionError
-from txnlog.segment_rows import PlannedSegment, file_schema, metadata_column, slices_of
+from txnlog.segment_rows import PlannedSegment, PlannedSlice, file_schema, metadata_column, slices_of
 from txnlog.store.base import ObjectNotFound, Store
 
 BATCH_ROWS: Final = 1 << 16
@@ -60,6 +63,7 @@ class ReadJob:
         coordinator: the high part of the namespace's TxnIDs.
         stored: the topic's columns.
         target: the columns that Spark asked for, as it wants them: the topic's and metadata.
+        conditions: what a row must satisfy, of any of those columns, also if they were not asked for.
     """
 
     root: str
@@ -68,6 +72,12 @@ class ReadJob:
     stored: pa.Schema
     target: pa.Schema
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    conditions: tuple[Condition, ...] = ()
+
+    @property
+    def needed(self) -> set[str]:
+        """The columns that are looked at."""
+        return {*self.target.names, *(condition.column for condition in self.conditions)}
 
 
 class _File:
@@ -91,7 +101,7 @@ def _decode(store: Store, job: ReadJob, segment: PlannedSegment) -> pa.Table:
     """All rows of a file: the wanted columns, and the metadata columns that it stores."""
     schema = file_schema(job.stored, segment)
     stored = schema.names[len(job.stored.names) :]
-    columns = [name for name in job.target.names if name in job.stored.names] + stored
+    columns = [name for name in job.stored.names if name in job.needed] + stored
     if not columns:
         # Nothing but metadata is wanted: some column has to show that the file is whole.
         columns = [schema.names[0]]
@@ -112,16 +122,22 @@ def _decode(store: Store, job: ReadJob, segment: PlannedSegment) -> pa.Table:
 def _batches(job: ReadJob, task: SegmentTask, table: pa.Table) -> Iterator[pa.RecordBatch]:
     topic, segment = task
     for item, rows in slices_of(segment, table):
-        columns: list[pa.Array | pa.ChunkedArray] = []
+
+        def column(name: str, item: PlannedSlice = item, rows: pa.Table = rows) -> Column:
+            if name in job.stored.names:
+                return rows.column(name)
+            if name == TOPIC_COLUMN:
+                return pa.repeat(pa.scalar(topic), item.rows)
+            return metadata_column(name, job.coordinator, segment, item, rows)
+
+        columns: list[Column] = []
         for wanted in job.target:
-            if wanted.name in job.stored.names:
-                column = rows.column(wanted.name)
-            elif wanted.name == TOPIC_COLUMN:
-                column = pa.repeat(pa.scalar(topic), item.rows)
-            else:
-                column = metadata_column(wanted.name, job.coordinator, segment, item, rows)
-            columns.append(column if column.type == wanted.type else column.cast(wanted.type))
-        yield from pa.Table.from_arrays(columns, schema=job.target).to_batches(max_chunksize=BATCH_ROWS)
+            found = column(wanted.name)
+            columns.append(found if found.type == wanted.type else found.cast(wanted.type))
+        result = pa.Table.from_arrays(columns, schema=job.target)
+        if job.conditions:
+            result = result.filter(reduce(pc.and_, (each.holds(column(each.column)) for each in job.conditions)))
+        yield from result.to_batches(max_chunksize=BATCH_ROWS)
 
 
 def read_batches(job: ReadJob, tasks: Sequence[SegmentTask]) -> Iterator[pa.RecordBatch]:

@@ -6,6 +6,7 @@ import datetime
 import json
 import re
 from collections.abc import Callable, Mapping
+from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
 Position = str | Mapping[str, Mapping[int, int]]
@@ -130,6 +131,21 @@ def position(value: str) -> Position:
     return result
 
 
+def filters(value: str) -> tuple[tuple[Any, ...], ...]:
+    """Conditions in the form that PyArrow and pandas know: a list of ``[column, operator, value]``."""
+    wrong = BadValueError('is a JSON list like [["amount", ">", 100], ["customer", "is not null"]]')
+    try:
+        parsed = json.loads(value, parse_float=Decimal, parse_constant=Decimal)
+    except (ValueError, RecursionError, InvalidOperation):
+        raise wrong from None
+    if not isinstance(parsed, list):
+        raise wrong
+    for item in parsed:
+        if not isinstance(item, list) or not 2 <= len(item) <= 3 or not all(isinstance(text, str) for text in item[:2]):
+            raise wrong
+    return tuple(map(tuple, parsed))
+
+
 def storage(value: str) -> Mapping[str, Any]:
     """A JSON object. It is secret: no error shows it."""
     try:
@@ -147,6 +163,7 @@ __all__ = [
     "BadValueError",
     "Position",
     "at_or_after",
+    "filters",
     "flag",
     "isolation_level",
     "names",

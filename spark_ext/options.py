@@ -54,6 +54,7 @@ class ReadOptions:
     isolation_level: str = "read_committed"
     include_metadata: bool = False
     columns: tuple[str, ...] | None = None
+    filters: tuple[tuple[Any, ...], ...] = ()
     min_partitions: int | None = None
     fail_on_data_loss: bool = True
     subscription: str | None = None
@@ -111,6 +112,7 @@ OPTIONS: Final = (
     Option("isolationLevel", "isolation_level", _READ, values.isolation_level),
     Option("includeMetadata", "include_metadata", _READS, values.flag),
     Option("columns", "columns", _READS, values.names),
+    Option("filters", "filters", _READS, values.filters),
     Option("minPartitions", "min_partitions", _READS, values.whole(1)),
     Option("failOnDataLoss", "fail_on_data_loss", _READS, values.flag),
     Option("subscription", "subscription", _STREAM, values.text),

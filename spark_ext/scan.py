@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
@@ -27,6 +28,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from spark_ext import filters
+from spark_ext.conditions import Condition
 from spark_ext.executor_reader import (
     BATCH_ROWS,
     TOPIC_COLUMN,
@@ -44,8 +47,6 @@ from txnlog.segment_rows import PlannedSegment, PlannedSlice
 from txnlog.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from txnlog.connection import Mode
     from txnlog.namespace import Namespace
 
@@ -74,6 +75,7 @@ class Scan:
     snapshot: Snapshot
     columns: schemas.StructType
     schema: StructType
+    conditions: tuple[Condition, ...] = ()
 
     def job(self, wanted: StructType) -> ReadJob:
         """What executors need to give these columns. Raises SchemaMismatch unless the topics have them."""
@@ -85,11 +87,18 @@ class Scan:
             schemas.to_arrow(self.columns),
             _arrow_for_spark(wanted),
             self.options.storage_options,
+            self.conditions,
         )
 
     def plan(self, topic: str, offsets: OffsetRanges | None) -> ScanPlan:
-        """What to read of a topic."""
-        return self.snapshot.plan(topic, offsets=offsets, isolation_level=self.options.isolation_level)
+        """What to read of a topic: not the files of which the log shows that no row passes the option ``filters``."""
+        plan = self.snapshot.plan(topic, offsets=offsets, isolation_level=self.options.isolation_level)
+        if not self.conditions:
+            return plan
+        connection = self.namespace.connection
+        records, _ = connection.follower.segments(connection.topic_record(topic, plan.version).id)
+        known = {record.number: record.statistics for record in records}
+        return filters.pruned(plan, self.conditions, schemas.to_arrow(self.columns), known)
 
 
 def open_scan(options: ReadOptions, *, mode: Mode = "r") -> Scan:
@@ -116,7 +125,15 @@ def open_scan(options: ReadOptions, *, mode: Mode = "r") -> Scan:
             advice=f"append the topic, or name some in the option subscribe; {nearest('', snapshot.topics())}",
         )
     columns = _common_columns(namespace, snapshot, topics)
-    return Scan(options, location.root, namespace, topics, snapshot, columns, _offered(options, columns))
+    offered = _offered(options, columns)
+    return Scan(options, location.root, namespace, topics, snapshot, columns, offered, _conditions(options, columns))
+
+
+def _conditions(options: ReadOptions, columns: schemas.StructType) -> tuple[Condition, ...]:
+    if not options.filters:
+        return ()
+    metadata = StructType(metadata_fields(options.isolation_level, topic=options.several))
+    return filters.conditions_of(options.filters, pa.schema([*schemas.to_arrow(columns), *_arrow_for_spark(metadata)]))
 
 
 def _matching(pattern: str, namespace: str, snapshot: Snapshot) -> tuple[str, ...]:

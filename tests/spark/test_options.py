@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -51,6 +52,7 @@ def test_a_path_alone_reads_everything_that_is_committed() -> None:
         isolation_level="read_committed",
         include_metadata=False,
         columns=None,
+        filters=(),
         min_partitions=None,
         fail_on_data_loss=True,
         subscription=None,
@@ -88,6 +90,14 @@ def test_a_path_alone_reads_everything_that_is_committed() -> None:
         (False, "isolationLevel", "READ_UNCOMMITTED", "isolation_level", "read_uncommitted"),
         (False, "includeMetadata", "True", "include_metadata", True),
         (False, "columns", "id , amount", "columns", ("id", "amount")),
+        (
+            False,
+            "filters",
+            '[["id", ">", 1.50], ["a", "is null"]]',
+            "filters",
+            (("id", ">", Decimal("1.50")), ("a", "is null")),
+        ),
+        (True, "filters", " [] ", "filters", ()),
         (False, "minPartitions", "7", "min_partitions", 7),
         (False, "failOnDataLoss", "false", "fail_on_data_loss", False),
         (True, "startingOffsets", "latest", "starting_offsets", "latest"),
