@@ -29,7 +29,7 @@ def create(draft: Draft, action: Subscription, at: Header) -> None:
     topic = live_topic(draft, action.topic)
     if draft.subscription_names.get((topic.id, name)) is not None:
         raise SubscriptionExists(f"the topic {topic.name!r} has a subscription {name!r}")
-    if draft.subscriptions.get(at.version) is not None:
+    if at.version in draft.subscriptions.changed():  # also where it was dropped since
         raise InvalidInputError("one entry creates one subscription, whose id is the entry's version")
     if len(draft.subscription_names) >= MAX_SUBSCRIPTIONS:
         raise LimitExceeded(f"the namespace has {MAX_SUBSCRIPTIONS:,} subscriptions", advice="drop some")
@@ -73,6 +73,8 @@ def open_consumer(draft: Draft, action: Consumer, at: Header) -> None:
     """A consumer opens: on Exclusive and Failover it raises the epoch and so fences its predecessor."""
     record = live_subscription(draft, action.subscription)
     parse_label("consumer name", action.name)
+    if action.stream is not None:
+        parse_label("stream identity", action.stream)
     if record.type == "shared":
         draft.subscriptions.put(record.id, msgspec.structs.replace(record, consumer=action.name))
         return

@@ -40,6 +40,7 @@ from txnlog.errors import (
     TxnLogError,
 )
 from txnlog.ids import TxnId
+from txnlog.names import shown
 from txnlog.state import Draft, Outcome
 from txnlog.transaction_end import outcome_error
 
@@ -365,8 +366,8 @@ def replayed(draft: Draft, batch: StreamBatch) -> Skipped | None:
         if batch.batch > last.batch:
             return None
         raise InvalidInputError(
-            f"the stream {batch.identity!r} committed batch {last.batch} of the query {last.query}; the query "
-            f"{batch.query} begins again at batch {batch.batch}",
+            f"the stream {batch.identity!r} committed batch {last.batch} of the query {shown(last.query)}; the query "
+            f"{shown(batch.query)} begins again at batch {batch.batch}",
             advice="use another txnAppId for a new checkpoint, or go on with the old checkpoint",
         )
     if batch.batch > last.batch:

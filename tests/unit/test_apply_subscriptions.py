@@ -14,6 +14,7 @@ from txnlog.actions import (
     Commit,
     Consumer,
     DropSubscription,
+    DropTopic,
     Lease,
     Prepare,
     Release,
@@ -90,6 +91,30 @@ def test_one_entry_creates_one_subscription(log, topic):
             Subscription(topic, "a", "shared", (0, 0), 1_000),
             Subscription(topic, "b", "shared", (0, 0), 1_000),
         )
+
+
+@pytest.mark.clause("P-9")
+def test_an_entry_that_dropped_the_one_it_created_creates_no_other(log, topic):
+    other = log.topic("audit")
+    with pytest.raises(InvalidInputError, match="one subscription"):
+        log.entry(
+            Subscription(topic, "a", "shared", (0, 0), 1_000),
+            DropSubscription(log.version + 1),
+            Subscription(topic, "b", "shared", (0, 0), 1_000),
+        )
+    with pytest.raises(InvalidInputError, match="one subscription"):
+        log.entry(
+            Subscription(topic, "a", "shared", (0, 0), 1_000),
+            DropTopic(topic),
+            Subscription(other, "b", "shared", (0, 0), 1_000),
+        )
+
+
+@pytest.mark.clause("P-8")
+def test_a_stream_that_is_no_label_opens_no_consumer(log, topic):
+    subscription = log.subscription(topic)
+    with pytest.raises(NameNotAllowed):
+        log.entry(Consumer(subscription, "x", "\x1b[2J" * 10_000))
 
 
 @pytest.mark.parametrize(

@@ -305,6 +305,16 @@ def test_a_streams_batch_is_new_a_replay_or_a_mistake(log: Log) -> None:
     assert "q1" in str(caught.value)
 
 
+@pytest.mark.clause("P-142")
+def test_the_queries_of_a_stream_are_escaped_and_cut_short_in_errors(log: Log) -> None:
+    log.entry(Commit(log.number(), "x", stream=StreamBatch("s", "\x1b[2J" * 10_000, 4, "d4")))
+    command = CommitCommand(opening(log.number(), log), "d", stream=StreamBatch("s", "\x1b[2J" * 10_000 + "x", 0, "d"))
+    with pytest.raises(InvalidInputError, match="begins again at batch 0") as caught:
+        decided(log, command)
+    assert "\x1b" not in str(caught.value)
+    assert len(str(caught.value)) < 1_000
+
+
 def batch(number: int, query: str = "q", digest: str = "d") -> StreamBatch:
     return StreamBatch("carriers", query, number, digest)
 
