@@ -284,8 +284,8 @@ class SharedIntake(Intake):
     def close(self) -> None:
         """Give back what is leased. Best effort: a lease ends by itself."""
         self._closed = True
-        self._arrive()
         try:
+            self._arrive()
             self._release(self._handed_out(), dict(self._stock))
         except TxnLogError:
             _logger.warning("the leases of %r end by themselves", self._consumer, exc_info=True)

@@ -464,8 +464,14 @@ def test_closing_never_fails(ns: Any, other: Any) -> None:
     consumer.close()
     one = ns.consumer("orders", "billing", type="shared")
     take(one)
+    ns.produce("orders", rows(*range(1_000)))
+    ahead = ns.consumer("orders", "ahead", type="shared")
+    for _ in range(4):
+        messages = take(ahead, 100)
+    ahead.acknowledge(messages)  # and asks for the next ones in the same entry
     ns.close()
     one.close()
+    ahead.close()
 
 
 # --- doubt ------------------------------------------------------------------------------------------------------------
