@@ -161,4 +161,4 @@ def _interval(trigger: object) -> int | None:
     )
 
 
-__all__ = ["Processed", "process"]
+__all__ = ["process"]

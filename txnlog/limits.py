@@ -176,6 +176,7 @@ __all__ = [
     "MAX_STREAMS",
     "MAX_SUBSCRIPTIONS",
     "MAX_TIMEOUT_MS",
+    "MAX_TIME_MS",
     "MAX_TOPICS",
     "MIN_GRACE_MS",
     "MOST_DEAD_LETTERS",

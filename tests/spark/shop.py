@@ -18,7 +18,7 @@ from txnlog.store import Store, open_store
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from spark_ext.processing import Processed
+    from spark_ext.processing_run import Processed
     from spark_ext.transactions import DataFrameTransaction
     from txnlog.namespace import Namespace
 
