@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from txnlog import schema as schemas
-from txnlog.actions import Acknowledgement, PartitionRanges, Topic
+from txnlog.actions import Acknowledgement, AnyAction, Header, PartitionRanges, Topic
 from txnlog.apply_topics import topic_named
-from txnlog.commands import Piece, digest_of_call
-from txnlog.errors import InvalidInputError, SchemaMismatch, TopicNotFound
+from txnlog.commands import Answer, Piece, SharedNumbers, digest_of_call
+from txnlog.errors import InvalidInputError, SchemaMismatch, TopicNotFound, TransactionConflict
 from txnlog.ids import TxnId
+from txnlog.leases import Wanted, are_worn_out
 from txnlog.messages import redeliveries_of
 from txnlog.names import parse_topic_name
 from txnlog.placement import place
@@ -21,7 +23,7 @@ from txnlog.ranges import normalize
 from txnlog.schema import DEAD_LETTER_COLUMNS, StructField, StructType
 from txnlog.segment_rows import METADATA_FIELDS
 from txnlog.state import Draft, Redelivery, SubscriptionRecord, TopicRecord
-from txnlog.transaction_commands import CommitCommand, Opening
+from txnlog.transaction_commands import CommitCommand, CommitResult, Opening
 
 if TYPE_CHECKING:
     from txnlog.connection import Connection, TopicHandle
@@ -106,18 +108,34 @@ def target(connection: Connection, subscription: SubscriptionRecord) -> TopicHan
     return handle
 
 
+@dataclass(slots=True)
+class _Move(CommitCommand):
+    """The entry that does both, unless a message was delivered again since it was found."""
+
+    _: KW_ONLY
+    wanted: Wanted
+    found: Mapping[int, tuple[Redelivery, ...]]
+
+    def decide(self, draft: Draft, at: Header, shared: SharedNumbers) -> Sequence[AnyAction] | Answer[CommitResult]:
+        """See Command."""
+        new = draft.outcomes.get(self.opening.txn) is None
+        if new and not are_worn_out(draft, self.wanted, self.found, at.timestamp_ms):
+            raise TransactionConflict("messages that were to be dead letters were delivered, or taken, meanwhile")
+        return CommitCommand.decide(self, draft, at, shared)
+
+
 def move(
     connection: Connection,
     subscription: SubscriptionRecord,
     source: TopicRecord,
-    epoch: int,
+    wanted: Wanted,
     messages: pa.Table,
     found: Mapping[int, tuple[Redelivery, ...]],
 ) -> None:
     """Bring messages to the dead-letter topic and take them off the subscription, in one entry.
 
     Raises:
-        TransactionConflict: somebody acknowledged one of them meanwhile; nothing was done.
+        TransactionConflict: one of them was acknowledged, or delivered again, meanwhile; nothing was done.
         TopicNotFound, SchemaMismatch: as of :func:`target`; nothing was done.
     """
     into = target(connection, subscription)
@@ -130,11 +148,13 @@ def move(
         PartitionRanges(partition, normalize((item.start, item.end) for item in found[partition]))
         for partition in sorted(found)
     )
-    acknowledgement = Acknowledgement(subscription.id, epoch, taken)
+    acknowledgement = Acknowledgement(subscription.id, wanted.epoch, taken)
     digest = digest_of_call(pieces, (acknowledgement,))
     txn_id = TxnId(connection.coordinator, connection.appender.take_numbers(1)[0])
     opening = Opening(txn_id, connection.runtime.now_ms)
-    connection.appender.call(CommitCommand(opening, digest, pieces, acknowledgements=(acknowledgement,), plain=True))
+    connection.appender.call(
+        _Move(opening, digest, pieces, acknowledgements=(acknowledgement,), plain=True, wanted=wanted, found=found)
+    )
 
 
 def give_up(

@@ -115,13 +115,7 @@ def grant(draft: Draft, wanted: Wanted, now_ms: int) -> Grant:
     spare = 0
     for partition in in_turn(wanted.first, count):
         cursor = cursor_of(draft, record.id, partition)
-        start = draft.start_of(record.topic, partition)
-        end = draft.end_of(record.topic, partition)
-        stock = ranges.intersect(wanted.stock.get(partition, EMPTY), leased(cursor, wanted.consumer))
-        free = available(cursor, start, end, ranges.subtract(live(cursor, now_ms), stock))
-        if not free:
-            continue
-        free, found = _worn_out(record, cursor, free, stock, now_ms)
+        free, found = _free(draft, record, wanted, partition, now_ms)
         if letters := _removable(cursor, found, dead_left, now_ms):
             dead[partition] = letters
             dead_left -= sum(item.end - item.start for item in letters)
@@ -133,6 +127,30 @@ def grant(draft: Draft, wanted: Wanted, now_ms: int) -> Grant:
     if wanted.ahead and (spare < wanted.most or dead):
         granted = {}
     return Grant(granted, dead, _actions(draft, record, wanted, granted, now_ms))
+
+
+def are_worn_out(draft: Draft, wanted: Wanted, dead: Mapping[int, tuple[Redelivery, ...]], now_ms: int) -> bool:
+    """Whether messages are free, and redelivered too often, and exactly as often, at a later look as well."""
+    record = live_subscription(draft, wanted.subscription)
+    for partition, letters in dead.items():
+        _, found = _free(draft, record, wanted, partition, now_ms)
+        for item in letters:
+            same = ranges.normalize((other.start, other.end) for other in found if other.count == item.count)
+            if ranges.subtract(((item.start, item.end),), same):
+                return False
+    return True
+
+
+def _free(
+    draft: Draft, record: SubscriptionRecord, wanted: Wanted, partition: int, now_ms: int
+) -> tuple[Ranges, tuple[Redelivery, ...]]:
+    """What of a partition can be handed out, and what was redelivered too often for that."""
+    cursor = cursor_of(draft, record.id, partition)
+    start = draft.start_of(record.topic, partition)
+    end = draft.end_of(record.topic, partition)
+    stock = ranges.intersect(wanted.stock.get(partition, EMPTY), leased(cursor, wanted.consumer))
+    free = available(cursor, start, end, ranges.subtract(live(cursor, now_ms), stock))
+    return _worn_out(record, cursor, free, stock, now_ms) if free else (free, ())
 
 
 def _expired(cursor: Cursor, now_ms: int, consumer: str | None = None) -> Ranges:
@@ -253,6 +271,7 @@ def returned(
 __all__ = [
     "Grant",
     "Wanted",
+    "are_worn_out",
     "available",
     "grant",
     "in_turn",

@@ -72,12 +72,13 @@ class SharedIntake(Intake):
                 ready = self._ready(state, record, -1 if fresh else now_ms + record.lease_ms // 2)
                 chosen = first_of_all(ready, most)
                 counts = {p: _counts(state.cursors[record.id, p], found) for p, found in chosen.items()}
-                grant = None if chosen else leases.grant(state.draft(), self._wanted(most), now_ms)
+                wanted = self._wanted(most)
+                grant = None if chosen else leases.grant(state.draft(), wanted, now_ms)
             if grant is None:
                 received = self._hand_out(chosen, counts)
                 self._ask_ahead(len(received.table), most)
                 return received
-            if grant.dead and self._bury(record, grant.dead):
+            if grant.dead and self._bury(record, wanted, grant.dead):
                 continue
             if not grant.granted:
                 return None
@@ -191,7 +192,7 @@ class SharedIntake(Intake):
         super()._uncount(offsets)
         ranges.include(self._stock, offsets)
 
-    def _bury(self, record: SubscriptionRecord, dead: Mapping[int, tuple[Redelivery, ...]]) -> bool:
+    def _bury(self, record: SubscriptionRecord, wanted: Wanted, dead: Mapping[int, tuple[Redelivery, ...]]) -> bool:
         """Bring messages to the dead-letter topic; somebody else may be faster, or acknowledge them yet.
 
         False where that topic lacks a column that theirs got since: they wait for it, and the others are delivered.
@@ -201,7 +202,7 @@ class SharedIntake(Intake):
             table = self._read(
                 {p: ranges.normalize((item.start, item.end) for item in found) for p, found in dead.items()}
             )
-            dead_letters.move(self._connection, record, self.topic, self.epoch, table, dead)
+            dead_letters.move(self._connection, record, self.topic, wanted, table, dead)
         except TransactionConflict:
             _logger.debug("dead letters of %r: somebody else was first", record.name)
         except SchemaMismatch as error:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from tests.client.support import SCHEMA, Place, Unchanged, counts, ids, raises, read, rows, take, wait_for
+from tests.client.support import SCHEMA, Place, Unchanged, counts, ids, kind_of, raises, read, rows, take, wait_for
 from txnlog import acknowledgements, leases, schema
 from txnlog.actions import AlterTopic, Commit, DropTopic
 from txnlog.commands import Simple
@@ -16,6 +17,7 @@ from txnlog.errors import (
     InvalidInputError,
     OffsetOutOfRange,
     SchemaMismatch,
+    StoreError,
     SubscriptionExists,
     SubscriptionNotFound,
     TopicNotFound,
@@ -160,6 +162,40 @@ def test_who_acknowledges_while_the_letters_are_written_wins(ns: Any, memory: Pl
     assert len(take(consumer)) == 0
     assert len(letters(ns)) == 5
     assert [item.cursor for item in ns.subscription("orders", "billing").cursors] == [3, 3]
+
+
+@pytest.mark.clause("P-173")
+def test_a_message_that_is_delivered_while_the_letters_are_written_is_none(
+    memory: Place, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is granted and could not be read is its consumer's stock: it is handed out later, for the first time."""
+    mine, store = memory.faulty(clock=clock)
+    other, other_store = memory.faulty(clock=clock)
+    mine.create_topic("orders", SCHEMA)
+    mine.produce("orders", rows(1))
+    mine.create_subscription("orders", "billing", **{**BILLING, "max_redeliveries": 0})
+    consumer = mine.consumer("orders", "billing")
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "get", without_segments(store.get))
+        with pytest.raises(StoreError):
+            take(consumer)
+    clock.advance(LEASE_MS)
+    received: list[Any] = []
+    other_store.script.append(lambda: received.append(take(consumer)))
+    assert len(take(other.consumer("orders", "billing"))) == 0
+    assert counts(received[0]) == {1: 0}
+    assert letters(mine) == []
+    consumer.acknowledge(received[0])
+    assert mine.subscription("orders", "billing").cursors[0].cursor == 1
+
+
+def without_segments(get: Callable[[str], bytes]) -> Callable[[str], bytes]:
+    def found(key: str) -> bytes:
+        if kind_of(key) == "segment":
+            raise StoreError("read timed out")
+        return get(key)
+
+    return found
 
 
 @pytest.mark.clause("P-172", "P-173")
