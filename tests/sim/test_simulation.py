@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -17,14 +18,16 @@ from txnlog.store.wrappers import Call
 from txnlog.testing import runner
 from txnlog.testing.__main__ import main
 from txnlog.testing.actors import ACTOR_KINDS
+from txnlog.testing.actors.ending import complete, end_somehow, produce_in
 from txnlog.testing.actors.failover import Standby
-from txnlog.testing.client import Client
+from txnlog.testing.actors.writer import Writer
+from txnlog.testing.client import Client, live
 from txnlog.testing.faults import Faults
 from txnlog.testing.operations import Receive
 from txnlog.testing.runner import Tally, run_many, run_seeds
 from txnlog.testing.simulated_store import Request
 from txnlog.testing.simulation import Failure, Report, Simulation
-from txnlog.testing.world import FAILOVER, NAMESPACE
+from txnlog.testing.world import FAILOVER, NAMESPACE, SCHEMA
 
 ROOT = Path(__file__).parent.parent.parent
 HASHES = """
@@ -133,6 +136,52 @@ def test_users_bring_actors_of_their_own():
     report = Simulation(4, kinds={"mine": mine, **ACTOR_KINDS}, faults=Faults({"lost": 0.3, "delayed": 0.3})).run()
     assert seen
     assert report.actors[0] == "mine0"
+
+
+class Dropper(Writer):
+    """A writer whose transactions write to a topic of their own too, which is dropped before they end."""
+
+    def __init__(self, client: Client) -> None:
+        super().__init__(client, None)
+        self.tokens: list[str] = []
+
+    def step(self) -> None:
+        client = self.client
+        client.world.next_topic += 1
+        name = f"extra{client.world.next_topic}"
+        self.ns.create_topic(name, SCHEMA, if_not_exists=True)
+        txn = self.begin()
+        folder = self.folder(name)
+        for topic, its_folder in ((name, folder), ("orders", self.folder("orders"))):
+            produce_in(client, txn, topic, its_folder, 0, 1, **self.identity)
+        if client.hits(0.3):
+            txn.flush()
+        if client.hits(0.7):
+            client.call("prepare", txn.prepare, txn=str(txn.id))
+            client.world.decisions[str(txn.id)] = True
+            self.tokens.append(str(txn.id))
+        client.call("drop_topic", lambda: self.ns.drop_topic(name), topic=folder)
+        if txn.state != "PREPARED":
+            end_somehow(client, self.ns, txn)
+        elif client.hits(0.8):
+            if client.hits(0.3):
+                self.ns.checkpoint()
+            complete(client, self.ns, client.chance.choice(self.tokens))
+
+
+def test_everybody_is_told_the_same_of_what_was_dropped_before_a_commit():
+    def dropper(client: Client) -> None:
+        role = Dropper(client)
+        live(client, role.step, role.reopen)
+
+    kinds = {"dropper": dropper, "resolver": ACTOR_KINDS["resolver"], "checkpointer": ACTOR_KINDS["checkpointer"]}
+    told: Counter[str] = Counter()
+    for seed in range(20):
+        report = Simulation(seed, kinds=kinds).run()
+        assert report.failures == [], seed
+        told.update(report.labels)
+    assert told["committed without what was dropped"] > 3
+    assert told["completed without what was dropped"] > 9
 
 
 def test_the_last_consumer_waits_for_another_lease_after_a_sign_of_life_that_landed_late():
