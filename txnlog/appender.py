@@ -476,14 +476,19 @@ class Appender:
             if made is Step.DONE:
                 return
             if isinstance(made, MadeEntry):
-                if self._send(attempt, made):
+                if self._send(attempt, made) and not attempt.members:
                     return
             elif made is Step.REFRESH:
-                self._follower.refresh()
-                attempt.refreshed = True
+                self._refresh(attempt)
             elif made is Step.WAVE:
                 self._make_wave(attempt)
         raise StoreError("every race for the next entry was lost", advice="see whether the store answers truly")
+
+    def _refresh(self, attempt: Attempt[_Waiting]) -> None:
+        """Look at the log, and next for what is overdue in it: nobody shall be refused for that."""
+        self._follower.refresh()
+        self._last_expiry_scan_ms = None
+        attempt.refreshed = True
 
     def _make_entry(self, attempt: Attempt[_Waiting]) -> MadeEntry[_Waiting] | Step:
         """Decide the members at the newest state."""
@@ -528,13 +533,14 @@ class Appender:
         if not won:
             attempt.lost()
             if attempt.lost_races >= _RACES_BEFORE_CATCHING_UP:
-                self._follower.refresh()
-                attempt.refreshed = True
+                self._refresh(attempt)
             self._runtime.sleep_ms(self._runtime.jitter(min(_LONGEST_RACE_PAUSE_MS, attempt.lost_races)))
             return False
         self._follower.adopt(made.draft, version, len(made.data))
-        attempt.answers = list(made.replies)  # an interrupt from here on: whoever leads next tells them
-        self._last_expiry_scan_ms = self._shown_ms = made.header.timestamp_ms
+        attempt.won(made)
+        self._shown_ms = made.header.timestamp_ms
+        if made.riders.looked:
+            self._last_expiry_scan_ms = made.header.timestamp_ms
         self._add_numbers(made.riders.actions)
         self._tell(attempt)
         return True
@@ -569,13 +575,12 @@ class Appender:
         if self.numbers.wants():
             actions.append(self.numbers.reservation(draft))
         last = self._last_expiry_scan_ms
-        ending = (
-            overdue(draft, header.timestamp_ms) if last is None or header.timestamp_ms - last >= _EXPIRY_SCAN_MS else []
-        )
+        looked = last is None or header.timestamp_ms - last >= _EXPIRY_SCAN_MS
+        ending = overdue(draft, header.timestamp_ms) if looked else []
         actions.extend(ending)
         for action in actions:
             apply(draft, action, header)
-        return Riders(tuple(actions), bool(ending))
+        return Riders(tuple(actions), bool(ending), looked)
 
     def _put_entry(self, entry: _InDoubt) -> bool:
         """Put an entry into its slot until the slot is occupied: whether by this one. Another one is folded."""

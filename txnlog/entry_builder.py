@@ -1,8 +1,9 @@
 """Commands of one client decided into one entry. Pure; the appender carries it to the store.
 
-Whatever is told before the entry exists must hold without it. A refusal or an answer that rests on the log alone is
-given at once; one that rests on another command of the same entry, or on an overdue transaction that the entry ends,
-waits until the entry is there, and is decided anew where it is not.
+Whatever is told must be in the log. What rests on the log alone, a refusal or an answer, is told at once; an entry
+answers for the commands that it holds, as soon as it exists. What rests on another command of the same entry, or on an
+overdue transaction that the entry ends, is not told at all: that may fall out of the entry yet, since time passes while
+segments are made. Whoever asked is put off, and decided anew behind the entry.
 """
 
 from __future__ import annotations
@@ -54,10 +55,17 @@ class Reply(msgspec.Struct, Generic[M], frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Riders:
-    """What goes along with any entry. ``ending`` tells that some of it ends transactions: answers may rest on that."""
+    """What goes along with any entry.
+
+    Attributes:
+        actions: the lines.
+        ending: whether they end a transaction: answers may rest on that.
+        looked: whether it was looked for what is overdue.
+    """
 
     actions: tuple[AnyAction, ...] = ()
     ending: bool = False
+    looked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +92,13 @@ class Step(enum.Enum):
 class Attempt(Generic[M]):
     """One batch on its way into the log: who has no answer yet, and the shared segments made for whom.
 
+    Whoever is put off has no rows in the segments of the entry, and keeps the place: without an entry nobody behind is
+    told anything before. Where nobody is left but those who were put off, they are decided anew at once.
+
+    Deciding comes to an end. Each look that gives no entry leaves fewer who are not put off, until all are. The first
+    member rests on no other: once it is not accepted it has its answer, so there are fewer members each time that they
+    are decided anew. Riders that end something may put it off, too, and are then an entry by themselves.
+
     Attributes:
         members: who has no answer yet, in order.
         wave: the shared segments; their objects are dropped once they are stored.
@@ -102,8 +117,7 @@ class Attempt(Generic[M]):
         self.answers: list[Reply[M]] = []
         self.returned: list[M] = []
         self._waved: list[M] = []
-        self._waiting: dict[int, Reply[M]] = {}
-        self._version = -1
+        self._put_off: set[M] = set()
 
     # --- shared segments --------------------------------------------------------------------------------------------
 
@@ -112,7 +126,7 @@ class Attempt(Generic[M]):
         return [(member.command.txn_ids[0], piece) for member in self._with_rows() for piece in member.command.pieces]
 
     def _with_rows(self) -> list[M]:
-        return [member for member in self._live() if member.command.pieces]
+        return [member for member in self.members if member.command.pieces and member not in self._put_off]
 
     def set_wave(self, wave: SharedWave) -> None:
         """The shared segments were made of ``pieces()``."""
@@ -137,80 +151,81 @@ class Attempt(Generic[M]):
 
     # --- deciding ---------------------------------------------------------------------------------------------------
 
-    def _live(self) -> list[M]:
-        return [member for member in self.members if id(member) not in self._waiting]
-
     def lost(self) -> None:
-        """Another entry took the slot: everybody is decided anew."""
+        """Another entry took the slot."""
         self.lost_races += 1
         self.sent = ()
-        self._waiting.clear()
+
+    def won(self, made: MadeEntry[M]) -> None:
+        """The entry is in the log: it answers for whom it holds; whoever is left is decided behind it."""
+        self.answers.extend(made.replies)  # an interrupt from here on: whoever leads next tells them
+        told = set(made.sent)
+        self.members = [member for member in self.members if member not in told]
+        self._put_off.clear()
+        self.sent = ()
 
     def make(self, draft: Draft, header: Header, riders: Riders) -> MadeEntry[M] | Step:
         """Decide the members at a draft that the header and the riders were applied to.
 
         Gives the entry, or what must be done first. ``answers`` and ``returned`` are to be looked at after every call.
         """
-        if self._version != header.version:
-            self._version = header.version
-            self._waiting.clear()
         if not self.members:
             return Step.DONE
         if not self._wave_fits(draft):
             return Step.WAVE
-        accepted, lines, replies = self._decide(draft, header, clean=not riders.ending)
-        if not self.refreshed and any(not settled for _, _, settled in replies):
+        accepted, lines, answers, resting = self._decide(draft, header, clean=not riders.ending)
+        if not self.refreshed and any(not settled for _, settled in answers):
             return Step.REFRESH
-        for reply, certain, _ in replies:
-            if certain:
-                self.answers.append(reply)
-            else:
-                self._waiting[id(reply.member)] = reply
-        gone = {id(reply.member) for reply in self.answers}
-        self.members = [member for member in self.members if id(member) not in gone]
-        if any(reply.member.command.pieces for reply, _, _ in replies):
-            # The shared segments hold rows of somebody who fell out. Whoever did so for good (a deadline passed since
-            # the last look) may be what the answer of another one rested on.
-            if any(certain for _, certain, _ in replies):
-                self._waiting.clear()
-            return Step.AGAIN
-        if not accepted and not (riders.ending and self._waiting):
-            self._waiting.clear()
+        told = {reply.member for reply, _ in answers}
+        self.answers.extend(reply for reply, _ in answers)
+        self.members = [member for member in self.members if member not in told]
+        self._put_off.update(resting)
+        if any(member.command.pieces for member in (*told, *resting)):
+            return Step.AGAIN  # the shared segments hold rows of somebody who fell out
+        if not accepted and not (riders.ending and self._put_off):
+            self._put_off.clear()
             return Step.AGAIN if self.members else Step.DONE
         return self._entry(draft, header, riders, accepted, lines)
 
     def _decide(
         self, draft: Draft, header: Header, *, clean: bool
-    ) -> tuple[list[Reply[M]], list[bytes], list[tuple[Reply[M], bool, bool]]]:
+    ) -> tuple[list[Reply[M]], list[bytes], list[tuple[Reply[M], bool]], list[M]]:
         """Apply the wave and every command to the draft; a refused one leaves no trace in it.
 
-        Gives the replies that hold once the entry exists, its lines, and the replies that need no line of it; of each
-        of these whether it rests on the log alone, and whether it holds in every later state too.
+        Gives the replies that hold once the entry exists, its lines, the replies that rest on the log alone, each with
+        whether it holds in every later state too, and whoever is to be put off.
         """
         for action in self.wave.actions:
             apply(draft, action, header)
         accepted: list[Reply[M]] = []
         lines: list[bytes] = []
-        replies: list[tuple[Reply[M], bool, bool]] = []
-        for member in self._live():
+        answers: list[tuple[Reply[M], bool]] = []
+        resting: list[M] = []
+        for member in self.members:
+            if member in self._put_off:
+                clean = False
+                continue
             mark = draft.savepoint()
             try:
                 decided = member.command.decide(draft, header, self.wave.numbers)
                 if isinstance(decided, Answer):
-                    replies.append((Reply(member, decided.value), clean, decided.settled))
+                    reply, settled = Reply(member, decided.value), decided.settled
+                else:
+                    encoded = [encode_action(action) for action in decided]
+                    for action in decided:
+                        apply(draft, action, header)
+                    accepted.append(Reply(member, member.command.result(draft, header)))
+                    lines.extend(encoded)
+                    clean = clean and not encoded
                     continue
-                encoded = [encode_action(action) for action in decided]
-                for action in decided:
-                    apply(draft, action, header)
-                value = member.command.result(draft, header)
             except Exception as error:  # noqa: BLE001 - a bug in one command must not fail the others
                 draft.rollback(mark)
-                replies.append((Reply(member, None, error), clean, not isinstance(error, TxnLogError)))
-                continue
-            accepted.append(Reply(member, value))
-            lines.extend(encoded)
-            clean = clean and not encoded
-        return accepted, lines, replies
+                reply, settled = Reply(member, None, error), not isinstance(error, TxnLogError)
+            if clean:
+                answers.append((reply, settled))
+            else:
+                resting.append(member)
+        return accepted, lines, answers, resting
 
     def _entry(
         self, draft: Draft, header: Header, riders: Riders, accepted: Sequence[Reply[M]], lines: list[bytes]
@@ -224,7 +239,7 @@ class Attempt(Generic[M]):
             return Step.AGAIN
         draft.head = msgspec.structs.replace(draft.head, digest=digest_of(data))
         sent = tuple([reply.member for reply in accepted])
-        return MadeEntry(draft, header, data, riders, sent, (*accepted, *self._waiting.values()))
+        return MadeEntry(draft, header, data, riders, sent, tuple(accepted))
 
     def _split(self, accepted: Sequence[M], error: LimitExceeded) -> None:
         """Too much for one entry: half of it stays; what is too much by itself is refused."""
@@ -235,7 +250,7 @@ class Attempt(Generic[M]):
             kept = {id(member) for member in accepted[: len(accepted) // 2]}
             self.returned = [member for member in self.members if id(member) not in kept]
             self.members = [member for member in self.members if id(member) in kept]
-        self._waiting.clear()
+        self._put_off.clear()
 
 
 __all__ = ["Attempt", "MadeEntry", "Member", "Reply", "Riders", "SharedWave", "Step"]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from txnlog.arguments import whole_number
 from txnlog.commands import digest_of_call
 from txnlog.errors import InvalidInputError, InvalidTransactionState, LimitExceeded
+from txnlog.expiry import overdue
 from txnlog.ids import TxnId
 from txnlog.limits import DEFAULT_TIMEOUT_MS, MAX_NUMBER, MAX_OPEN_TRANSACTIONS, MAX_TIMEOUT_MS
 from txnlog.names import parse_label
@@ -154,9 +155,9 @@ def begin_transaction(
     if txn_app_id is not None:
         parse_label("txn_app_id", txn_app_id)
         txn_version = whole_number("txn_version", txn_version, 0, MAX_NUMBER)
-    if len(follower.state.transactions) >= MAX_OPEN_TRANSACTIONS:
+    if _is_full(connection):
         follower.refresh()
-    if len(follower.state.transactions) >= MAX_OPEN_TRANSACTIONS:
+    if _is_full(connection):
         raise LimitExceeded(
             f"the namespace has {MAX_OPEN_TRANSACTIONS:,} open transactions", advice="end some, then begin again"
         )
@@ -170,6 +171,16 @@ def begin_transaction(
         app_version=txn_version,
         timed_from_log=timed_from_log,
     )
+
+
+def _is_full(connection: Connection) -> bool:
+    """Whether no transaction more may be open. What is overdue does not count: the entry that needs room ends it."""
+    follower = connection.follower
+    surplus = len(follower.state.transactions) - MAX_OPEN_TRANSACTIONS
+    if surplus < 0:
+        return False
+    with follower.lock:
+        return surplus >= len(overdue(follower.state.draft(), connection.runtime.now_ms()))
 
 
 def produce_plain(

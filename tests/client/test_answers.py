@@ -257,6 +257,27 @@ def test_who_waits_for_messages_of_an_overdue_transaction_appends_its_end(
         txn.commit()
 
 
+@pytest.mark.clause("P-205")
+def test_a_seek_is_not_refused_for_what_an_overdue_transaction_holds(memory: Place, clock: ManualClock) -> None:
+    """Not even by a handle that looked for what is overdue a moment ago, and found nothing."""
+    ns = memory.open(clock=clock)
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(1))
+    consumer = ns.consumer("orders", "billing")
+    txn = ns.begin(timeout_ms=1_000)
+    txn.acknowledge(consumer.receive(timeout_ms=0))
+    txn.flush()
+    clock.advance(5_999)
+    ns.produce("orders", rows(2))
+    with raises(InvalidTransactionState, match="pending"):
+        consumer.seek("latest")
+    ns.produce("orders", rows(3))
+    clock.advance(1)
+    consumer.seek("latest")
+    assert (ns.transaction(txn.id).state, ns.transaction(txn.id).reason) == ("ABORTED", "timeout")
+    assert _cursor(ns) == 3
+
+
 # --- producing and acknowledging ------------------------------------------------------------------------------------
 
 

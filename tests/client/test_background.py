@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, FaultyStore, Place, raises, read, rows
-from txnlog.errors import InvalidTransactionState, ProducerFenced, TransactionAborted, TransactionConflict
+from tests.client.support import SCHEMA, FaultyStore, Place, raises, read, rows, wait_for
+from txnlog.errors import (
+    InvalidTransactionState,
+    ProducerFenced,
+    TransactionAborted,
+    TransactionConflict,
+    TransactionTimedOut,
+)
+from txnlog.segment_builder import SharedSegmentBuilder
+from txnlog.testing import ManualClock
 
 
 def test_a_commit_in_the_background_gives_what_commit_gives(ns: Any) -> None:
@@ -133,6 +144,72 @@ def test_many_background_commits_share_entries(held: Any) -> None:
     versions = {future.result(30).version for future in futures}
     assert len(versions) <= 3
     assert sorted(read(ns)) == list(range(50))
+
+
+@pytest.fixture
+def group(memory: Place, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, FaultyStore, list[Any]]:
+    """Three open transactions: a batch with all its rows in the log, the same batch again, and something else.
+
+    The first one's deadline passes while the rows of an entry are encoded for the second time: without somebody who
+    fell out of it. Nothing of the first is encoded, so the others' rows do not show that it falls out as well.
+    """
+    ns, store = memory.faulty(clock=clock)
+    ns.create_topic("orders", SCHEMA)
+    first = ns.begin(txn_app_id="nightly", txn_version=5, timeout_ms=1_000)
+    first.produce("orders", rows(1))
+    first.flush()
+    second, third = ns.begin(txn_app_id="nightly", txn_version=5), ns.begin()
+    second.produce("orders", rows(2))
+    third.produce("orders", rows(3))
+    build, waves = SharedSegmentBuilder.build, itertools.count(1)
+
+    def late(*arguments: Any) -> Any:
+        if next(waves) == 2:
+            clock.advance(1_000)
+        return build(*arguments)
+
+    monkeypatch.setattr(SharedSegmentBuilder, "build", late)
+    return ns, store, [first, second, third]
+
+
+def in_one_entry(ns: Any, store: FaultyStore, *calls: Callable[[], Future[Any]]) -> list[Future[Any]]:
+    """Calls that queue up while an entry is under way, so that they share the next one."""
+    futures: list[Future[Any]] = []
+    store.script.append(lambda: futures.extend([call() for call in calls]))
+    ns.create_topic("nothing", SCHEMA)
+    return futures
+
+
+@pytest.mark.clause("P-69")
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)], ids=["first of the entry", "behind another"])
+def test_a_batch_is_not_skipped_for_one_that_is_not_committed_after_all(group: Any, order: tuple[int, ...]) -> None:
+    ns, store, transactions = group
+    futures = in_one_entry(ns, store, *[transactions[index].commit_async for index in order])
+    first, second, third = (futures[order.index(index)] for index in range(3))
+    with raises(TransactionTimedOut):
+        first.result(30)
+    assert third.result(30).offsets
+    assert not second.result(30).skipped
+    assert ns.transaction(transactions[0].id).state == "ABORTED"
+    assert sorted(read(ns)) == [2, 3]
+
+
+@pytest.mark.clause("P-57", "P-65")
+def test_an_end_that_does_not_come_after_all_is_told_to_nobody(group: Any) -> None:
+    ns, store, (first, second, third) = group
+    with ThreadPoolExecutor(1) as pool:
+
+        def ask() -> Future[Any]:
+            asked = pool.submit(ns.abort, first.id)
+            wait_for(lambda: len(ns.connection.appender._queue) == 2)
+            return asked
+
+        calls = (first.commit_async, ask, second.commit_async, third.commit_async)
+        commit, asked, again, other = in_one_entry(ns, store, *calls)
+        assert asked.result(30).state == ns.transaction(first.id).state == "ABORTED"
+    assert isinstance(commit.exception(30), TransactionTimedOut | TransactionAborted)
+    assert not again.result(30).skipped
+    assert other.result(30).offsets
 
 
 @pytest.mark.clause("P-203")

@@ -617,6 +617,20 @@ def test_an_overdue_transaction_is_ended_by_whoever_appends_next(memory: Place, 
     assert (other.transaction(txn.id).state, other.transaction(txn.id).reason) == ("ABORTED", "timeout")
 
 
+@pytest.mark.clause("P-205")
+def test_who_appends_all_the_time_ends_what_is_overdue_too(memory: Place, clock: ManualClock) -> None:
+    """Not every entry looks for it; what counts is the time since the last look, not since the last entry."""
+    ns, other = memory.open(clock=clock), memory.open(clock=clock)
+    ns.create_topic("orders", SCHEMA)
+    txn = other.begin(timeout_ms=1_000)
+    txn.produce("orders", rows(1))
+    txn.flush()
+    for number in range(14):
+        ns.produce("orders", rows(number))
+        clock.advance(500)
+    assert (ns.transaction(txn.id).state, ns.transaction(txn.id).reason) == ("ABORTED", "timeout")
+
+
 @pytest.mark.clause("P-64")
 def test_the_end_of_an_overdue_transaction_survives_a_lost_race(memory: Place, clock: ManualClock) -> None:
     ns, store = memory.faulty(clock=clock)

@@ -384,6 +384,33 @@ def test_too_many_open_transactions_are_refused(ns: Any, monkeypatch: pytest.Mon
     assert read(ns) == [9]
 
 
+@pytest.mark.clause("P-36", "P-205")
+def test_transactions_that_are_overdue_keep_nobody_from_beginning_one(
+    memory: Place, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("producer", "apply_transactions"):
+        monkeypatch.setattr(f"txnlog.{module}.MAX_OPEN_TRANSACTIONS", 2)
+    dead, ns = memory.open(clock=clock), memory.open(clock=clock)
+    dead.create_topic("orders", SCHEMA)
+    for number in range(2):
+        txn = dead.begin(timeout_ms=1_000)
+        txn.produce("orders", rows(number))
+        txn.flush()
+    clock.advance(5_999)
+    ns.produce("orders", rows(6))
+    with raises(LimitExceeded, match="2 open transactions"):
+        ns.begin()
+    clock.advance(1)
+    begun = [ns.begin() for _ in range(2)]
+    for number, txn in enumerate(begun, 7):
+        txn.produce("orders", rows(number))
+        txn.flush()
+    with raises(LimitExceeded, match="2 open transactions"):
+        ns.begin()
+    begun[1].commit()
+    assert read(ns) == [6, 8]
+
+
 @pytest.mark.clause("P-119")
 def test_begin_is_not_refused_by_a_limit_that_is_no_longer_reached(
     memory: Place, monkeypatch: pytest.MonkeyPatch

@@ -17,6 +17,7 @@ ACKNOWLEDGEMENTS = "tests/unit/test_acknowledgements.py::test_"
 SUBSCRIPTIONS = "tests/unit/test_apply_subscriptions.py::test_"
 NUMBERS = "tests/unit/test_numbers.py::test_"
 COMMANDS = "tests/unit/test_commands.py::test_"
+ENTRY_BUILDER = "tests/unit/test_entry_builder.py::test_"
 SEGMENTS = "tests/protocol/test_segments.py::test_"
 CHECKPOINTS = "tests/protocol/test_checkpoints.py::test_"
 SHARED = "tests/client/test_shared.py::test_"
@@ -261,10 +262,45 @@ MUTANTS = (
     Mutant(
         "refused by an old state",
         "txnlog/entry_builder.py",
-        "if not self.refreshed and any(not settled for _, _, settled in replies):",
-        "if self.refreshed and any(not settled for _, _, settled in replies):",
+        "if not self.refreshed and any(not settled for _, settled in answers):",
+        "if self.refreshed and any(not settled for _, settled in answers):",
         "a client that is behind says no where the log says yes",
         (RACES + "a_stale_client_does_not_skip_what_was_forgotten",),
+    ),
+    Mutant(
+        "told of what fell out of the entry",
+        "txnlog/entry_builder.py",
+        "            if clean:\n",
+        "            if True:\n",
+        "a batch is skipped for one that is never committed, and nobody brings it again",
+        (
+            ENTRY_BUILDER + "a_batch_is_not_skipped_for_one_that_fell_out_of_the_entry",
+            BACKGROUND + "a_batch_is_not_skipped_for_one_that_is_not_committed_after_all",
+        ),
+    ),
+    Mutant(
+        "whoever is put off loses the place",
+        "txnlog/entry_builder.py",
+        "                clean = False\n                continue\n",
+        "                continue\n",
+        "what was asked later is refused for want of what was asked before",
+        (ENTRY_BUILDER + "nobody_behind_one_that_was_put_off_is_told_anything_before_it",),
+    ),
+    Mutant(
+        "a busy writer never looks for what is overdue",
+        "txnlog/appender.py",
+        "        if made.riders.looked:\n",
+        "        if made.riders:\n",
+        "as long as one client appends all the time, what dead ones left open stays open",
+        (RACES + "who_appends_all_the_time_ends_what_is_overdue_too",),
+    ),
+    Mutant(
+        "refused for what is overdue",
+        "txnlog/appender.py",
+        "        self._last_expiry_scan_ms = None\n        attempt",
+        "        attempt",
+        "a seek is refused for a transaction that is over, instead of ending it",
+        (ANSWERS + "a_seek_is_not_refused_for_what_an_overdue_transaction_holds",),
     ),
     Mutant(
         "shared file keeps the rows of who fell out",
@@ -854,8 +890,8 @@ MUTANTS = (
     Mutant(
         "one open transaction too many",
         "txnlog/producer.py",
-        "    if len(follower.state.transactions) >= MAX_OPEN_TRANSACTIONS:\n        raise",
-        "    if len(follower.state.transactions) > MAX_OPEN_TRANSACTIONS:\n        raise",
+        "    if surplus < 0:\n",
+        "    if surplus <= 0:\n",
         "what begin() could have said comes after the work",
         (CLIENT_TRANSACTIONS + "too_many_open_transactions_are_refused",),
     ),

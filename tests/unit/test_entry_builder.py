@@ -1,20 +1,25 @@
-"""Deciding a batch: what is told at once, what waits for the entry, what is decided anew."""
+"""Deciding a batch: what is told at once, what with the entry, and who is decided anew behind it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
-from tests.memory_log import Log
+from tests.memory_log import Log, tables_of
 from txnlog.acknowledgements import live_subscription
-from txnlog.actions import Abort, Begin, Consumer, DropSubscription, Segment, SliceRows
+from txnlog.actions import Abort, Begin, Consumer, DropSubscription
 from txnlog.apply import apply, begin_entry
 from txnlog.commands import Piece, Simple, effect
-from txnlog.entry_builder import Attempt, MadeEntry, Member, Riders, SharedWave, Step
+from txnlog.entry_builder import Attempt, MadeEntry, Member, Reply, Riders, SharedWave, Step
 from txnlog.errors import InvalidTransactionState, TransactionTimedOut
-from txnlog.ids import TxnId
-from txnlog.transaction_commands import AbortCommand, CommitCommand, Opening
+from txnlog.expiry import overdue
+from txnlog.state import Outcome
+from txnlog.transaction_commands import AbortCommand, CommitCommand, Opening, Skipped
 
 
 def make(log: Log, attempt: Attempt[Member], *ending: Any) -> MadeEntry[Member] | Step:
@@ -24,6 +29,24 @@ def make(log: Log, attempt: Attempt[Member], *ending: Any) -> MadeEntry[Member] 
     for action in ending:
         apply(draft, action, header)
     return attempt.make(draft, header, Riders(ending, bool(ending)))
+
+
+def land(log: Log, attempt: Attempt[Member], made: MadeEntry[Member] | Step) -> None:
+    """The entry is in the log."""
+    assert isinstance(made, MadeEntry)
+    log.fold(made.data)
+    attempt.won(made)
+
+
+def make_wave(log: Log, attempt: Attempt[Member]) -> None:
+    """The shared segments that were asked for, of one topic."""
+    topics = {piece.topic for _, piece in attempt.pieces()}
+    if not topics:
+        attempt.set_wave(SharedWave({}, (), ()))
+        return
+    (topic,) = topics
+    segment = log.segment(topic, {0: sum(piece.rows for _, piece in attempt.pieces())})
+    attempt.set_wave(SharedWave({topic: segment.segment}, (segment,), ()))
 
 
 def aborting(number: int) -> Member:
@@ -66,7 +89,7 @@ def test_a_refusal_is_looked_at_again_once(log: Log) -> None:
 
 
 @pytest.mark.clause("P-119")
-def test_what_rests_on_another_member_waits_for_the_entry(log: Log) -> None:
+def test_what_rests_on_another_member_is_decided_behind_the_entry(log: Log) -> None:
     number = log.number()
     first, second, third = aborting(number), aborting(number), refusing(number)
     attempt = Attempt([first, second, third])
@@ -75,12 +98,14 @@ def test_what_rests_on_another_member_waits_for_the_entry(log: Log) -> None:
     assert isinstance(made, MadeEntry)
     assert not attempt.answers
     assert made.sent == (first,)
-    assert [v.member for v in made.replies] == [first, second, third]
-    assert isinstance(made.replies[2].error, InvalidTransactionState)
+    assert [reply.member for reply in made.replies] == [first]
     assert b'"abort"' in made.data
+    land(log, attempt, made)
+    assert make(log, attempt) is Step.DONE
+    assert told(attempt) == [(first, "ABORTED"), (second, "ABORTED"), (third, "InvalidTransactionState")]
 
 
-def test_after_a_lost_race_everybody_is_decided_anew(log: Log) -> None:
+def test_after_a_lost_race_what_was_sent_is_decided_anew(log: Log) -> None:
     number = log.number()
     first, second = aborting(number), refusing(number)
     attempt = Attempt([first, second])
@@ -88,7 +113,7 @@ def test_after_a_lost_race_everybody_is_decided_anew(log: Log) -> None:
     assert isinstance(make(log, attempt), MadeEntry)
     attempt.lost()
     log.entry(Abort(number))
-    assert make(log, attempt) is Step.DONE
+    assert [make(log, attempt), make(log, attempt)] == [Step.AGAIN, Step.DONE]
     assert told(attempt) == [(first, "ABORTED"), (second, "InvalidTransactionState")]
 
 
@@ -101,24 +126,29 @@ def test_a_state_that_moved_without_a_race_decides_anew_too(log: Log) -> None:
     first, second = aborting(number), refusing(number, rows)
     attempt = Attempt([first, second])
     attempt.refreshed = True
-    attempt.set_wave(SharedWave({}, (), ()))
+    make_wave(log, attempt)
     assert make(log, attempt) is Step.AGAIN, "rows of one that fell out must leave the shared segments"
     assert not attempt.answers
     log.entry(Abort(number))
-    assert [make(log, attempt), make(log, attempt)] == [Step.AGAIN, Step.DONE]
+    for _ in range(2):
+        assert make(log, attempt) is Step.WAVE
+        make_wave(log, attempt)
+        assert make(log, attempt) is Step.AGAIN
+    assert make(log, attempt) is Step.DONE
     assert told(attempt) == [(first, "ABORTED"), (second, "InvalidTransactionState")]
 
 
-def test_an_answer_that_rests_on_a_rider_waits_for_the_entry(log: Log) -> None:
+def test_an_answer_that_rests_on_a_rider_is_given_behind_the_entry(log: Log) -> None:
     number = log.number()
     log.entry(Begin(number, 1))
     member = aborting(number)
     attempt = Attempt([member])
     made = make(log, attempt, Abort(number, "timeout"))
     assert isinstance(made, MadeEntry)
-    assert (made.sent, [v.member for v in made.replies]) == ((), [member])
-    assert made.replies[0].value.reason == "timeout"
-    assert not attempt.answers
+    assert (made.sent, made.replies, attempt.answers) == ((), (), [])
+    land(log, attempt, made)
+    assert make(log, attempt) is Step.DONE
+    assert attempt.answers[0].value.reason == "timeout"
 
 
 def test_riders_alone_are_not_worth_an_entry(log: Log) -> None:
@@ -154,39 +184,159 @@ def test_an_answer_is_of_the_state_that_its_own_command_made(log: Log) -> None:
     assert [(reply.member, reply.value) for reply in made.replies] == [(opened, made.header.version), (dropped, None)]
 
 
-def _commit(txn: int, topic: int, deadline_ms: int | None, now: list[int]) -> CommitCommand:
-    opening = Opening(TxnId(0, txn), lambda: now[0], deadline_ms=deadline_ms)
-    return CommitCommand(opening, f"{txn:032x}", (Piece(topic, 0, 1, 10, None, txn),))
+# --- whole batches --------------------------------------------------------------------------------------------------
+
+
+def carry_out(
+    log: Log, attempt: Attempt[Member], passing: list[int], loses: Callable[[], bool] = lambda: False
+) -> Iterator[Reply[Member]]:
+    """Bring a batch into the log as the appender does. Gives each reply at the moment at which it is told.
+
+    ``passing``: the time before each look, in milliseconds; ``loses`` tells whether somebody else takes the next slot.
+    """
+    times = iter(passing)
+    for _ in range(300):
+        log.now_ms += next(times, 0)
+        made = make(log, attempt, *overdue(log.state.draft(), log.now_ms))
+        if isinstance(made, MadeEntry) and loses():
+            attempt.lost()
+            log.entry(Abort(log.number()), after_ms=0)
+        elif isinstance(made, MadeEntry):
+            yield from attempt.answers  # told before the entry is there
+            attempt.answers.clear()
+            land(log, attempt, made)
+        elif made is Step.WAVE:
+            make_wave(log, attempt)
+        elif made is Step.REFRESH:
+            attempt.refreshed = True
+        yield from attempt.answers
+        attempt.answers.clear()
+        if made is Step.DONE:
+            return
+    raise AssertionError("deciding has no end")
+
+
+@dataclass(frozen=True)
+class Work:
+    """A transaction of an application, perhaps, with rows of its own, and perhaps in the log already."""
+
+    version: int | None = None
+    timeout_ms: int | None = None
+    rows: int = 1
+    logged: bool = False
+
+    def commit(self, log: Log, topic: int) -> CommitCommand:
+        """Its commit; ``log`` keeps the time of its owner as well."""
+        number = log.number()
+        app = "nightly" if self.version is not None else None
+        if self.logged:
+            log.entry(Begin(number, self.timeout_ms, app_id=app, app_version=self.version), after_ms=0)
+        deadline_ms = None if self.timeout_ms is None else log.now_ms + self.timeout_ms
+        opening = Opening(
+            log.state.draft().txn_id(number), lambda: log.now_ms, None, None, app, self.version, deadline_ms
+        )
+        pieces = (Piece(topic, 0, self.rows, 10, None, number),) if self.rows else ()
+        return CommitCommand(opening, f"{number:032x}", pieces)
+
+
+def errors_of(replies: Iterator[Reply[Member]], members: list[Member]) -> dict[int, type]:
+    return {members.index(reply.member): type(reply.error) for reply in replies}
 
 
 @pytest.mark.clause("P-26", "P-118")
-def test_a_repeated_commit_is_not_told_of_an_end_that_did_not_come() -> None:
+def test_a_repeated_commit_is_not_told_of_an_end_that_did_not_come(log: Log) -> None:
     """The deadline of a transaction passes between two looks at one batch, which holds its commit twice."""
-    log = Log()
-    topic = log.topic("orders")
-    now = [log.now_ms]
-    late = _commit(1, topic, log.now_ms + 10, now)
-    members = [Member(late), Member(late), Member(_commit(2, topic, None, now))]
-    attempt: Attempt[Member] = Attempt(members)
-    attempt.refreshed = True
-    header = log.header()
-    told = []
-    for number in range(100, 120):
-        draft = log.state.draft()
+    topic = log.topic()
+    late = Work(timeout_ms=10).commit(log, topic)
+    members = [Member(late), Member(late), Member(Work().commit(log, topic))]
+    replies = carry_out(log, Attempt(members), [0, 0, 0, 11])
+    assert errors_of(replies, members) == {0: TransactionTimedOut, 1: TransactionTimedOut, 2: type(None)}
+
+
+@pytest.mark.clause("P-69")
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)], ids=["first of the entry", "behind another"])
+def test_a_batch_is_not_skipped_for_one_that_fell_out_of_the_entry(log: Log, order: tuple[int, ...]) -> None:
+    """Its rows are in the log, so nothing but the deadline shows that it fell out."""
+    topic = log.topic()
+    commits = [work.commit(log, topic) for work in (Work(5, 10, rows=0, logged=True), Work(5), Work())]
+    members = [Member(commits[index]) for index in order]
+    replies = list(carry_out(log, Attempt(members), [0, 0, 0, 11]))
+    assert errors_of(iter(replies), members) == {
+        order.index(0): TransactionTimedOut,
+        order.index(1): type(None),
+        order.index(2): type(None),
+    }
+    assert log.state.apps["nightly"].txn == commits[1].opening.txn
+    assert [type(reply.value) for reply in replies if reply.error is None] == [Outcome, Outcome]
+
+
+def test_nobody_behind_one_that_was_put_off_is_told_anything_before_it(log: Log) -> None:
+    """The third needs what the first brings, or the second, who is not needed as long as the first may come."""
+    topic = log.topic()
+
+    def decide(draft: Any, at: Any) -> list[Any]:
+        if draft.apps.get("nightly") is None:
+            raise InvalidTransactionState("the batch is missing")
+        return []
+
+    members = [Member(work.commit(log, topic)) for work in (Work(5, 10, rows=0, logged=True), Work(5))]
+    members.append(Member(effect(decide)))
+    replies = carry_out(log, Attempt(members), [0, 0, 0, 11])
+    assert errors_of(replies, members) == {0: TransactionTimedOut, 1: type(None), 2: type(None)}
+
+
+def check_told(log: Log, topic: int, reply: Reply[Member]) -> None:
+    """The log shows what was told, at the moment at which it was."""
+    command: Any = reply.member.command
+    if isinstance(reply.value, Outcome):
+        assert log.state.outcomes[command.txn_ids[0]] == reply.value
+    elif isinstance(reply.value, Skipped):
+        app = log.state.apps["nightly"]
+        assert (app.txn, app.version) == (reply.value.txn, reply.value.version)
+        assert app.app_version >= command.opening.app_version
+    else:
+        draft, header = log.state.draft(), log.header()
         begin_entry(draft, header)
-        made = attempt.make(draft, header, Riders())
-        told.extend(attempt.answers)
-        attempt.answers.clear()
-        if made is Step.WAVE:
-            rows = sum(piece.rows for _, piece in attempt.pieces())
-            action = Segment(number, topic, f"{number:032x}.parquet", rows, 10, "crc32:00000000", (SliceRows(0, rows),))
-            attempt.set_wave(SharedWave({topic: number}, (action,), ()))
-            if number > 100:
-                now[0] += 11
-        if isinstance(made, MadeEntry):
-            told.extend(made.replies)
-            assert made.sent == (members[2],)
-            break
-        assert made is not Step.DONE
-    errors = {members.index(verdict.member): type(verdict.error) for verdict in told}
-    assert errors == {0: TransactionTimedOut, 1: TransactionTimedOut, 2: type(None)}
+        with pytest.raises(type(reply.error)):
+            command.decide(draft, header, {topic: 0})
+
+
+LATE = Work(1, 10, rows=0, logged=True)
+works = st.builds(
+    Work,
+    st.sampled_from([None, 1, 2]),
+    st.sampled_from([None, 1, 10, 20_000]),
+    st.integers(0, 2),
+    st.booleans(),
+)
+groups = st.lists(st.tuples(st.sampled_from(["commit", "commit", "abort"]), st.integers(0, 2)), min_size=1, max_size=9)
+moments = st.sampled_from([0, 1, 10, 6_000])
+times = st.lists(moments, max_size=9) | st.builds(lambda looks, ms: [0] * looks + [ms], st.integers(1, 9), moments)
+
+
+@pytest.mark.clause("P-26", "P-69", "P-119")
+@settings(max_examples=300)
+@given(st.lists(works, min_size=3, max_size=3), groups, times, st.lists(st.booleans(), max_size=4))
+@example([LATE, Work(1), Work()], [("commit", 0), ("commit", 1)], [0, 0, 0, 11], [])
+@example([LATE, Work(1), Work()], [("commit", 0), ("commit", 1), ("commit", 2)], [0, 0, 0, 11], [])
+@example([LATE, Work(1), Work()], [("commit", 0), ("abort", 0), ("commit", 1), ("commit", 2)], [0, 0, 0, 11], [])
+def test_whatever_a_group_is_told_is_in_the_log(
+    made: list[Work], group: list[tuple[str, int]], passing: list[int], races: list[bool]
+) -> None:
+    log = Log()
+    topic = log.topic()
+    commits = [work.commit(log, topic) for work in made]
+    members = [
+        Member(commits[index]) if kind == "commit" else aborting(commits[index].opening.txn) for kind, index in group
+    ]
+    told = []
+    losing = iter(races)
+    for reply in carry_out(log, Attempt(members), passing, lambda: next(losing, False)):
+        check_told(log, topic, reply)
+        told.append(reply.member)
+    assert sorted(map(members.index, told)) == list(range(len(members))), "everybody is told once"
+    for work, commit in zip(made, commits, strict=True):
+        outcome = log.state.outcomes.get(commit.opening.txn)
+        if outcome is not None and outcome.state == "COMMITTED":
+            assert sum(item.end - item.start for item in outcome.offsets or ()) == work.rows
+    assert tables_of(log.replayed()) == tables_of(log.state)
