@@ -79,7 +79,11 @@ def claim(
         known.append(record)
     starts = {topic: _start_of(topic, start, topics) for topic in missing}
     check_all_free(connection, known, name)
-    made = [subscriptions.create(connection, topic, subscription, start=starts[topic]) for topic in missing]
+    made = [
+        # Another run may begin for the first time as well: that subscription will do.
+        subscriptions.create(connection, topic, subscription, start=starts[topic], if_not_exists=True)
+        for topic in missing
+    ]
     by_topic = {connection.topic_record_by_id(record.topic).name: record for record in (*known, *made)}
     epochs = _take(connection, [record.id for record in by_topic.values()], name)
     return tuple(Claim(topic, by_topic[topic].id, epochs[by_topic[topic].id]) for topic in topics)
