@@ -21,7 +21,7 @@ from spark_ext.handles import location_of, namespace_at
 from spark_ext.options import session_storage
 from spark_ext.paths import for_spark
 from spark_ext.scan import metadata_fields, spark_schema
-from spark_ext.scan_session import session_beside, taken_over
+from spark_ext.scan_session import load_files, session_beside, taken_over
 from txnlog.errors import CorruptionError, InvalidInputError, LimitExceeded
 from txnlog.ids import TxnId
 from txnlog.keys import SEGMENT_COLUMN
@@ -103,10 +103,10 @@ def read_plan(
             fields = [*fields, *metadata_fields(plan.isolation_level)]
         return spark.createDataFrame([], StructType([StructField(f.name, f.dataType, True) for f in fields]))
     frame = _scan(spark, namespace, plan)
-    columns = [named(field.name) for field in plan.schema.fields]
     cut = any(not segment.whole for segment in plan.segments)
     if not include_metadata and not cut:
-        return frame.select(*columns)
+        return frame.drop(*frame.columns[len(plan.schema.fields) :])
+    columns = [named(field.name) for field in plan.schema.fields]
     metadata = _Metadata(namespace, plan)
     frame = frame.select("*", *metadata.helpers())
     if cut:
@@ -180,13 +180,14 @@ def _scan(spark: SparkSession, namespace: Namespace, plan: ScanPlan) -> DataFram
     if any(segment.compacted for segment in plan.segments):
         fields += [StructField("_version", LongType()), StructField("_timestamp", TimestampType())]
     fields.append(StructField(SEGMENT_COLUMN, LongType()))
-    folder = for_spark(namespace.connection.store.url(plan.folder))
-    files = [for_spark(namespace.connection.store.url(segment.key)) for segment in plan.segments]
+    url_of = namespace.connection.store.url
+    folder = for_spark(url_of(plan.folder))
+    files = [for_spark(url_of(segment.key)) for segment in plan.segments]
     connect = not hasattr(spark, "_jsparkSession")
     finder = spark if connect else session_beside(spark, sum(segment.size_bytes for segment in plan.segments))
     reader = finder.read.format("parquet").schema(StructType(fields)).options(**_SCAN_OPTIONS)
     try:
-        frame = reader.option("basePath", folder).load(files)
+        frame = load_files(reader.option("basePath", folder), files)
     except AnalysisException as error:
         if error.getCondition() != "PATH_NOT_FOUND":
             raise
@@ -195,7 +196,7 @@ def _scan(spark: SparkSession, namespace: Namespace, plan: ScanPlan) -> DataFram
     _check_sizes(frame, namespace, plan)
     if not connect:
         frame = taken_over(spark, frame)
-    return frame.where(predicates.to_column(plan.visibility))
+    return frame.where(predicates.to_sql(plan.visibility))
 
 
 def _check_sizes(frame: DataFrame, namespace: Namespace, plan: ScanPlan) -> None:

@@ -261,6 +261,9 @@ def session_storage(spark: SparkSession | None = None) -> dict[str, Any]:
     session = SparkSession.getActiveSession() if spark is None else spark
     if session is None:
         return {}
+    jvm_session = getattr(session, "_jsparkSession", None)
+    if jvm_session is not None and STORAGE_CONF not in str(jvm_session.conf().getAll().mkString("\n")):
+        return {}  # as nearly always: one call of the JVM, where each setting takes two
     result: dict[str, Any] = {}
     for name, value in session.conf.getAll.items():
         if name.startswith(STORAGE_CONF):

@@ -14,18 +14,22 @@ if TYPE_CHECKING:
     from txnlog.visibility import Visibility
 
 
+def to_sql(visibility: Visibility, column: str = SEGMENT_COLUMN) -> str:
+    """Whether a row's segment is in the set, as text that Spark parses: literals one by one take far longer."""
+    name = f"`{column.replace('`', '``')}`"
+    parts = [f"{name} BETWEEN {first}L AND {last}L" for first, last in visibility.runs()]
+    singles = visibility.singles()
+    if singles:
+        parts.append(f"{name} IN ({', '.join(f'{number}L' for number in singles)})")
+    return " OR ".join(parts) or "false"
+
+
 def to_column(visibility: Visibility, column: str = SEGMENT_COLUMN) -> Column:
     """Whether a row's segment is in the set: never null for a number, so it can be negated.
 
     On the partition column of a scan Spark evaluates it while planning, once a folder, and never per row.
     """
-    name = f"`{column.replace('`', '``')}`"
-    # One text that Spark parses: thousands of literals one by one take seconds to hand over.
-    parts = [f"{name} BETWEEN {first}L AND {last}L" for first, last in visibility.runs()]
-    singles = visibility.singles()
-    if singles:
-        parts.append(f"{name} IN ({', '.join(f'{number}L' for number in singles)})")
-    return F.expr(" OR ".join(parts)) if parts else F.lit(False)
+    return F.expr(to_sql(visibility, column))
 
 
-__all__ = ["to_column"]
+__all__ = ["to_column", "to_sql"]

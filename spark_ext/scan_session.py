@@ -8,14 +8,15 @@ our own, with the user's settings and a few of ours, does neither.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import DataFrame
 
 from spark_ext.process_state import ProcessLock
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrameReader, SparkSession
 
 TASK_BYTES: Final = 4 << 20
 """Bytes of a task at least: about a row group, which is read as a whole, so that cutting finer gains nothing."""
@@ -70,10 +71,20 @@ def _made(spark: SparkSession, tasks: int) -> SparkSession:
     return made
 
 
+def load_files(reader: DataFrameReader, files: Sequence[str]) -> DataFrame:
+    """``reader.load(files)``. PySpark hands over one path at a time, which takes longer than Spark needs for them."""
+    jvm_reader = getattr(reader, "_jreader", None)
+    if jvm_reader is None or any("\n" in file for file in files):
+        return reader.load(list(files))
+    jvm: Any = reader._spark._jvm
+    paths = jvm.java.util.regex.Pattern.compile("\n").split("\n".join(files))
+    return DataFrame(jvm_reader.load(paths), reader._spark)
+
+
 def taken_over(spark: SparkSession, frame: DataFrame) -> DataFrame:
     """A plain scan of files of another session, as a DataFrame of this one."""
     relation = frame._jdf.queryExecution().analyzed().relation()
     return DataFrame(spark._jsparkSession.baseRelationToDataFrame(relation), spark)
 
 
-__all__ = ["TASK_BYTES", "session_beside", "taken_over"]
+__all__ = ["TASK_BYTES", "load_files", "session_beside", "taken_over"]
