@@ -17,7 +17,9 @@ SCRIPTS = {
     "Receiving and acknowledging": "acknowledge",
     "Opening": "opening",
     "Simulation": "simulation",
-    "Native scan in Spark": "scan",
+    "Scans in Spark": "scan",
+    "Writes in Spark": "spark_write",
+    "Streams in Spark": "spark_stream",
 }
 RESULTS = Path(__file__).parent / "RESULTS.md"
 

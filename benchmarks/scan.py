@@ -1,24 +1,26 @@
-"""Native scans of a topic against Spark's plain Parquet scan of the same rows.
+"""Scans of a topic in Spark against Spark's own Parquet scan of the same rows, and Delta's.
 
 - 20 segments, one transaction each: the columns alone, against the same files read without txnlog;
 - the same with all metadata columns, against a copy of the files in which they are stored;
 - both again, in a topic with as many rows of aborted transactions beside them;
-- 20 shared segments of 1,000 transactions each, with metadata, likewise.
+- the columns alone, against a Delta table with the same rows, as Delta writes it;
+- one column of ten, and a count, against the same files;
+- 20 shared segments of 1,000 transactions each, with metadata, likewise;
+- 2,000 segments against the same rows in 20;
+- the format ``txnlog``, which hands Arrow batches from Python to Spark.
 
-Every pair is run in turns (A B A B) into Spark's ``noop`` sink, which computes every column and throws it away. Before
-it is measured, each frame must have all rows, and its executed plan must show the visibility predicate as a partition
-filter.
+Every pair is run in turns (A B A B) into Spark's ``noop`` sink, which computes every column and throws it away. Spark's
+planning counts, and it is told the schema of plain files, so that it looks for none. Before it is measured, each frame
+must have all rows, and its executed plan must show the visibility predicate as a partition filter.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
-import sys
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +32,16 @@ from pyspark.sql import DataFrame, SparkSession
 import spark_ext
 import txnlog
 from benchmarks.report import Row, report, scratch
+from benchmarks.spark_pairs import Pair, all_of, seconds, start_spark
 from txnlog.keys import SEGMENT_COLUMN
+from txnlog.namespace import Namespace
 
 SEGMENTS = 20
+MANY_SEGMENTS = 2_000
 TRANSACTIONS = 1_000
 PARTITIONS = 4
-TOPICS = ("big", "aborted", "shared")
+PLANNING_S = 0.5
+
 SCHEMA = pa.schema(
     [
         pa.field("id", pa.int64()),
@@ -46,6 +52,8 @@ SCHEMA = pa.schema(
         pa.field("at", pa.timestamp("us", "UTC")),
     ]
 )
+TEN = pa.schema([*SCHEMA, *(pa.field(f"{name}_before", SCHEMA.field(name).type) for name in SCHEMA.names[:4])])
+TOPICS = {"big": SCHEMA, "aborted": SCHEMA, "ten": TEN, "shared": SCHEMA, "many": SCHEMA}
 
 
 def rows(count: int, generator: np.random.Generator) -> pa.Table:
@@ -63,21 +71,51 @@ def rows(count: int, generator: np.random.Generator) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=SCHEMA)
 
 
+# --- the topics -------------------------------------------------------------------------------------------------------
+
+
 def fill(root: Path, count: int) -> None:
-    """Topics of 20 big segments, of as many with aborted ones between them, and of 20 shared ones; rows alike."""
+    """The topics, with the same rows in each but the shared one."""
     generator = np.random.default_rng(20261121)
     with txnlog.open(root, namespace="bench", create=True) as ns:
-        for topic in TOPICS:
-            ns.create_topic(topic, SCHEMA, partitions=PARTITIONS)
+        for topic, schema in TOPICS.items():
+            ns.create_topic(topic, schema, partitions=PARTITIONS)
         for number in range(SEGMENTS):
             data = rows(count // SEGMENTS, generator)
-            for topic in ("big", "aborted"):
+            wide = pa.Table.from_arrays([*data.columns, *data.columns[:4]], schema=TEN)
+            for topic, table in (("big", data), ("aborted", data), ("ten", wide)):
                 with ns.begin() as txn:
-                    txn.produce(topic, data, partition=number % PARTITIONS)
+                    txn.produce(topic, table, partition=number % PARTITIONS)
             lost = ns.begin()
             lost.produce("aborted", data, partition=number % PARTITIONS)
             lost.flush()
             lost.abort()
+            _produce_many(ns, data)
+        everything = ns.snapshot().plan("aborted", isolation_level="read_uncommitted")
+        assert everything.rows == 2 * ns.snapshot().plan("aborted").rows, "as many aborted rows as committed ones"
+    _fill_shared(root, count, generator)
+    with txnlog.open(root, namespace="bench", mode="r") as ns:
+        counts = {topic: len(ns.snapshot().plan(topic).segments) for topic in TOPICS}
+    assert counts["many"] == MANY_SEGMENTS, counts
+    assert counts["big"] == counts["aborted"] == counts["ten"] == SEGMENTS, counts
+    assert counts["shared"] <= 2 * SEGMENTS, f"{counts}: the transactions did not share segments"
+
+
+def _produce_many(ns: Namespace, data: pa.Table) -> None:
+    """The rows in a hundred segments."""
+    parts = MANY_SEGMENTS // SEGMENTS
+    bounds = [data.num_rows * part // parts for part in range(parts + 1)]
+    futures = []
+    for number, (start, end) in enumerate(pairwise(bounds)):
+        txn = ns.begin()
+        txn.produce("many", data.slice(start, end - start), partition=number % PARTITIONS)
+        txn.flush()  # a file of its own
+        futures.append(txn.commit_async())
+    for future in futures:
+        future.result()
+
+
+def _fill_shared(root: Path, count: int, generator: np.random.Generator) -> None:
     each = max(1, count // SEGMENTS // TRANSACTIONS)
     with txnlog.open(root, namespace="bench", min_commit_interval_ms=2_000) as ns:
         for _ in range(SEGMENTS):
@@ -91,10 +129,6 @@ def fill(root: Path, count: int) -> None:
             futures = [txn.commit_async() for txn in begun]
             for future in futures:
                 future.result()
-        segments = len(ns.snapshot().plan("shared").segments)
-        assert segments <= 2 * SEGMENTS, f"{segments} segments: the transactions did not share them"
-        everything = ns.snapshot().plan("aborted", isolation_level="read_uncommitted")
-        assert everything.rows == 2 * ns.snapshot().plan("aborted").rows, "as many aborted rows as committed ones"
 
 
 def stored_copy(root: Path, topic: str, folder: Path) -> list[str]:
@@ -110,6 +144,12 @@ def stored_copy(root: Path, topic: str, folder: Path) -> list[str]:
     return files
 
 
+def plain_files(root: Path, topic: str) -> list[str]:
+    """The topic's own files."""
+    with txnlog.open(root, namespace="bench", mode="r") as ns:
+        return [ns.connection.store.url(segment.key) for segment in ns.snapshot().plan(topic).segments]
+
+
 def rows_of(count: int, topic: str) -> int:
     """How many rows a topic shows."""
     if topic == "shared":
@@ -117,96 +157,151 @@ def rows_of(count: int, topic: str) -> int:
     return count // SEGMENTS * SEGMENTS
 
 
-def plain_files(root: Path, topic: str) -> list[str]:
-    """The topic's own files."""
-    with txnlog.open(root, namespace="bench", mode="r") as ns:
-        return [ns.connection.store.url(segment.key) for segment in ns.snapshot().plan(topic).segments]
+# --- the measurements -------------------------------------------------------------------------------------------------
 
 
-def seconds(make: Callable[[], DataFrame]) -> float:
-    """How long a frame takes, from planning to the last row."""
-    started = time.perf_counter()
-    make().write.format("noop").mode("overwrite").save()
-    return time.perf_counter() - started
+class Scans:
+    """The ways to read the topics of a root."""
+
+    def __init__(self, spark: SparkSession, root: Path, folder: Path, count: int) -> None:
+        self._spark = spark
+        self._root = root
+        self._folder = folder
+        self._count = count
+        self.filtered: list[bool] = []
+
+    def native(self, topic: str, *, metadata: bool = False) -> DataFrame:
+        """Ours."""
+        return spark_ext.read_topic(self._spark, f"{self._root}/bench/{topic}", include_metadata=metadata)
+
+    def format(self, topic: str) -> DataFrame:
+        """The format ``txnlog``."""
+        return self._spark.read.format("txnlog").load(f"{self._root}/bench/{topic}")
+
+    def plain(self, topic: str) -> Callable[[], DataFrame]:
+        """Spark's own scan of a topic's files."""
+        return self._parquet(plain_files(self._root, topic))
+
+    def stored(self, topic: str) -> Callable[[], DataFrame]:
+        """Spark's own scan of files with the same rows, and the metadata as columns."""
+        return self._parquet(stored_copy(self._root, topic, self._folder / f"{topic}-stored"))
+
+    def delta(self, topic: str) -> Callable[[], DataFrame]:
+        """A Delta table with the same rows, of as many files."""
+        table = str(self._folder / f"{topic}-delta")
+        for file in plain_files(self._root, topic):
+            self._parquet([file])().coalesce(1).write.format("delta").mode("append").save(table)
+        assert len(self._spark.read.format("delta").load(table).inputFiles()) == SEGMENTS
+        return partial(self._spark.read.format("delta").load, table)
+
+    def _parquet(self, files: list[str]) -> Callable[[], DataFrame]:
+        schema = self._spark.read.parquet(files[0]).schema
+        return lambda: self._spark.read.schema(schema).parquet(*files)
+
+    def pair(
+        self,
+        what: str,
+        goal: float,
+        ours: Callable[[], DataFrame],
+        theirs: Callable[[], DataFrame],
+        *,
+        topic: str = "big",
+        action: Callable[[DataFrame], object] = all_of,
+    ) -> Pair:
+        """Two frames that must have all rows of a topic, read by the same action."""
+        assert ours().count() == theirs().count() == rows_of(self._count, topic), "all rows, and no others"
+        filters = partition_filters(ours())
+        if filters is not None:
+            self.filtered.append(SEGMENT_COLUMN in filters)
+        return Pair(what, goal, lambda: action(ours()), lambda: action(theirs()))
+
+    def all_pairs(self) -> Iterator[Pair]:
+        """One at a time: what it compares with is made just before."""
+        what = f"{self._count:,} rows in {SEGMENTS} segments"
+        native = self.native
+        for topic, text in (("big", what), ("aborted", f"{what}, as many aborted rows beside them")):
+            yield self.pair(
+                f"{text}, columns only; plain Parquet scan", 1.05, partial(native, topic), self.plain(topic)
+            )
+            yield self.pair(
+                f"{text}, with all metadata; plain scan with stored metadata",
+                1.00,
+                partial(native, topic, metadata=True),
+                self.stored(topic),
+            )
+        yield self.pair(f"{what}, columns only; Delta", 1.00, partial(native, "big"), self.delta("big"))
+        plain = self.plain("ten")
+        yield self.pair(
+            f"{what}, one column of ten; plain Parquet scan",
+            1.10,
+            lambda: native("ten").select("amount"),
+            lambda: plain().select("amount"),
+        )
+        yield self.pair(f"{what}, count; likewise", 1.10, partial(native, "ten"), plain, action=DataFrame.count)
+        yield self.pair(
+            f"{SEGMENTS} shared segments of {TRANSACTIONS:,} transactions, all metadata; stored metadata",
+            1.25,
+            partial(native, "shared", metadata=True),
+            self.stored("shared"),
+            topic="shared",
+        )
+        many = f"{MANY_SEGMENTS:,} segments of {self._count // MANY_SEGMENTS:,} rows"
+        for metadata, text in ((False, "columns only"), (True, "with all metadata")):
+            yield self.pair(
+                f"{many}, {text}; the same rows in {SEGMENTS} segments",
+                1.50,
+                partial(native, "many", metadata=metadata),
+                partial(native, "big", metadata=metadata),
+            )
+        yield self.pair(
+            f"the format, {what}, all columns; plain Parquet scan", 1.50, partial(self.format, "big"), self.plain("big")
+        )
+
+    def planning(self, turns: int) -> Row:
+        """How long it takes until Spark could start tasks, of many segments."""
+
+        def plan() -> None:
+            frame: Any = self.native("many")
+            frame._jdf.queryExecution().executedPlan()
+
+        measured = statistics.median([seconds(plan) for _ in range(turns + 2)][2:])
+        return Row(
+            f"planning of {MANY_SEGMENTS:,} segments",
+            f"{measured:.2f} s",
+            f"at most {PLANNING_S} s",
+            measured <= PLANNING_S,
+        )
 
 
-def ratio(ours: Callable[[], DataFrame], theirs: Callable[[], DataFrame], turns: int) -> tuple[float, float, float]:
-    """Median of the ratios of pairs, and the medians of both, after two turns to warm up."""
-    for _ in range(2):
-        seconds(ours)
-        seconds(theirs)
-    pairs = [(seconds(ours), seconds(theirs)) for _ in range(turns)]
-    medians = [statistics.median(values) for values in zip(*pairs, strict=True)]
-    return statistics.median(a / b for a, b in pairs), medians[0], medians[1]
-
-
-def partition_filter(frame: DataFrame) -> str:
-    """What the executed plan of a scan decides by the files' paths alone."""
-    plan: Any = frame._jdf.queryExecution().executedPlan()
-    return str(plan.collectLeaves().head().partitionFilters().mkString(" AND "))
-
-
-def start_spark() -> SparkSession:
-    """A session on two cores."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder: Any = SparkSession.builder
-    return (  # type: ignore[no-any-return]  # the builder has no types
-        builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.log.level", "ERROR")
-        .config("spark.driver.memory", "2g")
-        .config("spark.sql.session.timeZone", "UTC")
-        .getOrCreate()
-    )
+def partition_filters(frame: DataFrame) -> str | None:
+    """What the executed plan of a native scan decides by the files' paths alone; None where it is no such scan."""
+    jvm_frame: Any = frame
+    leaf = jvm_frame._jdf.queryExecution().executedPlan().collectLeaves().head()
+    if leaf.getClass().getSimpleName() != "FileSourceScanExec":
+        return None
+    return str(leaf.partitionFilters().mkString(" AND "))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=10_000_000, help="rows of each topic")
     parser.add_argument("--turns", type=int, default=5, help="pairs of runs")
+    parser.add_argument("--only", default="", help="a text: only rows with it in their description")
     arguments = parser.parse_args()
-    results: list[Row] = []
     with scratch() as folder:
         root = (folder / "lake").resolve()
         fill(root, arguments.rows)
-        copies = {topic: stored_copy(root, topic, folder / f"{topic}-stored") for topic in TOPICS}
-        plain = {topic: plain_files(root, topic) for topic in TOPICS}
-        spark = start_spark()
-        path = f"{root}/bench"
-
-        def native(topic: str, *, metadata: bool) -> DataFrame:
-            return spark_ext.read_topic(spark, f"{path}/{topic}", include_metadata=metadata)
-
-        what = f"{arguments.rows:,} rows in {SEGMENTS} segments"
-        cases = [
-            ("big", False, f"{what}, columns only; plain Parquet scan", 1.10),
-            ("big", True, f"{what}, with all metadata; plain scan with stored metadata", 1.10),
-            ("aborted", False, f"{what}, as many aborted rows beside them, columns only; likewise", 1.10),
-            ("aborted", True, f"{what}, as many aborted rows beside them, with all metadata; likewise", 1.10),
-            (
-                "shared",
-                True,
-                f"{SEGMENTS} shared segments of {TRANSACTIONS:,} transactions, all metadata; likewise",
-                1.25,
-            ),
-        ]
-        filtered = 0
-        for topic, metadata, text, goal in cases:
-            ours = partial(native, topic, metadata=metadata)
-            theirs = partial(spark.read.parquet, *(copies if metadata else plain)[topic])
-            assert ours().count() == theirs().count() == rows_of(arguments.rows, topic), "all rows, and no others"
-            filtered += SEGMENT_COLUMN in partition_filter(ours())
-            measured, own, other = ratio(ours, theirs, arguments.turns)
-            figure = f"{measured:.2f} ({own:.2f} s, {other:.2f} s)"
-            results.append(Row(text, figure, f"at most {goal:.2f}", measured <= goal))
-            print(results[-1], file=sys.stderr, flush=True)
+        spark = start_spark(delta=True)
+        scans = Scans(spark, root, folder, arguments.rows)
+        results = [pair.measured(arguments.turns) for pair in scans.all_pairs() if arguments.only in pair.what]
+        results.append(scans.planning(arguments.turns))
+        filtered, all_of_them = sum(scans.filtered), len(scans.filtered)
         results.append(
             Row(
                 "executed plans with the visibility predicate as a partition filter",
-                f"{filtered} of {len(cases)}",
+                f"{filtered} of {all_of_them}",
                 "all",
-                filtered == len(cases),
+                filtered == all_of_them > 0,
             )
         )
         spark.stop()

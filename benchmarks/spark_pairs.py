@@ -1,0 +1,83 @@
+"""What the benchmarks in Spark share: a session, and two ways to do the same, timed in turns."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from benchmarks.report import Row
+from tools.delta_jars import delta_jars
+
+WARM_UPS = 2
+
+DELTA = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
+
+
+def start_spark(*, delta: bool = False) -> SparkSession:
+    """A session on two cores."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder: Any = SparkSession.builder
+    builder = (
+        builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.log.level", "ERROR")
+        .config("spark.driver.memory", "3g")
+        .config("spark.sql.session.timeZone", "UTC")
+    )
+    if delta:
+        builder = builder.config("spark.jars", ",".join(delta_jars()))
+        for name, value in DELTA.items():
+            builder = builder.config(name, value)
+    return builder.getOrCreate()  # type: ignore[no-any-return]  # the builder has no types
+
+
+def all_of(frame: DataFrame) -> None:
+    """Compute every column of every row, and throw it away."""
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """How long some work takes."""
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two ways to do the same. ``prepare`` is run before each of them, and not timed."""
+
+    what: str
+    goal: float
+    ours: Callable[[], object]
+    theirs: Callable[[], object]
+    prepare: Callable[[], object] = lambda: None
+
+    def measured(self, turns: int) -> Row:
+        """Run both in turns (A B A B), after two to warm up: the median of the pairs' ratios, and both medians."""
+        pairs = [(self._seconds(self.ours), self._seconds(self.theirs)) for _ in range(WARM_UPS + turns)][WARM_UPS:]
+        own, other = (statistics.median(values) for values in zip(*pairs, strict=True))
+        ratio = statistics.median(a / b for a, b in pairs)
+        row = Row(
+            self.what, f"{ratio:.2f} ({own:.2f} s, {other:.2f} s)", f"at most {self.goal:.2f}", ratio <= self.goal
+        )
+        print(row, file=sys.stderr, flush=True)
+        return row
+
+    def _seconds(self, work: Callable[[], object]) -> float:
+        self.prepare()
+        return seconds(work)
+
+
+__all__ = ["Pair", "all_of", "seconds", "start_spark"]
