@@ -8,6 +8,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from spark_ext.options import read_options, write_options
+from spark_ext.spark_versions import check_streaming_sink, check_streaming_source
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -43,6 +44,7 @@ class TxnLogDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Reads topics as a stream."""
+        check_streaming_source()
         from spark_ext.stream_reader import TopicStreamReader  # noqa: PLC0415
 
         return TopicStreamReader(read_options(self.options, streaming=True), schema)
@@ -55,6 +57,7 @@ class TxnLogDataSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """Writes every micro-batch as one transaction."""
+        check_streaming_sink()
         from spark_ext.stream_writer import TopicStreamWriter  # noqa: PLC0415
 
         return TopicStreamWriter(write_options(self.options, streaming=True), schema, overwrite)

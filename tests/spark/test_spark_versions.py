@@ -1,0 +1,52 @@
+"""What an older Spark lacks is an error that names both versions; the same error there is what its tests see."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import pyspark
+import pytest
+from pyspark.sql import datasource
+from pyspark.sql.types import StructType
+
+from spark_ext.source import TxnLogDataSource
+from txnlog.errors import InvalidInputError, UnsupportedFeature
+
+
+@pytest.fixture
+def source() -> TxnLogDataSource:
+    """The format, without a path: what it has is looked at first."""
+    return TxnLogDataSource({})
+
+
+def test_a_stream_of_a_topic_needs_a_spark_that_tells_where_a_batch_begins(
+    source: TxnLogDataSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = importlib.util.find_spec
+
+    def without(name: str, *rest: Any) -> Any:
+        return None if name == "pyspark.sql.streaming.datasource" else find(name, *rest)
+
+    monkeypatch.setattr(importlib.util, "find_spec", without)
+    monkeypatch.setattr(pyspark, "__version__", "4.1.4")
+    with pytest.raises(
+        UnsupportedFeature, match=r"as a stream needs PySpark 4\.2, this is 4\.1\.4.*spark_ext\.process"
+    ):
+        source.streamReader(StructType())
+
+
+def test_a_streaming_sink_needs_a_spark_that_hands_it_arrow(
+    source: TxnLogDataSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(datasource, "DataSourceStreamArrowWriter", raising=False)
+    monkeypatch.setattr(pyspark, "__version__", "4.0.5")
+    with pytest.raises(UnsupportedFeature, match=r"sink needs PySpark 4\.1, this is 4\.0\.5.*spark_ext\.write_stream"):
+        source.streamWriter(StructType(), overwrite=False)
+
+
+def test_what_this_spark_has_is_refused_for_nothing_but_its_options(source: TxnLogDataSource) -> None:
+    with pytest.raises(InvalidInputError, match="the path is missing"):
+        source.streamReader(StructType())
+    with pytest.raises(InvalidInputError, match="the path is missing"):
+        source.streamWriter(StructType(), overwrite=False)
