@@ -49,6 +49,7 @@ def process(
     max_rows: int | None = None,
     max_attempts: int | None = None,
     include_metadata: bool = False,
+    native: bool = True,
     query_name: str | None = None,
     start: Position | Mapping[str, Position] = "earliest",
     stop: threading.Event | Callable[[], object] | None = None,
@@ -82,6 +83,8 @@ def process(
         max_attempts: how often the handler is called on a batch before ``on_error`` counts: once for ``"stop"``, else
             three times.
         include_metadata: add ``_partition``, ``_offset``, ``_timestamp``, ``_txn_id``, ``_version`` to the batch.
+        native: read batches by Spark's own Parquet scan. False: by the format, which is slower and needs no file system
+            of Spark's, where it has none for the root (``s3://`` without hadoop-aws).
         query_name: the consumer's name, by which a ``same_name`` subscription is taken over again; shown in the log.
         start: where a new subscription begins, as in ``create_subscription``; or that by topic.
         stop: an event, or a function that tells, by which a program ends the run after the batch at hand. Ctrl-C and
@@ -134,6 +137,7 @@ def process(
         gives_up,
         attempts,
         max_rows,
+        bool(native),
     )
     # All topics are there and have the same columns, before anything is written.
     connection = open_scan(order.read, mode="rw").namespace.connection

@@ -6,15 +6,12 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import reduce
 from typing import TYPE_CHECKING, Final, Literal
 
 import pyarrow as pa
-from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
 from spark_ext import jobs
-from spark_ext.executor_reader import TOPIC_COLUMN
-from spark_ext.native import read_plan
+from spark_ext.processing_frames import format_frame, native_frame
 from spark_ext.processing_plan import Batch, Claim, End, count_left, plan_batch
 from spark_ext.processing_progress import progress_line
 from spark_ext.scan import Scan, open_scan
@@ -96,6 +93,7 @@ class Order:
         gives_up: whether messages on which the handler fails go to the dead-letter topic.
         attempts: how often the handler is called on a batch before that, or before the run stops.
         max_rows: of one batch.
+        native: whether a batch is Spark's own scan, or the format's.
     """
 
     read: ReadOptions
@@ -106,6 +104,7 @@ class Order:
     gives_up: bool
     attempts: int
     max_rows: int | None
+    native: bool
 
 
 class _HandlerFailedError(Exception):
@@ -298,13 +297,8 @@ class Run:
                 raise _HandlerFailedError(error) from error
 
     def _frame(self, item: _Try) -> DataFrame:
-        """The batch: Spark's own scan of its files."""
-        ns, metadata = item.scan.namespace, self._order.read.include_metadata
-        frames: list[DataFrame] = []
-        for topic, offsets in item.batch.offsets.items():
-            frame = read_plan(self._spark, ns, item.scan.plan(topic, offsets), include_metadata=metadata)
-            frames.append(frame.withColumn(TOPIC_COLUMN, F.lit(topic)) if len(self._claims) > 1 else frame)
-        return reduce(lambda left, right: left.union(right), frames)
+        make = native_frame if self._order.native else format_frame
+        return make(self._spark, item.scan, item.batch)
 
     def _give_up(self, item: _Try, inner: Transaction, reason: str) -> None:
         """Bring the messages to the dead-letter topics, in this process, a few segments in memory at a time."""

@@ -159,7 +159,8 @@ def test_what_was_deleted_unread_is_taken_with_a_warning(shop: Shop, caplog: pyt
     assert shop.behind() == 0
 
 
-def test_several_topics_are_one_batch_with_the_topics_name_and_metadata(shop: Shop) -> None:
+@pytest.mark.parametrize("native", [True, False], ids=["native", "format"])
+def test_several_topics_are_one_batch_with_the_topics_name_and_metadata(shop: Shop, native: bool) -> None:
     shop.ns.create_topic("returns", SCHEMA)
     shop.produce(0)
     shop.produce(100, topic="returns")
@@ -170,7 +171,7 @@ def test_several_topics_are_one_batch_with_the_topics_name_and_metadata(shop: Sh
         seen.append((batch.columns, {(row["_topic"], row["id"], row["_version"]) for row in batch.collect()}))
         shop.handle(batch, txn)
 
-    result = shop.run(look, topics=["orders", "returns"], max_rows=8, include_metadata=True)
+    result = shop.run(look, topics=["orders", "returns"], max_rows=8, include_metadata=True, native=native)
     metadata = ["_partition", "_offset", "_timestamp", "_txn_id", "_version"]
     assert [columns for columns, _ in seen] == [["id", "customer", *metadata, "_topic"]] * 2
     expected = shop.ns.snapshot().read("orders", include_metadata=True).to_pylist()
@@ -184,11 +185,13 @@ def test_several_topics_are_one_batch_with_the_topics_name_and_metadata(shop: Sh
     assert shop.behind() == shop.behind("returns") == 0
 
 
-def test_one_topic_has_no_topic_column_and_no_metadata_unless_asked(shop: Shop) -> None:
+@pytest.mark.parametrize("native", [True, False], ids=["native", "format"])
+def test_one_topic_has_no_topic_column_and_no_metadata_unless_asked(shop: Shop, native: bool) -> None:
     shop.produce(0)
     columns: list[list[str]] = []
-    shop.run(lambda batch, _txn: columns.append(batch.columns), topics="orders")
-    shop.run(lambda batch, _txn: columns.append(batch.columns), subscription="more", include_metadata=True)
+    shop.run(lambda batch, _txn: columns.append(batch.columns), topics="orders", native=native)
+    more = {"subscription": "more", "include_metadata": True, "native": native}
+    shop.run(lambda batch, _txn: columns.append(batch.columns), **more)
     assert columns == [
         ["id", "customer"],
         ["id", "customer", "_partition", "_offset", "_timestamp", "_txn_id", "_version"],
