@@ -9,6 +9,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from spark_ext.executor_reader import ReadPartition, read_batches
 from spark_ext.option_values import EARLIEST_OFFSET, LATEST_OFFSET
+from spark_ext.short_errors import short_errors
 from txnlog.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from spark_ext.scan import Scan
 
 
+@short_errors
 class TopicBatchReader(DataSourceReader):
     """Plans in the process that Spark starts for it, reads on executors; the object travels from one to the other.
 

@@ -19,6 +19,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from spark_ext.executor_writer import WriteSpec, WrittenSegment, write_batches
 from spark_ext.handles import location_of, namespace_at
 from spark_ext.paths import Location
+from spark_ext.short_errors import short_errors
 from txnlog.errors import InvalidInputError, TxnLogError
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class BatchPlan:
     app_version: int | None = None
 
 
+@short_errors
 class TopicBatchWriter(DataSourceArrowWriter):
     """Writes a DataFrame as one transaction: to a topic, or to those that its column ``topic`` names."""
 

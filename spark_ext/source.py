@@ -9,6 +9,8 @@ from pyspark.sql.types import StructType
 
 from spark_ext.options import read_options, write_options
 from spark_ext.spark_versions import check_streaming_sink, check_streaming_source
+from spark_ext.short_errors import short_errors
+from txnlog.errors import TxnLogError
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     )
 
 
+@short_errors
 class TxnLogDataSource(DataSource):
     """Topics as a data source: batch and stream, read and write. Spark finds it by itself as ``txnlog``.
 
@@ -45,9 +48,14 @@ class TxnLogDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Reads topics as a stream."""
         check_streaming_source()
-        from spark_ext.stream_reader import TopicStreamReader  # noqa: PLC0415
+        from spark_ext.stream_reader import RefusedStreamReader, TopicStreamReader  # noqa: PLC0415
 
-        return TopicStreamReader(read_options(self.options, streaming=True), schema)
+        try:
+            return TopicStreamReader(read_options(self.options, streaming=True), schema)
+        except (
+            TxnLogError
+        ) as error:  # raised here it would be hidden: Spark then stumbles over a reader that is not there
+            return RefusedStreamReader(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Writes a DataFrame as one transaction."""

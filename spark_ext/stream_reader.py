@@ -9,6 +9,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from spark_ext.executor_reader import ReadPartition, read_batches
+from spark_ext.short_errors import short_errors
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -16,8 +17,10 @@ if TYPE_CHECKING:
 
     from spark_ext.options import ReadOptions
     from spark_ext.stream_plan import StreamPlan
+    from txnlog.errors import TxnLogError
 
 
+@short_errors
 class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads topics as a stream, in batches that end at versions: never half a transaction.
 
@@ -89,4 +92,18 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._plan.acknowledge(end)
 
 
-__all__ = ["TopicStreamReader"]
+class RefusedStreamReader(TopicStreamReader):
+    """A stream that cannot be read: whatever Spark asks it first tells why."""
+
+    def __init__(self, error: TxnLogError) -> None:
+        self._error = error
+
+    def __repr__(self) -> str:
+        return f"RefusedStreamReader({self._error!r})"
+
+    @property
+    def _plan(self) -> StreamPlan:
+        raise self._error
+
+
+__all__ = ["RefusedStreamReader", "TopicStreamReader"]

@@ -19,6 +19,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 
 from spark_ext.executor_writer import WriteSpec, WrittenSegment, write_batches
 from spark_ext.handles import location_of, namespace_at
+from spark_ext.short_errors import short_errors
 from txnlog.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class StreamTaskWritten(WriterCommitMessage):
     segments: tuple[WrittenSegment, ...]
 
 
+@short_errors
 class TopicStreamWriter(DataSourceStreamArrowWriter):
     """Writes the micro-batches of a query, each as one transaction: to a topic, or where the column ``topic`` says."""
 

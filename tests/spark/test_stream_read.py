@@ -494,10 +494,13 @@ def test_errors_come_out_of_a_query_of_spark_with_their_class_and_the_way_out(qu
     produce(ns, 1)
     query.run()
     with pytest.raises(
-        StreamingQueryException, match=r"(?s)InvalidInputError: .*with the subscription 'b'.*checkpoint"
+        StreamingQueryException,
+        match=r"\A[^\n]*: txnlog\.errors\.InvalidInputError: .*the subscription 'b'.*checkpoint",
     ):
         query.run(subscription="b")
-    with pytest.raises(StreamingQueryException, match=r"(?s)InvalidInputError: the option 'versionAsOf' belongs to sp"):
+    with pytest.raises(
+        StreamingQueryException, match=r"\A[^\n]*: txnlog\.errors\.InvalidInputError: the option 'versionAsOf'"
+    ):
         query.run(versionAsOf="1")
     assert [ids(rows) for _, rows in query.seen] == [[1]]
 

@@ -1,0 +1,65 @@
+"""Errors of ours as the first thing that a person sees, not behind a traceback through Spark's processes and ours.
+
+What Spark's Python processes raise reaches people as the text of a Java exception, which begins with the traceback: our
+class, the message and what to do next would stand last. Executors use this: it needs the standard library only.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar
+
+from txnlog.errors import TxnLogError
+
+_logger: Final = logging.getLogger("txnlog.spark")
+
+_SWITCH: Final = "SPARK_HIDE_TRACEBACK"
+"""Spark's own, for sessions with ``spark.sql.execution.pyspark.udf.hideTraceback.enabled``."""
+
+_Class = TypeVar("_Class", bound=type)
+
+
+def short_errors(cls: _Class) -> _Class:
+    """A class whose methods Spark calls: what they raise of ``txnlog.errors`` is told without its traceback.
+
+    Other exceptions keep theirs: they are bugs. That of a typed one goes to the log ``txnlog.spark`` at level DEBUG.
+    """
+    for name, function in list(vars(cls).items()):
+        if inspect.isfunction(function) and not name.startswith("__"):
+            setattr(cls, name, _short(function))
+    return cls
+
+
+def _short(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with _told_shortly():
+            result = function(*args, **kwargs)
+        return _iterated(result) if isinstance(result, Iterator) else result
+
+    return call
+
+
+def _iterated(items: Iterator[Any]) -> Iterator[Any]:
+    with _told_shortly():
+        yield from items
+
+
+@contextmanager
+def _told_shortly() -> Iterator[None]:
+    try:
+        yield
+    except TxnLogError:
+        _logger.debug("an error that Spark reports", exc_info=True)
+        if "pyspark.worker_util" in sys.modules:  # one of Spark's processes, which ends once it has reported the error
+            os.environ[_SWITCH] = "1"
+        raise
+
+
+__all__ = ["short_errors"]

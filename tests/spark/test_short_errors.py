@@ -1,0 +1,82 @@
+"""Errors of ours come out of Spark without a traceback, and errors of other kinds with it."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+from collections.abc import Callable, Iterator
+from types import ModuleType
+
+import pytest
+
+from spark_ext.batch_reader import TopicBatchReader
+from spark_ext.batch_writer import TopicBatchWriter
+from spark_ext.short_errors import short_errors
+from spark_ext.source import TxnLogDataSource
+from spark_ext.stream_reader import TopicStreamReader
+from spark_ext.stream_writer import TopicStreamWriter
+from txnlog.errors import InvalidInputError
+
+SWITCH = "SPARK_HIDE_TRACEBACK"
+
+
+@short_errors
+class Called:
+    """A class whose methods Spark calls."""
+
+    def method(self, error: Exception | None) -> int:
+        if error is not None:
+            raise error
+        return 7
+
+    def rows(self, error: Exception | None) -> Iterator[int]:
+        yield 1
+        if error is not None:
+            raise error
+        yield 2
+
+
+@pytest.fixture(autouse=True)
+def _no_switch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SWITCH, "")
+    monkeypatch.delenv(SWITCH)
+
+
+CALLS: tuple[Callable[[Exception], object], ...] = (
+    lambda error: Called().method(error),
+    lambda error: list(Called().rows(error)),
+)
+
+
+@pytest.mark.parametrize("call", CALLS, ids=["method", "iterator"])
+def test_only_errors_of_ours_and_only_in_a_process_of_sparks_lose_their_traceback(
+    call: Callable[[Exception], object], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(InvalidInputError):
+        call(InvalidInputError("wrong"))
+    assert SWITCH not in os.environ, "not where a user's own code runs"
+    monkeypatch.setitem(sys.modules, "pyspark.worker_util", ModuleType("pyspark.worker_util"))
+    with pytest.raises(KeyError):
+        call(KeyError("a bug"))
+    assert SWITCH not in os.environ
+    with caplog.at_level("DEBUG", "txnlog.spark"), pytest.raises(InvalidInputError):
+        call(InvalidInputError("wrong"))
+    assert os.environ[SWITCH]
+    assert "Traceback" in caplog.text
+
+
+def test_what_is_right_goes_through_as_it_is() -> None:
+    called = pickle.loads(pickle.dumps(Called()))
+    assert called.method(None) == 7
+    rows = called.rows(None)
+    assert next(rows) == 1
+    assert list(rows) == [2]
+    assert Called.method.__name__ == "method"
+
+
+def test_every_class_whose_methods_spark_calls_is_one() -> None:
+    for cls in (TxnLogDataSource, TopicBatchReader, TopicStreamReader, TopicBatchWriter, TopicStreamWriter):
+        methods = [value for name, value in vars(cls).items() if not name.startswith("_") and callable(value)]
+        assert methods
+        assert all(hasattr(method, "__wrapped__") or isinstance(method, classmethod) for method in methods), cls
