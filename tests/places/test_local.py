@@ -1,0 +1,45 @@
+"""``local[2]``, over a folder and over S3: the same pipeline."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from spark_ext.options import STORAGE_CONF
+from tests.places.support import DEADLINE_S, SMALL, check, run_pipeline
+from tools.servers import SECRET_KEY, S3Server, s3_server
+
+LOCAL = {**SMALL, "spark.master": "local[2]"}
+
+pytestmark = pytest.mark.timeout(2 * DEADLINE_S)
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[S3Server]:
+    """An S3 server that honours create-if-absent."""
+    with s3_server() as server:
+        yield server
+
+
+def test_the_pipeline_runs_in_local_mode(tmp_path: Path) -> None:
+    steps = ("write", "read", "transaction", "native", "visible", "stream", "sink", "refused")
+    check(run_pipeline(tmp_path, steps, conf=LOCAL))
+
+
+def test_the_pipeline_runs_over_s3_and_tells_no_secret(s3: S3Server, tmp_path: Path) -> None:
+    """The format has its storage options as an option, ``spark_ext`` from the session's settings."""
+    session = {
+        f"{STORAGE_CONF}{name}": value if isinstance(value, str) else json.dumps(value)
+        for name, value in s3.storage_options.items()
+    }
+    steps = ("write", "read", "transaction", "stream", "sink", "refused")
+    seen = run_pipeline(tmp_path, steps, conf={**LOCAL, **session}, root=s3.url("lake"), storage=s3.storage_options)
+    check(seen)
+    assert SECRET_KEY not in seen["told"]
+    kept = [path for path in (tmp_path / "scratch").rglob("*") if path.is_file()]
+    assert kept
+    for path in kept:
+        assert SECRET_KEY.encode() not in path.read_bytes(), path.name
