@@ -15,10 +15,10 @@ SPARK_ENV = JAVA_HOME="$$($(RUN)/python tools/java_home.py)" \
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install check format test test-fast mutants sim crash demo notebooks bench lock clean
+.PHONY: help install check format test test-fast test-spark40 test-spark41 mutants sim crash demo notebooks bench lock clean
 
 help: ## Show this list.
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 install: ## Make .venv from requirements/dev.lock (done already: costs nothing).
 	@$(PYTHON) tools/install.py $(VENV)
@@ -38,6 +38,12 @@ test: check ## Everything: the checks, then all tests (ARGS="-n 0 -k fence": som
 
 test-fast: install ## Unit tests only: seconds, no Spark.
 	@$(RUN)/python -m pytest tests/unit $(ARGS)
+
+test-spark40: install ## The Spark tests on PySpark 4.0, in an environment of its own: what it lacks is an error that says so.
+	@$(SPARK_ENV) $(RUN)/python -m tools.older_spark 4.0 -m pytest -n 2 --dist loadfile tests/spark $(ARGS)
+
+test-spark41: install ## The same on PySpark 4.1.
+	@$(SPARK_ENV) $(RUN)/python -m tools.older_spark 4.1 -m pytest -n 2 --dist loadfile tests/spark $(ARGS)
 
 mutants: install ## Plant known bugs one by one: the tests must catch every one.
 	@$(SPARK_ENV) $(RUN)/python tests/mutants/run.py $(ARGS)

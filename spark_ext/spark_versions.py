@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 import pyspark
 from pyspark.sql import datasource
 
@@ -15,10 +13,11 @@ def check_streaming_source() -> None:
 
     The offsets of a batch say where it began: without that nothing could be acknowledged exactly.
     """
-    if importlib.util.find_spec("pyspark.sql.streaming.datasource") is None:
-        raise _lacks(
-            "reading a topic as a stream", "4.2", "use spark_ext.process, which reads topics on this version as well"
-        )
+    try:
+        import pyspark.sql.streaming.datasource  # noqa: F401, PLC0415 - whether it is there is the question
+    except ImportError:
+        instead = "use spark_ext.process, which reads topics on this version as well"
+        raise _lacks("reading a topic as a stream", "4.2", instead) from None
 
 
 def check_streaming_sink() -> None:

@@ -98,8 +98,8 @@ def test_ci_can_be_started():
 
 def test_every_target_of_the_makefile_is_explained():
     makefile = (ROOT / "Makefile").read_text()
-    targets = set(re.findall(r"^([a-z][a-z-]*):", makefile, re.MULTILINE))
-    explained = set(re.findall(r"^([a-z][a-z-]*):.*?## \S", makefile, re.MULTILINE))
+    targets = set(re.findall(r"^([a-z][a-z0-9-]*):", makefile, re.MULTILINE))
+    explained = set(re.findall(r"^([a-z][a-z0-9-]*):.*?## \S", makefile, re.MULTILINE))
     phony = set(re.search(r"^\.PHONY: (.+)$", makefile, re.MULTILINE).group(1).split())
     assert targets == explained == phony
 

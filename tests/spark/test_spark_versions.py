@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-from typing import Any
+import sys
 
 import pyspark
 import pytest
@@ -23,12 +22,7 @@ def source() -> TxnLogDataSource:
 def test_a_stream_of_a_topic_needs_a_spark_that_tells_where_a_batch_begins(
     source: TxnLogDataSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    find = importlib.util.find_spec
-
-    def without(name: str, *rest: Any) -> Any:
-        return None if name == "pyspark.sql.streaming.datasource" else find(name, *rest)
-
-    monkeypatch.setattr(importlib.util, "find_spec", without)
+    monkeypatch.setitem(sys.modules, "pyspark.sql.streaming.datasource", None)
     monkeypatch.setattr(pyspark, "__version__", "4.1.4")
     with pytest.raises(
         UnsupportedFeature, match=r"as a stream needs PySpark 4\.2, this is 4\.1\.4.*spark_ext\.process"
