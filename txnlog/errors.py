@@ -142,7 +142,8 @@ class TransactionAborted(AbortableError):
 class TransactionConflict(AbortableError):
     """Another transaction holds, or the subscription already took, an acknowledged message: the first wins.
 
-    Or a cumulative acknowledgement would take what its consumer has still to be handed.
+    Or a cumulative acknowledgement would take what its consumer has still to be handed. Or a topic was dropped and made
+    again, and nobody knows which of the two the transaction's rows are for.
     """
 
 

@@ -26,11 +26,38 @@ def check_partition(topic: str, partition: Any, partitions: int) -> int:
     return number
 
 
+def is_read_once(data: Any) -> bool:
+    """Whether data may be gone as soon as somebody looked at it: an iterator, a stream."""
+    return not hasattr(data, "__len__")
+
+
 def place(
     connection: Connection, topic: str, data: Any, partition: int | None, sequence: int | None, *, named: bool
 ) -> list[Piece]:
-    """The rows of one call as pieces, each of one partition; the rows of a partition keep their order."""
+    """The rows of one call as pieces, each of one partition; the rows of a partition keep their order.
+
+    What this client knows of the topic is looked at again before it says no, and before data that is read once.
+    """
+    once = is_read_once(data)
+    if once:
+        connection.follower.refresh()
     handle = connection.topic_handle(topic)
+    try:
+        return _placed(connection, handle, data, partition, sequence, named=named)
+    except InvalidInputError:
+        if once:
+            raise
+        connection.follower.refresh()
+        newest = connection.topic_handle(topic)
+        if newest is handle:
+            raise
+    return _placed(connection, newest, data, partition, sequence, named=named)
+
+
+def _placed(
+    connection: Connection, handle: TopicHandle, data: Any, partition: int | None, sequence: int | None, *, named: bool
+) -> list[Piece]:
+    topic = handle.name
     if partition is not None:
         partition = check_partition(topic, partition, handle.partitions)
     if sequence is not None:
@@ -84,4 +111,4 @@ def _piece(handle: TopicHandle, partition: int, buffer: RowBuffer, sequence: int
     return Piece(handle.id, partition, buffer.rows, buffer.size_bytes, buffer, buffer.fingerprint(), sequence)
 
 
-__all__ = ["check_partition", "place"]
+__all__ = ["check_partition", "is_read_once", "place"]

@@ -6,14 +6,15 @@ import threading
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
+from txnlog.apply_topics import topic_named
 from txnlog.arguments import whole_number
 from txnlog.commands import digest_of_call
-from txnlog.errors import InvalidInputError, InvalidTransactionState, LimitExceeded
+from txnlog.errors import InvalidInputError, InvalidTransactionState, LimitExceeded, TopicNotFound
 from txnlog.expiry import overdue
 from txnlog.ids import TxnId
 from txnlog.limits import DEFAULT_TIMEOUT_MS, MAX_NUMBER, MAX_OPEN_TRANSACTIONS, MAX_TIMEOUT_MS
 from txnlog.names import parse_label
-from txnlog.placement import check_partition, place
+from txnlog.placement import check_partition, is_read_once, place
 from txnlog.process_bound import ProcessBound
 from txnlog.results import Committed
 from txnlog.transaction import Transaction
@@ -194,13 +195,24 @@ def produce_plain(
 ) -> Committed:
     """Produce outside a transaction, in a producer's name or without."""
     appender = connection.appender
-    pieces = place(connection, topic, data, partition, sequence, named=producer is not None)
+    named = producer is not None
+    pieces = place(connection, topic, data, partition, sequence, named=named)
     txn_id = TxnId(connection.coordinator, appender.take_numbers(1)[0])
     if not pieces:
         return Committed(txn_id, connection.follower.version, {})
     opening = Opening(txn_id, connection.runtime.now_ms, producer, epoch)
-    command = CommitCommand(opening, digest_of_call(pieces), pieces, plain=True, assign_sequences=producer is not None)
-    return connection.committed(appender.call(command))
+
+    def commit() -> Committed:
+        command = CommitCommand(opening, digest_of_call(pieces), pieces, plain=True, assign_sequences=named)
+        return connection.committed(appender.call(command))
+
+    try:
+        return commit()
+    except TopicNotFound:  # it was dropped; another one may have its name, perhaps since long before this call
+        if is_read_once(data) or topic_named(connection.follower.state, topic) is None:
+            raise
+    pieces = place(connection, topic, data, partition, sequence, named=named)
+    return commit()
 
 
 __all__ = ["Producer", "begin_transaction", "produce_plain"]

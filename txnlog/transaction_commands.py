@@ -5,7 +5,7 @@ An owner's commands carry its :class:`Opening`: the first of them that reaches t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -26,6 +26,7 @@ from txnlog.actions import (
     StreamBatch,
 )
 from txnlog.apply_producers import check_producer, committed_app
+from txnlog.apply_topics import topic_named
 from txnlog.commands import Answer, Piece, SharedNumbers
 from txnlog.errors import (
     Durable,
@@ -35,6 +36,7 @@ from txnlog.errors import (
     ProducerFenced,
     SubscriptionNotFound,
     TopicNotFound,
+    TransactionConflict,
     TransactionNotFound,
     TransactionTimedOut,
     TxnLogError,
@@ -210,6 +212,20 @@ def _was_dropped(draft: Draft, number: int, advice: str) -> TopicNotFound:
     return TopicNotFound(f"the topic {name!r} was dropped", advice=advice, durable=Durable.NOTHING)
 
 
+def _refuse_made_again(draft: Draft, topics: Iterable[int]) -> None:
+    """Rows that the log never took, of a dropped topic whose name another one has, may have been meant for that one.
+
+    Nobody knows: the client may hear only now of what was done long before the transaction began.
+    """
+    for number in topics:
+        topic = draft.topics.get(number)
+        if topic is not None and topic.dropped and topic_named(draft, topic.name) is not None:
+            raise TransactionConflict(
+                f"the topic {topic.name!r} was dropped and created again before the log took the transaction's rows",
+                advice="begin a new transaction: what it produces goes to the topic that has the name now",
+            )
+
+
 def _new(draft: Draft, txn: int, acknowledgements: Sequence[Acknowledgement]) -> tuple[Acknowledgement, ...]:
     """Those that are not in the log yet and whose subscription was not dropped."""
     return tuple(
@@ -242,9 +258,10 @@ class CommitCommand(_Owners):
         if known is None and opening.producer is not None:
             check_producer(draft, opening.producer, opening.epoch)
         if (earlier := self._committed_before(draft)) is not None:
-            return Answer(earlier, settled=isinstance(earlier, Duplicate))
-        if self.plain:
-            self._refuse_dropped(draft)
+            return Answer(earlier)
+        self._refuse_dropped(draft, shared)
+        if self.plain and opening.producer is not None and self._is_duplicate(draft, opening.producer):
+            return Answer(Duplicate(opening.producer, tuple(self.pieces)))
         actions: list[AnyAction] = []
         segments = _living(draft, self.segments)
         if known is None and (segments or self.segments):
@@ -274,12 +291,19 @@ class CommitCommand(_Owners):
         )
         return actions
 
-    def _refuse_dropped(self, draft: Draft) -> None:
-        """A transaction goes on without what was dropped; a plain call would be nothing without it, or half of it."""
+    def _refuse_dropped(self, draft: Draft, shared: SharedNumbers) -> None:
+        """A transaction goes on without what was dropped; a plain call would be nothing without it, or half of it.
+
+        So would a transaction be whose rows are in the shared segment of a topic that this very entry drops: behind the
+        entry it is decided anew, and goes on without them.
+        """
         for piece in self.pieces:
-            if _is_dropped(draft, piece.topic):
+            if (self.plain or piece.topic in shared) and _is_dropped(draft, piece.topic):
                 raise _was_dropped(draft, piece.topic, "create it again, then produce again")
-        if any(draft.subscriptions.get(item.subscription) is None for item in self.acknowledgements):
+        if not self.plain:
+            new = [item.topic for item in self.segments if draft.segments.get(item.segment) is None]
+            _refuse_made_again(draft, [piece.topic for piece in self.pieces] + new)
+        elif any(draft.subscriptions.get(item.subscription) is None for item in self.acknowledgements):
             raise SubscriptionNotFound(
                 "the subscription was dropped",
                 advice="create it again with ns.consumer(...)",
@@ -297,16 +321,12 @@ class CommitCommand(_Owners):
             )
         return outcome
 
-    def _committed_before(self, draft: Draft) -> CommitResult | None:
+    def _committed_before(self, draft: Draft) -> Skipped | None:
         opening = self.opening
         app = committed_app(draft, opening.app_id, opening.app_version)
         if app is not None:
             return Skipped(app.txn, app.version)
-        if self.stream is not None and (skipped := replayed(draft, self.stream)) is not None:
-            return skipped
-        if self.plain and opening.producer is not None and self._is_duplicate(draft, opening.producer):
-            return Duplicate(opening.producer, tuple(self.pieces))
-        return None
+        return None if self.stream is None else replayed(draft, self.stream)
 
     def _is_duplicate(self, draft: Draft, producer: str) -> bool:
         sequenced = [piece for piece in self.pieces if piece.sequence is not None]
@@ -465,8 +485,10 @@ class PrepareCommand(_Owners):
 
     def _refuse_dropped(self, draft: Draft) -> None:
         """What the log cannot hold any more would be missing without a word: a token has no room for it."""
-        for segment in self.segments:
-            if draft.segments.get(segment.segment) is None and _is_dropped(draft, segment.topic):
+        new = [item for item in self.segments if draft.segments.get(item.segment) is None]
+        _refuse_made_again(draft, [item.topic for item in new])
+        for segment in new:
+            if _is_dropped(draft, segment.topic):
                 raise _was_dropped(draft, segment.topic, "abort() and begin again, or commit() without its rows")
         for item in self.acknowledgements:
             if draft.subscriptions.get(item.subscription) is None:

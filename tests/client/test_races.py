@@ -11,7 +11,7 @@ import pytest
 
 from tests.client.support import SCHEMA, FaultyStore, Place, ids, raises, read, rows, run_threads
 from txnlog import appender, codec, segment_builder
-from txnlog.actions import Close, Header, Protocol
+from txnlog.actions import Close, DropTopic, Header, Protocol
 from txnlog.codec import encode_action, encode_entry
 from txnlog.commands import Simple
 from txnlog.errors import (
@@ -27,6 +27,7 @@ from txnlog.errors import (
     TopicNotFound,
     TransactionAborted,
     TransactionConflict,
+    TransactionHasFailedOperation,
     UnsupportedFeature,
 )
 from txnlog.keys import entry_key
@@ -337,20 +338,164 @@ def test_a_plain_produce_to_a_topic_dropped_meanwhile_is_refused(pair: Any) -> N
     assert rival.snapshot().version == version + 1, "only the drop"
 
 
-def test_a_topic_dropped_and_made_again_between_data_and_entry_is_another_one(pair: Any) -> None:
+@pytest.mark.clause("P-97", "P-124")
+def test_a_topic_that_is_dropped_by_the_entry_of_the_commit_is_left_out_and_named(pair: Any) -> None:
+    """Its rows would be in that entry and at no version: the commit waits for the next one."""
     ns, store, rival = pair
-
-    def replace() -> None:
-        rival.drop_topic("orders")
-        rival.create_topic("orders", SCHEMA)
-
     txn = ns.begin()
     txn.produce("orders", rows(1))
-    store.script.append(replace)
+    txn.produce("audit", rows(2))
+    drop = Simple(lambda _draft, _at: [DropTopic(ns.topic("orders").id)], lambda _draft, _at: None)
+    _, committed = together(
+        ns, store, lambda: ns.connection.appender.submit(drop, lambda _value, _error: None), txn.commit_async
+    )
+    result = committed.result(30)
+    assert (dict(result.offsets), result.dropped) == ({("audit", 0): range(2, 3)}, ("orders",))
+    assert ids(rival.snapshot(version=result.version).read("audit")) == [0, -1, 2]
+
+
+# --- topics that were dropped and made again ------------------------------------------------------------------------
+
+WIDER = pa.schema([*SCHEMA, pa.field("extra", pa.string())])
+
+
+def make_again(rival: Any, schema: pa.Schema = SCHEMA, partitions: int = 1) -> None:
+    rival.drop_topic("orders")
+    rival.create_topic("orders", schema, partitions=partitions)
+
+
+@pytest.mark.clause("P-217")
+@pytest.mark.parametrize("when", ["before", "while it is open", "before its flush", "in its commit"])
+def test_rows_that_may_be_meant_for_a_topic_made_again_are_not_left_out(pair: Any, when: str) -> None:
+    """The client cannot tell the cases apart, and in the first the rows belong to the topic that has the name."""
+    ns, store, rival = pair
+    if when == "before":
+        make_again(rival)
+    txn = ns.begin()
+    txn.produce("orders", rows(1))
+    txn.produce("audit", rows(2))
+    if when in {"while it is open", "before its flush"}:
+        make_again(rival)
+    if when == "before its flush":
+        txn.flush()
+    if when == "in its commit":
+        store.script.append(lambda: make_again(rival))
+    with raises(TransactionConflict, match="'orders' was dropped and created again"):
+        txn.commit()
+    assert txn.state == "ABORTED"
+    assert (read(rival), read(rival, "audit")) == ([], [0])
+    with ns.begin() as txn:
+        txn.produce("orders", rows(3))
+    assert read(rival) == read(ns) == [3]
+
+
+@pytest.mark.clause("P-217")
+def test_who_prepares_hears_of_a_topic_that_was_made_again(pair: Any) -> None:
+    ns, _, rival = pair
+    make_again(rival)
+    txn = ns.begin()
+    txn.produce("orders", rows(1))
+    with raises(TransactionConflict, match="'orders' was dropped and created again"):
+        txn.prepare()
+    with raises(TransactionHasFailedOperation):
+        txn.commit()
+
+
+def test_transact_begins_again_where_a_topic_was_made_again(pair: Any) -> None:
+    ns, _, rival = pair
+    make_again(rival, WIDER)
+    ns.transact(lambda txn: txn.produce("orders", rows(3)))
+    assert read(rival) == [3]
+
+
+@pytest.mark.clause("P-33", "P-97", "P-217")
+def test_rows_that_the_log_took_are_those_of_the_old_topic(pair: Any) -> None:
+    ns, _, rival = pair
+    txn = ns.begin()
+    txn.produce("orders", rows(1))
+    txn.flush()
+    make_again(rival)
     assert txn.commit().dropped == ("orders",)
     assert read(rival) == read(ns) == []
-    ns.produce("orders", rows(2))
+
+
+@pytest.mark.clause("P-54")
+def test_a_first_batch_of_a_topic_made_again_is_no_repetition(pair: Any) -> None:
+    """Neither to a client that has not heard of it: nothing is told to be there that was not looked for."""
+    ns, _, rival = pair
+    producer = ns.producer("loader")
+    producer.produce("orders", rows(1, 2), 0, sequence=0)
+    make_again(rival)
+    result = producer.produce("orders", rows(7), 0, sequence=0)
+    assert (result.duplicate, result.offsets) == (False, {("orders", 0): range(1)})
+    assert read(rival) == [7]
+    assert producer.produce("orders", rows(7), 0, sequence=0).duplicate
+
+
+@pytest.mark.clause("P-54")
+@pytest.mark.parametrize("count", [1, 3], ids=["all", "a part"])
+def test_a_batch_of_a_dropped_topic_is_not_repeated(pair: Any, count: int) -> None:
+    ns, _, rival = pair
+    producer = ns.producer("loader")
+    producer.produce("orders", rows(1, 2), 0, sequence=0)
+    rival.drop_topic("orders")
+    with raises(TopicNotFound, match="'orders' was dropped"):
+        producer.produce("orders", rows(*range(count)), 0, sequence=0)
+
+
+@pytest.mark.clause("P-119")
+@pytest.mark.parametrize(
+    ("data", "partition"),
+    [
+        (lambda: rows(2), None),
+        (lambda: rows(2), 3),
+        (lambda: [{"id": 2, "extra": "x"}], None),
+        (lambda: iter([{"id": 2, "extra": "x"}]), None),
+        (lambda: pa.table([[2], ["n"], ["x"]], WIDER).to_reader(), 3),
+    ],
+    ids=["name", "partition", "column", "iterator", "stream"],
+)
+def test_nobody_is_refused_for_what_a_topic_was_before(
+    pair: Any, data: Callable[[], Any], partition: int | None
+) -> None:
+    ns, _, rival = pair
+    make_again(rival, WIDER, 4)
+    ns.produce("orders", data(), partition)
     assert read(rival) == [2]
+
+
+@pytest.mark.clause("P-119")
+def test_nobody_in_a_transaction_is_refused_for_it_either(pair: Any) -> None:
+    ns, _, rival = pair
+    make_again(rival, WIDER)
+    with ns.begin() as txn:
+        txn.produce("orders", [{"id": 2, "extra": "x"}])
+    assert read(rival) == [2]
+
+
+@pytest.mark.clause("P-33")
+@pytest.mark.parametrize("again", [False, True])
+def test_a_plain_produce_whose_topic_is_made_again_meanwhile_goes_to_that_one(pair: Any, *, again: bool) -> None:
+    """Once: where that is made again too, somebody else has to sort it out."""
+    ns, store, rival = pair
+    store.script.append(lambda: make_again(rival))
+    if not again:
+        ns.produce("orders", rows(2))
+        assert read(rival) == [2]
+        return
+    store.script.extend(["ok", lambda: make_again(rival)])
+    with raises(TopicNotFound, match="'orders' was dropped"):
+        ns.produce("orders", rows(2))
+    assert read(rival) == []
+
+
+def test_what_is_read_once_is_not_read_again(pair: Any) -> None:
+    """Half of it would go to the topic that was made again meanwhile."""
+    ns, store, rival = pair
+    store.script.append(lambda: make_again(rival))
+    with raises(TopicNotFound, match="'orders' was dropped"):
+        ns.produce("orders", iter(rows(2)))
+    assert read(rival) == []
 
 
 # --- numbers --------------------------------------------------------------------------------------------------------

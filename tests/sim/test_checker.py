@@ -282,6 +282,19 @@ def a_drop_of_a_name_meets_the_topic_that_has_it_by_then(story):
     story.final(orders="t1@4 11")
 
 
+@good
+def a_plain_batch_is_in_the_topic_that_has_the_name_by_then(story):
+    story.call("drop_topic", topic="audit")
+    story.produce(None, 10, 11, topic="audit", version=4).final(**{"audit~4": "x@4 10 11"})
+
+
+@bad("garbage")
+def a_transaction_is_in_a_topic_that_has_the_name_of_its_own(story):
+    story.begin("t1").produce("t1", 10, topic="audit").commit("t1", 5)
+    story.call("drop_topic", topic="audit")
+    story.final(**{"audit~4": "t1@5 10"})
+
+
 @bad("torn commit")
 def a_topic_of_a_transaction_is_missing(story):
     story.begin("t1").produce("t1", 10, topic="audit").produce("t1", 11).commit("t1", 3).final(orders="t1@3 11")

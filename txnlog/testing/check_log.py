@@ -8,7 +8,7 @@ from itertools import chain, pairwise
 
 from txnlog.testing import operations as of
 from txnlog.testing.anomalies import Anomaly, Finding, shortened
-from txnlog.testing.facts import Facts, Place, Run, Unit, asked
+from txnlog.testing.facts import Facts, Place, Run, Unit, asked, goes_to
 from txnlog.testing.history import Operation
 
 
@@ -73,7 +73,7 @@ def _sent(run: Run, unit: Unit) -> list[tuple[int, Operation]]:
     known: set[tuple[int, ...]] = set()
     for op in unit.produces:
         item = asked(op, of.Produce)
-        if (item.topic, item.partition) == run.place and item.values and item.values not in known:
+        if goes_to(item, run.place) and item.values and item.values not in known:
             known.add(item.values)
             if item.values[0] in offsets:
                 calls.append((offsets[item.values[0]], op))

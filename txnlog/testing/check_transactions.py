@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from txnlog.testing import operations as of
 from txnlog.testing.anomalies import Anomaly, Finding, shortened
-from txnlog.testing.facts import NEVER, Answer, Facts, Place, Unit, asked, epoch_of, told
+from txnlog.testing.facts import NEVER, Answer, Facts, Place, Unit, asked, epoch_of, goes_to, told
 from txnlog.testing.history import Operation
 
 
@@ -54,7 +54,7 @@ def _check_contents(unit: Unit, place: Place, shown: list[int], sure: list[Opera
     produced: set[int] = set()
     for op in unit.produces:
         item = asked(op, of.Produce)
-        if (item.topic, item.partition) != place:
+        if not goes_to(item, place):
             continue
         there = [value for value in item.values if value in known]
         produced.update(item.values)

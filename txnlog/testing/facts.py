@@ -145,6 +145,16 @@ def _name_of(folder: str) -> str:
     return folder.partition("~")[0]
 
 
+def goes_to(item: of.Produce, place: Place) -> bool:
+    """Whether rows of a call may lie in a partition.
+
+    A plain one, like a drop, takes what has the name when it is decided; what a transaction has is for one topic.
+    """
+    topic, partition = place
+    same = item.topic == topic or (item.txn is None and _name_of(item.topic) == _name_of(topic))
+    return same and item.partition == partition
+
+
 class Facts:
     """All that the checks ask of a history, computed once."""
 
@@ -414,5 +424,6 @@ __all__ = [
     "Unit",
     "asked",
     "epoch_of",
+    "goes_to",
     "told",
 ]
