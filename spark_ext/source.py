@@ -8,8 +8,9 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from spark_ext.options import read_options, write_options
-from spark_ext.spark_versions import check_streaming_sink, check_streaming_source
+from spark_ext.refused_stream import RefusedStreamReader
 from spark_ext.short_errors import short_errors
+from spark_ext.spark_versions import check_streaming_sink, check_streaming_source
 from txnlog.errors import TxnLogError
 
 if TYPE_CHECKING:
@@ -47,14 +48,12 @@ class TxnLogDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Reads topics as a stream."""
-        check_streaming_source()
-        from spark_ext.stream_reader import RefusedStreamReader, TopicStreamReader  # noqa: PLC0415
-
         try:
+            check_streaming_source()
+            from spark_ext.stream_reader import TopicStreamReader  # noqa: PLC0415 - older versions lack what it needs
+
             return TopicStreamReader(read_options(self.options, streaming=True), schema)
-        except (
-            TxnLogError
-        ) as error:  # raised here it would be hidden: Spark then stumbles over a reader that is not there
+        except TxnLogError as error:
             return RefusedStreamReader(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from spark_ext.options import ReadOptions
     from spark_ext.stream_plan import StreamPlan
-    from txnlog.errors import TxnLogError
 
 
 @short_errors
@@ -92,18 +91,4 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._plan.acknowledge(end)
 
 
-class RefusedStreamReader(TopicStreamReader):
-    """A stream that cannot be read: whatever Spark asks it first tells why."""
-
-    def __init__(self, error: TxnLogError) -> None:
-        self._error = error
-
-    def __repr__(self) -> str:
-        return f"RefusedStreamReader({self._error!r})"
-
-    @property
-    def _plan(self) -> StreamPlan:
-        raise self._error
-
-
-__all__ = ["RefusedStreamReader", "TopicStreamReader"]
+__all__ = ["TopicStreamReader"]

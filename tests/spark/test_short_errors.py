@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 
 import pytest
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
 
 from spark_ext.batch_reader import TopicBatchReader
 from spark_ext.batch_writer import TopicBatchWriter
@@ -73,6 +75,21 @@ def test_what_is_right_goes_through_as_it_is() -> None:
     assert next(rows) == 1
     assert list(rows) == [2]
     assert Called.method.__name__ == "method"
+
+
+def test_a_stream_that_cannot_be_read_says_why_whatever_it_is_asked() -> None:
+    reader = TxnLogDataSource({"path": "relative"}).streamReader(StructType())
+    calls: tuple[Callable[[], object], ...] = (
+        reader.initialOffset,
+        lambda: reader.latestOffset({}, None),
+        lambda: reader.partitions({}, {}),
+        lambda: reader.read(InputPartition(0)),
+    )
+    for call in calls:
+        with pytest.raises(InvalidInputError, match="'relative' is relative"):
+            call()
+    assert "relative" in repr(reader)
+    reader.stop()
 
 
 def test_every_class_whose_methods_spark_calls_is_one() -> None:

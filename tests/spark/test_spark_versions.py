@@ -27,7 +27,7 @@ def test_a_stream_of_a_topic_needs_a_spark_that_tells_where_a_batch_begins(
     with pytest.raises(
         UnsupportedFeature, match=r"as a stream needs PySpark 4\.2, this is 4\.1\.4.*spark_ext\.process"
     ):
-        source.streamReader(StructType())
+        source.streamReader(StructType()).initialOffset()
 
 
 def test_a_streaming_sink_needs_a_spark_that_hands_it_arrow(
@@ -41,6 +41,6 @@ def test_a_streaming_sink_needs_a_spark_that_hands_it_arrow(
 
 def test_what_this_spark_has_is_refused_for_nothing_but_its_options(source: TxnLogDataSource) -> None:
     with pytest.raises(InvalidInputError, match="the path is missing"):
-        source.streamReader(StructType())
+        source.streamReader(StructType()).initialOffset()
     with pytest.raises(InvalidInputError, match="the path is missing"):
         source.streamWriter(StructType(), overwrite=False)
