@@ -119,7 +119,7 @@ OPTIONS: Final = (
     Option("maxOffsetsPerTrigger", "max_offsets_per_trigger", _STREAM, values.whole(1)),
     Option("splitTransactions", "split_transactions", _STREAM, values.flag),
     Option("topic", "topic", _WRITES, values.text),
-    Option("transactionalId", "transactional_id", _WRITES, values.text),
+    Option("transactionalId", "transactional_id", frozenset({"write"}), values.text),
     Option("txnAppId", "txn_app_id", _WRITES | _STREAM, values.text),
     Option("txnVersion", "txn_version", frozenset({"write"}), values.whole(0)),
     Option("acknowledge", "acknowledge", _SINK, values.text),

@@ -56,11 +56,6 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
                 "a topic takes what is appended: outputMode('complete') would overwrite it with every batch",
                 advice="aggregate inside the handler of spark_ext.write_stream: it writes the result of each batch",
             )
-        if options.transactional_id is not None:
-            raise InvalidInputError(
-                "a streaming query is fenced by its own identity, not by a producer's name",
-                advice="leave out transactionalId; txnAppId names the stream's identity",
-            )
         if options.checkpoint_location is None and options.txn_app_id is None:
             raise InvalidInputError(
                 "the query's identity is unknown: a sink sees no checkpoint that comes from a setting",

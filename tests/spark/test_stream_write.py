@@ -190,7 +190,7 @@ def test_a_topic_column_routes_the_rows_of_a_batch(ns: Namespace, spark: SparkSe
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"transactionalId": "p"}, "fenced by its own identity"),
+        ({"transactionalId": "p"}, "'transactionalId' belongs to df.write"),
         ({"txnVersion": "1"}, "belongs to df.write"),
         ({"acknowledge": "billing"}, "no source of the query reads the namespace 'sales'"),
         ({"acknoledge": "billing"}, "unknown option.*did you mean 'acknowledge'"),
