@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_ext.paths import Location, check_absolute, locate, normal
-from spark_ext.process_state import ProcessLock, digest_of
+from spark_ext.process_state import ProcessLock, digest_of, keep_modules
 from txnlog.keys import entry_key
 from txnlog.store.base import ObjectNotFound
 
@@ -66,6 +66,7 @@ def namespace_at(location: Location, mode: Mode, storage_options: Mapping[str, A
     """
     from txnlog.namespace import open_namespace  # noqa: PLC0415 - needs what executors may not have
 
+    keep_modules()
     key = (location.root, location.namespace, mode, digest_of(storage_options))
     with _lock:
         kept = _handles.get(key)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -16,6 +19,9 @@ from spark_ext.executor_reader import ReadJob, read_batches
 from spark_ext.process_state import ProcessLock, digest_of, store_of
 from txnlog.store.base import Store
 from txnlog.store.open import open_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def in_a_child(check: Callable[[], bool]) -> bool:
@@ -90,3 +96,33 @@ def test_readers_and_writers_of_a_namespace_share_a_store(monkeypatch: pytest.Mo
         list(read_batches(ReadJob("memory://process-shared", "sales", 1, nothing, nothing), []))
         store_of("memory://process-shared", "other", {})
     assert opened == ["memory://process-shared"]
+
+
+def frozen(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Runs in a Python worker of Spark."""
+    process_state.keep_modules()
+    for batch in batches:
+        yield pa.record_batch([pa.array([gc.get_freeze_count()] * batch.num_rows)], names=["count"])
+
+
+def test_a_worker_of_spark_keeps_its_modules_out_of_the_collectors_way(spark: SparkSession) -> None:
+    counts = spark.range(0, 1, 1, 1).mapInArrow(frozen, "count BIGINT").collect()
+    assert counts[0][0] > 10_000
+
+
+def test_the_users_process_collects_its_garbage_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_state, "_calls", 0)
+    before = gc.get_freeze_count()
+    process_state.keep_modules()
+    assert gc.get_freeze_count() == before
+
+
+def test_objects_are_kept_a_few_times_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_state, "_calls", 0)
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", SimpleNamespace(name="pyspark.daemon"))
+    called: list[int] = []
+    monkeypatch.setattr(gc, "collect", lambda: None)
+    monkeypatch.setattr(gc, "freeze", lambda: called.append(process_state._calls))
+    for _ in range(1_000):
+        process_state.keep_modules()
+    assert called == [1, 2, 4, 8, 16, 32, 64]
