@@ -15,7 +15,7 @@ SPARK_ENV = JAVA_HOME="$$($(RUN)/python tools/java_home.py)" \
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install check format test test-fast test-spark40 test-spark41 mutants sim crash demo notebooks bench lock clean
+.PHONY: help install check format test test-fast test-s3a test-spark40 test-spark41 mutants sim crash demo notebooks bench lock clean
 
 help: ## Show this list.
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -38,6 +38,9 @@ test: check ## Everything: the checks, then all tests (ARGS="-n 0 -k fence": som
 
 test-fast: install ## Unit tests only: seconds, no Spark.
 	@$(RUN)/python -m pytest tests/unit $(ARGS)
+
+test-s3a: install ## Native scans through s3a:// on an S3 server on loopback: fetches 690 MB with Maven once.
+	@$(SPARK_ENV) $(RUN)/python -m pytest -n 0 -s tests/places/over_s3a.py $(ARGS)
 
 test-spark40: install ## The Spark tests on PySpark 4.0, in an environment of its own: what it lacks is an error that says so.
 	@$(SPARK_ENV) $(RUN)/python -m tools.older_spark 4.0 -m pytest -n 2 --dist loadfile tests/spark $(ARGS)

@@ -40,9 +40,16 @@ def orders(spark: SparkSession) -> DataFrame:
 class Pipeline:
     """The pipeline in one namespace; ``seen`` holds what its steps answered."""
 
-    def __init__(self, spark: SparkSession, root: str, scratch: str, storage: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        root: str,
+        scratch: str,
+        storage: Mapping[str, Any] | None = None,
+        spark_root: str | None = None,
+    ) -> None:
         self.spark = spark
-        self.path = f"{root}/shop"
+        self.path = f"{spark_root or root}/shop"
         self.scratch = scratch
         self.storage = dict(storage or {})
         self.seen: dict[str, Any] = {}
@@ -194,13 +201,13 @@ def _pythons_below(app: str) -> Iterator[str]:
 
 
 def _told(mistake: Callable[[], object]) -> str:
-    """The last line about an error that is one of ours."""
+    """What is said last of an error that is one of ours."""
     try:
         mistake()
     except Exception as error:  # noqa: BLE001 - whatever Spark makes of it
         text = f"{type(error).__module__}.{type(error).__qualname__}: {error}"
         print(text)
-        return [line.strip() for line in text.splitlines() if "txnlog.errors." in line][-1]
+        return "txnlog.errors." + text.rpartition("txnlog.errors.")[2].partition("\n")[0]
     return "no error"
 
 
@@ -227,7 +234,8 @@ def main(arguments: list[str]) -> None:
     for name, value in settings["conf"].items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
-    pipeline = Pipeline(spark, settings["root"], settings["scratch"], settings.get("storage"))
+    given = {name: settings[name] for name in ("root", "scratch", "storage", "spark_root") if name in settings}
+    pipeline = Pipeline(spark, **given)
     print(json.dumps(pipeline.run(tuple(settings["steps"]))))
     spark.stop()
 

@@ -41,7 +41,7 @@ REFUSED = {
     "transaction": NO_NAME,
     "handler": NO_NAME,
 }
-"""How the line begins that tells of a mistake."""
+"""How the text begins that tells of a mistake."""
 
 
 def run_pipeline(
