@@ -101,7 +101,8 @@ def _decode(store: Store, job: ReadJob, segment: PlannedSegment) -> pa.Table:
     """All rows of a file: the wanted columns, and the metadata columns that it stores."""
     schema = file_schema(job.stored, segment)
     stored = schema.names[len(job.stored.names) :]
-    columns = [name for name in job.stored.names if name in job.needed] + stored
+    needed = job.needed
+    columns = [name for name in job.stored.names if name in needed] + stored
     if not columns:
         # Nothing but metadata is wanted: some column has to show that the file is whole.
         columns = [schema.names[0]]
