@@ -14,6 +14,7 @@ from spark_ext import jobs
 from spark_ext.processing_frames import format_frame, native_frame
 from spark_ext.processing_plan import Batch, Claim, End, count_left, plan_batch
 from spark_ext.processing_progress import progress_line
+from spark_ext.processing_stop import interruptible
 from spark_ext.scan import Scan, open_scan
 from spark_ext.transactions import DataFrameTransaction
 from txnlog import dead_letters
@@ -151,7 +152,11 @@ class Run:
     def run(self, *, progress: bool) -> Processed:
         """Batch after batch, until there is a reason to end."""
         try:
-            with self._stop.listening(), progress_line(self._order.name, wanted=progress) as show:
+            with (
+                self._stop.listening(),
+                interruptible(self._spark),
+                progress_line(self._order.name, wanted=progress) as show,
+            ):
                 stopped = self._loop(show)
         except KeyboardInterrupt:
             if self._stop.asked != "signal":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -14,6 +15,8 @@ from txnlog.arguments import shown
 from txnlog.errors import InvalidInputError
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from txnlog.runtime import Runtime
 
 _logger: Final = logging.getLogger("txnlog.spark")
@@ -72,16 +75,12 @@ class Stop:
             handler = signal.getsignal(number)
             if handler not in {signal.SIG_IGN, None}:  # whom a shell told to ignore it, and what Python cannot restore
                 before[number] = handler
-        interrupt = before.get(signal.SIGINT)
 
-        def heard(number: int, frame: FrameType | None) -> None:
-            if self._signal is None:
-                self._signal = signal.Signals(number)
-                _logger.warning("%s: stopping after this batch; once more interrupts it", self._signal.name)
-            elif callable(interrupt):
-                interrupt(number, frame)  # Spark's own cancels the jobs that run, and raises KeyboardInterrupt
-            else:
+        def heard(number: int, _frame: FrameType | None) -> None:
+            if self._signal is not None:
                 raise KeyboardInterrupt
+            self._signal = signal.Signals(number)
+            _logger.warning("%s: stopping after this batch; once more interrupts it", self._signal.name)
 
         for number in before:
             signal.signal(number, heard)
@@ -92,4 +91,31 @@ class Stop:
                 signal.signal(number, handler)
 
 
-__all__ = ["Asked", "Stop"]
+@contextmanager
+def interruptible(spark: SparkSession) -> Iterator[None]:
+    """Jobs of this thread that run inside end with a KeyboardInterrupt.
+
+    What Spark does about Ctrl-C fails while a call of the same thread is under way: the job would keep its executors.
+    """
+    tag = f"txnlog-process-{uuid.uuid4().hex}"
+    context = getattr(spark, "sparkContext", None)  # over Spark Connect there is none
+    # A session finds its tags in the thread that set them only, which is another one in Java after an interrupt.
+    add, cancel, remove = (
+        (spark.addTag, spark.interruptTag, spark.removeTag)
+        if context is None
+        else (context.addJobTag, context.cancelJobsWithTag, context.removeJobTag)
+    )
+    add(tag)
+    try:
+        yield
+    except KeyboardInterrupt:
+        try:
+            cancel(tag)
+        except Exception:
+            _logger.warning("the jobs of the interrupted batch could not be cancelled", exc_info=True)
+        raise
+    finally:
+        remove(tag)
+
+
+__all__ = ["Asked", "Stop", "interruptible"]

@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -338,6 +339,35 @@ def test_the_second_signal_aborts_the_batch_at_hand(shop: Shop) -> None:
     assert shop.ns.transactions("OPEN") == ()
     shop.run()
     shop.check(0, 4)
+
+
+def test_an_aborted_batch_leaves_no_job_behind(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+    running = shop.spark.sparkContext.statusTracker()
+
+    def wait_for(happened: Callable[[], object]) -> None:
+        end = time.monotonic() + 120
+        while not happened():
+            assert time.monotonic() < end
+            time.sleep(0.02)
+
+    def interrupt_when_it_runs() -> None:
+        wait_for(running.getActiveJobsIds)
+        os.kill(os.getpid(), signal.SIGINT)
+        wait_for(lambda: "stopping after this batch" in caplog.text)  # two at once would be one to Python
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def sleeps(batches: Any) -> Any:
+        time.sleep(600)
+        yield from batches
+
+    def handler(batch: DataFrame, txn: DataFrameTransaction) -> None:
+        threading.Thread(target=interrupt_when_it_runs, daemon=True).start()
+        txn.write(batch.mapInArrow(sleeps, "id long, customer string"), "even")
+
+    shop.produce(0)
+    assert shop.run(handler).stopped == "signal"
+    wait_for(lambda: not running.getActiveJobsIds())
+    assert (shop.behind(), shop.ns.transactions("OPEN")) == (4, ())
 
 
 def test_an_interrupt_that_no_signal_of_ours_brought_is_the_callers(shop: Shop) -> None:
