@@ -51,6 +51,7 @@ TRANSACT = "tests/client/test_transact.py::test_"
 LIMITS = "tests/client/test_limits.py::test_"
 VISIBILITY = "tests/protocol/test_visibility.py::test_"
 PARTITIONER = "tests/unit/test_partitioner.py::test_"
+PROCESSING = "tests/spark/test_processing_model.py::test_"
 
 
 @dataclass(frozen=True)
@@ -1272,6 +1273,14 @@ MUTANTS = (
         (READING + "a_version_that_cannot_be_read_names_the_range",),
     ),
     Mutant(
+        "a block that fails to commit stays open",
+        "txnlog/transaction.py",
+        "                self.discard()  # nobody calls commit() again",
+        "                pass  # nobody calls commit() again",
+        "after a full disk the messages of a block are withheld from everybody until its timeout",
+        (CLIENT_TRANSACTIONS + "a_block_whose_commit_wrote_nothing_aborts_and_gives_its_messages_back",),
+    ),
+    Mutant(
         "what committed by itself runs again",
         "txnlog/transact.py",
         "if not (txn.discard() or _aborted(txn)):",
@@ -1318,5 +1327,30 @@ MUTANTS = (
         "        if self._one_at_a_time:  # else what",
         "messages that were chosen before the seek count as delivered after it, and never come again",
         (CONSUMER_THREADS + "what_was_chosen_before_a_seek_cannot_be_acknowledged_after_it",),
+    ),
+    # --- spark_ext.process --------------------------------------------------------------------------------------------
+    Mutant(
+        "a run of process takes no epoch",
+        "spark_ext/processing_plan.py",
+        "epochs = _take(connection, [record.id for record in by_topic.values()], name)",
+        "epochs = {record.id: record.epoch for record in by_topic.values()}",
+        "a dead run's flushed batch holds its messages for ever, and two runs work side by side",
+        (PROCESSING + "whatever_happens_every_order_takes_effect_once",),
+    ),
+    Mutant(
+        "a batch of process is acknowledged in part",
+        "spark_ext/processing_plan.py",
+        "tuple(PartitionRanges(p, of) for p, of in wanted.items())",
+        "tuple(PartitionRanges(p, of) for p, of in wanted.items() if p == min(wanted))",
+        "rows of the other partitions are processed again",
+        (PROCESSING + "whatever_happens_every_order_takes_effect_once",),
+    ),
+    Mutant(
+        "messages on which a handler failed are dropped",
+        "spark_ext/processing_run.py",
+        "dead_letters.give_up(inner, into, source, messages, reason=reason, redeliveries=item.failures)",
+        "dead_letters.target(connection, record)",
+        "they are taken off the subscription and are nowhere else",
+        (PROCESSING + "whatever_happens_every_order_takes_effect_once",),
     ),
 )
