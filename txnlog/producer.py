@@ -57,6 +57,9 @@ class Producer(ProcessBound):
     ) -> Transaction:
         """Begin a transaction; several may be open at once. No round trip once the client has a block of numbers.
 
+        In a ``with`` block it ends at the end of the block: it is committed, or aborted where anything raises, the
+        commit included; only one whose outcome is unknown (``OutcomeUnknown``) waits for ``commit()`` or ``abort()``.
+
         Args:
             timeout_ms: from the first produce or acknowledge to the commit; 60 s by default, capped by the namespace.
             txn_app_id: with ``txn_version`` makes a batch idempotent (Delta's names).

@@ -66,7 +66,9 @@ class Transaction(ProcessBound):
     """One transaction over any number of topics and subscriptions of a namespace. Thread-safe.
 
     As a context manager it commits at the end of the block, and raises there what the commit raises; an exception
-    inside the block aborts it. Nothing of it is visible before it is committed, all of it is afterwards.
+    inside the block aborts it, and so does a commit that fails: no block leaves it open, unless its outcome is unknown
+    (``OutcomeUnknown``: ``commit()`` again, or ``abort()``). Nothing of it is visible before it is committed, all of it
+    is afterwards.
     """
 
     def __init__(
@@ -142,7 +144,11 @@ class Transaction(ProcessBound):
         if kind is not None:
             self.discard()
         elif self._state == "OPEN":
-            self.commit()
+            try:
+                self.commit()
+            except BaseException:
+                self.discard()  # nobody calls commit() again behind a block: what it took would be held for nothing
+                raise
         elif self._state == "ABORTED" and self._ended is not None:
             raise self._ended  # somebody else ended it, and the block went on: its end is no commit
 

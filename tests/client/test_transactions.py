@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, Place, Unchanged, ids, raises, read, rows
+from tests.client.support import SCHEMA, FaultyStore, Place, Unchanged, ids, raises, read, received, rows, take
 from txnlog import work
 from txnlog.errors import (
     ConsumerFenced,
+    Durable,
     InvalidInputError,
     InvalidTransactionState,
     LimitExceeded,
+    OutcomeUnknown,
     OutOfOrderSequence,
+    RetriableError,
     SchemaMismatch,
     StoreError,
     TopicNotFound,
     TransactionConflict,
     TransactionHasFailedOperation,
     TransactionTimedOut,
+    TxnLogError,
 )
 from txnlog.testing import ManualClock
 
@@ -93,6 +98,79 @@ def test_a_block_whose_transaction_ended_behind_its_back_raises_at_its_end(memor
         with raises(TransactionTimedOut):
             txn.produce("orders", rows(2))
     assert read(ns) == []
+
+
+def _no_room(store: FaultyStore) -> None:
+    store.script.append("refused")
+
+
+def _no_room_for_rows(store: FaultyStore) -> None:
+    store.puts.append("refused")
+
+
+def _race_lost_for_ever(store: FaultyStore) -> None:
+    def lost() -> None:
+        raise RetriableError("somebody else was always faster")
+
+    store.script.append(lost)
+
+
+def _too_much(store: FaultyStore) -> None:
+    def refuse() -> None:
+        raise LimitExceeded("an entry that is too big")
+
+    store.script.append(refuse)
+
+
+@pytest.mark.parametrize("kind", ["exclusive", "shared"])
+@pytest.mark.parametrize("flushed", [False, True])
+@pytest.mark.parametrize(
+    ("fail", "error"),
+    [
+        (_no_room, StoreError),
+        (_no_room_for_rows, StoreError),
+        (_race_lost_for_ever, RetriableError),
+        (_too_much, LimitExceeded),
+    ],
+)
+def test_a_block_whose_commit_wrote_nothing_aborts_and_gives_its_messages_back(
+    memory: Place, kind: str, flushed: bool, fail: Callable[[FaultyStore], None], error: type[TxnLogError]
+) -> None:
+    """Nobody calls commit() behind a block: what stayed open would withhold its messages until its timeout."""
+    ns, store = memory.faulty()
+    for topic in ("orders", "audit"):
+        ns.create_topic(topic, SCHEMA)
+    ns.produce("orders", rows(*range(3)))
+    ns.create_subscription("orders", "billing", type=kind)
+    consumer = ns.consumer("orders", "billing")
+    messages = take(consumer, 2)
+    with raises(error), ns.begin() as txn:
+        txn.acknowledge(messages)
+        if flushed:
+            txn.flush()
+        txn.produce("audit", [{"id": number, "name": "n" * 200_000} for number in range(3)])
+        fail(store)
+    store.heal()
+    assert txn.state == "ABORTED"
+    assert received(consumer) == [0, 1, 2]
+    assert [item.state for item in ns.transactions(state="OPEN")] == []
+    with raises(InvalidTransactionState, match="was aborted"):
+        txn.commit()
+    assert read(ns, "audit") == []
+
+
+@pytest.mark.parametrize("fate", ["lost", "dropped"])
+def test_a_block_whose_commit_is_in_doubt_leaves_that_to_commit_or_abort(memory: Place, fate: str) -> None:
+    ns, store = memory.faulty()
+    ns.create_topic("orders", SCHEMA)
+    with raises(OutcomeUnknown, durable=Durable.MAYBE), ns.begin() as txn:
+        txn.produce("orders", rows(1))
+        store.script.append(fate)
+        store.forever, store.reads_forever = "dropped", "broken"
+    store.heal()
+    assert txn.state == "OPEN"
+    txn.commit()
+    assert read(ns) == [1]
 
 
 # --- commit and abort, again and again -------------------------------------------------------------------------------
