@@ -158,6 +158,46 @@ def test_small_and_big_segments_are_written_as_their_readers_expect():
     assert "tags.list.element" in [lists.column(i).path for i in range(len(lists))]
 
 
+def dictionaries(data: bytes) -> set[str]:
+    """The Parquet columns of a file that have one."""
+    group = pq.read_metadata(io.BytesIO(data)).row_group(0)
+    columns = [group.column(index) for index in range(group.num_columns)]
+    return {column.path_in_schema for column in columns if "RLE_DICTIONARY" in column.encodings}
+
+
+def many_rows(count: int) -> pa.Table:
+    """Columns whose values come again, and others whose values do not."""
+    numbers = range(count)
+    return pa.table(
+        {
+            "id": numbers,
+            "a.name": [f"n{n % 50}" for n in numbers],
+            "unique": [f"u{n}" for n in numbers],
+            "country": [n % 7 for n in numbers],
+            "price": [decimal.Decimal(n % 9) / 4 for n in numbers],
+            "tags": [[f"t{n % 3}"] for n in numbers],
+            "more": [{"x.y": {"z": n % 2}} for n in numbers],
+            "map": pa.array([[("k", n)] for n in numbers], pa.map_(pa.string(), pa.int64())),
+        }
+    )
+
+
+NESTED = {"tags.list.element", "more.x.y.z", "map.key_value.key", "map.key_value.value"}
+
+
+def test_columns_whose_values_come_again_have_a_dictionary(monkeypatch):
+    table = many_rows(5_000)
+    assert dictionaries(encode(table).data) == {"a.name", "price"} | NESTED, "small: no numbers"
+    monkeypatch.setattr(segment_file, "SMALL_PRODUCE_BYTES", 1)
+    big = {"a.name", "country", "price"} | NESTED
+    assert dictionaries(encode(table).data) == big
+    (streamed,) = encode_many([table], table.schema)
+    assert dictionaries(streamed.data) == big
+    assert not dictionaries(encode(table.slice(0, segment_file.DICTIONARY_ROWS - 1)).data)
+    monkeypatch.setattr(segment_file, "MOST_DISTINCT", 1.0)
+    assert {"id", "unique"} <= dictionaries(encode(table).data)
+
+
 def test_a_writer_gives_segments_of_about_the_target_and_holds_no_more():
     batch = pa.record_batch({"x": pa.array(range(10_000), pa.int64())})
     writer = SegmentWriter(batch.schema, target_bytes=200_000)
