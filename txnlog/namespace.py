@@ -290,9 +290,9 @@ class Namespace:
             options: as of :meth:`begin`.
 
         It runs again after an ``AbortableError``, a ``RetriableError`` and ``CoordinatorFenced``, but not where it had
-        committed or prepared the transaction by itself: then the error is raised. An outcome that is unknown is made
-        definite before (asked for again, else aborted); one that cannot be, and one of something else that ``work``
-        did, is raised. Returns what ``work`` returned in the attempt that committed.
+        committed the transaction by itself: then the error is raised. ``txn.prepare()`` is refused. An outcome that is
+        unknown is made definite before (asked for again, else aborted); one that cannot be, and one of something else
+        that ``work`` did, is raised. Returns what ``work`` returned in the attempt that committed.
 
         Raises:
             OutcomeUnknown: with the transaction's id; nothing was run again.

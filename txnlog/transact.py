@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from txnlog.arguments import whole_number
+from txnlog.arguments import shown, whole_number
 from txnlog.errors import (
     AbortableError,
     CoordinatorFenced,
+    InvalidInputError,
     InvalidTransactionState,
     OutcomeUnknown,
     RetriableError,
@@ -34,6 +35,10 @@ def transact(
     connection: Connection, begin: Callable[[], Transaction], work: Callable[[Transaction], T], attempts: int
 ) -> T:
     """See ``Namespace.transact``."""
+    if not callable(work):
+        raise InvalidInputError(
+            f"transact runs a function of a transaction, not {shown(work)}", advice="pass one: ns.transact(work)"
+        )
     attempts = whole_number("attempts", attempts, 1, _MOST_ATTEMPTS)
     for attempt in range(attempts):
         if attempt:
@@ -46,6 +51,7 @@ def transact(
             if last:
                 raise
             continue
+        txn.refuse_prepare()
         try:
             value = work(txn)
             if _committed(txn):
@@ -58,7 +64,7 @@ def transact(
             error = unknown
         except (AbortableError, RetriableError, CoordinatorFenced) as lost:
             if not (txn.discard() or _aborted(txn)):
-                raise  # the function committed or prepared by itself, and something after that went wrong
+                raise  # the function committed by itself, and something after that went wrong
             error = lost
         except BaseException:
             txn.discard()

@@ -98,6 +98,7 @@ class Transaction(ProcessBound):
         self._failed: TxnLogError | None = None
         self._in_doubt: _Doubt = None
         self._begun = False
+        self._may_prepare = True
         self._under_way: Future[Committed] | None = None
         self._work = Work(connection, number)
         self._taken: list[Taken] = []
@@ -333,7 +334,8 @@ class Transaction(ProcessBound):
 
         Raises:
             TransactionTimedOut, TransactionAborted, ProducerFenced, TransactionConflict: it is not prepared.
-            InvalidTransactionState: there is nothing to wait for (a batch that was done before, a stream's batch).
+            InvalidTransactionState: there is nothing to wait for (a batch that was done before, a stream's batch), or
+                ``ns.transact`` runs it.
             TopicNotFound, SubscriptionNotFound: dropped while the transaction had work for it.
             OutcomeUnknown: the store did not answer; prepare() again, or abort().
         """
@@ -344,6 +346,11 @@ class Transaction(ProcessBound):
                 self._connection.check_owner(self._owner, "transaction")
             else:
                 self._check_open()
+            if not self._may_prepare:
+                raise InvalidTransactionState(
+                    f"the transaction {self.id} is committed at the end of ns.transact: nobody could decide about it",
+                    advice="prepare() one of ns.begin() or of a producer's begin()",
+                )
             if self._work.stream is not None:
                 raise InvalidTransactionState(
                     f"the transaction {self.id} holds the micro-batch of a stream, which cannot wait for others",
@@ -361,6 +368,10 @@ class Transaction(ProcessBound):
             # The log holds what was acknowledged, so that nobody hands it out; if it is aborted, everybody may.
             self._end_holds()
             return str(self._id)
+
+    def refuse_prepare(self) -> None:
+        """Its end is decided here: whoever runs it commits it."""
+        self._may_prepare = False
 
     def _log_prepare(self, command: PrepareCommand) -> None:
         doubted, begun = self._in_doubt, self._begun
@@ -680,7 +691,8 @@ class Transaction(ProcessBound):
         if self._connection.may_have_ended(self._number):
             raise forgotten(self._id, Durable.MAYBE)
         raise InvalidTransactionState(
-            f"the transaction {self.id} is PREPARED", advice="use ns.complete(token, commit=True or False)"
+            f"the transaction {self.id} is PREPARED, and nobody has decided about it: this TxnID is its token",
+            advice="use ns.complete(token, commit=True or False)",
         )
 
     def _ended_elsewhere(self, outcome: Outcome) -> NoReturn:

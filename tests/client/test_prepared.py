@@ -141,6 +141,7 @@ def test_the_owner_can_do_nothing_more_with_it(ns: Any, place: Place, call: Any)
     with Unchanged(place), raises(InvalidTransactionState, match="PREPARED") as caught:
         call(txn)
     assert "ns.complete" in str(caught.value)
+    assert token in str(caught.value)
     assert txn.state == "PREPARED"
     ns.complete(token, commit=True)
     assert read(ns) == [1]

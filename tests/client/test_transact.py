@@ -186,9 +186,8 @@ def test_transact_resolves_an_unknown_outcome_before_it_repeats_work(memory: Pla
 
 @pytest.mark.clause("P-118")
 @pytest.mark.parametrize("fate", ["lost", "dropped", "late"])
-@pytest.mark.parametrize("call", ["flush", "prepare"])
 def test_a_doubt_inside_the_function_is_made_definite_before_it_runs_again(
-    faulty: Any, memory: Place, fate: str, call: str
+    faulty: Any, memory: Place, fate: str
 ) -> None:
     ns, store = faulty
     seen: list[Any] = []
@@ -199,7 +198,7 @@ def test_a_doubt_inside_the_function_is_made_definite_before_it_runs_again(
         if len(seen) == 1:
             store.script.append(fate)
             store.reads.append("broken")
-            getattr(txn, call)()
+            txn.flush()
 
     ns.transact(work)
     store.land()
@@ -280,9 +279,9 @@ def test_a_function_that_commits_by_itself_is_fine(sales: Any) -> None:
     assert read(sales) == [1]
 
 
-@pytest.mark.parametrize("end", ["commit", "commit_async", "prepare"])
+@pytest.mark.parametrize("end", ["commit", "commit_async"])
 def test_a_function_that_ends_its_transaction_and_fails_behind_it_is_not_run_again(sales: Any, end: str) -> None:
-    """Its rows would be there twice, or a second transaction would wait for a decision."""
+    """Its rows would be there twice."""
     error = RetriableError("what came behind may go better")
     runs = []
 
@@ -296,21 +295,42 @@ def test_a_function_that_ends_its_transaction_and_fails_behind_it_is_not_run_aga
         sales.transact(work)
     assert caught.value is error
     assert len(runs) == 1
-    if end == "prepare":
-        sales.complete(str(runs[0].id), commit=True)
     assert read(sales) == ([1] if runs[0].state == "COMMITTED" else [])
 
 
-@pytest.mark.parametrize("end", ["abort", "prepare"])
-def test_a_function_that_ends_its_transaction_otherwise_is_told(sales: Any, end: str) -> None:
+def test_a_function_that_aborts_its_transaction_is_told(sales: Any) -> None:
     def work(txn: Any) -> None:
         txn.produce("orders", rows(1))
-        getattr(txn, end)()
+        txn.abort()
 
     with raises(InvalidTransactionState):
         sales.transact(work)
-    assert len(sales.transactions(state="PREPARED")) == (end == "prepare"), "a promise is kept"
     assert read(sales) == []
+
+
+def test_a_function_may_not_prepare_what_is_committed_behind_it(sales: Any, memory: Place) -> None:
+    """Its commit could only be refused, and the transaction would wait for somebody who has its token."""
+
+    def work(txn: Any) -> None:
+        txn.produce("orders", rows(1))
+        txn.prepare()
+
+    with Unchanged(memory), raises(InvalidTransactionState, match=r"transact.*begin\(\)"):
+        sales.transact(work)
+    assert sales.transactions(state="PREPARED") == ()
+
+    def careless(txn: Any) -> None:
+        with raises(InvalidTransactionState):
+            work(txn)
+
+    sales.transact(careless)
+    assert read(sales) == [1], "a refusal leaves the transaction as it was"
+
+
+@pytest.mark.parametrize("wrong", [None, "work", 3, {}])
+def test_what_is_no_function_is_refused(sales: Any, memory: Place, wrong: Any) -> None:
+    with Unchanged(memory), raises(InvalidInputError, match="function"):
+        sales.transact(wrong)
 
 
 def test_numbers_that_cannot_be_had_now_are_asked_for_again(memory: Place) -> None:

@@ -97,7 +97,7 @@ ATTRIBUTES = {
 
 INTERNALS = {
     Namespace: "connection",
-    Transaction: "acknowledge_ranges adopt_segments check_open discard leave_in_doubt set_stream",
+    Transaction: "acknowledge_ranges adopt_segments check_open discard leave_in_doubt refuse_prepare set_stream",
     Consumer: "check_delivered check_usable connection give_back",
     Producer: "",
     Snapshot: "",
