@@ -35,10 +35,7 @@ def transact(
     connection: Connection, begin: Callable[[], Transaction], work: Callable[[Transaction], T], attempts: int
 ) -> T:
     """See ``Namespace.transact``."""
-    if not callable(work):
-        raise InvalidInputError(
-            f"transact runs a function of a transaction, not {shown(work)}", advice="pass one: ns.transact(work)"
-        )
+    _check_function(work)
     attempts = whole_number("attempts", attempts, 1, _MOST_ATTEMPTS)
     for attempt in range(attempts):
         if attempt:
@@ -72,6 +69,13 @@ def transact(
         if last:
             raise error
     raise AssertionError("the last attempt returns or raises")
+
+
+def _check_function(work: object) -> None:
+    if not callable(work):
+        raise InvalidInputError(
+            f"transact runs a function of a transaction, not {shown(work)}", advice="pass one: ns.transact(work)"
+        )
 
 
 def _committed(txn: Transaction) -> bool:
