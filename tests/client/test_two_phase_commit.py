@@ -1,0 +1,148 @@
+"""Two-phase commit with SQLite, as docs/python.md writes it: exact wherever it dies, or another one takes over."""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import os
+import re
+import sqlite3
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import txnlog
+from txnlog.errors import TxnLogError
+
+PAGE = Path(__file__).parents[2] / "docs" / "python.md"
+FORK = multiprocessing.get_context("fork")
+KILLED, REFUSED, REFUSED_BY_THE_TABLE = 9, 3, 4
+ORDERS = [{"customer": name, "amount": 1.0} for name in ("ann", "bob", "cyd")]
+ONCE = ["ann", "bob", "cyd"]
+
+
+@pytest.fixture(autouse=True)
+def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes die here, the machine does not."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
+class Shop:
+    """A lake with three orders to pay, and the page's example that pays them, two at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        self.lake, self.bank = str(folder / "lake"), str(folder / "bank.db")
+        text = PAGE.read_text(encoding="utf-8")
+        blocks = re.findall(r"```python\n(.*?)```", text.split("\n## Reading\n", 1)[0], re.DOTALL)
+        blocks += re.findall(r"```python\n(.*?)```", text.split("\n## Two-phase commit\n", 1)[1], re.DOTALL)[:1]
+        code = "\n".join(blocks).replace('"/tmp/lake-bank.db"', f"{self.bank!r}, timeout=0.05")
+        code = code.replace("\nbank.execute(", "\nbank.execute('PRAGMA synchronous = OFF')\nbank.execute(", 1)
+        self.code = compile(code.replace("/tmp/lake", self.lake), "the page", "exec")
+        exec(compile(blocks[0].replace("/tmp/lake", self.lake), "the setup", "exec"), given := {})
+        given["ns"].produce("orders", ORDERS)
+        given["ns"].close()
+
+    def pay(self, line: int = 0, at_line: Callable[[], None] = lambda: None) -> int:
+        """Run the example; before that many-th line that is run, do something else. How it ended."""
+
+        def trace(frame: FrameType, event: str, _: object) -> Any:
+            nonlocal line
+            if frame.f_code.co_filename != "the page":
+                return None
+            if event == "line":
+                line -= 1
+                if line == 0:
+                    at_line()
+            return trace
+
+        sys.settrace(trace if line else None)
+        try:
+            exec(self.code, {})
+        except sqlite3.IntegrityError:
+            return REFUSED_BY_THE_TABLE
+        except (TxnLogError, sqlite3.OperationalError):  # fenced, or the other one has the table locked
+            return REFUSED
+        finally:
+            sys.settrace(None)
+        return 0
+
+    def paid(self) -> tuple[list[str], list[str]]:
+        """Who paid, here and there."""
+        with txnlog.open(self.lake, namespace="shop", mode="r") as ns, closing(sqlite3.connect(self.bank)) as bank:
+            assert ns.transactions(state="PREPARED") == ()
+            here = ns.snapshot().read("paid").column("customer").to_pylist()
+            return sorted(here), sorted(name for (name,) in bank.execute("SELECT customer FROM payments"))
+
+
+def start(work: Callable[..., int], *args: Any) -> Any:
+    """A process that does this and exits with what it returns."""
+    process = FORK.Process(target=lambda: os._exit(work(*args)), daemon=True)
+    process.start()
+    return process
+
+
+def ended(process: Any) -> int:
+    """How a process ended."""
+    process.join(60)
+    assert process.exitcode is not None, "it hangs"
+    return int(process.exitcode)
+
+
+def shops(tmp_path: Path) -> Iterator[tuple[int, Shop]]:
+    """A number of a line, and a shop to try it in."""
+    for line in itertools.count(1):
+        (folder := tmp_path / str(line)).mkdir()
+        yield line, Shop(folder)
+
+
+def killed(shop: Shop, line: int) -> int:
+    return shop.pay(line, lambda: os._exit(KILLED))
+
+
+def test_killed_before_any_line_it_pays_once(tmp_path: Path) -> None:
+    for line, shop in shops(tmp_path):
+        ends = {ended(start(killed, shop, line)), ended(start(killed, shop, line))}
+        assert ended(start(shop.pay)) == 0
+        assert shop.paid() == (ONCE, ONCE), f"killed before line {line} of those that were run"
+        if ends == {0}:
+            break
+        assert ends <= {0, KILLED}
+    assert line > 40, "two rounds, each of ten lines or more"
+
+
+def older(shop: Shop, line: int, go: Any, done: Any) -> int:
+    def stall() -> None:
+        go.set()
+        assert done.wait(60)
+
+    return shop.pay(line, stall)
+
+
+def newer(shop: Shop, go: Any, done: Any) -> int:
+    assert go.wait(60)
+    end = shop.pay()
+    done.set()
+    return end
+
+
+def test_taken_over_before_any_line_by_one_that_recovers_while_it_lives_it_pays_once(tmp_path: Path) -> None:
+    ends = set()
+    for line, shop in shops(tmp_path):
+        go, done = FORK.Event(), FORK.Event()
+        other = start(newer, shop, go, done)
+        ends.add(end := ended(start(older, shop, line, go, done)))
+        reached = go.is_set()
+        go.set()
+        assert ended(other) in {0, REFUSED}
+        assert ended(start(shop.pay)) == 0
+        assert shop.paid() == (ONCE, ONCE), f"taken over before line {line} of those that were run"
+        if not reached:
+            assert end == 0
+            break
+    assert line > 40, "two rounds, each of ten lines or more"
+    assert ends == {0, REFUSED, REFUSED_BY_THE_TABLE}, "the table refuses whom recovery overtook behind prepare"
