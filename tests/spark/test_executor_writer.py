@@ -5,11 +5,14 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+import zlib
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -17,13 +20,12 @@ from spark_ext import executor_writer, jobs
 from spark_ext.executor_writer import ATTEMPTS, TaskIdentity, WriteSpec, WrittenSegment, write_batches
 from txnlog import partitioner
 from txnlog.errors import LimitExceeded, SchemaMismatch, TopicNotFound
+from txnlog.keys import segment_key
 from txnlog.limits import STATISTICS_COLUMNS
 from txnlog.planner import plan
 from txnlog.segment_rows import PlannedSegment
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from txnlog.namespace import Namespace
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("customer", pa.string()), ("amount", pa.float64())])
@@ -140,6 +142,57 @@ def test_attempts_of_a_task_share_no_number_and_leave_each_others_files_alone(ns
     assert all(spec.first_number <= n < spec.first_number + executor_writer.JOB_NUMBERS for n in numbers)
     committed(ns, spec, again)
     assert ns.snapshot().read("single").num_rows == 500
+
+
+def test_an_attempt_that_failed_and_one_that_was_slower_leave_only_garbage(ns: Namespace) -> None:
+    spec = spec_of(ns, "keyed", target_bytes=4_000)
+
+    def breaking() -> Iterator[pa.RecordBatch]:
+        yield from batches(500)
+        raise OSError("the executor is gone")
+
+    with pytest.raises(OSError, match="the executor is gone"):
+        write_batches(breaking(), spec, TaskIdentity(0, 8))
+    again = write_batches(batches(500, 300), spec, TaskIdentity(0, 9))
+    speculative = write_batches(batches(500, 300), spec, TaskIdentity(0, 10))
+    committed(ns, spec, again)
+    assert sorted(ns.snapshot().read("keyed").column("id").to_pylist()) == list(range(800))
+    folder = ns.connection.topic_record("keyed").folder
+    stored = {key for key in files_of(ns, folder) if key.endswith(".parquet")}
+    named = {planned.key for planned in planned_segments(ns, "keyed")}
+    slower = {segment_key(folder, item.segment, item.file) for item in speculative}
+    assert named == {segment_key(folder, item.segment, item.file) for item in again}
+    assert stored > named | slower, "the failed attempt had stored something, too"
+
+
+def files_of(ns: Namespace, folder: str) -> list[str]:
+    root = Path(ns.root) / ns.name
+    return [str(path.relative_to(root)) for path in (root / folder).rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("topic", ["keyed", "single"])
+def test_what_a_task_answers_is_true_of_each_of_its_files(ns: Namespace, topic: str) -> None:
+    names = [None if number % 4 == 0 else f"c{number:04d}" for number in range(700)]
+    given = [
+        rows(300),
+        rows(400, 300).set_column(1, "customer", pa.array(names[300:])),
+    ]
+    written = write_batches(iter(given), spec_of(ns, topic, target_bytes=4_000), TASK)
+    assert len(written) > 1
+    folder = ns.connection.topic_record(topic).folder
+    for item in written:
+        data = ns.connection.store.get(segment_key(folder, item.segment, item.file))
+        assert item.checksum == f"crc32:{zlib.crc32(data):08x}"
+        assert item.size_bytes == len(data)
+        table = pq.read_table(pa.BufferReader(data))
+        assert item.rows == table.num_rows == sum(rows for _, rows in item.slices)
+        expected = []
+        for name in SCHEMA.names:
+            column = table.column(name)
+            bounds = pc.min_max(column).as_py()
+            expected.append((name, bounds["min"], bounds["max"], column.null_count))
+        assert list(item.statistics) == expected
+    assert any(nulls for item in written for *_, nulls in item.statistics)
 
 
 def test_a_task_with_too_many_files_stops_with_the_limit(ns: Namespace, monkeypatch: pytest.MonkeyPatch) -> None:
