@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable
@@ -275,16 +276,18 @@ class Run:
 
     def _decided(self, inner: Transaction) -> Committed:
         """Ask the log how a commit ended, by committing again: the same bytes, in the same place."""
-        for attempt in range(1, _COMMIT_ATTEMPTS + 1):
-            try:
-                return inner.commit()
-            except OutcomeUnknown as error:
-                if attempt == _COMMIT_ATTEMPTS:
-                    inner.leave_in_doubt()
-                    error.advice = "run again: it asks the log what became of the batch before it does anything"
-                    raise _FinalError(error) from error
+        try:
+            for attempt in range(1, _COMMIT_ATTEMPTS):
+                with contextlib.suppress(OutcomeUnknown):
+                    return inner.commit()
                 self._runtime.sleep_ms(min(_PAUSE_MS * 2**attempt, _LONGEST_PAUSE_MS))
-        raise AssertionError("the last attempt returns or raises")
+            return inner.commit()
+        except BaseException as error:
+            inner.leave_in_doubt()  # whoever comes next asks the log, and needs not wait for this one
+            if isinstance(error, OutcomeUnknown):
+                error.advice = "run again: it asks the log what became of the batch before it does anything"
+                raise _FinalError(error) from error
+            raise
 
     def _handle(self, item: _Try, inner: Transaction, txn: DataFrameTransaction) -> None:
         frame = self._frame(item)
