@@ -448,6 +448,24 @@ def test_rows_below_the_first_sequence_were_never_there_and_are_no_repetition(
     assert read(ns) == list(range(100, 112))
 
 
+@pytest.mark.clause("P-50", "P-54")
+@pytest.mark.parametrize("flushed", [False, True])
+def test_a_repeated_batch_in_a_transaction_is_refused_with_its_other_work(sales: Any, flushed: bool) -> None:
+    """It has other work too, which may be new: neither all of it, nor a part, may be taken for done."""
+    loader = sales.producer("loader")
+    with loader.begin() as txn:
+        txn.produce("orders", rows(1, 2), partition=0, sequence=0)
+    again = loader.begin()
+    again.produce("orders", rows(1, 2), partition=0, sequence=0)
+    again.produce("audit", rows(7))
+    with raises(OutOfOrderSequence, match="0 does not follow") as caught:
+        (again.flush if flushed else again.commit)()
+        again.commit()
+    assert "last_sequence" in caught.value.advice
+    assert (read(sales), read(sales, "audit"), loader.last_sequence("orders", 0)) == ([1, 2], [], 1)
+    assert loader.produce("orders", rows(1, 2), partition=0, sequence=0).duplicate
+
+
 def test_a_repeat_that_spans_two_batches_is_not_given_the_offsets_of_others(sales: Any) -> None:
     """Somebody else's row lies between the two: one range would claim it."""
     loader = sales.producer("loader")

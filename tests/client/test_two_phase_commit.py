@@ -43,7 +43,8 @@ class Shop:
         code = "\n".join(blocks).replace('"/tmp/lake-bank.db"', f"{self.bank!r}, timeout=0.05")
         code = code.replace("\nbank.execute(", "\nbank.execute('PRAGMA synchronous = OFF')\nbank.execute(", 1)
         self.code = compile(code.replace("/tmp/lake", self.lake), "the page", "exec")
-        exec(compile(blocks[0].replace("/tmp/lake", self.lake), "the setup", "exec"), given := {})
+        given: dict[str, Any] = {}
+        exec(compile(blocks[0].replace("/tmp/lake", self.lake), "the setup", "exec"), given)
         given["ns"].produce("orders", ORDERS)
         given["ns"].close()
 
