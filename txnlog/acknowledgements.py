@@ -22,13 +22,20 @@ from txnlog.ranges import Ranges
 from txnlog.state import CumulativeHold, Cursor, Draft, Hold, Redelivery, SubscriptionRecord
 
 
+def unknown_subscription(number: int) -> SubscriptionNotFound:
+    """The error for an id that the state does not hold: it keeps nothing of what was dropped."""
+    error = SubscriptionNotFound(
+        f"no subscription with the id {number}", advice="it was dropped: open another consumer with ns.consumer(...)"
+    )
+    error.number = number
+    return error
+
+
 def live_subscription(draft: Draft, subscription: int) -> SubscriptionRecord:
     """The subscription with an id, or SubscriptionNotFound."""
     record = draft.subscriptions.get(subscription)
     if record is None:
-        raise SubscriptionNotFound(
-            f"no subscription with the id {subscription}", advice="it was dropped: create another"
-        )
+        raise unknown_subscription(subscription)
     return record
 
 
@@ -330,4 +337,5 @@ __all__ = [
     "settle",
     "taken_of",
     "taken_or_held",
+    "unknown_subscription",
 ]

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 from txnlog import numbers, ranges, schema
-from txnlog.acknowledgements import check_epoch, live_subscription
+from txnlog.acknowledgements import check_epoch, live_subscription, unknown_subscription
 from txnlog.actions import Acknowledgement, Header, Reserve, StreamBatch, Subscription
 from txnlog.appender import Appender
 from txnlog.apply_producers import check_producer, committed_app
@@ -21,6 +21,7 @@ from txnlog.commands import ONE_RESERVATION, Answer, Simple, effect
 from txnlog.errors import (
     InvalidInputError,
     InvalidTransactionState,
+    SubscriptionNotFound,
     TopicNotFound,
     TxnLogError,
 )
@@ -397,6 +398,33 @@ class Connection:
                         text = f"{session.follower.state.topics[action.topic].name}/{action.name}"
             self._gone_texts.put(number, text)
         return text
+
+    def dropped_subscription(self, number: int) -> SubscriptionNotFound:
+        """The error for a subscription that was dropped, by itself or with its topic: its name and the way out."""
+        topic, _, name = self._gone(self._session_even_closed, number).partition("/")
+        if not name:
+            return unknown_subscription(number)
+        with self.follower.lock:
+            alone = topic_named(self.follower.state, topic) is not None
+        if alone:
+            return SubscriptionNotFound(
+                f"the subscription {name!r} of {topic!r} was dropped",
+                advice="open another consumer with ns.consumer(...): it creates the subscription again",
+            )
+        return SubscriptionNotFound(
+            f"the topic {topic!r} was dropped, and its subscription {name!r} with it",
+            advice="make the topic again with ns.create_topic(...), then open another consumer with ns.consumer(...)",
+        )
+
+    @contextmanager
+    def naming_dropped(self) -> Iterator[None]:
+        """Tell of a subscription that the state does not hold by name."""
+        try:
+            yield
+        except SubscriptionNotFound as error:
+            if error.number is None:
+                raise
+            raise self.dropped_subscription(error.number) from None
 
     def committed_before(self, app_id: str | None, app_version: int | None) -> Skipped | None:
         """The commit that brought this version of an app, or a later one, as far as this client knows the log."""

@@ -11,14 +11,13 @@ import pyarrow as pa
 
 from txnlog import ranges
 from txnlog import schema as schemas
-from txnlog.acknowledgements import check_epoch, cursor_of, taken_of
+from txnlog.acknowledgements import check_epoch, cursor_of, taken_of, unknown_subscription
 from txnlog.actions import Acknowledgement, AnyAction, Commit, Header, PartitionRanges
 from txnlog.arguments import shown, whole_number
 from txnlog.commands import Answer, effect
 from txnlog.errors import (
     InvalidInputError,
     InvalidTransactionState,
-    SubscriptionNotFound,
     TopicNotFound,
     TransactionConflict,
 )
@@ -261,7 +260,8 @@ class Consumer(ProcessBound):
 
         moved = [item.subscription for item in chosen]
         with self._one_at_a_time:  # else what another thread chose before would count as delivered after it
-            epoch = raise_epochs(self._connection, moved, decide, lambda _draft, at: at.version)
+            with self._connection.naming_dropped():
+                epoch = raise_epochs(self._connection, moved, decide, lambda _draft, at: at.version)
             for item in chosen:
                 item.sought(epoch)
 
@@ -309,20 +309,21 @@ def acknowledge_plain(connection: Connection, wanted: Sequence[Acknowledgement],
             rest = left(connection.follower.state.draft())
         connection.check_conflicts(number, rest)
 
-    try:
-        check()
-    except TransactionConflict:
-        check()  # the log was looked at: what was pending may be taken by now, which is fine
-    if taken is not None:
-        taken.check_delivered()  # after that look: what is pending no more may have to be handed out again
-    connection.appender.call(effect(decide, txn_ids=(number,)))
+    with connection.naming_dropped():
+        try:
+            check()
+        except TransactionConflict:
+            check()  # the log was looked at: what was pending may be taken by now, which is fine
+        if taken is not None:
+            taken.check_delivered()  # after that look: what is pending no more may have to be handed out again
+        connection.appender.call(effect(decide, txn_ids=(number,)))
 
 
 def _not_yet_taken(draft: Draft, item: Acknowledgement) -> Acknowledgement | None:
     """A plain acknowledgement without what was acknowledged before: that is no conflict outside a transaction."""
     record = draft.subscriptions.get(item.subscription)
     if record is None:
-        raise SubscriptionNotFound("the subscription was dropped", advice="create it again with ns.consumer(...)")
+        raise unknown_subscription(item.subscription)
     check_epoch(record, item.epoch)
     left: list[PartitionRanges] = []
     for wanted in item.ranges:

@@ -247,9 +247,11 @@ class TopicExists(InvalidInputError):
 
 
 class SubscriptionNotFound(InvalidInputError):
-    """No such subscription on the topic; the message offers the nearest name."""
+    """No such subscription on the topic; the message offers the nearest name, or says what was dropped."""
 
     goes_without_saying = True
+    number: int | None = None
+    """Its id, where that is all the log's state has of it: the client knows more (``Connection.naming_dropped``)."""
 
 
 class SubscriptionExists(InvalidInputError):

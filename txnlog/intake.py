@@ -13,7 +13,7 @@ import pyarrow as pa
 from txnlog import planner, ranges
 from txnlog.acknowledgements import check_epoch
 from txnlog.actions import AnyAction, Seek
-from txnlog.errors import SubscriptionNotFound, TransactionConflict
+from txnlog.errors import TransactionConflict
 from txnlog.leases import available, in_turn
 from txnlog.ranges import EMPTY, Range, Ranges
 from txnlog.state import Draft, Redelivery, SubscriptionRecord, TopicRecord
@@ -66,9 +66,7 @@ class Intake:
         """The subscription. Raises SubscriptionNotFound where it was dropped."""
         record = self._connection.follower.state.subscriptions.get(self.subscription)
         if record is None:
-            raise SubscriptionNotFound(
-                f"the subscription of {self.topic.name!r} was dropped", advice="create it again with ns.consumer(...)"
-            )
+            raise self._connection.dropped_subscription(self.subscription)
         return record
 
     def check(self) -> SubscriptionRecord:

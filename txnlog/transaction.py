@@ -236,7 +236,8 @@ class Transaction(ProcessBound):
 
     def _take(self, wanted: list[Acknowledgement], taken: Taken | None = None) -> None:
         try:
-            self._connection.check_conflicts(self._number, wanted)
+            with self._connection.naming_dropped():
+                self._connection.check_conflicts(self._number, wanted)
             if taken is not None:
                 taken.check_delivered()  # after a look at the log, if one was needed
         except (AbortableError, FencedError) as error:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, START_MS, Place, Unchanged, cursor, raises, read, received, rows
+from tests.client.support import SCHEMA, START_MS, Place, Unchanged, cursor, raises, read, received, rows, take
 from txnlog.errors import (
     ConsumerFenced,
     InvalidInputError,
@@ -145,12 +146,38 @@ def test_a_subscription_that_does_not_exist_offers_the_nearest(ten: Any) -> None
     assert caught.value.advice == "did you mean 'billing'?"
 
 
-def test_a_consumer_of_a_dropped_topic_is_told(ten: Any, place: Place) -> None:
-    consumer = ten.consumer("orders", "billing")
-    consumer.receive(4, timeout_ms=0)
-    place.open().drop_topic("orders")
-    with raises(SubscriptionNotFound, match="dropped"):
-        consumer.receive(timeout_ms=0)
+CONSUMER_CALLS: dict[str, Callable[[Any, Any, Any], object]] = {
+    "receive": lambda consumer, _messages, _ns: consumer.receive(timeout_ms=0),
+    "acknowledge": lambda consumer, messages, _ns: consumer.acknowledge(messages),
+    "negative_acknowledge": lambda consumer, messages, _ns: consumer.negative_acknowledge(messages),
+    "redeliver_unacknowledged": lambda consumer, _messages, _ns: consumer.redeliver_unacknowledged(),
+    "seek": lambda consumer, _messages, _ns: consumer.seek("latest"),
+    "in a transaction": lambda _consumer, messages, ns: (ns.snapshot(), ns.begin().acknowledge(messages)),
+}
+
+
+@pytest.mark.parametrize("call", CONSUMER_CALLS)
+@pytest.mark.parametrize("kind", ["exclusive", "shared", "failover"])
+def test_a_consumer_of_what_was_dropped_hears_its_name_and_the_way_out(memory: Place, call: str, kind: str) -> None:
+    ns = memory.open()
+    for name in ("orders", "audit"):
+        ns.create_topic(name, SCHEMA)
+        ns.produce(name, rows(1, 2))
+        ns.create_subscription(name, "billing", type=kind)
+    consumers = {name: ns.consumer(name, "billing", name="c") for name in ("orders", "audit")}
+    messages = {name: take(consumer, 1) for name, consumer in consumers.items()}
+    memory.open().drop_subscription("orders", "billing")
+    memory.open().drop_topic("audit")
+    with Unchanged(memory), raises(SubscriptionNotFound, match=r"'billing' of 'orders' was dropped.*ns.consumer"):
+        CONSUMER_CALLS[call](consumers["orders"], messages["orders"], ns)
+    with (
+        Unchanged(memory),
+        raises(SubscriptionNotFound, match=r"topic 'audit' was dropped, .*'billing'.*create_topic.*ns.consumer"),
+    ):
+        CONSUMER_CALLS[call](consumers["audit"], messages["audit"], ns)
+    ns.create_topic("audit", SCHEMA)
+    ns.produce("audit", rows(3))
+    assert [received(ns.consumer(name, "billing")) for name in ("orders", "audit")] == [[1, 2], [3]]
 
 
 # --- seek ------------------------------------------------------------------------------------------------------------
