@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -59,30 +60,32 @@ def test_the_pipeline_runs_where_executors_have_pyspark_pyarrow_and_pandas(
     assert all(f"/{wheel.name}/" in home for home in seen["executors"]["homes"])
 
 
-def test_an_example_is_submitted_twice_and_counts_once(
+def submitted(wheel: Path, conf: Mapping[str, str], python: str, arguments: Sequence[str]) -> str:
+    """The first line that the example prints."""
+    told = [argument for name, value in conf.items() for argument in ("--conf", f"{name}={value}")]
+    command = [str(HOME / "bin" / "spark-submit"), "--py-files", str(wheel), *told, str(EXAMPLE), *arguments]
+    done = subprocess.run(
+        command, env=environment_of(python), capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
+    assert done.returncode == 0, done.stderr[-6000:]
+    return done.stdout.splitlines()[0]
+
+
+def test_an_example_is_submitted_to_the_cluster_and_again_without_it_and_counts_once(
     cluster: str, wheel: Path, second_python: str, tmp_path: Path
 ) -> None:
     delays = {"AA": ("20", "3", "", "15"), "UA": ("-2", "14"), "B6": ("90",)}
     rows = [(name, number, "MIA", delay) for name, found in delays.items() for number, delay in enumerate(found)]
     with (tmp_path / "flights.csv").open("w", newline="") as file:
         csv.writer(file).writerows([("carrier", "flight", "dest", "dep_delay"), *rows])
-    options = {**conf(cluster), **settings(wheel, second_python)}
-    del options["spark.submit.pyFiles"]
-    told = [argument for name, value in options.items() for argument in ("--conf", f"{name}={value}")]
-    command = [str(HOME / "bin" / "spark-submit"), "--py-files", str(wheel), *told, str(EXAMPLE)]
     arguments = [str(tmp_path / "lake"), "2013-01-01", str(tmp_path / "flights.csv")]
-    for first_line in ("2013-01-01: 7 flights", "2013-01-01 was loaded before"):
-        done = subprocess.run(
-            [*command, *arguments],
-            env=environment_of(second_python),
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE_S,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr[-6000:]
-        assert done.stdout.splitlines()[0] == first_line
+    shipped = {name: value for name, value in settings(wheel, second_python).items() if "pyFiles" not in name}
+    places = [
+        ({**conf(cluster), **shipped}, second_python, "2013-01-01: 7 flights"),
+        ({**SMALL, "spark.master": "local[2]"}, sys.executable, "2013-01-01 was loaded before"),
+    ]
+    for where, python, first_line in places:
+        assert submitted(wheel, where, python, arguments) == first_line
         with txnlog.open(str(tmp_path / "lake"), namespace="airport", mode="r") as ns:
             snapshot = ns.snapshot()
             assert snapshot.read("flights").num_rows == 7

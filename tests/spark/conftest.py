@@ -9,6 +9,7 @@ import re
 import sys
 import traceback
 import types
+from collections import namedtuple
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,9 +39,10 @@ def pytest_pyfunc_call() -> Generator[None, object, object]:
 def _stand_in_for_what_is_lacking() -> None:
     """On an older Spark, in this process only, so that modules can be imported that Spark itself would not come to."""
     if importlib.util.find_spec("pyspark.sql.streaming.datasource") is None:
-        names = ("ReadAllAvailable", "ReadLimit", "ReadMaxRows", "SupportsTriggerAvailableNow")
+        names = ("ReadAllAvailable", "ReadLimit", "SupportsTriggerAvailableNow")
         module = types.ModuleType("pyspark.sql.streaming.datasource")
         vars(module).update({name: type(name, (), {}) for name in names})
+        vars(module)["ReadMaxRows"] = namedtuple("ReadMaxRows", "max_rows")
         sys.modules[module.__name__] = module
     if not hasattr(datasource, "DataSourceStreamArrowWriter"):
         vars(datasource)["DataSourceStreamArrowWriter"] = datasource.DataSourceStreamWriter

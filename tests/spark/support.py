@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
 def path_of(ns: Namespace, topic: str = "") -> str:
     """ROOT/NAMESPACE/TOPIC, or ROOT/NAMESPACE."""
     return f"{ns.root}/{ns.name}/{topic}".rstrip("/")
+
+
+def plans_once() -> bool:
+    """Whether Spark plans a DataFrame of a Python source once; before 4.1 it does so for every action."""
+    return not importlib.metadata.version("pyspark").startswith("4.0.")
 
 
 def ids(ns: Namespace, topic: str) -> list[int]:

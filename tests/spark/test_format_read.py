@@ -22,7 +22,7 @@ from spark_ext.batch_reader import TopicBatchReader
 from spark_ext.executor_reader import read_batches
 from spark_ext.options import read_options
 from spark_ext.scan import open_scan, tasks_of
-from tests.spark.support import path_of
+from tests.spark.support import path_of, plans_once
 from tools.servers import SECRET_KEY, s3_server
 from txnlog.actions import DeleteRecords
 from txnlog.commands import Simple
@@ -266,7 +266,7 @@ def test_a_dataframe_keeps_the_version_of_its_first_action(spark: SparkSession, 
     namespace.produce("orders", orders(1))
     assert ids(df) == [1], "it was made before, and had not run"
     namespace.produce("orders", orders(2))
-    assert (ids(df), df.count()) == ([1], 1), "two actions on it agree"
+    assert (ids(df), df.count()) == (([1], 1) if plans_once() else ([1, 2], 2)), "two actions on it agree"
     assert ids(load(spark, namespace, "orders")) == [1, 2]
 
 
@@ -577,7 +577,8 @@ def test_a_temporary_view_answers_queries_and_is_brought_up_to_date_by_making_it
     assert spark.table("read_orders").columns == ["id", *METADATA]
     assert spark.sql(query).first().asDict() == {"n": 5, "m": 8, "v": 1}
     namespace.produce("orders", orders(20))
-    assert spark.sql(query).first().asDict() == {"n": 5, "m": 8, "v": 1}, "as a DataFrame: at one version"
+    kept = {"n": 5, "m": 8, "v": 1} if plans_once() else {"n": 6, "m": 20, "v": 2}
+    assert spark.sql(query).first().asDict() == kept, "as a DataFrame: at one version"
     spark.sql(view)
     assert spark.sql(query).first().asDict() == {"n": 6, "m": 20, "v": 2}
     spark.catalog.dropTempView("read_orders")
