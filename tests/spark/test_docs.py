@@ -51,7 +51,8 @@ def test_what_the_readme_says_of_spark_runs(spark: SparkSession, namespace: Name
 def test_the_page_on_spark_runs(spark: SparkSession, tmp_path: Path) -> None:
     found = blocks((ROOT / "docs" / "spark.md").read_text(encoding="utf-8"), tmp_path)
     assert len(found) > 3
-    exec("\n".join(found), {"spark": spark})
+    given = {"spark": spark}
+    exec("\n".join(found), given)
     with txnlog.open(str(tmp_path / "lake"), namespace="shop", mode="r") as ns:
         assert all(column.nullable for column in ns.topic("orders").schema)
         assert ns.snapshot().read("counts").to_pylist() == [
@@ -60,6 +61,8 @@ def test_the_page_on_spark_runs(spark: SparkSession, tmp_path: Path) -> None:
         ]
         lag = [*ns.lag("orders", "billing"), *ns.lag("returns", "billing"), *ns.lag("orders", "nightly")]
         assert sum(item.behind_messages for item in lag) == 0
+        read = sum(progress.numInputRows for progress in given["query"].recentProgress)
+        assert read == ns.snapshot().read("billed").num_rows == 4, "computed once"
 
 
 def test_sparks_own_schema_is_refused_with_the_call_that_turns_it_into_arrow(spark: SparkSession) -> None:
