@@ -65,7 +65,7 @@ def ids(df: DataFrame) -> list[int]:
 
 def refused(kind: str, problem: str) -> Any:
     """Spark shows an error of ours by its class and its text, and nothing of Python's or Java's before it."""
-    return pytest.raises(PySparkException, match=rf"(?s)\A[^\n]*:\s+txnlog\.errors\.{kind}: [^\n]*{problem}")
+    return pytest.raises(PySparkException, match=rf"(?s)\A\s*[^\n]*[:.]\s+txnlog\.errors\.{kind}: [^\n]*{problem}")
 
 
 @pytest.fixture(scope="module")
