@@ -11,6 +11,7 @@ from txnlog.actions import Acknowledgement, PartitionRanges
 from txnlog.errors import (
     ConsumerFenced,
     CorruptionError,
+    Durable,
     InvalidInputError,
     LimitExceeded,
     OffsetOutOfRange,
@@ -51,7 +52,7 @@ def cursor_of(draft: Draft, subscription: int, partition: int) -> Cursor:
     """The cursor of one partition, or OffsetOutOfRange where the topic has no such partition."""
     cursor = draft.cursors.get((subscription, partition))
     if cursor is None:
-        raise OffsetOutOfRange(f"the subscription's topic has no partition {partition}")
+        raise OffsetOutOfRange(f"the subscription's topic has no partition {partition}", durable=Durable.NOTHING)
     return cursor
 
 
@@ -82,14 +83,21 @@ def check_offset(draft: Draft, topic: int, partition: int, offset: int) -> None:
     """Raise OffsetOutOfRange unless the offset is one of the partition, or its end."""
     end = draft.end_of(topic, partition)
     if not 0 <= offset <= end:
-        raise OffsetOutOfRange(f"partition {partition} ends at offset {end}; {offset} is outside")
+        record = draft.topics.get(topic)
+        assert record is not None, "topics are never forgotten"
+        raise OffsetOutOfRange(
+            f"partition {partition} of the topic {record.name!r} ends at offset {end}; {offset} is outside",
+            advice=f"use 0 to {end}",
+            durable=Durable.NOTHING,
+        )
 
 
 def check_ranges(item: PartitionRanges, end: int) -> None:
     """Raise OffsetOutOfRange unless the ranges are normal, not empty and below the partition's end."""
     if not item.ranges or not ranges.is_normal(item.ranges) or item.ranges[0][0] < 0 or item.ranges[-1][1] > end:
         raise OffsetOutOfRange(
-            f"partition {item.partition} ends at offset {end}: ranges outside it, empty or not in order"
+            f"partition {item.partition} ends at offset {end}: ranges outside it, empty or not in order",
+            durable=Durable.NOTHING,
         )
 
 

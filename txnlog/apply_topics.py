@@ -8,6 +8,7 @@ from txnlog import schema as schemas
 from txnlog.acknowledgements import forget_subscription
 from txnlog.actions import AlterTopic, DeleteRecords, DropTopic, Header, Topic
 from txnlog.errors import (
+    Durable,
     InvalidInputError,
     LimitExceeded,
     NameNotAllowed,
@@ -26,7 +27,7 @@ def live_topic(draft: Draft, topic: int) -> TopicRecord:
     """The topic with an id, or TopicNotFound where there is none or it was dropped."""
     record = draft.topics.get(topic)
     if record is None or record.dropped:
-        raise TopicNotFound(f"no topic with the id {topic}")
+        raise TopicNotFound(f"no topic with the id {topic}", durable=Durable.NOTHING)
     return record
 
 
@@ -109,12 +110,13 @@ def delete_records(draft: Draft, action: DeleteRecords, _at: Header) -> None:
     record = live_topic(draft, action.topic)
     for partition, offset in action.before:
         if not 0 <= partition < record.partitions:
-            raise OffsetOutOfRange(f"the topic {record.name!r} has no partition {partition}")
+            raise OffsetOutOfRange(f"the topic {record.name!r} has no partition {partition}", durable=Durable.NOTHING)
         start = draft.start_of(record.id, partition)
         end = draft.end_of(record.id, partition)
         if not start <= offset <= end:
             raise OffsetOutOfRange(
-                f"partition {partition} of {record.name!r} holds offsets {start} to {end}, not {offset}"
+                f"partition {partition} of {record.name!r} holds offsets {start} to {end}, not {offset}",
+                durable=Durable.NOTHING,
             )
         if offset > start:
             draft.starts.put((record.id, partition), offset)

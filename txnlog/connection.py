@@ -19,11 +19,13 @@ from txnlog.arguments import epoch_ms, shown, whole_number
 from txnlog.block_keeper import BlockKeeper
 from txnlog.commands import ONE_RESERVATION, Answer, Simple, effect
 from txnlog.errors import (
+    Durable,
     InvalidInputError,
     InvalidTransactionState,
     SubscriptionNotFound,
     TopicNotFound,
     TxnLogError,
+    refused_write,
 )
 from txnlog.expiry import overdue
 from txnlog.follower import Follower
@@ -32,6 +34,7 @@ from txnlog.ids import TxnId
 from txnlog.limits import RENEW_AFTER_MS
 from txnlog.names import nearest, parse_label, parse_namespace_name, parse_topic_name
 from txnlog.numbers import CHUNK
+from txnlog.placement import check_partition
 from txnlog.reader import SegmentReader
 from txnlog.recent import Recent
 from txnlog.results import Committed
@@ -327,7 +330,8 @@ class Connection:
             record = self.topic_record(name)
         except TopicNotFound:
             self.follower.refresh()
-            record = self.topic_record(name)
+            with refused_write():
+                record = self.topic_record(name)
         handle = TopicHandle(record)
         self._handles[name] = handle
         return handle
@@ -410,10 +414,12 @@ class Connection:
             return SubscriptionNotFound(
                 f"the subscription {name!r} of {topic!r} was dropped",
                 advice="open another consumer with ns.consumer(...): it creates the subscription again",
+                durable=Durable.NOTHING,
             )
         return SubscriptionNotFound(
             f"the topic {topic!r} was dropped, and its subscription {name!r} with it",
             advice="make the topic again with ns.create_topic(...), then open another consumer with ns.consumer(...)",
+            durable=Durable.NOTHING,
         )
 
     @contextmanager
@@ -606,7 +612,7 @@ def _repeated(session: Session, result: Duplicate) -> Committed:
 def _offsets_of(topic: TopicRecord, position: Mapping[Any, Any]) -> dict[int, int]:
     found: dict[int, int] = {}
     for partition, offset in position.items():
-        found[whole_number("a partition", partition, 0, topic.partitions - 1)] = whole_number("an offset", offset, 0)
+        found[check_partition(topic.name, partition, topic.partitions)] = whole_number("an offset", offset, 0)
     return found
 
 

@@ -16,6 +16,7 @@ from txnlog.actions import Acknowledgement, AnyAction, Commit, Header, Partition
 from txnlog.arguments import shown, whole_number
 from txnlog.commands import Answer, effect
 from txnlog.errors import (
+    Durable,
     InvalidInputError,
     InvalidTransactionState,
     TopicNotFound,
@@ -238,7 +239,7 @@ class Consumer(ProcessBound):
 
         Raises:
             InvalidTransactionState: the log shows pending acknowledgements.
-            OffsetOutOfRange: an offset that the partition does not hold.
+            OffsetOutOfRange: a partition that a topic does not have, or an offset that the partition does not hold.
             OutcomeUnknown: open another consumer, and look where the subscription stands: this one may be fenced.
         """
         self.check_usable()
@@ -247,6 +248,7 @@ class Consumer(ProcessBound):
             raise TopicNotFound(
                 f"this consumer has no topic {shown(topic)}",
                 advice=nearest(str(topic), [item.topic.name for item in self._subscribed]),
+                durable=Durable.NOTHING,
             )
         _ = self._connection.appender  # a reader is refused before it looks at anything
         positions = [self._connection.resolve_position(item.topic, position) for item in chosen]

@@ -26,13 +26,15 @@
     └── CorruptionError           stored bytes are damaged: restore data, nothing was guessed
 
 The text of an error ends with what to do and with whether anything may be durable, unless that goes without saying:
-what a look finds out was not written. Both are attributes as well (``advice``, ``durable``), so that a program need not
-read prose.
+what a look finds out was not written (a call that would have written says it: ``refused_write``). Both are attributes
+as well (``advice``, ``durable``), so that a program need not read prose.
 """
 
 from __future__ import annotations
 
+import contextlib
 import enum
+from collections.abc import Iterator
 from typing import ClassVar
 
 
@@ -56,10 +58,10 @@ class TxnLogError(Exception):
         self.message = message
         self.advice = self.default_advice if advice is None else advice
         self.durable = self.default_durable if durable is None else durable
-        self._unsaid = durable is None and self.goes_without_saying
+        self.unsaid = durable is None and self.goes_without_saying
 
     def __str__(self) -> str:
-        if self._unsaid and self.durable is Durable.NOTHING:
+        if self.unsaid and self.durable is Durable.NOTHING:
             return f"{self.message} ({self.advice})"
         return f"{self.message} ({self.advice}; {self.durable.value})"
 
@@ -75,6 +77,16 @@ def _rebuild(
     TxnLogError.__init__(error, message, advice=advice, durable=durable)
     error.__dict__.update(attributes)
     return error
+
+
+@contextlib.contextmanager
+def refused_write() -> Iterator[None]:
+    """Around what a call looks for before it writes: an error says also what else goes without saying."""
+    try:
+        yield
+    except TxnLogError as error:
+        error.unsaid = False
+        raise
 
 
 # --- try the same again -------------------------------------------------------------------------------------------
@@ -332,4 +344,5 @@ __all__ = [
     "UnsafeStore",
     "UnsupportedFeature",
     "VersionNotAvailable",
+    "refused_write",
 ]

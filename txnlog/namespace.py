@@ -19,6 +19,7 @@ from txnlog.commands import ONE_CREATION, Answer, Simple, effect
 from txnlog.connection import Connection, Mode, Position
 from txnlog.consumer import Consumer
 from txnlog.errors import (
+    Durable,
     InvalidInputError,
     NamespaceNotFound,
     TopicExists,
@@ -245,7 +246,7 @@ class Namespace:
             record = topic_named(draft, name)
             if record is None:
                 names = [item.name for _, item in draft.topics.items() if not item.dropped]
-                raise TopicNotFound(f"no topic {name!r}", advice=nearest(name, names))
+                raise TopicNotFound(f"no topic {name!r}", advice=nearest(name, names), durable=Durable.NOTHING)
             dead_letters.check_not_needed(draft, record)
             return [DropTopic(record.id)]
 

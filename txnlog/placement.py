@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from txnlog import partitioner
 from txnlog.arguments import whole_number
 from txnlog.commands import Piece
-from txnlog.errors import InvalidInputError, OffsetOutOfRange
+from txnlog.errors import Durable, InvalidInputError, OffsetOutOfRange
 from txnlog.limits import MAX_NUMBER
 from txnlog.rows import RowBuffer
 
@@ -22,7 +22,11 @@ def check_partition(topic: str, partition: Any, partitions: int) -> int:
     """The number of a partition that a caller named. Raises OffsetOutOfRange where the topic has no such one."""
     number = whole_number("partition", partition, 0)
     if number >= partitions:
-        raise OffsetOutOfRange(f"the topic {topic!r} has no partition {number}", advice=f"use 0 to {partitions - 1}")
+        raise OffsetOutOfRange(
+            f"the topic {topic!r} has no partition {number}",
+            advice=f"use 0 to {partitions - 1}",
+            durable=Durable.NOTHING,
+        )
     return number
 
 

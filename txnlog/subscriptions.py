@@ -12,7 +12,14 @@ from txnlog.apply_topics import live_topic
 from txnlog.arguments import shown, whole_number
 from txnlog.commands import ONE_CREATION, Answer, Simple, effect
 from txnlog.consumer import Consumer
-from txnlog.errors import Durable, InvalidInputError, SubscriptionExists, SubscriptionNotFound, TxnLogError
+from txnlog.errors import (
+    Durable,
+    InvalidInputError,
+    SubscriptionExists,
+    SubscriptionNotFound,
+    TxnLogError,
+    refused_write,
+)
 from txnlog.failover_intake import WAITING, FailoverIntake, KeptIntake
 from txnlog.intake import Intake
 from txnlog.limits import DEFAULT_LEASE_MS, MAX_NUMBER
@@ -67,7 +74,8 @@ def create(
     _check_dead_letters(name, kind, max_redeliveries, dead_letter_topic)
     appender = connection.appender
     connection.follower.refresh()
-    record = connection.topic_record(topic)
+    with refused_write():
+        record = connection.topic_record(topic)
     offsets = connection.resolve_position(record, start)
     if len(offsets) < record.partitions:
         offsets = connection.resolve_position(record, "earliest") | offsets
@@ -145,7 +153,8 @@ def drop(connection: Connection, topic: str, name: str) -> None:
     """Drop a subscription; open transactions go on without what they acknowledged on it."""
     appender = connection.appender
     connection.follower.refresh()
-    _, record = find(connection, topic, name)
+    with refused_write():
+        _, record = find(connection, topic, name)
     appender.call(effect(lambda _draft, _at: [DropSubscription(record.id)]))
     if keeps_its_place(record):
         connection.heartbeats.forget(record.id, record.epoch)
@@ -276,7 +285,7 @@ def _look_up(
     connection: Connection, topic: str, subscription: str, wanted: SubscriptionType | None
 ) -> tuple[TopicRecord, SubscriptionRecord | None]:
     """A topic, and its subscription if it is there. Raises SubscriptionExists where that is of another type."""
-    with connection.follower.lock:
+    with connection.follower.lock, refused_write():
         found = connection.topic_record(topic)
         record = connection.subscription_record(found.id, subscription)
     if record is not None and wanted is not None and record.type != wanted:

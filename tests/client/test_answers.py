@@ -18,22 +18,28 @@ from tests.client.support import (
     read,
     rows,
 )
+from txnlog import errors
 from txnlog.errors import (
     AbortableError,
     Durable,
     InvalidInputError,
     InvalidTransactionState,
+    NameNotAllowed,
+    NamespaceNotFound,
     OffsetOutOfRange,
     OutcomeUnknown,
     OutOfOrderSequence,
     RetriableError,
     SchemaMismatch,
     StoreError,
+    SubscriptionNotFound,
+    TopicNotFound,
     TransactionConflict,
     TransactionHasFailedOperation,
     TransactionNotFound,
     TransactionTimedOut,
     TxnLogError,
+    VersionNotAvailable,
 )
 from txnlog.testing import ManualClock
 
@@ -470,3 +476,59 @@ def test_a_commit_asked_for_again_when_its_outcome_is_forgotten_is_not_called_fa
         txn.commit()
     assert told.value.durable is Durable.MAYBE, "it is committed, and visible"
     assert 1 in read(ns)
+
+
+# --- what every error says --------------------------------------------------------------------------------------------
+
+
+REFUSED_WRITES: dict[str, tuple[type[TxnLogError], Callable[[Any, Any], object]]] = {
+    "produce to no topic": (TopicNotFound, lambda ns, _: ns.produce("ordres", rows(1))),
+    "produce to no topic in a transaction": (TopicNotFound, lambda ns, _: ns.begin().produce("ordres", rows(1))),
+    "produce to no partition": (OffsetOutOfRange, lambda ns, _: ns.produce("orders", rows(1), partition=2)),
+    "a name that is text only": (NameNotAllowed, lambda ns, _: ns.produce("", rows(1))),
+    "seek to no partition": (OffsetOutOfRange, lambda _, consumer: consumer.seek({2: 0}, topic="orders")),
+    "seek to no offset": (OffsetOutOfRange, lambda _, consumer: consumer.seek({0: 100}, topic="orders")),
+    "seek in no topic": (TopicNotFound, lambda _, consumer: consumer.seek("latest", topic="ordres")),
+    "start in no partition": (OffsetOutOfRange, lambda ns, _: ns.create_subscription("orders", "b", start={2: 0})),
+    "start at no offset": (OffsetOutOfRange, lambda ns, _: ns.create_subscription("orders", "b", start={0: 100})),
+    "subscribe to no topic": (TopicNotFound, lambda ns, _: ns.create_subscription("ordres", "b")),
+    "consume no topic": (TopicNotFound, lambda ns, _: ns.consumer("ordres", "b")),
+    "drop no topic": (TopicNotFound, lambda ns, _: ns.drop_topic("ordres")),
+    "drop no subscription": (SubscriptionNotFound, lambda ns, _: ns.drop_subscription("orders", "biling")),
+    "drop no topic's subscription": (TopicNotFound, lambda ns, _: ns.drop_subscription("ordres", "billing")),
+    "the last sequence of no partition": (
+        OffsetOutOfRange,
+        lambda ns, _: ns.producer("loader").last_sequence("orders", 2),
+    ),
+}
+
+
+@pytest.mark.parametrize("call", REFUSED_WRITES)
+def test_a_call_that_would_have_written_says_that_nothing_was(ns: Any, call: str) -> None:
+    ns.create_topic("audit", SCHEMA)
+    consumer = ns.consumer(["orders", "audit"], "billing")
+    kind, wrong = REFUSED_WRITES[call]
+    with raises(kind, match=r"\(.+; nothing was written\)$"):
+        wrong(ns, consumer)
+
+
+@pytest.mark.parametrize("offsets", [{1: 5}, {0: 100}])
+def test_a_seek_of_several_topics_names_the_one_that_refuses_it(ns: Any, offsets: dict[int, int]) -> None:
+    ns.create_topic("audit", SCHEMA)
+    ns.produce("orders", rows(*range(200)), partition=0)
+    ns.produce("orders", rows(*range(200)), partition=1)
+    with raises(OffsetOutOfRange, match="topic 'audit'"):
+        ns.consumer(["orders", "audit"], "billing").seek(offsets)
+
+
+@pytest.mark.parametrize("kind", [getattr(errors, name) for name in errors.__all__ if name[0].isupper()])
+def test_an_error_of_any_class_says_what_to_do_and_what_may_be_durable(kind: type[TxnLogError]) -> None:
+    if kind is errors.Durable:
+        return
+    looks = {NamespaceNotFound, TopicNotFound, SubscriptionNotFound, VersionNotAvailable, OffsetOutOfRange}
+    assert str(kind("x", advice="do y", durable=Durable.NOTHING)) == "x (do y; nothing was written)"
+    assert str(kind("x", advice="do y", durable=Durable.MAYBE)) == "x (do y; data may be durable)"
+    silent = kind("x", advice="do y")
+    assert str(silent) == ("x (do y)" if kind in looks else f"x (do y; {kind.default_durable.value})")
+    with pytest.raises(kind, match=kind.default_durable.value), errors.refused_write():
+        raise silent

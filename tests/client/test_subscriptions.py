@@ -237,7 +237,7 @@ def test_a_seek_is_refused_while_the_log_shows_pending_acknowledgements(ten: Any
     [
         ({0: 11}, OffsetOutOfRange),
         ({0: -1}, InvalidInputError),
-        ({1: 0}, InvalidInputError),
+        ({1: 0}, OffsetOutOfRange),
         ({0: "5"}, InvalidInputError),
         ({"0": 5}, InvalidInputError),
         ("newest", InvalidInputError),
