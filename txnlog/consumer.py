@@ -185,7 +185,7 @@ class Consumer(ProcessBound):
     def negative_acknowledge(self, messages: Messages) -> None:
         """Give messages back: they are delivered again. One that is pending in a transaction is not affected.
 
-        On a Shared subscription the log counts it, and anybody may receive them.
+        On a Shared subscription the log counts it, and anybody may receive them, at once: there is no delay.
 
         Raises:
             ConsumerFenced: a newer consumer or a seek took over.

@@ -162,7 +162,8 @@ class Transaction(ProcessBound):
             topic: a topic of the namespace.
             data: a pyarrow Table or RecordBatch(es), a list of dicts, or anything with ``__arrow_c_stream__``.
             partition: a partition; otherwise the key's hash chooses it for each row, or the client in turn.
-            sequence: the first row's sequence, for a named producer and a given partition.
+            sequence: the first row's sequence, for a named producer and a given partition. Rows that were committed
+                before are refused by ``flush()`` or the commit (``OutOfOrderSequence``), not recognised.
 
         Raises:
             SchemaMismatch: naming the column; nothing was added.
