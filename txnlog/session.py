@@ -39,6 +39,9 @@ _CUT_MS: Final = 1_000
 _IDLE_MS: Final = 60_000
 """Whoever paused for so long looks whether its log is still there. A commit of a writer at work stays one PUT."""
 
+_HOW_MADE: Final = "in Python txnlog.open(root, namespace=..., create=True)"
+"""Advice that is as good on the command line and in Spark, where nothing makes a namespace."""
+
 
 class Session:
     """What one process has of one namespace; a handle without one (forked, unpickled) makes another.
@@ -96,9 +99,9 @@ class Session:
             names = ", ".join([item.name for item in inner.namespaces()][:8])
             return f"this is a root: append one of its namespaces ({names or 'there is none yet'})"
         if not self._root.exists():
-            return "nothing of txnlog is there: check the path; create=True makes root and namespace"
+            return f"nothing of txnlog is there: check the path; {_HOW_MADE} makes root and namespace"
         names_here = [item.name for item in self._root.namespaces()]
-        return f"{nearest(self.name, names_here)}; create=True makes it"
+        return f"{nearest(self.name, names_here)}; {_HOW_MADE} makes it"
 
     def _create(self) -> int:
         """Make the namespace, and the root if need be. Returns the coordinator id of its registration."""

@@ -427,7 +427,8 @@ class AbortCommand(_Anybodys):
         if known is not None and known.state == "PREPARED" and not self.force:
             raise InvalidTransactionState(
                 f"the transaction {self.shown(draft)} is PREPARED: an outside system may have committed",
-                advice="complete it (in Python ns.complete(token, commit=...)), or abort it by force",
+                advice="complete it (in Python ns.complete(token, commit=...), on the command line "
+                "transactions complete TOKEN --commit or --abort), or abort it by force",
             )
         if known is None and self.txn >= draft.head.next_number:
             raise InvalidInputError(f"the number {self.txn} was never given to a writer", advice="check the TxnID")

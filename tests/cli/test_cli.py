@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import subprocess
@@ -58,6 +59,32 @@ def test_listings_are_columns_for_people(lake):
     assert done.stdout.splitlines() == ["topic   partitions  messages", "orders  2           2"]
 
 
+def test_people_are_shown_times_and_programs_epoch_milliseconds(lake):
+    path, _ = lake
+    for command in (("transactions", "list"), ("log", "show")):
+        heading, *shown = run(path, *command).stdout.splitlines()
+        assert "timestamp" in heading.split()
+        assert not [name for name in heading.split() if name in {"timestamp_ms", "deadline_ms"}]
+        told = lines(path, *command, "--json")
+        assert len(shown) == len(told) > 1
+        for line, row in zip(shown, told, strict=True):
+            for name in ("timestamp_ms", "deadline_ms"):
+                if row.get(name) is not None:
+                    moment = datetime.datetime.fromtimestamp(row[name] // 1000, datetime.UTC)
+                    assert moment.isoformat().removesuffix("+00:00") in line
+                    assert str(row[name]) not in line
+    described = run(path, "transactions", "describe", lines(path, "transactions", "list", "--json")[0]["txn_id"])
+    assert "+00:00" in described.stdout
+
+
+def test_an_entry_is_shown_by_its_version(lake):
+    path, _ = lake
+    assert run(path, "log", "show", "1").stdout == run(path, "log", "show", "--version", "1").stdout
+    assert "orders" in run(path, "log", "show", "1").stdout
+    assert run(path, "log", "show", "99").returncode == 2
+    assert run(path, "log", "show", "1", "--version", "1").returncode == 2
+
+
 def test_an_administrator_ends_a_transaction_and_is_told_the_true_outcome(lake):
     path, open_one = lake
     done = run(path, "transactions", "abort", str(open_one.id), "--why", "hanging", "--json")
@@ -72,7 +99,9 @@ def test_an_administrator_brings_the_decision_of_an_outside_system(lake):
     token = open_one.prepare()
     refused = run(path, "transactions", "abort", token)
     assert (refused.returncode, "or abort it by force" in refused.stderr) == (2, True)
-    assert run(path, "transactions", "complete", token).returncode == 2, "commit or abort?"
+    assert "transactions complete TOKEN --commit or --abort" in refused.stderr
+    undecided = run(path, "transactions", "complete", token)
+    assert (undecided.returncode, "give --commit or --abort" in undecided.stderr) == (2, True)
     done = run(path, "transactions", "complete", token, "--commit")
     assert done.stdout.startswith("committed at version ")
     assert run(path, "transactions", "complete", token, "--commit").stdout == done.stdout
@@ -92,6 +121,7 @@ def test_a_refusal_has_exit_code_2_and_names_the_nearest(lake):
     missing = run(lake[0] + "x", "topics")
     assert missing.returncode == 2
     assert "lake/salesx'" in missing.stderr
+    assert "in Python txnlog.open(root, namespace=..., create=True) makes it" in missing.stderr
 
 
 def test_a_root_for_a_namespace_is_answered_with_its_namespaces(lake):

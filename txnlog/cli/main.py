@@ -206,10 +206,12 @@ def transactions_abort(target: Target, txn_id: str, why: str | None, *, force: b
 
 @transactions.command("complete")
 @click.argument("token")
-@click.option("--commit/--abort", required=True, help="How the outside system decided.")
+@click.option("--commit/--abort", default=None, help="How the outside system decided.  [required]")
 @click.pass_obj
-def transactions_complete(target: Target, token: str, *, commit: bool) -> None:
+def transactions_complete(target: Target, token: str, *, commit: bool | None) -> None:
     """Carry out the outside decision about a prepared transaction; its token is its TxnID."""
+    if commit is None:
+        raise click.UsageError("give --commit or --abort: how the outside system decided")
     with target.open(write=True) as ns:
         done = ns.complete(token, commit=commit)
     click.echo("aborted" if done is None else f"committed at version {done.version}")
@@ -249,12 +251,16 @@ def log() -> None:
 
 
 @log.command("show")
+@click.argument("entry", type=int, required=False, metavar="[VERSION]")
 @click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help="Newest entries to show.")
-@click.option("--version", type=int, help="One entry, with its actions.")
+@click.option("--version", type=int, help="The same as VERSION.")
 @json_option
 @click.pass_obj
-def log_show(target: Target, limit: int, version: int | None, *, as_json: bool) -> None:
-    """The newest entries, or the actions of one."""
+def log_show(target: Target, entry: int | None, limit: int, version: int | None, *, as_json: bool) -> None:
+    """The newest entries, or the actions of the one of a VERSION."""
+    if None not in (entry, version):
+        raise click.UsageError("give the version once")
+    version = entry if version is None else version
     with target.open() as ns:
         newest = ns.connection.follower.version
         if version is not None:
@@ -264,15 +270,15 @@ def log_show(target: Target, limit: int, version: int | None, *, as_json: bool) 
             return
         rows: list[dict[str, Any]] = []
         for number in range(newest, max(-1, newest - limit), -1):
-            entry = ns.connection.follower.log.entry(number)
-            kinds = [type(action).__name__ for action in entry.actions]
+            found = ns.connection.follower.log.entry(number)
+            kinds = [type(action).__name__ for action in found.actions]
             counted = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
             rows.append(
                 {
                     "version": number,
-                    "timestamp_ms": entry.header.timestamp_ms,
-                    "writer": entry.header.writer,
-                    "bytes": entry.size_bytes,
+                    "timestamp_ms": found.header.timestamp_ms,
+                    "writer": found.header.writer,
+                    "bytes": found.size_bytes,
                     "actions": counted,
                 }
             )

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import json
 import sys
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import click
+
+_EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_MOMENTS: Final = frozenset({"timestamp_ms", "deadline_ms"})
+"""What is epoch milliseconds, unlike an age or a lease, which last so long."""
 
 
 def _plain(value: Any) -> Any:
@@ -29,6 +34,16 @@ def _text(value: Any) -> str:
     return "" if plain is None else plain if isinstance(plain, str) else json.dumps(plain)
 
 
+def _for_people(name: str, value: Any) -> tuple[str, Any]:
+    """A moment as the time that it is; anything else as it stands."""
+    if name not in _MOMENTS:
+        return name, value
+    plain = name.removesuffix("_ms")
+    with contextlib.suppress(OverflowError):  # later than years have four digits
+        return plain, None if value is None else _EPOCH + datetime.timedelta(milliseconds=value)
+    return plain, value
+
+
 class Printer:
     """Prints rows as columns, or as JSON, one object a line."""
 
@@ -43,6 +58,7 @@ class Printer:
             return
         if not rows:
             return
+        rows = [dict(_for_people(name, value) for name, value in row.items()) for row in rows]
         names = list(rows[0])
         cells = [names, *([_text(row[name]) for name in names] for row in rows)]
         widths = [max(len(line[column]) for line in cells) for column in range(len(names))]
