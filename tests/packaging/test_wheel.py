@@ -15,7 +15,7 @@ import pytest
 
 PACKAGES = ("txnlog", "catalog", "spark_ext")
 CORE_DEPENDENCIES = {"click", "fsspec", "msgspec", "numpy", "pyarrow", "xxhash"}
-EXTRAS = {"spark", "delta", "s3", "azure", "gcs", "testing", "dev"}
+EXTRAS = {"spark", "progress", "delta", "s3", "azure", "gcs", "testing", "dev"}
 
 IMPORT_EVERYTHING = """
 import importlib, importlib.metadata, json, pkgutil, sys
