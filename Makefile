@@ -66,7 +66,7 @@ demo: install ## A pipeline over several topics, start to end, on this machine.
 notebooks: install ## Run all notebooks: they hold what they claim, and print what git has (ARGS=--write keeps it).
 	@$(SPARK_ENV) $(RUN)/python -m tools.notebooks $(ARGS)
 
-bench: install ## Measure again what the benchmarks claim.
+bench: install ## Measure again what the benchmarks claim (the jars of Delta come with Maven, once).
 	@$(SPARK_ENV) $(RUN)/python -m benchmarks.run $(ARGS)
 
 lock: install ## Resolve requirements/dev.lock again (ARGS=--upgrade takes newer versions).
