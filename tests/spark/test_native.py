@@ -631,7 +631,7 @@ def test_few_bytes_take_few_tasks_on_many_processors(mib: int, tasks: int) -> No
     assert scan_session._tasks(mib << 20, 200) == tasks
 
 
-@pytest.mark.parametrize("name", ["la ke", "[lake]", "50%25 #1?", "läke*{a,b}"])
+@pytest.mark.parametrize("name", ["la ke", "[lake]", "50%25 #1?", "läke*{a,b}", "la\nke"])
 def test_a_root_may_be_called_what_it_likes(tmp_path: Path, spark: SparkSession, name: str) -> None:
     with txnlog.open(tmp_path / name, namespace="sales", create=True) as ns:
         ns.create_topic("orders", SCHEMA, partitions=2)
