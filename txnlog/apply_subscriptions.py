@@ -107,8 +107,11 @@ def seek(draft: Draft, action: Seek, at: Header) -> None:
     for partition, offset in action.positions:
         cursor = cursor_of(draft, record.id, partition)
         if cursor.holds or cursor.cumulative is not None:
+            topic = draft.topics.get(record.topic)
+            assert topic is not None, "topics are never forgotten"
             raise InvalidTransactionState(
-                f"partition {partition} of the subscription {record.name!r} has pending acknowledgements",
+                f"partition {partition} of {topic.name!r} has pending acknowledgements of the subscription "
+                f"{record.name!r}",
                 advice="end the transactions that hold them, then seek",
             )
         check_offset(draft, record.topic, partition, offset)
