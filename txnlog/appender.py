@@ -503,6 +503,7 @@ class Appender:
         if attempt.returned:
             with self._queue_lock:
                 self._queue.extendleft(reversed(attempt.returned))
+            self._work.set()  # nobody waits in a thread for those of the background
             attempt.returned = []
         return made
 
@@ -580,7 +581,7 @@ class Appender:
         actions.extend(ending)
         for action in actions:
             apply(draft, action, header)
-        return Riders(tuple(actions), bool(ending), looked)
+        return Riders(tuple(actions), bool(ending), looked and not ending)
 
     def _put_entry(self, entry: _InDoubt) -> bool:
         """Put an entry into its slot until the slot is occupied: whether by this one. Another one is folded."""

@@ -3,7 +3,8 @@
 Whatever is told must be in the log. What rests on the log alone, a refusal or an answer, is told at once; an entry
 answers for the commands that it holds, as soon as it exists. What rests on another command of the same entry, or on an
 overdue transaction that the entry ends, is not told at all: that may fall out of the entry yet, since time passes while
-segments are made. Whoever asked is put off, and decided anew behind the entry.
+segments are made. Whoever asked is put off, and decided anew behind the entry. So is everybody who asked later: nobody
+is overtaken, commands stand in the log in the order in which they were asked for.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import msgspec
 
 from txnlog import numbers
 from txnlog.actions import AnyAction, Header
-from txnlog.apply import apply, finish_entry
+from txnlog.apply import apply, begin_entry, finish_entry
 from txnlog.codec import digest_of, encode_action, encode_entry
 from txnlog.commands import Answer, Command, Piece
 from txnlog.errors import LimitExceeded, TxnLogError
@@ -60,7 +61,7 @@ class Riders:
     Attributes:
         actions: the lines.
         ending: whether they end a transaction: answers may rest on that.
-        looked: whether it was looked for what is overdue.
+        looked: whether it was looked for what is overdue, and none is left.
     """
 
     actions: tuple[AnyAction, ...] = ()
@@ -92,15 +93,15 @@ class Step(enum.Enum):
 class Attempt(Generic[M]):
     """One batch on its way into the log: who has no answer yet, and the shared segments made for whom.
 
-    Whoever is put off has no rows in the segments of the entry, and keeps the place: without an entry nobody behind is
-    told anything before. Where nobody is left but those who were put off, they are decided anew at once.
+    The members of the entry at hand come first, then those who were put off: these have no rows in its segments, and
+    their turn comes when it is in the log or nobody is left in it.
 
-    Deciding comes to an end. Each look that gives no entry leaves fewer who are not put off, until all are. The first
-    member rests on no other: once it is not accepted it has its answer, so there are fewer members each time that they
-    are decided anew. Riders that end something may put it off, too, and are then an entry by themselves.
+    Deciding comes to an end. Each look that gives no entry leaves fewer members of the entry at hand: it tells
+    somebody, or puts somebody off. The first one rests on no other, so it leaves with its answer only, or with the
+    entry: whenever it is the turn of those who were put off, fewer are without an answer than before. Riders that end
+    something may put the first one off, too, and are then an entry by themselves.
 
     Attributes:
-        members: who has no answer yet, in order.
         wave: the shared segments; their objects are dropped once they are stored.
         refreshed: whether the log was looked at after the batch was taken, so that a refusal is up to date.
         sent: the members of an entry that was sent and whose fate is not known; empty otherwise.
@@ -109,7 +110,8 @@ class Attempt(Generic[M]):
     """
 
     def __init__(self, members: Iterable[M]) -> None:
-        self.members = list(members)
+        self._now = list(members)
+        self._later: list[M] = []
         self.wave = SharedWave({}, (), ())
         self.refreshed = False
         self.lost_races = 0
@@ -117,7 +119,11 @@ class Attempt(Generic[M]):
         self.answers: list[Reply[M]] = []
         self.returned: list[M] = []
         self._waved: list[M] = []
-        self._put_off: set[M] = set()
+
+    @property
+    def members(self) -> list[M]:
+        """Who has no answer yet, in order."""
+        return [*self._now, *self._later]
 
     # --- shared segments --------------------------------------------------------------------------------------------
 
@@ -126,7 +132,7 @@ class Attempt(Generic[M]):
         return [(member.command.txn_ids[0], piece) for member in self._with_rows() for piece in member.command.pieces]
 
     def _with_rows(self) -> list[M]:
-        return [member for member in self.members if member.command.pieces and member not in self._put_off]
+        return [member for member in self._now if member.command.pieces]
 
     def set_wave(self, wave: SharedWave) -> None:
         """The shared segments were made of ``pieces()``."""
@@ -159,10 +165,12 @@ class Attempt(Generic[M]):
     def won(self, made: MadeEntry[M]) -> None:
         """The entry is in the log: it answers for whom it holds; whoever is left is decided behind it."""
         self.answers.extend(made.replies)  # an interrupt from here on: whoever leads next tells them
-        told = set(made.sent)
-        self.members = [member for member in self.members if member not in told]
-        self._put_off.clear()
+        self._next_turn()
         self.sent = ()
+
+    def _next_turn(self) -> None:
+        """Nobody is left in the entry: it is the turn of those who were put off."""
+        self._now, self._later = self._later, []
 
     def make(self, draft: Draft, header: Header, riders: Riders) -> MadeEntry[M] | Step:
         """Decide the members at a draft that the header and the riders were applied to.
@@ -173,22 +181,21 @@ class Attempt(Generic[M]):
             return Step.DONE
         if not self._wave_fits(draft):
             return Step.WAVE
-        accepted, lines, answers, resting = self._decide(draft, header, clean=not riders.ending)
+        accepted, lines, answers, put_off = self._decide(draft, header, riders)
         if not self.refreshed and any(not settled for _, settled in answers):
             return Step.REFRESH
-        told = {reply.member for reply, _ in answers}
         self.answers.extend(reply for reply, _ in answers)
-        self.members = [member for member in self.members if member not in told]
-        self._put_off.update(resting)
-        if any(member.command.pieces for member in (*told, *resting)):
+        self._later = [*put_off, *self._later]  # first: whoever leads next, after an interrupt, finds everybody
+        self._now = [reply.member for reply in accepted]
+        if not accepted and not (riders.ending and self._later):
+            self._next_turn()
+            return Step.AGAIN if self._now else Step.DONE
+        if any(member.command.pieces for member in (*[reply.member for reply, _ in answers], *put_off)):
             return Step.AGAIN  # the shared segments hold rows of somebody who fell out
-        if not accepted and not (riders.ending and self._put_off):
-            self._put_off.clear()
-            return Step.AGAIN if self.members else Step.DONE
         return self._entry(draft, header, riders, accepted, lines)
 
     def _decide(
-        self, draft: Draft, header: Header, *, clean: bool
+        self, draft: Draft, header: Header, riders: Riders
     ) -> tuple[list[Reply[M]], list[bytes], list[tuple[Reply[M], bool]], list[M]]:
         """Apply the wave and every command to the draft; a refused one leaves no trace in it.
 
@@ -200,32 +207,35 @@ class Attempt(Generic[M]):
         accepted: list[Reply[M]] = []
         lines: list[bytes] = []
         answers: list[tuple[Reply[M], bool]] = []
-        resting: list[M] = []
-        for member in self.members:
-            if member in self._put_off:
-                clean = False
+        put_off: list[M] = []
+        clean = not riders.ending
+        for place, member in enumerate(self._now):
+            reply, settled, encoded = _decided(member, draft, header, self.wave)
+            if encoded is not None:
+                accepted.append(reply)
+                lines.extend(encoded)
+                clean = clean and not encoded
                 continue
-            mark = draft.savepoint()
-            try:
-                decided = member.command.decide(draft, header, self.wave.numbers)
-                if isinstance(decided, Answer):
-                    reply, settled = Reply(member, decided.value), decided.settled
-                else:
-                    encoded = [encode_action(action) for action in decided]
-                    for action in decided:
-                        apply(draft, action, header)
-                    accepted.append(Reply(member, member.command.result(draft, header)))
-                    lines.extend(encoded)
-                    clean = clean and not encoded
-                    continue
-            except Exception as error:  # noqa: BLE001 - a bug in one command must not fail the others
-                draft.rollback(mark)
-                reply, settled = Reply(member, None, error), not isinstance(error, TxnLogError)
-            if clean:
-                answers.append((reply, settled))
-            else:
-                resting.append(member)
-        return accepted, lines, answers, resting
+            told = (reply, settled) if clean else self._told_by_the_log(reply, draft, header, riders)
+            if told is None:
+                put_off = self._now[place:]  # whoever is behind must not overtake
+                break
+            answers.append(told)
+        return accepted, lines, answers, put_off
+
+    def _told_by_the_log(
+        self, reply: Reply[M], draft: Draft, header: Header, riders: Riders
+    ) -> tuple[Reply[M], bool] | None:
+        """What a refusal or an answer is without the other members, if it is that without them, too."""
+        if riders.ending:
+            return None  # behind this entry others may be ended yet
+        before = draft.anew()
+        begin_entry(before, header)
+        for action in (*riders.actions, *self.wave.actions):
+            apply(before, action, header)
+        again, settled, encoded = _decided(reply.member, before, header, self.wave)
+        same = encoded is None and again.value == reply.value and type(again.error) is type(reply.error)
+        return (again, settled) if same else None
 
     def _entry(
         self, draft: Draft, header: Header, riders: Riders, accepted: Sequence[Reply[M]], lines: list[bytes]
@@ -245,12 +255,30 @@ class Attempt(Generic[M]):
         """Too much for one entry: half of it stays; what is too much by itself is refused."""
         if len(accepted) == 1:
             self.answers.append(Reply(accepted[0], None, error))
-            self.members.remove(accepted[0])
+            self._next_turn()
         else:
-            kept = {id(member) for member in accepted[: len(accepted) // 2]}
-            self.returned = [member for member in self.members if id(member) not in kept]
-            self.members = [member for member in self.members if id(member) in kept]
-        self._put_off.clear()
+            half = len(accepted) // 2
+            self.returned = [*accepted[half:], *self._later]
+            self._now, self._later = list(accepted[:half]), []
+
+
+def _decided(member: M, draft: Draft, header: Header, wave: SharedWave) -> tuple[Reply[M], bool, list[bytes] | None]:
+    """Apply a command to the draft: its reply, whether that holds in every later state, and its lines.
+
+    There are no lines where it is refused, which leaves no trace, or needs none for its answer.
+    """
+    mark = draft.savepoint()
+    try:
+        decided = member.command.decide(draft, header, wave.numbers)
+        if isinstance(decided, Answer):
+            return Reply(member, decided.value), decided.settled, None
+        encoded = [encode_action(action) for action in decided]
+        for action in decided:
+            apply(draft, action, header)
+        return Reply(member, member.command.result(draft, header)), False, encoded
+    except Exception as error:  # noqa: BLE001 - a bug in one command must not fail the others
+        draft.rollback(mark)
+        return Reply(member, None, error), not isinstance(error, TxnLogError), None
 
 
 __all__ = ["Attempt", "MadeEntry", "Member", "Reply", "Riders", "SharedWave", "Step"]

@@ -392,10 +392,11 @@ class Claim(NamedTuple):
 class Draft:
     """Changes on top of a state: see :mod:`txnlog.tables`."""
 
-    __slots__ = (*TABLES, "_journal", "_tables", "claims")
+    __slots__ = (*TABLES, "_journal", "_state", "_tables", "claims")
 
     def __init__(self, state: State) -> None:
         journal: list[tuple[dict[Any, Any], Any, Any]] = []
+        self._state = state
         self._journal = journal
         self.heads: DraftTable[str, Head] = DraftTable(state.heads, journal)
         self.topics: DraftTable[int, TopicRecord] = DraftTable(state.topics, journal)
@@ -421,6 +422,10 @@ class Draft:
         self.verdicts: DraftTable[tuple[str, str], Verdict] = DraftTable(state.verdicts, journal)
         self.claims: DraftTable[tuple[int, int], Claim] = DraftTable({}, journal)
         self._tables: tuple[DraftTable[Any, Any], ...] = tuple(getattr(self, name) for name in TABLES)
+
+    def anew(self) -> Draft:
+        """Another draft on the same state, without the changes of this one."""
+        return Draft(self._state)
 
     @property
     def head(self) -> Head:

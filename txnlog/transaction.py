@@ -428,7 +428,9 @@ class Transaction(ProcessBound):
         return self._finish(command, doubted, result, None)
 
     def commit_async(self) -> Future[Committed]:
-        """Commit in the background; concurrent commits share an entry. The Future gives what commit() gives.
+        """Commit in the background; concurrent commits share an entry, in the order of the calls.
+
+        The Future gives what commit() gives.
 
         While it is under way, ``commit()`` waits for it, and a second call gives the same Future: two of them could be
         answered differently. Callbacks of the Future may call anything, but must not wait for another Future of this

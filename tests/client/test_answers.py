@@ -264,6 +264,24 @@ def test_who_waits_for_messages_of_an_overdue_transaction_appends_its_end(
 
 
 @pytest.mark.clause("P-205")
+def test_a_seek_ends_all_that_is_overdue_however_much_it_is(memory: Place, clock: ManualClock) -> None:
+    """One entry ends a hundred."""
+    ns = memory.open(clock=clock)
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(*range(201)))
+    consumer = ns.consumer("orders", "billing")
+    messages = consumer.receive(max_messages=201, timeout_ms=0)
+    transactions = [ns.begin(timeout_ms=1_000) for _ in messages]
+    for txn, message in zip(transactions, messages, strict=True):
+        txn.acknowledge(message)
+        txn.flush()
+    clock.advance(6_000)
+    consumer.seek("latest")
+    assert ns.transactions(state="OPEN") == ()
+    assert _cursor(ns) == 201
+
+
+@pytest.mark.clause("P-205")
 def test_a_seek_is_not_refused_for_what_an_overdue_transaction_holds(memory: Place, clock: ManualClock) -> None:
     """Not even by a handle that looked for what is overdue a moment ago, and found nothing."""
     ns = memory.open(clock=clock)

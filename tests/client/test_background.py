@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.client.support import SCHEMA, FaultyStore, Place, raises, read, rows, wait_for
+from txnlog import codec
 from txnlog.errors import (
     InvalidTransactionState,
     ProducerFenced,
@@ -210,6 +211,76 @@ def test_an_end_that_does_not_come_after_all_is_told_to_nobody(group: Any) -> No
     assert isinstance(commit.exception(30), TransactionTimedOut | TransactionAborted)
     assert not again.result(30).skipped
     assert other.result(30).offsets
+
+
+@pytest.mark.clause("P-69")
+def test_a_batch_that_waits_for_one_that_fell_out_is_not_overtaken_by_the_next_one(
+    memory: Place, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody else committed it: were it told that it was skipped, for the batch behind it, its rows would be lost."""
+    ns, store = memory.faulty(clock=clock)
+    ns.create_topic("orders", SCHEMA)
+    settings: list[dict[str, Any]] = [{"txn_version": 1, "timeout_ms": 1_000}, {"txn_version": 1}, {"txn_version": 2}]
+    transactions = [ns.begin(txn_app_id="nightly", **chosen) for chosen in settings]
+    for number, txn in enumerate(transactions):
+        txn.produce("orders", rows(number))
+    build, waves = SharedSegmentBuilder.build, itertools.count(1)
+
+    def late(*arguments: Any) -> Any:
+        if next(waves) == 2:
+            clock.advance(1_001)
+        return build(*arguments)
+
+    monkeypatch.setattr(SharedSegmentBuilder, "build", late)
+    first, again, following = in_one_entry(ns, store, *[txn.commit_async for txn in transactions])
+    with raises(TransactionTimedOut):
+        first.result(30)
+    assert not again.result(30).skipped
+    assert not following.result(30).skipped
+    assert read(ns) == [1, 2]
+
+
+def test_a_background_commit_that_does_not_fit_is_led_by_the_worker(
+    sales: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread leads the entry, and the worker, which ran a callback meanwhile, has found nothing left to do."""
+    appender = sales.connection.appender
+    transactions = [sales.begin() for _ in range(3)]
+    for number, txn in enumerate(transactions):
+        txn.produce("orders", rows(number), partition=0)
+    called, called_back, idle = threading.Event(), threading.Event(), threading.Event()
+    build, gather, wait = SharedSegmentBuilder.build, appender._gather, appender._runtime.wait_until
+    left: list[Future[Any]] = []
+
+    def callback(_: object) -> None:
+        called.set()
+        called_back.wait(30)
+
+    def joined() -> None:
+        if not left:
+            left.append(transactions[2].commit_async())
+        gather()
+
+    def too_small(*arguments: Any) -> Any:
+        if not called_back.is_set():
+            called_back.set()
+            idle.wait(30)
+            monkeypatch.setattr(codec, "MAX_ENTRY_ACTIONS", 2)  # a segment and one commit
+        return build(*arguments)
+
+    def waits(thing: Any, ready: Callable[[], bool]) -> None:
+        if thing is appender._work and called_back.is_set() and not ready():
+            idle.set()
+        wait(thing, ready)
+
+    monkeypatch.setattr(appender._runtime, "wait_until", waits)
+    transactions[0].commit_async().add_done_callback(callback)
+    assert called.wait(30)
+    monkeypatch.setattr(appender, "_gather", joined)
+    monkeypatch.setattr(SharedSegmentBuilder, "build", too_small)
+    first = transactions[1].commit()
+    assert left[0].result(10).version > first.version
+    assert idle.is_set()
 
 
 @pytest.mark.clause("P-203")

@@ -271,8 +271,8 @@ MUTANTS = (
     Mutant(
         "told of what fell out of the entry",
         "txnlog/entry_builder.py",
-        "            if clean:\n",
-        "            if True:\n",
+        "told = (reply, settled) if clean else self._told_by_the_log(reply, draft, header, riders)",
+        "told = (reply, settled)",
         "a batch is skipped for one that is never committed, and nobody brings it again",
         (
             ENTRY_BUILDER + "a_batch_is_not_skipped_for_one_that_fell_out_of_the_entry",
@@ -280,12 +280,23 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "whoever is put off loses the place",
+        "whoever is put off is overtaken",
         "txnlog/entry_builder.py",
-        "                clean = False\n                continue\n",
-        "                continue\n",
-        "what was asked later is refused for want of what was asked before",
-        (ENTRY_BUILDER + "nobody_behind_one_that_was_put_off_is_told_anything_before_it",),
+        "put_off = self._now[place:]  # whoever is behind must not overtake\n                break\n",
+        "put_off.append(member)\n                continue\n",
+        "a batch is skipped for the one behind it, and lost; rows do not stand in the order of the calls",
+        (
+            ENTRY_BUILDER + "a_batch_that_waits_for_the_drop_of_its_topic_is_not_overtaken_by_the_next_one",
+            RACES + "a_commit_that_waits_for_the_drop_of_its_topic_is_not_overtaken",
+        ),
+    ),
+    Mutant(
+        "what does not fit is led by nobody",
+        "txnlog/appender.py",
+        "            self._work.set()  # nobody waits in a thread for those of the background\n",
+        "",
+        "a commit in the background is told nothing until its handle appends something else",
+        (BACKGROUND + "a_background_commit_that_does_not_fit_is_led_by_the_worker",),
     ),
     Mutant(
         "a busy writer never looks for what is overdue",
@@ -302,6 +313,14 @@ MUTANTS = (
         "        attempt",
         "a seek is refused for a transaction that is over, instead of ending it",
         (ANSWERS + "a_seek_is_not_refused_for_what_an_overdue_transaction_holds",),
+    ),
+    Mutant(
+        "one look ends a hundred, and then no other is taken",
+        "txnlog/appender.py",
+        "bool(ending), looked and not ending)",
+        "bool(ending), looked)",
+        "a seek is refused for the hundred and first transaction that is over",
+        (ANSWERS + "a_seek_ends_all_that_is_overdue_however_much_it_is",),
     ),
     Mutant(
         "shared file keeps the rows of who fell out",
@@ -740,7 +759,7 @@ MUTANTS = (
     Mutant(
         "a refused command leaves its traces",
         "txnlog/entry_builder.py",
-        "                draft.rollback(mark)\n",
+        "        draft.rollback(mark)\n",
         "",
         "what the log never showed is taken for done by the client that was refused",
         (RACES + "a_refused_member_leaves_no_trace_in_what_the_client_knows",),

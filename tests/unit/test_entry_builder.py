@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.memory_log import Log, tables_of
 from txnlog.acknowledgements import live_subscription
-from txnlog.actions import Abort, Begin, Consumer, DropSubscription
+from txnlog.actions import Abort, Begin, Consumer, DropSubscription, DropTopic
 from txnlog.apply import apply, begin_entry
 from txnlog.commands import Piece, Simple, effect
 from txnlog.entry_builder import Attempt, MadeEntry, Member, Reply, Riders, SharedWave, Step
@@ -39,14 +39,13 @@ def land(log: Log, attempt: Attempt[Member], made: MadeEntry[Member] | Step) -> 
 
 
 def make_wave(log: Log, attempt: Attempt[Member]) -> None:
-    """The shared segments that were asked for, of one topic."""
-    topics = {piece.topic for _, piece in attempt.pieces()}
-    if not topics:
-        attempt.set_wave(SharedWave({}, (), ()))
-        return
-    (topic,) = topics
-    segment = log.segment(topic, {0: sum(piece.rows for _, piece in attempt.pieces())})
-    attempt.set_wave(SharedWave({topic: segment.segment}, (segment,), ()))
+    """The shared segments that were asked for, of the topics that are there."""
+    rows: dict[int, int] = {}
+    for _, piece in attempt.pieces():
+        if not log.state.topics[piece.topic].dropped:
+            rows[piece.topic] = rows.get(piece.topic, 0) + piece.rows
+    segments = tuple([log.segment(topic, {0: count}) for topic, count in rows.items()])
+    attempt.set_wave(SharedWave({segment.topic: segment.segment for segment in segments}, segments, ()))
 
 
 def aborting(number: int) -> Member:
@@ -130,12 +129,40 @@ def test_a_state_that_moved_without_a_race_decides_anew_too(log: Log) -> None:
     assert make(log, attempt) is Step.AGAIN, "rows of one that fell out must leave the shared segments"
     assert not attempt.answers
     log.entry(Abort(number))
-    for _ in range(2):
+    for following in (Step.AGAIN, Step.DONE):
         assert make(log, attempt) is Step.WAVE
         make_wave(log, attempt)
-        assert make(log, attempt) is Step.AGAIN
-    assert make(log, attempt) is Step.DONE
+        assert make(log, attempt) is following
     assert told(attempt) == [(first, "ABORTED"), (second, "InvalidTransactionState")]
+
+
+def test_whoever_the_log_alone_refuses_or_answers_puts_nobody_off(log: Log) -> None:
+    ended, others = log.number(), [log.number(), log.number()]
+    log.entry(Abort(ended))
+    members = [aborting(others[0]), refusing(ended), aborting(ended), aborting(others[1])]
+    attempt = Attempt(members)
+    attempt.refreshed = True
+    made = make(log, attempt)
+    assert isinstance(made, MadeEntry)
+    assert made.sent == (members[0], members[3])
+    assert told(attempt) == [(members[1], "InvalidTransactionState"), (members[2], "ABORTED")]
+
+
+def test_nobody_overtakes_one_that_was_put_off(log: Log) -> None:
+    number, other = log.number(), log.number()
+    members = [aborting(number), refusing(number), aborting(other)]
+    attempt = Attempt(members)
+    attempt.refreshed = True
+    for sent in members[:1], members[2:]:
+        made = make(log, attempt)
+        assert isinstance(made, MadeEntry)
+        assert list(made.sent) == sent
+        land(log, attempt, made)
+    assert told(attempt) == [
+        (members[0], "ABORTED"),
+        (members[1], "InvalidTransactionState"),
+        (members[2], "ABORTED"),
+    ]
 
 
 def test_an_answer_that_rests_on_a_rider_is_given_behind_the_entry(log: Log) -> None:
@@ -193,7 +220,9 @@ def carry_out(
     """Bring a batch into the log as the appender does. Gives each reply at the moment at which it is told.
 
     ``passing``: the time before each look, in milliseconds; ``loses`` tells whether somebody else takes the next slot.
+    In the log the members must stand in their order: whoever is left behind an entry stands behind all whom it holds.
     """
+    asked = attempt.members
     times = iter(passing)
     for _ in range(300):
         log.now_ms += next(times, 0)
@@ -205,6 +234,8 @@ def carry_out(
             yield from attempt.answers  # told before the entry is there
             attempt.answers.clear()
             land(log, attempt, made)
+            places = [asked.index(member) for member in (*made.sent, *attempt.members)]
+            assert places == sorted(places), "somebody was overtaken"
         elif made is Step.WAVE:
             make_wave(log, attempt)
         elif made is Step.REFRESH:
@@ -218,14 +249,15 @@ def carry_out(
 
 @dataclass(frozen=True)
 class Work:
-    """A transaction of an application, perhaps, with rows of its own, and perhaps in the log already."""
+    """A transaction of an application, perhaps, with rows for one topic or two, and perhaps in the log already."""
 
     version: int | None = None
     timeout_ms: int | None = None
     rows: int = 1
     logged: bool = False
+    others: int = 0
 
-    def commit(self, log: Log, topic: int) -> CommitCommand:
+    def commit(self, log: Log, topic: int, other: int | None = None) -> CommitCommand:
         """Its commit; ``log`` keeps the time of its owner as well."""
         number = log.number()
         app = "nightly" if self.version is not None else None
@@ -235,8 +267,13 @@ class Work:
         opening = Opening(
             log.state.draft().txn_id(number), lambda: log.now_ms, None, None, app, self.version, deadline_ms
         )
-        pieces = (Piece(topic, 0, self.rows, 10, None, number),) if self.rows else ()
+        wanted = [(topic, self.rows)] if other is None else [(topic, self.rows), (other, self.others)]
+        pieces = tuple([Piece(place, 0, rows, 10, None, number) for place, rows in wanted if rows])
         return CommitCommand(opening, f"{number:032x}", pieces)
+
+
+def dropping(topic: int) -> Member:
+    return Member(effect(lambda _draft, _at: [DropTopic(topic)]))
 
 
 def errors_of(replies: Iterator[Reply[Member]], members: list[Member]) -> dict[int, type]:
@@ -285,7 +322,29 @@ def test_nobody_behind_one_that_was_put_off_is_told_anything_before_it(log: Log)
     assert errors_of(replies, members) == {0: TransactionTimedOut, 1: type(None), 2: type(None)}
 
 
-def check_told(log: Log, topic: int, reply: Reply[Member]) -> None:
+@pytest.mark.clause("P-69")
+@pytest.mark.parametrize("passing", [[0, 0, 0, 11], [0, 0, 11], [0, 11]])
+def test_a_batch_that_waits_for_one_that_fell_out_is_not_overtaken_by_the_next_one(
+    log: Log, passing: list[int]
+) -> None:
+    """Nobody ever committed it: were it told that it was skipped, it would be lost."""
+    topic = log.topic()
+    members = [Member(work.commit(log, topic)) for work in (Work(1, 10), Work(1), Work(2))]
+    replies = {members.index(reply.member): reply for reply in carry_out(log, Attempt(members), passing)}
+    assert isinstance(replies[0].error, TransactionTimedOut)
+    assert [type(replies[index].value) for index in (1, 2)] == [Outcome, Outcome]
+
+
+@pytest.mark.clause("P-69")
+def test_a_batch_that_waits_for_the_drop_of_its_topic_is_not_overtaken_by_the_next_one(log: Log) -> None:
+    topic, other = log.topic(), log.topic("other")
+    members = [dropping(other), *[Member(work.commit(log, topic, other)) for work in (Work(1, others=1), Work(2))]]
+    replies = list(carry_out(log, Attempt(members), []))
+    assert [type(reply.value) for reply in replies[1:]] == [Outcome, Outcome]
+    assert replies[1].value.dropped_topics == (other,)
+
+
+def check_told(log: Log, topic: int, other: int, reply: Reply[Member]) -> None:
     """The log shows what was told, at the moment at which it was."""
     command: Any = reply.member.command
     if isinstance(reply.value, Outcome):
@@ -294,11 +353,18 @@ def check_told(log: Log, topic: int, reply: Reply[Member]) -> None:
         app = log.state.apps["nightly"]
         assert (app.txn, app.version) == (reply.value.txn, reply.value.version)
         assert app.app_version >= command.opening.app_version
+    elif reply.error is None:
+        assert log.state.topics[other].dropped
     else:
         draft, header = log.state.draft(), log.header()
         begin_entry(draft, header)
+
+        def carry_out_alone() -> None:
+            for action in command.decide(draft, header, {topic: 0}):
+                apply(draft, action, header)
+
         with pytest.raises(type(reply.error)):
-            command.decide(draft, header, {topic: 0})
+            carry_out_alone()
 
 
 LATE = Work(1, 10, rows=0, logged=True)
@@ -308,8 +374,10 @@ works = st.builds(
     st.sampled_from([None, 1, 10, 20_000]),
     st.integers(0, 2),
     st.booleans(),
+    st.integers(0, 1),
 )
-groups = st.lists(st.tuples(st.sampled_from(["commit", "commit", "abort"]), st.integers(0, 2)), min_size=1, max_size=9)
+calls = st.sampled_from(["commit", "commit", "commit", "abort", "drop"])
+groups = st.lists(st.tuples(calls, st.integers(0, 2)), min_size=1, max_size=9)
 moments = st.sampled_from([0, 1, 10, 6_000])
 times = st.lists(moments, max_size=9) | st.builds(lambda looks, ms: [0] * looks + [ms], st.integers(1, 9), moments)
 
@@ -320,23 +388,30 @@ times = st.lists(moments, max_size=9) | st.builds(lambda looks, ms: [0] * looks 
 @example([LATE, Work(1), Work()], [("commit", 0), ("commit", 1)], [0, 0, 0, 11], [])
 @example([LATE, Work(1), Work()], [("commit", 0), ("commit", 1), ("commit", 2)], [0, 0, 0, 11], [])
 @example([LATE, Work(1), Work()], [("commit", 0), ("abort", 0), ("commit", 1), ("commit", 2)], [0, 0, 0, 11], [])
+@example([Work(1, 10), Work(1), Work(2)], [("commit", 0), ("commit", 1), ("commit", 2)], [0, 0, 0, 11], [])
+@example([Work(1, others=1), Work(2), Work()], [("drop", 0), ("commit", 0), ("commit", 1)], [], [])
 def test_whatever_a_group_is_told_is_in_the_log(
     made: list[Work], group: list[tuple[str, int]], passing: list[int], races: list[bool]
 ) -> None:
+    """And in the order of the calls: ``carry_out`` asserts that. A call aborts, commits, or drops the second topic."""
     log = Log()
-    topic = log.topic()
-    commits = [work.commit(log, topic) for work in made]
-    members = [
-        Member(commits[index]) if kind == "commit" else aborting(commits[index].opening.txn) for kind, index in group
-    ]
+    topic, other = log.topic(), log.topic("other")
+    commits = [work.commit(log, topic, other) for work in made]
+    member: dict[str, Callable[[CommitCommand], Member]] = {
+        "commit": Member,
+        "abort": lambda commit: aborting(commit.opening.txn),
+        "drop": lambda _commit: dropping(other),
+    }
+    members = [member[kind](commits[index]) for kind, index in group]
     told = []
     losing = iter(races)
     for reply in carry_out(log, Attempt(members), passing, lambda: next(losing, False)):
-        check_told(log, topic, reply)
+        check_told(log, topic, other, reply)
         told.append(reply.member)
     assert sorted(map(members.index, told)) == list(range(len(members))), "everybody is told once"
     for work, commit in zip(made, commits, strict=True):
         outcome = log.state.outcomes.get(commit.opening.txn)
         if outcome is not None and outcome.state == "COMMITTED":
-            assert sum(item.end - item.start for item in outcome.offsets or ()) == work.rows
+            others = 0 if other in outcome.dropped_topics else work.others
+            assert sum(item.end - item.start for item in outcome.offsets or ()) == work.rows + others
     assert tables_of(log.replayed()) == tables_of(log.state)
