@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, get_args
+from typing import TYPE_CHECKING, Final, TypeVar, get_args
+
+import msgspec
 
 from txnlog import dead_letters, leases, ranges
 from txnlog.acknowledgements import live_subscription
@@ -17,6 +19,7 @@ from txnlog.errors import (
     InvalidInputError,
     SubscriptionExists,
     SubscriptionNotFound,
+    TopicNotFound,
     TxnLogError,
     refused_write,
 )
@@ -31,6 +34,8 @@ from txnlog.takeover import check_all_free, keeps_its_place, try_to_take
 
 if TYPE_CHECKING:
     from txnlog.connection import Connection, Position
+
+T = TypeVar("T")
 
 TYPES: Final[tuple[SubscriptionType, ...]] = get_args(SubscriptionType)
 TAKEOVERS: Final[tuple[Takeover, ...]] = get_args(Takeover)
@@ -47,6 +52,28 @@ def _takeover(text: object) -> Takeover:
     if not isinstance(text, str) or text not in TAKEOVERS:
         raise InvalidInputError(f"unknown takeover rule {shown(text)}", advice=nearest(str(text), TAKEOVERS))
     return text
+
+
+def _by_name(connection: Connection, call: Callable[[], T]) -> T:
+    """A call that looks names up in the newest state, and then writes by the ids that it found.
+
+    Where one of them is gone by then, another one may have its name: the call is made once more, and looks again.
+    """
+    known = connection.follower.refresh()
+    try:
+        with refused_write():
+            return call()
+    except (TopicNotFound, SubscriptionNotFound) as error:
+        if connection.follower.version == known:
+            raise
+        written = error.durable
+    try:
+        with refused_write():
+            return call()
+    except TxnLogError as error:
+        if error.durable is Durable.NOTHING:
+            error.durable = written
+        raise
 
 
 def create(
@@ -72,15 +99,22 @@ def create(
     if dead_letter_topic is not None:
         parse_topic_name(dead_letter_topic)
     _check_dead_letters(name, kind, max_redeliveries, dead_letter_topic)
-    appender = connection.appender
-    connection.follower.refresh()
-    with refused_write():
-        record = connection.topic_record(topic)
+    _ = connection.appender  # a reader is refused before it looks at anything
+    settings = Subscription(0, name, kind, (), lease_ms, rule, max_redeliveries, dead_letter_topic)
+    return _by_name(connection, lambda: _create(connection, topic, start, settings, if_not_exists=if_not_exists))
+
+
+def _create(
+    connection: Connection, topic: str, start: Position, settings: Subscription, *, if_not_exists: bool
+) -> SubscriptionRecord:
+    """Create a subscription with these settings, of the topic that has the name."""
+    name, dead_letter_topic = settings.name, settings.dead_letter_topic
+    record = connection.topic_record(topic)
     offsets = connection.resolve_position(record, start)
     if len(offsets) < record.partitions:
         offsets = connection.resolve_position(record, "earliest") | offsets
     positions = tuple(offsets[partition] for partition in range(record.partitions))
-    action = Subscription(record.id, name, kind, positions, lease_ms, rule, max_redeliveries, dead_letter_topic)
+    action = msgspec.structs.replace(settings, topic=record.id, start=positions)
 
     def decide(draft: Draft, _at: Header) -> list[Topic | Subscription] | Answer[SubscriptionRecord]:
         source = live_topic(draft, record.id)
@@ -101,7 +135,7 @@ def create(
         assert made is not None, "just created, or found"
         return live_subscription(draft, made)
 
-    return appender.call(Simple(decide, result, ONE_CREATION))
+    return connection.appender.call(Simple(decide, result, ONE_CREATION))
 
 
 def _check_dead_letters(name: str, kind: SubscriptionType, max_redeliveries: int | None, topic: str | None) -> None:
@@ -151,11 +185,14 @@ def find(connection: Connection, topic: str, name: str) -> tuple[TopicRecord, Su
 
 def drop(connection: Connection, topic: str, name: str) -> None:
     """Drop a subscription; open transactions go on without what they acknowledged on it."""
-    appender = connection.appender
-    connection.follower.refresh()
-    with refused_write():
+    _ = connection.appender  # a reader is refused before it looks at anything
+
+    def dropped() -> SubscriptionRecord:
         _, record = find(connection, topic, name)
-    appender.call(effect(lambda _draft, _at: [DropSubscription(record.id)]))
+        connection.appender.call(effect(lambda _draft, _at: [DropSubscription(record.id)]))
+        return record
+
+    record = _by_name(connection, dropped)
     if keeps_its_place(record):
         connection.heartbeats.forget(record.id, record.epoch)
 
@@ -255,8 +292,15 @@ def open_consumer(
     label = parse_label("consumer name", name) if name is not None else f"consumer-{connection.runtime.unique()[:8]}"
     parse_subscription_name(subscription)
     wanted = None if type is None else _type(type)
-    connection.follower.refresh()
-    found = [_look_up(connection, topic, subscription, wanted) for topic in _topics(topics)]
+    names = _topics(topics)
+    return _by_name(connection, lambda: _open(connection, names, subscription, wanted, label))
+
+
+def _open(
+    connection: Connection, topics: Sequence[str], subscription: str, wanted: SubscriptionType | None, label: str
+) -> Consumer:
+    """Open a consumer on the topics that have the names."""
+    found = [_look_up(connection, topic, subscription, wanted) for topic in topics]
     known = [record for _, record in found if record is not None]
     if len(known) < len(found):
         check_all_free(connection, [record for record in known if not _waits(record)], label)
@@ -264,7 +308,7 @@ def open_consumer(
     opened: list[Intake] = []
     try:
         for topic, there in found:
-            places.append((topic, there if there is not None else _create_for(connection, topic, subscription, wanted)))
+            places.append((topic, there) if there is not None else _made(connection, topic.name, subscription, wanted))
         epochs = try_to_take(connection, [record.id for _, record in places if not _waits(record)], label)
         for topic, record in places:
             opened.append(_kind(record)(connection, label, topic, record.id, epochs.get(record.id, WAITING)))
@@ -285,7 +329,7 @@ def _look_up(
     connection: Connection, topic: str, subscription: str, wanted: SubscriptionType | None
 ) -> tuple[TopicRecord, SubscriptionRecord | None]:
     """A topic, and its subscription if it is there. Raises SubscriptionExists where that is of another type."""
-    with connection.follower.lock, refused_write():
+    with connection.follower.lock:
         found = connection.topic_record(topic)
         record = connection.subscription_record(found.id, subscription)
     if record is not None and wanted is not None and record.type != wanted:
@@ -296,17 +340,21 @@ def _look_up(
     return found, record
 
 
-def _create_for(
-    connection: Connection, topic: TopicRecord, subscription: str, wanted: SubscriptionType | None
-) -> SubscriptionRecord:
-    """Create the subscription of a consumer. Where somebody else was faster, that one will do, whatever its rules."""
+def _made(
+    connection: Connection, topic: str, subscription: str, wanted: SubscriptionType | None
+) -> tuple[TopicRecord, SubscriptionRecord]:
+    """Create the subscription of a consumer. Where somebody else was faster, that one will do, whatever its rules.
+
+    With the topic that it is of: another one may have the name by now.
+    """
     try:
-        return create(connection, topic.name, subscription, type=wanted or "exclusive")
+        record = create(connection, topic, subscription, type=wanted or "exclusive")
     except SubscriptionExists:
-        _, record = _look_up(connection, topic.name, subscription, wanted)
-        if record is None:
+        found, there = _look_up(connection, topic, subscription, wanted)
+        if there is None:
             raise
-        return record
+        return found, there
+    return connection.topic_record_by_id(record.topic), record
 
 
 def _topics(topics: object) -> list[str]:
