@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from txnlog import partitioner
 from txnlog.arguments import whole_number
 from txnlog.commands import Piece
-from txnlog.errors import Durable, InvalidInputError, OffsetOutOfRange
+from txnlog.errors import Durable, InvalidInputError, OffsetOutOfRange, RetriableError, StoreError
 from txnlog.limits import MAX_NUMBER
 from txnlog.rows import RowBuffer
 
@@ -30,9 +30,21 @@ def check_partition(topic: str, partition: Any, partitions: int) -> int:
     return number
 
 
+_READ_AGAIN: Final = frozenset({"pyarrow", "pandas", "polars"})
+"""Whose tables and frames, which have a length, give the same rows whenever somebody looks."""
+
+
 def is_read_once(data: Any) -> bool:
-    """Whether data may be gone as soon as somebody looked at it: an iterator, a stream."""
-    return not hasattr(data, "__len__")
+    """Whether data may be gone as soon as somebody looked at it, as far as its type does not exclude that.
+
+    A length says nothing: a progress bar has that of the iterator it goes through, and a list may hold streams.
+    """
+    kinds = set(map(type, data)) if type(data) in {list, tuple} else {type(data)}
+    return not all(kind is dict or _is_table(kind) for kind in kinds)
+
+
+def _is_table(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] in _READ_AGAIN and hasattr(kind, "__len__")
 
 
 def place(
@@ -40,37 +52,42 @@ def place(
 ) -> list[Piece]:
     """The rows of one call as pieces, each of one partition; the rows of a partition keep their order.
 
-    What this client knows of the topic is looked at again before it says no, and before data that is read once.
+    What this client knows of the topic is looked at again before it says no, and before data that is read once. Of
+    arguments that no topic could take it says so at once; and where the log cannot be read, what it knows.
     """
-    once = is_read_once(data)
-    if once:
-        connection.follower.refresh()
-    handle = connection.topic_handle(topic)
-    try:
-        return _placed(connection, handle, data, partition, sequence, named=named)
-    except InvalidInputError:
-        if once:
-            raise
-        connection.follower.refresh()
-        newest = connection.topic_handle(topic)
-        if newest is handle:
-            raise
-    return _placed(connection, newest, data, partition, sequence, named=named)
-
-
-def _placed(
-    connection: Connection, handle: TopicHandle, data: Any, partition: int | None, sequence: int | None, *, named: bool
-) -> list[Piece]:
-    topic = handle.name
     if partition is not None:
-        partition = check_partition(topic, partition, handle.partitions)
+        partition = whole_number("partition", partition, 0)
     if sequence is not None:
         if partition is None or not named:
             raise InvalidInputError(
                 "a sequence needs a named producer and a partition", advice="pass partition=, use ns.producer(name)"
             )
         sequence = whole_number("sequence", sequence, 0, MAX_NUMBER)
-    buffer = RowBuffer(handle.schema, topic)
+    once = is_read_once(data)
+    if once:
+        connection.follower.refresh()
+    handle = connection.topic_handle(topic)
+    try:
+        return _placed(connection, handle, data, partition, sequence)
+    except InvalidInputError as error:
+        if once:
+            raise
+        try:
+            connection.follower.refresh()
+        except (RetriableError, StoreError):
+            raise error from None
+        newest = connection.topic_handle(topic)
+        if newest is handle:
+            raise
+    return _placed(connection, newest, data, partition, sequence)
+
+
+def _placed(
+    connection: Connection, handle: TopicHandle, data: Any, partition: int | None, sequence: int | None
+) -> list[Piece]:
+    if partition is not None:
+        check_partition(handle.name, partition, handle.partitions)
+    buffer = RowBuffer(handle.schema, handle.name)
     if not buffer.append(data):
         return []
     if partition is None and handle.partitions == 1:

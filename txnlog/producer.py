@@ -214,7 +214,9 @@ def produce_plain(
     except TopicNotFound:  # it was dropped; another one may have its name, perhaps since long before this call
         if is_read_once(data) or topic_named(connection.follower.state, topic) is None:
             raise
-    pieces = place(connection, topic, data, partition, sequence, named=named)
+        pieces = place(connection, topic, data, partition, sequence, named=named)
+        if not pieces:
+            raise  # the rows were there before: somebody else changes what this call was given
     return commit()
 
 

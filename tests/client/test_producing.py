@@ -239,6 +239,32 @@ def test_a_partition_that_is_not_there_is_refused(ns: Any, place: Place, partiti
     assert txn.state == "OPEN"
 
 
+@pytest.mark.parametrize(
+    ("data", "options", "kind"),
+    [
+        ([{"id": "no number"}], {}, SchemaMismatch),
+        ([{"unknown": 1}], {}, SchemaMismatch),
+        (rows(1), {"partition": 2}, OffsetOutOfRange),
+        (rows(1), {"partition": True}, InvalidInputError),
+        (iter(rows(1)), {"partition": -1}, InvalidInputError),
+        (rows(1), {"sequence": 1}, InvalidInputError),
+        (iter(rows(1)), {"partition": 0, "sequence": -1}, InvalidInputError),
+    ],
+)
+def test_what_is_wrong_with_a_call_is_told_also_while_the_store_is_away(
+    memory: Place, data: Any, options: Any, kind: Any
+) -> None:
+    ns, store = memory.faulty()
+    ns.create_topic("orders", SCHEMA, partitions=2)
+    producer = ns.producer("loader")
+    txn = producer.begin()
+    producer.produce("orders", rows(0), 0)
+    store.reads_forever = "broken"
+    for call in (producer.produce, txn.produce):
+        with raises(kind):
+            call("orders", data, **options)
+
+
 # --- producers ------------------------------------------------------------------------------------------------------
 
 

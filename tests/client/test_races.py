@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -505,13 +507,89 @@ def test_a_plain_produce_whose_topic_is_made_again_meanwhile_goes_to_that_one(pa
     assert read(rival) == []
 
 
-def test_what_is_read_once_is_not_read_again(pair: Any) -> None:
-    """Half of it would go to the topic that was made again meanwhile."""
+class Progress:
+    """A progress bar: it has the length of what it counts, which may be gone as soon as somebody looked at it."""
+
+    def __init__(self, items: list[Any]) -> None:
+        self._items, self._length = iter(items), len(items)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from self._items
+
+
+def _table(items: list[dict[str, Any]]) -> pa.Table:
+    return pa.Table.from_pylist(items, WIDER if any("extra" in item for item in items) else SCHEMA)
+
+
+READ_ONCE: dict[str, Callable[[list[dict[str, Any]]], Any]] = {
+    "iterator": iter,
+    "progress bar": Progress,
+    "batches in a progress bar": lambda items: Progress([_table([item]) for item in items]),
+    "stream": lambda items: _table(items).to_reader(),
+    "streams in a list": lambda items: [_table([item]).to_reader() for item in items],
+    "streams in a tuple, behind a table": lambda items: (
+        _table(items[:1]),
+        *[_table([item]).to_reader() for item in items[1:]],
+    ),
+}
+READ_AGAIN: dict[str, Callable[[list[dict[str, Any]]], Any]] = {
+    "row": lambda items: items[0],
+    "rows": list,
+    "a tuple of rows": tuple,
+    "table": _table,
+    "a list of batches": lambda items: _table(items).to_batches(),
+    "pandas": pd.DataFrame,
+    "polars": pl.DataFrame,
+}
+
+
+@pytest.mark.parametrize("kind", READ_ONCE)
+def test_what_is_read_once_is_not_read_again(pair: Any, kind: str) -> None:
+    """Nothing, or half of it, would go to the topic that was made again meanwhile."""
     ns, store, rival = pair
     store.script.append(lambda: make_again(rival))
     with raises(TopicNotFound, match="'orders' was dropped"):
-        ns.produce("orders", iter(rows(2)))
+        ns.produce("orders", READ_ONCE[kind](rows(2, 3)))
     assert read(rival) == []
+
+
+@pytest.mark.parametrize("kind", READ_AGAIN)
+def test_what_can_be_read_again_goes_to_the_topic_made_again(pair: Any, kind: str) -> None:
+    ns, store, rival = pair
+    store.script.append(lambda: make_again(rival))
+    ns.produce("orders", READ_AGAIN[kind](rows(2)))
+    assert read(rival) == [2]
+
+
+@pytest.mark.clause("P-119")
+@pytest.mark.parametrize("kind", [*READ_ONCE, *READ_AGAIN])
+@pytest.mark.parametrize("how", ["plain", "in a transaction"])
+def test_rows_that_fitted_the_topic_of_before_come_along(pair: Any, how: str, kind: str) -> None:
+    ns, _, rival = pair
+    make_again(rival, WIDER)
+    items: list[dict[str, Any]] = [*rows(1), {"id": 2, "extra": "x"}, *rows(3)]
+    data = (READ_ONCE | READ_AGAIN)[kind](items)
+    if how == "plain":
+        ns.produce("orders", data)
+    else:
+        ns.transact(lambda txn: txn.produce("orders", data), 1 if kind in READ_ONCE else 2)
+    assert read(rival) == ([1] if kind == "row" else [1, 2, 3])
+
+
+def test_rows_that_their_caller_took_away_meanwhile_were_not_committed(pair: Any) -> None:
+    ns, store, rival = pair
+    data = rows(2)
+
+    def meanwhile() -> None:
+        make_again(rival)
+        data.clear()
+
+    store.script.append(meanwhile)
+    with raises(TopicNotFound, match="'orders' was dropped"):
+        ns.produce("orders", data)
 
 
 # --- numbers --------------------------------------------------------------------------------------------------------

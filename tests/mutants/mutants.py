@@ -363,6 +363,22 @@ MUTANTS = (
         (RACES + "rows_that_may_be_meant_for_a_topic_made_again_are_not_left_out",),
     ),
     Mutant(
+        "a length is taken for rows that stay",
+        "txnlog/placement.py",
+        "return not all(kind is dict or _is_table(kind) for kind in kinds)",
+        'return not hasattr(data, "__len__")',
+        "a produce is told that it is committed, and the rows are gone: they were read for the topic of before",
+        (RACES + "what_is_read_once_is_not_read_again", RACES + "rows_that_fitted_the_topic_of_before_come_along"),
+    ),
+    Mutant(
+        "a consumer is bound to the topic of before",
+        "txnlog/subscriptions.py",
+        "(topic, there) if there is not None else _made(connection, topic.name, subscription, wanted))",
+        "(topic, there or _made(connection, topic.name, subscription, wanted)[1]))",
+        "it hands out messages of a topic that was dropped, and acknowledges those of the one made again",
+        (CLIENT_SUBSCRIPTIONS + "a_consumer_reads_the_topic_that_its_new_subscription_is_of",),
+    ),
+    Mutant(
         "a flush forgets what it left out",
         "txnlog/work.py",
         "self.staged, self.acknowledged, self._sealed = segments, acknowledgements, sealed",
