@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from txnlog import numbers, ranges, schema
 from txnlog.acknowledgements import check_epoch, live_subscription, unknown_subscription
-from txnlog.actions import Acknowledgement, Header, Reserve, StreamBatch, Subscription
+from txnlog.actions import AbortReason, Acknowledgement, Header, Reserve, StreamBatch, Subscription
 from txnlog.appender import Appender
 from txnlog.apply_producers import check_producer, committed_app
 from txnlog.apply_topics import topic_named
@@ -22,6 +22,7 @@ from txnlog.errors import (
     Durable,
     InvalidInputError,
     InvalidTransactionState,
+    OutcomeUnknown,
     SubscriptionNotFound,
     TopicNotFound,
     TxnLogError,
@@ -529,13 +530,17 @@ class Connection:
     def check_conflicts(self, txn: int, wanted: Sequence[Acknowledgement]) -> None:
         """Raise what stands against acknowledgements, by the log and by what this client's transactions hold.
 
-        No request where nothing does; what the client knows is looked at again before it says no.
+        No request where nothing does. What the client knows is looked at again before it says no, and what is overdue
+        is ended: its holds are over.
         """
         known = self.follower.version
         try:
             self._check_conflicts(txn, wanted)
         except TxnLogError:
-            if self.follower.refresh() == known:
+            self.follower.refresh()
+            with contextlib.suppress(OutcomeUnknown):  # of its end: the refusal stands then
+                self.end_overdue([item.subscription for item in wanted])
+            if self.follower.version == known:
                 raise
             self._check_conflicts(txn, wanted)
 
@@ -571,9 +576,19 @@ class Connection:
         record = self.follower.state.subscriptions.get(subscription)
         return record if record is not None and record.type == "shared" else None
 
+    def give_up(self, txn: int, reason: AbortReason) -> None:
+        """The abort of a transaction did not reach the log: it comes there as soon as somebody here waits for it."""
+        session = self._current
+        if session is not None:
+            session.given_up[txn] = reason
+
     def end_overdue(self, subscriptions: Sequence[int]) -> None:
-        """End overdue transactions that hold messages of these subscriptions: somebody waits for them."""
+        """End transactions that are overdue, or were given up, and hold messages of these subscriptions.
+
+        Somebody waits for them.
+        """
         now_ms = self.runtime.now_ms()
+        given_up = self.session.given_up
         with self.follower.lock:
             state = self.follower.state
             held = any(
@@ -581,9 +596,9 @@ class Connection:
                 for (subscription, _), cursor in state.cursors.items()
                 if subscription in subscriptions
             )
-            due = bool(overdue(state.draft(), now_ms)) if held else False
+            due = bool(overdue(state.draft(), now_ms, given_up)) if held else False
         if due and self.mode == "rw":
-            self.appender.call(effect(lambda draft, at: overdue(draft, at.timestamp_ms) or Answer(None)))
+            self.appender.call(effect(lambda draft, at: overdue(draft, at.timestamp_ms, given_up) or Answer(None)))
 
 
 def _repeated(session: Session, result: Duplicate) -> Committed:

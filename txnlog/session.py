@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from txnlog import keys
-from txnlog.actions import AnyAction
+from txnlog.actions import AbortReason, AnyAction
 from txnlog.actions import Namespace as NamespaceAction
 from txnlog.actions import Protocol as ProtocolAction
 from txnlog.appender import Appender
@@ -48,6 +48,7 @@ class Session:
 
     Attributes:
         requests: counts what is sent to the store.
+        given_up: transactions of this client whose abort, for this reason, did not reach the log.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class Session:
             check_coordinator(self.name, registered, self.coordinator)
         self.reader = SegmentReader(self.store, runtime, self.follower.missing)
         self.holds = Holds(runtime.now_ms)
+        self.given_up: dict[int, AbortReason] = {}
         self.heartbeats = Heartbeats(self.store, runtime)
         self.checkpointer = Checkpointer(self.follower, self.store, runtime)
         if not read_only:

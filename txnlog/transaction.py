@@ -581,6 +581,9 @@ class Transaction(ProcessBound):
     def discard(self) -> bool:
         """Abort, unless a commit is under way or in doubt; never raises. For the end of blocks that go wrong.
 
+        Where the log cannot be told, this handle is through with it all the same: nobody else can commit it, and the
+        log hears of it from who waits here for what it holds, or ends it by its timeout.
+
         Returns whether it was not committed, and will not be.
         """
         if self._owner is not self._connection.identity:
@@ -590,8 +593,10 @@ class Transaction(ProcessBound):
                 return self._state == "ABORTED"
             try:
                 self.abort()
-            except TxnLogError:
-                _logger.warning("abort of %s failed; it ends by its timeout", self.id, exc_info=True)
+            except TxnLogError as error:
+                self._abort_later("user", error)
+                if self._state == "OPEN":
+                    self._release(None)
             return True
 
     def leave_in_doubt(self) -> None:
@@ -614,13 +619,17 @@ class Transaction(ProcessBound):
             return None
 
     def _end_in_log(self, reason: AbortReason) -> None:
-        """Best effort: what it holds in the log is given back now, and by its timeout otherwise."""
+        """Best effort: what it holds in the log is given back now, and otherwise later."""
         if not self._begun:
             return
         try:
             administration.end(self._connection, AbortCommand(self._number, reason))
-        except TxnLogError:
-            _logger.warning("abort of %s failed; it ends by its timeout", self.id, exc_info=True)
+        except TxnLogError as error:
+            self._abort_later(reason, error)
+
+    def _abort_later(self, reason: AbortReason, error: TxnLogError) -> None:
+        _logger.warning("abort of %s failed; it comes later, or ends by its timeout", self.id, exc_info=error)
+        self._connection.give_up(self._number, reason)
 
     def _release(self, error: TxnLogError | None) -> None:
         self._ended, self._state, self._in_doubt = error, "ABORTED", None

@@ -302,6 +302,35 @@ def test_a_seek_is_not_refused_for_what_an_overdue_transaction_holds(memory: Pla
     assert _cursor(ns) == 3
 
 
+@pytest.mark.clause("P-119", "P-205")
+@pytest.mark.parametrize("plain", [True, False], ids=["plain", "in a transaction"])
+def test_no_acknowledgement_is_refused_for_what_an_overdue_transaction_holds(
+    memory: Place, clock: ManualClock, plain: bool
+) -> None:
+    ns, rival = memory.open(clock=clock), memory.open(clock=clock)
+    ns.create_topic("orders", SCHEMA)
+    ns.create_subscription("orders", "billing", type="shared", lease_ms=1_000)
+    ns.produce("orders", rows(1))
+    theirs = rival.consumer("orders", "billing", name="slow").receive(timeout_ms=0)
+    clock.advance(1_000)
+    consumer = ns.consumer("orders", "billing", name="next")
+    messages = consumer.receive(timeout_ms=0)
+    txn = rival.begin(timeout_ms=1_000)
+    txn.acknowledge(theirs)
+    clock.advance(5_999)
+    ns.produce("orders", rows(2))  # looks for what is overdue, and finds nothing
+    with raises(TransactionConflict, match="pending"):
+        consumer.acknowledge(messages)
+    clock.advance(1)
+    if plain:
+        consumer.acknowledge(messages)
+    else:
+        with ns.begin() as own:
+            own.acknowledge(messages)
+    assert (ns.transaction(txn.id).state, ns.transaction(txn.id).reason) == ("ABORTED", "timeout")
+    assert _cursor(ns) == 1
+
+
 # --- producing and acknowledging ------------------------------------------------------------------------------------
 
 

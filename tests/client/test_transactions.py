@@ -104,6 +104,10 @@ def _no_room(store: FaultyStore) -> None:
     store.script.append("refused")
 
 
+def _no_room_for_an_abort_either(store: FaultyStore) -> None:
+    store.forever = "refused"
+
+
 def _no_room_for_rows(store: FaultyStore) -> None:
     store.puts.append("refused")
 
@@ -128,6 +132,7 @@ def _too_much(store: FaultyStore) -> None:
     ("fail", "error"),
     [
         (_no_room, StoreError),
+        (_no_room_for_an_abort_either, StoreError),
         (_no_room_for_rows, StoreError),
         (_race_lost_for_ever, RetriableError),
         (_too_much, LimitExceeded),
