@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pyspark
@@ -21,26 +21,30 @@ from tools.java_home import find_java_home
 
 HOME = Path(pyspark.__file__).parent
 START_S = 90
+_ANY_PORTS = ("--port", "0", "--webui-port", "0")
 _MASTER = re.compile(r"Starting Spark master at (spark://\S+)")
 _LISTENING = re.compile(r"Spark Connect server started at: \S*:(\d+)")
 _REGISTERED = re.compile(r"Registering worker \S+:\d+ with")
 
 
 @contextlib.contextmanager
-def standalone_cluster(folder: Path, workers: int = 2) -> Iterator[str]:
-    """A master and its workers, of one core each; gives the master's URL once all workers are registered."""
+def standalone_cluster(folder: Path, hosts: Sequence[str] = ("127.0.0.1", "127.0.0.1")) -> Iterator[str]:
+    """A master and a worker of one core on each host; gives the master's URL once all workers are registered.
+
+    Hosts are addresses of the loopback: Spark runs a speculative copy of a task on another host only.
+    """
     with contextlib.ExitStack() as stack:
         log = folder / "master.log"
         master = stack.enter_context(
-            _java(folder / "master", log, "org.apache.spark.deploy.master.Master", "--port", "0", "--webui-port", "0")
+            _java(folder / "master", log, hosts[0], "org.apache.spark.deploy.master.Master", *_ANY_PORTS)
         )
         url = wait_for(_MASTER, log, master)[0]
         worker = "org.apache.spark.deploy.worker.Worker"
-        for number in range(workers):
+        for number, host in enumerate(hosts):
             place = folder / f"worker{number}"
             own = ["--cores", "1", "--memory", "1g", "--work-dir", str(place / "work"), "--webui-port", "0"]
-            stack.enter_context(_java(place, folder / f"worker{number}.log", worker, *own, url))
-        wait_for(_REGISTERED, log, master, times=workers)
+            stack.enter_context(_java(place, folder / f"worker{number}.log", host, worker, *own, url))
+        wait_for(_REGISTERED, log, master, times=len(hosts))
         yield url
 
 
@@ -59,13 +63,13 @@ def connect_server(folder: Path, conf: Mapping[str, str]) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _java(folder: Path, log: Path, main: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+def _java(folder: Path, log: Path, host: str, main: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     home = find_java_home()
     assert home is not None, "a Java"
     folder.mkdir(parents=True)
     options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dspark.master.rest.enabled=false"]
     java = [str(home / "bin" / "java"), *options, "-cp", f"{HOME / 'jars'}/*"]
-    command = [*java, main, "--host", "127.0.0.1", *arguments]
+    command = [*java, main, "--host", host, *arguments]
     # Outside of Spark's own scripts a worker does not find the jars of executors without the last one.
     environment = {**environment_of(sys.executable), "SPARK_SCALA_VERSION": "2.13"}
     with process(command, folder, log, environment) as running:

@@ -1,0 +1,320 @@
+"""Kill Spark until so much of it died: ``python -m tests.crash_spark.run [--drivers 100] [--executors 50] [--seed N]``.
+
+Drivers are processes of their own with ``local[2]``, killed at places of batches and started again until all orders are
+taken. Executors are those of a standalone cluster on two addresses of the loopback, so that Spark runs speculative
+copies; one driver lives through all of that. Every engine does both. Then every version is read, and compared with
+an undisturbed run. Fails for any finding, and for too little of anything.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import secrets
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+import txnlog
+from examples.demo.kills import Kill, Place, kill_plan
+from examples.demo.runs import DemoFailed, Event, run_with_kills
+from tests.crash_spark import workers
+from tests.crash_spark.deaths import Manner, death_of, processes_of
+from tests.crash_spark.driver import REPOSITORY, events_of, root_of
+from tests.crash_spark.history import MOST_FINDINGS, History, differences, read_history
+from tests.crash_spark.orders import Blow, Board, Moment, orders_for
+from tests.crash_spark.workload import NAMESPACE, REAL, Engine, expected, prepare
+from tests.places.servers import standalone_cluster
+
+DRIVER = "tests.crash_spark.driver"
+HOSTS = ("127.0.0.1", "127.0.0.2")
+ENDING_S = 60
+
+LEAST_AT_A_PLACE = 10
+MANY_KILLS = 100
+
+Watch = Callable[[int], object]
+"""Told how many kills there were so far."""
+
+
+@dataclass
+class Outcome:
+    """What one run did, and what came of it."""
+
+    title: str
+    seconds: float = 0.0
+    figures: Counter[str] = field(default_factory=Counter)
+    history: History = field(default_factory=History)
+    findings: list[str] = field(default_factory=list)
+
+
+# --- runs -------------------------------------------------------------------------------------------------------------
+
+
+def undisturbed(folder: Path, engine: Engine, seed: int, batches: int) -> Outcome:
+    """A run that nobody kills."""
+    return _carried_out(folder, engine, f"{engine.value}, undisturbed", seed, batches, [])
+
+
+def with_dead_drivers(
+    folder: Path, engine: Engine, seed: int, kills: Sequence[Kill], batches: int, watch: Watch = lambda _: None
+) -> Outcome:
+    """Drivers that die at places, one after the other."""
+    outcome = _carried_out(folder, engine, f"{engine.value}, drivers", seed, batches, kills, watch=watch)
+    zombies = folder / workers.ZOMBIES
+    for answer in zombies.read_text().split() if zombies.exists() else ():
+        outcome.figures["zombies"] += 1
+        outcome.figures["zombies fenced"] += answer != "committed"
+    return outcome
+
+
+def batches_for(kills: int) -> int:
+    """Batches enough for so many deaths of drivers, some of which come a moment later than planned."""
+    return 4 * kills + 2
+
+
+def with_dead_executors(
+    folder: Path,
+    engine: Engine,
+    seed: int,
+    kills: tuple[int, int, int],
+    batches: int,
+    watch: Watch = lambda _: None,
+) -> Outcome:
+    """One driver, whose cluster suffers so many kills of executors, of Python processes, and so many slow tasks."""
+    board = Board(folder / workers.ORDERS)
+    wanted = orders_for(seed, *kills)
+    board.write(wanted)
+    place = folder / "cluster"
+    place.mkdir()
+    with standalone_cluster(place, HOSTS) as url:
+        title = f"{engine.value}, executors"
+        outcome = _carried_out(folder, engine, title, seed, batches, [], master=url, watch=watch)
+    done = board.done()
+    if len(done) < len(wanted):
+        outcome.findings.append(f"of {len(wanted)} orders {len(done)} were carried out: more batches are needed")
+    for order in done:
+        outcome.figures[order.blow.value] += 1
+        if order.blow is Blow.EXECUTOR:
+            outcome.figures[f"executor {order.moment.value} the file"] += 1
+    killed = folder / workers.KILLED
+    outcome.figures["executors"] = len(killed.read_text().split()) if killed.exists() else 0
+    outcome.figures += told_by_spark(events_of(folder))
+    return outcome
+
+
+def told_by_spark(events: Path) -> Counter[str]:
+    """What Spark itself wrote down: speculative copies, attempts that did not succeed, executors lost."""
+    found: Counter[str] = Counter()
+    for log in events.iterdir():
+        for line in log.read_text().splitlines():
+            event = json.loads(line)
+            match event["Event"]:
+                case "SparkListenerTaskStart":
+                    found["speculative"] += event["Task Info"]["Speculative"]
+                case "SparkListenerTaskEnd":
+                    found["attempts lost"] += event["Task End Reason"]["Reason"] != "Success"
+                case "SparkListenerExecutorRemoved":
+                    found["executors lost"] += 1
+    return found
+
+
+def _carried_out(
+    folder: Path,
+    engine: Engine,
+    title: str,
+    seed: int,
+    batches: int,
+    kills: Sequence[Kill],
+    master: str | None = None,
+    watch: Watch = lambda _: None,
+) -> Outcome:
+    """Make the orders, run drivers until all are taken, read what there is."""
+    folder.mkdir(parents=True, exist_ok=True)
+    root = str(root_of(folder))
+    with txnlog.open(root, NAMESPACE, create=True) as ns:
+        prepare(ns, batches)
+    outcome = Outcome(title)
+    began = time.monotonic()
+    sessions: list[int] = []
+    board = Board(folder / workers.ORDERS) if master is not None else None
+
+    def on_event(event: Event) -> None:
+        if event["event"] == "started":
+            sessions.append(event["pid"])
+        watch(len(board.done()) if board is not None else len(sessions) - 1)
+
+    arguments = [str(folder), engine.value, str(seed), *(["--master", master] if master else [])]
+    try:
+        for death in run_with_kills(DRIVER, arguments, kills, folder / "log", on_event):
+            outcome.figures["kills"] += 1
+            outcome.figures[death.kill.place.value] += 1
+            outcome.figures[death_of(seed, engine, death.kill).manner.name] += 1
+    except DemoFailed as error:
+        outcome.findings.append(str(error))
+    _wait_for_the_end(sessions, outcome)
+    outcome.figures["drivers"] = len(sessions)
+    outcome.seconds = time.monotonic() - began
+    outcome.history = read_history(root, engine)
+    outcome.findings += outcome.history.findings
+    outcome.findings += differences(outcome.history.steps, expected(engine, batches))
+    return outcome
+
+
+def _wait_for_the_end(sessions: Sequence[int], outcome: Outcome) -> None:
+    """What a driver left behind may still write; it must end by itself."""
+    deadline = time.monotonic() + ENDING_S
+    while left := {process: text for session in sessions for process, text in processes_of(session).items()}:
+        if time.monotonic() > deadline:
+            outcome.findings.append(f"processes of dead drivers are still there: {left}")
+            return
+        time.sleep(0.1)
+
+
+# --- all of it --------------------------------------------------------------------------------------------------------
+
+
+def compare(engine: Engine, reference: Outcome, outcomes: Sequence[Outcome]) -> None:
+    """Add to the findings where a run is not what the undisturbed one was."""
+    for outcome in outcomes:
+        wanted = reference.history.steps[: len(outcome.history.steps)]
+        texts = differences(outcome.history.steps, wanted)
+        outcome.findings += [f"unlike the undisturbed run of {engine.value}: {text}" for text in texts]
+
+
+def too_little(outcomes: Sequence[Outcome], drivers: int, executors: int) -> list[str]:
+    """What there was too little of."""
+    figures = sum((outcome.figures for outcome in outcomes), Counter[str]())
+    wanted = {"kills": drivers, "executors": executors}
+    if drivers >= MANY_KILLS:
+        wanted |= {place.value: LEAST_AT_A_PLACE for place in Place}
+        wanted |= {manner.name: LEAST_AT_A_PLACE for manner in Manner if manner is not Manner.OUTLIVES} | {"zombies": 1}
+    if executors >= MANY_KILLS // 2:
+        wanted |= {f"executor {moment.value} the file": LEAST_AT_A_PLACE for moment in Moment} | {"speculative": 10}
+    return [f"{name}: {figures[name]}, wanted were {least}" for name, least in wanted.items() if figures[name] < least]
+
+
+LINES: tuple[tuple[str, Callable[[Outcome], float]], ...] = (
+    ("seconds", lambda run: run.seconds),
+    ("drivers started", lambda run: run.figures["drivers"]),
+    ("drivers killed", lambda run: run.figures["kills"]),
+    *((f"  {place.title}", lambda run, place=place: run.figures[place.value]) for place in Place),
+    *((f"  of them {manner.value}", lambda run, manner=manner: run.figures[manner.name]) for manner in Manner),
+    ("sinks that outlived their driver", lambda run: run.figures["zombies"]),
+    ("  of them fenced", lambda run: run.figures["zombies fenced"]),
+    ("executors killed", lambda run: run.figures["executors"]),
+    ("  by a task, before its file", lambda run: run.figures["executor before the file"]),
+    ("  by a task, behind its file", lambda run: run.figures["executor after the file"]),
+    ("  at some other moment", lambda run: run.figures["later"]),
+    ("Python processes of tasks killed", lambda run: run.figures["worker"]),
+    ("tasks made slow", lambda run: run.figures["slow"]),
+    ("speculative copies that Spark ran", lambda run: run.figures["speculative"]),
+    ("attempts lost", lambda run: run.figures["attempts lost"]),
+    ("files left that no entry names", lambda run: run.history.garbage),
+    ("batches", lambda run: len(run.history.steps)),
+    ("versions read", lambda run: run.history.versions),
+    ("findings", lambda run: len(run.findings)),
+)
+
+
+def table(outcomes: Sequence[Outcome]) -> Table:
+    """What was done and what came of it."""
+    result = Table(title="Spark, killed", title_justify="left")
+    result.add_column("")
+    for outcome in outcomes:
+        result.add_column(outcome.title, justify="right")
+    result.add_column("all", justify="right")
+    for title, get in LINES:
+        values = [get(outcome) for outcome in outcomes]
+        result.add_row(title, *(f"{value:,.0f}" for value in (*values, sum(values))))
+    return result
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--drivers", type=int, default=100, metavar="KILLS", help="of drivers, at least (100)")
+    parser.add_argument("--executors", type=int, default=50, metavar="KILLS", help="of executors, at least (50)")
+    parser.add_argument("--engine", type=Engine, action="append", help="one of them only, may be repeated")
+    parser.add_argument("--seed", type=int, help="repeats the choices of a run, not what the machine makes of them")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="a new folder for namespaces and logs, which stay")
+    given = parser.parse_args(arguments)
+    seed = secrets.randbits(32) if given.seed is None else given.seed
+    engines = given.engine or REAL
+    console = Console(width=None if sys.stdout.isatty() else 150)
+    console.print(f"seed {seed}", highlight=False)
+    if given.keep is None:
+        base = Path(tempfile.mkdtemp(prefix="txnlog-crash-spark-"))
+    else:
+        base = given.keep.resolve()
+        base.mkdir(parents=True)
+    find_project()
+    outcomes: list[Outcome] = []
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        for engine in engines:
+            outcomes += _of_engine(base / engine.name.lower(), engine, seed, given, len(engines), progress)
+    console.print(table(outcomes))
+    found = [f"{outcome.title}: {text}" for outcome in outcomes for text in outcome.findings[:MOST_FINDINGS]]
+    found += too_little(outcomes, given.drivers, given.executors)
+    if given.keep is None and not found:
+        shutil.rmtree(base)
+    elif found:
+        found += [f"seed {seed}; namespaces and logs are in {base}"]
+    for text in found:
+        console.print(text, markup=False, highlight=False)
+    return 1 if found else 0
+
+
+def find_project() -> None:
+    """Processes that Spark starts find the tests as this one does."""
+    known = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(REPOSITORY), *filter(None, known)])
+
+
+def _of_engine(
+    folder: Path, engine: Engine, seed: int, given: argparse.Namespace, engines: int, progress: Progress
+) -> list[Outcome]:
+    per_place = math.ceil(given.drivers / engines / len(Place))
+    executors = math.ceil(given.executors * 1.1 / engines)  # some die of another blow before theirs comes
+    blows = (executors, math.ceil(executors / 3), math.ceil(executors / 2))
+    batches = batches_for(per_place * len(Place))
+    # The sink has one job a batch, and two of three jobs are met; handlers have more.
+    cluster_batches = 4 + sum(blows) * (3 if engine is Engine.SINK else 1)
+    result: list[Outcome] = []
+
+    def watched(title: str, total: int, run: Callable[[Watch], Outcome]) -> None:
+        task = progress.add_task(f"{engine.value}, {title}", total=total)
+        result.append(run(lambda done: progress.update(task, completed=done)))
+        progress.update(task, completed=total)
+
+    most = max(batches if given.drivers else 0, cluster_batches if given.executors else 0)
+    watched("undisturbed", 1, lambda _: undisturbed(folder / "undisturbed", engine, seed, most))
+    if given.drivers:
+        plan = kill_plan(per_place, batches)
+        run = folder / "drivers"
+        watched("drivers", len(plan), lambda watch: with_dead_drivers(run, engine, seed, plan, batches, watch))
+    if given.executors:
+        place = folder / "executors"
+        watched(
+            "executors",
+            sum(blows),
+            lambda watch: with_dead_executors(place, engine, seed, blows, cluster_batches, watch),
+        )
+    compare(engine, result[0], result[1:])
+    return result
+
+
+if __name__ == "__main__":
+    sys.exit(main())

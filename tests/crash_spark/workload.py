@@ -1,0 +1,129 @@
+"""What the killed drivers work on: orders, taken batch by batch, and what must come out of them.
+
+Every engine takes the same orders off the same subscription. ``write_stream`` and ``process`` write three topics in a
+handler, the sink two by the column ``topic``. All orders are there before the first driver starts, each batch of them
+one transaction, and a micro-batch ends between transactions: so batches are the same whatever happens.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from txnlog.namespace import Namespace
+
+NAMESPACE: Final = "shop"
+ORDERS: Final = "orders"
+EVEN: Final = "even"
+ODD: Final = "odd"
+COUNTS: Final = "counts"
+SUBSCRIPTION: Final = "billing"
+
+ROWS: Final = 20
+"""Orders of a batch."""
+
+_ORDER: Final = pa.schema(
+    [pa.field("id", pa.int64(), nullable=False), ("account", pa.string()), ("amount", pa.int64())]
+)
+_COUNT: Final = pa.schema([("account", pa.string()), ("count", pa.int64()), ("amount", pa.int64())])
+
+
+class Engine(enum.Enum):
+    """How batches are taken."""
+
+    STREAM = "write_stream"
+    SINK = "sink"
+    PROCESS = "process"
+    CARELESS = "careless"
+    """Wrong on purpose, without Spark: it acknowledges in a transaction of its own. What the checks must find."""
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The topics that it writes."""
+        return (EVEN, ODD) if self in (Engine.SINK, Engine.CARELESS) else (EVEN, ODD, COUNTS)
+
+
+REAL: Final = (Engine.STREAM, Engine.SINK, Engine.PROCESS)
+
+
+def order(number: int) -> dict[str, Any]:
+    """One order."""
+    return {"id": number, "account": f"a{number % 5}", "amount": number * 7 % 23}
+
+
+def orders_of(batch: int) -> list[dict[str, Any]]:
+    """The orders of a batch."""
+    return [order(number) for number in range(batch * ROWS, (batch + 1) * ROWS)]
+
+
+def counts_of(numbers: Iterable[int]) -> dict[str, tuple[int, int]]:
+    """By account how many of some orders there are, and their amounts."""
+    count: Counter[str] = Counter()
+    amount: Counter[str] = Counter()
+    for row in map(order, numbers):
+        count[row["account"]] += 1
+        amount[row["account"]] += row["amount"]
+    return {account: (number, amount[account]) for account, number in count.items()}
+
+
+def prepare(ns: Namespace, batches: int) -> None:
+    """Make the topics and the subscription, and all orders."""
+    ns.create_topic(ORDERS, _ORDER, partitions=2, key="account")
+    ns.create_topic(EVEN, _ORDER, partitions=2, key="account")
+    ns.create_topic(ODD, _ORDER, partitions=2)
+    ns.create_topic(COUNTS, _COUNT)
+    ns.create_subscription(ORDERS, SUBSCRIPTION)
+    for batch in range(batches):
+        ns.produce(ORDERS, orders_of(batch))
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one version changed: the rows of each topic, and the orders taken off. Both in a form that compares."""
+
+    rows: tuple[tuple[str, tuple[tuple[Any, ...], ...]], ...]
+    taken: tuple[int, ...]
+
+
+def expected(engine: Engine, batches: int) -> list[Step]:
+    """What must have become visible, version by version, from plain Python alone."""
+    steps = []
+    for batch in range(batches):
+        rows = orders_of(batch)
+        written = {
+            EVEN: [tuple(row.values()) for row in rows if row["id"] % 2 == 0],
+            ODD: [tuple(row.values()) for row in rows if row["id"] % 2 == 1],
+            COUNTS: [(account, *sums) for account, sums in counts_of(row["id"] for row in rows).items()],
+        }
+        steps.append(
+            Step(
+                tuple((topic, tuple(sorted(written[topic]))) for topic in engine.outputs),
+                tuple(row["id"] for row in rows),
+            )
+        )
+    return steps
+
+
+__all__ = [
+    "COUNTS",
+    "EVEN",
+    "NAMESPACE",
+    "ODD",
+    "ORDERS",
+    "REAL",
+    "ROWS",
+    "SUBSCRIPTION",
+    "Engine",
+    "Step",
+    "counts_of",
+    "expected",
+    "order",
+    "orders_of",
+    "prepare",
+]
