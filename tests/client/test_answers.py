@@ -568,10 +568,11 @@ def test_a_seek_of_several_topics_names_the_one_that_refuses_it(ns: Any, offsets
         ns.consumer(["orders", "audit"], "billing").seek(offsets)
 
 
-@pytest.mark.parametrize("kind", [getattr(errors, name) for name in errors.__all__ if name[0].isupper()])
+KINDS = [getattr(errors, name) for name in errors.__all__ if name[0].isupper() and name != "Durable"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_an_error_of_any_class_says_what_to_do_and_what_may_be_durable(kind: type[TxnLogError]) -> None:
-    if kind is errors.Durable:
-        return
     looks = {NamespaceNotFound, TopicNotFound, SubscriptionNotFound, VersionNotAvailable, OffsetOutOfRange}
     assert str(kind("x", advice="do y", durable=Durable.NOTHING)) == "x (do y; nothing was written)"
     assert str(kind("x", advice="do y", durable=Durable.MAYBE)) == "x (do y; data may be durable)"

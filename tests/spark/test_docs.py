@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
@@ -51,7 +51,7 @@ def test_what_the_readme_says_of_spark_runs(spark: SparkSession, namespace: Name
 def test_the_page_on_spark_runs(spark: SparkSession, tmp_path: Path) -> None:
     found = blocks((ROOT / "docs" / "spark.md").read_text(encoding="utf-8"), tmp_path)
     assert len(found) > 3
-    given = {"spark": spark}
+    given: dict[str, Any] = {"spark": spark}
     exec("\n".join(found), given)
     with txnlog.open(str(tmp_path / "lake"), namespace="shop", mode="r") as ns:
         assert all(column.nullable for column in ns.topic("orders").schema)
