@@ -26,8 +26,14 @@ from txnlog.state import Draft, SchemaVersion, State, TopicRecord
 def live_topic(draft: Draft, topic: int) -> TopicRecord:
     """The topic with an id, or TopicNotFound where there is none or it was dropped."""
     record = draft.topics.get(topic)
-    if record is None or record.dropped:
+    if record is None:
         raise TopicNotFound(f"no topic with the id {topic}", durable=Durable.NOTHING)
+    if record.dropped:
+        raise TopicNotFound(
+            f"the topic {record.name!r} was dropped",
+            advice="make it again with ns.create_topic(...), or call again if somebody did",
+            durable=Durable.NOTHING,
+        )
     return record
 
 

@@ -42,7 +42,7 @@ from txnlog.results import Committed
 from txnlog.runtime import Clock, Runtime, renew_in_child
 from txnlog.sequences import before_first
 from txnlog.session import Session
-from txnlog.snapshot import Snapshot
+from txnlog.snapshot import Snapshot, ends_at
 from txnlog.state import Cursor, Draft, Outcome, StreamRecord, SubscriptionRecord, TopicRecord
 from txnlog.store.base import Store
 from txnlog.store.open import absolute, open_store
@@ -495,7 +495,7 @@ class Connection:
         version = self.follower.log.version_at(timestamp_ms, self.follower.version)
         if version is None or version < topic.id:
             return dict(starts)
-        found = Snapshot(self, version).end_offsets(topic.name)
+        found = ends_at(self, topic, version)
         return {p: max(starts[p], found[p]) for p in found}
 
     # --- what stands against a call, by what this client knows --------------------------------------------------------

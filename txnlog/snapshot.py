@@ -49,22 +49,7 @@ class Snapshot:
 
     def end_offsets(self, topic: str) -> dict[int, int]:
         """By partition the offset behind the last message that is visible at this version."""
-        return self._ends(self._connection.topic_record(topic, self.version))
-
-    def _ends(self, record: TopicRecord) -> dict[int, int]:
-        with self._connection.follower.lock:
-            state = self._connection.follower.state
-            if state.head.version == self.version:
-                return {p: state.end_of(record.id, p) for p in range(record.partitions)}
-        ends = dict.fromkeys(range(record.partitions), 0)
-        segments, _ = self._connection.follower.segments(record.id)
-        for segment in segments:
-            if segment.state != "visible" or segment.ended_version is None or segment.ended_version > self.version:
-                continue
-            for item in segment.slices:
-                if item.offset is not None:
-                    ends[item.partition] = max(ends[item.partition], item.offset + item.rows)
-        return ends
+        return ends_at(self._connection, self._connection.topic_record(topic, self.version), self.version)
 
     def plan(
         self,
@@ -82,7 +67,7 @@ class Snapshot:
         starts = self._connection.start_offsets(record)
         if offsets is not None:
             offsets = _parsed_offsets(offsets)
-            planner.check_offsets(offsets, starts, self._ends(record))
+            planner.check_offsets(offsets, starts, ends_at(self._connection, record, self.version))
         segments, removals = self._connection.follower.segments(record.id)
         if level == "read_uncommitted":
             oldest = self._connection.follower.state.head.oldest_readable
@@ -186,4 +171,21 @@ def _parsed_offsets(offsets: Mapping[int, Any]) -> OffsetRanges:
         ) from None
 
 
-__all__ = ["Snapshot"]
+def ends_at(connection: Connection, record: TopicRecord, version: int) -> dict[int, int]:
+    """By partition of a topic, also a dropped one, the offset behind the last message that is visible at a version."""
+    with connection.follower.lock:
+        state = connection.follower.state
+        if state.head.version == version:
+            return {p: state.end_of(record.id, p) for p in range(record.partitions)}
+    ends = dict.fromkeys(range(record.partitions), 0)
+    segments, _ = connection.follower.segments(record.id)
+    for segment in segments:
+        if segment.state != "visible" or segment.ended_version is None or segment.ended_version > version:
+            continue
+        for item in segment.slices:
+            if item.offset is not None:
+                ends[item.partition] = max(ends[item.partition], item.offset + item.rows)
+    return ends
+
+
+__all__ = ["Snapshot", "ends_at"]

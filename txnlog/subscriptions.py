@@ -68,7 +68,7 @@ def _by_name(connection: Connection, call: Callable[[], T]) -> T:
             raise
         written = error.durable
     try:
-        with refused_write():
+        with refused_write(), connection.naming_dropped():
             return call()
     except TxnLogError as error:
         if error.durable is Durable.NOTHING:

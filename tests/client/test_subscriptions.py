@@ -166,6 +166,7 @@ CONSUMER_CALLS: dict[str, Callable[[Any, Any, Any], object]] = {
     "negative_acknowledge": lambda consumer, messages, _ns: consumer.negative_acknowledge(messages),
     "redeliver_unacknowledged": lambda consumer, _messages, _ns: consumer.redeliver_unacknowledged(),
     "seek": lambda consumer, _messages, _ns: consumer.seek("latest"),
+    "seek to a time": lambda consumer, _messages, _ns: consumer.seek("2100-01-01T00:00:00Z"),
     "in a transaction": lambda _consumer, messages, ns: (ns.snapshot(), ns.begin().acknowledge(messages)),
 }
 
@@ -271,6 +272,27 @@ def test_a_call_by_name_says_which_name_is_gone(pair: Any, call: str) -> None:
     store.script.append(lambda: rival.drop_topic("orders"))
     with raises(TopicNotFound, match="no topic 'orders'.*nothing was written"):
         CALLS_BY_NAME[call](ns)
+
+
+@pytest.mark.parametrize("call", sorted(CALLS_BY_NAME.keys() - {"create it if need be"}))
+def test_a_call_by_name_looks_twice_and_then_names_what_was_dropped(pair: Any, call: str) -> None:
+    ns, store, rival = pair
+    made_again(rival)
+    for _ in range(4):
+        store.script.extend([lambda: made_again(rival), "ok"])
+    kind = SubscriptionNotFound if call in {"drop_subscription", "consumer"} else TopicNotFound
+    with raises(kind, match="'orders' was dropped.*nothing was written"):
+        CALLS_BY_NAME[call](ns)
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+@pytest.mark.parametrize("position", ["latest", {0: 0}, "2100-01-01T00:00:00Z"], ids=["name", "offset", "time"])
+def test_a_seek_is_for_the_topic_that_is_consumed(pair: Any, memory: Place, position: Any, partitions: int) -> None:
+    ns, _, rival = pair
+    consumer = ns.consumer("orders", "there")
+    made_again(rival, partitions)
+    with Unchanged(memory), raises(SubscriptionNotFound, match="'there' of 'orders' was dropped"):
+        consumer.seek(position)
 
 
 def test_a_subscription_that_is_dropped_meanwhile_is_named_or_made_again(pair: Any) -> None:
