@@ -713,7 +713,6 @@ def test_a_row_of_a_run_that_is_no_segment_is_damage(memory: Place, column: str,
         ({"dropped_subscriptions": [-1]}, "contradicts"),
         ({"dropped_subscriptions": pa.array([1])}, "does not decode"),
     ],
-    ids=str,
 )
 def test_a_row_of_a_run_that_is_no_outcome_is_damage(memory: Place, values: dict[str, Any], match: str) -> None:
     """Whoever asks how a transaction ended is not told something made up."""
