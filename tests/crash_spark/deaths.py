@@ -17,8 +17,8 @@ from examples.demo.kills import Kill, Place, kill_everything
 from tests.crash_spark.workload import Engine
 
 _LATER_MS: Final = (1, 400)
-_OUTLIVES_MS: Final = (0, 9_000)
-"""From at once to after its successor has long gone on: a successor needs some seconds to start."""
+_MOST_ENTRIES: Final = 6
+_SUCCESSOR_S: Final = 90.0
 
 
 class Manner(enum.Enum):
@@ -28,26 +28,27 @@ class Manner(enum.Enum):
     LATER = "a moment later"
     """Python and the JVM go on until a timer kills them, wherever they are by then."""
     OUTLIVES = "its sink outlives it"
-    """The driver dies; the process that commits for its sink goes on later, and meets what the successor did."""
+    """The driver dies; the process that commits for its sink goes on, at once or when the successor wrote something."""
 
 
 @dataclass(frozen=True)
 class Death:
-    """A kill, how it happens, and how much later."""
+    """A kill, how it happens, how much later, and after how many entries of its successor what outlives it goes on."""
 
     kill: Kill
     manner: Manner
-    after_ms: int
+    after_ms: int = 0
+    after_entries: int = 0
 
 
 def death_of(seed: int, engine: Engine, kill: Kill) -> Death:
     """How a driver dies at a kill: always the same for a seed."""
     chance = random.Random(f"{seed} {engine.value} {kill}")
     if engine is Engine.SINK and kill.place is Place.BEFORE_ENTRY and chance.random() < 0.5:
-        return Death(kill, Manner.OUTLIVES, chance.randint(*_OUTLIVES_MS))
+        return Death(kill, Manner.OUTLIVES, after_entries=chance.randint(0, _MOST_ENTRIES))
     if engine is not Engine.CARELESS and chance.random() < 0.25:
         return Death(kill, Manner.LATER, chance.randint(*_LATER_MS))
-    return Death(kill, Manner.THERE, 0)
+    return Death(kill, Manner.THERE)
 
 
 class Dying:
@@ -72,16 +73,25 @@ class Dying:
 class DyingSink:
     """The same in the process that commits for the format's sink: Spark started it, its session is the driver's.
 
+    Args:
+        death: what is to happen.
+        tell: called first: the driver's parent waits for it.
+        there_are: whether others wrote so many entries since this process knew the log last.
+
     Attributes:
+        begun: whether it has begun.
         outlived: whether the driver is dead and this process goes on.
     """
 
-    def __init__(self, death: Death, tell: Callable[[], object]) -> None:
+    def __init__(self, death: Death, tell: Callable[[], object], there_are: Callable[[int], bool]) -> None:
         self._death = death
         self._tell = tell
+        self._there_are = there_are
+        self.begun = False
         self.outlived = False
 
     def __call__(self) -> None:
+        self.begun = True
         self._tell()
         match self._death.manner:
             case Manner.THERE:
@@ -93,7 +103,9 @@ class DyingSink:
                 signal.signal(signal.SIGHUP, signal.SIG_IGN)  # by which the daemon of Spark's workers ends them
                 os.killpg(os.getsid(0), signal.SIGKILL)
                 self.outlived = True
-                time.sleep(self._death.after_ms / 1000)
+                deadline = time.monotonic() + _SUCCESSOR_S
+                while not self._there_are(self._death.after_entries) and time.monotonic() < deadline:
+                    time.sleep(0.02)
 
     def _kill_all(self) -> None:
         os.killpg(os.getsid(0), signal.SIGKILL)

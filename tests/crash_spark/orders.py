@@ -57,7 +57,7 @@ class Order:
         return cls(int(number), Moment(moment), Blow(blow), int(ms))
 
 
-def orders_for(seed: int, executors: int, workers: int, slow: int) -> list[Order]:
+def orders_for(seed: str, executors: int, workers: int, slow: int) -> list[Order]:
     """So many kills of executors and of Python processes, and so many slow tasks, in an order that the seed decides."""
     chance = random.Random(f"{seed} orders")
     blows = [Blow.EXECUTOR if number % 3 else Blow.EXECUTOR_LATER for number in range(executors)]

@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,7 +39,7 @@ from tests.places.servers import standalone_cluster
 
 DRIVER = "tests.crash_spark.driver"
 HOSTS = ("127.0.0.1", "127.0.0.2")
-ENDING_S = 60
+ENDING_S = 120
 
 LEAST_AT_A_PLACE = 10
 MANY_KILLS = 100
@@ -52,11 +52,17 @@ Watch = Callable[[int], object]
 class Outcome:
     """What one run did, and what came of it."""
 
-    title: str
+    engine: Engine
+    what: str
     seconds: float = 0.0
     figures: Counter[str] = field(default_factory=Counter)
     history: History = field(default_factory=History)
     findings: list[str] = field(default_factory=list)
+
+    @property
+    def title(self) -> str:
+        """For findings."""
+        return f"{self.engine.value}, {self.what}"
 
 
 # --- runs -------------------------------------------------------------------------------------------------------------
@@ -64,18 +70,18 @@ class Outcome:
 
 def undisturbed(folder: Path, engine: Engine, seed: int, batches: int) -> Outcome:
     """A run that nobody kills."""
-    return _carried_out(folder, engine, f"{engine.value}, undisturbed", seed, batches, [])
+    return _carried_out(folder, engine, "undisturbed", seed, batches, [])
 
 
 def with_dead_drivers(
     folder: Path, engine: Engine, seed: int, kills: Sequence[Kill], batches: int, watch: Watch = lambda _: None
 ) -> Outcome:
     """Drivers that die at places, one after the other."""
-    outcome = _carried_out(folder, engine, f"{engine.value}, drivers", seed, batches, kills, watch=watch)
+    outcome = _carried_out(folder, engine, "drivers", seed, batches, kills, watch=watch)
     zombies = folder / workers.ZOMBIES
     for answer in zombies.read_text().split() if zombies.exists() else ():
         outcome.figures["zombies"] += 1
-        outcome.figures["zombies fenced"] += answer != "committed"
+        outcome.figures["zombies too late"] += answer != workers.IN_TIME
     return outcome
 
 
@@ -94,13 +100,12 @@ def with_dead_executors(
 ) -> Outcome:
     """One driver, whose cluster suffers so many kills of executors, of Python processes, and so many slow tasks."""
     board = Board(folder / workers.ORDERS)
-    wanted = orders_for(seed, *kills)
+    wanted = orders_for(f"{seed} {engine.value}", *kills)
     board.write(wanted)
     place = folder / "cluster"
     place.mkdir()
     with standalone_cluster(place, HOSTS) as url:
-        title = f"{engine.value}, executors"
-        outcome = _carried_out(folder, engine, title, seed, batches, [], master=url, watch=watch)
+        outcome = _carried_out(folder, engine, "executors", seed, batches, [], master=url, watch=watch)
     done = board.done()
     if len(done) < len(wanted):
         outcome.findings.append(f"of {len(wanted)} orders {len(done)} were carried out: more batches are needed")
@@ -133,7 +138,7 @@ def told_by_spark(events: Path) -> Counter[str]:
 def _carried_out(
     folder: Path,
     engine: Engine,
-    title: str,
+    what: str,
     seed: int,
     batches: int,
     kills: Sequence[Kill],
@@ -145,7 +150,7 @@ def _carried_out(
     root = str(root_of(folder))
     with txnlog.open(root, NAMESPACE, create=True) as ns:
         prepare(ns, batches)
-    outcome = Outcome(title)
+    outcome = Outcome(engine, what)
     began = time.monotonic()
     sessions: list[int] = []
     board = Board(folder / workers.ORDERS) if master is not None else None
@@ -205,40 +210,52 @@ def too_little(outcomes: Sequence[Outcome], drivers: int, executors: int) -> lis
     return [f"{name}: {figures[name]}, wanted were {least}" for name, least in wanted.items() if figures[name] < least]
 
 
-LINES: tuple[tuple[str, Callable[[Outcome], float]], ...] = (
+Line = tuple[str, Callable[[Outcome], float]]
+ALL_LINES: tuple[Line, ...] = (
+    ("batches", lambda run: len(run.history.steps)),
+    ("versions read", lambda run: run.history.versions),
+    ("files left that no entry names", lambda run: run.history.garbage),
     ("seconds", lambda run: run.seconds),
-    ("drivers started", lambda run: run.figures["drivers"]),
+    ("findings", lambda run: len(run.findings)),
+)
+DRIVER_LINES: tuple[Line, ...] = (
     ("drivers killed", lambda run: run.figures["kills"]),
     *((f"  {place.title}", lambda run, place=place: run.figures[place.value]) for place in Place),
-    *((f"  of them {manner.value}", lambda run, manner=manner: run.figures[manner.name]) for manner in Manner),
-    ("sinks that outlived their driver", lambda run: run.figures["zombies"]),
-    ("  of them fenced", lambda run: run.figures["zombies fenced"]),
+    *((f"  of all {manner.value}", lambda run, manner=manner: run.figures[manner.name]) for manner in Manner),
+    ("sinks that outlived their driver, and came back", lambda run: run.figures["zombies"]),
+    ("  of them too late: refused, or the batch was there", lambda run: run.figures["zombies too late"]),
+    ("restarts", lambda run: run.figures["drivers"] - 1),
+    *ALL_LINES,
+)
+EXECUTOR_LINES: tuple[Line, ...] = (
     ("executors killed", lambda run: run.figures["executors"]),
     ("  by a task, before its file", lambda run: run.figures["executor before the file"]),
-    ("  by a task, behind its file", lambda run: run.figures["executor after the file"]),
+    ("  by a task, behind its file, before its answer", lambda run: run.figures["executor after the file"]),
     ("  at some other moment", lambda run: run.figures["later"]),
     ("Python processes of tasks killed", lambda run: run.figures["worker"]),
     ("tasks made slow", lambda run: run.figures["slow"]),
     ("speculative copies that Spark ran", lambda run: run.figures["speculative"]),
     ("attempts lost", lambda run: run.figures["attempts lost"]),
-    ("files left that no entry names", lambda run: run.history.garbage),
-    ("batches", lambda run: len(run.history.steps)),
-    ("versions read", lambda run: run.history.versions),
-    ("findings", lambda run: len(run.findings)),
+    *ALL_LINES,
 )
+LINES = {"drivers": DRIVER_LINES, "executors": EXECUTOR_LINES, "undisturbed": ALL_LINES}
 
 
-def table(outcomes: Sequence[Outcome]) -> Table:
-    """What was done and what came of it."""
-    result = Table(title="Spark, killed", title_justify="left")
-    result.add_column("")
-    for outcome in outcomes:
-        result.add_column(outcome.title, justify="right")
-    result.add_column("all", justify="right")
-    for title, get in LINES:
-        values = [get(outcome) for outcome in outcomes]
-        result.add_row(title, *(f"{value:,.0f}" for value in (*values, sum(values))))
-    return result
+def tables(outcomes: Sequence[Outcome]) -> Iterator[Table]:
+    """What was done and what came of it: a table for each kind of run that there was, a column for each engine."""
+    for what, lines in LINES.items():
+        chosen = [outcome for outcome in outcomes if outcome.what == what]
+        if not chosen:
+            continue
+        result = Table(title=f"Spark, killed: {what}" if what != "undisturbed" else "Undisturbed", title_justify="left")
+        result.add_column("")
+        for outcome in chosen:
+            result.add_column(outcome.engine.value, justify="right")
+        result.add_column("all", justify="right")
+        for title, get in lines:
+            values = [get(outcome) for outcome in chosen]
+            result.add_row(title, *(f"{value:,.0f}" for value in (*values, sum(values))))
+        yield result
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -252,7 +269,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     seed = secrets.randbits(32) if given.seed is None else given.seed
     engines = given.engine or REAL
-    console = Console(width=None if sys.stdout.isatty() else 150)
+    console = Console(width=None if sys.stdout.isatty() else 120)
     console.print(f"seed {seed}", highlight=False)
     if given.keep is None:
         base = Path(tempfile.mkdtemp(prefix="txnlog-crash-spark-"))
@@ -265,7 +282,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         for engine in engines:
             outcomes += _of_engine(base / engine.name.lower(), engine, seed, given, len(engines), progress)
-    console.print(table(outcomes))
+    for found_there in tables(outcomes):
+        console.print(found_there)
     found = [f"{outcome.title}: {text}" for outcome in outcomes for text in outcome.findings[:MOST_FINDINGS]]
     found += too_little(outcomes, given.drivers, given.executors)
     if given.keep is None and not found:
