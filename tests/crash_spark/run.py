@@ -9,6 +9,7 @@ an undisturbed run. Fails for any finding, and for too little of anything.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import os
@@ -16,6 +17,7 @@ import secrets
 import shutil
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -104,8 +106,8 @@ def with_dead_executors(
     board.write(wanted)
     place = folder / "cluster"
     place.mkdir()
-    with standalone_cluster(place, HOSTS) as url:
-        outcome = _carried_out(folder, engine, "executors", seed, batches, [], master=url, watch=watch)
+    with standalone_cluster(place, HOSTS) as url, _watching(board, watch):
+        outcome = _carried_out(folder, engine, "executors", seed, batches, [], master=url)
     done = board.done()
     if len(done) < len(wanted):
         outcome.findings.append(f"of {len(wanted)} orders {len(done)} were carried out: more batches are needed")
@@ -117,6 +119,24 @@ def with_dead_executors(
     outcome.figures["executors"] = len(killed.read_text().split()) if killed.exists() else 0
     outcome.figures += told_by_spark(events_of(folder))
     return outcome
+
+
+@contextlib.contextmanager
+def _watching(board: Board, watch: Watch) -> Iterator[None]:
+    """Inside, ``watch`` is told how many orders are carried out: the driver knows nothing of them."""
+    ended = threading.Event()
+
+    def look() -> None:
+        while not ended.wait(0.5):
+            watch(len(board.done()))
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def told_by_spark(events: Path) -> Counter[str]:
@@ -153,12 +173,11 @@ def _carried_out(
     outcome = Outcome(engine, what)
     began = time.monotonic()
     sessions: list[int] = []
-    board = Board(folder / workers.ORDERS) if master is not None else None
 
     def on_event(event: Event) -> None:
         if event["event"] == "started":
             sessions.append(event["pid"])
-        watch(len(board.done()) if board is not None else len(sessions) - 1)
+        watch(len(sessions) - 1)
 
     arguments = [str(folder), engine.value, str(seed), *(["--master", master] if master else [])]
     try:
@@ -204,7 +223,9 @@ def too_little(outcomes: Sequence[Outcome], drivers: int, executors: int) -> lis
     wanted = {"kills": drivers, "executors": executors}
     if drivers >= MANY_KILLS:
         wanted |= {place.value: LEAST_AT_A_PLACE for place in Place}
-        wanted |= {manner.name: LEAST_AT_A_PLACE for manner in Manner if manner is not Manner.OUTLIVES} | {"zombies": 1}
+        wanted |= {manner.name: LEAST_AT_A_PLACE for manner in (Manner.THERE, Manner.LATER)}
+        if any(outcome.engine is Engine.SINK for outcome in outcomes):
+            wanted["zombies"] = 1
     if executors >= MANY_KILLS // 2:
         wanted |= {f"executor {moment.value} the file": LEAST_AT_A_PLACE for moment in Moment} | {"speculative": 10}
     return [f"{name}: {figures[name]}, wanted were {least}" for name, least in wanted.items() if figures[name] < least]

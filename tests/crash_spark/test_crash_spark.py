@@ -33,6 +33,7 @@ def seed(monkeypatch: pytest.MonkeyPatch) -> int:
 # --- kills ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.timeout(600)  # four drivers are started: half a minute, unless the machine does much else
 @pytest.mark.parametrize(
     ("engine", "kill"),
     [(Engine.SINK, Kill(Place.BEFORE_ENTRY, 1)), (Engine.PROCESS, Kill(Place.BEFORE_SPARK, 1))],
@@ -100,6 +101,14 @@ def test_histories_that_differ_in_a_batch_or_in_length_are_told_apart():
     assert differences(steps, steps) == []
     assert differences(steps[:2], steps) == ["2 batches took effect instead of 3"]
     assert differences([steps[0], steps[2]], steps)[0].startswith("batch 1 is orders 40, 41, 42, 43, 44 and 15 more")
+
+
+def test_too_few_kills_at_a_place_are_a_finding_where_there_are_many():
+    outcome = run.Outcome(Engine.SINK, "drivers")
+    outcome.figures.update({"kills": 100, "before-data": 9, "before-entry": 50, "before-spark": 41, "zombies": 3})
+    outcome.figures.update({"THERE": 70, "LATER": 30})
+    assert run.too_little([outcome], drivers=100, executors=0) == ["before-data: 9, wanted were 10"]
+    assert run.too_little([outcome], drivers=10, executors=1) == ["executors: 0, wanted were 1"]
 
 
 def test_what_spark_wrote_down_is_counted(tmp_path):
