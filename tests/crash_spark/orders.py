@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -57,11 +58,10 @@ class Order:
         return cls(int(number), Moment(moment), Blow(blow), int(ms))
 
 
-def orders_for(seed: str, executors: int, workers: int, slow: int) -> list[Order]:
-    """So many kills of executors and of Python processes, and so many slow tasks, in an order that the seed decides."""
+def orders_for(seed: str, wanted: Mapping[Blow, int]) -> list[Order]:
+    """So many of each blow, in an order that the seed decides."""
     chance = random.Random(f"{seed} orders")
-    blows = [Blow.EXECUTOR if number % 3 else Blow.EXECUTOR_LATER for number in range(executors)]
-    blows += [Blow.WORKER] * workers + [Blow.SLOW] * slow
+    blows = [blow for blow in Blow for _ in range(wanted[blow])]
     chance.shuffle(blows)
     spans = {Blow.SLOW: _SLOW_MS, Blow.EXECUTOR_LATER: _LATER_MS}
     return [

@@ -20,7 +20,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -96,13 +96,13 @@ def with_dead_executors(
     folder: Path,
     engine: Engine,
     seed: int,
-    kills: tuple[int, int, int],
+    blows: Mapping[Blow, int],
     batches: int,
     watch: Watch = lambda _: None,
 ) -> Outcome:
-    """One driver, whose cluster suffers so many kills of executors, of Python processes, and so many slow tasks."""
+    """One driver, whose cluster suffers so many of each blow."""
     board = Board(folder / workers.ORDERS)
-    wanted = orders_for(f"{seed} {engine.value}", *kills)
+    wanted = orders_for(f"{seed} {engine.value}", blows)
     board.write(wanted)
     place = folder / "cluster"
     place.mkdir()
@@ -252,7 +252,7 @@ EXECUTOR_LINES: tuple[Line, ...] = (
     ("executors killed", lambda run: run.figures["executors"]),
     ("  by a task, before its file", lambda run: run.figures["executor before the file"]),
     ("  by a task, behind its file, before its answer", lambda run: run.figures["executor after the file"]),
-    ("  at some other moment", lambda run: run.figures["later"]),
+    ("  at some other moment", lambda run: run.figures["executors"] - run.figures["executor"]),
     ("Python processes of tasks killed", lambda run: run.figures["worker"]),
     ("tasks made slow", lambda run: run.figures["slow"]),
     ("speculative copies that Spark ran", lambda run: run.figures["speculative"]),
@@ -326,11 +326,13 @@ def _of_engine(
     folder: Path, engine: Engine, seed: int, given: argparse.Namespace, engines: int, progress: Progress
 ) -> list[Outcome]:
     per_place = math.ceil(given.drivers / engines / len(Place))
-    executors = math.ceil(given.executors * 1.1 / engines)  # some die of another blow before theirs comes
-    blows = (executors, math.ceil(executors / 3), math.ceil(executors / 2))
+    # Those of a later moment may come when the executor is gone already: they are not counted on.
+    executors = math.ceil(given.executors / engines)
+    few = math.ceil(executors / 3)
+    blows = {Blow.EXECUTOR: executors, Blow.EXECUTOR_LATER: few, Blow.WORKER: few, Blow.SLOW: 2 * few}
     batches = batches_for(per_place * len(Place))
-    # The sink has one job a batch, and two of three jobs are met; handlers have more.
-    cluster_batches = 4 + sum(blows) * (3 if engine is Engine.SINK else 1)
+    # The sink has one job a batch, and three of five jobs are met; handlers have more.
+    cluster_batches = 4 + sum(blows.values()) * (3 if engine is Engine.SINK else 1)
     result: list[Outcome] = []
 
     def watched(title: str, total: int, run: Callable[[Watch], Outcome]) -> None:
@@ -348,7 +350,7 @@ def _of_engine(
         place = folder / "executors"
         watched(
             "executors",
-            sum(blows),
+            sum(blows.values()),
             lambda watch: with_dead_executors(place, engine, seed, blows, cluster_batches, watch),
         )
     compare(engine, result[0], result[1:])

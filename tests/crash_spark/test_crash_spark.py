@@ -134,11 +134,10 @@ def test_a_seed_decides_how_drivers_die_and_what_executors_suffer():
         assert deaths != [death_of(4, engine, kill) for kill in kills]
         manners = {*Manner} if engine is Engine.SINK else {Manner.THERE, Manner.LATER}
         assert {death.manner for death in deaths} == manners
-    orders = orders_for("3", 20, 5, 7)
-    assert orders == orders_for("3", 20, 5, 7) != orders_for("4", 20, 5, 7)
-    blows = Counter(item.blow for item in orders)
-    assert blows[Blow.EXECUTOR] + blows[Blow.EXECUTOR_LATER] == 20
-    assert (blows[Blow.WORKER], blows[Blow.SLOW]) == (5, 7)
+    wanted = {Blow.EXECUTOR: 20, Blow.EXECUTOR_LATER: 4, Blow.WORKER: 5, Blow.SLOW: 7}
+    orders = orders_for("3", wanted)
+    assert orders == orders_for("3", wanted) != orders_for("4", wanted)
+    assert Counter(item.blow for item in orders) == wanted
     assert [Order.parse(f"{item}-stage3") for item in orders] == orders
 
 

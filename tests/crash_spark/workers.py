@@ -11,8 +11,8 @@ import os
 import runpy
 import shlex
 import signal
+import subprocess
 import sys
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -21,6 +21,8 @@ from typing import Any, Final
 
 VARIABLE: Final = "TXNLOG_CRASH_SPARK"
 """Environment: a :class:`Told` as JSON."""
+
+_EXECUTOR: Final = "CoarseGrainedExecutorBackend"
 
 ZOMBIES: Final = "zombies"
 KILLED: Final = "killed"
@@ -95,7 +97,11 @@ def _strike(blow: str, ms: int, folder: Path) -> None:
         case "executor":
             _kill_executor(_executor(), folder)
         case "later":
-            threading.Timer(ms / 1000, _kill_executor, (_executor(), folder)).start()
+            # By a process of its own: this one may be gone by then, when a speculative copy was quicker.
+            process, killed = _executor(), shlex.quote(str(folder / KILLED))
+            still = f"grep -q {_EXECUTOR} /proc/{process}/cmdline"
+            script = f"sleep {ms / 1000}; {still} && kill -KILL {process} && echo {process} >> {killed}"
+            subprocess.Popen(["sh", "-c", script], start_new_session=True, stderr=subprocess.DEVNULL)
         case "worker":
             os.kill(os.getpid(), signal.SIGKILL)
         case _:
@@ -112,7 +118,7 @@ def _executor() -> int:
 
 def _is_executor(process: int) -> bool:
     try:
-        return "CoarseGrainedExecutorBackend" in (Path("/proc") / str(process) / "cmdline").read_text()
+        return _EXECUTOR in (Path("/proc") / str(process) / "cmdline").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return False
 
