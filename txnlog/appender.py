@@ -471,13 +471,17 @@ class Appender:
             self._add_numbers(own.actions)
 
     def _append_batch(self, attempt: Attempt[_Waiting]) -> None:
-        for _ in range(_MAX_STEPS):
+        left = _MAX_STEPS
+        while left:
+            left -= 1
             made = self._make_entry(attempt)
             if made is Step.DONE:
                 return
             if isinstance(made, MadeEntry):
-                if self._send(attempt, made) and not attempt.members:
-                    return
+                if self._send(attempt, made):
+                    if not attempt.members:
+                        return
+                    left = _MAX_STEPS  # of an entry, and this one is in the log
             elif made is Step.REFRESH:
                 self._refresh(attempt)
             elif made is Step.WAVE:

@@ -431,7 +431,9 @@ class Connection:
         except SubscriptionNotFound as error:
             if error.number is None:
                 raise
-            raise self.dropped_subscription(error.number) from None
+            named = self.dropped_subscription(error.number)
+            named.durable = error.durable  # an earlier part of the call may have written something
+            raise named from None
 
     def committed_before(self, app_id: str | None, app_version: int | None) -> Skipped | None:
         """The commit that brought this version of an app, or a later one, as far as this client knows the log."""
@@ -582,6 +584,11 @@ class Connection:
         if session is not None:
             session.given_up[txn] = reason
 
+    def was_given_up(self, txn: int) -> bool:
+        """Whether the log may still show a transaction as open whose abort did not reach it."""
+        session = self._current
+        return session is not None and txn in session.given_up
+
     def end_overdue(self, subscriptions: Sequence[int]) -> None:
         """End transactions that are overdue, or were given up, and hold messages of these subscriptions.
 
@@ -599,6 +606,8 @@ class Connection:
             due = bool(overdue(state.draft(), now_ms, given_up)) if held else False
         if due and self.mode == "rw":
             self.appender.call(effect(lambda draft, at: overdue(draft, at.timestamp_ms, given_up) or Answer(None)))
+            for txn in [txn for txn in given_up if self.follower.state.outcomes.get(txn) is not None]:
+                given_up.pop(txn, None)
 
 
 def _repeated(session: Session, result: Duplicate) -> Committed:

@@ -562,6 +562,8 @@ class Transaction(ProcessBound):
         """
         with self._mine():
             if self._state == "ABORTED":
+                if self._connection.was_given_up(self._number):
+                    self._end("user")  # an abort before this one did not reach the log
                 self._end_holds()  # where Ctrl-C came before that
                 return
             if self._state == "COMMITTED":

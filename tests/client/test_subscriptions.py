@@ -315,6 +315,18 @@ def test_who_begins_anew_in_vain_still_says_that_something_may_be_durable(pair: 
     assert rival.subscriptions("audit") == ("billing",)
 
 
+def test_who_is_refused_twice_at_the_takeover_still_says_that_something_may_be_durable(pair: Any) -> None:
+    """The second try made the subscription that was dropped before the first one's takeover."""
+    ns, store, rival = pair
+    for topic in ("audit", "orders"):
+        ns.create_subscription(topic, "billing")
+    store.script.extend([lambda: rival.drop_subscription("orders", "billing"), "ok", "ok"])
+    store.script.extend([lambda: rival.drop_subscription("audit", "billing"), "ok"])
+    with raises(SubscriptionNotFound, durable=Durable.MAYBE):
+        ns.consumer(["audit", "orders"], "billing")
+    assert rival.subscriptions("orders") == ("billing",)
+
+
 # --- seek ------------------------------------------------------------------------------------------------------------
 
 

@@ -159,9 +159,28 @@ def test_a_block_whose_commit_wrote_nothing_aborts_and_gives_its_messages_back(
     assert txn.state == "ABORTED"
     assert received(consumer) == [0, 1, 2]
     assert [item.state for item in ns.transactions(state="OPEN")] == []
+    assert not ns.connection.session.given_up, "nothing is remembered that has its end"
     with raises(InvalidTransactionState, match="was aborted"):
         txn.commit()
     assert read(ns, "audit") == []
+
+
+@pytest.mark.parametrize("fate", ["refused", "dropped"])
+def test_an_abort_that_failed_in_a_block_reaches_the_log_when_it_is_called_again(memory: Place, fate: str) -> None:
+    ns, store = memory.faulty()
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(1, 2))
+    consumer = ns.consumer("orders", "billing")
+    refusal = raises(StoreError) if fate == "refused" else raises(OutcomeUnknown, durable=Durable.MAYBE)
+    with refusal, ns.begin() as txn:
+        txn.acknowledge(take(consumer))
+        txn.flush()
+        store.forever = fate
+        txn.abort()
+    store.heal()
+    txn.abort()
+    assert memory.open().transaction(txn.id).state == "ABORTED"
+    assert received(consumer) == [1, 2]
 
 
 @pytest.mark.parametrize("fate", ["lost", "dropped"])
