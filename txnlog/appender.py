@@ -16,14 +16,15 @@ import copy
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Protocol, TypeVar, cast
 
 from txnlog import keys
-from txnlog.actions import AnyAction, Header, Reserve
+from txnlog.actions import AbortReason, AnyAction, Header, Reserve
 from txnlog.apply import apply, begin_entry, check_writable
 from txnlog.codec import Entry, decode_entry
 from txnlog.commands import ONE_RENEWAL, Answer, Command, Piece, effect
@@ -134,6 +135,7 @@ class Appender:
         min_commit_interval_ms: int = 0,
         before_append: Callable[[], None] = lambda: None,
         after_append: Callable[[], None] = lambda: None,
+        given_up: Mapping[int, AbortReason] = MappingProxyType({}),
     ) -> None:
         self.writer = runtime.unique()
         self.numbers = NumberPool(self.writer, lambda number: is_used(follower.state, number))
@@ -145,6 +147,7 @@ class Appender:
         self._min_interval_ms = min_commit_interval_ms
         self._before_append = before_append
         self._after_append = after_append
+        self._given_up = given_up
         self._queue: deque[_Waiting] = deque()
         self._riding: list[_Waiting] = []
         self._queue_lock = threading.Lock()
@@ -581,7 +584,7 @@ class Appender:
             actions.append(self.numbers.reservation(draft))
         last = self._last_expiry_scan_ms
         looked = last is None or header.timestamp_ms - last >= _EXPIRY_SCAN_MS
-        ending = overdue(draft, header.timestamp_ms) if looked else []
+        ending = overdue(draft, header.timestamp_ms, self._given_up) if looked else []
         actions.extend(ending)
         for action in actions:
             apply(draft, action, header)

@@ -594,20 +594,25 @@ class Connection:
 
         Somebody waits for them.
         """
+        if self.mode != "rw":
+            return
         now_ms = self.runtime.now_ms()
         given_up = self.session.given_up
-        with self.follower.lock:
-            state = self.follower.state
-            held = any(
-                cursor.holds or cursor.cumulative is not None
-                for (subscription, _), cursor in state.cursors.items()
-                if subscription in subscriptions
-            )
-            due = bool(overdue(state.draft(), now_ms, given_up)) if held else False
-        if due and self.mode == "rw":
+
+        def is_due() -> bool:
+            with self.follower.lock:
+                state = self.follower.state
+                held = any(
+                    cursor.holds or cursor.cumulative is not None
+                    for (subscription, _), cursor in state.cursors.items()
+                    if subscription in subscriptions
+                )
+                return held and bool(overdue(state.draft(), now_ms, given_up))
+
+        while is_due():  # an entry ends a part of them, and who holds these messages may come last
             self.appender.call(effect(lambda draft, at: overdue(draft, at.timestamp_ms, given_up) or Answer(None)))
-            for txn in [txn for txn in given_up if self.follower.state.outcomes.get(txn) is not None]:
-                given_up.pop(txn, None)
+        for txn in [txn for txn in list(given_up) if self.follower.state.outcomes.get(txn) is not None]:
+            given_up.pop(txn, None)
 
 
 def _repeated(session: Session, result: Duplicate) -> Committed:

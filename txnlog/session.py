@@ -135,6 +135,7 @@ class Session:
                     min_commit_interval_ms=self._min_commit_interval_ms,
                     before_append=self._before_append,
                     after_append=self.checkpointer.after_append,
+                    given_up=self.given_up,
                 )
             return self._appender
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -181,6 +182,60 @@ def test_an_abort_that_failed_in_a_block_reaches_the_log_when_it_is_called_again
     txn.abort()
     assert memory.open().transaction(txn.id).state == "ABORTED"
     assert received(consumer) == [1, 2]
+
+
+def test_a_seek_is_not_refused_for_what_was_given_up(memory: Place) -> None:
+    ns, store = memory.faulty()
+    consumer = _gives_up(ns, store, flush="ok", abort="refused")
+    consumer.seek("earliest")
+    assert received(consumer) == [1, 2]
+
+
+@pytest.mark.parametrize("in_a_transaction", [False, True])
+def test_what_a_flush_in_doubt_took_can_be_taken_by_who_gets_it_again(memory: Place, in_a_transaction: bool) -> None:
+    """The flush comes into the log at the next call, and its transaction was given up before."""
+    ns, store = memory.faulty()
+    consumer = _gives_up(ns, store, flush="dropped", abort="dropped")
+    if in_a_transaction:
+        with ns.begin() as txn:
+            txn.acknowledge(take(consumer))
+    else:
+        consumer.acknowledge(take(consumer))
+    assert ns.subscription("orders", "billing").cursors[0].cursor == 2
+
+
+def _gives_up(ns: Any, store: FaultyStore, *, flush: str, abort: str) -> Any:
+    """A consumer whose two messages a block acknowledged that failed, and could not say so."""
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(1, 2))
+    consumer = ns.consumer("orders", "billing")
+    with contextlib.suppress(ValueError, OutcomeUnknown), ns.begin() as txn:
+        txn.acknowledge(take(consumer))
+        store.forever = None if flush == "ok" else flush
+        txn.flush()
+        store.forever = abort
+        int("what a block fails with")
+    store.heal()
+    return consumer
+
+
+@pytest.mark.parametrize("count", [90, 250])
+def test_nobody_is_refused_for_what_is_overdue_however_much_it_is(
+    memory: Place, clock: ManualClock, count: int
+) -> None:
+    ns = memory.open(clock=clock)
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(*range(count)))
+    consumer = ns.consumer("orders", "billing")
+    messages = take(consumer)
+    for number in range(count):
+        txn = ns.begin()
+        txn.acknowledge(messages[number])
+        txn.flush()
+    clock.advance(120_000)
+    with ns.begin() as txn:
+        txn.acknowledge(messages[count - 1])
+    assert txn.state == "COMMITTED"
 
 
 @pytest.mark.parametrize("fate", ["lost", "dropped"])
