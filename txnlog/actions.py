@@ -451,6 +451,7 @@ __all__ = [
     "Subscription",
     "SubscriptionType",
     "Takeover",
+    "Time",
     "Topic",
     "Unregister",
     "Vacuum",
