@@ -579,7 +579,10 @@ class Connection:
         return record if record is not None and record.type == "shared" else None
 
     def give_up(self, txn: int, reason: AbortReason) -> None:
-        """The abort of a transaction did not reach the log: it comes there as soon as somebody here waits for it."""
+        """The abort of a transaction did not reach the log: it comes there as soon as somebody here waits for it.
+
+        Of this handle's, or of another one's that acknowledged what consumers of this one received.
+        """
         session = self._current
         if session is not None:
             session.given_up[txn] = reason

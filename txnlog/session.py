@@ -48,7 +48,8 @@ class Session:
 
     Attributes:
         requests: counts what is sent to the store.
-        given_up: transactions of this client whose abort, for this reason, did not reach the log.
+        given_up: transactions of this process whose abort, for this reason, did not reach the log, and which hold
+            messages of this client, or are its own.
     """
 
     def __init__(

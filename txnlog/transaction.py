@@ -631,7 +631,8 @@ class Transaction(ProcessBound):
 
     def _abort_later(self, reason: AbortReason, error: TxnLogError) -> None:
         _logger.warning("abort of %s failed; it comes later, or ends by its timeout", self.id, exc_info=error)
-        self._connection.give_up(self._number, reason)
+        for connection in self._holders:  # also to other handles, whose consumers it would withhold messages from
+            connection.give_up(self._number, reason)
 
     def _release(self, error: TxnLogError | None) -> None:
         self._ended, self._state, self._in_doubt = error, "ABORTED", None

@@ -8,7 +8,19 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, FaultyStore, Place, Unchanged, ids, raises, read, received, rows, take
+from tests.client.support import (
+    SCHEMA,
+    FaultyStore,
+    Place,
+    Unchanged,
+    cursor,
+    ids,
+    raises,
+    read,
+    received,
+    rows,
+    take,
+)
 from txnlog import work
 from txnlog.errors import (
     ConsumerFenced,
@@ -191,6 +203,33 @@ def test_a_seek_is_not_refused_for_what_was_given_up(memory: Place) -> None:
     assert received(consumer) == [1, 2]
 
 
+@pytest.mark.parametrize("end", ["receive", "acknowledge", "take it along", "seek"])
+@pytest.mark.parametrize("closed", [False, True])
+@pytest.mark.parametrize("kind", ["exclusive", "shared"])
+def test_what_was_given_up_withholds_nothing_from_the_handle_that_received_it(
+    memory: Place, kind: str, closed: bool, end: str
+) -> None:
+    """Two handles in one process: the messages of one are acknowledged in a transaction of the other."""
+    ns, store = memory.faulty()
+    other = memory.open(wrap=lambda _: store)
+    ns.create_topic("orders", SCHEMA)
+    ns.create_subscription("orders", "billing", type=kind)
+    consumer = _gives_up(ns, store, flush="ok", abort="refused", receiver=other)
+    if closed:
+        ns.close()
+    if end == "seek":
+        consumer.seek("earliest")
+    messages = take(consumer)
+    assert ids(messages.table) == [1, 2]
+    if end == "acknowledge":
+        consumer.acknowledge(messages)
+    elif end == "take it along":
+        with other.begin() as txn:
+            txn.acknowledge(messages)
+    assert cursor(other).cursor == (0 if end in {"receive", "seek"} else 2)
+    assert not other.connection.session.given_up, "nothing is remembered that has its end"
+
+
 @pytest.mark.parametrize("in_a_transaction", [False, True])
 def test_what_a_flush_in_doubt_took_can_be_taken_by_who_gets_it_again(memory: Place, in_a_transaction: bool) -> None:
     """The flush comes into the log at the next call, and its transaction was given up before."""
@@ -204,11 +243,12 @@ def test_what_a_flush_in_doubt_took_can_be_taken_by_who_gets_it_again(memory: Pl
     assert ns.subscription("orders", "billing").cursors[0].cursor == 2
 
 
-def _gives_up(ns: Any, store: FaultyStore, *, flush: str, abort: str) -> Any:
-    """A consumer whose two messages a block acknowledged that failed, and could not say so."""
-    ns.create_topic("orders", SCHEMA)
+def _gives_up(ns: Any, store: FaultyStore, *, flush: str, abort: str, receiver: Any = None) -> Any:
+    """A consumer, of this handle or another, whose two messages a block acknowledged that failed without saying so."""
+    if "orders" not in ns.topics():
+        ns.create_topic("orders", SCHEMA)
     ns.produce("orders", rows(1, 2))
-    consumer = ns.consumer("orders", "billing")
+    consumer = (receiver or ns).consumer("orders", "billing")
     with contextlib.suppress(ValueError, OutcomeUnknown), ns.begin() as txn:
         txn.acknowledge(take(consumer))
         store.forever = None if flush == "ok" else flush
