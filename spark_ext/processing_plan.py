@@ -81,7 +81,7 @@ def claim(
     check_all_free(connection, known, name)
     made = [
         # Another run may begin for the first time as well: that subscription will do.
-        subscriptions.create(connection, topic, subscription, start=starts[topic], if_not_exists=True)
+        subscriptions.create(connection, topic, subscription, start=starts[topic], if_not_exists=True).record
         for topic in missing
     ]
     by_topic = {connection.topic_record_by_id(record.topic).name: record for record in (*known, *made)}

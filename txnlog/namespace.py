@@ -365,7 +365,7 @@ class Namespace:
             SubscriptionExists, TopicNotFound, SchemaMismatch, OffsetOutOfRange, InvalidInputError, LimitExceeded:
                 nothing was written, the dead-letter topic neither.
         """
-        subscriptions.create(
+        found = subscriptions.create(
             self.connection,
             topic,
             name,
@@ -377,7 +377,7 @@ class Namespace:
             dead_letter_topic=dead_letter_topic,
             if_not_exists=if_not_exists,
         )
-        return subscriptions.describe(self.connection, topic, name)
+        return subscriptions.describe(found)
 
     def drop_subscription(self, topic: str, name: str) -> None:
         """Drop a subscription. Open transactions go on without what they acknowledged on it."""
@@ -391,7 +391,7 @@ class Namespace:
     def subscription(self, topic: str, name: str) -> SubscriptionInfo:
         """A subscription: type, epoch, cursor by partition, what is pending."""
         self.connection.follower.refresh()
-        return subscriptions.describe(self.connection, topic, name)
+        return subscriptions.describe(subscriptions.find(self.connection, topic, name))
 
     def lag(self, topic: str, subscription: str) -> Listing:
         """By partition cursor, end, behind_messages and behind_ms of a subscription."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar, get_args
 
 import msgspec
 
 from txnlog import dead_letters, leases, ranges
-from txnlog.acknowledgements import live_subscription
+from txnlog.acknowledgements import cursor_of, live_subscription
 from txnlog.actions import DropSubscription, Header, Subscription, SubscriptionType, Takeover, Topic
 from txnlog.apply_topics import live_topic
 from txnlog.arguments import shown, whole_number
@@ -39,6 +40,27 @@ T = TypeVar("T")
 
 TYPES: Final[tuple[SubscriptionType, ...]] = get_args(SubscriptionType)
 TAKEOVERS: Final[tuple[Takeover, ...]] = get_args(Takeover)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A subscription at one version of the log, with its topic and by partition its cursors.
+
+    Attributes:
+        at_ms: the time of the log then, by which leases end.
+    """
+
+    topic: TopicRecord
+    record: SubscriptionRecord
+    cursors: tuple[Cursor, ...]
+    at_ms: int
+
+
+def _found(draft: Draft, number: int, at_ms: int) -> Found:
+    record = live_subscription(draft, number)
+    topic = draft.topics.get(record.topic)
+    assert topic is not None, "topics are never forgotten"
+    return Found(topic, record, tuple(cursor_of(draft, number, p) for p in range(topic.partitions)), at_ms)
 
 
 def _type(text: object) -> SubscriptionType:
@@ -88,8 +110,11 @@ def create(
     max_redeliveries: int | None = None,
     dead_letter_topic: str | None = None,
     if_not_exists: bool = False,
-) -> SubscriptionRecord:
-    """Create a subscription; see ``Namespace.create_subscription``."""
+) -> Found:
+    """Create a subscription; see ``Namespace.create_subscription``. Gives it as the entry shows it.
+
+    Somebody may drop it with the next one, and another one may have its name: nobody looks for it once more.
+    """
     parse_subscription_name(name)
     kind = _type(type)
     rule = _takeover(takeover)
@@ -106,7 +131,7 @@ def create(
 
 def _create(
     connection: Connection, topic: str, start: Position, settings: Subscription, *, if_not_exists: bool
-) -> SubscriptionRecord:
+) -> Found:
     """Create a subscription with these settings, of the topic that has the name."""
     name, dead_letter_topic = settings.name, settings.dead_letter_topic
     record = connection.topic_record(topic)
@@ -116,7 +141,7 @@ def _create(
     positions = tuple(offsets[partition] for partition in range(record.partitions))
     action = msgspec.structs.replace(settings, topic=record.id, start=positions)
 
-    def decide(draft: Draft, _at: Header) -> list[Topic | Subscription] | Answer[SubscriptionRecord]:
+    def decide(draft: Draft, at: Header) -> list[Topic | Subscription] | Answer[Found]:
         source = live_topic(draft, record.id)
         letters = [] if dead_letter_topic is None else dead_letters.missing_topic(draft, source, dead_letter_topic)
         known = draft.subscription_names.get((record.id, name))
@@ -128,12 +153,12 @@ def _create(
                 f"the subscription {name!r} of {topic!r} exists with another {clash}",
                 advice="ask for what it has, or choose another name",
             )
-        return [*letters] or Answer(existing)
+        return [*letters] or Answer(_found(draft, known, at.timestamp_ms))
 
-    def result(draft: Draft, _at: Header) -> SubscriptionRecord:
+    def result(draft: Draft, at: Header) -> Found:
         made = draft.subscription_names.get((record.id, name))
         assert made is not None, "just created, or found"
-        return live_subscription(draft, made)
+        return _found(draft, made, at.timestamp_ms)
 
     return connection.appender.call(Simple(decide, result, ONE_CREATION))
 
@@ -170,15 +195,15 @@ def _clash(there: SubscriptionRecord, wanted: Subscription) -> str | None:
     return None
 
 
-def find(connection: Connection, topic: str, name: str) -> tuple[TopicRecord, SubscriptionRecord]:
-    """A topic and its subscription, or the error with the nearest name."""
+def find(connection: Connection, topic: str, name: str) -> Found:
+    """A topic's subscription in the newest state, or the error with the nearest name."""
     parse_subscription_name(name)
     record = connection.topic_record(topic)
     with connection.follower.lock:
         state = connection.follower.state
         number = state.subscription_names.get((record.id, name))
         if number is not None:
-            return record, state.subscriptions[number]
+            return _found(state.draft(), number, connection.log_now_ms())
         names = [item.name for item in state.subscriptions.values() if item.topic == record.id]
     raise SubscriptionNotFound(f"the topic {topic!r} has no subscription {name!r}", advice=nearest(name, names))
 
@@ -188,7 +213,7 @@ def drop(connection: Connection, topic: str, name: str) -> None:
     _ = connection.appender  # a reader is refused before it looks at anything
 
     def dropped() -> SubscriptionRecord:
-        _, record = find(connection, topic, name)
+        record = find(connection, topic, name).record
         connection.appender.call(effect(lambda _draft, _at: [DropSubscription(record.id)]))
         return record
 
@@ -197,37 +222,33 @@ def drop(connection: Connection, topic: str, name: str) -> None:
         connection.heartbeats.forget(record.id, record.epoch)
 
 
-def describe(connection: Connection, topic: str, name: str) -> SubscriptionInfo:
-    """A subscription with its cursors."""
+def describe(found: Found) -> SubscriptionInfo:
+    """A subscription with its cursors, for users."""
     cursors: list[PartitionCursor] = []
     consumers: dict[str, int] = {}
-    with connection.follower.lock:
-        record, subscription = find(connection, topic, name)
-        state = connection.follower.state
-        now_ms = connection.log_now_ms()
-        for partition in range(record.partitions):
-            cursor = state.cursors[subscription.id, partition]
-            redelivered = sum(item.end - item.start for item in cursor.redeliveries)
-            leased = ranges.size(leases.live(cursor, now_ms))
-            cursors.append(
-                PartitionCursor(partition, cursor.position, cursor.acknowledged, _pending(cursor), redelivered, leased)
-            )
-            for lease in cursor.leases:
-                if lease.until_ms > now_ms:
-                    consumer = leases.name_of(lease.consumer)
-                    consumers[consumer] = consumers.get(consumer, 0) + ranges.size(lease.ranges)
+    for partition, cursor in enumerate(found.cursors):
+        redelivered = sum(item.end - item.start for item in cursor.redeliveries)
+        leased = ranges.size(leases.live(cursor, found.at_ms))
+        cursors.append(
+            PartitionCursor(partition, cursor.position, cursor.acknowledged, _pending(cursor), redelivered, leased)
+        )
+        for lease in cursor.leases:
+            if lease.until_ms > found.at_ms:
+                consumer = leases.name_of(lease.consumer)
+                consumers[consumer] = consumers.get(consumer, 0) + ranges.size(lease.ranges)
+    record = found.record
     return SubscriptionInfo(
-        topic,
-        name,
-        subscription.type,
-        epoch=subscription.epoch,
-        consumer=subscription.consumer,
+        found.topic.name,
+        record.name,
+        record.type,
+        epoch=record.epoch,
+        consumer=record.consumer,
         cursors=tuple(cursors),
-        id=subscription.id,
-        takeover=subscription.takeover,
-        lease_ms=subscription.lease_ms,
-        max_redeliveries=subscription.max_redeliveries,
-        dead_letter_topic=subscription.dead_letter_topic,
+        id=record.id,
+        takeover=record.takeover,
+        lease_ms=record.lease_ms,
+        max_redeliveries=record.max_redeliveries,
+        dead_letter_topic=record.dead_letter_topic,
         consumers=dict(sorted(consumers.items())),
     )
 
@@ -253,13 +274,11 @@ def lag(connection: Connection, topic: str, name: str) -> Listing:
     """By partition how far a subscription is behind."""
     rows: list[PartitionLag] = []
     with connection.follower.lock:
-        record, subscription = find(connection, topic, name)
-        now_ms = connection.log_now_ms()
-        segments, removals = connection.follower.segments(record.id)
+        found = find(connection, topic, name)
+        segments, removals = connection.follower.segments(found.topic.id)
         state = connection.follower.state
-        cursors = [state.cursors[subscription.id, partition] for partition in range(record.partitions)]
-        ends = [state.end_of(record.id, partition) for partition in range(record.partitions)]
-    for partition, (cursor, end) in enumerate(zip(cursors, ends, strict=True)):
+        ends = [state.end_of(found.topic.id, partition) for partition in range(found.topic.partitions)]
+    for partition, (cursor, end) in enumerate(zip(found.cursors, ends, strict=True)):
         behind = end - cursor.position - ranges.size(cursor.acknowledged)
         oldest = [
             segment.timestamp_ms
@@ -268,8 +287,8 @@ def lag(connection: Connection, topic: str, name: str) -> Listing:
             for item in segment.slices
             if item.partition == partition and item.offset is not None and item.offset + item.rows > cursor.position
         ]
-        behind_ms = max(0, now_ms - min(oldest)) if behind and oldest else None
-        leased = ranges.size(leases.live(cursor, now_ms))
+        behind_ms = max(0, found.at_ms - min(oldest)) if behind and oldest else None
+        leased = ranges.size(leases.live(cursor, found.at_ms))
         rows.append(PartitionLag(partition, cursor.position, end, behind, behind_ms, _pending(cursor), leased))
     return Listing(rows)
 
@@ -348,13 +367,13 @@ def _made(
     With the topic that it is of: another one may have the name by now.
     """
     try:
-        record = create(connection, topic, subscription, type=wanted or "exclusive")
+        made = create(connection, topic, subscription, type=wanted or "exclusive")
     except SubscriptionExists:
         found, there = _look_up(connection, topic, subscription, wanted)
         if there is None:
             raise
         return found, there
-    return connection.topic_record_by_id(record.topic), record
+    return made.topic, made.record
 
 
 def _topics(topics: object) -> list[str]:
@@ -377,4 +396,4 @@ def _kind(record: SubscriptionRecord) -> Callable[[Connection, str, TopicRecord,
     return FailoverIntake if record.type == "failover" else SharedIntake
 
 
-__all__ = ["create", "describe", "drop", "find", "lag", "names_of", "open_consumer"]
+__all__ = ["Found", "create", "describe", "drop", "find", "lag", "names_of", "open_consumer"]

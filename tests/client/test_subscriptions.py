@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from tests.client.support import (
     received,
     rows,
     take,
+    wait_for,
 )
 from txnlog.errors import (
     ConsumerFenced,
@@ -325,6 +327,31 @@ def test_who_is_refused_twice_at_the_takeover_still_says_that_something_may_be_d
     with raises(SubscriptionNotFound, durable=Durable.MAYBE):
         ns.consumer(["audit", "orders"], "billing")
     assert rival.subscriptions("orders") == ("billing",)
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_a_subscription_is_described_as_it_was_created_whatever_becomes_of_it(pair: Any, there: bool) -> None:
+    """Another thread drops its topic with the same entry: the call did what it was asked for, and says so."""
+    ns, store, _ = pair
+    if there:
+        ns.create_subscription("orders", "billing", start={0: 1})
+    with ThreadPoolExecutor() as pool:
+        calls: list[Future[Any]] = []
+
+        def then(call: Callable[..., object], *arguments: Any, **options: Any) -> None:
+            calls.append(pool.submit(call, *arguments, **options))
+            wait_for(lambda: len(ns.connection.appender._queue) == len(calls))
+
+        def gather() -> None:
+            then(ns.create_subscription, "orders", "billing", start={0: 1}, if_not_exists=there)
+            then(ns.drop_topic, "orders")
+
+        store.script.append(gather)
+        ns.produce("audit", rows(1))
+        made, _ = [call.result(30) for call in calls]
+    assert (made.topic, made.name, made.cursors[0].cursor) == ("orders", "billing", 1)
+    assert there == (made.id < ns.snapshot().version)
+    assert ns.topics() == ("audit",)
 
 
 # --- seek ------------------------------------------------------------------------------------------------------------
