@@ -129,15 +129,15 @@ class Catalog:
                     f"the namespace {wanted!r} exists", advice="open it, or use if_not_exists=True if that is fine"
                 )
         # A creation that was interrupted is finished by this: the registration is there, the log not yet.
-        open_namespace(
+        with open_namespace(
             self.root,
             wanted,
             create=True,
             storage_options=self._storage_options,
             clock=self._clock,
             store=self._store,
-        ).close()
-        return self.namespace(wanted)
+        ) as made:
+            return NamespaceInfo(wanted, made.connection.coordinator)
 
     def _coordinator_in_folder(self, name: NamespaceName) -> int | None:
         """The coordinator id in the log of a namespace's folder, None where there is no log."""

@@ -234,6 +234,28 @@ def test_a_creation_that_a_drop_overtook_says_what_to_do() -> None:
         assert ns.topics() == ("orders",)
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_a_namespace_is_described_as_it_was_created_whatever_becomes_of_it(again: bool) -> None:
+    """It was registered and made: who drops it at the same time, or creates the name again, came after that."""
+    store = MemoryStore()
+
+    class Dropped(ForwardingStore):
+        def create(self, key: str, data: bytes) -> Created:
+            made = super().create(key, data)
+            if key.startswith("sales/_log/"):
+                with txn_catalog.open("memory://", store=store) as rival:
+                    rival.drop_namespace("sales")
+                    if again:
+                        Root(store, Runtime()).register(parse_namespace_name("sales"))
+            return made
+
+    with txn_catalog.open("memory://", store=Dropped(store)) as cat:
+        cat.create_namespace("other")
+        info = cat.create_namespace("sales")
+        assert (info.name, info.coordinator) == ("sales", 1)
+        assert cat.namespaces() == (("other", "sales") if again else ("other",))
+
+
 def test_a_closed_catalog_is_refused(cat: Catalog, root: str) -> None:
     cat.close()
     for call in (cat.namespaces, lambda: cat.create_namespace("sales"), lambda: cat.drop_namespace("sales")):
