@@ -58,9 +58,40 @@ def stream_batch(identity: QueryIdentity, batch: int, offsets: BatchOffsets | No
 
 
 def committed_before(ns: Namespace, batch: StreamBatch) -> Skipped | None:
-    """The commit of this very batch, if the log shows it. Raises InvalidInputError where another one has its id."""
+    """The commit of this very batch, if the log shows it.
+
+    Raises:
+        InvalidInputError: another batch has its id, or the query's last one is above it: Spark repeats no batch but the
+            last, so the checkpoint is an older one, and the batch may have rows that no committed one had.
+    """
     ns.connection.follower.refresh()
+    last = ns.connection.stream(batch.identity)
+    if last is not None and batch.query == last.query and batch.batch < last.batch:
+        raise InvalidInputError(
+            f"the checkpoint of the stream {batch.identity!r} goes on at batch {batch.batch}, but the log shows batch "
+            f"{last.batch} of it: it is an older one, and what the batches between held is not known",
+            advice="restore the newest checkpoint, or begin with a new checkpointLocation (and another txnAppId)",
+        )
     return ns.connection.committed_batch(batch)
+
+
+def check_sources(ns: Namespace, offsets: BatchOffsets) -> None:
+    """Raise InvalidInputError where two sources of a query read one topic with one subscription.
+
+    Whoever acknowledges, each of them would take off what the other has still to read.
+    """
+    seen: set[tuple[str, str]] = set()
+    for text in offsets.sources.values():
+        found = _ours(ns, text)
+        if found is None or found.subscription is None:
+            continue
+        for topic in found.offsets:
+            if (topic, found.subscription) in seen:
+                raise InvalidInputError(
+                    f"two sources of the query read the topic {topic!r} with the subscription {found.subscription!r}",
+                    advice="give each source a subscription of its own",
+                )
+            seen.add((topic, found.subscription))
 
 
 @contextmanager
@@ -90,7 +121,7 @@ def taken_by(ns: Namespace, checkpoint: Checkpoint, offsets: BatchOffsets, subsc
     """What a batch took of a subscription in this namespace, by the query's own sources.
 
     Raises:
-        InvalidInputError: no source, or several, read the subscription; the checkpoint lacks the batch before.
+        InvalidInputError: no source reads the subscription; the checkpoint lacks the batch before.
         SubscriptionNotFound: it was dropped, or belongs to an earlier topic of the name.
     """
     before = checkpoint.offsets(offsets.batch - 1) if offsets.batch > 0 else None
@@ -108,11 +139,6 @@ def taken_by(ns: Namespace, checkpoint: Checkpoint, offsets: BatchOffsets, subsc
         same = before is not None and before.sources.get(name) == text
         for topic, ends in end.offsets.items():
             number = _subscription_id(ns, topic, end, subscription)
-            if any(item.subscription == number for item in taken):
-                raise InvalidInputError(
-                    f"two sources of the query read the topic {topic!r} with the subscription {subscription!r}",
-                    advice="give each source a subscription of its own",
-                )
             taken.append(BatchRange(topic, number, ends if same else end.start.get(topic, {}), ends))
     if not taken:
         raise InvalidInputError(
@@ -280,6 +306,7 @@ __all__ = [
     "BatchRange",
     "QueryIdentity",
     "acknowledgements",
+    "check_sources",
     "committed_before",
     "identity_of",
     "not_held_in_doubt",

@@ -179,6 +179,7 @@ class _Batches:
         if skipped is not None:
             _logger.info("batch %d of %r was committed before, at version %d", batch_id, identity.name, skipped.version)
             return
+        stream_commits.check_sources(ns, offsets)
         wanted = []
         if self.acknowledge is not None:
             # Before the handler runs: a batch that could not be acknowledged is not worth its work.

@@ -123,6 +123,8 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         if skipped is not None:
             _logger.info("batch %d of %r was committed before, at version %d", batchId, identity.name, skipped.version)
             return
+        if offsets is not None:
+            stream_commits.check_sources(ns, offsets)
         answers: list[StreamTaskWritten] = [message for message in messages if message is not None]
         assert answers, "Spark runs at least one task"
         number = answers[0].first_number - 1

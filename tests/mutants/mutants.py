@@ -52,6 +52,8 @@ LIMITS = "tests/client/test_limits.py::test_"
 VISIBILITY = "tests/protocol/test_visibility.py::test_"
 PARTITIONER = "tests/unit/test_partitioner.py::test_"
 PROCESSING = "tests/spark/test_processing_model.py::test_"
+QUERY_CHECKPOINT = "tests/spark/test_query_checkpoint.py::test_"
+STREAM_READ = "tests/spark/test_stream_read.py::test_"
 
 
 @dataclass(frozen=True)
@@ -1362,6 +1364,111 @@ MUTANTS = (
         "        if self._one_at_a_time:  # else what",
         "messages that were chosen before the seek count as delivered after it, and never come again",
         (CONSUMER_THREADS + "what_was_chosen_before_a_seek_cannot_be_acknowledged_after_it",),
+    ),
+    # --- streams of Spark ---------------------------------------------------------------------------------------------
+    Mutant(
+        "a query is known by its checkpoint alone",
+        "spark_ext/stream_commits.py",
+        "    if txn_app_id is not None:\n",
+        "    if txn_app_id is not None and query is None:\n",
+        "a query that was given a new checkpoint writes all its batches again",
+        (QUERY_CHECKPOINT + "a_query_is_known_by_its_checkpoint_or_its_app_id",),
+    ),
+    Mutant(
+        "the offsets of a batch are not compared",
+        "spark_ext/stream_commits.py",
+        '"" if offsets is None else offsets.digest()',
+        '""',
+        "another batch under the number of a committed one is skipped: its rows are lost",
+        (QUERY_CHECKPOINT + "the_same_batch_again_is_skipped_and_another_one_under_its_id_refused",),
+    ),
+    Mutant(
+        "batches of an older checkpoint are skipped",
+        "spark_ext/stream_commits.py",
+        "batch.batch < last.batch:",
+        "batch.batch < 0:",
+        "a checkpoint that was restored from a backup passes over rows",
+        (QUERY_CHECKPOINT + "an_older_checkpoint_is_refused_and_its_rows_are_not_taken_for_committed",),
+    ),
+    Mutant(
+        "checkpoints of one app are taken for one query",
+        "spark_ext/stream_commits.py",
+        'parse_label("txnAppId", txn_app_id), query or "")',
+        'parse_label("txnAppId", txn_app_id), "")',
+        "the batches of a new checkpoint are taken for those of the old one",
+        (QUERY_CHECKPOINT + "a_new_checkpoint_under_the_same_app_id_is_refused_naming_both",),
+    ),
+    Mutant(
+        "a stream begins beside its cursor",
+        "spark_ext/stream_plan.py",
+        "{topic: self._cursors(scan, topic) for topic in scan.topics}, epochs=epochs",
+        "self._starts(scan), epochs=epochs",
+        "messages that were acknowledged are processed again, others never",
+        (STREAM_READ + "a_subscription_is_where_a_query_begins_and_what_it_moves_one_batch_late",),
+    ),
+    Mutant(
+        "a batch takes off what it did not read",
+        "spark_ext/stream_commits.py",
+        "expected=tuple((partition, start) for partition, start, _ in moved),",
+        "expected=(),",
+        "what somebody else took, or gave back, between planning and commit is counted as processed",
+        (QUERY_CHECKPOINT + "a_race_for_the_cursor_is_decided_by_the_log",),
+    ),
+    Mutant(
+        "a run that lost its subscription takes it back",
+        "spark_ext/stream_commits.py",
+        "lost = named().get(item.subscription)",
+        "lost = None",
+        "two runs of a query take it from each other, batch by batch",
+        (QUERY_CHECKPOINT + "a_newer_run_fences_the_older_one_for_good",),
+    ),
+    Mutant(
+        "a cursor further on is passed over",
+        "spark_ext/stream_commits.py",
+        "if cursor.position != start:",
+        "if cursor.position < start:",
+        "the error does not say where the checkpoint is and where the cursor, nor the ways out",
+        (QUERY_CHECKPOINT + "a_cursor_elsewhere_is_refused_with_both_places_and_two_ways_out",),
+    ),
+    Mutant(
+        "sources of another namespace of the name",
+        "spark_ext/stream_commits.py",
+        "if (found.namespace, found.coordinator) == (ns.name, ns.connection.coordinator) else None",
+        "if found.namespace == ns.name else None",
+        "a sink takes off of its own topic what was read of another one",
+        (QUERY_CHECKPOINT + "sources_of_other_places_and_subscriptions_are_not_ours",),
+    ),
+    Mutant(
+        "an offset log of a later version is guessed",
+        "spark_ext/query_checkpoint.py",
+        'if version == "v1":',
+        'if version in ("v1", "v3"):',
+        "offsets are read where they are something else",
+        (QUERY_CHECKPOINT + "other_formats_are_refused_and_never_guessed",),
+    ),
+    Mutant(
+        "two sources share a subscription",
+        "spark_ext/stream_commits.py",
+        "if (topic, found.subscription) in seen:",
+        "if topic in seen:",
+        "each takes off what the other has still to read",
+        (QUERY_CHECKPOINT + "two_sources_on_one_subscription_are_refused",),
+    ),
+    Mutant(
+        "a source acknowledges nothing",
+        "spark_ext/stream_reader.py",
+        "self._plan.acknowledge(end)",
+        "self._plan.newest()",
+        "the cursor stays, and a new query processes all again",
+        (STREAM_READ + "a_subscription_is_where_a_query_begins_and_what_it_moves_one_batch_late",),
+    ),
+    Mutant(
+        "a batch ends within a transaction",
+        "spark_ext/batch_ends.py",
+        "        while behind < len(steps) and steps",
+        "        if behind < len(steps) and steps",
+        "half a transaction is processed, and committed, by itself",
+        (STREAM_READ + "batches_hold_every_committed_row_once_in_whole_transactions",),
     ),
     # --- spark_ext.process --------------------------------------------------------------------------------------------
     Mutant(

@@ -14,15 +14,17 @@ from tests.protocol.document import ROOT, clauses, rows
 
 TESTS = ROOT / "tests"
 TEXT = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
-COUNTS = {1: 14, 2: 19, 3: 9, 4: 20, 5: 8}
+SPARK = (ROOT / "docs" / "spark.md").read_text(encoding="utf-8")
+COUNTS = {1: 14, 2: 19, 3: 9, 4: 20, 5: 8, 6: 13}
 """Rows of each section."""
 NOT_BUILT: frozenset[str] = frozenset()
 """Rows that may have neither sentence nor test."""
-LEAST_WITH_BUGS = 60
+LEAST_WITH_BUGS = 73
 """Rows with at least one planted bug that their own test catches."""
 BUGS = {mutant.name: mutant for mutant in MUTANTS}
 
 _CLAUSE = re.compile(r"\bP-\d+\b")
+_PLACE = re.compile(r"\]\(spark\.md#([a-z0-9-]*)\)")
 _TEST = re.compile(r"`([a-z0-9_]+(?:/[a-z0-9_]+)*\.py)::(\w+)`")
 _TABLE = re.compile(r"(?:^\|.*\|\n)+", re.MULTILINE)
 
@@ -36,6 +38,8 @@ class Rule:
     sentences: tuple[str, ...]
     tests: tuple[tuple[str, str], ...]
     bugs: tuple[str, ...] = ()
+    places: tuple[str, ...] = ()
+    """Sections of docs/spark.md that promise it, by their anchors: in place of sentences, or beside them."""
 
 
 HEADING = "| no. | in short | sentences | tests | planted bugs |"
@@ -48,7 +52,8 @@ def rules(text: str = TEXT) -> list[Rule]:
         if table.startswith(HEADING):
             for number, words, sentences, tests, bugs in rows(table):
                 names = tuple(filter(None, (name.strip() for name in bugs.split(";"))))
-                found.append(Rule(number, words, tuple(_CLAUSE.findall(sentences)), tuple(_TEST.findall(tests)), names))
+                stated = tuple(_CLAUSE.findall(sentences)), tuple(_TEST.findall(tests))
+                found.append(Rule(number, words, *stated, names, tuple(_PLACE.findall(sentences))))
     return found
 
 
@@ -82,12 +87,20 @@ def marked(source: str) -> dict[str, frozenset[str]]:
     }
 
 
+def sections(text: str = SPARK) -> set[str]:
+    """The anchors of a page's sections that say something, as GitHub makes them of headings."""
+    parts = re.split(r"^## (.*)\n", text, flags=re.MULTILINE)[1:]
+    named = zip(parts[::2], parts[1::2], strict=True)
+    return {re.sub(r"[^a-z0-9 -]", "", title.lower()).replace(" ", "-") for title, body in named if body.strip()}
+
+
 def complaints(rule: Rule) -> list[str]:
     """What is wrong with a row."""
     known = {clause.id for clause in clauses()}
     found = [f"there is no {sentence}" for sentence in rule.sentences if sentence not in known]
     found += [f"there is no {name} in {file}" for file, name in rule.tests if name not in known_tests(file)]
-    if not rule.sentences and rule.number not in NOT_BUILT:
+    found += [f"docs/spark.md has no section {place!r}" for place in rule.places if place not in sections()]
+    if not rule.sentences and not rule.places and rule.number not in NOT_BUILT:
         found.append("no sentence states it")
     if not rule.tests and rule.number not in NOT_BUILT:
         found.append("no test holds it")
@@ -151,6 +164,8 @@ HERE = "`protocol/test_guarantees.py::test_what_is_not_built_is_told`"
         ("| S9.1 | x | P-1 | `protocol/test_nowhere.py::test_it` | |", "no test_it"),
         ("| S9.1 | x | P-1 | | |", "no test"),
         (f"| S9.1 | x | | {HERE} | |", "no sentence"),
+        (f"| S9.1 | x | [here](spark.md#nowhere) | {HERE} | |", "no section 'nowhere'"),
+        (f"| S9.1 | x | [here](README.md#in-spark) | {HERE} | |", "no sentence"),
         (f"| S9.1 | x | P-1 | {HERE} | |", "none of its tests"),
         (f"| S9.1 | x | P-1 | {HERE} | a bug of nobody |", "no planted bug 'a bug of nobody'"),
         (f"| S9.1 | x | P-1 | {HERE} | no fence |", "'no fence' is for other tests"),
@@ -159,6 +174,13 @@ HERE = "`protocol/test_guarantees.py::test_what_is_not_built_is_told`"
 def test_a_row_that_is_not_true_is_found(row, complaint):
     (rule,) = rules(f"{HEADING}\n|---|---|---|---|---|\n{row}\n")
     assert any(complaint in text for text in complaints(rule))
+
+
+def test_a_section_without_a_word_promises_nothing():
+    assert sections("# A\n\n## As it was, so\n\nwords\n\n## Empty\n\n## Last: `x`\nwords\n") == {
+        "as-it-was-so",
+        "last-x",
+    }
 
 
 def test_only_a_test_of_the_file_counts():

@@ -189,6 +189,7 @@ def test_a_commit_that_stays_in_doubt_ends_the_run_and_the_next_one_asks_the_log
 # --- others -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.clause("P-79")
 def test_a_run_that_another_one_took_over_from_stops_and_leaves_nothing(shop: Shop) -> None:
     def handler(batch: DataFrame, txn: DataFrameTransaction) -> None:
         shop.handle(batch, txn)

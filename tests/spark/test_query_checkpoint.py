@@ -15,9 +15,18 @@ from spark_ext import handles, jobs, stream_commits
 from spark_ext.options import read_options
 from spark_ext.paths import normal
 from spark_ext.query_checkpoint import BatchOffsets, Checkpoint, parse_offsets
-from spark_ext.stream_commits import BatchRange, QueryIdentity, acknowledgements, identity_of, stream_batch, taken_by
+from spark_ext.stream_commits import (
+    BatchRange,
+    QueryIdentity,
+    acknowledgements,
+    check_sources,
+    identity_of,
+    stream_batch,
+    taken_by,
+)
 from spark_ext.stream_offsets import StreamOffset
 from spark_ext.stream_plan import StreamPlan
+from txnlog.actions import StreamBatch
 from txnlog.errors import (
     ConsumerFenced,
     InvalidInputError,
@@ -175,9 +184,16 @@ def test_a_batch_without_the_one_before_it_is_refused(ns: Namespace, query: Quer
 
 
 def test_two_sources_on_one_subscription_are_refused(ns: Namespace, query: Query) -> None:
-    query.write(0, offset(ns, (0, 0), (4, 4)), offset(ns, (0, 0), (5, 5)))
+    """Also where no sink acknowledges: each source does it then, and knows nothing of the other."""
+    first = offset(ns, (0, 0), (4, 4))
+    query.write(0, first, "-", offset(ns, (0, 0), (5, 5)))
     with pytest.raises(InvalidInputError, match="two sources of the query read the topic 'orders'"):
-        taken_by(ns, query.checkpoint, query.checkpoint.offsets(0), "billing")
+        check_sources(ns, query.checkpoint.offsets(0))
+    for other in ({"subscription": "audit"}, {"offsets": {"returns": {0: 1}}}, {"coordinator": 9}):
+        query.write(0, first, offset(ns, (0, 0), (5, 5), **other))
+        check_sources(ns, query.checkpoint.offsets(0))
+    query.write(0, *[offset(ns, (0, 0), (4, 4), subscription=None)] * 2)
+    check_sources(ns, query.checkpoint.offsets(0))
 
 
 def test_sources_of_other_places_and_subscriptions_are_not_ours(ns: Namespace, query: Query) -> None:
@@ -279,6 +295,7 @@ def test_a_process_that_knows_nothing_finds_its_runs_epoch_in_the_log(
     assert cursors(ns) == [6, 10]
 
 
+@pytest.mark.clause("P-79")
 @pytest.mark.parametrize("forgets", [False, True])
 def test_a_newer_run_fences_the_older_one_for_good(
     ns: Namespace, batches: Query, monkeypatch: pytest.MonkeyPatch, forgets: bool
@@ -353,6 +370,7 @@ def test_a_cursor_elsewhere_is_refused_with_both_places_and_two_ways_out(ns: Nam
     assert cursors(ns) == [6, 10]
 
 
+@pytest.mark.clause("P-84")
 def test_a_race_for_the_cursor_is_decided_by_the_log(ns: Namespace, batches: Query) -> None:
     taken, identity = (
         taken_by(ns, batches.checkpoint, batches.checkpoint.offsets(0), "billing"),
@@ -388,6 +406,7 @@ def test_a_shared_subscription_is_no_streams(ns: Namespace, batches: Query, monk
         acknowledgements(ns, [taken], QueryIdentity("q", "q"), "run")
 
 
+@pytest.mark.clause("P-70", "P-71")
 def test_the_same_batch_again_is_skipped_and_another_one_under_its_id_refused(ns: Namespace, batches: Query) -> None:
     run = Run(ns, batches, "run-1")
     run.commit(0)
@@ -399,6 +418,36 @@ def test_the_same_batch_again_is_skipped_and_another_one_under_its_id_refused(ns
     with pytest.raises(InvalidInputError, match="with other source offsets"):
         run.commit(0)
     assert cursors(ns) == [4, 0]
+
+
+@pytest.mark.clause("P-71")
+def test_a_new_checkpoint_under_the_same_app_id_is_refused_naming_both(
+    ns: Namespace, batches: Query, tmp_path: Path
+) -> None:
+    another = Query(tmp_path / "another")
+    (another.folder / "metadata").write_text('{"id":"another-query"}')
+    another.write(0, offset(ns, (0, 0), (4, 0)))
+
+    def wanted(query: Query) -> StreamBatch:
+        return stream_batch(identity_of(query.checkpoint, "app"), 0, query.checkpoint.offsets(0))
+
+    with ns.begin() as txn:
+        txn.set_stream(wanted(batches))
+    assert stream_commits.committed_before(ns, wanted(batches)) is not None
+    with pytest.raises(InvalidInputError, match=r"query '8aba74d1-[^']*'; the query 'another-query' begins again"):
+        stream_commits.committed_before(ns, wanted(another))
+
+
+@pytest.mark.clause("P-71")
+def test_an_older_checkpoint_is_refused_and_its_rows_are_not_taken_for_committed(ns: Namespace, batches: Query) -> None:
+    """As restored from a backup: its next batch has the number of an old one, and rows that were in none."""
+    run = Run(ns, batches, "run-1")
+    for batch in range(3):
+        run.commit(batch)
+    assert run.commit(2), "the last one again is done"
+    batches.write(1, offset(ns, (4, 0), (10, 10)))
+    with pytest.raises(InvalidInputError, match=r"goes on at batch 1, but the log shows batch 2 .*new checkpointLoc"):
+        run.commit(1)
 
 
 # --- names that are alike, and bytes that mean harm -------------------------------------------------------------------
