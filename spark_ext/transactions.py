@@ -215,15 +215,15 @@ class DataFrameTransaction:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is not None:
-            self._txn.discard()
+        if error is not None:
+            self._txn.leave(error)
         elif self._skipped is None and self.state != "OPEN":
             self._txn.__exit__(None, None, None)  # raises where somebody else ended it
         else:
             try:
                 self.commit()
-            except TxnLogError:
-                self._txn.discard()  # but not in doubt: nothing of it stays held
+            except TxnLogError as refusal:
+                self._txn.leave(refusal)  # but not in doubt: nothing of it stays held
                 raise
 
 

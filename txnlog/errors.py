@@ -93,7 +93,10 @@ def refused_write() -> Iterator[None]:
 
 
 class RetriableError(TxnLogError):
-    """The same call may succeed later; it does not harm an open transaction."""
+    """The same call may succeed later; it does not harm an open transaction.
+
+    Out of a block that aborted its transaction for it, the advice is to begin the block again.
+    """
 
     default_advice = "try the same call again"
 
@@ -103,6 +106,7 @@ class OutcomeUnknown(RetriableError):
 
     default_advice = "make the same call again, or look whether it was done"
     default_durable = Durable.MAYBE
+    advice_with_ids: ClassVar[str] = "call commit() again, or ns.abort(txn_id) to make the outcome definite"
 
     def __init__(
         self,
@@ -113,7 +117,7 @@ class OutcomeUnknown(RetriableError):
         durable: Durable | None = None,
     ) -> None:
         if advice is None and txn_ids:
-            advice = "call commit() again, or ns.abort(txn_id) to make the outcome definite"
+            advice = self.advice_with_ids
         super().__init__(message, advice=advice, durable=durable)
         self.txn_ids = txn_ids
 

@@ -142,13 +142,13 @@ class Transaction(ProcessBound):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is not None:
-            self.discard()
+        if error is not None:
+            self.leave(error)
         elif self._state == "OPEN":
             try:
                 self.commit()
-            except BaseException:
-                self.discard()  # nobody calls commit() again behind a block: what it took would be held for nothing
+            except BaseException as refusal:
+                self.leave(refusal)  # nobody calls commit() again: what it took would be held for nothing
                 raise
         elif self._state == "ABORTED" and self._ended is not None:
             raise self._ended  # somebody else ended it, and the block went on: its end is no commit
@@ -600,6 +600,20 @@ class Transaction(ProcessBound):
                 if self._state == "OPEN":
                     self._release(None)
             return True
+
+    def leave(self, error: BaseException) -> None:
+        """The end of a block that goes wrong: ``discard``. What said to call again says to begin the block again.
+
+        Unless that is about something else: a call in doubt that is not of this transaction.
+        """
+        if not self.discard() or not isinstance(error, RetriableError):
+            return
+        if isinstance(error, OutcomeUnknown):
+            own = error.txn_ids == (str(self._id),) and error.advice == OutcomeUnknown.advice_with_ids
+        else:
+            own = error.advice == RetriableError.default_advice
+        if own:
+            error.advice = "begin the block again: its transaction was aborted"
 
     def leave_in_doubt(self) -> None:
         """Go on without asking how a commit in doubt ended: what it took is in nobody's way here, the log decides."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +24,7 @@ from tests.client.support import (
 )
 from txnlog import work
 from txnlog.errors import (
+    ConsumerBusy,
     ConsumerFenced,
     Durable,
     InvalidInputError,
@@ -176,6 +178,83 @@ def test_a_block_whose_commit_wrote_nothing_aborts_and_gives_its_messages_back(
     with raises(InvalidTransactionState, match="was aborted"):
         txn.commit()
     assert read(ns, "audit") == []
+
+
+_ANEW = "begin the block again: its transaction was aborted"
+
+
+@pytest.mark.parametrize("calls", ["commit", "flush", "another call"])
+@pytest.mark.parametrize("flushed", [False, True])
+def test_a_race_lost_in_a_block_is_run_again_from_the_blocks_beginning(
+    memory: Place, calls: str, flushed: bool
+) -> None:
+    """Of a transaction that its block has aborted the same call would only be refused."""
+    ns, store = memory.faulty()
+    ns.create_topic("orders", SCHEMA)
+    with raises(RetriableError) as lost, ns.begin() as txn:
+        txn.produce("orders", rows(1))
+        if flushed:
+            txn.flush()
+        txn.produce("orders", rows(2))
+        _race_lost_for_ever(store)
+        if calls == "flush":
+            txn.flush()
+        elif calls == "another call":
+            ns.create_topic("audit", SCHEMA)
+    assert lost.value.advice == _ANEW
+    assert (txn.state, read(ns)) == ("ABORTED", [])
+
+
+@pytest.mark.parametrize("abort", ["ok", "dropped"])
+def test_a_flush_in_doubt_is_no_more_in_doubt_behind_its_block(memory: Place, abort: str) -> None:
+    ns, store = memory.faulty()
+    ns.create_topic("orders", SCHEMA)
+    with raises(OutcomeUnknown, durable=Durable.MAYBE) as lost, ns.begin() as txn:
+        txn.produce("orders", rows(1))
+        store.forever = "dropped"
+        try:
+            txn.flush()
+        finally:
+            store.forever = None if abort == "ok" else abort
+    assert (lost.value.advice, txn.state) == (_ANEW, "ABORTED")
+
+
+def _commit_in_doubt(_: Any, txn: Any, store: FaultyStore) -> None:
+    txn.produce("orders", rows(1))
+    store.forever = "dropped"
+
+
+def _committed_before(_: Any, txn: Any, __: FaultyStore) -> None:
+    txn.commit()
+    raise RetriableError("what came behind the commit")
+
+
+def _another_call_in_doubt(ns: Any, _: Any, store: FaultyStore) -> None:
+    store.forever = "dropped"
+    ns.produce("orders", rows(1))
+
+
+def _advice_of_its_own(_: Any, __: Any, ___: FaultyStore) -> None:
+    raise ConsumerBusy("held by another")
+
+
+@pytest.mark.parametrize(
+    ("work", "advice"),
+    [
+        (_commit_in_doubt, r"call commit\(\) again, or ns.abort\(txn_id\)"),
+        (_committed_before, "try the same call again"),
+        (_another_call_in_doubt, r"again, or ns.abort\(txn_id\)"),
+        (_advice_of_its_own, "wait for the lease to end"),
+    ],
+)
+def test_what_a_block_did_not_abort_or_not_alone_is_advised_as_anywhere(
+    memory: Place, work: Callable[..., None], advice: str
+) -> None:
+    ns, store = memory.faulty()
+    ns.create_topic("orders", SCHEMA)
+    with pytest.raises(RetriableError) as caught, ns.begin() as txn:
+        work(ns, txn, store)
+    assert re.search(advice, caught.value.advice)
 
 
 @pytest.mark.parametrize("fate", ["refused", "dropped"])

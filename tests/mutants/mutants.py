@@ -1312,7 +1312,7 @@ MUTANTS = (
     Mutant(
         "a block that fails to commit stays open",
         "txnlog/transaction.py",
-        "                self.discard()  # nobody calls commit() again",
+        "                self.leave(refusal)  # nobody calls commit() again",
         "                pass  # nobody calls commit() again",
         "after a full disk the messages of a block are withheld from everybody until its timeout",
         (CLIENT_TRANSACTIONS + "a_block_whose_commit_wrote_nothing_aborts_and_gives_its_messages_back",),

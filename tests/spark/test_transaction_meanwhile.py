@@ -21,6 +21,7 @@ from txnlog.block_keeper import BlockKeeper
 from txnlog.errors import (
     InvalidInputError,
     InvalidTransactionState,
+    RetriableError,
     SchemaMismatch,
     StoreError,
     TopicNotFound,
@@ -201,6 +202,22 @@ def test_a_transaction_is_used_in_its_block_and_has_one(ns: txnlog.Namespace) ->
     with pytest.raises(InvalidTransactionState, match=r"had its block \(begin a new one"), txn:
         pass
     assert ns.snapshot().read("orders").num_rows == 3
+
+
+@pytest.mark.parametrize("at_the_end", [False, True])
+def test_a_race_lost_in_a_block_is_run_again_from_the_blocks_beginning(
+    ns: txnlog.Namespace, monkeypatch: pytest.MonkeyPatch, at_the_end: bool
+) -> None:
+    def lost(*_: object) -> None:
+        raise RetriableError("somebody else was always faster")
+
+    txn = begin(ns)
+    with pytest.raises(RetriableError, match="begin the block again: its"), txn:  # noqa: PT012 - its end raises
+        txn.write(Frame(), "orders")
+        if not at_the_end:
+            lost()
+        monkeypatch.setattr(ns.connection.appender, "call", lost)
+    assert txn.state == "ABORTED"
 
 
 # --- errors of tasks --------------------------------------------------------------------------------------------------
