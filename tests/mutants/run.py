@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import argparse
 import compileall
+import itertools
+import json
 import os
 import queue
 import shutil
@@ -18,7 +20,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,13 +32,17 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
-from tests.mutants.mutants import HARMLESS, MUTANTS, Mutant  # noqa: E402 - found once the path is set
+from tests.mutants import starter  # noqa: E402 - found once the path is set
+from tests.mutants.mutants import HARMLESS, MUTANTS, Mutant  # noqa: E402
 
 TEST_SECONDS = 60
 RUN_SECONDS = 240
 LAST_LINES = 25
+REWRITE_WARNING = "pytest.PytestAssertRewriteWarning"
 
 CAUGHT, SURVIVED, BROKEN = "caught", "SURVIVED", "BROKEN"
+
+_seconds_of_mutants = itertools.count(1_000_000_000)
 
 
 @dataclass(frozen=True)
@@ -50,7 +56,7 @@ class Verdict:
 
 
 class Copy:
-    """A copy of the project in which one mutant lives at a time."""
+    """A copy of the project in which one mutant lives at a time, and the process that starts the tests there."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -61,6 +67,22 @@ class Copy:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(source, target)
         compileall.compile_dir(folder / "txnlog", quiet=2)
+        # What tests are compiled to is kept from run to run.
+        own = {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "", "TXNLOG_MUTANT_ROOT": str(folder)}
+        self._starter = subprocess.Popen(
+            [sys.executable, "-P", starter.__file__],
+            cwd=folder,
+            env=os.environ | own,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def close(self) -> None:
+        """End the process."""
+        with self._starter:
+            assert self._starter.stdin is not None, "a pipe"
+            self._starter.stdin.close()
 
     @contextmanager
     def planted(self, mutant: Mutant) -> Iterator[None]:
@@ -71,39 +93,35 @@ class Copy:
         text = path.read_text()
         if (count := text.count(mutant.original)) != 1:
             raise LookupError(f"the text is there {count} times")
-        # Compiled code is told from old code by time and size only: neither need differ here.
-        for compiled in path.parent.glob(f"__pycache__/{path.stem}.*.pyc"):
-            compiled.unlink()
+        before = path.stat()
         path.write_text(text.replace(mutant.original, mutant.replacement))
+        # Compiled code is told from old code by size and the second of the source: every mutant has one of its own.
+        os.utime(path, (before.st_atime, next(_seconds_of_mutants)))
         try:
             yield
         finally:
             path.write_text(text)
+            os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
     def test(self, tests: Iterable[str], files: Iterable[str]) -> tuple[int, str]:
         """Run tests in this copy; pytest's exit code, and the end of what it said."""
-        environment = os.environ | {
-            "PYTHONPATH": str(self.folder),
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "TXNLOG_MUTANT_ROOT": str(self.folder),
-            "TXNLOG_MUTANT_FILE": ",".join(files),
-        }
         options = ["-q", "-x", "--no-header", "--tb=short", f"--timeout={TEST_SECONDS}", "--hypothesis-seed=0"]
-        plugins = ["-p", "no:cacheprovider", "-p", "tests.mutants.imported"]
-        command = [sys.executable, "-m", "pytest", *options, *plugins, *tests]
-        try:
-            done = subprocess.run(
-                command,
-                cwd=self.folder,
-                env=environment,
-                capture_output=True,
-                text=True,
-                timeout=RUN_SECONDS,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            return -1, f"no end after {RUN_SECONDS} s"
-        return done.returncode, "\n".join((done.stdout + done.stderr).splitlines()[-LAST_LINES:])
+        # The process that starts the run has imported plugins of pytest: their own assertions are not what is tested.
+        plugins = ["-p", "no:cacheprovider", "-p", "tests.mutants.imported", "-W", f"ignore::{REWRITE_WARNING}"]
+        output = self.folder.with_suffix(".txt")
+        wanted = {
+            "arguments": [*options, *plugins, *tests],
+            "environment": {"TXNLOG_MUTANT_FILE": ",".join(files)},
+            "output": str(output),
+            "seconds": RUN_SECONDS,
+        }
+        assert self._starter.stdin is not None, "a pipe"
+        assert self._starter.stdout is not None, "a pipe"
+        print(json.dumps(wanted), file=self._starter.stdin, flush=True)
+        code = int(self._starter.stdout.readline())
+        if code == starter.NO_END:
+            return code, f"no end after {RUN_SECONDS} s"
+        return code, "\n".join(output.read_text(errors="replace").splitlines()[-LAST_LINES:])
 
 
 def judge(copy: Copy, mutant: Mutant) -> Verdict:
@@ -128,10 +146,12 @@ def check_unmutated(copy: Copy, mutants: Sequence[Mutant]) -> str:
 
 def run_all(mutants: Sequence[Mutant], jobs: int, console: Console) -> tuple[list[Verdict], str]:
     """All mutants, and what the tests say without any."""
-    with tempfile.TemporaryDirectory(prefix="txnlog-mutants-") as folder:
+    with tempfile.TemporaryDirectory(prefix="txnlog-mutants-") as folder, ExitStack() as stack:
         copies: queue.Queue[Copy] = queue.Queue()
         for index in range(jobs):
-            copies.put(Copy(Path(folder).resolve() / f"copy{index}"))
+            copy = Copy(Path(folder).resolve() / f"copy{index}")
+            stack.callback(copy.close)
+            copies.put(copy)
 
         def work(mutant: Mutant | None) -> Verdict | str:
             copy = copies.get()

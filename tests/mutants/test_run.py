@@ -85,6 +85,18 @@ def test_a_test_that_cannot_judge_is_told(project: Path, change: Callable[[Path]
     assert run.problems(verdicts, failed)
 
 
+def test_a_run_without_an_end_is_ended_and_is_no_verdict(project: Path, monkeypatch: pytest.MonkeyPatch):
+    asleep = replace(BUG, name="has no end", replacement="__import__('time').sleep(99)")
+    copy = run.Copy(project.parent / "copy")
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(run, "RUN_SECONDS", 2)
+            assert run.judge(copy, asleep).output == "no end after 2 s"
+        assert run.judge(copy, BUG).state == run.CAUGHT, "the next run is not disturbed"
+    finally:
+        copy.close()
+
+
 def test_the_alarm_must_ring():
     caught, survived = run.Verdict(HARMLESS, run.CAUGHT, 0.0), run.Verdict(HARMLESS, run.SURVIVED, 0.0)
     assert run.problems([survived], "") == []
