@@ -11,7 +11,7 @@ import msgspec
 from spark_ext.batch_ends import limited
 from txnlog import dead_letters, ranges, subscriptions
 from txnlog.actions import Acknowledgement, PartitionRanges
-from txnlog.errors import InvalidInputError, OutcomeUnknown
+from txnlog.errors import Durable, InvalidInputError, OutcomeUnknown, TxnLogError
 from txnlog.leases import available
 from txnlog.names import nearest
 from txnlog.takeover import check_all_free, check_streamable, try_to_take
@@ -79,13 +79,19 @@ def claim(
         known.append(record)
     starts = {topic: _start_of(topic, start, topics) for topic in missing}
     check_all_free(connection, known, name)
-    made = [
-        # Another run may begin for the first time as well: that subscription will do.
-        subscriptions.create(connection, topic, subscription, start=starts[topic], if_not_exists=True).record
-        for topic in missing
-    ]
-    by_topic = {connection.topic_record_by_id(record.topic).name: record for record in (*known, *made)}
-    epochs = _take(connection, [record.id for record in by_topic.values()], name)
+    made: list[SubscriptionRecord] = []
+    try:
+        for topic in missing:
+            # Another run may begin for the first time as well: that subscription will do.
+            found = subscriptions.create(connection, topic, subscription, start=starts[topic], if_not_exists=True)
+            made.append(found.record)
+        by_topic = {connection.topic_record_by_id(record.topic).name: record for record in (*known, *made)}
+        with connection.naming_dropped():
+            epochs = _take(connection, [record.id for record in by_topic.values()], name)
+    except TxnLogError as error:
+        if made and error.durable is Durable.NOTHING:
+            error.durable = Durable.MAYBE
+        raise
     return tuple(Claim(topic, by_topic[topic].id, epochs[by_topic[topic].id]) for topic in topics)
 
 

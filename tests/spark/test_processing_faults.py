@@ -13,14 +13,17 @@ import pytest
 
 import txnlog
 from spark_ext import handles
-from tests.client.support import FaultyStore
+from spark_ext.processing_plan import claim
+from tests.client.support import SCHEMA, FaultyStore, Place, memory_place, raises
 from tests.spark.shop import Shop, shop
 from tests.spark.support import path_of
 from txnlog.errors import (
     ConsumerBusy,
     ConsumerFenced,
+    Durable,
     OutcomeUnknown,
     SubscriptionNotFound,
+    TopicNotFound,
     TransactionAborted,
 )
 from txnlog.keys import kind_of
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
 
     from spark_ext.transactions import DataFrameTransaction
 
-__all__ = ["shop"]  # a fixture
+__all__ = ["memory_place", "shop"]  # fixtures
 
 
 # --- deaths -----------------------------------------------------------------------------------------------------------
@@ -259,6 +262,21 @@ def test_a_batch_is_not_tried_for_ever(shop: Shop, monkeypatch: pytest.MonkeyPat
     with pytest.raises(TransactionAborted):
         shop.run(handler)
     assert (len(shop.calls), shop.behind()) == (5, 4)
+
+
+@pytest.mark.parametrize("when", ["before its subscription", "before the takeover"])
+def test_a_run_that_is_refused_behind_a_subscription_that_it_made_says_so(memory: Place, when: str) -> None:
+    ns, store = memory.faulty()
+    rival = memory.open()
+    for topic in ("orders", "audit"):
+        ns.create_topic(topic, SCHEMA)
+    store.script.extend(["ok", lambda: rival.drop_topic("audit")])
+    if "takeover" in when:
+        store.script.appendleft("ok")
+    kind = TopicNotFound if "takeover" not in when else SubscriptionNotFound
+    with raises(kind, match="topic 'audit'.*may be durable", durable=Durable.MAYBE):
+        claim(ns.connection, ["orders", "audit"], "billing", query_name="q", start="earliest", gives_up=False)
+    assert ns.subscriptions("orders") == ("billing",)
 
 
 def test_a_subscription_of_one_name_is_taken_over_under_that_name(shop: Shop) -> None:
