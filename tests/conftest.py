@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -104,6 +104,20 @@ class _Counter:
         config = self._config
         partial = config.option.keyword or config.option.markexpr or any("::" in argument for argument in config.args)
         return None if partial or not self.accounts.passed else self.accounts.fault(SUBJECTS)
+
+
+# --- several processes ------------------------------------------------------------------------------------------------
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """Give out whole files in an order of our own."""
+    from tests.distribution import Distribution
+
+    return Distribution(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+# --- counting ---------------------------------------------------------------------------------------------------------
 
 
 def pytest_configure(config: pytest.Config) -> None:
