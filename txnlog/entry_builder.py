@@ -1,9 +1,10 @@
 """Commands of one client decided into one entry. Pure; the appender carries it to the store.
 
-Whatever is told must be in the log. What rests on the log alone, a refusal or an answer, is told at once; an entry
-answers for the commands that it holds, as soon as it exists. What rests on another command of the same entry, or on an
-overdue transaction that the entry ends, is not told at all: that may fall out of the entry yet, since time passes while
-segments are made. Whoever asked is put off, and decided anew behind the entry. So is everybody who asked later: nobody
+Whatever is told must be in the log. What rests on the log alone, a refusal or an answer, is told at once. What rests on
+another command of the same entry, or on an overdue transaction that the entry ends, is told with the entry, as soon as
+it exists and if this very look at the batch made it: the others may fall out of it yet, since time passes while
+segments are made. The shared segments hold no rows of those who rest on others. Who would need rows there after all,
+because the others fell out, is put off and decided anew behind the entry, and so is everybody who asked later: nobody
 is overtaken, commands stand in the log in the order in which they were asked for.
 """
 
@@ -20,9 +21,9 @@ from txnlog import numbers
 from txnlog.actions import AnyAction, Header
 from txnlog.apply import apply, begin_entry, finish_entry
 from txnlog.codec import digest_of, encode_action, encode_entry
-from txnlog.commands import Answer, Command, Piece
+from txnlog.commands import Answer, Command, Piece, SharedNumbers
 from txnlog.errors import LimitExceeded, TxnLogError
-from txnlog.state import Draft
+from txnlog.state import Claim, Draft
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,12 @@ class Riders:
 
 @dataclass(frozen=True, slots=True)
 class MadeEntry(Generic[M]):
-    """An entry that may be put, the draft that it makes true, and what it answers."""
+    """An entry that may be put, the draft that it makes true, and what it answers.
+
+    Attributes:
+        sent: whose lines it holds.
+        replies: what to tell once it is in the log, to them and to those who rest on them.
+    """
 
     draft: Draft
     header: Header
@@ -79,6 +85,29 @@ class MadeEntry(Generic[M]):
     riders: Riders
     sent: tuple[M, ...]
     replies: tuple[Reply[M], ...]
+
+
+class _Look(Generic[M]):
+    """One look at the members of an entry, in order.
+
+    Attributes:
+        sent: whose lines it would hold.
+        lines: these.
+        replies: what holds once it exists: for ``sent``, and for those who rest on them.
+        resting: the latter.
+        answers: what rests on the log alone, each with whether it holds in every later state too.
+        put_off: the rest, from the first on who needs rows and has none in the shared segments.
+    """
+
+    __slots__ = ("answers", "lines", "put_off", "replies", "resting", "sent")
+
+    def __init__(self) -> None:
+        self.sent: list[M] = []
+        self.lines: list[bytes] = []
+        self.replies: list[Reply[M]] = []
+        self.resting: list[M] = []
+        self.answers: list[tuple[Reply[M], bool]] = []
+        self.put_off: list[M] = []
 
 
 class Step(enum.Enum):
@@ -93,13 +122,12 @@ class Step(enum.Enum):
 class Attempt(Generic[M]):
     """One batch on its way into the log: who has no answer yet, and the shared segments made for whom.
 
-    The members of the entry at hand come first, then those who were put off: these have no rows in its segments, and
-    their turn comes when it is in the log or nobody is left in it.
+    The members of the entry at hand come first, then those who were put off: their turn comes when it is in the log or
+    nobody is left in it.
 
-    Deciding comes to an end. Each look that gives no entry leaves fewer members of the entry at hand: it tells
-    somebody, or puts somebody off. The first one rests on no other, so it leaves with its answer only, or with the
-    entry: whenever it is the turn of those who were put off, fewer are without an answer than before. Riders that end
-    something may put the first one off, too, and are then an entry by themselves.
+    Deciding comes to an end. Each look that gives no entry leaves fewer members of the entry at hand, for it tells
+    somebody or puts somebody off, or fewer with rows. Nobody is put off who did not rest on somebody in front; so
+    whenever it is the turn of those who were put off, fewer are without an answer than before.
 
     Attributes:
         wave: the shared segments; their objects are dropped once they are stored.
@@ -119,6 +147,8 @@ class Attempt(Generic[M]):
         self.answers: list[Reply[M]] = []
         self.returned: list[M] = []
         self._waved: list[M] = []
+        self._rowless: set[M] = set()
+        """Of the entry at hand, whose rows are in no shared segment, since they rested on others."""
 
     @property
     def members(self) -> list[M]:
@@ -132,7 +162,8 @@ class Attempt(Generic[M]):
         return [(member.command.txn_ids[0], piece) for member in self._with_rows() for piece in member.command.pieces]
 
     def _with_rows(self) -> list[M]:
-        return [member for member in self._now if member.command.pieces]
+        rowless = self._rowless
+        return [member for member in self._now if member.command.pieces and member not in rowless]
 
     def set_wave(self, wave: SharedWave) -> None:
         """The shared segments were made of ``pieces()``."""
@@ -169,8 +200,9 @@ class Attempt(Generic[M]):
         self.sent = ()
 
     def _next_turn(self) -> None:
-        """Nobody is left in the entry: it is the turn of those who were put off."""
+        """Nobody is left in the entry: it is the turn of those who were put off, each with its rows."""
         self._now, self._later = self._later, []
+        self._rowless.clear()
 
     def make(self, draft: Draft, header: Header, riders: Riders) -> MadeEntry[M] | Step:
         """Decide the members at a draft that the header and the riders were applied to.
@@ -181,95 +213,94 @@ class Attempt(Generic[M]):
             return Step.DONE
         if not self._wave_fits(draft):
             return Step.WAVE
-        accepted, lines, answers, put_off = self._decide(draft, header, riders)
-        if not self.refreshed and any(not settled for _, settled in answers):
+        look = self._decide(draft, header, riders)
+        if not self.refreshed and any(not settled for _, settled in look.answers):
             return Step.REFRESH
-        self.answers.extend(reply for reply, _ in answers)
-        self._later = [*put_off, *self._later]  # first: whoever leads next, after an interrupt, finds everybody
-        self._now = [reply.member for reply in accepted]
-        if not accepted and not (riders.ending and self._later):
+        self.answers.extend(reply for reply, _ in look.answers)
+        self._later = [*look.put_off, *self._later]  # first: whoever leads next, after an interrupt, finds everybody
+        self._now = [reply.member for reply in look.replies]
+        self._rowless.update([member for member in look.resting if member.command.pieces])
+        if not look.replies:
             self._next_turn()
             return Step.AGAIN if self._now else Step.DONE
-        if any(member.command.pieces for member in (*[reply.member for reply, _ in answers], *put_off)):
-            return Step.AGAIN  # the shared segments hold rows of somebody who fell out
-        return self._entry(draft, header, riders, accepted, lines)
+        if self._waved != self._with_rows():
+            return Step.AGAIN
+        return self._entry(draft, header, riders, look)
 
-    def _decide(
-        self, draft: Draft, header: Header, riders: Riders
-    ) -> tuple[list[Reply[M]], list[bytes], list[tuple[Reply[M], bool]], list[M]]:
-        """Apply the wave and every command to the draft; a refused one leaves no trace in it.
-
-        Gives the replies that hold once the entry exists, its lines, the replies that rest on the log alone, each with
-        whether it holds in every later state too, and whoever is to be put off.
-        """
+    def _decide(self, draft: Draft, header: Header, riders: Riders) -> _Look[M]:
+        """Apply the wave and every command to the draft; a refused one leaves no trace in it."""
         for action in self.wave.actions:
             apply(draft, action, header)
-        accepted: list[Reply[M]] = []
-        lines: list[bytes] = []
-        answers: list[tuple[Reply[M], bool]] = []
-        put_off: list[M] = []
+        look: _Look[M] = _Look()
         clean = not riders.ending
         for place, member in enumerate(self._now):
-            reply, settled, encoded = _decided(member, draft, header, self.wave)
-            if encoded is not None:
-                accepted.append(reply)
-                lines.extend(encoded)
-                clean = clean and not encoded
-                continue
-            told = (reply, settled) if clean else self._told_by_the_log(reply, draft, header, riders)
-            if told is None:
-                put_off = self._now[place:]  # whoever is behind must not overtake
+            rowless = member in self._rowless
+            reply, settled, encoded = (_supposed if rowless else _decided)(member, draft, header, self.wave.numbers)
+            if encoded is None:
+                told = (reply, settled) if clean else self._told_by_the_log(reply, draft, header, riders, look)
+                if told is not None:
+                    look.answers.append(told)
+                    continue
+                look.resting.append(member)
+            elif rowless:
+                look.put_off = self._now[place:]  # whoever is behind must not overtake
                 break
-            answers.append(told)
-        return accepted, lines, answers, put_off
+            else:
+                look.sent.append(member)
+                look.lines.extend(encoded)
+                clean = clean and not encoded
+            look.replies.append(reply)
+        return look
 
     def _told_by_the_log(
-        self, reply: Reply[M], draft: Draft, header: Header, riders: Riders
+        self, reply: Reply[M], draft: Draft, header: Header, riders: Riders, look: _Look[M]
     ) -> tuple[Reply[M], bool] | None:
         """What a refusal or an answer is without the other members, if it is that without them, too."""
-        if riders.ending:
-            return None  # behind this entry others may be ended yet
+        if riders.ending or look.resting:
+            return None  # others may be ended yet; whoever rests in front may have to go first, behind the entry
         before = draft.anew()
         begin_entry(before, header)
         for action in (*riders.actions, *self.wave.actions):
             apply(before, action, header)
-        again, settled, encoded = _decided(reply.member, before, header, self.wave)
+        decided = _supposed if reply.member in self._rowless else _decided
+        again, settled, encoded = decided(reply.member, before, header, self.wave.numbers)
         same = encoded is None and again.value == reply.value and type(again.error) is type(reply.error)
         return (again, settled) if same else None
 
-    def _entry(
-        self, draft: Draft, header: Header, riders: Riders, accepted: Sequence[Reply[M]], lines: list[bytes]
-    ) -> MadeEntry[M] | Step:
+    def _entry(self, draft: Draft, header: Header, riders: Riders, look: _Look[M]) -> MadeEntry[M] | Step:
         finish_entry(draft, "")
         own = [encode_action(action) for action in (*riders.actions, *self.wave.actions)]
         try:
-            data = encode_entry(header, [*own, *lines])
+            data = encode_entry(header, [*own, *look.lines])
         except LimitExceeded as error:
-            self._split([reply.member for reply in accepted], error)
+            self._split(look.sent, error)
             return Step.AGAIN
         draft.head = msgspec.structs.replace(draft.head, digest=digest_of(data))
-        sent = tuple([reply.member for reply in accepted])
-        return MadeEntry(draft, header, data, riders, sent, tuple(accepted))
+        return MadeEntry(draft, header, data, riders, tuple(look.sent), tuple(look.replies))
 
-    def _split(self, accepted: Sequence[M], error: LimitExceeded) -> None:
+    def _split(self, sent: Sequence[M], error: LimitExceeded) -> None:
         """Too much for one entry: half of it stays; what is too much by itself is refused."""
-        if len(accepted) == 1:
-            self.answers.append(Reply(accepted[0], None, error))
-            self._next_turn()
+        if not sent:
+            raise error
+        if len(sent) == 1:
+            self.answers.append(Reply(sent[0], None, error))
+            self._now.remove(sent[0])
         else:
-            half = len(accepted) // 2
-            self.returned = [*accepted[half:], *self._later]
-            self._now, self._later = list(accepted[:half]), []
+            place = self._now.index(sent[len(sent) // 2])
+            self.returned = [*self._now[place:], *self._later]
+            self._now, self._later = self._now[:place], []
 
 
-def _decided(member: M, draft: Draft, header: Header, wave: SharedWave) -> tuple[Reply[M], bool, list[bytes] | None]:
+def _decided(
+    member: M, draft: Draft, header: Header, shared: SharedNumbers
+) -> tuple[Reply[M], bool, list[bytes] | None]:
     """Apply a command to the draft: its reply, whether that holds in every later state, and its lines.
 
     There are no lines where it is refused, which leaves no trace, or needs none for its answer.
     """
     mark = draft.savepoint()
     try:
-        decided = member.command.decide(draft, header, wave.numbers)
+        decided = member.command.decide(draft, header, shared)
         if isinstance(decided, Answer):
             return Reply(member, decided.value), decided.settled, None
         encoded = [encode_action(action) for action in decided]
@@ -279,6 +310,25 @@ def _decided(member: M, draft: Draft, header: Header, wave: SharedWave) -> tuple
     except Exception as error:  # noqa: BLE001 - a bug in one command must not fail the others
         draft.rollback(mark)
         return Reply(member, None, error), not isinstance(error, TxnLogError), None
+
+
+def _supposed(
+    member: M, draft: Draft, header: Header, _shared: SharedNumbers
+) -> tuple[Reply[M], bool, list[bytes] | None]:
+    """What ``_decided`` would give if segments held the member's rows, which none does. Leaves no trace."""
+    mark = draft.savepoint()
+    supposed: dict[int, int] = {}
+    for piece in member.command.pieces:
+        topic = draft.topics.get(piece.topic)
+        if topic is None or topic.dropped:
+            continue
+        number = supposed.setdefault(piece.topic, draft.head.next_number + piece.topic)
+        place = (number, piece.partition)
+        claim = draft.claims.get(place) or Claim(piece.topic, draft.end_of(piece.topic, piece.partition), 0)
+        draft.claims.put(place, claim._replace(rows=claim.rows + piece.rows))
+    reply = _decided(member, draft, header, supposed)
+    draft.rollback(mark)
+    return reply
 
 
 __all__ = ["Attempt", "MadeEntry", "Member", "Reply", "Riders", "SharedWave", "Step"]

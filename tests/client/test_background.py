@@ -6,11 +6,12 @@ import itertools
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, FaultyStore, Place, raises, read, rows, wait_for
+from tests.client.support import SCHEMA, START_MS, FaultyStore, Place, raises, read, rows, wait_for
 from txnlog import codec
 from txnlog.errors import (
     InvalidTransactionState,
@@ -238,6 +239,36 @@ def test_a_batch_that_waits_for_one_that_fell_out_is_not_overtaken_by_the_next_o
     assert not again.result(30).skipped
     assert not following.result(30).skipped
     assert read(ns) == [1, 2]
+
+
+def test_batches_that_are_all_committed_twice_share_one_entry(memory: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An entry takes a second on this store: were there one for each, the last ones would time out."""
+    clock = ManualClock(START_MS)
+    ns, store = memory.faulty(clock=clock)
+    ns.create_topic("orders", SCHEMA)
+    encoded: list[int] = []
+    build = SharedSegmentBuilder.build
+
+    def counted(self: Any, draft: Any, pieces: Any, numbers: Any) -> Any:
+        encoded.append(len(pieces))
+        clock.advance(1_000)
+        return build(self, draft, pieces, numbers)
+
+    monkeypatch.setattr(SharedSegmentBuilder, "build", counted)
+
+    def once(version: int) -> Future[Any]:
+        txn = ns.begin(txn_app_id="nightly", txn_version=version, timeout_ms=20_000)
+        txn.produce("orders", rows(version))
+        future: Future[Any] = txn.commit_async()
+        return future
+
+    batches = 40
+    futures = in_one_entry(ns, store, *[partial(once, number // 2) for number in range(2 * batches)])
+    results = [future.result(60) for future in futures]
+    assert [result.skipped for result in results] == [False, True] * batches
+    assert len({result.version for result in results}) == 1
+    assert encoded[-2:] == [2 * batches, batches]
+    assert read(ns) == list(range(batches))
 
 
 def test_a_background_commit_that_does_not_fit_is_led_by_the_worker(

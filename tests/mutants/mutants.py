@@ -53,6 +53,7 @@ VISIBILITY = "tests/protocol/test_visibility.py::test_"
 PARTITIONER = "tests/unit/test_partitioner.py::test_"
 PROCESSING = "tests/spark/test_processing_model.py::test_"
 QUERY_CHECKPOINT = "tests/spark/test_query_checkpoint.py::test_"
+REMADE_TOPICS = "tests/spark/test_remade_topics.py::test_"
 STREAM_READ = "tests/spark/test_stream_read.py::test_"
 
 
@@ -265,15 +266,15 @@ MUTANTS = (
     Mutant(
         "refused by an old state",
         "txnlog/entry_builder.py",
-        "if not self.refreshed and any(not settled for _, settled in answers):",
-        "if self.refreshed and any(not settled for _, settled in answers):",
+        "if not self.refreshed and any(not settled for _, settled in look.answers):",
+        "if self.refreshed and any(not settled for _, settled in look.answers):",
         "a client that is behind says no where the log says yes",
         (RACES + "a_stale_client_does_not_skip_what_was_forgotten",),
     ),
     Mutant(
         "told of what fell out of the entry",
         "txnlog/entry_builder.py",
-        "told = (reply, settled) if clean else self._told_by_the_log(reply, draft, header, riders)",
+        "told = (reply, settled) if clean else self._told_by_the_log(reply, draft, header, riders, look)",
         "told = (reply, settled)",
         "a batch is skipped for one that is never committed, and nobody brings it again",
         (
@@ -284,13 +285,29 @@ MUTANTS = (
     Mutant(
         "whoever is put off is overtaken",
         "txnlog/entry_builder.py",
-        "put_off = self._now[place:]  # whoever is behind must not overtake\n                break\n",
-        "put_off.append(member)\n                continue\n",
+        "put_off = self._now[place:]  # whoever is behind must not overtake\n                break\n            else",
+        "put_off.append(member)\n                continue\n            else",
         "a batch is skipped for the one behind it, and lost; rows do not stand in the order of the calls",
         (
             ENTRY_BUILDER + "a_batch_that_waits_for_the_drop_of_its_topic_is_not_overtaken_by_the_next_one",
             RACES + "a_commit_that_waits_for_the_drop_of_its_topic_is_not_overtaken",
         ),
+    ),
+    Mutant(
+        "told before somebody in front",
+        "txnlog/entry_builder.py",
+        "if riders.ending or look.resting:",
+        "if riders.ending:",
+        "of two calls of one client the second is told what was true before the first",
+        (ENTRY_BUILDER + "nobody_is_told_anything_before_one_in_front_who_rests_on_others",),
+    ),
+    Mutant(
+        "without rows in the segments, without rows at all",
+        "txnlog/entry_builder.py",
+        "(_supposed if rowless else _decided)(member,",
+        "_decided(member,",
+        "a commit that rested on one that fell out is refused, or goes on without its rows",
+        (ENTRY_BUILDER + "a_batch_is_not_skipped_for_one_that_fell_out_of_the_entry",),
     ),
     Mutant(
         "what does not fit is led by nobody",
@@ -1469,6 +1486,30 @@ MUTANTS = (
         "        if behind < len(steps) and steps",
         "half a transaction is processed, and committed, by itself",
         (STREAM_READ + "batches_hold_every_committed_row_once_in_whole_transactions",),
+    ),
+    Mutant(
+        "a source goes on in the topic that has the name now",
+        "spark_ext/stream_plan.py",
+        "if self._ids.setdefault(topic, now) != now:",
+        "if self._ids.setdefault(topic, now) < 0:",
+        "a query that begins reads the new topic up to where the old one ended, half a transaction perhaps",
+        (REMADE_TOPICS + "a_source_whose_topic_is_made_again_while_its_query_begins_reads_neither",),
+    ),
+    Mutant(
+        "a sink goes on into the topic that has the name now",
+        "spark_ext/stream_commits.py",
+        "topic_record(record.name, last.version).id != number:",
+        "topic_record(record.name, last.version).id < 0:",
+        "the rows of earlier batches are missing there, and nobody is told",
+        (REMADE_TOPICS + "a_sink_does_not_go_on_into_the_topic_that_has_the_name_now",),
+    ),
+    Mutant(
+        "a batch is committed without the rows of a dropped topic",
+        "spark_ext/stream_commits.py",
+        "        if record.dropped:\n",
+        "        if record.id < 0:\n",
+        "its source is acknowledged, and its rows are nowhere",
+        (REMADE_TOPICS + "rows_of_a_batch_that_were_written_for_a_topic_that_is_gone_are_not_passed_over",),
     ),
     # --- spark_ext.process --------------------------------------------------------------------------------------------
     Mutant(
