@@ -8,8 +8,8 @@ read, ``[start, end)`` of every partition, valid only where the cursor stands at
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Final
@@ -20,7 +20,14 @@ from spark_ext.stream_offsets import StreamOffset, cursor_moved, is_stream_offse
 from txnlog.acknowledgements import check_epoch
 from txnlog.actions import Acknowledgement, Commit, StreamBatch
 from txnlog.actions import Consumer as ConsumerAction
-from txnlog.errors import InvalidInputError, OutcomeUnknown, SubscriptionNotFound
+from txnlog.errors import (
+    Durable,
+    InvalidInputError,
+    OutcomeUnknown,
+    SubscriptionNotFound,
+    TopicNotFound,
+    TransactionConflict,
+)
 from txnlog.names import parse_label
 from txnlog.takeover import check_streamable, take_epoch
 from txnlog.transaction_commands import Skipped
@@ -92,6 +99,36 @@ def check_sources(ns: Namespace, offsets: BatchOffsets) -> None:
                     advice="give each source a subscription of its own",
                 )
             seen.add((topic, found.subscription))
+
+
+def check_targets(ns: Namespace, batch: StreamBatch, topics: Iterable[int]) -> None:
+    """See that the topics that a batch was written for are those that its query wrote to before.
+
+    A transaction would leave out rows of a dropped topic, and say so to nobody. After ``committed_before``, which looks
+    at the log.
+
+    Raises:
+        TransactionConflict: a topic was dropped while the batch was written. Spark brings the batch again.
+        InvalidInputError: when the query's last batch was committed, the name of one meant another topic.
+    """
+    last = ns.connection.stream(batch.identity)
+    for number in sorted(topics):
+        record = ns.connection.topic_record_by_id(number)
+        if record.dropped:
+            raise TransactionConflict(
+                f"the topic {record.name!r} was dropped while batch {batch.batch} of {batch.identity!r} was written",
+                advice="start the query again: it writes the batch anew, if there is a topic for it",
+                durable=Durable.NOTHING,
+            )
+        if last is None:
+            continue
+        with suppress(TopicNotFound):  # the topic is newer than the last batch, and its name as well
+            if ns.connection.topic_record(record.name, last.version).id != number:
+                raise InvalidInputError(
+                    f"the topic {record.name!r} that the stream {batch.identity!r} wrote to was dropped, and made "
+                    "again: the rows of earlier batches are not in the one that has the name now",
+                    advice="to write to the new topic, begin with a new checkpointLocation (and another txnAppId)",
+                )
 
 
 @contextmanager
@@ -307,6 +344,7 @@ __all__ = [
     "QueryIdentity",
     "acknowledgements",
     "check_sources",
+    "check_targets",
     "committed_before",
     "identity_of",
     "not_held_in_doubt",

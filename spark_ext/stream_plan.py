@@ -29,13 +29,14 @@ class StreamPlan:
     """The driver's side of one source of a running query.
 
     Its topics are fixed: those that ``subscribePattern`` matched when the query began, also over its restarts. Its
-    schema is as well.
+    schema is as well. A topic that is made again under its name is another one.
     """
 
-    def __init__(self, options: ReadOptions, topics: tuple[str, ...] = ()) -> None:
-        """``topics`` are those that a pattern matches now."""
+    def __init__(self, options: ReadOptions, topics: Mapping[str, int] | None = None) -> None:
+        """``topics`` are the ids of those whose schema the query has, and that a pattern matches now."""
         self._options = options
-        self._topics = topics
+        self._ids = dict(topics or {})
+        self._topics = tuple(self._ids)
         if options.txn_app_id is not None:
             parse_label("txnAppId", options.txn_app_id)
         self._last: StreamOffset | None = None
@@ -47,13 +48,24 @@ class StreamPlan:
         return self._options.max_offsets_per_trigger
 
     def _look(self, last: StreamOffset | None = None) -> Scan:
-        """The newest version of the namespace, with the topics of ``last`` where a pattern names them."""
+        """The newest version of the namespace, with the topics of ``last`` where a pattern names them.
+
+        Raises InvalidInputError where a name means another topic than when this run looked first.
+        """
         options = self._options
         if options.subscribe_pattern is not None:
             if last is not None:
                 self._topics = tuple(last.topic_ids)
             options = replace(options, subscribe=self._topics)
-        return open_scan(options, mode="r" if options.subscription is None else "rw")
+        scan = open_scan(options, mode="r" if options.subscription is None else "rw")
+        for topic in scan.topics:
+            now = _topic(scan, topic).id
+            if self._ids.setdefault(topic, now) != now:
+                raise InvalidInputError(
+                    f"the topic {topic!r} was dropped and made again since the query began",
+                    advice="to read the new topic, start the query with a new checkpointLocation",
+                )
+        return scan
 
     def _offset(
         self,

@@ -37,7 +37,9 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         scan = open_scan(options)
         self._options: ReadOptions | None = options
-        self._topics = scan.topics
+        self._topics = {
+            topic: scan.namespace.connection.topic_record(topic, scan.snapshot.version).id for topic in scan.topics
+        }
         self._job = scan.job(schema)
         self._made: StreamPlan | None = None
 
@@ -45,7 +47,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return f"TopicStreamReader({self._job.namespace!r})"
 
     def __getstate__(self) -> dict[str, object]:
-        return {"_job": self._job, "_options": None, "_topics": (), "_made": None}  # what executors need
+        return {"_job": self._job, "_options": None, "_topics": {}, "_made": None}  # what executors need
 
     @property
     def _plan(self) -> StreamPlan:

@@ -128,15 +128,19 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         answers: list[StreamTaskWritten] = [message for message in messages if message is not None]
         assert answers, "Spark runs at least one task"
         number = answers[0].first_number - 1
+        written = [item for answer in answers for item in answer.segments]
+        own = {item.topic for item in written} | ({self._record.id} if self._record is not None else set())
+        stream_commits.check_targets(ns, batch, own)
         taken = self._acknowledged(ns, checkpoint, offsets, identity, answers[0].run)
         txn = jobs.begin(ns, number)
         with stream_commits.not_held_in_doubt(txn), txn:
             txn.set_stream(batch)
-            written = [item for answer in answers for item in answer.segments]
             jobs.hand_over(txn, jobs.segments_of(written, number + 1, number))
             txn.acknowledge_ranges(taken)
             result = txn.commit()
         _logger.info("batch %d of %r: %s at version %d", batchId, identity.name, txn.id, result.version)
+        if result.dropped:  # at the last moment; nothing can be done about it any more
+            _logger.warning("batch %d of %r: dropped meanwhile: %s", batchId, identity.name, ", ".join(result.dropped))
 
     def abort(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: N803
         """Runs when a batch failed. What its tasks wrote is garbage; the batch comes again, whatever became of it."""

@@ -72,6 +72,12 @@ def test_each_batch_is_one_commit_and_a_replayed_one_is_skipped(
     produce(ns, 30, 10)
     run(source(spark, ns), path_of(ns, "copy"), checkpoint)
     assert ids(ns, "copy") == list(range(40))
+    ns.drop_topic("copy")
+    ns.create_topic("copy", SCHEMA)
+    produce(ns, 40, 10)
+    with pytest.raises(StreamingQueryException, match=r"InvalidInputError: the topic 'copy' .* was dropped, and made"):
+        run(source(spark, ns), path_of(ns, "copy"), checkpoint)
+    assert ids(ns, "copy") == []
 
 
 def test_other_offsets_under_a_batchs_id_are_refused(ns: Namespace, spark: SparkSession, tmp_path: Path) -> None:
