@@ -1,11 +1,12 @@
 """Commands of one client decided into one entry. Pure; the appender carries it to the store.
 
 Whatever is told must be in the log. What rests on the log alone, a refusal or an answer, is told at once. What rests on
-another command of the same entry, or on an overdue transaction that the entry ends, is told with the entry, as soon as
-it exists and if this very look at the batch made it: the others may fall out of it yet, since time passes while
-segments are made. The shared segments hold no rows of those who rest on others. Who would need rows there after all,
-because the others fell out, is put off and decided anew behind the entry, and so is everybody who asked later: nobody
-is overtaken, commands stand in the log in the order in which they were asked for.
+another command of the same entry is told with the entry, as soon as it exists and if this very look at the batch made
+it: the others may fall out of it yet, since time passes while segments are made. The shared segments hold no rows of
+those who rest on others. Put off, and decided anew behind the entry, is who would need rows there after all, because
+the others fell out; who is refused anything, or answered, by an entry that ends overdue transactions, since more may
+be overdue than it ends; and everybody who asked later: nobody is overtaken, commands stand in the log in the order in
+which they were asked for.
 """
 
 from __future__ import annotations
@@ -96,7 +97,8 @@ class _Look(Generic[M]):
         replies: what holds once it exists: for ``sent``, and for those who rest on them.
         resting: the latter.
         answers: what rests on the log alone, each with whether it holds in every later state too.
-        put_off: the rest, from the first on who needs rows and has none in the shared segments.
+        put_off: the rest, from the first on who needs rows and has none in the shared segments, or who may be refused
+            for what is overdue: an entry need not end all of that.
     """
 
     __slots__ = ("answers", "lines", "put_off", "replies", "resting", "sent")
@@ -126,8 +128,9 @@ class Attempt(Generic[M]):
     nobody is left in it.
 
     Deciding comes to an end. Each look that gives no entry leaves fewer members of the entry at hand, for it tells
-    somebody or puts somebody off, or fewer with rows. Nobody is put off who did not rest on somebody in front; so
-    whenever it is the turn of those who were put off, fewer are without an answer than before.
+    somebody or puts somebody off, or fewer with rows. Nobody is put off but for somebody in front, who is told or is in
+    the entry, or for what the entry ends; so whenever it is the turn of those who were put off, fewer are without an
+    answer than before, or fewer are overdue.
 
     Attributes:
         wave: the shared segments; their objects are dropped once they are stored.
@@ -220,7 +223,7 @@ class Attempt(Generic[M]):
         self._later = [*look.put_off, *self._later]  # first: whoever leads next, after an interrupt, finds everybody
         self._now = [reply.member for reply in look.replies]
         self._rowless.update([member for member in look.resting if member.command.pieces])
-        if not look.replies:
+        if not look.replies and not (riders.ending and self._later):
             self._next_turn()
             return Step.AGAIN if self._now else Step.DONE
         if self._waved != self._with_rows():
@@ -232,19 +235,21 @@ class Attempt(Generic[M]):
         for action in self.wave.actions:
             apply(draft, action, header)
         look: _Look[M] = _Look()
-        clean = not riders.ending
+        clean = True
         for place, member in enumerate(self._now):
             rowless = member in self._rowless
             reply, settled, encoded = (_supposed if rowless else _decided)(member, draft, header, self.wave.numbers)
+            needs_rows = rowless and encoded is not None
+            may_be_overdue = riders.ending and encoded is None
+            if needs_rows or may_be_overdue:
+                look.put_off = self._now[place:]  # whoever is behind must not overtake
+                break
             if encoded is None:
                 told = (reply, settled) if clean else self._told_by_the_log(reply, draft, header, riders, look)
                 if told is not None:
                     look.answers.append(told)
                     continue
                 look.resting.append(member)
-            elif rowless:
-                look.put_off = self._now[place:]  # whoever is behind must not overtake
-                break
             else:
                 look.sent.append(member)
                 look.lines.extend(encoded)
@@ -256,8 +261,8 @@ class Attempt(Generic[M]):
         self, reply: Reply[M], draft: Draft, header: Header, riders: Riders, look: _Look[M]
     ) -> tuple[Reply[M], bool] | None:
         """What a refusal or an answer is without the other members, if it is that without them, too."""
-        if riders.ending or look.resting:
-            return None  # others may be ended yet; whoever rests in front may have to go first, behind the entry
+        if look.resting:
+            return None  # who rests in front may have to go first, behind the entry
         before = draft.anew()
         begin_entry(before, header)
         for action in (*riders.actions, *self.wave.actions):

@@ -285,8 +285,8 @@ MUTANTS = (
     Mutant(
         "whoever is put off is overtaken",
         "txnlog/entry_builder.py",
-        "put_off = self._now[place:]  # whoever is behind must not overtake\n                break\n            else",
-        "put_off.append(member)\n                continue\n            else",
+        "put_off = self._now[place:]  # whoever is behind must not overtake\n                break\n",
+        "put_off.append(member)\n                continue\n",
         "a batch is skipped for the one behind it, and lost; rows do not stand in the order of the calls",
         (
             ENTRY_BUILDER + "a_batch_that_waits_for_the_drop_of_its_topic_is_not_overtaken_by_the_next_one",
@@ -296,8 +296,8 @@ MUTANTS = (
     Mutant(
         "told before somebody in front",
         "txnlog/entry_builder.py",
-        "if riders.ending or look.resting:",
-        "if riders.ending:",
+        "if look.resting:",
+        "if False:",
         "of two calls of one client the second is told what was true before the first",
         (ENTRY_BUILDER + "nobody_is_told_anything_before_one_in_front_who_rests_on_others",),
     ),
@@ -308,6 +308,25 @@ MUTANTS = (
         "_decided(member,",
         "a commit that rested on one that fell out is refused, or goes on without its rows",
         (ENTRY_BUILDER + "a_batch_is_not_skipped_for_one_that_fell_out_of_the_entry",),
+    ),
+    Mutant(
+        "refused by an entry that ends only some of what is overdue",
+        "txnlog/entry_builder.py",
+        "may_be_overdue = riders.ending and encoded is None",
+        "may_be_overdue = False",
+        "a seek is refused for the hundred and first transaction that is over",
+        (
+            ENTRY_BUILDER + "an_answer_that_rests_on_a_rider_is_given_behind_the_entry",
+            ANSWERS + "a_seek_ends_all_that_is_overdue_however_much_it_is",
+        ),
+    ),
+    Mutant(
+        "given up in one handle only",
+        "txnlog/transaction.py",
+        "for connection in self._holders:  # also to other handles, whose",
+        "for connection in self._holders[:1]:  # also to other handles, whose",
+        "messages of an abort that did not reach the log stay withheld from the handle that received them",
+        (CLIENT_TRANSACTIONS + "what_was_given_up_withholds_nothing_from_the_handle_that_received_it",),
     ),
     Mutant(
         "what does not fit is led by nobody",

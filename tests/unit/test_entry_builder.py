@@ -173,17 +173,18 @@ def test_nobody_is_told_anything_before_one_in_front_who_rests_on_others(log: Lo
     assert [reply.member for reply in made.replies] == members
 
 
-def test_an_answer_that_rests_on_a_rider_is_told_with_the_entry(log: Log) -> None:
+def test_an_answer_that_rests_on_a_rider_is_given_behind_the_entry(log: Log) -> None:
+    """One entry ends a hundred that are overdue: somebody may be refused for the hundred and first."""
     number = log.number()
     log.entry(Begin(number, 1))
     member = aborting(number)
     attempt = Attempt([member])
     made = make(log, attempt, Abort(number, "timeout"))
     assert isinstance(made, MadeEntry)
-    assert (made.sent, attempt.answers) == ((), [])
+    assert (made.sent, made.replies, attempt.answers) == ((), (), [])
     land(log, attempt, made)
-    assert attempt.answers[0].value.reason == "timeout"
     assert make(log, attempt) is Step.DONE
+    assert attempt.answers[0].value.reason == "timeout"
 
 
 def test_riders_alone_are_not_worth_an_entry(log: Log) -> None:
