@@ -361,7 +361,7 @@ class Appender:
             attempt = self._take_batch()
             if attempt is None:
                 return True
-            self._before_append()
+            self._check_may_append()
             self._resolve_doubt()
             self._append_batch(attempt)
             self._attempt = None
@@ -377,6 +377,13 @@ class Appender:
             return True
         finally:
             self._last_append_ms = self._runtime.elapsed_ms()
+
+    def _check_may_append(self) -> None:
+        try:
+            self._before_append()
+        except StoreError as error:
+            error.durable = Durable.NOTHING  # of the commands, that is: they were not sent
+            raise
 
     def _gather(self) -> None:
         """Let commands gather, as the handle was told."""

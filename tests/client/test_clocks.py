@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.client.support import SCHEMA, Place, raises, read, received, rows, take
-from txnlog.errors import ClockSkew, InvalidInputError
+from txnlog.errors import ClockSkew, Durable, InvalidInputError, StoreError
 from txnlog.limits import MAX_TIME_MS
 from txnlog.runtime import SystemClock
 from txnlog.testing import ManualClock
@@ -32,6 +32,23 @@ def test_a_clock_that_jumps_ahead_after_the_first_append_does_not_drag_the_log_a
     txn.commit()
     ns.produce("orders", rows(3))
     assert read(other) == [1, 3]
+
+
+def test_a_clock_that_cannot_be_checked_leaves_no_doubt_of_the_call(
+    memory: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file that was put to learn the store's time may be there; of what was called nothing was sent."""
+    ns = memory.open()
+
+    def put(_store: Any, _key: str, _data: bytes) -> None:
+        raise StoreError("connection dropped", durable=Durable.MAYBE)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(ns.connection.session.requests), "put", put)
+        with raises(StoreError) as failure:
+            ns.create_topic("orders", SCHEMA)
+    assert failure.value.durable is Durable.NOTHING
+    ns.create_topic("orders", SCHEMA)
 
 
 def test_a_clock_that_keeps_its_pace_is_looked_at_once(memory: Place) -> None:

@@ -773,6 +773,13 @@ def after_a_seek_in_doubt_everything_may_come_again(story):
 
 
 @good
+def after_a_seek_that_failed_what_was_received_before_it_is_not_free(story):
+    """Nobody says that it came to nothing, but its consumer was not fenced."""
+    four(story).receive(4, "0=10 1=11 2=12").give_back(4, (0, 1)).seek(3, fails=UNKNOWN)
+    story.receive(4, "0=10").receive(4, "3=13").final(orders=FOUR)
+
+
+@good
 def after_a_seek_everything_comes_again_with_the_epoch_that_the_consumer_told(story):
     four(story).receive(4, "0=10 1=11").seek(0).receive(4, "0=10 1=11").seek(3).receive(4, "3=13").final(orders=FOUR)
 

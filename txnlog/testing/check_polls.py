@@ -355,6 +355,8 @@ class _Pass:
             subscription.seeking -= 1
             assert op.completed is not None, "it succeeded"
             self._begin_anew(subscription, op.completed)
+            for session in subscription.sessions.values():  # not where it is in doubt: who is not fenced has them still
+                session.possibly.clear()
         yield from ()
 
     def _begin_anew(self, subscription: _Subscription, event: int) -> None:
@@ -363,7 +365,6 @@ class _Pass:
         subscription.taken.clear()
         for session in subscription.sessions.values():
             session.surely.clear()
-            session.possibly.clear()
             session.skipped.clear()
 
     # --- cursors ----------------------------------------------------------------------------------------------------
