@@ -24,7 +24,7 @@ from spark_ext.scan import metadata_fields, spark_schema
 from spark_ext.scan_session import load_files, session_beside, taken_over
 from txnlog.errors import CorruptionError, InvalidInputError, LimitExceeded
 from txnlog.ids import TxnId
-from txnlog.keys import SEGMENT_COLUMN
+from txnlog.keys import SEGMENT_COLUMN, entry_key
 from txnlog.names import nearest
 from txnlog.visibility import Visibility
 
@@ -165,6 +165,29 @@ def _snapshot(
             advice=f"append the topic; {nearest('', snapshot.topics())}",
         )
     return namespace, snapshot, location.topic
+
+
+def check_reads(spark: SparkSession, namespace: Namespace) -> None:
+    """See that Spark itself, or its server, finds the namespace's files.
+
+    A query that cannot read them fails at its first action: amid a handler, say. For a folder and a driver of this
+    process there is nothing to ask.
+
+    Raises InvalidInputError with what Spark says.
+    """
+    url = namespace.connection.store.url(entry_key(0))
+    if "://" not in url and hasattr(spark, "_jsparkSession"):
+        return
+    try:
+        reader = spark.read.format("text").option("__globPaths__", "false")
+        assert reader.load(for_spark(url)).schema  # a client of Connect asks not before
+    except Exception as error:
+        lines = str(error).strip().split("\n")  # the first one of Py4J's tells what was called
+        told = lines[1 if lines[0].startswith("An error occurred while calling") and len(lines) > 1 else 0].lstrip(": ")
+        raise InvalidInputError(
+            f"Spark's own scan cannot read {for_spark(f'{namespace.root}/{namespace.name}')}: {told[:300]}",
+            advice="pass native=False, or give Spark a file system for it (s3a:// needs hadoop-aws and its settings)",
+        ) from error
 
 
 # --- the scan ---------------------------------------------------------------------------------------------------------

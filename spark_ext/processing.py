@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from spark_ext import jobs
 from spark_ext.handles import location_of
+from spark_ext.native import check_reads
 from spark_ext.options import ReadOptions, session_storage
 from spark_ext.processing_plan import claim
 from spark_ext.processing_run import Order, Processed, Run
@@ -139,8 +140,11 @@ def process(
         max_rows,
         bool(native),
     )
-    # All topics are there and have the same columns, before anything is written.
-    connection = open_scan(order.read, mode="rw").namespace.connection
+    # All topics are there, have the same columns, and can be read, before anything is written.
+    namespace = open_scan(order.read, mode="rw").namespace
+    if order.native:
+        check_reads(spark, namespace)
+    connection = namespace.connection
     claims = claim(connection, names, subscription, query_name=query_name, start=start, gives_up=gives_up)
     return Run(spark, order, claims, connection.runtime, asked).run(progress=progress)
 

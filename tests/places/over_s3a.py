@@ -37,7 +37,7 @@ def test_the_native_scan_reads_what_our_writers_wrote_and_nothing_is_ever_copied
             "spark.hadoop.fs.s3a.access.key": ACCESS_KEY,
             "spark.hadoop.fs.s3a.secret.key": SECRET_KEY,
         }
-        steps = ("write", "read", "transaction", "native", "visible", "stream", "sink", "refused")
+        steps = ("write", "read", "transaction", "native", "visible", "stream", "sink", "process", "refused")
         root = server.url("lake")
         seen = run_pipeline(
             tmp_path, steps, conf=conf, root=root, spark_root=root.replace("s3:", "s3a:"), storage=storage

@@ -86,6 +86,7 @@ def check(seen: Mapping[str, Any]) -> None:
         "transaction": [LARGE, len(counts)],
         "stream": 0,
         "sink": ROWS + LARGE,
+        "process": {"told": f"1 batch of {LARGE} rows", "behind": 0},
     }
     for mistake, line in seen.get("refused", {}).items():
         assert line.startswith(REFUSED[mistake]), mistake
@@ -96,6 +97,7 @@ def check(seen: Mapping[str, Any]) -> None:
     topics["copies"] = sorted(
         [*(topics["orders"] if "stream" in seen else ()), *(topics["large"] if "sink" in seen else ())]
     )
+    topics["processed"] = [number for number in topics["large"] if number % 2 == 0] if "process" in seen else []
     topics["named"] = []
     topics["counts"] = sorted(counts.values()) if "transaction" in seen else []
     assert seen["topics"] == topics

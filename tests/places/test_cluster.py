@@ -53,7 +53,7 @@ print(*[name for name in {ABSENT} if importlib.util.find_spec(name)])
 def test_the_pipeline_runs_where_executors_have_pyspark_pyarrow_and_pandas(
     cluster: str, wheel: Path, second_python: str, tmp_path: Path
 ) -> None:
-    steps = ("write", "read", "transaction", "native", "visible", "stream", "sink", "refused", "executors")
+    steps = ("write", "read", "transaction", "native", "visible", "stream", "sink", "process", "refused", "executors")
     seen = run_pipeline(tmp_path, steps, conf={**conf(cluster), **settings(wheel, second_python)}, python=second_python)
     check(seen)
     assert seen["executors"]["pythons"] == [second_python]

@@ -25,7 +25,7 @@ def s3() -> Iterator[S3Server]:
 
 
 def test_the_pipeline_runs_in_local_mode(tmp_path: Path) -> None:
-    steps = ("write", "read", "transaction", "native", "visible", "stream", "sink", "refused")
+    steps = ("write", "read", "transaction", "native", "visible", "stream", "sink", "process", "refused")
     check(run_pipeline(tmp_path, steps, conf=LOCAL))
 
 
@@ -35,7 +35,7 @@ def test_the_pipeline_runs_over_s3_and_tells_no_secret(s3: S3Server, tmp_path: P
         f"{STORAGE_CONF}{name}": value if isinstance(value, str) else json.dumps(value)
         for name, value in s3.storage_options.items()
     }
-    steps = ("write", "read", "transaction", "stream", "sink", "refused")
+    steps = ("write", "read", "transaction", "stream", "sink", "process", "refused")
     seen = run_pipeline(tmp_path, steps, conf={**LOCAL, **session}, root=s3.url("lake"), storage=s3.storage_options)
     check(seen)
     assert SECRET_KEY not in seen["told"]

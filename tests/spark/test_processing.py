@@ -6,6 +6,7 @@ import contextlib
 import io
 import logging
 import sys
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -33,6 +34,7 @@ from txnlog.errors import (
 )
 from txnlog.keys import kind_of
 from txnlog.store import CountingStore
+from txnlog.store.local import LocalStore
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -395,6 +397,26 @@ def test_what_makes_no_sense_is_refused_before_anything_is_written(
     with pytest.raises(kind, match=problem):
         shop.run(**options)
     assert shop.ns.snapshot().version == version
+
+
+@pytest.mark.parametrize("connect", [False, True], ids=["", "connect"])
+def test_a_root_that_spark_itself_cannot_read_is_told_before_anything_is_written(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, connect: bool
+) -> None:
+    """No file system for the root's scheme; or, behind Connect, another machine's folder."""
+    shop.produce(0)
+    version = shop.ns.snapshot().version
+    if connect:  # without a JVM of its own
+        monkeypatch.setattr(shop, "spark", SimpleNamespace(read=shop.spark.read, conf=shop.spark.conf))
+    address, problem = ("", "PATH_NOT_FOUND") if connect else ("nowhere:/", 'No FileSystem for scheme "nowhere"')
+    url = f"{address}/not/here"
+    monkeypatch.setattr(LocalStore, "url", lambda _store, key: f"{url}/{key}")
+    with pytest.raises(InvalidInputError, match=rf"own scan cannot read .*{problem}.* \(pass native=False"):
+        shop.run()
+    assert shop.ns.snapshot().version == version
+    monkeypatch.undo()
+    shop.run()
+    shop.check(0, 4)
 
 
 def test_a_path_is_a_namespace(shop: Shop) -> None:
