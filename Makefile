@@ -8,6 +8,8 @@ VENV := .venv
 RUN := $(CURDIR)/$(VENV)/bin
 # What the checks look at: the folders that exist (git keeps no empty ones).
 SOURCES := $(wildcard txnlog catalog spark_ext pyspark_txnlog.py tests tools examples benchmarks notebooks)
+# Hundreds of processes are started, and each would compile our code anew where nothing compiled may be kept.
+unexport PYTHONDONTWRITEBYTECODE
 # For what starts Spark: a Java 17+ (a bundled one where the machine has none), this Python, and the loopback address.
 SPARK_ENV = JAVA_HOME="$$($(RUN)/python tools/java_home.py)" \
 	PYSPARK_PYTHON="$(RUN)/python" PYSPARK_DRIVER_PYTHON="$(RUN)/python" SPARK_LOCAL_IP=127.0.0.1 && \
