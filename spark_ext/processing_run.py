@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 
 from spark_ext import jobs
 from spark_ext.processing_frames import format_frame, native_frame
@@ -213,12 +214,13 @@ class Run:
                 return
 
     def _after_failure(self, item: _Try, error: Exception) -> _Try | None:
-        """The handler again, or the dead letters. Raises the error where neither is wanted."""
+        """The handler again, or the dead letters. Raises the error where neither is wanted, or would be of any use."""
         name, failures = self._order.name, item.failures + 1
-        if failures < self._order.attempts:
+        unread = _cannot_read(error)
+        if failures < self._order.attempts and not unread:
             _logger.warning("%r: the handler failed (%s)", name, item.batch, exc_info=error)
             return None if self._pause(failures) else replace(item, failures=failures)
-        if not self._order.gives_up:
+        if unread or not self._order.gives_up:
             error.add_note(f"process {name!r}: nothing of its batch was committed ({item.batch})")
             raise error from error.__cause__
         text = "%r: the handler failed %d times, the batch goes to the dead letters (%s)"
@@ -334,6 +336,21 @@ class Run:
         if batch.deleted:
             text = "%r: %d messages were deleted before they were processed"
             _logger.warning(text, self._order.name, batch.deleted)
+
+
+def _cannot_read(error: Exception) -> bool:
+    """Whether Spark could not read a file: the batch's, or one of the handler's own. That is the store's trouble."""
+    return any(_condition(item).startswith("FAILED_READ_FILE") for item in (error, error.__cause__))
+
+
+def _condition(error: BaseException | None) -> str:
+    """Spark's name for what went wrong, not its text, which may be a message's; empty where it has none."""
+    if isinstance(error, PySparkException):
+        return error.getCondition() or ""
+    java = getattr(error, "java_exception", None)  # of Py4J, where PySpark has no class of its own
+    with contextlib.suppress(Exception):  # it is none of Spark's, and has no such method
+        return "" if java is None else str(java.getCondition() or "")
+    return ""
 
 
 def _reason(error: Exception, failures: int) -> str:

@@ -6,6 +6,7 @@ import contextlib
 import io
 import logging
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -343,6 +344,30 @@ def test_trouble_with_the_store_is_no_reason_to_give_up_on_messages(shop: Shop) 
     with pytest.raises(StoreError, match="the disk is full"):
         shop.run(handler, on_error="dead_letter")
     assert (len(shop.calls), ids(shop.ns, "orders-dead"), shop.behind()) == (1, [], 4)
+
+
+@pytest.mark.parametrize("inside", ["collect", "write"])
+def test_files_that_spark_cannot_read_are_no_reason_to_give_up_on_messages(shop: Shop, inside: str) -> None:
+    """They are there again later, or they are damaged; of the messages in them it says nothing."""
+
+    def handler(batch: DataFrame, txn: DataFrameTransaction) -> None:
+        shop.calls.append([])
+        files = list(Path(path_of(shop.ns, "orders")).rglob("*.parquet"))
+        for file in files:
+            file.rename(f"{file}.away")
+        try:
+            batch.collect() if inside == "collect" else txn.write(batch, "even")
+        finally:
+            for file in files:
+                Path(f"{file}.away").rename(file)
+
+    shop.ns.create_subscription("orders", "billing", dead_letter_topic="orders-dead")
+    shop.produce(0)
+    with pytest.raises(Exception, match="FAILED_READ_FILE"):
+        shop.run(handler, on_error="dead_letter")
+    assert (len(shop.calls), ids(shop.ns, "orders-dead"), shop.behind()) == (1, [], 4)
+    shop.run()
+    shop.check(0, 4)
 
 
 def test_dead_letters_need_a_topic_that_can_take_them_before_anything_is_done(shop: Shop) -> None:
