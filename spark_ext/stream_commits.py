@@ -8,6 +8,7 @@ read, ``[start, end)`` of every partition, valid only where the cursor stands at
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -34,7 +35,10 @@ from txnlog.transaction_commands import Skipped
 
 if TYPE_CHECKING:
     from txnlog.namespace import Namespace
+    from txnlog.results import Committed
     from txnlog.transaction import Transaction
+
+_logger: Final = logging.getLogger("txnlog.spark")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +133,15 @@ def check_targets(ns: Namespace, batch: StreamBatch, topics: Iterable[int]) -> N
                     "again: the rows of earlier batches are not in the one that has the name now",
                     advice="to write to the new topic, begin with a new checkpointLocation (and another txnAppId)",
                 )
+
+
+def warn_of_dropped(batch: StreamBatch, result: Committed | None) -> None:
+    """Tell of rows that a commit left out since their topic was dropped at the last moment: nothing can be done now."""
+    if result is not None and result.dropped:
+        names = ", ".join(result.dropped)
+        _logger.warning(
+            "batch %d of %r: left out, since it was dropped meanwhile: %s", batch.batch, batch.identity, names
+        )
 
 
 @contextmanager
@@ -351,4 +364,5 @@ __all__ = [
     "stream_batch",
     "subscriptions_read",
     "taken_by",
+    "warn_of_dropped",
 ]

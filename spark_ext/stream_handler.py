@@ -201,6 +201,7 @@ class _Batches:
                     f"the handler aborted the transaction of batch {batch_id}",
                     advice="raise an error from the handler to stop the query, or return without writing",
                 )
+        stream_commits.warn_of_dropped(batch, txn.result)
 
     def _warn_of_others(self, ns: Namespace, offsets: BatchOffsets) -> None:
         """Tell of subscriptions that the query reads and does not acknowledge: nobody notices before a restart."""

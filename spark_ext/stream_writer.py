@@ -139,8 +139,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
             txn.acknowledge_ranges(taken)
             result = txn.commit()
         _logger.info("batch %d of %r: %s at version %d", batchId, identity.name, txn.id, result.version)
-        if result.dropped:  # at the last moment; nothing can be done about it any more
-            _logger.warning("batch %d of %r: dropped meanwhile: %s", batchId, identity.name, ", ".join(result.dropped))
+        stream_commits.warn_of_dropped(batch, result)
 
     def abort(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: N803
         """Runs when a batch failed. What its tasks wrote is garbage; the batch comes again, whatever became of it."""

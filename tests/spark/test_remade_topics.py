@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -13,10 +14,14 @@ from pyspark.sql.types import LongType, StringType, StructType
 
 from spark_ext import handles
 from spark_ext.executor_writer import TaskIdentity, write_batches
+from spark_ext.handles import location_of
 from spark_ext.options import write_options
+from spark_ext.stream_handler import _Batches
 from spark_ext.stream_writer import StreamTaskWritten, TopicStreamWriter
 from tests.spark.runs import Run
 from tests.spark.support import ids, path_of
+from tests.spark.test_query_checkpoint import Query
+from tests.spark.test_transaction_meanwhile import Frame
 from txnlog.errors import InvalidInputError, TransactionConflict
 
 if TYPE_CHECKING:
@@ -177,3 +182,31 @@ def test_rows_of_a_batch_that_were_written_for_a_topic_that_is_gone_are_not_pass
     record = ns.connection.stream("copier")
     assert record is not None
     assert record.batch == 0, "the batch comes again, and none of it is taken for done"
+
+
+# --- a handler --------------------------------------------------------------------------------------------------------
+
+
+def test_in_a_handler_a_name_means_the_topic_that_has_it_then_and_what_is_left_out_is_told(
+    ns: Namespace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    attempts = iter(range(1_000))
+    monkeypatch.setattr(TaskIdentity, "current", lambda: TaskIdentity(0, next(attempts)))
+    checkpoint = Query(tmp_path / "checkpoint")
+    for number in range(3):
+        checkpoint.write(number, str(number))
+    batches = _Batches(
+        location_of(path_of(ns)), str(checkpoint.folder), lambda df, txn: txn.write(df, "copy"), None, None, "{}", "run"
+    )
+
+    frames: list[Any] = [Frame(), Frame(), Frame(lambda: ns.drop_topic("copy"))]
+    batches.run(frames[0], 0)
+    make_again(ns, "copy")
+    batches.run(frames[1], 1)
+    assert ids(ns, "copy") == [1, 2, 3], "those of the second batch"
+    assert "left out" not in caplog.text
+    batches.run(frames[2], 2)
+    assert (
+        "batch 2 of '8aba74d1-2b49-4518-8ea2-51b06a0e81ac': left out, since it was dropped meanwhile: copy"
+        in caplog.text
+    )
