@@ -1,0 +1,60 @@
+"""The archive of classes with which Spark's drivers start sooner, and what is done where there is none."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tools import java_archive
+
+
+@pytest.fixture
+def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The home of a Java, and an environment without an archive."""
+    home = tmp_path / "java"
+    home.mkdir()
+    (home / "release").write_text("JAVA_VERSION=17")
+    monkeypatch.setattr(java_archive, "find_java_home", lambda: home)
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    return home
+
+
+def test_every_java_has_an_archive_of_its_own(java: Path, tmp_path: Path) -> None:
+    first = java_archive.archive_of(tmp_path)
+    assert java_archive.archive_of(tmp_path) == first
+    (java / "release").write_text("JAVA_VERSION=21")
+    assert java_archive.archive_of(tmp_path) != first
+
+
+def test_an_archive_that_is_there_is_used_and_not_made_again(
+    java: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    archive = java_archive.archive_of(tmp_path)
+    archive.touch()
+    monkeypatch.setattr(java_archive, "make", lambda _: pytest.fail("it is there"))
+    assert java_archive.main() == 0
+    assert f"-XX:SharedArchiveFile={archive} " in capsys.readouterr().out
+
+
+def test_without_an_archive_there_are_no_options_and_nothing_is_left_behind(
+    java: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "executable", "false")  # a Python that ends with an error, instead of a session
+    assert java_archive.main() == 0
+    assert capsys.readouterr().out == ""
+    assert list(tmp_path.iterdir()) == [java]
+
+
+def test_an_archive_is_there_as_a_whole(java: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(command: list[str], **_: object) -> None:
+        assert not java_archive.archive_of(tmp_path).exists()
+        (Path(command[-1]) / "made.jsa").write_bytes(b"classes")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    archive = java_archive.archive_of(tmp_path)
+    assert java_archive.make(archive)
+    assert archive.read_bytes() == b"classes"
+    assert sorted(tmp_path.iterdir()) == sorted([archive, java])
