@@ -7,9 +7,9 @@ looked up by the segment's number, which the path hands to the query as a partit
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812 - as everybody imports it
@@ -18,7 +18,7 @@ from pyspark.sql.types import IntegerType, LongType, StructField, StructType, Ti
 from spark_ext import lookups, predicates
 from spark_ext.columns import named
 from spark_ext.handles import location_of, namespace_at
-from spark_ext.options import session_storage
+from spark_ext.options import storage_of_call
 from spark_ext.paths import for_spark
 from spark_ext.scan import metadata_fields, spark_schema
 from spark_ext.scan_session import load_files, session_beside, taken_over
@@ -65,11 +65,12 @@ def read_topic(
     *,
     timestamp: datetime.datetime | str | int | None = None,
     offsets: OffsetRanges | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> DataFrame:
     """A topic as Spark's own Parquet scan.
 
     Args:
-        spark: the session; its settings ``spark.txnlog.storage.<name>`` are the storage options.
+        spark: the session; its settings ``spark.txnlog.storage.<name>`` are storage options if none are given.
         path: ROOT/NAMESPACE/TOPIC.
         version: the namespace's version; the newest by default, fixed when this function returns.
         isolation_level: ``read_committed``, or ``read_uncommitted`` with pending and aborted rows as well.
@@ -78,6 +79,7 @@ def read_topic(
             or epoch milliseconds.
         offsets: by partition the offsets ``(start, end)``; partitions that are not named are not read, nor are files
             without any of these rows.
+        storage_options: fsspec's, with which the log is read; Spark's own reader has settings of its own.
 
     The sizes of files are compared with the log at once, pages verified by their checksums while they are read: damage
     is an error of the query. For whole files against the log's checksums use the format ``txnlog``.
@@ -88,7 +90,7 @@ def read_topic(
         CorruptionError: a segment is missing, or has another size than the log says.
         LimitExceeded: so many segments that planning would take longer than reading with the format.
     """
-    namespace, snapshot, topic = _snapshot(spark, path, version, timestamp)
+    namespace, snapshot, topic = _snapshot(spark, path, version, timestamp, storage_options)
     plan = snapshot.plan(topic, offsets=offsets, isolation_level=isolation_level)
     return read_plan(spark, namespace, plan, include_metadata=include_metadata)
 
@@ -121,17 +123,18 @@ def visible(
     *,
     timestamp: datetime.datetime | str | int | None = None,
     offsets: OffsetRanges | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> Column:
     """The visibility predicate of a topic as a column on ``_txnlog_segment``, for one's own scans of its folder.
 
     It selects whole segments; rows that retention has removed from a segment's beginning are not told apart.
-    ``version``, ``timestamp`` and ``offsets`` are those of :func:`read_topic`.
+    ``version``, ``timestamp``, ``offsets`` and ``storage_options`` are those of :func:`read_topic`.
 
     Raises:
         NamespaceNotFound, TopicNotFound, VersionNotAvailable, OffsetOutOfRange: as they say.
         InvalidInputError: the offsets take some rows of a segment and not others, or as it says.
     """
-    _, snapshot, topic = _snapshot(spark, path, version, timestamp)
+    _, snapshot, topic = _snapshot(spark, path, version, timestamp, storage_options)
     plan = snapshot.plan(topic)
     if offsets is not None:
         whole = {segment.number: segment for segment in plan.segments}
@@ -153,9 +156,13 @@ def _not_whole(segment: PlannedSegment) -> InvalidInputError:
 
 
 def _snapshot(
-    spark: SparkSession, path: str, version: int | None, timestamp: datetime.datetime | str | int | None
+    spark: SparkSession,
+    path: str,
+    version: int | None,
+    timestamp: datetime.datetime | str | int | None,
+    storage_options: Mapping[str, Any] | None,
 ) -> tuple[Namespace, Snapshot, str]:
-    storage = session_storage(spark)
+    storage = storage_of_call(spark, storage_options)
     location = location_of(path, storage)
     namespace = namespace_at(location, "r", storage)
     snapshot = namespace.snapshot(version, timestamp)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from spark_ext import option_values as values
 from spark_ext.option_values import Position
 from spark_ext.paths import check_absolute
+from txnlog.arguments import mapping
 from txnlog.errors import InvalidInputError
 from txnlog.names import nearest
 
@@ -271,6 +272,11 @@ def session_storage(spark: SparkSession | None = None) -> dict[str, Any]:
     return result
 
 
+def storage_of_call(spark: SparkSession, given: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Storage options of a call: those that it was given, else the session's. Raises InvalidInputError for no dict."""
+    return session_storage(spark) if given is None else mapping("storage_options", given)
+
+
 def _conf_value(name: str, value: str) -> Any:
     if not value.lstrip().startswith(("{", "[")):
         return {"true": True, "false": False}.get(value, value)
@@ -289,5 +295,6 @@ __all__ = [
     "WriteOptions",
     "read_options",
     "session_storage",
+    "storage_of_call",
     "write_options",
 ]

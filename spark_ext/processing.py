@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from spark_ext import jobs
 from spark_ext.handles import location_of
 from spark_ext.native import check_reads
-from spark_ext.options import ReadOptions, session_storage
+from spark_ext.options import ReadOptions, storage_of_call
 from spark_ext.processing_plan import claim
 from spark_ext.processing_run import Order, Processed, Run
 from spark_ext.processing_stop import Stop
 from spark_ext.scan import open_scan
-from txnlog.arguments import mapping, shown, whole_number
+from txnlog.arguments import shown, whole_number
 from txnlog.errors import InvalidInputError
 from txnlog.limits import MAX_NUMBER
 from txnlog.names import nearest, parse_label, parse_subscription_name, parse_topic_name
@@ -120,7 +120,7 @@ def process(
     attempts = _ATTEMPTS[on_error] if max_attempts is None else max_attempts
     whole_number("max_attempts", attempts, 1, MAX_NUMBER)
     asked = Stop(stop)
-    options = session_storage(spark) if storage_options is None else mapping("storage_options", storage_options)
+    options = storage_of_call(spark, storage_options)
     storage = jobs.storage_json(options)
     location = location_of(path, options)
     if location.topic is not None:

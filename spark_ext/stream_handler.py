@@ -14,11 +14,11 @@ from pyspark.errors import PySparkException
 
 from spark_ext import jobs, stream_commits
 from spark_ext.handles import location_of, namespace_at
-from spark_ext.options import session_storage
+from spark_ext.options import storage_of_call
 from spark_ext.paths import check_absolute_checkpoint
 from spark_ext.query_checkpoint import Checkpoint
 from spark_ext.transactions import DataFrameTransaction
-from txnlog.arguments import mapping, shown
+from txnlog.arguments import shown
 from txnlog.errors import InvalidInputError, TransactionAborted
 from txnlog.names import nearest, parse_label
 
@@ -99,9 +99,7 @@ def write_stream(
         )
     check_absolute_checkpoint(checkpoint)
     writer = _triggered(df.writeStream.option("checkpointLocation", checkpoint), trigger)
-    options = (
-        session_storage(df.sparkSession) if storage_options is None else mapping("storage_options", storage_options)
-    )
+    options = storage_of_call(df.sparkSession, storage_options)
     location = location_of(path, options)
     if location.topic is not None:
         raise InvalidInputError(

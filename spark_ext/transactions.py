@@ -20,7 +20,7 @@ from spark_ext import jobs
 from spark_ext.columns import named
 from spark_ext.executor_writer import PARTITION_COLUMN, WriteSpec, WrittenSegment, write_marked
 from spark_ext.handles import location_of, namespace_at
-from spark_ext.options import session_storage
+from spark_ext.options import storage_of_call
 from txnlog.actions import Segment
 from txnlog.errors import InvalidInputError, InvalidTransactionState, TransactionHasFailedOperation, TxnLogError
 from txnlog.producer import begin_transaction
@@ -282,7 +282,7 @@ def transaction(
         NamespaceNotFound: the path is no namespace.
         InvalidInputError: the path names a topic; half of ``txn_app_id`` and ``txn_version``.
     """
-    options = session_storage(spark) if storage_options is None else storage_options
+    options = storage_of_call(spark, storage_options)
     storage = jobs.storage_json(options)
     location = location_of(path, options)
     if location.topic is not None:

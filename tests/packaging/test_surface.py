@@ -97,7 +97,7 @@ ATTRIBUTES = {
 
 INTERNALS = {
     Namespace: "connection",
-    Transaction: "acknowledge_ranges adopt_segments check_open discard leave_in_doubt refuse_prepare set_stream",
+    Transaction: "acknowledge_ranges adopt_segments check_open discard leave leave_in_doubt refuse_prepare set_stream",
     Consumer: "check_delivered check_usable connection give_back",
     Producer: "",
     Snapshot: "",
@@ -106,11 +106,11 @@ INTERNALS = {
 """What their public names hold beside the surface: for other modules, and free to change."""
 
 SPARK = {
-    "read_topic": "spark path version isolation_level include_metadata",
-    "visible": "spark path version",
-    "transaction": "spark path producer txn_app_id txn_version",
-    "write_stream": "df path checkpoint acknowledge trigger handler",
-    "process": "path topics subscription handler trigger on_error",
+    "read_topic": "spark path version isolation_level include_metadata timestamp offsets storage_options",
+    "visible": "spark path version timestamp offsets storage_options",
+    "transaction": "spark path producer txn_app_id txn_version storage_options",
+    "write_stream": "df path checkpoint acknowledge trigger handler storage_options",
+    "process": "path topics subscription handler trigger on_error storage_options",
 }
 
 GROUPS = "RetriableError AbortableError FencedError InvalidInputError StoreError CorruptionError"

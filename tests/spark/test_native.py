@@ -789,14 +789,25 @@ def test_no_secret_is_in_a_plan_an_error_or_a_repr(
             with pytest.raises(TxnLogError) as caught:
                 spark_ext.read_topic(spark, path)
             shown += [str(caught.value), repr(caught.value), caught.value.advice]
+        settings, seen = seen, []
+        given: Any = {"storage_options": {"secret": "hunter2-is-given"}}
+        shown.append(repr(spark_ext.read_topic(spark, path_of(ns, "orders"), **given)))
+        shown.append(repr(spark_ext.visible(spark, path_of(ns, "orders"), **given)))
         monkeypatch.undo()
         with pytest.raises(InvalidInputError) as refused:
             spark_ext.read_topic(spark, path_of(ns, "orders"))
         shown.append(str(refused.value))
+        calls: tuple[Any, ...] = (spark_ext.read_topic, spark_ext.visible)
+        for call in calls:
+            assert call(spark, path_of(ns, "orders"), storage_options={}) is not None, "the settings stand back"
+            with pytest.raises(InvalidInputError, match="storage_options is a dict, not str") as refused:
+                call(spark, path_of(ns, "orders"), storage_options="hunter2")
+            shown.append(str(refused.value))
     finally:
         spark.conf.unset("spark.txnlog.storage.secret")
-    assert len(seen) == 7
-    assert all(options == {"secret": "hunter2-is-my-secret"} for options in seen), "they reach whoever opens the store"
+    assert len(settings) == 7
+    assert all(options == {"secret": "hunter2-is-my-secret"} for options in settings), "they reach who opens the store"
+    assert seen == [{"secret": "hunter2-is-given"}] * 4
     assert not [text for text in shown if "hunter2" in text]
 
 
