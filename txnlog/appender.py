@@ -55,7 +55,7 @@ _logger = logging.getLogger("txnlog.appender")
 
 _LONGEST_RACE_PAUSE_MS = 20.0
 _MAX_STEPS = 4_000
-"""Lost races and second looks of one batch; every race was won by somebody else, so this bounds a broken store only."""
+"""Looks at a batch and lost races before one entry; somebody wins every race, so this bounds a broken store only."""
 
 _RACES_BEFORE_CATCHING_UP = 2
 """Once the entry that won is folded anyway; who loses again is behind a stream of them, and reads all there are."""
@@ -496,7 +496,9 @@ class Appender:
                 self._refresh(attempt)
             elif made is Step.WAVE:
                 self._make_wave(attempt)
-        raise StoreError("every race for the next entry was lost", advice="see whether the store answers truly")
+        raise StoreError(
+            f"no entry came of {_MAX_STEPS:,} looks and races", advice="see whether the store answers truly"
+        )
 
     def _refresh(self, attempt: Attempt[_Waiting]) -> None:
         """Look at the log, and next for what is overdue in it: nobody shall be refused for that."""

@@ -135,6 +135,7 @@ class Attempt(Generic[M]):
     Attributes:
         wave: the shared segments; their objects are dropped once they are stored.
         refreshed: whether the log was looked at after the batch was taken, so that a refusal is up to date.
+        lost_races: how often another entry took the slot.
         sent: the members of an entry that was sent and whose fate is not known; empty otherwise.
         answers: replies to hand out now.
         returned: members that did not fit into the entry: they are for the next one.
@@ -240,8 +241,8 @@ class Attempt(Generic[M]):
             rowless = member in self._rowless
             reply, settled, encoded = (_supposed if rowless else _decided)(member, draft, header, self.wave.numbers)
             needs_rows = rowless and encoded is not None
-            may_be_overdue = riders.ending and encoded is None
-            if needs_rows or may_be_overdue:
+            told_beside_ends = riders.ending and encoded is None
+            if needs_rows or told_beside_ends:
                 look.put_off = self._now[place:]  # whoever is behind must not overtake
                 break
             if encoded is None:

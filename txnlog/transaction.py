@@ -558,7 +558,7 @@ class Transaction(ProcessBound):
         """End without effect; repeated it is fine. What it acknowledged is delivered again.
 
         Raises:
-            InvalidTransactionState: it was committed.
+            InvalidTransactionState: it was committed, or it is PREPARED and nobody has decided about it.
         """
         with self._mine():
             if self._state == "ABORTED":

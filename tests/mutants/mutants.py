@@ -312,8 +312,8 @@ MUTANTS = (
     Mutant(
         "refused by an entry that ends only some of what is overdue",
         "txnlog/entry_builder.py",
-        "may_be_overdue = riders.ending and encoded is None",
-        "may_be_overdue = False",
+        "told_beside_ends = riders.ending and encoded is None",
+        "told_beside_ends = False",
         "a seek is refused for the hundred and first transaction that is over",
         (
             ENTRY_BUILDER + "an_answer_that_rests_on_a_rider_is_given_behind_the_entry",

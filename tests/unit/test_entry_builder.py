@@ -173,6 +173,35 @@ def test_nobody_is_told_anything_before_one_in_front_who_rests_on_others(log: Lo
     assert [reply.member for reply in made.replies] == members
 
 
+@pytest.mark.parametrize(
+    ("alone", "behind"),
+    [
+        (InvalidTransactionState("it is open"), Answer("ended")),
+        (InvalidTransactionState("it is open"), TransactionTimedOut("it ended")),
+        (Answer("open"), Answer("ended")),
+    ],
+    ids=["refused", "refused otherwise", "answered otherwise"],
+)
+def test_what_the_log_alone_would_tell_otherwise_is_told_with_the_entry(log: Log, alone: Any, behind: Any) -> None:
+    number = log.number()
+
+    def decide(draft: Draft, _at: Header) -> Answer[str]:
+        told = alone if draft.outcomes.get(number) is None else behind
+        if isinstance(told, Exception):
+            raise told
+        assert isinstance(told, Answer)
+        return told
+
+    members = [aborting(number), Member(Simple(decide, lambda _draft, _at: ""))]
+    attempt = Attempt(members)
+    attempt.refreshed = True
+    made = make(log, attempt)
+    assert not attempt.answers
+    land(log, attempt, made)
+    told = attempt.answers[1]
+    assert (told.error or Answer(told.value)) == behind
+
+
 def test_an_answer_that_rests_on_a_rider_is_given_behind_the_entry(log: Log) -> None:
     """One entry ends a hundred that are overdue: somebody may be refused for the hundred and first."""
     number = log.number()

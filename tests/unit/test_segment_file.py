@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 from tests.segments import encode_many, footer_checksum
 from tests.unit.arrow_strategies import tables
-from txnlog import segment_file
+from txnlog import parquet_pages, segment_file
 from txnlog.errors import CorruptionError
 from txnlog.limits import MAX_FOOTER_BYTES, STATISTICS_CHARACTERS, STATISTICS_COLUMNS
 from txnlog.segment_columns import STORED_COLUMNS
@@ -497,7 +497,7 @@ def parsed_once(monkeypatch):
 
     Nothing else is kept: a footer is parsed where its checksum is right only, and what it says is never changed.
     """
-    monkeypatch.setattr(segment_file, "parse_footer", functools.cache(segment_file.parse_footer))
+    monkeypatch.setattr(segment_file, "parse_footer", functools.cache(parquet_pages.parse_footer))
 
 
 @pytest.mark.parametrize("kind", FOREIGN)
