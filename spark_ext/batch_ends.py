@@ -1,4 +1,4 @@
-"""Where a batch ends that has a limit of rows: at a version, so that it never holds half a transaction.
+"""Where a batch with a limit of rows ends: at a version, never amid a transaction, unless ``splitTransactions``.
 
 Streams of the format and ``spark_ext.process`` take their batches from here.
 """

@@ -22,7 +22,8 @@ class StreamOffset:
     Attributes:
         namespace: its name.
         coordinator: its id, which tells namespaces of one name apart.
-        version: the version at which these offsets were ends (of the first offset: the one that was looked at).
+        version: the version at which these offsets were ends (of the first offset: the one that was looked at), unless
+            ``splitTransactions``: then perhaps one of whose rows they took a part.
         subscription: whose cursor follows, None where there is none.
         topic_ids: by topic its id, which tells topics of one name apart.
         offsets: by topic and partition the offset behind the last row.

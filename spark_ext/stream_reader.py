@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 @short_errors
 class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads topics as a stream, in batches that end at versions: never half a transaction.
+    """Reads topics as a stream, in batches that end at versions: no half transaction, unless ``splitTransactions``.
 
     It begins at the query's checkpoint, else at the subscription's cursor, else where ``startingOffsets``,
     ``startingTimestamp`` or ``startingVersion`` says, else at the earliest offset. ``maxOffsetsPerTrigger`` is soft: a
-    batch takes whole versions, one at least.
+    batch takes whole versions, one at least, unless ``splitTransactions``.
 
     Raises:
         SchemaMismatch: the user's own schema has a column that the topic has not, or has otherwise.

@@ -44,8 +44,9 @@ class DataFrameTransaction:
     """A transaction that DataFrames are written in, inside of its ``with`` block. Thread-safe.
 
     Nothing of it is visible before the commit, all of it at one version afterwards. It has no deadline while its jobs
-    run: the log sees it at the commit, or at ``flush()``. After a job that failed it can only be aborted; a call that
-    was refused before its job leaves it as it was.
+    run: the log sees it at the commit, at ``flush()``, or where it acknowledges messages of a Shared subscription,
+    which are logged at once. After a job that failed it can only be aborted; a call that was refused before its job
+    leaves it as it was.
     """
 
     def __init__(self, ns: Namespace, txn: Transaction, storage: str, skipped: Skipped | None = None) -> None:
@@ -70,8 +71,8 @@ class DataFrameTransaction:
 
     @property
     def state(self) -> str:
-        """OPEN, COMMITTED or ABORTED."""
-        return self._txn.state
+        """OPEN, COMMITTED or ABORTED; where it was skipped, COMMITTED at the end of the block, as its ``result`` is."""
+        return "COMMITTED" if self._skipped is not None and self.result is not None else self._txn.state
 
     @property
     def skipped(self) -> bool:

@@ -102,6 +102,8 @@ def test_a_committed_app_version_is_known_before_a_frame_runs(
         with spark_ext.transaction(spark, path_of(ns), producer="p", txn_app_id="nightly", txn_version=again) as second:
             assert second.skipped
             assert second.write(noting, "orders") == 0
+            assert second.state == "OPEN"
+        assert second.state == "COMMITTED"
         assert second.result.skipped
         assert second.result.version == first.result.version
         assert second.result.txn_id == first.id
