@@ -51,24 +51,23 @@ _MOST_JOBS: Final = MAX_BLOCK_NUMBERS // _STRIDE
 
 @dataclass(slots=True)
 class _Stock:
-    """Numbers reserved for jobs of one handle. ``owner`` is the handle's identity: after a fork it is another one."""
+    """Numbers reserved for jobs of one handle."""
 
-    owner: object
     numbers: Iterator[int]
     block: int
     next_jobs: int
 
 
-_stocks: weakref.WeakKeyDictionary[Namespace, _Stock] = weakref.WeakKeyDictionary()
-_stocks_lock: Final = ProcessLock()
+_stocks: Final[weakref.WeakKeyDictionary[Namespace, _Stock]] = weakref.WeakKeyDictionary()
+_stocks_lock: Final = ProcessLock(_stocks.clear)  # what is left of a block is the parent's
 
 
 def reserve_job(ns: Namespace) -> int:
     """The first of ``JOB_NUMBERS`` + 1 numbers that nobody else has: one for a transaction, then those of a job."""
     with _stocks_lock:
         stock = _stocks.get(ns)
-        if stock is None or stock.owner is not ns.connection.identity or ns.connection.is_silent(stock.block):
-            stock = _Stock(ns.connection.identity, iter(()), -1, 1)
+        if stock is None or ns.connection.is_silent(stock.block):
+            stock = _Stock(iter(()), -1, 1)
         number = next(stock.numbers, None)
         if number is None:
             block = ns.connection.reserve_block(stock.next_jobs * _STRIDE)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from spark_ext import handles, jobs, process_state, stream_commits
+from spark_ext import handles, jobs, process_state, scan_session, stream_commits
 from spark_ext.executor_reader import ReadJob, read_batches
 from spark_ext.process_state import ProcessLock, digest_of, store_of
 from txnlog.store.base import Store
@@ -22,6 +22,8 @@ from txnlog.store.open import open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from txnlog.namespace import Namespace
 
 
 def in_a_child(check: Callable[[], bool]) -> bool:
@@ -48,7 +50,15 @@ def taken(lock: Any) -> bool:
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.parametrize(
-    "lock", [handles._lock, jobs._stocks_lock, stream_commits._epochs_lock, process_state._lock, ProcessLock()]
+    "lock",
+    [
+        handles._lock,
+        jobs._stocks_lock,
+        stream_commits._epochs_lock,
+        process_state._lock,
+        scan_session._lock,
+        ProcessLock(),
+    ],
 )
 def test_a_lock_that_somebody_holds_at_a_fork_is_free_in_the_child(lock: Any) -> None:
     held, done = threading.Event(), threading.Event()
@@ -73,6 +83,13 @@ def test_a_child_opens_stores_of_its_own(tmp_path: Path) -> None:
     store = store_of(str(tmp_path), "sales", {})
     assert store_of(str(tmp_path), "other", {}).inner is store.inner  # type: ignore[attr-defined]  # a wrapper
     assert in_a_child(lambda: store_of(str(tmp_path), "sales", {}).inner is not store.inner)  # type: ignore[attr-defined]  # a wrapper
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_child_takes_no_numbers_of_the_block_that_its_parent_goes_on_with(namespace: Namespace) -> None:
+    number = [jobs.reserve_job(namespace) for _ in range(2)][-1]  # of a block of two
+    assert in_a_child(lambda: jobs.reserve_job(namespace) >= number + 2 * jobs._STRIDE)
+    assert jobs.reserve_job(namespace) == number + jobs._STRIDE
 
 
 def test_no_secret_is_kept_in_the_keys_of_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
