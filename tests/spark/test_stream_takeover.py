@@ -169,6 +169,27 @@ def test_what_was_acknowledged_by_itself_while_a_batch_took_over_is_not_taken_tw
     assert len(seen) == len(set(seen)), f"processed twice: {sorted(seen)}"
 
 
+def test_a_run_that_lost_the_subscription_before_its_first_commit_does_not_take_it_back(memory: Place) -> None:
+    """No commit of the run says that it had an epoch, and the subscription has another consumer by now."""
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+    ns.create_subscription("orders", "billing", start="earliest")
+    ns.produce("orders", rows(*range(5)))
+    taken = stream_commits.BatchRange("orders", ns.subscription("orders", "billing").id, {0: 0}, {0: 5})
+    identity = stream_commits.QueryIdentity("query", "query")
+    held = stream_commits.acknowledgements(ns, [taken], identity, "run")[0].epoch
+    assert ns.subscription("orders", "billing").epoch == held
+    rival = memory.open().consumer("orders", "billing")
+    lost = ns.subscription("orders", "billing").epoch
+    assert lost > held
+    for _ in range(2):
+        with raises(ConsumerFenced, match=f"is {lost}, this consumer's is {held}"):
+            stream_commits.acknowledgements(ns, [taken], identity, "run")
+    assert ns.subscription("orders", "billing").epoch == lost
+    rival.acknowledge(rival.receive(timeout_ms=0))
+    assert ns.subscription("orders", "billing").cursors[0].cursor == 5
+
+
 # --- a cursor that somebody moved back --------------------------------------------------------------------------------
 
 
