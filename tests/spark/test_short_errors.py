@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import pickle
+import pkgutil
 import sys
 from collections.abc import Callable, Iterator
 from types import ModuleType
 
 import pytest
-from pyspark.sql.datasource import InputPartition
+from pyspark.sql.datasource import InputPartition, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+import spark_ext
 from spark_ext.batch_reader import TopicBatchReader
 from spark_ext.batch_writer import TopicBatchWriter
 from spark_ext.short_errors import short_errors
@@ -92,8 +95,21 @@ def test_a_stream_that_cannot_be_read_says_why_whatever_it_is_asked() -> None:
     reader.stop()
 
 
+def classes_that_spark_calls() -> set[type]:
+    """Those of the package that have a base in Spark's module of data sources, but for what only carries values."""
+    found: set[type] = set()
+    for module in pkgutil.iter_modules(spark_ext.__path__, "spark_ext."):
+        for value in vars(importlib.import_module(module.name)).values():
+            if isinstance(value, type) and value.__module__ == module.name:
+                bases = {base for base in value.__mro__ if base.__module__ == "pyspark.sql.datasource"}
+                found |= {value} if bases - {InputPartition, WriterCommitMessage} else set()
+    return found
+
+
 def test_every_class_whose_methods_spark_calls_is_one() -> None:
-    for cls in (TxnLogDataSource, TopicBatchReader, TopicStreamReader, TopicBatchWriter, TopicStreamWriter):
+    found = classes_that_spark_calls()
+    assert {TxnLogDataSource, TopicBatchReader, TopicStreamReader, TopicBatchWriter, TopicStreamWriter} < found
+    for cls in found:
         methods = [value for name, value in vars(cls).items() if not name.startswith("_") and callable(value)]
         assert methods
         assert all(hasattr(method, "__wrapped__") or isinstance(method, classmethod) for method in methods), cls

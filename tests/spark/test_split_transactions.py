@@ -7,6 +7,7 @@ import pytest
 
 from spark_ext.options import read_options
 from spark_ext.stream_plan import StreamPlan
+from tests.spark.runs import Options, Run
 from txnlog.errors import InvalidInputError
 
 
@@ -66,8 +67,23 @@ def test_a_batch_comes_forward_whatever_the_limit(path, limit):
     assert sum(map(sum, found)) == 1050
 
 
-def test_a_batch_is_the_same_when_it_is_planned_again(path):
-    assert batches(path, 77, splitTransactions="true") == batches(path, 77, splitTransactions="true")
+@pytest.mark.usefixtures("path")
+def test_a_batch_is_the_same_when_it_is_planned_again(namespace):
+    """By another run, which finds more rows than there were."""
+    options: Options = {"maxOffsetsPerTrigger": 77, "splitTransactions": "true"}
+    first = Run(namespace, **options)
+    found = first.batches()
+    assert [len(rows) for rows in found] == [77] * 12 + [76, 50]
+    places = [(row["_partition"], row["_offset"]) for rows in found for row in rows]
+    assert sorted(places) == sorted({*places})
+    for _ in range(2):
+        for number, rows in enumerate(found):
+            # The checkpoint of a run that died in this batch, with and without the batch's end.
+            replay = Run(namespace, log=first.log[: number + 2], **options)
+            assert replay.rows(*replay.log[-2:]) == rows
+            again = Run(namespace, log=first.log[: number + 1], **options)
+            assert again.batch() == rows
+        namespace.produce("orders", [{"id": number} for number in range(500)], partition=1)
 
 
 def test_splitting_without_a_limit_is_refused(path):
