@@ -1,6 +1,7 @@
 """Delta's jars are fetched once, with Maven, and who has none is told."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,17 @@ def test_what_maven_says_is_told_and_the_next_call_tries_again(maven, capsys):
     maven()
     assert delta_jars.main() == 0
     assert capsys.readouterr().out.count(".jar") == 2
+
+
+def test_a_maven_that_does_not_end_is_told_and_the_next_call_tries_again(maven, monkeypatch, capsys):
+    maven("exec sleep 600")
+    monkeypatch.setattr(delta_jars, "MAVEN_TIMEOUT_S", 0.5)
+    assert delta_jars.main() == 1
+    assert re.search(r"Maven has not fetched io\.delta:\S+ within 0\.5 s\. Run it again", capsys.readouterr().err)
+    assert [folder.suffix for folder in delta_jars.FOLDER.iterdir()] == [".part"], "some jars are not taken for all"
+    monkeypatch.setattr(delta_jars, "MAVEN_TIMEOUT_S", 60)
+    maven()
+    assert delta_jars.main() == 0
 
 
 @pytest.mark.usefixtures("maven")

@@ -1,51 +1,13 @@
-"""What Spark's own ``s3a://`` needs: the jars of hadoop-aws, and a server that tells what it was asked."""
+"""A server that hands every request on to another one, and tells what it was asked."""
 
 from __future__ import annotations
 
 import contextlib
 import http.client
-import shutil
-import subprocess
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from urllib.parse import urlsplit
-
-ROOT = Path(__file__).parent.parent.parent
-COORDINATES = "org.apache.hadoop:hadoop-aws:3.5.0"
-"""Of the Hadoop in Spark 4.2. With the bundle of Amazon's SDK it is 690 MB."""
-
-FOLDER = ROOT / "out" / "jars" / COORDINATES.replace(":", "-")
-PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
-FETCH_S = 1_800
-POM = """\
-<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>txnlog</groupId>
-  <artifactId>s3a-jars</artifactId>
-  <version>1</version>
-  <packaging>pom</packaging>
-  <dependencies>
-    <dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>
-  </dependencies>
-</project>
-"""
-
-
-def s3a_jars() -> list[str]:
-    """The paths of the jars; the first call fetches them with Maven."""
-    if not FOLDER.exists():
-        maven = shutil.which("mvn")
-        assert maven is not None, "the jars come with Maven 3.8 or newer, and there is no mvn on the path"
-        making = FOLDER.with_name(f"{FOLDER.name}.part")
-        shutil.rmtree(making, ignore_errors=True)
-        making.mkdir(parents=True)
-        (making / "pom.xml").write_text(POM.format(*COORDINATES.split(":")))
-        command = [maven, "-q", "-B", PLUGIN, "-DincludeScope=runtime", f"-DoutputDirectory={making}"]
-        subprocess.run(command, cwd=making, timeout=FETCH_S, check=True)
-        making.rename(FOLDER)
-    return sorted(str(jar) for jar in FOLDER.glob("*.jar"))
 
 
 class Requests:
