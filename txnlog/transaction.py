@@ -142,7 +142,7 @@ class Transaction(ProcessBound):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is not None:
+        if kind is not None:
             self.leave(error)
         elif self._state == "OPEN":
             try:
@@ -601,7 +601,7 @@ class Transaction(ProcessBound):
                     self._release(None)
             return True
 
-    def leave(self, error: BaseException) -> None:
+    def leave(self, error: BaseException | None) -> None:
         """The end of a block that goes wrong: ``discard``. What said to call again says to begin the block again.
 
         Unless that is about something else: a call in doubt that is not of this transaction.

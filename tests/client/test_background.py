@@ -13,6 +13,7 @@ import pytest
 
 from tests.client.support import SCHEMA, START_MS, FaultyStore, Place, raises, read, rows, wait_for
 from txnlog import codec
+from txnlog.actions import Acknowledgement, PartitionRanges
 from txnlog.errors import (
     InvalidTransactionState,
     ProducerFenced,
@@ -269,6 +270,34 @@ def test_batches_that_are_all_committed_twice_share_one_entry(memory: Place, mon
     assert len({result.version for result in results}) == 1
     assert encoded[-2:] == [2 * batches, batches]
     assert read(ns) == list(range(batches))
+
+
+@pytest.mark.clause("P-205")
+@pytest.mark.parametrize("company", [False, True], ids=["alone", "behind one that is skipped"])
+def test_nobody_is_refused_for_what_is_overdue_in_whatever_company(memory: Place, *, company: bool) -> None:
+    """It was looked for what is overdue a moment before, by an entry of the same handle."""
+    clock = ManualClock(START_MS)
+    ns, store = memory.faulty(clock=clock)
+    ns.create_topic("orders", SCHEMA)
+    ns.create_subscription("orders", "billing", type="shared")
+    ns.produce("orders", rows(0))
+    info = ns.subscription("orders", "billing")
+    message = [Acknowledgement(info.id, info.epoch, (PartitionRanges(0, ((0, 1),)),))]
+    waiting = ns.begin()
+    waiting.acknowledge_ranges(message)
+    batches = [ns.begin(txn_app_id="nightly", txn_version=1) for _ in range(2)]
+    for batch in batches:
+        batch.produce("orders", rows(5))
+    holder = memory.open(clock=clock).begin(timeout_ms=1_000)
+    holder.acknowledge_ranges(message)
+    holder.flush()
+    clock.advance(5_500)
+    ns.produce("orders", rows(1))
+    clock.advance(600)
+    calls = [batch.commit_async for batch in batches] if company else []
+    *others, last = in_one_entry(ns, store, *calls, waiting.commit_async)
+    assert last.exception(30) is None
+    assert [other.result(30).skipped for other in others] == ([False, True] if company else [])
 
 
 def test_a_background_commit_that_does_not_fit_is_led_by_the_worker(

@@ -410,3 +410,61 @@ def test_a_commit_in_doubt_is_told_alike_by_a_checkpoint(
     forget_all(ns)
     assert txn.id.number not in ns.connection.follower.state.outcomes
     assert txn.commit().dropped == ("audit", "orders/billing")
+
+
+def in_doubt_but_there(ns: Any, store: FaultyStore) -> Any:
+    """A transaction whose commit is in the log, and nobody here knows."""
+    txn = ns.begin(timeout_ms=None)
+    txn.produce("orders", rows(1))
+    store.script.extend(["broken-after", "broken"])
+    store.reads.extend(["broken", "broken"])
+    with pytest.raises(OutcomeUnknown):
+        txn.commit()
+    return txn
+
+
+@pytest.mark.clause("P-62", "P-118")
+def test_a_commit_that_the_log_shows_is_told_so_whatever_fails(ns: Any, store: FaultyStore, clock: ManualClock) -> None:
+    """Another call settled it. Were its owner told that nothing was written, it would do it again."""
+    txn = in_doubt_but_there(ns, store)
+    ns.produce("orders", rows(2))
+    clock.advance(600_000)
+    store.reads_forever = "broken"  # after a pause the log is looked at before anything is sent
+    assert txn.commit().offsets == {("orders", 0): range(1, 2)}
+    store.heal()
+    assert read(ns) == [0, 1, 2]
+
+
+@pytest.mark.clause("P-62", "P-118")
+def test_a_commit_that_the_log_shows_is_told_so_beside_a_call_in_doubt(ns: Any, store: FaultyStore) -> None:
+    txn = in_doubt_but_there(ns, store)
+    store.script.extend(["ok", "broken", "broken", "broken", "broken"])
+    store.reads.extend(["ok", "broken", "broken", "broken", "broken"])
+    with pytest.raises(OutcomeUnknown):
+        ns.produce("orders", rows(2))  # this settles it, and is in doubt itself
+    assert txn.commit().offsets == {("orders", 0): range(1, 2)}
+    store.heal()
+
+
+def test_transact_tells_what_it_committed_where_the_store_fails_at_the_second_try(
+    ns: Any, store: FaultyStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between its two commits another thread's call settles the entry."""
+    commit = Transaction.commit
+
+    def broken() -> None:
+        raise StoreError("connection dropped", durable=Durable.MAYBE)
+
+    def committing(txn: Transaction) -> Any:
+        monkeypatch.setattr(Transaction, "commit", commit)
+        store.script.extend(["broken-after", "broken"])
+        store.reads.extend(["broken", "broken"])
+        try:
+            return commit(txn)
+        finally:
+            ns.produce("orders", rows(2))
+            monkeypatch.setattr(ns.connection.appender, "_before_append", broken)
+
+    monkeypatch.setattr(Transaction, "commit", committing)
+    ns.transact(lambda txn: txn.produce("orders", rows(1)))
+    assert read(ns) == [0, 1, 2]

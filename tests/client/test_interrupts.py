@@ -41,6 +41,7 @@ from txnlog import (
 from txnlog import consumer as consumer_module
 from txnlog.errors import (
     InvalidTransactionState,
+    OutcomeUnknown,
     RetriableError,
     TransactionAborted,
     TransactionTimedOut,
@@ -434,3 +435,44 @@ def test_an_interrupt_behind_the_entry_leaves_the_others_their_true_answer(
     wait_for(lambda: bool(told))
     assert told[0].offsets == {("orders", 0): range(1, 2)}, told
     assert read(ns) == [1, 2]
+
+
+def test_an_interrupt_between_an_entry_and_its_fold_leaves_a_decision_asked_for_twice_in_doubt(
+    memory: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second rests on the first, which is in the log: nobody may be told that nothing was written."""
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+    txn = ns.begin()
+    txn.produce("orders", rows(1))
+    token = txn.prepare()
+    own, follower = ns.connection.appender, ns.connection.follower
+    take, adopt = own._take_batch, follower.adopt
+    told: list[Any] = []
+
+    def ask() -> None:
+        told.extend(run_threads(lambda: ns.complete(token, commit=True)))
+
+    def queued(count: int) -> bool:
+        return len(own._queue) == count
+
+    def take_all() -> Any:
+        monkeypatch.setattr(own, "_take_batch", take)
+        for place in range(2):
+            threading.Thread(target=ask, daemon=True).start()
+            wait_for(partial(queued, 2 + place))
+        own._queue.rotate(-1)  # in front of the leader's
+        return take()
+
+    def interrupted_adopt(*_: Any) -> None:
+        monkeypatch.setattr(follower, "adopt", adopt)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(own, "_take_batch", take_all)
+    monkeypatch.setattr(follower, "adopt", interrupted_adopt)
+    with pytest.raises(KeyboardInterrupt):
+        ns.produce("orders", rows(2))
+    wait_for(lambda: len(told) == 2)
+    assert [type(item) for item in told] == [OutcomeUnknown] * 2, told
+    assert sorted(read(ns)) == [1, 2]
+    assert ns.complete(token, commit=True).offsets

@@ -79,6 +79,15 @@ def _fail_inside(txn: Any, *, flush: bool) -> None:
         raise ZeroDivisionError
 
 
+def test_a_block_that_is_left_with_the_class_of_an_exception_aborts_too(ns: Any) -> None:
+    """What delegates a block may pass nothing else."""
+    txn = ns.begin().__enter__()
+    txn.produce("orders", rows(1))
+    txn.__exit__(ValueError, None, None)
+    assert txn.state == "ABORTED"
+    assert read(ns) == []
+
+
 @pytest.mark.clause("P-98")
 def test_an_exception_after_a_flush_aborts_in_the_log(ns: Any) -> None:
     txn = ns.begin()

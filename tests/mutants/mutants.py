@@ -266,8 +266,8 @@ MUTANTS = (
     Mutant(
         "refused by an old state",
         "txnlog/entry_builder.py",
-        "if not self.refreshed and any(not settled for _, settled in look.answers):",
-        "if self.refreshed and any(not settled for _, settled in look.answers):",
+        "if not self.refreshed and (",
+        "if self.refreshed and (",
         "a client that is behind says no where the log says yes",
         (RACES + "a_stale_client_does_not_skip_what_was_forgotten",),
     ),
@@ -312,13 +312,29 @@ MUTANTS = (
     Mutant(
         "refused by an entry that ends only some of what is overdue",
         "txnlog/entry_builder.py",
-        "told_beside_ends = riders.ending and encoded is None",
-        "told_beside_ends = False",
+        "        if riders.ending:\n            return",
+        "        if False:\n            return",
         "a seek is refused for the hundred and first transaction that is over",
         (
-            ENTRY_BUILDER + "an_answer_that_rests_on_a_rider_is_given_behind_the_entry",
+            ENTRY_BUILDER + "what_is_overdue_is_ended_by_an_entry_before_anybody_is_decided",
             ANSWERS + "a_seek_ends_all_that_is_overdue_however_much_it_is",
         ),
+    ),
+    Mutant(
+        "refused beside others without another look",
+        "txnlog/entry_builder.py",
+        "(look.resting or any(not settled for _, settled in look.answers))",
+        "any(not settled for _, settled in look.answers)",
+        "a commit behind one that is skipped is refused for a transaction that is over",
+        (BACKGROUND + "nobody_is_refused_for_what_is_overdue_in_whatever_company",),
+    ),
+    Mutant(
+        "what the log shows is not told where asking again fails",
+        "txnlog/appender.py",
+        "        self._tell_settled(attempt)\n",
+        "        self._tell(attempt)\n",
+        "the owner of a committed transaction hears that nothing was written, and does it again",
+        (DOUBT_OF_TRANSACTIONS + "a_commit_that_the_log_shows_is_told_so_whatever_fails",),
     ),
     Mutant(
         "given up in one handle only",

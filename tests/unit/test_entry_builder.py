@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.memory_log import Log, individually, tables_of
 from txnlog.acknowledgements import live_subscription
-from txnlog.actions import Abort, Begin, Consumer, DropSubscription, DropTopic, Header
+from txnlog.actions import Abort, Begin, Commit, Consumer, DropSubscription, DropTopic, Header
 from txnlog.apply import apply, begin_entry
 from txnlog.commands import Answer, Piece, Simple, effect
 from txnlog.entry_builder import Attempt, MadeEntry, Member, Reply, Riders, SharedWave, Step
@@ -92,8 +92,10 @@ def test_what_rests_on_another_member_is_told_with_the_entry(log: Log) -> None:
     number = log.number()
     first, second, third = aborting(number), aborting(number), refusing(number)
     attempt = Attempt([first, second, third])
+    assert make(log, attempt) is Step.REFRESH, "with the look comes another for what is overdue"
+    attempt.refreshed = True
     made = make(log, attempt)
-    assert isinstance(made, MadeEntry), "the log need not be looked at: an entry proves that the state was the newest"
+    assert isinstance(made, MadeEntry)
     assert not attempt.answers
     assert made.sent == (first,)
     assert made.data.count(b'"abort"') == 1
@@ -149,6 +151,7 @@ def test_whoever_rests_on_others_holds_up_nobody(log: Log) -> None:
     number, other = log.number(), log.number()
     members = [aborting(number), refusing(number), aborting(other)]
     attempt = Attempt(members)
+    attempt.refreshed = True
     made = make(log, attempt)
     assert isinstance(made, MadeEntry)
     assert made.sent == (members[0], members[2])
@@ -202,18 +205,59 @@ def test_what_the_log_alone_would_tell_otherwise_is_told_with_the_entry(log: Log
     assert (told.error or Answer(told.value)) == behind
 
 
-def test_an_answer_that_rests_on_a_rider_is_given_behind_the_entry(log: Log) -> None:
-    """One entry ends a hundred that are overdue: somebody may be refused for the hundred and first."""
+def test_a_settled_answer_does_not_wait_for_the_look_that_another_one_needs(log: Log) -> None:
+    ended, other = log.number(), log.number()
+    log.entry(Abort(ended))
+    log.entry(Abort(other))
+    settled, needing = aborting(ended), refusing(other)
+    attempt = Attempt([settled, needing])
+    assert make(log, attempt) is Step.REFRESH
+    assert told(attempt) == [(settled, "ABORTED")]
+    assert attempt.members == [needing]
+
+
+def test_what_is_overdue_is_ended_by_an_entry_before_anybody_is_decided(log: Log) -> None:
+    """One entry ends a hundred: somebody may be refused for the hundred and first, and rows be encoded for nothing."""
+    topic = log.topic()
     number = log.number()
     log.entry(Begin(number, 1))
-    member = aborting(number)
-    attempt = Attempt([member])
+    members = [aborting(number), Member(Work().commit(log, topic))]
+    attempt = Attempt(members)
     made = make(log, attempt, Abort(number, "timeout"))
-    assert isinstance(made, MadeEntry)
+    assert isinstance(made, MadeEntry), "no segments were asked for"
     assert (made.sent, made.replies, attempt.answers) == ((), (), [])
     land(log, attempt, made)
-    assert make(log, attempt) is Step.DONE
-    assert attempt.answers[0].value.reason == "timeout"
+    assert attempt.members == members
+    replies = list(carry_out(log, attempt, []))
+    assert [reply.member for reply in replies] == members
+    assert replies[0].value.reason == "timeout"
+
+
+def test_segments_that_were_made_are_kept_while_what_is_overdue_is_ended(log: Log) -> None:
+    topic = log.topic()
+    number = log.number()
+    log.entry(Begin(number, 1))
+    attempt = Attempt([Member(Work().commit(log, topic))])
+    make_wave(log, attempt)
+    wave = attempt.wave
+    land(log, attempt, make(log, attempt, Abort(number, "timeout")))
+    land(log, attempt, make(log, attempt))
+    assert attempt.wave is wave
+    assert not attempt.members
+
+
+def test_what_the_log_shows_by_now_can_be_told_whatever_became_of_the_attempt(log: Log) -> None:
+    topic = log.topic()
+    committed, open_one, aborted = (Work(rows=0).commit(log, topic) for _ in range(3))
+    log.entry(Commit(committed.opening.txn, committed.digest))
+    log.entry(Abort(aborted.opening.txn))
+    members = [Member(committed), Member(open_one), Member(aborted)]
+    attempt = Attempt(members)
+    draft, header = log.state.draft(), log.header()
+    before = tables_of(draft)
+    attempt.tell_settled(draft, header)
+    assert told(attempt) == [(members[0], "COMMITTED")]
+    assert tables_of(draft) == before
 
 
 def test_riders_alone_are_not_worth_an_entry(log: Log) -> None:
