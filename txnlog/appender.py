@@ -44,7 +44,7 @@ from txnlog.ids import TxnId
 from txnlog.limits import BUFFER_BYTES, RENEW_AFTER_MS, TARGET_ENTRY_BYTES
 from txnlog.number_pool import NumberPool
 from txnlog.numbers import is_used
-from txnlog.runtime import Background, Runtime, Signal
+from txnlog.runtime import Background, Promise, Runtime, Signal
 from txnlog.slots import CREATE_ATTEMPTS, occupy
 from txnlog.state import Draft
 from txnlog.store.base import Store
@@ -184,7 +184,7 @@ class Appender:
 
         Callbacks of the Future run in the worker thread: they may call anything, but not wait for another Future.
         """
-        future: Future[T] = Future()
+        future: Future[T] = Promise()
         future.set_running_or_notify_cancel()  # what is on its way into the log cannot be cancelled
         waiting = _Waiting(command, future, finish)
         try:
@@ -215,6 +215,19 @@ class Appender:
                 return taken
             self.numbers.demand(count)
             self.call(_numbers_wanted(self.numbers))
+
+    def finish(self) -> None:
+        """Append what was submitted and let its callbacks run, a minute long: the worker thread is about to end."""
+        if self._worker is None or not self._worker.is_alive():
+            return
+        while self._has_work():
+            self._lead_when(self._has_work)
+        with self._turn_lock:
+            self._runtime.wait_until(self._turn, lambda: self._leader is None)
+        told: Future[None] = Future()
+        self._completions.append((_Waiting(_life_wanted(), told, lambda _answer, _error: None), None, None))
+        self._work.set()
+        told.result(60)
 
     def close(self, error: TxnLogError) -> None:
         """Nothing new from here on. What waits is appended yet; where the store fails, it gets the error."""
@@ -437,11 +450,9 @@ class Appender:
         attempt = self._attempt
         if attempt is None:
             return
-        self._tell_settled(attempt)
+        self._tell(attempt)
         sent = {id(member) for member in attempt.sent}
-        # Between an entry that is there and its fold an interrupt finds no doubt, but those who were sent.
-        doubted = {number for member in attempt.sent for number in member.command.txn_ids}
-        doubted.update(self._in_doubt.txn_ids if self._in_doubt is not None else ())
+        doubted = self._in_doubt.txn_ids if self._in_doubt is not None else frozenset()
         members = [member for member in (*attempt.members, *attempt.returned) if member.outcome is None]
         for member in members:
             told = error
@@ -459,16 +470,6 @@ class Appender:
                 told.__cause__ = error.__cause__
             self._answer(member, None, told)
         self._attempt = None
-
-    def _tell_settled(self, attempt: Attempt[_Waiting]) -> None:
-        """Who asks again for what the log shows by now hears that, and not what his asking failed of."""
-        state = self._follower.state
-        if any(number in state.outcomes for member in attempt.members for number in member.command.txn_ids):
-            with self._follower.lock:
-                draft, head = state.draft(), state.head
-            header = Header(head.version + 1, self.writer, head.timestamp_ms, head.digest)
-            attempt.tell_settled(draft, header)
-        self._tell(attempt)
 
     def _unknown(self, member: _Waiting, error: BaseException) -> OutcomeUnknown:
         coordinator = self._follower.state.head.coordinator

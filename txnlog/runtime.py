@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
+import itertools
+import logging
 import os
 import random
 import threading
@@ -18,6 +21,7 @@ from txnlog.errors import InvalidInputError
 from txnlog.limits import MAX_TIME_MS
 
 T = TypeVar("T")
+_logger = logging.getLogger("txnlog.runtime")
 
 _PARALLEL_REQUESTS = 16
 """Store requests of one data wave or one catch-up that are under way at once."""
@@ -102,11 +106,83 @@ def renew_in_child(item: OfOneProcess) -> None:
 
 
 def _after_fork() -> None:
+    _failures.clear()
     for item in list(_renewed):
         item.after_fork()
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+class Unfinished(Protocol):
+    """What may have work in a background thread, which would end with the process."""
+
+    def finish(self) -> None:
+        """Wait for that work."""
+
+
+class Promise(Future[T]):
+    """The Future of work in the background. Of failures that nobody asked for the log tells when the process ends."""
+
+    _asked = False
+    _failure: int | None = None
+
+    def result(self, timeout: float | None = None) -> T:
+        """See Future."""
+        self._ask()
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """See Future."""
+        self._ask()
+        return super().exception(timeout)
+
+    def add_done_callback(self, fn: Callable[[Future[T]], object]) -> None:
+        """See Future."""
+        self._ask()
+        super().add_done_callback(fn)
+
+    def set_exception(self, exception: BaseException | None) -> None:
+        """See Future."""
+        if not self._asked and len(_failures) < _MOST_FAILURES:
+            self._failure = next(_failure_numbers)
+            _failures[self._failure] = str(exception)
+        super().set_exception(exception)
+
+    def _ask(self) -> None:
+        self._asked = True
+        if self._failure is not None:
+            _failures.pop(self._failure, None)
+
+
+_MOST_FAILURES: Final = 100
+"""Texts that are kept of failures that nobody asked for: what the first ones say is enough."""
+
+_failures: Final[dict[int, str]] = {}
+_failure_numbers: Final = itertools.count()
+_unfinished: Final[weakref.WeakSet[Unfinished]] = weakref.WeakSet()
+
+
+def finish_at_exit(item: Unfinished) -> None:
+    """Have ``item.finish()`` called when the process ends, as long as the item is there."""
+    _unfinished.add(item)
+
+
+def _at_exit() -> None:
+    for item in list(_unfinished):
+        try:
+            item.finish()
+        except Exception:
+            _logger.exception("work in the background was not finished")
+    for number, text in list(_failures.items()):
+        _failures.pop(number, None)
+        _logger.error("a call in the background failed, and nobody asked its Future: %s", text)
+
+
+# First while thread pools still take calls, which stores and run_all need; there is no public way to be so early. Then
+# for what other threads began since: the interpreter has waited for them by then.
+getattr(threading, "_register_atexit", atexit.register)(_at_exit)
+atexit.register(_at_exit)
 
 
 class Runtime:
@@ -190,7 +266,10 @@ class Runtime:
                 return None
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(_PARALLEL_REQUESTS, thread_name_prefix="txnlog-io")
-            return [self._pool.submit(call) for call in calls]
+            try:
+                return [self._pool.submit(call) for call in calls]
+            except RuntimeError:  # the interpreter ends; a request that was begun may be made twice
+                return None
 
     def close(self) -> None:
         """End the threads. What still runs its calls goes on, one by one."""
@@ -205,9 +284,12 @@ __all__ = [
     "Background",
     "Clock",
     "OfOneProcess",
+    "Promise",
     "Runtime",
     "Signal",
     "SystemClock",
+    "Unfinished",
     "Waitable",
+    "finish_at_exit",
     "renew_in_child",
 ]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from typing import Any
+
+import pytest
 
 import txnlog
 from tests.client.support import SCHEMA, FaultyStore, Place, Unchanged, raises, read, rows, run_threads
@@ -137,3 +141,73 @@ def test_closing_and_opening_leaves_no_thread_behind(memory: Place) -> None:
             txn.commit_async().result(30)
             ns.checkpoint()
     assert threading.active_count() <= before
+
+
+# --- a process that ends without closing anything -------------------------------------------------------------------
+
+_COMMITS = """
+import txnlog
+ns = txnlog.open({root!r}, namespace="sales")
+told = []
+for number in range(30):
+    txn = ns.begin()
+    txn.produce("orders", [{{"id": number}}])
+    future = txn.commit_async()
+    {after}
+{last}
+"""
+
+
+def _run(place: Place, last: str = "", after: str = "") -> subprocess.CompletedProcess[str]:
+    with place.open() as ns:
+        ns.create_topic("orders", SCHEMA)
+    script = _COMMITS.format(root=place.root, last=last, after=after)
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize(
+    "last",
+    ["", "raise SystemExit(0)", "import os; os.fork() or None"],
+    ids=["the script ends", "it exits", "a forked child ends as well"],
+)
+def test_what_was_submitted_is_finished_when_the_process_ends(local: Place, last: str) -> None:
+    done = _run(local, last)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sorted(read(local.open())) == list(range(30)), "each once"
+
+
+def test_what_a_thread_submits_after_the_script_is_finished(local: Place) -> None:
+    last = """
+import threading, time
+def late():
+    threading.main_thread().join()
+    time.sleep(0.2)
+    txn = ns.begin()
+    txn.produce("orders", [{"id": 30 + n} for n in range(3)], partition=0)
+    txn.commit_async()
+threading.Thread(target=late).start()
+"""
+    done = _run(local, last)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sorted(read(local.open())) == list(range(33))
+
+
+def test_callbacks_run_before_the_process_ends(local: Place) -> None:
+    done = _run(local, after="future.add_done_callback(lambda f: print(f.result().version))")
+    assert done.stderr == ""
+    assert len(done.stdout.split()) == 30
+
+
+def test_a_handle_can_be_used_by_what_runs_as_the_process_ends(local: Place) -> None:
+    done = _run(local, 'import atexit; atexit.register(lambda: ns.produce("orders", [{"id": 99}]))')
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sorted(read(local.open())) == [*range(30), 99]
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_failure_in_the_background_is_logged_at_the_end_where_nobody_asked_for_it(local: Place, asked: bool) -> None:
+    lost = "import shutil; shutil.rmtree(ns.connection.root)\n"
+    done = _run(
+        local, lost + "print([future.exception() for future in told])" if asked else lost, after="told.append(future)"
+    )
+    assert ("a call in the background failed, and nobody asked its Future" in done.stderr) is not asked
