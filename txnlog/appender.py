@@ -450,9 +450,11 @@ class Appender:
         attempt = self._attempt
         if attempt is None:
             return
-        self._tell(attempt)
+        self._tell_settled(attempt)
         sent = {id(member) for member in attempt.sent}
-        doubted = self._in_doubt.txn_ids if self._in_doubt is not None else frozenset()
+        # Between an entry that is there and its fold an interrupt finds no doubt, but those who were sent.
+        doubted = {number for member in attempt.sent for number in member.command.txn_ids}
+        doubted.update(self._in_doubt.txn_ids if self._in_doubt is not None else ())
         members = [member for member in (*attempt.members, *attempt.returned) if member.outcome is None]
         for member in members:
             told = error
@@ -470,6 +472,16 @@ class Appender:
                 told.__cause__ = error.__cause__
             self._answer(member, None, told)
         self._attempt = None
+
+    def _tell_settled(self, attempt: Attempt[_Waiting]) -> None:
+        """Who asks again for what the log shows by now hears that, and not what his asking failed of."""
+        state = self._follower.state
+        if any(number in state.outcomes for member in attempt.members for number in member.command.txn_ids):
+            with self._follower.lock:
+                draft, head = state.draft(), state.head
+            header = Header(head.version + 1, self.writer, head.timestamp_ms, head.digest)
+            attempt.tell_settled(draft, header)
+        self._tell(attempt)
 
     def _unknown(self, member: _Waiting, error: BaseException) -> OutcomeUnknown:
         coordinator = self._follower.state.head.coordinator
