@@ -131,18 +131,9 @@ def _planned(ns: Namespace, location: Location, options: WriteOptions, schema: S
     if skipped is not None:
         _logger.info("version %s of %r was committed before, at version %d", app_version, app_id, skipped.version)
         return BatchPlan(location, skipped.txn, None)
-    columns = jobs.arrow_schema(schema)
-    topic = location.topic or options.topic
-    record = None if topic is None else ns.connection.topic_handle(topic).record
-    if record is not None:
-        jobs.check_columns(columns, record)
-    number = jobs.reserve_job(ns)
-    if record is not None:
-        spec = jobs.spec_for_topic(ns, record, number + 1, storage)
-    else:
-        spec = jobs.spec_for_routing(ns, columns, number + 1, storage)
+    spec = jobs.planned(ns, location.topic or options.topic, schema).spec(ns, storage)
     epoch = None if options.transactional_id is None else ns.producer(options.transactional_id).epoch
-    return BatchPlan(location, number, spec, options.transactional_id, epoch, app_id, app_version)
+    return BatchPlan(location, spec.first_number - 1, spec, options.transactional_id, epoch, app_id, app_version)
 
 
 __all__ = ["BatchPlan", "TaskWritten", "TopicBatchWriter"]

@@ -148,25 +148,50 @@ def _target(record: TopicRecord) -> TopicTarget:
     return TopicTarget(record.id, record.name, record.folder, arrow, record.partitions, record.key)
 
 
-def spec_for_topic(ns: Namespace, record: TopicRecord, first_number: int, storage: str) -> WriteSpec:
-    """The job that writes rows of one topic."""
-    return WriteSpec(
-        ns.root,
-        ns.name,
-        first_number,
-        (_target(record),),
-        turn=_turn(ns),
-        storage_options=storage,
-    )
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A job that may write: its columns, and the topic, or None where the column ``topic`` names that of each row."""
+
+    columns: pa.Schema
+    record: TopicRecord | None
+
+    def spec(self, ns: Namespace, storage: str) -> WriteSpec:
+        """What the tasks are told. Takes the job's numbers, at last; the one before its first is for a transaction.
+
+        Raises, where rows are routed:
+            InvalidInputError: there is no column to route by.
+            SchemaMismatch: it holds no text, or the other columns fit no topic at all.
+        """
+        record = self.record
+        targets, refused = _routed(ns, self.columns) if record is None else ((_target(record),), ())
+        return WriteSpec(
+            ns.root,
+            ns.name,
+            reserve_job(ns) + 1,
+            targets,
+            routes=record is None,
+            refused=refused,
+            turn=_turn(ns),
+            storage_options=storage,
+        )
 
 
-def spec_for_routing(ns: Namespace, columns: pa.Schema, first_number: int, storage: str) -> WriteSpec:
-    """The job that writes rows to the topic that their column ``topic`` names.
+def planned(ns: Namespace, topic: str | None, spark_schema: StructType) -> Planned:
+    """See that a DataFrame's rows may be written to a topic, or routed, as far as its schema tells.
 
     Raises:
-        InvalidInputError: there is no such column.
-        SchemaMismatch: it holds no text, or the other columns fit no topic at all.
+        TopicNotFound: with the nearest name.
+        SchemaMismatch: naming the column.
     """
+    record = None if topic is None else ns.connection.topic_handle(topic).record
+    columns = arrow_schema(spark_schema)
+    if record is not None:
+        check_columns(columns, record)
+    return Planned(columns, record)
+
+
+def _routed(ns: Namespace, columns: pa.Schema) -> tuple[tuple[TopicTarget, ...], tuple[tuple[str, str], ...]]:
+    """The topics that routed rows may go to; the others, with what stands against each."""
     index = columns.get_field_index(ROUTING_COLUMN)
     if index < 0:
         raise InvalidInputError(
@@ -196,16 +221,7 @@ def spec_for_routing(ns: Namespace, columns: pa.Schema, first_number: int, stora
             f"the DataFrame's columns fit no topic of the namespace {ns.name!r}",
             advice="create the topic first, or write each topic's columns by itself (spark_ext.transaction)",
         )
-    return WriteSpec(
-        ns.root,
-        ns.name,
-        first_number,
-        tuple(targets),
-        routes=True,
-        refused=tuple(refused),
-        turn=_turn(ns),
-        storage_options=storage,
-    )
+    return tuple(targets), tuple(refused)
 
 
 def _turn(ns: Namespace) -> int:
@@ -306,14 +322,14 @@ def _taken_apart(text: str) -> tuple[str, str | None, errors.Durable | None]:
 
 
 __all__ = [
+    "Planned",
     "arrow_schema",
     "begin",
     "check_columns",
     "hand_over",
+    "planned",
     "reserve_job",
     "segments_of",
-    "spec_for_routing",
-    "spec_for_topic",
     "storage_json",
     "typed",
 ]

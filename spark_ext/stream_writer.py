@@ -73,11 +73,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         self._location = location_of(options.path, options.storage_options, topics_named=options.topic is not None)
         ns = self._open()
         ns.connection.follower.refresh()
-        self._columns = jobs.arrow_schema(schema)
-        topic = self._location.topic or options.topic
-        self._record = None if topic is None else ns.connection.topic_handle(topic).record
-        if self._record is not None:
-            jobs.check_columns(self._columns, self._record)
+        self._planned = jobs.planned(ns, self._location.topic or options.topic, schema)
         self._spec: WriteSpec | None = None
 
     def _open(self) -> Namespace:
@@ -92,13 +88,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         return {"_spec": self._spec}
 
     def _make_spec(self) -> WriteSpec:
-        from spark_ext import jobs  # noqa: PLC0415
-
-        ns = self._open()
-        number = jobs.reserve_job(ns)
-        if self._record is not None:
-            return jobs.spec_for_topic(ns, self._record, number + 1, self._storage)
-        return jobs.spec_for_routing(ns, self._columns, number + 1, self._storage)
+        return self._planned.spec(self._open(), self._storage)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StreamTaskWritten:
         """Runs on executors: writes the rows of one task."""
@@ -129,7 +119,8 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         assert answers, "Spark runs at least one task"
         number = answers[0].first_number - 1
         written = [item for answer in answers for item in answer.segments]
-        own = {item.topic for item in written} | ({self._record.id} if self._record is not None else set())
+        record = self._planned.record
+        own = {item.topic for item in written} | ({record.id} if record is not None else set())
         stream_commits.check_targets(ns, batch, own)
         taken = self._acknowledged(ns, checkpoint, offsets, identity, answers[0].run)
         txn = jobs.begin(ns, number)

@@ -23,6 +23,7 @@ from spark_ext.handles import location_of, namespace_at
 from spark_ext.options import storage_of_call
 from txnlog.actions import Segment
 from txnlog.errors import InvalidInputError, InvalidTransactionState, TransactionHasFailedOperation, TxnLogError
+from txnlog.names import parse_topic_name
 from txnlog.producer import begin_transaction
 from txnlog.transaction_commands import Skipped
 
@@ -104,11 +105,11 @@ class DataFrameTransaction:
             raise _no_frame(df)
         self._txn.check_open()
         self._ns.connection.follower.refresh()  # a topic may be another one by now than when the transaction began
-        record = self._ns.connection.topic_handle(topic).record
-        jobs.check_columns(jobs.arrow_schema(df.schema), record)
-        spec = jobs.spec_for_topic(self._ns, record, jobs.reserve_job(self._ns) + 1, self._storage)
+        planned = jobs.planned(self._ns, parse_topic_name(topic), df.schema)
+        spec = planned.spec(self._ns, self._storage)
         mark = f"(of the job {uuid.uuid4().hex})"
-        rows_of = _with_partition(df, record)
+        assert planned.record is not None, "a topic was named"
+        rows_of = _with_partition(df, planned.record)
         # By position: mapInArrow takes names for expressions, and a dot in one of them for a path.
         plain = rows_of.toDF(*(f"c{position}" for position in range(len(rows_of.columns))))
         task = partial(write_marked, names=rows_of.columns, spec=spec, mark=mark)

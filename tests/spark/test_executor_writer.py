@@ -56,7 +56,7 @@ def batches(*counts: int) -> Iterator[pa.RecordBatch]:
 
 def spec_of(ns: Namespace, topic: str, **changes: object) -> WriteSpec:
     record = ns.connection.topic_handle(topic).record
-    spec = jobs.spec_for_topic(ns, record, jobs.reserve_job(ns) + 1, "{}")
+    spec = jobs.Planned(rows(0).schema, record).spec(ns, "{}")
     return WriteSpec(**{**vars(spec), **changes})
 
 
@@ -236,7 +236,7 @@ def test_rows_that_do_not_fit_name_topic_and_column(ns: Namespace, columns: dict
 
 def test_rows_are_routed_by_their_topic_each_in_order(ns: Namespace) -> None:
     columns = rows(0).schema.append(pa.field("topic", pa.string()))
-    spec = jobs.spec_for_routing(ns, columns, jobs.reserve_job(ns) + 1, "{}")
+    spec = jobs.Planned(columns, None).spec(ns, "{}")
     names = ["keyed", "single", "turns"]
     mixed = rows(300).append_column("topic", pa.array([names[i % 3] for i in range(300)]))
     committed(ns, spec, write_batches(iter([mixed, mixed]), spec, TASK))
@@ -250,7 +250,7 @@ def test_rows_are_routed_by_their_topic_each_in_order(ns: Namespace) -> None:
 def test_a_row_that_names_no_topic_or_an_unfit_one_is_refused(ns: Namespace) -> None:
     ns.create_topic("other", pa.schema([("z", pa.int64())]))
     columns = rows(0).schema.append(pa.field("topic", pa.string()))
-    spec = jobs.spec_for_routing(ns, columns, jobs.reserve_job(ns) + 1, "{}")
+    spec = jobs.Planned(columns, None).spec(ns, "{}")
 
     def routed(name: str | None) -> list[WrittenSegment]:
         batch = rows(2).append_column("topic", pa.array(["single", name], pa.string()))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 
+import pyarrow as pa
 import pytest
 
 import txnlog
 from spark_ext import jobs
 from spark_ext.executor_writer import JOB_NUMBERS
+from txnlog.errors import TxnLogError
 from txnlog.testing import ManualClock
 
 MINUTE_MS = 60_000
@@ -22,6 +24,17 @@ def test_a_process_may_write_for_ever_and_no_two_jobs_share_a_number() -> None:
         ordered = sorted(firsts)
         assert all(later - earlier > JOB_NUMBERS for earlier, later in itertools.pairwise(ordered))
         assert ns.connection.follower.version - before < 20, "blocks grow: an entry for each job would be a waste"
+
+
+def test_a_job_that_is_refused_takes_no_numbers() -> None:
+    with txnlog.open("memory://refused-jobs", namespace="sales", create=True) as ns:
+        ns.create_topic("orders", pa.schema([("id", pa.int64())]))
+        number = [jobs.reserve_job(ns) for _ in range(2)][-1]  # of a block of two
+        routed = jobs.Planned(pa.schema([("other", pa.int64()), ("topic", pa.string())]), None)
+        for job, problem in ((jobs.Planned(pa.schema([]), None), "no column 'topic'"), (routed, "column 'other'")):
+            with pytest.raises(TxnLogError, match=problem):
+                job.spec(ns, "{}")
+        assert jobs.reserve_job(ns) == number + jobs._STRIDE
 
 
 @pytest.mark.clause("P-45")

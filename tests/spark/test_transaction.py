@@ -18,6 +18,7 @@ from txnlog import partitioner
 from txnlog.errors import (
     InvalidInputError,
     InvalidTransactionState,
+    NameNotAllowed,
     NamespaceNotFound,
     ProducerFenced,
     SchemaMismatch,
@@ -165,6 +166,7 @@ def test_what_is_refused_before_its_job_leaves_the_transaction_as_it_was(
     ns: Namespace, orders: DataFrame, spark: SparkSession
 ) -> None:
     no_frame: Any = orders.toPandas()
+    no_topic: Any = None
     with spark_ext.transaction(spark, path_of(ns)) as txn:
         with pytest.raises(SchemaMismatch, match="no column 'amount'"):
             txn.write(orders.withColumn("amount", F.lit(1)), "orders")
@@ -172,6 +174,8 @@ def test_what_is_refused_before_its_job_leaves_the_transaction_as_it_was(
             txn.write(orders, "oders")
         with pytest.raises(InvalidInputError, match=r"Spark DataFrame, not pandas\..*DataFrame \(.*createDataFrame"):
             txn.write(no_frame, "orders")
+        with pytest.raises(NameNotAllowed, match="a topic name is text"):
+            txn.write(orders, no_topic)
         txn.write(orders, "orders")
     assert ids(ns, "orders") == list(range(500))
 
