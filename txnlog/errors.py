@@ -106,7 +106,8 @@ class OutcomeUnknown(RetriableError):
 
     default_advice = "make the same call again, or look whether it was done"
     default_durable = Durable.MAYBE
-    advice_with_ids: ClassVar[str] = "call commit() again, or ns.abort(txn_id) to make the outcome definite"
+    commit_again: ClassVar[str] = "call commit() again"
+    advice_with_ids: ClassVar[str] = f"{commit_again}, or ns.abort(txn_id) to make the outcome definite"
 
     def __init__(
         self,
@@ -116,10 +117,16 @@ class OutcomeUnknown(RetriableError):
         advice: str | None = None,
         durable: Durable | None = None,
     ) -> None:
-        if advice is None and txn_ids:
-            advice = self.advice_with_ids
+        if txn_ids:
+            message = f"{message}, of the transaction {', '.join(txn_ids)}"
+            advice = self.advice_with_ids if advice is None else advice
         super().__init__(message, advice=advice, durable=durable)
         self.txn_ids = txn_ids
+
+    def instead_of_commit(self, txn_id: str, what: str) -> None:
+        """Advise something else than to commit again, where a call of that TxnID has no ``commit()``."""
+        if self.txn_ids == (txn_id,):
+            self.advice = self.advice.replace(self.commit_again, what)
 
 
 class ConsumerBusy(RetriableError):

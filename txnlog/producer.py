@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from txnlog.apply_topics import topic_named
 from txnlog.arguments import whole_number
 from txnlog.commands import digest_of_call
-from txnlog.errors import InvalidInputError, InvalidTransactionState, LimitExceeded, TopicNotFound
+from txnlog.errors import InvalidInputError, InvalidTransactionState, LimitExceeded, OutcomeUnknown, TopicNotFound
 from txnlog.expiry import overdue
 from txnlog.ids import TxnId
 from txnlog.limits import DEFAULT_TIMEOUT_MS, MAX_NUMBER, MAX_OPEN_TRANSACTIONS, MAX_TIMEOUT_MS
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 _LEAST_KEPT: Final = 64
 """Transactions of a producer that are noted before it is looked which of them ended: at every one would be slow."""
+
+_AGAIN: Final = "make the same call again, with the same sequence"
+_LOOK: Final = "do not produce the rows again before you looked: ns.transaction(txn_id)"
 
 
 class Producer(ProcessBound):
@@ -98,6 +101,8 @@ class Producer(ProcessBound):
 
         Raises:
             OutOfOrderSequence: a gap after the last sequence, or a part of a batch repeated.
+            OutcomeUnknown: with a ``sequence`` make the same call again; without, its rows would be there twice:
+                ``ns.abort(error.txn_ids[0])`` tells what became of the first call.
         """
         self._check()
         return produce_plain(self._connection, self.name, self.epoch, topic, data, partition, sequence)
@@ -207,7 +212,11 @@ def produce_plain(
 
     def commit() -> Committed:
         command = CommitCommand(opening, digest_of_call(pieces), pieces, plain=True, assign_sequences=named)
-        return connection.committed(appender.call(command))
+        try:
+            return connection.committed(appender.call(command))
+        except OutcomeUnknown as unknown:
+            unknown.instead_of_commit(str(txn_id), _AGAIN if sequence is not None else _LOOK)
+            raise
 
     try:
         return commit()

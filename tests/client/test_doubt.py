@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -106,6 +107,34 @@ def test_twelve_failed_puts_are_reported_as_unknown_with_the_transactions(faulty
     assert txn.commit().offsets == {("orders", 0): range(1, 2)}
     store.land()
     assert read(ns) == [0, 1]
+
+
+@pytest.mark.parametrize("call", ["commit", "a sequence", "no sequence", "acknowledgement"])
+def test_a_call_in_doubt_names_its_transaction_and_says_what_to_do_with_such_a_call(faulty: Any, call: str) -> None:
+    ns, store = faulty
+    consumer, producer, txn = ns.consumer("orders", "billing"), ns.producer("loader"), ns.begin()
+    messages = consumer.receive(timeout_ms=0)
+    txn.produce("orders", rows(1))
+    calls = {
+        "commit": (txn.commit, "call commit() again, or ns.abort"),
+        "a sequence": (
+            lambda: producer.produce("orders", rows(1), partition=0, sequence=0),
+            "make the same call again, with the same sequence, or ns.abort",
+        ),
+        "no sequence": (lambda: ns.produce("orders", rows(1)), "do not produce the rows again before you looked"),
+        "acknowledgement": (lambda: consumer.acknowledge(messages), "make the same call again, or ns.abort"),
+    }
+    run, advice = calls[call]
+    store.forever = "dropped"
+    with raises(OutcomeUnknown, match=re.escape(advice), durable=Durable.MAYBE) as caught:
+        run()
+    store.forever = None
+    (txn_id,) = caught.value.txn_ids
+    assert f"of the transaction {txn_id}" in str(caught.value)
+    if call != "no sequence":
+        run()
+    assert ns.abort(txn_id).state == "COMMITTED"
+    assert read(ns) == ([0] if call == "acknowledgement" else [0, 1])
 
 
 @pytest.mark.clause("P-57", "P-65", "P-118")
@@ -263,6 +292,26 @@ def test_a_crash_between_data_and_entry_leaves_garbage_and_nothing_else(faulty: 
     assert read(other) == [0]
     assert other.produce("orders", rows(2)).offsets == {("orders", 0): range(1, 2)}
     assert ids(other.snapshot().read("orders", isolation_level="read_uncommitted")) == [0, 2]
+
+
+def test_who_waits_behind_a_doubt_hears_what_keeps_it_up(faulty: Any) -> None:
+    """On a file system whose fsync failed once no later try of the same handle can succeed: it says what can."""
+    ns, store = faulty
+    ns.connection.appender.create_attempts = 2
+    store.script.append("broken-after")
+    store.syncs.extend(["broken"] * 8)
+    with raises(OutcomeUnknown, match=r"whether the entry of this call exists \(an earlier fsync failed\)") as doubt:
+        ns.produce("orders", rows(1))
+    assert isinstance(doubt.value.__cause__, StoreError)
+    with raises(RetriableError, match=r"still in doubt \(an earlier fsync failed\)") as waiting:
+        ns.produce("orders", rows(2))
+    assert waiting.value.advice == f"{StoreError.default_advice}; then try the same call again"
+    with raises(RetriableError) as ended, ns.begin() as txn:
+        txn.produce("orders", rows(3))
+        txn.flush()
+    assert ended.value.advice.startswith(f"{StoreError.default_advice}; then begin the block again")
+    store.heal()
+    assert read(ns) == [0, 1]
 
 
 @pytest.mark.clause("P-118")
