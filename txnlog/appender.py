@@ -462,9 +462,7 @@ class Appender:
                 told = self._unknown(member, error)
                 told.__cause__ = error if not isinstance(error, OutcomeUnknown) else error.__cause__
             elif isinstance(error, OutcomeUnknown):
-                told = RetriableError(
-                    "an earlier entry of this handle is still in doubt; of this call nothing was sent"
-                )
+                told = _held_up(error.__cause__)
             elif not isinstance(error, Exception):
                 told = RetriableError(f"whoever led this append was interrupted ({type(error).__name__})")
             elif isinstance(error, TxnLogError) and len(members) > 1:
@@ -486,6 +484,8 @@ class Appender:
     def _unknown(self, member: _Waiting, error: BaseException) -> OutcomeUnknown:
         coordinator = self._follower.state.head.coordinator
         message, advice = "the store did not say whether the entry of this call exists", None
+        if isinstance(error.__cause__, TxnLogError):
+            message += f" ({error.__cause__.message})"
         if isinstance(error, CorruptionError | UnsupportedFeature):
             message = f"the slot of this call's entry holds what cannot be read, its own or another's: {error.message}"
             advice = f"{error.advice}; then call commit() again, or ns.abort(txn_id)"
@@ -655,6 +655,18 @@ def _resolve(future: Future[Any], result: Any, error: BaseException | None) -> N
         future.set_exception(error)
     else:
         future.set_result(result)
+
+
+def _held_up(cause: BaseException | None) -> RetriableError:
+    """For calls that wait behind an entry in doubt. What the store said last may be what has to be mended first."""
+    why, advice = "", RetriableError.default_advice
+    if isinstance(cause, TxnLogError):
+        why, advice = f" ({cause.message})", f"{cause.advice}; then {advice}"
+    error = RetriableError(
+        f"an earlier entry of this handle is still in doubt{why}; of this call nothing was sent", advice=advice
+    )
+    error.__cause__ = cause
+    return error
 
 
 def _numbers_wanted(pool: NumberPool) -> Command[None]:

@@ -39,6 +39,7 @@ def occupy(
         OutcomeUnknown: the store did not say; the same call again may settle it.
     """
     pause = _PAUSE_MS
+    last: TxnLogError | None = None
     for attempt in range(attempts):
         if attempt:
             runtime.sleep_ms(runtime.spread(pause))
@@ -49,6 +50,7 @@ def occupy(
         except TxnLogError as error:
             if error.durable is Durable.NOTHING and attempt == 0 and not sent:
                 raise
+            last = error
             _logger.warning("put of %s: %s (attempt %d)", key, error.message, attempt + 1)
         try:
             found = store.get(key)
@@ -56,10 +58,11 @@ def occupy(
         except ObjectNotFound:
             pass
         except StoreError as error:
+            last = error
             _logger.warning("read of %s: %s (attempt %d)", key, error.message, attempt + 1)
         else:
             return found
-    raise OutcomeUnknown(f"the store did not say whether {key} exists")
+    raise OutcomeUnknown(f"the store did not say whether {key} exists") from last
 
 
 __all__ = ["CREATE_ATTEMPTS", "occupy"]

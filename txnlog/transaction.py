@@ -611,9 +611,10 @@ class Transaction(ProcessBound):
         if isinstance(error, OutcomeUnknown):
             own = error.txn_ids == (str(self._id),) and error.advice == OutcomeUnknown.advice_with_ids
         else:
-            own = error.advice == RetriableError.default_advice
+            own = error.advice.endswith(RetriableError.default_advice)
         if own:
-            error.advice = "begin the block again: its transaction was aborted"
+            before, _, _ = error.advice.rpartition(RetriableError.default_advice)
+            error.advice = f"{before}begin the block again: its transaction was aborted"
 
     def leave_in_doubt(self) -> None:
         """Go on without asking how a commit in doubt ended: what it took is in nobody's way here, the log decides."""
@@ -679,7 +680,10 @@ class Transaction(ProcessBound):
         return InvalidTransactionState(f"the transaction {self.id} was aborted", advice="begin a new transaction")
 
     def _has_failed(self, cause: TxnLogError) -> TransactionHasFailedOperation:
-        error = TransactionHasFailedOperation(f"an operation of the transaction {self.id} failed: {cause.message}")
+        advice = cause.advice if isinstance(cause, TransactionConflict) else None
+        error = TransactionHasFailedOperation(
+            f"an operation of the transaction {self.id} failed: {cause.message}", advice=advice
+        )
         error.__cause__ = cause
         return error
 
