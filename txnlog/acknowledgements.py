@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
@@ -21,6 +22,8 @@ from txnlog.errors import (
 from txnlog.limits import MAX_ACKNOWLEDGED_RANGES
 from txnlog.ranges import Ranges
 from txnlog.state import CumulativeHold, Cursor, Draft, Hold, Redelivery, SubscriptionRecord
+
+_DONE: Final = "abort the transaction and receive again: these messages are done, and would be refused for ever"
 
 
 def unknown_subscription(number: int) -> SubscriptionNotFound:
@@ -193,7 +196,7 @@ def _check_individual(
 ) -> None:
     where = f"partition {item.partition} of the subscription {record.name!r}"
     if item.ranges[0][0] < cursor.position or ranges.overlaps(item.ranges, cursor.acknowledged):
-        raise TransactionConflict(f"{where}: a message was acknowledged before")
+        raise TransactionConflict(f"{where}: a message was acknowledged before", advice=_DONE)
     if cursor.cumulative is not None and item.ranges[0][0] < cursor.cumulative.end:
         raise _pending(draft, where, cursor.cumulative.txn, txn)
     for other in cursor.holds:
@@ -233,7 +236,7 @@ def _check_cumulative(draft: Draft, record: SubscriptionRecord, txn: int, partit
         )
     check_offset(draft, record.topic, partition, end)
     if end <= cursor.position:
-        raise TransactionConflict(f"{where}: everything below {cursor.position} was acknowledged before")
+        raise TransactionConflict(f"{where}: everything below {cursor.position} was acknowledged before", advice=_DONE)
     if cursor.cumulative is not None:
         if cursor.cumulative.txn != txn:
             raise TransactionConflict(

@@ -252,7 +252,7 @@ def _advice_of_its_own(_: Any, __: Any, ___: FaultyStore) -> None:
     [
         (_commit_in_doubt, r"call commit\(\) again, or ns.abort\(txn_id\)"),
         (_committed_before, "try the same call again"),
-        (_another_call_in_doubt, r"again, or ns.abort\(txn_id\)"),
+        (_another_call_in_doubt, r"before you looked: ns.transaction\(txn_id\), or ns.abort\(txn_id\)"),
         (_advice_of_its_own, "wait for the lease to end"),
     ],
 )
