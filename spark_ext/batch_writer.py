@@ -7,7 +7,6 @@ whoever commits opens the namespace for itself.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,8 +16,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from spark_ext.executor_writer import WriteSpec, WrittenSegment, write_batches
-from spark_ext.handles import location_of, namespace_at
-from spark_ext.paths import Location
+from spark_ext.handles import Target, target_at
 from spark_ext.short_errors import short_errors
 from txnlog.errors import InvalidInputError, TxnLogError
 
@@ -26,7 +24,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from spark_ext.options import WriteOptions
-    from txnlog.namespace import Namespace
 
 _logger = logging.getLogger("txnlog.spark")
 
@@ -42,7 +39,6 @@ class TaskWritten(WriterCommitMessage):
 class BatchPlan:
     """What was settled when the writer was made. ``spec`` is None where the batch was committed before."""
 
-    location: Location
     number: int
     spec: WriteSpec | None
     producer: str | None = None
@@ -56,21 +52,13 @@ class TopicBatchWriter(DataSourceArrowWriter):
     """Writes a DataFrame as one transaction: to a topic, or to those that its column ``topic`` names."""
 
     def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
-        from spark_ext import jobs  # noqa: PLC0415 - executors, which unpickle this class, need nothing of it
-
         if overwrite:
             raise InvalidInputError(
                 "a topic cannot be overwritten: what was committed stays readable, and subscriptions have read it",
                 advice='use mode("append"), or write to a new topic',
             )
-        self._storage = jobs.storage_json(options.storage_options)
-        location = location_of(options.path, options.storage_options, topics_named=options.topic is not None)
-        ns = self._open(location)
-        ns.connection.follower.refresh()
-        self._plan = _planned(ns, location, options, schema, self._storage)
-
-    def _open(self, location: Location) -> Namespace:
-        return namespace_at(location, "rw", json.loads(self._storage))
+        self._target = target_at(options.path, options.storage_options, topics_named=options.topic is not None)
+        self._plan = _planned(self._target, options, schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskWritten:
         """Runs on executors: writes the rows of one task."""
@@ -86,7 +74,7 @@ class TopicBatchWriter(DataSourceArrowWriter):
         plan = self._plan
         if plan.spec is None:
             return
-        ns = self._open(plan.location)
+        ns = self._target.open()
         ns.connection.follower.refresh()
         txn = begin_transaction(
             ns.connection,
@@ -110,7 +98,7 @@ class TopicBatchWriter(DataSourceArrowWriter):
         if plan.spec is None:
             return
         try:
-            outcome = administration.end_failed(self._open(plan.location).connection, plan.number)
+            outcome = administration.end_failed(self._target.open().connection, plan.number)
         except TxnLogError:
             _logger.warning("the abort of transaction %d could not be logged", plan.number, exc_info=True)
             return
@@ -122,18 +110,20 @@ class TopicBatchWriter(DataSourceArrowWriter):
             )
 
 
-def _planned(ns: Namespace, location: Location, options: WriteOptions, schema: StructType, storage: str) -> BatchPlan:
+def _planned(target: Target, options: WriteOptions, schema: StructType) -> BatchPlan:
     """Check everything that can be checked before rows are read, and reserve the job's numbers."""
-    from spark_ext import jobs  # noqa: PLC0415
+    from spark_ext import jobs  # noqa: PLC0415 - executors, which unpickle the writer, need nothing of it
 
+    ns = target.open()
+    ns.connection.follower.refresh()
     app_id, app_version = options.txn_app_id, options.txn_version
     skipped = ns.connection.committed_before(app_id, app_version)
     if skipped is not None:
         _logger.info("version %s of %r was committed before, at version %d", app_version, app_id, skipped.version)
-        return BatchPlan(location, skipped.txn, None)
-    spec = jobs.planned(ns, location.topic or options.topic, schema).spec(ns, storage)
+        return BatchPlan(skipped.txn, None)
+    spec = jobs.planned(ns, target.location.topic or options.topic, schema).spec(ns, target.storage)
     epoch = None if options.transactional_id is None else ns.producer(options.transactional_id).epoch
-    return BatchPlan(location, spec.first_number - 1, spec, options.transactional_id, epoch, app_id, app_version)
+    return BatchPlan(spec.first_number - 1, spec, options.transactional_id, epoch, app_id, app_version)
 
 
 __all__ = ["BatchPlan", "TaskWritten", "TopicBatchWriter"]

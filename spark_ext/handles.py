@@ -6,18 +6,23 @@ Spark reuses the Python processes that plan reads and commit writes, so what one
 from __future__ import annotations
 
 import hashlib
+import json
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from spark_ext.options import storage_of_call
 from spark_ext.paths import Location, check_absolute, locate, normal
 from spark_ext.process_state import ProcessLock, digest_of, keep_modules
+from txnlog.errors import InvalidInputError
 from txnlog.keys import entry_key
 from txnlog.store.base import ObjectNotFound
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from txnlog.connection import Mode
     from txnlog.namespace import Namespace
 
@@ -113,4 +118,54 @@ def location_of(path: str, storage_options: Mapping[str, Any] | None = None, *, 
     return found
 
 
-__all__ = ["location_of", "namespace_at", "use"]
+# --- what is written to -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a job, a query or a transaction writes, as it travels by pickle: each process opens it for itself.
+
+    ``storage`` is the storage options as tasks get them.
+    """
+
+    location: Location
+    storage: str = field(repr=False)
+
+    @property
+    def storage_options(self) -> dict[str, Any]:
+        """As they were given."""
+        options: dict[str, Any] = json.loads(self.storage)
+        return options
+
+    def open(self) -> Namespace:
+        """This process's handle. Raises NamespaceNotFound."""
+        return namespace_at(self.location, "rw", self.storage_options)
+
+
+def target_at(path: str, storage_options: Mapping[str, Any], *, topics_named: bool = False) -> Target:
+    """What a path names. Raises InvalidInputError, also for storage options that are no JSON; it shows none of them."""
+    try:
+        storage = json.dumps(dict(storage_options))
+    except (TypeError, ValueError):
+        raise InvalidInputError(
+            "storage options for Spark are plain values: text, numbers, true, false, lists, objects",
+            advice="executors make their own clients from them; pass keys, not objects",
+        ) from None
+    return Target(location_of(path, storage_options, topics_named=topics_named), storage)
+
+
+def target_of(spark: SparkSession, path: str, storage_options: Mapping[str, Any] | None, *, advice: str) -> Target:
+    """The namespace of a call that may write to all of its topics; ``advice`` says where it is told which.
+
+    Raises InvalidInputError: the path names a topic, or see :func:`target_at`.
+    """
+    target = target_at(path, storage_of_call(spark, storage_options))
+    if target.location.topic is not None:
+        raise InvalidInputError(
+            f"the path names the topic {target.location.topic!r}: any topic of a namespace can be written to",
+            advice=f"leave the topic out of the path, and {advice}",
+        )
+    return target
+
+
+__all__ = ["Target", "location_of", "namespace_at", "target_at", "target_of", "use"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -130,17 +130,6 @@ def check_columns(columns: pa.Schema, record: TopicRecord) -> None:
 
 
 # --- what tasks are told ----------------------------------------------------------------------------------------------
-
-
-def storage_json(storage_options: Mapping[str, Any]) -> str:
-    """Storage options as tasks get them. Raises InvalidInputError for what is no JSON; no value is in the message."""
-    try:
-        return json.dumps(dict(storage_options))
-    except (TypeError, ValueError):
-        raise InvalidInputError(
-            "storage options for Spark are plain values: text, numbers, true, false, lists, objects",
-            advice="executors make their own clients from them; pass keys, not objects",
-        ) from None
 
 
 def _target(record: TopicRecord) -> TopicTarget:
@@ -330,6 +319,5 @@ __all__ = [
     "planned",
     "reserve_job",
     "segments_of",
-    "storage_json",
     "typed",
 ]

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from spark_ext import jobs
-from spark_ext.handles import location_of
+from spark_ext.handles import target_of
 from spark_ext.native import check_reads
-from spark_ext.options import ReadOptions, storage_of_call
+from spark_ext.options import ReadOptions
 from spark_ext.processing_plan import claim
 from spark_ext.processing_run import Order, Processed, Run
 from spark_ext.processing_stop import Stop
 from spark_ext.scan import open_scan
+from spark_ext.transactions import Handler, check_handler
 from txnlog.arguments import shown, whole_number
 from txnlog.errors import InvalidInputError
 from txnlog.limits import MAX_NUMBER
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from spark_ext.stream_handler import Handler
     from txnlog.connection import Position
 
 OnError = Literal["stop", "dead_letter"]
@@ -103,11 +102,7 @@ def process(
         AbortableError, RetriableError: a batch was ended by others, or could not begin, five times in a row.
         Exception: what the handler raised. Nothing of its batch was committed.
     """
-    if not callable(handler):
-        raise InvalidInputError(
-            f"the handler is a function of a batch and its transaction, not {shown(handler)}",
-            advice="pass handler=lambda batch, txn: txn.write(batch, topic)",
-        )
+    check_handler(handler)
     if not isinstance(on_error, str) or on_error not in _ATTEMPTS:
         raise InvalidInputError(f"unknown on_error {shown(on_error)}", advice=nearest(str(on_error), _ATTEMPTS))
     if max_rows is not None:
@@ -120,18 +115,13 @@ def process(
     attempts = _ATTEMPTS[on_error] if max_attempts is None else max_attempts
     whole_number("max_attempts", attempts, 1, MAX_NUMBER)
     asked = Stop(stop)
-    options = storage_of_call(spark, storage_options)
-    storage = jobs.storage_json(options)
-    location = location_of(path, options)
-    if location.topic is not None:
-        raise InvalidInputError(
-            f"the path names the topic {location.topic!r}: a handler writes to any topic of a namespace",
-            advice=f"leave the topic out of the path, and pass topics=[{location.topic!r}]",
-        )
+    target = target_of(spark, path, storage_options, advice="name it in topics=[...]")
     gives_up = on_error == "dead_letter"
     order = Order(
-        ReadOptions(path, subscribe=names, include_metadata=bool(include_metadata), storage_options=options),
-        storage,
+        ReadOptions(
+            path, subscribe=names, include_metadata=bool(include_metadata), storage_options=target.storage_options
+        ),
+        target.storage,
         query_name or subscription,
         handler,
         interval_ms,

@@ -18,7 +18,7 @@ from spark_ext.processing_plan import Batch, Claim, End, count_left, plan_batch
 from spark_ext.processing_progress import progress_line
 from spark_ext.processing_stop import interruptible
 from spark_ext.scan import Scan, open_scan
-from spark_ext.transactions import DataFrameTransaction
+from spark_ext.transactions import DataFrameTransaction, Handler
 from txnlog import dead_letters
 from txnlog.errors import (
     AbortableError,
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from spark_ext.options import ReadOptions
     from spark_ext.processing_stop import Stop
-    from spark_ext.stream_handler import Handler
     from txnlog.results import Committed
     from txnlog.runtime import Runtime
     from txnlog.transaction import Transaction

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import inspect
-import json
 import logging
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
 
 from spark_ext import jobs, stream_commits
-from spark_ext.handles import location_of, namespace_at
-from spark_ext.options import storage_of_call
+from spark_ext.handles import Target, target_of
 from spark_ext.paths import check_absolute_checkpoint
 from spark_ext.query_checkpoint import Checkpoint
-from spark_ext.transactions import DataFrameTransaction
+from spark_ext.transactions import DataFrameTransaction, Handler, check_handler
 from txnlog.arguments import shown
 from txnlog.errors import InvalidInputError, TransactionAborted
 from txnlog.names import nearest, parse_label
@@ -27,13 +25,10 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-    from spark_ext.paths import Location
     from spark_ext.query_checkpoint import BatchOffsets
     from txnlog.namespace import Namespace
 
 _logger = logging.getLogger("txnlog.spark")
-
-Handler = Callable[["DataFrame", DataFrameTransaction], object]
 
 
 def write_stream(
@@ -81,11 +76,7 @@ def write_stream(
     """
     if not getattr(df, "isStreaming", False):
         raise InvalidInputError("the DataFrame is no stream", advice="use spark_ext.transaction for a batch")
-    if not callable(handler):
-        raise InvalidInputError(
-            f"the handler is a function of a batch and its transaction, not {shown(handler)}",
-            advice="pass handler=lambda batch, txn: txn.write(batch, topic)",
-        )
+    check_handler(handler)
     if acknowledge is not None and not isinstance(acknowledge, str):
         raise InvalidInputError(
             f"acknowledge is the name of one subscription, not {type(acknowledge).__name__}",
@@ -99,16 +90,8 @@ def write_stream(
         )
     check_absolute_checkpoint(checkpoint)
     writer = _triggered(df.writeStream.option("checkpointLocation", checkpoint), trigger)
-    options = storage_of_call(df.sparkSession, storage_options)
-    location = location_of(path, options)
-    if location.topic is not None:
-        raise InvalidInputError(
-            f"the path names the topic {location.topic!r}: a handler writes to any topic of a namespace",
-            advice="leave the topic out of the path, and name it in txn.write(df, topic)",
-        )
-    batches = _Batches(
-        location, checkpoint, handler, acknowledge, txn_app_id, jobs.storage_json(options), uuid.uuid4().hex
-    )
+    target = target_of(df.sparkSession, path, storage_options, advice="name it in txn.write(df, topic)")
+    batches = _Batches(target, checkpoint, handler, acknowledge, txn_app_id, uuid.uuid4().hex)
     batches.open()  # refuses here what cannot be opened
     writer = writer.foreachBatch(batches.run)
     if query_name is not None:
@@ -141,12 +124,11 @@ class _Batches:
     It travels by pickle where Spark is behind Connect: there batches run in a process of the server's.
     """
 
-    location: Location
+    target: Target
     checkpoint: str
     handler: Handler
     acknowledge: str | None
     txn_app_id: str | None
-    storage: str = field(repr=False)
     run_id: str
     _opened: tuple[Namespace, Checkpoint] | None = field(default=None, repr=False)
     _warned: bool = False
@@ -154,9 +136,8 @@ class _Batches:
     def open(self) -> tuple[Namespace, Checkpoint]:
         """The handles of this process. Raises NamespaceNotFound, and InvalidInputError for the checkpoint."""
         if self._opened is None:
-            options = json.loads(self.storage)
-            ns = namespace_at(self.location, "rw", options)
-            self._opened = ns, Checkpoint(self.checkpoint, self.location.root, options)
+            ns = self.target.open()
+            self._opened = ns, Checkpoint(self.checkpoint, self.target.location.root, self.target.storage_options)
         return self._opened
 
     def __getstate__(self) -> dict[str, object]:
@@ -191,7 +172,7 @@ class _Batches:
         inner.acknowledge_ranges(wanted)  # first, so that no commit of the handler's own can be without it
         with (
             stream_commits.not_held_in_doubt(inner),
-            DataFrameTransaction(ns, inner, self.storage) as txn,
+            DataFrameTransaction(ns, inner, self.target.storage) as txn,
         ):
             self.handler(df, txn)
             if txn.state == "ABORTED":

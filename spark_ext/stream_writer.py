@@ -7,7 +7,6 @@ pickled for executors, and the tasks carry what the commit needs: the job, and w
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from spark_ext.executor_writer import WriteSpec, WrittenSegment, write_batches
-from spark_ext.handles import location_of, namespace_at
+from spark_ext.handles import target_at
 from spark_ext.short_errors import short_errors
 from txnlog.errors import InvalidInputError
 
@@ -69,15 +68,14 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         from spark_ext import jobs  # noqa: PLC0415 - executors, which unpickle this class, need nothing of it
 
         self._options = options
-        self._storage = jobs.storage_json(options.storage_options)
-        self._location = location_of(options.path, options.storage_options, topics_named=options.topic is not None)
+        self._target = target_at(options.path, options.storage_options, topics_named=options.topic is not None)
         ns = self._open()
         ns.connection.follower.refresh()
-        self._planned = jobs.planned(ns, self._location.topic or options.topic, schema)
+        self._planned = jobs.planned(ns, self._target.location.topic or options.topic, schema)
         self._spec: WriteSpec | None = None
 
     def _open(self) -> Namespace:
-        return namespace_at(self._location, "rw", json.loads(self._storage))
+        return self._target.open()
 
     # --- to the executors -------------------------------------------------------------------------------------------
 
@@ -88,7 +86,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         return {"_spec": self._spec}
 
     def _make_spec(self) -> WriteSpec:
-        return self._planned.spec(self._open(), self._storage)
+        return self._planned.spec(self._open(), self._target.storage)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StreamTaskWritten:
         """Runs on executors: writes the rows of one task."""
@@ -143,7 +141,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         if options.checkpoint_location is None:
             return None
         try:
-            return Checkpoint(options.checkpoint_location, self._location.root, options.storage_options)
+            return Checkpoint(options.checkpoint_location, self._target.location.root, options.storage_options)
         except InvalidInputError:
             if options.txn_app_id is None or options.acknowledge is not None:
                 raise

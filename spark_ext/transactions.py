@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -19,9 +19,9 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 from spark_ext import jobs
 from spark_ext.columns import named
 from spark_ext.executor_writer import PARTITION_COLUMN, WriteSpec, WrittenSegment, write_marked
-from spark_ext.handles import location_of, namespace_at
-from spark_ext.options import storage_of_call
+from spark_ext.handles import target_of
 from txnlog.actions import Segment
+from txnlog.arguments import shown
 from txnlog.errors import InvalidInputError, InvalidTransactionState, TransactionHasFailedOperation, TxnLogError
 from txnlog.names import parse_topic_name
 from txnlog.producer import begin_transaction
@@ -229,6 +229,19 @@ class DataFrameTransaction:
                 raise
 
 
+Handler = Callable[["DataFrame", DataFrameTransaction], object]
+"""What a stream calls with each batch, and with the transaction that its work belongs in."""
+
+
+def check_handler(handler: object) -> None:
+    """Raise InvalidInputError for what cannot be called."""
+    if not callable(handler):
+        raise InvalidInputError(
+            f"the handler is a function of a batch and its transaction, not {shown(handler)}",
+            advice="pass handler=lambda batch, txn: txn.write(batch, topic)",
+        )
+
+
 def _no_frame(value: object) -> InvalidInputError:
     kind = type(value)
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
@@ -284,15 +297,8 @@ def transaction(
         NamespaceNotFound: the path is no namespace.
         InvalidInputError: the path names a topic; half of ``txn_app_id`` and ``txn_version``.
     """
-    options = storage_of_call(spark, storage_options)
-    storage = jobs.storage_json(options)
-    location = location_of(path, options)
-    if location.topic is not None:
-        raise InvalidInputError(
-            f"the path names the topic {location.topic!r}: a transaction is over a namespace",
-            advice="leave the topic out of the path, and name it in txn.write(df, topic)",
-        )
-    ns = namespace_at(location, "rw", options)
+    target = target_of(spark, path, storage_options, advice="name it in txn.write(df, topic)")
+    ns = target.open()
     ns.connection.follower.refresh()
     skipped = ns.connection.committed_before(txn_app_id, txn_version)
     epoch = None
@@ -307,7 +313,7 @@ def transaction(
         txn_version=txn_version,
         timed_from_log=True,
     )
-    return DataFrameTransaction(ns, txn, storage, skipped)
+    return DataFrameTransaction(ns, txn, target.storage, skipped)
 
 
-__all__ = ["DataFrameTransaction", "transaction"]
+__all__ = ["DataFrameTransaction", "Handler", "check_handler", "transaction"]

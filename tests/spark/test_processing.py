@@ -445,7 +445,7 @@ def test_a_root_that_spark_itself_cannot_read_is_told_before_anything_is_written
 
 
 def test_a_path_is_a_namespace(shop: Shop) -> None:
-    with pytest.raises(InvalidInputError, match=r"pass topics=\['orders'\]"):
+    with pytest.raises(InvalidInputError, match=r"names the topic 'orders'.* and name it in topics="):
         spark_ext.process(
             shop.spark, path_of(shop.ns, "orders"), topics="orders", subscription="billing", handler=shop.handle
         )

@@ -14,7 +14,7 @@ from pyspark.sql.types import LongType, StringType, StructType
 
 from spark_ext import handles
 from spark_ext.executor_writer import TaskIdentity, write_batches
-from spark_ext.handles import location_of
+from spark_ext.handles import target_at
 from spark_ext.options import write_options
 from spark_ext.stream_handler import _Batches
 from spark_ext.stream_writer import StreamTaskWritten, TopicStreamWriter
@@ -196,7 +196,7 @@ def test_in_a_handler_a_name_means_the_topic_that_has_it_then_and_what_is_left_o
     for number in range(3):
         checkpoint.write(number, str(number))
     batches = _Batches(
-        location_of(path_of(ns)), str(checkpoint.folder), lambda df, txn: txn.write(df, "copy"), None, None, "{}", "run"
+        target_at(path_of(ns), {}), str(checkpoint.folder), lambda df, txn: txn.write(df, "copy"), None, None, "run"
     )
 
     frames: list[Any] = [Frame(), Frame(), Frame(lambda: ns.drop_topic("copy"))]

@@ -16,7 +16,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
 import spark_ext
-from spark_ext.handles import location_of
+from spark_ext.handles import target_at
 from spark_ext.stream_handler import _Batches
 from tests.spark.support import forget_commit, ids, versions
 from txnlog.actions import Commit
@@ -82,8 +82,8 @@ class Pipeline:
 
     def batches(self, handler: Callable[[Any, Any], object], acknowledge: str | None) -> _Batches:
         """The driver's side of another run of this query, as a second process would have it."""
-        location = location_of(self.path)
-        return _Batches(location, str(self.checkpoint), handler, acknowledge, None, "{}", uuid.uuid4().hex)
+        target = target_at(self.path, {})
+        return _Batches(target, str(self.checkpoint), handler, acknowledge, None, uuid.uuid4().hex)
 
     def check(self, first: int, last: int) -> None:
         """The orders from ``first`` to before ``last`` took effect, each once, and nothing else did."""
