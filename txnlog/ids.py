@@ -37,7 +37,13 @@ class TxnId:
             raise InvalidInputError(
                 "not a TxnID", advice="pass the 32 hexadecimal digits of txn.id, as ns.transactions() shows them"
             )
-        return cls.from_bytes(bytes.fromhex(text))
+        try:
+            return cls.from_bytes(bytes.fromhex(text))
+        except InvalidInputError:
+            raise InvalidInputError(
+                f"no namespace ever gave the TxnID {text}",
+                advice="pass the text of txn.id, as ns.transactions() shows it",
+            ) from None
 
     @classmethod
     def from_bytes(cls, data: bytes) -> TxnId:

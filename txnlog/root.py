@@ -12,7 +12,7 @@ from txnlog.apply import check_writable
 from txnlog.codec import decode_entry, encode_action, encode_entry
 from txnlog.commands import ONE_REGISTRATION, Answer, Piece, Simple, effect
 from txnlog.entry_builder import SharedWave
-from txnlog.errors import InvalidInputError, NamespaceNotFound, OutcomeUnknown, TxnLogError
+from txnlog.errors import InvalidInputError, NamespaceNotFound, OutcomeUnknown, StoreError, TxnLogError, UnsafeStore
 from txnlog.follower import Follower
 from txnlog.limits import FORMAT_VERSION
 from txnlog.log import Log
@@ -102,7 +102,13 @@ class Root:
             self.follower.refresh()
             if (identity.store_kind, identity.endpoint_hash) in self.follower.state.verdicts:
                 return
-        passed = probe(self._whole, keys.PROBE_FOLDER)
+        try:
+            passed = probe(self._whole, keys.PROBE_FOLDER)
+        except UnsafeStore:
+            raise
+        except StoreError as error:
+            error.message = f"the store was tried before it is trusted with anything, and failed: {error.message}"
+            raise
         _logger.info("the store honours create-if-absent (%d rounds, %d ms)", passed.rounds, passed.elapsed_ms)
         action = Verdict(identity.store_kind, identity.endpoint_hash, passed.rounds)
         if not exists:

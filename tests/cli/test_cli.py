@@ -33,6 +33,13 @@ def run(*arguments):
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+def test_python_runs_it_as_a_module(lake):
+    path, _ = lake
+    asked = [path, "topics"]
+    done = subprocess.run([sys.executable, "-m", "txnlog", *asked], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, run(*asked).stdout)
+
+
 def lines(*arguments):
     done = run(*arguments)
     assert done.returncode == 0, done.stderr

@@ -10,7 +10,8 @@ import pytest
 
 import catalog
 import txnlog
-from tests.client.support import SCHEMA, Place, objects, raises, read, rows, run_threads
+from tests.client.support import SCHEMA, Place, Unchanged, objects, raises, read, rows, run_threads
+from txnlog import root
 from txnlog.errors import (
     ClockSkew,
     InvalidInputError,
@@ -160,6 +161,15 @@ def test_a_store_without_a_safe_create_is_refused_and_nothing_is_left_behind(
     assert list(objects(store)) == []
 
 
+def test_a_store_that_refuses_the_probe_says_that_it_was_tried(memory: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> Any:
+        raise StoreError("write of _catalog/probe/1: no space left on device")
+
+    monkeypatch.setattr(root, "probe", full)
+    with Unchanged(memory), raises(StoreError, match="tried before it is trusted with anything, and failed: write of"):
+        memory.open()
+
+
 @pytest.mark.clause("P-122")
 @pytest.mark.real_probe
 def test_a_store_is_probed_once(place: Place) -> None:
@@ -173,7 +183,6 @@ def test_a_store_is_probed_once(place: Place) -> None:
 
 @pytest.mark.clause("P-122")
 def test_a_namespace_copied_to_another_store_is_probed_there(memory: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    from txnlog import root
 
     ns = memory.open()
     ns.create_topic("orders", SCHEMA)
