@@ -293,7 +293,8 @@ class Namespace:
         It runs again after an ``AbortableError``, a ``RetriableError`` and ``CoordinatorFenced``, but not where it had
         committed the transaction by itself: then the error is raised. ``txn.prepare()`` is refused. An outcome that is
         unknown is made definite before (asked for again, else aborted); one that cannot be, and one of something else
-        that ``work`` did, is raised. Returns what ``work`` returned in the attempt that committed.
+        that ``work`` did, is raised. Messages that were acknowledged before are refused each time: let ``work`` receive
+        them. Returns what ``work`` returned in the attempt that committed.
 
         Raises:
             OutcomeUnknown: with the transaction's id; nothing was run again.

@@ -430,7 +430,8 @@ class Transaction(ProcessBound):
     def commit_async(self) -> Future[Committed]:
         """Commit in the background; concurrent commits share an entry, in the order of the calls.
 
-        The Future gives what commit() gives.
+        The Future gives what commit() gives. What was submitted is finished by ``ns.close()`` and when the process ends
+        by itself; of failures whose Future nobody asked the log (of Python) tells then.
 
         While it is under way, ``commit()`` waits for it, and a second call gives the same Future: two of them could be
         answered differently. Callbacks of the Future may call anything, but must not wait for another Future of this
