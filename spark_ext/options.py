@@ -29,10 +29,13 @@ STORAGE_CONF: Final = "spark.txnlog.storage."
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option: its name as it is documented, and in the typed options; where it may stand, how its text is read."""
+    """One option: its name as it is documented, and in the typed options; where it may stand, how its text is read.
+
+    Without a ``field`` it is known, and nothing here asks for it.
+    """
 
     name: str
-    field: str
+    field: str | None
     uses: frozenset[Use]
     parse: Callable[[str], Any]
     secret: bool = False
@@ -87,7 +90,6 @@ class WriteOptions:
     txn_version: int | None = None
     acknowledge: str | None = None
     checkpoint_location: str | None = None
-    query_name: str | None = None
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
 
@@ -125,7 +127,7 @@ OPTIONS: Final = (
     Option("txnVersion", "txn_version", frozenset({"write"}), values.whole(0)),
     Option("acknowledge", "acknowledge", _SINK, values.text),
     Option("checkpointLocation", "checkpoint_location", _SINK, values.text),
-    Option("queryName", "query_name", _SINK, values.text),
+    Option("queryName", None, _SINK, values.text),
 )
 """What the format knows. ``queryName`` and ``checkpointLocation`` are Spark's own, and reach a streaming sink."""
 
@@ -244,7 +246,7 @@ def write_options(given: Mapping[str, str], *, streaming: bool) -> WriteOptions:
 
 def _fields(found: Mapping[str, Any]) -> dict[str, Any]:
     """What was given, by the names of the typed options; storage options come from the session where there are none."""
-    fields = {_BY_NAME[name.lower()].field: value for name, value in found.items()}
+    fields = {field: value for name, value in found.items() if (field := _BY_NAME[name.lower()].field) is not None}
     if "storage_options" not in fields:
         fields["storage_options"] = session_storage()
     return fields

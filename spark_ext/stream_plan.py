@@ -103,7 +103,7 @@ class StreamPlan:
                     topic, self._options.subscription, start=starts[topic], if_not_exists=True
                 )
         epochs = self._epochs_now(scan)
-        return self._offset(scan, {topic: self._cursors(scan, topic) for topic in scan.topics}, epochs=epochs)
+        return self._offset(scan, {topic: self._followed(scan, topic)[1] for topic in scan.topics}, epochs=epochs)
 
     def _starts(self, scan: Scan) -> dict[str, dict[int, int]]:
         """Where the options say. Raises OffsetOutOfRange for offsets that are gone, or not there yet."""
@@ -189,7 +189,8 @@ class StreamPlan:
 
     # --- the subscription -------------------------------------------------------------------------------------------
 
-    def _cursors(self, scan: Scan, topic: str) -> dict[int, int]:
+    def _followed(self, scan: Scan, topic: str) -> tuple[SubscriptionRecord, dict[int, int]]:
+        """The subscription of a topic, and by partition where its cursor is."""
         name = self._options.subscription
         assert name is not None, "asked for with a subscription only"
         record = _subscription(scan, topic, name)
@@ -199,7 +200,7 @@ class StreamPlan:
                 advice="create it where the stream should go on, or begin with a new checkpointLocation",
             )
         check_streamable(record)
-        return {p: cursor.position for p, cursor in scan.namespace.connection.cursors_of(record.id).items()}
+        return record, {p: cursor.position for p, cursor in scan.namespace.connection.cursors_of(record.id).items()}
 
     def _epochs_now(self, scan: Scan) -> dict[str, int]:
         """By topic the subscription's epoch, where there is one."""
@@ -217,9 +218,7 @@ class StreamPlan:
         if name is None:
             return
         for topic, ends in offsets.items():
-            cursors = self._cursors(scan, topic)
-            record = _subscription(scan, topic, name)
-            assert record is not None, "it has cursors"
+            record, cursors = self._followed(scan, topic)
             ours = self._left_by_us(record, topic, last)
             for partition, cursor in cursors.items():
                 checkpoint = ends.get(partition, 0)
@@ -253,19 +252,17 @@ class StreamPlan:
         scan = self._look(offset)
         self._check_same(scan, offset)
         for topic, ends in offset.offsets.items():
-            cursors = self._cursors(scan, topic)
+            record, cursors = self._followed(scan, topic)
             if all(cursors[partition] >= position for partition, position in ends.items()):
                 continue
-            record = _subscription(scan, topic, self._options.subscription)
-            assert record is not None, "it has cursors"
             if record.id not in self._epochs:
-                self._take_over(scan, topic, record, offset)
+                self._take_over(scan, topic, record, cursors, offset)
             wanted = Acknowledgement(record.id, self._epochs[record.id], cumulative=tuple(sorted(ends.items())))
             acknowledge_plain(scan.namespace.connection, [wanted])
 
-    def _take_over(self, scan: Scan, topic: str, record: SubscriptionRecord, last: StreamOffset) -> None:
+    def _take_over(self, scan: Scan, topic: str, record: SubscriptionRecord, before: Ends, last: StreamOffset) -> None:
         """Become the consumer, unless somebody moved the cursor back since the batch: his seek would be undone."""
-        ends, before = last.offsets[topic], self._cursors(scan, topic)
+        ends = last.offsets[topic]
         behind = min(partition for partition, end in ends.items() if before[partition] < end)
         if not self._left_by_us(record, topic, last):
             raise cursor_moved(topic, behind, ends[behind], before[behind], record.name)
@@ -273,7 +270,7 @@ class StreamPlan:
         run = f"spark-source-{connection.runtime.unique()[:8]}"
         own = self._options.txn_app_id or last.query
         epoch = take_epoch(connection, record.id, run, own)
-        now = self._cursors(scan, topic)
+        _, now = self._followed(scan, topic)
         if any(now[partition] < before[partition] for partition in ends):
             take_epoch(connection, record.id, own or run)  # no stream's: the query's next run is to see it as well
             raise cursor_moved(topic, behind, ends[behind], now[behind], record.name)

@@ -1453,7 +1453,7 @@ MUTANTS = (
     Mutant(
         "a stream begins beside its cursor",
         "spark_ext/stream_plan.py",
-        "{topic: self._cursors(scan, topic) for topic in scan.topics}, epochs=epochs",
+        "{topic: self._followed(scan, topic)[1] for topic in scan.topics}, epochs=epochs",
         "self._starts(scan), epochs=epochs",
         "messages that were acknowledged are processed again, others never",
         (STREAM_READ + "a_subscription_is_where_a_query_begins_and_what_it_moves_one_batch_late",),

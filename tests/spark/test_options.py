@@ -60,7 +60,7 @@ def test_a_path_alone_reads_everything_that_is_committed() -> None:
         split_transactions=False,
         storage_options={},
     )
-    assert write() == WriteOptions(P, None, None, None, None, None, None, None, {})
+    assert write() == WriteOptions(P, None, None, None, None, None, None, {})
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,6 @@ def test_an_option_of_a_read_is_understood_in_any_case(
         (True, "txnAppId", "txn_app_id"),
         (True, "acknowledge", "acknowledge"),
         (True, "checkpointLocation", "checkpoint_location"),
-        (True, "queryName", "query_name"),
     ],
 )
 def test_an_option_of_a_write_is_understood_in_any_case(streaming: bool, name: str, field: str) -> None:
