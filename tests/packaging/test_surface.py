@@ -13,6 +13,8 @@ import pytest
 import catalog
 import txnlog
 from catalog import Catalog
+from spark_ext.processing_run import Processed
+from spark_ext.transactions import DataFrameTransaction
 from txnlog import errors
 from txnlog.consumer import Consumer
 from txnlog.messages import Messages
@@ -63,6 +65,11 @@ CALLS = {
     (Transaction, "commit"): "",
     (Transaction, "commit_async"): "",
     (Transaction, "abort"): "",
+    (DataFrameTransaction, "write"): "df topic",
+    (DataFrameTransaction, "acknowledge"): "messages cumulative",
+    (DataFrameTransaction, "flush"): "",
+    (DataFrameTransaction, "commit"): "",
+    (DataFrameTransaction, "abort"): "",
     (Consumer, "receive"): "max_messages timeout_ms",
     (Consumer, "acknowledge"): "messages cumulative",
     (Consumer, "negative_acknowledge"): "messages",
@@ -85,6 +92,8 @@ CALLS = {
 
 ATTRIBUTES = {
     Transaction: "id state result skipped",
+    DataFrameTransaction: "id state result skipped rows",
+    Processed: "batches rows dead_letters versions stopped",
     Namespace: "name root store_requests",
     Consumer: "name",
     Producer: "name epoch",
@@ -99,6 +108,8 @@ INTERNALS = {
     Namespace: "connection",
     Transaction: "acknowledge_ranges adopt_segments check_open discard leave leave_in_doubt refuse_prepare set_stream",
     Consumer: "check_delivered check_usable connection give_back",
+    DataFrameTransaction: "",
+    Processed: "",
     Producer: "",
     Snapshot: "",
     Catalog: "after_fork",
