@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pyarrow as pa
 import pytest
 
 import spark_ext
 import txnlog
 from spark_ext import handles
+from spark_ext.paths import Location
 from txnlog.errors import TransactionAborted
 from txnlog.store import CountingStore, open_store
 
@@ -66,3 +69,10 @@ def test_a_flushed_transaction_that_is_aborted_stays_readable_as_aborted(root, s
         assert set(rows["_txn_state"].to_pylist()) == {"ABORTED"}
     with pytest.raises((TransactionAborted, txnlog.errors.InvalidTransactionState)):
         txn.write(spark.range(1), "orders")
+
+
+def test_what_is_written_to_travels_with_its_storage_options_and_shows_none_of_them():
+    target = handles.Target(Location("s3://bucket/lake", "sales"), '{"secret": "hush-hush"}')
+    assert pickle.loads(pickle.dumps(target)).storage_options == {"secret": "hush-hush"}
+    assert "bucket" in repr(target)
+    assert "hush" not in repr(target)
