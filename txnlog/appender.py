@@ -184,11 +184,12 @@ class Appender:
 
         Callbacks of the Future run in the worker thread: they may call anything, but not wait for another Future.
         """
-        future: Future[T] = Promise()
+        future: Promise[T] = Promise()
         future.set_running_or_notify_cancel()  # what is on its way into the log cannot be cancelled
         waiting = _Waiting(command, future, finish)
         try:
             self._enqueue(waiting)
+            future.worker = self._worker
             self._work.set()
         except BaseException:
             self._withdraw(waiting)
@@ -215,19 +216,6 @@ class Appender:
                 return taken
             self.numbers.demand(count)
             self.call(_numbers_wanted(self.numbers))
-
-    def finish(self) -> None:
-        """Append what was submitted and let its callbacks run, a minute long: the worker thread is about to end."""
-        if self._worker is None or not self._worker.is_alive():
-            return
-        while self._has_work():
-            self._lead_when(self._has_work)
-        with self._turn_lock:
-            self._runtime.wait_until(self._turn, lambda: self._leader is None)
-        told: Future[None] = Future()
-        self._completions.append((_Waiting(_life_wanted(), told, lambda _answer, _error: None), None, None))
-        self._work.set()
-        told.result(60)
 
     def close(self, error: TxnLogError) -> None:
         """Nothing new from here on. What waits is appended yet; where the store fails, it gets the error."""
@@ -452,9 +440,7 @@ class Appender:
             return
         self._tell_settled(attempt)
         sent = {id(member) for member in attempt.sent}
-        # Between an entry that is there and its fold an interrupt finds no doubt, but those who were sent.
-        doubted = {number for member in attempt.sent for number in member.command.txn_ids}
-        doubted.update(self._in_doubt.txn_ids if self._in_doubt is not None else ())
+        doubted = self._in_doubt.txn_ids if self._in_doubt is not None else frozenset()
         members = [member for member in (*attempt.members, *attempt.returned) if member.outcome is None]
         for member in members:
             told = error
@@ -473,12 +459,10 @@ class Appender:
 
     def _tell_settled(self, attempt: Attempt[_Waiting]) -> None:
         """Who asks again for what the log shows by now hears that, and not what his asking failed of."""
-        state = self._follower.state
-        if any(number in state.outcomes for member in attempt.members for number in member.command.txn_ids):
-            with self._follower.lock:
-                draft, head = state.draft(), state.head
-            header = Header(head.version + 1, self.writer, head.timestamp_ms, head.digest)
-            attempt.tell_settled(draft, header)
+        with self._follower.lock:
+            draft = self._follower.state.draft()
+        head = draft.head
+        attempt.tell_settled(draft, Header(head.version + 1, self.writer, head.timestamp_ms, head.digest))
         self._tell(attempt)
 
     def _unknown(self, member: _Waiting, error: BaseException) -> OutcomeUnknown:
@@ -504,6 +488,7 @@ class Appender:
             own = decode_entry(doubt.data, doubt.version)
             self._follower.fold(own)
             self._add_numbers(own.actions)
+            self._in_doubt = None
 
     def _append_batch(self, attempt: Attempt[_Waiting]) -> None:
         left = _MAX_STEPS
@@ -584,6 +569,7 @@ class Appender:
         if made.riders.looked:
             self._last_expiry_scan_ms = made.header.timestamp_ms
         self._add_numbers(made.riders.actions)
+        self._in_doubt = None
         self._tell(attempt)
         return True
 
@@ -625,7 +611,10 @@ class Appender:
         return Riders(tuple(actions), bool(ending), looked and not ending)
 
     def _put_entry(self, entry: _InDoubt) -> bool:
-        """Put an entry into its slot until the slot is occupied: whether by this one. Another one is folded."""
+        """Put an entry into its slot until the slot is occupied: whether by this one. Another one is folded.
+
+        Where it is this one it stays in doubt until it is folded: an interrupt may come in between.
+        """
         sent = self._in_doubt is not None
         self._in_doubt = entry
         key = keys.entry_key(entry.version)
@@ -638,7 +627,7 @@ class Appender:
         won = found == entry.data
         if not won:
             self._fold_other(decode_entry(found, entry.version))
-        self._in_doubt = None
+            self._in_doubt = None
         return won
 
     def _fold_other(self, entry: Entry) -> None:
@@ -651,10 +640,13 @@ class Appender:
 
 
 def _resolve(future: Future[Any], result: Any, error: BaseException | None) -> None:
-    if error is not None:
-        future.set_exception(error)
-    else:
-        future.set_result(result)
+    try:
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+    except SystemExit:  # of a callback; a Future catches but Exceptions of them
+        _logger.exception("a callback ended no process: it ran in a thread of the appender, which goes on")
 
 
 def _held_up(cause: BaseException | None) -> RetriableError:
@@ -662,11 +654,10 @@ def _held_up(cause: BaseException | None) -> RetriableError:
     why, advice = "", RetriableError.default_advice
     if isinstance(cause, TxnLogError):
         why, advice = f" ({cause.message})", f"{cause.advice}; then {advice}"
-    error = RetriableError(
+    # Not as its cause: with its traceback the error would keep the calls of others in memory.
+    return RetriableError(
         f"an earlier entry of this handle is still in doubt{why}; of this call nothing was sent", advice=advice
     )
-    error.__cause__ = cause
-    return error
 
 
 def _numbers_wanted(pool: NumberPool) -> Command[None]:

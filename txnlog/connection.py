@@ -39,7 +39,7 @@ from txnlog.placement import check_partition
 from txnlog.reader import SegmentReader
 from txnlog.recent import Recent
 from txnlog.results import Committed
-from txnlog.runtime import Clock, Runtime, finish_at_exit, renew_in_child
+from txnlog.runtime import Clock, Runtime, renew_in_child
 from txnlog.sequences import before_first
 from txnlog.session import Session
 from txnlog.snapshot import Snapshot, ends_at
@@ -100,8 +100,6 @@ class Connection:
         self.after_fork()
         self._current: Session | None = self._connect(create=create)
         renew_in_child(self)
-        if runtime is None:
-            finish_at_exit(self)
 
     def _connect(self, *, create: bool) -> Session:
         runtime = self._given_runtime or Runtime(self._clock)
@@ -154,12 +152,6 @@ class Connection:
         session = self._current
         if session is not None:
             session.close(self._closed_error())
-
-    def finish(self) -> None:
-        """Wait for background work that this process began."""
-        session = self._current
-        if session is not None:
-            session.finish()
 
     def _closed_error(self) -> InvalidTransactionState:
         return InvalidTransactionState(f"the handle of the namespace {self.name!r} was closed", advice="open it again")

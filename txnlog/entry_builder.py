@@ -3,12 +3,10 @@
 Whatever is told must be in the log. What rests on the log alone, a refusal or an answer, is told at once. What rests on
 another command of the same entry is told with the entry, as soon as it exists and if this very look at the batch made
 it: the others may fall out of it yet, since time passes while segments are made. The shared segments hold no rows of
-those who rest on others. Who would need rows there after all, because the others fell out, is put off and decided anew
-behind the entry, and so is everybody who asked later: nobody is overtaken, commands stand in the log in the order in
-which they were asked for.
-
-Overdue transactions are ended in entries by themselves, before anybody is decided: nobody may be refused for them, and
-one entry need not end all of them.
+those who rest on others. Put off, and decided anew behind the entry, is who would need rows there after all, because
+the others fell out; who would be refused anything, or answered, by an entry that ends overdue transactions, since more
+may be overdue than it ends; and everybody who asked later: nobody is overtaken, commands stand in the log in the order
+in which they were asked for.
 """
 
 from __future__ import annotations
@@ -65,7 +63,7 @@ class Riders:
 
     Attributes:
         actions: the lines.
-        ending: whether they end a transaction: then they are an entry by themselves.
+        ending: whether they end a transaction: nobody is told anything beside them.
         looked: whether it was looked for what is overdue, and none is left.
     """
 
@@ -100,7 +98,8 @@ class _Look(Generic[M]):
         replies: what holds once it exists: for ``sent``, and for those who rest on them.
         resting: the latter.
         answers: what rests on the log alone, each with whether it holds in every later state too.
-        put_off: the rest, from the first on who needs rows and has none in the shared segments.
+        put_off: the rest, from the first on who needs rows and has none in the shared segments, or who may be refused
+            for what is overdue: an entry need not end all of that.
     """
 
     __slots__ = ("answers", "lines", "put_off", "replies", "resting", "sent")
@@ -131,7 +130,8 @@ class Attempt(Generic[M]):
 
     Deciding comes to an end. Each look that gives no entry leaves fewer members of the entry at hand, for it tells
     somebody or puts somebody off, or fewer with rows. Nobody is put off but for somebody in front, who is told or is in
-    the entry; so whenever it is the turn of those who were put off, fewer are without an answer than before.
+    the entry, or for what the entry ends; so whenever it is the turn of those who were put off, fewer are without an
+    answer than before, or fewer are overdue.
 
     Attributes:
         wave: the shared segments; their objects are dropped once they are stored.
@@ -201,8 +201,7 @@ class Attempt(Generic[M]):
     def won(self, made: MadeEntry[M]) -> None:
         """The entry is in the log: it answers for whom it holds; whoever is left is decided behind it."""
         self._tell(made.replies)
-        if not self._now:
-            self._next_turn()
+        self._next_turn()
         self.sent = ()
 
     def _tell(self, replies: Sequence[Reply[M]]) -> None:
@@ -213,6 +212,8 @@ class Attempt(Generic[M]):
     def tell_settled(self, draft: Draft, header: Header) -> None:
         """What the state shows of a call and no later one takes back is its answer, whatever became of the attempt."""
         for member in (*self.members, *self.returned):
+            if all(draft.outcomes.get(number) is None for number in member.command.txn_ids):
+                continue  # nor may others be asked once more: what was sent of them may be in the log by now
             with suppress(Exception):  # a refusal is none: it is what the attempt failed of that tells more
                 decided = member.command.decide(draft, header, self.wave.numbers)
                 if isinstance(decided, Answer) and decided.settled:
@@ -230,9 +231,9 @@ class Attempt(Generic[M]):
         """
         if not self.members:
             return Step.DONE
-        if riders.ending:
-            return self._entry(draft, header, riders, (), _Look())
         if not self._wave_fits(draft):
+            if riders.ending:
+                self._put_off_refused(draft, header)
             return Step.WAVE
         look = self._decide(draft, header, riders)
         # Who rests on others as well: with the look comes another for what is overdue.
@@ -243,12 +244,21 @@ class Attempt(Generic[M]):
         self._later = [*look.put_off, *self._later]  # first: whoever leads next, after an interrupt, finds everybody
         self._now = [reply.member for reply in look.replies]
         self._rowless.update([member for member in look.resting if member.command.pieces])
-        if not look.replies:
+        if not look.replies and not (riders.ending and self._later):
             self._next_turn()
             return Step.AGAIN if self._now else Step.DONE
         if self._waved != self._with_rows():
             return Step.AGAIN
-        return self._entry(draft, header, riders, self.wave.actions, look)
+        return self._entry(draft, header, riders, look)
+
+    def _put_off_refused(self, draft: Draft, header: Header) -> None:
+        """Before segments are made for nothing: see whom an entry that ends overdue transactions would not take."""
+        for place, member in enumerate(self._now):
+            _, _, encoded = _decided(member, draft, header, _supposed_rows(member, draft))
+            if encoded is None:
+                self._later = [*self._now[place:], *self._later]
+                self._now = self._now[:place]
+                return
 
     def _decide(self, draft: Draft, header: Header, riders: Riders) -> _Look[M]:
         """Apply the wave and every command to the draft; a refused one leaves no trace in it."""
@@ -259,7 +269,9 @@ class Attempt(Generic[M]):
         for place, member in enumerate(self._now):
             rowless = member in self._rowless
             reply, settled, encoded = (_supposed if rowless else _decided)(member, draft, header, self.wave.numbers)
-            if rowless and encoded is not None:
+            needs_rows = rowless and encoded is not None
+            told_beside_ends = riders.ending and encoded is None
+            if needs_rows or told_beside_ends:
                 look.put_off = self._now[place:]  # whoever is behind must not overtake
                 break
             if encoded is None:
@@ -290,11 +302,9 @@ class Attempt(Generic[M]):
         same = encoded is None and again.value == reply.value and type(again.error) is type(reply.error)
         return (again, settled) if same else None
 
-    def _entry(
-        self, draft: Draft, header: Header, riders: Riders, segments: tuple[AnyAction, ...], look: _Look[M]
-    ) -> MadeEntry[M] | Step:
+    def _entry(self, draft: Draft, header: Header, riders: Riders, look: _Look[M]) -> MadeEntry[M] | Step:
         finish_entry(draft, "")
-        own = [encode_action(action) for action in (*riders.actions, *segments)]
+        own = [encode_action(action) for action in (*riders.actions, *self.wave.actions)]
         try:
             data = encode_entry(header, [*own, *look.lines])
         except LimitExceeded as error:
@@ -342,6 +352,13 @@ def _supposed(
 ) -> tuple[Reply[M], bool, list[bytes] | None]:
     """What ``_decided`` would give if segments held the member's rows, which none does. Leaves no trace."""
     mark = draft.savepoint()
+    reply = _decided(member, draft, header, _supposed_rows(member, draft))
+    draft.rollback(mark)
+    return reply
+
+
+def _supposed_rows(member: Member, draft: Draft) -> SharedNumbers:
+    """Let the draft have rows of the member, of segments that there are not; dropped topics have none."""
     supposed: dict[int, int] = {}
     for piece in member.command.pieces:
         topic = draft.topics.get(piece.topic)
@@ -351,9 +368,7 @@ def _supposed(
         place = (number, piece.partition)
         claim = draft.claims.get(place) or Claim(piece.topic, draft.end_of(piece.topic, piece.partition), 0)
         draft.claims.put(place, claim._replace(rows=claim.rows + piece.rows))
-    reply = _decided(member, draft, header, supposed)
-    draft.rollback(mark)
-    return reply
+    return supposed
 
 
 __all__ = ["Attempt", "MadeEntry", "Member", "Reply", "Riders", "SharedWave", "Step"]

@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from queue import Empty, SimpleQueue
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from txnlog.arguments import shown
 from txnlog.errors import InvalidInputError
@@ -107,6 +107,7 @@ def renew_in_child(item: OfOneProcess) -> None:
 
 def _after_fork() -> None:
     _failures.clear()
+    _promises.clear()
     for item in list(_renewed):
         item.after_fork()
 
@@ -114,18 +115,22 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-class Unfinished(Protocol):
-    """What may have work in a background thread, which would end with the process."""
-
-    def finish(self) -> None:
-        """Wait for that work."""
-
-
 class Promise(Future[T]):
-    """The Future of work in the background. Of failures that nobody asked for the log tells when the process ends."""
+    """The Future of work in a background thread, which would end with the process: its end waits, a minute at most.
+
+    Of failures that nobody asked for the log (of Python) tells then.
+
+    Attributes:
+        worker: who does the work; nobody waits for one that has ended.
+    """
 
     _asked = False
     _failure: int | None = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.worker: Background | None = None
+        _promises.add(self)
 
     def result(self, timeout: float | None = None) -> T:
         """See Future."""
@@ -142,12 +147,18 @@ class Promise(Future[T]):
         self._ask()
         super().add_done_callback(fn)
 
+    def set_result(self, result: T) -> None:
+        """See Future. It is kept once its callbacks ran, which may promise more."""
+        super().set_result(result)
+        _promises.discard(self)
+
     def set_exception(self, exception: BaseException | None) -> None:
-        """See Future."""
+        """See Future, and ``set_result``."""
         if not self._asked and len(_failures) < _MOST_FAILURES:
             self._failure = next(_failure_numbers)
             _failures[self._failure] = str(exception)
         super().set_exception(exception)
+        _promises.discard(self)
 
     def _ask(self) -> None:
         self._asked = True
@@ -155,34 +166,51 @@ class Promise(Future[T]):
             _failures.pop(self._failure, None)
 
 
+_EXIT_S: Final = 60.0
+"""For how long the end of a process waits. A store that is away so long is not waited for."""
+
+_EXIT_PAUSE_S: Final = 0.005
+
 _MOST_FAILURES: Final = 100
 """Texts that are kept of failures that nobody asked for: what the first ones say is enough."""
 
+_promises: Final[weakref.WeakSet[Promise[Any]]] = weakref.WeakSet()
 _failures: Final[dict[int, str]] = {}
 _failure_numbers: Final = itertools.count()
-_unfinished: Final[weakref.WeakSet[Unfinished]] = weakref.WeakSet()
 
 
-def finish_at_exit(item: Unfinished) -> None:
-    """Have ``item.finish()`` called when the process ends, as long as the item is there."""
-    _unfinished.add(item)
+class _End:
+    """The end of the process: one deadline for all of it."""
 
+    def __init__(self) -> None:
+        self._deadline: float | None = None
 
-def _at_exit() -> None:
-    for item in list(_unfinished):
-        try:
-            item.finish()
-        except Exception:
-            _logger.exception("work in the background was not finished")
-    for number, text in list(_failures.items()):
-        _failures.pop(number, None)
-        _logger.error("a call in the background failed, and nobody asked its Future: %s", text)
+    def wait(self) -> None:
+        """Let the workers keep what they promised."""
+        if self._deadline is None:
+            self._deadline = time.monotonic() + _EXIT_S
+        while self._is_open() and time.monotonic() < self._deadline:
+            time.sleep(_EXIT_PAUSE_S)
+
+    def _is_open(self) -> bool:
+        workers = [promise.worker for promise in list(_promises)]
+        return any(worker is not None and worker.is_alive() for worker in workers)
+
+    def tell(self) -> None:
+        """Wait again, and tell of failures: nobody is left who could ask."""
+        self.wait()
+        if self._is_open():
+            _logger.error("calls in the background were not finished within %d s", _EXIT_S)
+        for number, text in list(_failures.items()):
+            _failures.pop(number, None)
+            _logger.error("a call in the background failed, and nobody asked its Future: %s", text)
 
 
 # First while thread pools still take calls, which stores and run_all need; there is no public way to be so early. Then
 # for what other threads began since: the interpreter has waited for them by then.
-getattr(threading, "_register_atexit", atexit.register)(_at_exit)
-atexit.register(_at_exit)
+_end: Final = _End()
+getattr(threading, "_register_atexit", atexit.register)(_end.wait)
+atexit.register(_end.tell)
 
 
 class Runtime:
@@ -288,8 +316,6 @@ __all__ = [
     "Runtime",
     "Signal",
     "SystemClock",
-    "Unfinished",
     "Waitable",
-    "finish_at_exit",
     "renew_in_child",
 ]

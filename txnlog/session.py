@@ -189,13 +189,6 @@ class Session:
         if ahead > MAX_CLOCK_AHEAD_MS:
             raise ClockSkew(f"this machine's clock is {ahead / 1000:.0f} s ahead of the store's")
 
-    def finish(self) -> None:
-        """Wait for what is under way in the background."""
-        with self._lock:
-            appender = self._appender
-        if appender is not None:
-            appender.finish()
-
     def close(self, error: TxnLogError) -> None:
         """Finish what is under way and let go of the threads."""
         with self._lock:

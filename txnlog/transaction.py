@@ -36,6 +36,7 @@ from txnlog.messages import Messages, Taken, checked
 from txnlog.placement import place
 from txnlog.process_bound import ProcessBound
 from txnlog.results import Committed
+from txnlog.runtime import Promise
 from txnlog.state import Outcome, TransactionState
 from txnlog.transaction_commands import (
     AbortCommand,
@@ -384,8 +385,10 @@ class Transaction(ProcessBound):
         except OutcomeUnknown as error:
             error.advice = "call prepare() again, or abort(); ns.transaction(txn.id) tells what the log shows"
             raise
-        except (RetriableError, StoreError):
+        except (RetriableError, StoreError) as error:
             self._in_doubt, self._begun = doubted, begun  # of this call nothing was sent
+            if doubted:
+                error.durable = Durable.MAYBE  # of an earlier one it was
             raise
         except TxnLogError as error:
             self._in_doubt, self._begun = None, begun
@@ -453,7 +456,7 @@ class Transaction(ProcessBound):
                 assert self.result is not None, "a transaction that needs no entry has its result"
             except TxnLogError as error:
                 self._in_doubt = doubted  # of this call nothing is in the queue
-                failed: Future[Committed] = Future()
+                failed: Future[Committed] = Promise()
                 failed.set_exception(error)
                 return failed
         done: Future[Committed] = Future()
@@ -554,6 +557,8 @@ class Transaction(ProcessBound):
             self._give_up(error)
         else:
             self._in_doubt = doubted
+            if doubted:
+                error.durable = Durable.MAYBE  # of this call nothing was sent, but of an earlier one it was
 
     def abort(self) -> None:
         """End without effect; repeated it is fine. What it acknowledged is delivered again.

@@ -211,3 +211,53 @@ def test_a_failure_in_the_background_is_logged_at_the_end_where_nobody_asked_for
         local, lost + "print([future.exception() for future in told])" if asked else lost, after="told.append(future)"
     )
     assert ("a call in the background failed, and nobody asked its Future" in done.stderr) is not asked
+
+
+def test_a_failure_is_not_told_while_a_thread_may_ask_for_it(local: Place) -> None:
+    last = """
+import shutil, threading, time
+shutil.rmtree(ns.connection.root)
+late = ns.begin()
+late.produce("orders", [{"id": 99}])
+late = late.commit_async()
+def ask():
+    threading.main_thread().join()
+    time.sleep(0.2)
+    print("asked", type(late.exception()).__name__)
+threading.Thread(target=ask).start()
+"""
+    done = _run(local, last, after="future.result()")
+    assert "asked" in done.stdout
+    assert "nobody asked" not in done.stderr
+
+
+def test_a_commit_that_fails_at_once_is_told_at_the_end_too(local: Place) -> None:
+    last = """
+import time
+late = ns.begin(timeout_ms=1)
+late.produce("orders", [{"id": 99}])
+time.sleep(0.05)
+late.commit_async()
+"""
+    done = _run(local, last, after="future.result()")
+    assert "a call in the background failed, and nobody asked its Future" in done.stderr
+
+
+def test_threads_that_go_on_and_on_do_not_keep_the_process(local: Place) -> None:
+    last = """
+import threading, time
+def for_ever():
+    while True:
+        ns.produce("orders", [{"id": 99}])
+for _ in range(2):
+    threading.Thread(target=for_ever, daemon=True).start()
+time.sleep(0.3)
+"""
+    done = _run(local, last)
+    assert done.returncode == 0
+    assert set(range(30)) <= set(read(local.open()))
+
+
+def test_a_callback_that_exits_costs_the_others_nothing(local: Place) -> None:
+    done = _run(local, after="future.add_done_callback(lambda f, n=number: exit() if n == 0 else print(n))")
+    assert sorted(map(int, done.stdout.split())) == list(range(1, 30)), done.stderr

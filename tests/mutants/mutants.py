@@ -312,11 +312,11 @@ MUTANTS = (
     Mutant(
         "refused by an entry that ends only some of what is overdue",
         "txnlog/entry_builder.py",
-        "        if riders.ending:\n            return",
-        "        if False:\n            return",
+        "told_beside_ends = riders.ending and encoded is None",
+        "told_beside_ends = False",
         "a seek is refused for the hundred and first transaction that is over",
         (
-            ENTRY_BUILDER + "what_is_overdue_is_ended_by_an_entry_before_anybody_is_decided",
+            ENTRY_BUILDER + "an_answer_that_rests_on_a_rider_is_given_behind_the_entry",
             ANSWERS + "a_seek_ends_all_that_is_overdue_however_much_it_is",
         ),
     ),

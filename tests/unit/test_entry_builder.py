@@ -216,34 +216,49 @@ def test_a_settled_answer_does_not_wait_for_the_look_that_another_one_needs(log:
     assert attempt.members == [needing]
 
 
-def test_what_is_overdue_is_ended_by_an_entry_before_anybody_is_decided(log: Log) -> None:
-    """One entry ends a hundred: somebody may be refused for the hundred and first, and rows be encoded for nothing."""
-    topic = log.topic()
+def test_an_answer_that_rests_on_a_rider_is_given_behind_the_entry(log: Log) -> None:
+    """One entry ends a hundred that are overdue: somebody may be refused for the hundred and first."""
     number = log.number()
     log.entry(Begin(number, 1))
-    members = [aborting(number), Member(Work().commit(log, topic))]
-    attempt = Attempt(members)
+    member = aborting(number)
+    attempt = Attempt([member])
     made = make(log, attempt, Abort(number, "timeout"))
-    assert isinstance(made, MadeEntry), "no segments were asked for"
+    while made is Step.WAVE:
+        make_wave(log, attempt)
+        made = make(log, attempt, Abort(number, "timeout"))
+    assert isinstance(made, MadeEntry)
     assert (made.sent, made.replies, attempt.answers) == ((), (), [])
     land(log, attempt, made)
-    assert attempt.members == members
-    replies = list(carry_out(log, attempt, []))
-    assert [reply.member for reply in replies] == members
-    assert replies[0].value.reason == "timeout"
+    assert make(log, attempt) is Step.DONE
+    assert attempt.answers[0].value.reason == "timeout"
 
 
-def test_segments_that_were_made_are_kept_while_what_is_overdue_is_ended(log: Log) -> None:
+@pytest.mark.parametrize("first", [False, True], ids=["behind", "in front"])
+def test_no_segments_are_made_of_those_who_are_put_off_behind_the_end_of_what_is_overdue(
+    log: Log, *, first: bool
+) -> None:
+    """Who asks about an overdue transaction waits, and with it who asked later. Who asked before goes along."""
     topic = log.topic()
-    number = log.number()
-    log.entry(Begin(number, 1))
-    attempt = Attempt([Member(Work().commit(log, topic))])
-    make_wave(log, attempt)
-    wave = attempt.wave
-    land(log, attempt, make(log, attempt, Abort(number, "timeout")))
-    land(log, attempt, make(log, attempt))
-    assert attempt.wave is wave
-    assert not attempt.members
+    numbers = [log.number() for _ in range(3)]
+    for number in numbers:
+        log.entry(Begin(number, 1))
+    asking, committing = aborting(numbers[0]), Member(Work().commit(log, topic))
+    attempt = Attempt([asking, committing] if first else [committing, asking])
+    encoded = []
+    for number in numbers:
+        made = make(log, attempt, Abort(number, "timeout"))
+        while made is Step.WAVE:
+            encoded.append(len(attempt.pieces()))
+            make_wave(log, attempt)
+            made = make(log, attempt, Abort(number, "timeout"))
+        if number == numbers[0]:
+            assert isinstance(made, MadeEntry)
+            assert made.sent == (() if first else (committing,))
+        if isinstance(made, MadeEntry):
+            land(log, attempt, made)
+    list(carry_out(log, attempt, []))
+    assert log.state.outcomes[committing.command.txn_ids[0]].state == "COMMITTED"
+    assert sum(encoded) <= 1, encoded
 
 
 def test_what_the_log_shows_by_now_can_be_told_whatever_became_of_the_attempt(log: Log) -> None:
@@ -252,11 +267,19 @@ def test_what_the_log_shows_by_now_can_be_told_whatever_became_of_the_attempt(lo
     log.entry(Commit(committed.opening.txn, committed.digest))
     log.entry(Abort(aborted.opening.txn))
     members = [Member(committed), Member(open_one), Member(aborted)]
-    attempt = Attempt(members)
+
+    asked = []
+
+    def noting(_draft: Draft, at: Header) -> Answer[None]:
+        asked.append(at.version)
+        return Answer(None, settled=True)
+
+    attempt = Attempt([*members, Member(Simple(noting, lambda _draft, _at: None))])
     draft, header = log.state.draft(), log.header()
     before = tables_of(draft)
     attempt.tell_settled(draft, header)
     assert told(attempt) == [(members[0], "COMMITTED")]
+    assert not asked, "it is of no transaction: what it notes when it is asked is of its own entry"
     assert tables_of(draft) == before
 
 
