@@ -13,6 +13,7 @@ import uuid
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Final, Protocol, TypeVar
 
@@ -125,12 +126,12 @@ class Promise(Future[T]):
     """
 
     _asked = False
-    _failure: int | None = None
 
     def __init__(self) -> None:
         super().__init__()
         self.worker: Background | None = None
-        _promises.add(self)
+        self._number = next(_numbers)
+        _promises[self._number] = weakref.ref(self, partial(_forget, self._number))
 
     def result(self, timeout: float | None = None) -> T:
         """See Future."""
@@ -150,20 +151,18 @@ class Promise(Future[T]):
     def set_result(self, result: T) -> None:
         """See Future. It is kept once its callbacks ran, which may promise more."""
         super().set_result(result)
-        _promises.discard(self)
+        _forget(self._number)
 
     def set_exception(self, exception: BaseException | None) -> None:
         """See Future, and ``set_result``."""
         if not self._asked and len(_failures) < _MOST_FAILURES:
-            self._failure = next(_failure_numbers)
-            _failures[self._failure] = str(exception)
+            _failures[self._number] = str(exception)
         super().set_exception(exception)
-        _promises.discard(self)
+        _forget(self._number)
 
     def _ask(self) -> None:
         self._asked = True
-        if self._failure is not None:
-            _failures.pop(self._failure, None)
+        _failures.pop(self._number, None)
 
 
 _EXIT_S: Final = 60.0
@@ -174,9 +173,14 @@ _EXIT_PAUSE_S: Final = 0.005
 _MOST_FAILURES: Final = 100
 """Texts that are kept of failures that nobody asked for: what the first ones say is enough."""
 
-_promises: Final[weakref.WeakSet[Promise[Any]]] = weakref.WeakSet()
+# Dictionaries: all of one can be listed in one step while other threads go on.
+_promises: Final[dict[int, weakref.ref[Promise[Any]]]] = {}
 _failures: Final[dict[int, str]] = {}
-_failure_numbers: Final = itertools.count()
+_numbers: Final = itertools.count()
+
+
+def _forget(number: int, _gone: object = None) -> None:
+    _promises.pop(number, None)
 
 
 class _End:
@@ -193,7 +197,8 @@ class _End:
             time.sleep(_EXIT_PAUSE_S)
 
     def _is_open(self) -> bool:
-        workers = [promise.worker for promise in list(_promises)]
+        promises = [known() for known in list(_promises.values())]
+        workers = [promise.worker for promise in promises if promise is not None]
         return any(worker is not None and worker.is_alive() for worker in workers)
 
     def tell(self) -> None:
