@@ -780,6 +780,15 @@ def after_a_seek_that_failed_what_was_received_before_it_is_not_free(story):
 
 
 @good
+def a_call_under_way_while_another_client_seeks_has_what_was_received_before(story):
+    four(story).receive(4, "0=10 1=11 2=12").give_back(4, (0, 1))
+    token = story.recorder.invoke("a", "receive", topic=TOPIC, subscription=SUBSCRIPTION, epoch=4)
+    story.by("b").consumer(5).seek(3, 6)
+    story.recorder.ok(token, messages=[(0, 0, 10, 0), (0, 3, 13, 0)])
+    story.final(orders=FOUR)
+
+
+@good
 def after_a_seek_everything_comes_again_with_the_epoch_that_the_consumer_told(story):
     four(story).receive(4, "0=10 1=11").seek(0).receive(4, "0=10 1=11").seek(3).receive(4, "3=13").final(orders=FOUR)
 

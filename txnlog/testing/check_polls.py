@@ -227,6 +227,7 @@ class _Pass:
                 yield Finding(Anomaly.SKIPPED_POLL, f"{place}: {got[-1][1] - 1} came, and {skipped} was free", (op,))
                 add(session.skipped, partition, skipped)
                 add(session.possibly, partition, skipped)
+        session.actors.add(op.actor)
         add(session.surely, partition, got)
         add(session.possibly, partition, got)
         add(session.received, partition, got)
@@ -355,8 +356,10 @@ class _Pass:
             subscription.seeking -= 1
             assert op.completed is not None, "it succeeded"
             self._begin_anew(subscription, op.completed)
-            for session in subscription.sessions.values():  # not where it is in doubt: who is not fenced has them still
-                session.possibly.clear()
+            for session in subscription.sessions.values():
+                # Not where it is in doubt, nor of others: who has not heard of a new epoch has what it was handed.
+                if op.actor in session.actors:
+                    session.possibly.clear()
         yield from ()
 
     def _begin_anew(self, subscription: _Subscription, event: int) -> None:
