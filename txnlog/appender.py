@@ -252,6 +252,8 @@ class Appender:
         """Whoever asked was interrupted: what nobody took yet, nobody shall take."""
         with self._queue_lock, contextlib.suppress(ValueError):
             self._queue.remove(waiting)
+            if isinstance(waiting.future, Promise):
+                waiting.future.worker = None
 
     def _was_left(self) -> bool:
         """Whether an interrupted leader left commands that were told nothing yet."""
@@ -298,7 +300,7 @@ class Appender:
         while True:
             self._runtime.wait_until(self._work, self._work.is_set)
             self._work.clear()
-            self._complete()
+            self._complete_all()
             while self._has_work():
                 try:
                     self._lead_when(self._has_work, in_company=True)
@@ -306,8 +308,17 @@ class Appender:
                     _logger.exception("an append failed; its callers were told")
                 finally:
                     # Also where more than an Exception ends this thread: nothing else would end it then.
-                    self._complete()
+                    self._complete_all()
             if self._closed is not None:
+                return
+
+    def _complete_all(self) -> None:
+        while True:
+            try:
+                self._complete()
+            except SystemExit:
+                _logger.exception("a callback ended no process: it ran in a thread of the appender, which goes on")
+            else:
                 return
 
     def _await_company(self) -> None:
@@ -487,8 +498,8 @@ class Appender:
         if self._put_entry(doubt):
             own = decode_entry(doubt.data, doubt.version)
             self._follower.fold(own)
-            self._add_numbers(own.actions)
             self._in_doubt = None
+            self._add_numbers(own.actions)  # behind it: an interrupt may lose a block, but not give one twice
 
     def _append_batch(self, attempt: Attempt[_Waiting]) -> None:
         left = _MAX_STEPS
@@ -568,8 +579,8 @@ class Appender:
         self._shown_ms = made.header.timestamp_ms
         if made.riders.looked:
             self._last_expiry_scan_ms = made.header.timestamp_ms
-        self._add_numbers(made.riders.actions)
         self._in_doubt = None
+        self._add_numbers(made.riders.actions)  # behind it, as above
         self._tell(attempt)
         return True
 
@@ -640,13 +651,10 @@ class Appender:
 
 
 def _resolve(future: Future[Any], result: Any, error: BaseException | None) -> None:
-    try:
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(result)
-    except SystemExit:  # of a callback; a Future catches but Exceptions of them
-        _logger.exception("a callback ended no process: it ran in a thread of the appender, which goes on")
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(result)
 
 
 def _held_up(cause: BaseException | None) -> RetriableError:

@@ -150,15 +150,19 @@ class Promise(Future[T]):
 
     def set_result(self, result: T) -> None:
         """See Future. It is kept once its callbacks ran, which may promise more."""
-        super().set_result(result)
-        _forget(self._number)
+        try:
+            super().set_result(result)
+        finally:  # a callback may exit
+            _forget(self._number)
 
     def set_exception(self, exception: BaseException | None) -> None:
         """See Future, and ``set_result``."""
         if not self._asked and len(_failures) < _MOST_FAILURES:
             _failures[self._number] = str(exception)
-        super().set_exception(exception)
-        _forget(self._number)
+        try:
+            super().set_exception(exception)
+        finally:
+            _forget(self._number)
 
     def _ask(self) -> None:
         self._asked = True
@@ -184,22 +188,24 @@ def _forget(number: int, _gone: object = None) -> None:
 
 
 class _End:
-    """The end of the process: one deadline for all of it."""
+    """The end of the process, which waits a minute in all."""
 
     def __init__(self) -> None:
-        self._deadline: float | None = None
+        self._left_s = _EXIT_S
 
     def wait(self) -> None:
         """Let the workers keep what they promised."""
-        if self._deadline is None:
-            self._deadline = time.monotonic() + _EXIT_S
-        while self._is_open() and time.monotonic() < self._deadline:
+        began = time.monotonic()
+        while self._is_open() and time.monotonic() - began < self._left_s:
             time.sleep(_EXIT_PAUSE_S)
+        self._left_s -= time.monotonic() - began
 
     def _is_open(self) -> bool:
-        promises = [known() for known in list(_promises.values())]
-        workers = [promise.worker for promise in promises if promise is not None]
-        return any(worker is not None and worker.is_alive() for worker in workers)
+        for known in list(_promises.values()):
+            promise = known()
+            if promise is not None and promise.worker is not None and promise.worker.is_alive():
+                return True
+        return False
 
     def tell(self) -> None:
         """Wait again, and tell of failures: nobody is left who could ask."""

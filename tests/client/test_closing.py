@@ -158,10 +158,10 @@ for number in range(30):
 """
 
 
-def _run(place: Place, last: str = "", after: str = "") -> subprocess.CompletedProcess[str]:
+def _run(place: Place, last: str = "", after: str = "", before: str = "") -> subprocess.CompletedProcess[str]:
     with place.open() as ns:
         ns.create_topic("orders", SCHEMA)
-    script = _COMMITS.format(root=place.root, last=last, after=after)
+    script = before + _COMMITS.format(root=place.root, last=last, after=after)
     return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
 
 
@@ -261,3 +261,30 @@ time.sleep(0.3)
 def test_a_callback_that_exits_costs_the_others_nothing(local: Place) -> None:
     done = _run(local, after="future.add_done_callback(lambda f, n=number: exit() if n == 0 else print(n))")
     assert sorted(map(int, done.stdout.split())) == list(range(1, 30)), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("last", "after"),
+    [
+        ("", "future.add_done_callback(lambda f: exit()); told.append(future)"),
+        (
+            """
+import threading, time
+def serve():
+    threading.main_thread().join()
+    time.sleep(2.5)
+    txn = ns.begin()
+    txn.produce("orders", [{"id": 30}])
+    told.append(txn.commit_async())
+threading.Thread(target=serve).start()
+""",
+            "",
+        ),
+    ],
+    ids=["a callback exits, and its Future is kept", "another thread goes on for longer"],
+)
+def test_the_end_waits_for_what_is_under_way_and_for_nothing_else(local: Place, last: str, after: str) -> None:
+    """Two seconds are all that it may wait here."""
+    done = _run(local, last, after, before="import txnlog.runtime\ntxnlog.runtime._end._left_s = 2.0\n")
+    assert "not finished" not in done.stderr
+    assert sorted(read(local.open())) == list(range(31 if last else 30))

@@ -155,6 +155,31 @@ def test_an_interrupt_between_a_settled_doubt_and_its_fold_leaves_it_in_doubt(
     assert txn.commit().offsets == {("orders", 0): range(1, 2)}
 
 
+@pytest.mark.parametrize("settled", [False, True], ids=["of its own entry", "of an entry that was in doubt"])
+def test_an_interrupt_behind_a_reservation_gives_no_number_twice(
+    faulty: Any, monkeypatch: pytest.MonkeyPatch, *, settled: bool
+) -> None:
+    """Two transactions with one TxnID would be one: what only one of them committed would be there."""
+    ns, store = faulty
+    own = ns.connection.appender
+    own.take_numbers(own.numbers._left)
+    if settled:
+        lost(lambda: own.take_numbers(1), store)
+    add = own.numbers.add
+
+    def interrupted(granted: Any) -> None:
+        add(granted)
+        monkeypatch.setattr(own.numbers, "add", add)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(own.numbers, "add", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        own.take_numbers(1)
+    ns.create_topic("other", SCHEMA)
+    taken = own.take_numbers(own.numbers._left or 1)
+    assert len(taken) == len(set(taken))
+
+
 @pytest.mark.clause("P-62", "P-118")
 def test_who_asks_again_for_what_only_a_checkpoint_shows_is_not_told_that_nothing_was_written(
     faulty: Any, monkeypatch: pytest.MonkeyPatch
