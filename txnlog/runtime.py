@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import itertools
 import logging
 import os
@@ -11,7 +12,7 @@ import threading
 import time
 import uuid
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -187,6 +188,17 @@ def _forget(number: int, _gone: object = None) -> None:
     _promises.pop(number, None)
 
 
+@contextlib.contextmanager
+def forgetting_failures() -> Iterator[None]:
+    """What fails meanwhile in the background, and nobody asks for, is not told of at the end: simulated clients."""
+    before = set(_failures)
+    try:
+        yield
+    finally:
+        for number in set(_failures) - before:
+            _failures.pop(number, None)
+
+
 class _End:
     """The end of the process, which waits a minute in all."""
 
@@ -328,5 +340,6 @@ __all__ = [
     "Signal",
     "SystemClock",
     "Waitable",
+    "forgetting_failures",
     "renew_in_child",
 ]

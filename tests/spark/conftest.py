@@ -94,6 +94,17 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.stop()
 
 
+@pytest.fixture(autouse=True)
+def _active(request: pytest.FixtureRequest) -> None:
+    """Where Ctrl-C broke a call of an earlier test, Python comes back in another thread of Java, which has no session.
+
+    Spark finds formats by the session of the thread: it would know of none that is written in Python.
+    """
+    if "spark" in request.fixturenames:
+        session = request.getfixturevalue("spark")
+        session._jvm.SparkSession.setActiveSession(session._jsparkSession)
+
+
 @pytest.fixture
 def namespace(tmp_path: Path) -> Iterator[Namespace]:
     """A fresh namespace ``sales`` in a root below the test's folder."""

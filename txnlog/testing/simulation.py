@@ -30,7 +30,7 @@ from txnlog.ids import TxnId
 from txnlog.limits import EXPIRY_GRACE_MS, FORMAT_VERSION
 from txnlog.log import Log
 from txnlog.root import create_log
-from txnlog.runtime import Runtime
+from txnlog.runtime import Runtime, forgetting_failures
 from txnlog.state import State
 from txnlog.store.wrappers import PrefixStore
 from txnlog.testing import check_entries
@@ -170,7 +170,7 @@ class Simulation:
     def run(self) -> Report:
         """All phases. Never raises: what goes wrong is a failure."""
         names = self._cast()
-        with _quiet(self.failures):
+        with _quiet(self.failures), forgetting_failures():
             for name in names:
                 self._begin_life(name, self._kinds[name.rstrip("0123456789")], 0)
             if "damage" in self.faults.rates:
