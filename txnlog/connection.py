@@ -17,7 +17,7 @@ from txnlog.apply_producers import check_producer, committed_app
 from txnlog.apply_topics import topic_named
 from txnlog.arguments import epoch_ms, shown, whole_number
 from txnlog.block_keeper import BlockKeeper
-from txnlog.commands import ONE_RESERVATION, Answer, Simple, effect
+from txnlog.commands import ONE_RESERVATION, Answer, Simple
 from txnlog.errors import (
     Durable,
     InvalidInputError,
@@ -599,10 +599,10 @@ class Connection:
         """
         if self.mode != "rw":
             return
-        now_ms = self.runtime.now_ms()
         given_up = self.session.given_up
 
         def is_due() -> bool:
+            now_ms = self.runtime.now_ms()
             with self.follower.lock:
                 state = self.follower.state
                 held = any(
@@ -612,8 +612,13 @@ class Connection:
                 )
                 return held and bool(overdue(state.draft(), now_ms, given_up))
 
-        while is_due():  # an entry ends a part of them, and who holds these messages may come last
-            self.appender.call(effect(lambda draft, at: overdue(draft, at.timestamp_ms, given_up) or Answer(None)))
+        ending = Simple(
+            lambda draft, at: overdue(draft, at.timestamp_ms, given_up) or Answer(False), lambda _draft, _at: True
+        )
+        # An entry ends a part of them, and who holds these messages may come last. Where it ends none, the clock was
+        # ahead a moment ago: by the time of the log none is overdue.
+        while is_due() and self.appender.call(ending):
+            pass
         for txn in [txn for txn in list(given_up) if self.follower.state.outcomes.get(txn) is not None]:
             given_up.pop(txn, None)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -49,6 +50,31 @@ def test_a_clock_that_cannot_be_checked_leaves_no_doubt_of_the_call(
             ns.create_topic("orders", SCHEMA)
     assert failure.value.durable is Durable.NOTHING
     ns.create_topic("orders", SCHEMA)
+
+
+@pytest.mark.clause("P-205")
+def test_a_clock_that_was_ahead_for_a_moment_keeps_nobody_waiting_for_the_end_of_others(
+    memory: Place, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By that clock a transaction is overdue, by the log it is not: there is nothing to end."""
+    ns = memory.open(clock=clock)
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(1))
+    consumer = ns.consumer("orders", "billing")
+    holder = ns.begin(timeout_ms=60_000)
+    holder.acknowledge(take(consumer))
+    holder.flush()
+    runtime = ns.connection.runtime
+    honest, asked = runtime.now_ms, itertools.count()
+
+    def ahead_at_first() -> int:
+        looks = next(asked)
+        assert looks < 100, "it asks again and again"
+        return int(honest() + (TWO_HOURS_MS if looks < 2 else 0))
+
+    monkeypatch.setattr(runtime, "now_ms", ahead_at_first)
+    assert not received(consumer)
+    assert ns.transaction(holder.id).state == "OPEN"
 
 
 def test_a_clock_that_keeps_its_pace_is_looked_at_once(memory: Place) -> None:

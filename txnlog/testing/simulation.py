@@ -77,6 +77,8 @@ RESTART_MS: Final = 1_500.0
 DAMAGE_EVERY_MS: Final = 700.0
 MOST_EVENTS: Final = 60_000
 """Of one phase: a hundred times what a slow one takes. A run that needs more makes no progress."""
+MOST_REQUESTS: Final = 2_000
+"""Of one run. Those of 200,000 took 496 at most, but for a client that asked without a pause."""
 
 
 @dataclass(frozen=True)
@@ -182,6 +184,8 @@ class Simulation:
             self._shut_down()
             self.world.clients.clear()
         self.failures.extend(Failure("store", text) for text in self.store.violations)
+        if self.store.requests > MOST_REQUESTS:
+            self.failures.append(Failure("liveness", f"{self.store.requests} requests: somebody asks again and again"))
         history = self.world.recorder.history()
         self.failures.extend(Failure(item.anomaly, str(item)) for item in check(history) if not _within_one_entry(item))
         return Report(
