@@ -297,6 +297,8 @@ class Run:
         except _NOT_THE_HANDLERS:
             raise
         except Exception as error:
+            if (interrupt := _interrupt_behind(error)) is not None:
+                raise interrupt from error
             raise _HandlerFailedError(error) from error
         if inner.state == "ABORTED":
             try:
@@ -356,6 +358,14 @@ def _reason(error: Exception, failures: int) -> str:
     text = error.message if isinstance(error, TxnLogError) else str(error)
     first_line = text.strip().partition("\n")[0]
     return f"the handler failed {failures} times: {type(error).__qualname__}: {first_line}"[:_MOST_REASON]
+
+
+def _interrupt_behind(error: BaseException) -> KeyboardInterrupt | None:
+    """The interrupt that an error came of: the next call of Spark's, inside the first one, may find no Java there."""
+    before = error.__context__
+    while before is not None and not isinstance(before, KeyboardInterrupt):
+        before = before.__context__
+    return before
 
 
 __all__ = ["Order", "Processed", "Run", "Stopped"]

@@ -399,6 +399,19 @@ def test_an_interrupt_that_no_signal_of_ours_brought_is_the_callers(shop: Shop) 
     assert shop.behind() == 4
 
 
+def test_what_an_interrupt_broke_is_no_failure_of_the_handler(shop: Shop) -> None:
+    def handler(_batch: DataFrame, _txn: DataFrameTransaction) -> None:
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise ConnectionError("answer from Java side is empty")
+
+    shop.produce(0)
+    with pytest.raises(KeyboardInterrupt):
+        shop.run(handler)
+    assert (shop.behind(), shop.ns.transactions("OPEN")) == (4, ())
+
+
 def test_a_run_in_another_thread_leaves_the_signals_alone(shop: Shop) -> None:
     handlers: list[Any] = []
     before = signal.getsignal(signal.SIGTERM)
