@@ -472,7 +472,7 @@ class Appender:
         """Who asks again for what the log shows by now hears that, and not what his asking failed of."""
         with self._follower.lock:
             draft = self._follower.state.draft()
-        head = draft.head
+        head = draft.head  # no clock is asked: that may be what failed
         attempt.tell_settled(draft, Header(head.version + 1, self.writer, head.timestamp_ms, head.digest))
         self._tell(attempt)
 

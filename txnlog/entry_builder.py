@@ -200,14 +200,9 @@ class Attempt(Generic[M]):
 
     def won(self, made: MadeEntry[M]) -> None:
         """The entry is in the log: it answers for whom it holds; whoever is left is decided behind it."""
-        self._tell(made.replies)
+        self.answers.extend(made.replies)  # an interrupt from here on: whoever leads next tells them
         self._next_turn()
         self.sent = ()
-
-    def _tell(self, replies: Sequence[Reply[M]]) -> None:
-        self.answers.extend(replies)  # an interrupt from here on: whoever leads next tells them
-        told = {reply.member for reply in replies}
-        self._now = [member for member in self._now if member not in told]
 
     def tell_settled(self, draft: Draft, header: Header) -> None:
         """What the state shows of a call and no later one takes back is its answer, whatever became of the attempt."""
@@ -238,7 +233,9 @@ class Attempt(Generic[M]):
         look = self._decide(draft, header, riders)
         # Who rests on others as well: with the look comes another for what is overdue.
         if not self.refreshed and (look.resting or any(not settled for _, settled in look.answers)):
-            self._tell([reply for reply, settled in look.answers if settled])
+            known = {reply.member: reply for reply, settled in look.answers if settled}
+            self.answers.extend(known.values())
+            self._now = [member for member in self._now if member not in known]
             return Step.REFRESH
         self.answers.extend(reply for reply, _ in look.answers)
         self._later = [*look.put_off, *self._later]  # first: whoever leads next, after an interrupt, finds everybody
