@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, START_MS, FakeRuntime, Place, memory_place, rows, unique_name  # noqa: F401 - a fixture
+from tests.client.support import SCHEMA, START_MS, FakeRuntime, FaultyStore, Place, memory_place, rows, unique_name  # noqa: F401 - a fixture
 from tools.servers import s3_server
 from txnlog import connection, root
 from txnlog.store import identity_of
@@ -114,3 +114,17 @@ def lake(memory: Place, clock: ManualClock) -> Any:
     ns = memory.open(clock=clock)
     ns.create_topic("orders", SCHEMA)
     return ns
+
+
+@pytest.fixture
+def pair(memory: Place) -> tuple[Any, FaultyStore, Any]:
+    """A client on a store that misbehaves when told, and a rival on an honest one."""
+    ns, store = memory.faulty()
+    ns.create_topic("orders", SCHEMA)
+    ns.create_topic("audit", SCHEMA)
+    ns.produce("orders", rows(0))
+    rival = memory.open()
+    rival.produce("audit", rows(0))
+    ns.snapshot()
+    store.calls.clear()
+    return ns, store, rival

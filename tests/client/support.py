@@ -7,6 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from typing import Any
 
 import pyarrow as pa
@@ -319,6 +320,14 @@ def run_threads(*calls: Callable[[], object], seconds: float = 60) -> list[objec
         thread.join(max(0.0, deadline - time.monotonic()))
         assert not thread.is_alive(), "a thread hangs"
     return results
+
+
+def together(ns: Any, store: FaultyStore, *calls: Callable[[], Future[Any]]) -> list[Future[Any]]:
+    """The Futures of calls that gather while an entry is under way, so that they share the next one."""
+    futures: list[Future[Any]] = []
+    store.script.append(lambda: futures.extend(call() for call in calls))
+    ns.create_topic(unique_name())
+    return futures
 
 
 def wait_for(ready: Callable[[], bool]) -> None:

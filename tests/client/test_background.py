@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, START_MS, FaultyStore, Place, raises, read, rows, wait_for
+from tests.client.support import SCHEMA, START_MS, FaultyStore, Place, raises, read, rows, together, wait_for
 from txnlog import codec
 from txnlog.actions import Acknowledgement, PartitionRanges
 from txnlog.errors import (
@@ -175,19 +175,11 @@ def group(memory: Place, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) ->
     return ns, store, [first, second, third]
 
 
-def in_one_entry(ns: Any, store: FaultyStore, *calls: Callable[[], Future[Any]]) -> list[Future[Any]]:
-    """Calls that queue up while an entry is under way, so that they share the next one."""
-    futures: list[Future[Any]] = []
-    store.script.append(lambda: futures.extend([call() for call in calls]))
-    ns.create_topic("nothing", SCHEMA)
-    return futures
-
-
 @pytest.mark.clause("P-69")
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)], ids=["first of the entry", "behind another"])
 def test_a_batch_is_not_skipped_for_one_that_is_not_committed_after_all(group: Any, order: tuple[int, ...]) -> None:
     ns, store, transactions = group
-    futures = in_one_entry(ns, store, *[transactions[index].commit_async for index in order])
+    futures = together(ns, store, *[transactions[index].commit_async for index in order])
     first, second, third = (futures[order.index(index)] for index in range(3))
     with raises(TransactionTimedOut):
         first.result(30)
@@ -208,7 +200,7 @@ def test_an_end_that_does_not_come_after_all_is_told_to_nobody(group: Any) -> No
             return asked
 
         calls = (first.commit_async, ask, second.commit_async, third.commit_async)
-        commit, asked, again, other = in_one_entry(ns, store, *calls)
+        commit, asked, again, other = together(ns, store, *calls)
         assert asked.result(30).state == ns.transaction(first.id).state == "ABORTED"
     assert isinstance(commit.exception(30), TransactionTimedOut | TransactionAborted)
     assert not again.result(30).skipped
@@ -234,7 +226,7 @@ def test_a_batch_that_waits_for_one_that_fell_out_is_not_overtaken_by_the_next_o
         return build(*arguments)
 
     monkeypatch.setattr(SharedSegmentBuilder, "build", late)
-    first, again, following = in_one_entry(ns, store, *[txn.commit_async for txn in transactions])
+    first, again, following = together(ns, store, *[txn.commit_async for txn in transactions])
     with raises(TransactionTimedOut):
         first.result(30)
     assert not again.result(30).skipped
@@ -264,7 +256,7 @@ def test_batches_that_are_all_committed_twice_share_one_entry(memory: Place, mon
         return future
 
     batches = 40
-    futures = in_one_entry(ns, store, *[partial(once, number // 2) for number in range(2 * batches)])
+    futures = together(ns, store, *[partial(once, number // 2) for number in range(2 * batches)])
     results = [future.result(60) for future in futures]
     assert [result.skipped for result in results] == [False, True] * batches
     assert len({result.version for result in results}) == 1
@@ -295,7 +287,7 @@ def test_nobody_is_refused_for_what_is_overdue_in_whatever_company(memory: Place
     ns.produce("orders", rows(1))
     clock.advance(600)
     calls = [batch.commit_async for batch in batches] if company else []
-    *others, last = in_one_entry(ns, store, *calls, waiting.commit_async)
+    *others, last = together(ns, store, *calls, waiting.commit_async)
     assert last.exception(30) is None
     assert [other.result(30).skipped for other in others] == ([False, True] if company else [])
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.client.support import SCHEMA, FaultyStore, Place, Unchanged, ids, raises, read, rows
-from tests.client.test_races import close_blocks
+from tests.client.test_number_blocks import close_blocks
 from txnlog.errors import (
     ConsumerBusy,
     ConsumerFenced,

@@ -24,6 +24,8 @@ SHARED = "tests/client/test_shared.py::test_"
 DEAD_LETTERS = "tests/client/test_dead_letters.py::test_"
 TAKEOVER = "tests/client/test_takeover.py::test_"
 RACES = "tests/client/test_races.py::test_"
+GROUP_COMMIT = "tests/client/test_group_commit.py::test_"
+MADE_AGAIN = "tests/client/test_topics_made_again.py::test_"
 TWO_PHASES = "tests/client/test_prepared.py::test_"
 VACUUM = "tests/client/test_vacuum.py::test_"
 DOUBT = "tests/client/test_doubt.py::test_"
@@ -290,7 +292,7 @@ MUTANTS = (
         "a batch is skipped for the one behind it, and lost; rows do not stand in the order of the calls",
         (
             ENTRY_BUILDER + "a_batch_that_waits_for_the_drop_of_its_topic_is_not_overtaken_by_the_next_one",
-            RACES + "a_commit_that_waits_for_the_drop_of_its_topic_is_not_overtaken",
+            GROUP_COMMIT + "a_commit_that_waits_for_the_drop_of_its_topic_is_not_overtaken",
         ),
     ),
     Mutant(
@@ -382,7 +384,7 @@ MUTANTS = (
         "return self._waved == self._with_rows() and all(",
         "return bool(self._waved) and all(",
         "rows of a refused transaction get offsets, or the entry is damage",
-        (RACES + "shared_rows_are_written_again_without_the_one_that_lost_its_topic",),
+        (GROUP_COMMIT + "shared_rows_are_written_again_without_the_one_that_lost_its_topic",),
     ),
     Mutant(
         "a flush in doubt brings its files again",
@@ -398,7 +400,7 @@ MUTANTS = (
         "if (self.plain or piece.topic in shared) and _is_dropped(draft, piece.topic):",
         "if self.plain and _is_dropped(draft, piece.topic):",
         "a commit is told offsets of rows that no version shows, and not that their topic was dropped",
-        (RACES + "a_topic_that_is_dropped_by_the_entry_of_the_commit_is_left_out_and_named",),
+        (GROUP_COMMIT + "a_topic_that_is_dropped_by_the_entry_of_the_commit_is_left_out_and_named",),
     ),
     Mutant(
         "a repetition is told without a look",
@@ -406,7 +408,7 @@ MUTANTS = (
         "return Answer(Duplicate(opening.producer, tuple(self.pieces)))",
         "return Answer(Duplicate(opening.producer, tuple(self.pieces)), settled=True)",
         "the first batch of a topic that was made again is lost, and its producer told that it is there",
-        (RACES + "a_first_batch_of_a_topic_made_again_is_no_repetition",),
+        (MADE_AGAIN + "a_first_batch_of_a_topic_made_again_is_no_repetition",),
     ),
     Mutant(
         "rows for a topic that was made again are left out",
@@ -414,7 +416,7 @@ MUTANTS = (
         "if topic is not None and topic.dropped and topic_named(draft, topic.name) is not None:",
         "if topic is None:",
         "a block ends well, and its rows are in neither topic: it began when the second one was there",
-        (RACES + "rows_that_may_be_meant_for_a_topic_made_again_are_not_left_out",),
+        (MADE_AGAIN + "rows_that_may_be_meant_for_a_topic_made_again_are_not_left_out",),
     ),
     Mutant(
         "a length is taken for rows that stay",
@@ -422,7 +424,10 @@ MUTANTS = (
         "return not all(kind is dict or _is_table(kind) for kind in kinds)",
         'return not hasattr(data, "__len__")',
         "a produce is told that it is committed, and the rows are gone: they were read for the topic of before",
-        (RACES + "what_is_read_once_is_not_read_again", RACES + "rows_that_fitted_the_topic_of_before_come_along"),
+        (
+            MADE_AGAIN + "what_is_read_once_is_not_read_again",
+            MADE_AGAIN + "rows_that_fitted_the_topic_of_before_come_along",
+        ),
     ),
     Mutant(
         "a consumer is bound to the topic of before",
@@ -832,7 +837,7 @@ MUTANTS = (
         "        draft.rollback(mark)\n",
         "",
         "what the log never showed is taken for done by the client that was refused",
-        (RACES + "a_refused_member_leaves_no_trace_in_what_the_client_knows",),
+        (GROUP_COMMIT + "a_refused_member_leaves_no_trace_in_what_the_client_knows",),
     ),
     Mutant(
         "the number comes before the recorded outcome",
