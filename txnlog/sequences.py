@@ -22,7 +22,7 @@ def check_pending(draft: Draft, transaction: TransactionRecord, producer: str) -
         for item in segment.slices:
             if item.sequence is not None:
                 place = (producer, segment.topic, item.partition)
-                _check(draft, place, item.sequence, transaction.number, following.get(place))
+                _check(draft, place, (item.sequence, item.rows), transaction.number, following.get(place))
                 following[place] = item.sequence + item.rows
 
 
@@ -39,7 +39,7 @@ def note(draft: Draft, producer: str | None, batch: Batch) -> None:
     if producer is None:
         raise InvalidInputError("sequences belong to a named producer")
     place = (producer, batch.topic, batch.partition)
-    _check(draft, place, batch.sequence, batch.txn)
+    _check(draft, place, (batch.sequence, batch.rows), batch.txn)
     known = draft.sequences.get(place)
     recent = (*(known.recent if known is not None else ()), batch)[-RECENT_BATCHES:]
     draft.sequences.put(place, Sequences(batch.sequence + batch.rows - 1, recent))
@@ -64,10 +64,30 @@ def before_first(producer: str, partition: int, sequence: int) -> OutOfOrderSequ
     )
 
 
-def _check(draft: Draft, place: Place, sequence: int, txn: int, following: int | None = None) -> None:
+def repeated(place: Place, known: Sequences, sequence: int, rows: int) -> OutOfOrderSequence:
+    """The error for rows at or below the last visible sequence, all or a part: who is told must not write them anew."""
+    producer, _, partition = place
+    last = sequence + rows - 1
+    done = f"{sequence} to {min(last, known.last)} were committed before"
+    if not any(batch.sequence <= sequence for batch in known.recent):
+        done += ", unless this producer began above them"
+    if last <= known.last:
+        what, advice = f"{sequence} does not follow it", "do not write these rows again"
+    else:
+        what = f"the batch {sequence} to {last} repeats a part"
+        advice = f"leave out its rows up to sequence {known.last}: only those from {known.last + 1} on are new"
+    return OutOfOrderSequence(
+        f"the producer {producer!r} is at sequence {known.last} in partition {partition}; {what}: {done}", advice=advice
+    )
+
+
+def _check(draft: Draft, place: Place, rows: tuple[int, int], txn: int, following: int | None = None) -> None:
     producer, topic, partition = place
+    sequence, count = rows
     known = draft.sequences.get(place)
     expected = following if following is not None else known.last + 1 if known is not None else sequence
+    if known is not None and sequence <= known.last:
+        raise repeated(place, known, sequence, count)
     if sequence != expected:
         raise OutOfOrderSequence(
             f"the producer {producer!r} is at sequence {expected - 1} in partition {partition}; "
@@ -94,4 +114,4 @@ def _bears_sequences(draft: Draft, transaction: TransactionRecord, topic: int, p
     )
 
 
-__all__ = ["before_first", "check_pending", "check_room", "note", "pending_segments"]
+__all__ = ["before_first", "check_pending", "check_room", "note", "pending_segments", "repeated"]

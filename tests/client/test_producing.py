@@ -474,6 +474,26 @@ def test_rows_below_the_first_sequence_were_never_there_and_are_no_repetition(
     assert read(ns) == list(range(100, 112))
 
 
+@pytest.mark.clause("P-50")
+def test_who_repeats_rows_is_told_which_and_not_to_go_on_with_them_behind_the_last(sales: Any) -> None:
+    loader = sales.producer("loader")
+    loader.produce("orders", rows(10), partition=0, sequence=10)
+    for sequence in range(11, 20):
+        loader.produce("orders", rows(sequence), partition=0, sequence=sequence)
+
+    def refusal(first: int, last: int) -> OutOfOrderSequence:
+        with raises(OutOfOrderSequence) as caught, loader.begin() as txn:
+            txn.produce("orders", rows(*range(first, last + 1)), partition=0, sequence=first)
+        return caught.value  # type: ignore[no-any-return]
+
+    part = refusal(18, 21)
+    assert "18 to 19 were committed before" in part.message
+    assert part.advice == "leave out its rows up to sequence 19: only those from 20 on are new"
+    assert refusal(19, 19).message.endswith("19 to 19 were committed before")
+    assert "unless this producer began above them" in refusal(3, 4).message
+    assert "last_sequence" in refusal(22, 22).advice
+
+
 @pytest.mark.clause("P-50", "P-54")
 @pytest.mark.parametrize("flushed", [False, True])
 def test_a_repeated_batch_in_a_transaction_is_refused_with_its_other_work(sales: Any, flushed: bool) -> None:
@@ -484,10 +504,10 @@ def test_a_repeated_batch_in_a_transaction_is_refused_with_its_other_work(sales:
     again = loader.begin()
     again.produce("orders", rows(1, 2), partition=0, sequence=0)
     again.produce("audit", rows(7))
-    with raises(OutOfOrderSequence, match="0 does not follow") as caught:
+    with raises(OutOfOrderSequence, match="0 does not follow it: 0 to 1 were committed before [(]") as caught:
         (again.flush if flushed else again.commit)()
         again.commit()
-    assert "last_sequence" in caught.value.advice
+    assert caught.value.advice == "do not write these rows again", "whoever goes on behind them has them twice"
     assert (read(sales), read(sales, "audit"), loader.last_sequence("orders", 0)) == ([1, 2], [], 1)
     assert loader.produce("orders", rows(1, 2), partition=0, sequence=0).duplicate
 
