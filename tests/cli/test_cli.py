@@ -109,6 +109,10 @@ def test_an_administrator_brings_the_decision_of_an_outside_system(lake):
     assert "transactions complete TOKEN --commit or --abort" in refused.stderr
     undecided = run(path, "transactions", "complete", token)
     assert (undecided.returncode, "give --commit or --abort" in undecided.stderr) == (2, True)
+    for both in (("--commit", "--abort"), ("--abort", "--commit")):
+        assert run(path, "transactions", "complete", token, *both).returncode == 2
+    (still,) = lines(path, "transactions", "describe", token, "--json")
+    assert still["state"] == "PREPARED"
     done = run(path, "transactions", "complete", token, "--commit")
     assert done.stdout.startswith("committed at version ")
     assert run(path, "transactions", "complete", token, "--commit").stdout == done.stdout

@@ -206,12 +206,13 @@ def transactions_abort(target: Target, txn_id: str, why: str | None, *, force: b
 
 @transactions.command("complete")
 @click.argument("token")
-@click.option("--commit/--abort", default=None, help="How the outside system decided.  [required]")
+@click.option("--commit", is_flag=True, help="The outside system committed.")
+@click.option("--abort", is_flag=True, help="The outside system aborted.")
 @click.pass_obj
-def transactions_complete(target: Target, token: str, *, commit: bool | None) -> None:
+def transactions_complete(target: Target, token: str, *, commit: bool, abort: bool) -> None:
     """Carry out the outside decision about a prepared transaction; its token is its TxnID."""
-    if commit is None:
-        raise click.UsageError("give --commit or --abort: how the outside system decided")
+    if commit == abort:
+        raise click.UsageError("give --commit or --abort, one of them: how the outside system decided")
     with target.open(write=True) as ns:
         done = ns.complete(token, commit=commit)
     click.echo("aborted" if done is None else f"committed at version {done.version}")
