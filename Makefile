@@ -82,6 +82,6 @@ lock: install ## Resolve requirements/dev.lock again (ARGS=--upgrade takes newer
 		--output-file requirements/dev.lock $(ARGS)
 
 clean: ## Remove what the other targets made.
-	rm -rf $(VENV) build dist out spark-warehouse metastore_db *.egg-info .mypy_cache .ruff_cache .pytest_cache \
+	rm -rf $(VENV) $(VENV)-spark* build dist out spark-warehouse metastore_db *.egg-info .mypy_cache .ruff_cache .pytest_cache \
 		.hypothesis .import_linter_cache
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +

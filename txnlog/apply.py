@@ -221,7 +221,9 @@ def _register(draft: Draft, action: Register, at: Header) -> None:
     if action.coordinator != head.next_coordinator:
         raise InvalidInputError(f"the next coordinator id is {head.next_coordinator}, not {action.coordinator}")
     if action.coordinator >= MAX_COORDINATORS:
-        raise LimitExceeded("all coordinator ids of this root are used", advice=f"a root has {MAX_COORDINATORS:,}")
+        raise LimitExceeded(
+            "all coordinator ids of this root are used", advice=f"use another root: one has {MAX_COORDINATORS:,}"
+        )
     draft.namespaces.put(at.version, NamespaceRecord(at.version, name, action.coordinator))
     draft.namespace_names.put(folded(name), at.version)
     draft.head = msgspec.structs.replace(head, next_coordinator=action.coordinator + 1)

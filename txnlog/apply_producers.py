@@ -7,7 +7,7 @@ from typing import Final
 from txnlog.actions import ForgetApp, Header, Producer
 from txnlog.errors import InvalidInputError, LimitExceeded, ProducerFenced
 from txnlog.limits import MAX_PRODUCERS
-from txnlog.names import parse_producer_name
+from txnlog.names import parse_label, parse_producer_name
 from txnlog.state import AppRecord, Draft, ProducerRecord, State
 from txnlog.transaction_end import end_aborted
 
@@ -53,7 +53,7 @@ def committed_app(tables: State | Draft, app_id: str | None, app_version: int | 
 
 def forget_app(draft: Draft, action: ForgetApp, _at: Header) -> None:
     """Forget an application id; the next transaction may bring any version."""
-    draft.apps.remove(action.app_id)
+    draft.apps.remove(parse_label("application id", action.app_id))
 
 
 __all__ = ["NAMES_ADVICE", "check_producer", "committed_app", "forget_app", "start_producer"]

@@ -76,7 +76,7 @@ def _may_be_visible(draft: Draft, number: int, known: SegmentRecord | None) -> b
     """Of a segment that the fold has let go of, only what its number tells: it was used, and not by a transaction."""
     if known is not None:
         return known.state == "visible"
-    return numbers.was_given(draft, number) and number not in draft.outcomes and number not in draft.transactions
+    return numbers.is_spent(draft, number) and number not in draft.outcomes and number not in draft.transactions
 
 
 def _check_same_offsets(

@@ -142,12 +142,16 @@ def lease(draft: Draft, action: Lease, at: Header) -> None:
         grant = LeaseRecord(action.consumer, at.timestamp_ms + record.lease_ms, item.ranges)
         draft.cursors.put((record.id, item.partition), msgspec.structs.replace(cursor, leases=(*live, grant)))
     if leased > MAX_LEASED_MESSAGES:
-        raise LimitExceeded(f"{leased:,} messages leased to one consumer", advice=f"at most {MAX_LEASED_MESSAGES:,}")
+        raise LimitExceeded(
+            f"{leased:,} messages leased to one consumer",
+            advice=f"acknowledge some first: a consumer holds at most {MAX_LEASED_MESSAGES:,}",
+        )
 
 
 def release(draft: Draft, action: Release, _at: Header) -> None:
     """Return leased ranges, counting a redelivery where asked; what is pending or acknowledged is not affected."""
     record = _shared(draft, action.subscription)
+    parse_label("consumer name", action.consumer)
     for item in action.ranges:
         check_ranges(item, draft.end_of(record.topic, item.partition))
         cursor = cursor_of(draft, record.id, item.partition)

@@ -68,7 +68,7 @@ class Piece(msgspec.Struct, frozen=True):
 
 
 def digest_of_call(pieces: Iterable[Piece], acknowledgements: Iterable[Acknowledgement] = ()) -> str:
-    """The digest of a commit that is one call: by it the call, repeated, knows its own success."""
+    """The digest of a commit that is one call: another writer's commit under the same number is not taken for it."""
     told = [*map(repr, acknowledgements), *(piece.told() for piece in pieces)]
     return xxhash.xxh3_64_hexdigest(";".join(told).encode())
 

@@ -527,7 +527,7 @@ class Connection:
         """Whether a transaction that is not open can have ended in the log, even where no outcome is remembered."""
         follower = self._session_even_closed.follower
         with follower.lock:
-            return number not in follower.state.transactions and numbers.was_given(follower.state, number)
+            return number not in follower.state.transactions and numbers.is_spent(follower.state, number)
 
     def check_conflicts(self, txn: int, wanted: Sequence[Acknowledgement]) -> None:
         """Raise what stands against acknowledgements, by the log and by what this client's transactions hold.

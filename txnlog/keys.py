@@ -1,4 +1,4 @@
-"""Every object key of a namespace, and back. Nothing else in the project builds or takes apart a key.
+"""Every object key of a namespace, and back: nothing else builds or takes apart one. Of the root only the folders.
 
 Keys are relative to the namespace's folder, so a byte copy of the folder is the same namespace.
 """

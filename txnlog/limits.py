@@ -1,6 +1,7 @@
 """Limits of the format, and defaults, each with its reason.
 
-A limit that is met gives ``LimitExceeded`` naming it; nothing is forgotten instead.
+What a limit refuses is an error that names it (``LimitExceeded`` where a count or a size is full); nothing is forgotten
+instead.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def is_used(draft: Draft | State, number: int) -> bool:
     return bool((draft.used.get(number // CHUNK) or 0) >> (number % CHUNK) & 1)
 
 
-def was_given(draft: Draft | State, number: int) -> bool:
+def is_spent(draft: Draft | State, number: int) -> bool:
     """Whether a number can never be used anew: it was used, or its block is closed."""
     return number < draft.head.next_number and (block_of(draft, number) is None or is_used(draft, number))
 
@@ -103,4 +103,4 @@ def close(draft: Draft, action: Close, _at: Header) -> None:
         draft.used.remove(chunk)
 
 
-__all__ = ["CHUNK", "TOUCH_MS", "block_of", "close", "is_used", "renew", "reserve", "use", "was_given"]
+__all__ = ["CHUNK", "TOUCH_MS", "block_of", "close", "is_spent", "is_used", "renew", "reserve", "use"]

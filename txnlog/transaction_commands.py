@@ -264,7 +264,7 @@ class CommitCommand(_Owners):
             return Answer(Duplicate(opening.producer, tuple(self.pieces)))
         actions: list[AnyAction] = []
         segments = _living(draft, self.segments)
-        if known is None and (segments or self.segments):
+        if known is None and self.segments:
             actions.append(opening.action())
         elif known is None or known.state == "OPEN":
             opening.left_ms()
@@ -432,7 +432,7 @@ class AbortCommand(_Anybodys):
             )
         if known is None and self.txn >= draft.head.next_number:
             raise InvalidInputError(f"the number {self.txn} was never given to a writer", advice="check the TxnID")
-        if known is None and numbers.was_given(draft, self.txn):
+        if known is None and numbers.is_spent(draft, self.txn):
             raise forgotten(self.shown(draft))
         return [Abort(self.txn, self.reason, self.by, self.why)]
 

@@ -65,10 +65,8 @@ def end_aborted(draft: Draft, number: int, at: Header, reason: AbortReason) -> N
     draft.outcomes.put(number, Outcome(number, "ABORTED", at.version, at.timestamp_ms, reason))
 
 
-def forget(draft: Draft, transaction: TransactionRecord | None) -> None:
-    """An ended transaction is no longer one of its producer's; None is fine."""
-    if transaction is None:
-        return
+def forget(draft: Draft, transaction: TransactionRecord) -> None:
+    """An ended transaction is no longer one of its producer's."""
     draft.transactions.remove(transaction.number)
     if transaction.producer is not None:
         producer = draft.producers.get(transaction.producer)

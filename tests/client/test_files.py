@@ -9,17 +9,21 @@ import pytest
 
 from tests.client.support import SCHEMA, FaultyStore, Place, read, rows, run_threads
 from txnlog import keys, work
+from txnlog.actions import Segment
+from txnlog.codec import decode_entry
 from txnlog.errors import StoreError, TxnLogError
 from txnlog.store import Created, ForwardingStore, Store
 from txnlog.store.base import ObjectNotFound
 
 
 class WrittenOnce(ForwardingStore):
-    """Notes what is put as a segment or part, and what fails to be put; a second put of one is a failure."""
+    """Notes what is put as a segment or part. A second put of one is a failure, and an entry before its segments."""
 
     def __init__(self, inner: Store, written: dict[str, bytes]) -> None:
         super().__init__(inner)
         self.written = written
+        self.stored: set[str] = set()
+        self.named: list[str] = []
 
     def put(self, key: str, data: bytes) -> None:
         parsed = keys.parse_key(key.partition("/")[2])
@@ -29,9 +33,15 @@ class WrittenOnce(ForwardingStore):
                 self.inner.info(key)
             self.written[key] = data
         super().put(key, data)
+        self.stored.add(key.rpartition("/")[2])
 
     def create(self, key: str, data: bytes) -> Created:
-        assert not isinstance(keys.parse_key(key.partition("/")[2]), keys.SegmentKey | keys.PartKey)
+        parsed = keys.parse_key(key.partition("/")[2])
+        assert not isinstance(parsed, keys.SegmentKey | keys.PartKey)
+        if isinstance(parsed, keys.EntryKey):
+            actions = decode_entry(data, parsed.version).actions
+            self.named += (named := [action.file for action in actions if isinstance(action, Segment)])
+            assert self.stored.issuperset(named), "a reader of the entry would miss them"
         return super().create(key, data)
 
     def delete(self, key: str) -> None:
@@ -53,6 +63,31 @@ def watched(memory: Place, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Faulty
     ns.create_topic("orders", SCHEMA, partitions=2)
     ns.create_topic("audit", SCHEMA)
     return ns, faults[0], written
+
+
+@pytest.mark.clause("P-104")
+@pytest.mark.parametrize("call", ["produce", "commit", "flush", "prepare"])
+@pytest.mark.parametrize("big", [True, False], ids=["big", "small"])
+def test_segments_are_on_the_store_before_the_entry_that_names_them(
+    memory: Place, monkeypatch: pytest.MonkeyPatch, call: str, big: bool
+) -> None:
+    stores: list[WrittenOnce] = []
+
+    def wrap(store: Store) -> Store:
+        stores.append(WrittenOnce(store, {}))
+        return stores[-1]
+
+    ns = memory.open(wrap=wrap)
+    ns.create_topic("orders", SCHEMA)
+    if big:
+        monkeypatch.setattr(work, "SMALL_PRODUCE_BYTES", 1)
+    if call == "produce":
+        ns.produce("orders", rows(1))
+    else:
+        txn = ns.begin()
+        txn.produce("orders", rows(1))
+        getattr(txn, call)()
+    assert stores[0].named
 
 
 @pytest.mark.clause("P-4")

@@ -26,6 +26,7 @@ TAKEOVER = "tests/client/test_takeover.py::test_"
 RACES = "tests/client/test_races.py::test_"
 GROUP_COMMIT = "tests/client/test_group_commit.py::test_"
 MADE_AGAIN = "tests/client/test_topics_made_again.py::test_"
+FILES = "tests/client/test_files.py::test_"
 TWO_PHASES = "tests/client/test_prepared.py::test_"
 VACUUM = "tests/client/test_vacuum.py::test_"
 DOUBT = "tests/client/test_doubt.py::test_"
@@ -401,6 +402,26 @@ MUTANTS = (
         "if self.plain and _is_dropped(draft, piece.topic):",
         "a commit is told offsets of rows that no version shows, and not that their topic was dropped",
         (GROUP_COMMIT + "a_topic_that_is_dropped_by_the_entry_of_the_commit_is_left_out_and_named",),
+    ),
+    Mutant(
+        "an entry before its segments",
+        "txnlog/appender.py",
+        """        self._put_wave(attempt)
+        version = made.header.version
+        numbers = frozenset(number for member in made.sent for number in member.command.txn_ids)
+        attempt.sent = made.sent
+        try:
+            won = self._put_entry(_InDoubt(version, made.data, numbers))
+""",
+        """        version = made.header.version
+        numbers = frozenset(number for member in made.sent for number in member.command.txn_ids)
+        attempt.sent = made.sent
+        try:
+            won = self._put_entry(_InDoubt(version, made.data, numbers))
+            self._put_wave(attempt)
+""",
+        "a reader of the entry finds no file, and after a crash nobody ever does",
+        (FILES + "segments_are_on_the_store_before_the_entry_that_names_them",),
     ),
     Mutant(
         "a repetition is told without a look",

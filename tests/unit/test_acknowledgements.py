@@ -256,6 +256,22 @@ def test_an_acknowledgement_may_expect_where_the_cursors_stand(log, subscription
     assert log.cursor(subscription) == Cursor(9)
 
 
+@pytest.mark.clause("P-84")
+def test_what_it_expects_is_about_messages_below_its_end_only(log, subscription):
+    """Who took a message behind the batch is not in its way; one in the midst of it is done twice."""
+
+    def to(end: int, expected: int) -> Acknowledgement:
+        return Acknowledgement(subscription, subscription, cumulative=((0, end),), expected=((0, expected),))
+
+    plain(log, one(subscription, (7, 8)))
+    plain(log, to(4, 0))
+    plain(log, to(7, 4))
+    assert log.cursor(subscription) == Cursor(8)
+    plain(log, one(subscription, (10, 11)))
+    with pytest.raises(TransactionConflict, match="acknowledged by itself"):
+        plain(log, to(11, 8))
+
+
 # --- the end of a transaction -----------------------------------------------------------------------------------------
 
 

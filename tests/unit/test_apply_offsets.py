@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from tests.memory_log import Log, individually
@@ -221,6 +222,12 @@ def test_slices_must_be_of_the_topic_ascending_and_add_up(log, topic, slices):
     txn = begun(log)
     with pytest.raises(InvalidInputError):
         log.entry(log.segment(topic, {0: 5}, txn, slices=slices))
+
+
+@pytest.mark.clause("P-107")
+def test_a_segment_has_a_slice(log, topic):
+    with pytest.raises(InvalidInputError, match="do not add up"):
+        log.entry(msgspec.structs.replace(log.segment(topic, {0: 1}, begun(log)), slices=(), rows=0))
 
 
 @pytest.mark.clause("P-109")

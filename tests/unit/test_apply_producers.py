@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.memory_log import Log, individually
-from txnlog.actions import Abort, Acknowledge, Begin, Commit, DropTopic, Prepare, Producer, Share
+from txnlog.actions import Abort, Acknowledge, Begin, Commit, DropTopic, ForgetApp, Prepare, Producer, Share
 from txnlog.errors import (
     InvalidInputError,
     NameNotAllowed,
@@ -65,6 +65,13 @@ def test_one_entry_starts_a_name_once(log):
 def test_a_producer_with_a_bad_name_is_refused(log, name):
     with pytest.raises(NameNotAllowed):
         log.producer(name)
+
+
+@pytest.mark.clause("P-8")
+@pytest.mark.parametrize("app_id", ["", "x" * 257, "a\0b"])
+def test_what_is_no_label_is_no_application_to_forget(log, app_id):
+    with pytest.raises(NameNotAllowed):
+        log.entry(ForgetApp(app_id))
 
 
 @pytest.mark.clause("P-48")

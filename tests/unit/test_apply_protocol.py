@@ -249,12 +249,19 @@ def test_a_feature_is_never_taken_back():
 
 
 @pytest.mark.clause("P-136")
-@pytest.mark.parametrize("protocol", [Protocol(0, 1), Protocol(1, 0), Protocol(1, 1)])
+@pytest.mark.parametrize("protocol", [Protocol(0, 2), Protocol(1, 0), Protocol(1, 1)])
 def test_versions_begin_at_one_and_never_go_back(protocol):
     log = Log()
     log.entry(Protocol(1, 2))
     with pytest.raises(InvalidInputError, match="cannot go back"):
         log.entry(protocol)
+
+
+@pytest.mark.clause("P-136")
+@pytest.mark.parametrize("protocol", [Protocol(0, 1), Protocol(1, 0)])
+def test_a_log_begins_with_versions_that_there_are(protocol):
+    with pytest.raises(InvalidInputError, match="begin at 1"):
+        Log().entry(protocol)
 
 
 # --- root log ---------------------------------------------------------------------------------------------------------

@@ -117,6 +117,14 @@ def test_a_stream_that_is_no_label_opens_no_consumer(log, topic):
         log.entry(Consumer(subscription, "x", "\x1b[2J" * 10_000))
 
 
+@pytest.mark.clause("P-8")
+@pytest.mark.parametrize("kind", [Lease, Release])
+def test_what_is_no_label_has_no_leases(log, topic, kind):
+    subscription = log.subscription(topic, type="shared")
+    with pytest.raises(NameNotAllowed):
+        log.entry(kind(subscription, "\x1b[2J", ()))
+
+
 @pytest.mark.parametrize(
     ("changes", "error"),
     [

@@ -58,11 +58,6 @@ class Operation(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.result is not None
 
     @property
-    def without_effect(self) -> bool:
-        """Whether it failed and said that nothing was written."""
-        return self.durable == "nothing"
-
-    @property
     def possible(self) -> bool:
         """Whether it may have had an effect: it succeeded, or nobody said that it did not."""
         return self.durable != "nothing"
