@@ -145,7 +145,7 @@ def complete(connection: Connection, token: TxnId | str, *, commit: bool) -> Com
     try:
         outcome = connection.appender.call(command)
     except OutcomeUnknown as error:
-        error.advice = "call complete() again, with the same decision"
+        error.advise("call complete() again, with the same decision")
         raise
     except TransactionNotFound:
         known = connection.outcome(number)  # an end that only a checkpoint holds

@@ -478,17 +478,17 @@ class Appender:
 
     def _unknown(self, member: _Waiting, error: BaseException) -> OutcomeUnknown:
         coordinator = self._follower.state.head.coordinator
-        message, advice = "the store did not say whether the entry of this call exists", None
+        message, first = "the store did not say whether the entry of this call exists", ""
         if isinstance(error.__cause__, TxnLogError):
             message += f" ({error.__cause__.message})"
         if isinstance(error, CorruptionError | UnsupportedFeature):
             message = f"the slot of this call's entry holds what cannot be read, its own or another's: {error.message}"
-            advice = f"{error.advice}; then call commit() again, or ns.abort(txn_id)"
-        return OutcomeUnknown(
-            message,
-            advice=advice,
-            txn_ids=tuple(str(TxnId(coordinator, number)) for number in member.command.txn_ids),
+            first = f"{error.advice}; then "
+        unknown = OutcomeUnknown(
+            message, txn_ids=tuple(str(TxnId(coordinator, number)) for number in member.command.txn_ids)
         )
+        unknown.advice = f"{first}{unknown.advice}"
+        return unknown
 
     def _resolve_doubt(self) -> None:
         """Before anything new: settle the entry that was sent and not heard of."""

@@ -19,11 +19,9 @@ from txnlog.errors import (
     Durable,
     InvalidInputError,
     InvalidTransactionState,
-    OutcomeUnknown,
     TopicNotFound,
     TransactionConflict,
 )
-from txnlog.ids import TxnId
 from txnlog.intake import Handed, Intake
 from txnlog.limits import MAX_NUMBER
 from txnlog.messages import Messages, Taken, checked
@@ -320,11 +318,7 @@ def acknowledge_plain(connection: Connection, wanted: Sequence[Acknowledgement],
             check()  # the log was looked at: what was pending may be taken by now, which is fine
         if taken is not None:
             taken.check_delivered()  # after that look: what is pending no more may have to be handed out again
-        try:
-            connection.appender.call(effect(decide, txn_ids=(number,)))
-        except OutcomeUnknown as unknown:
-            unknown.instead_of_commit(str(TxnId(connection.coordinator, number)), "make the same call again")
-            raise
+        connection.appender.call(effect(decide, txn_ids=(number,)))
 
 
 def _not_yet_taken(draft: Draft, item: Acknowledgement) -> Acknowledgement | None:

@@ -100,14 +100,18 @@ class RetriableError(TxnLogError):
 
     default_advice = "try the same call again"
 
+    def advise(self, what: str) -> None:
+        """Advise this in place of calling again. What has to be mended first (``...; then``) stays before it."""
+        first, then, _ = self.advice.rpartition("; then ")
+        self.advice = f"{first}{then}{what}"
+
 
 class OutcomeUnknown(RetriableError):
     """The store never said whether the entry exists. Neither success nor failure may be assumed."""
 
     default_advice = "make the same call again, or look whether it was done"
     default_durable = Durable.MAYBE
-    commit_again: ClassVar[str] = "call commit() again"
-    advice_with_ids: ClassVar[str] = f"{commit_again}, or ns.abort(txn_id) to make the outcome definite"
+    or_abort: ClassVar[str] = "or ns.abort(txn_id) to make the outcome definite"
 
     def __init__(
         self,
@@ -119,14 +123,9 @@ class OutcomeUnknown(RetriableError):
     ) -> None:
         if txn_ids:
             message = f"{message}, of the transaction {', '.join(txn_ids)}"
-            advice = self.advice_with_ids if advice is None else advice
+            advice = f"make the same call again, {self.or_abort}" if advice is None else advice
         super().__init__(message, advice=advice, durable=durable)
         self.txn_ids = txn_ids
-
-    def instead_of_commit(self, txn_id: str, what: str) -> None:
-        """Advise something else than to commit again, where a call of that TxnID has no ``commit()``."""
-        if self.txn_ids == (txn_id,):
-            self.advice = self.advice.replace(self.commit_again, what)
 
 
 class ConsumerBusy(RetriableError):

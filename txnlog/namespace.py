@@ -446,6 +446,10 @@ class Namespace:
         """Make a transaction's outcome definite: aborted for ever, or what it truly was.
 
         What recovery calls before it does work again whose commit was in doubt. A prepared transaction needs ``force``.
+
+        Raises:
+            InvalidTransactionState: it is PREPARED, and ``force`` is False.
+            OutcomeUnknown: the store did not answer; make the same call again.
         """
         return administration.abort(self.connection, txn_id, by, why, force=force)
 

@@ -215,7 +215,7 @@ def produce_plain(
         try:
             return connection.committed(appender.call(command))
         except OutcomeUnknown as unknown:
-            unknown.instead_of_commit(str(txn_id), _AGAIN if sequence is not None else _LOOK)
+            unknown.advise(f"{_AGAIN if sequence is not None else _LOOK}, {unknown.or_abort}")
             raise
 
     try:

@@ -106,3 +106,4 @@ def _aborted(txn: Transaction) -> bool:
 
 
 __all__ = ["transact"]
+                unknown.advise(f"look how it ended before you call again: ns.transaction(txn_id), {unknown.or_abort}")

@@ -383,7 +383,7 @@ class Transaction(ProcessBound):
         try:
             self._connection.appender.call(command)
         except OutcomeUnknown as error:
-            error.advice = "call prepare() again, or abort(); ns.transaction(txn.id) tells what the log shows"
+            error.advise("call prepare() again, or abort(); ns.transaction(txn.id) tells what the log shows")
             raise
         except (RetriableError, StoreError) as error:
             self._in_doubt, self._begun = doubted, begun  # of this call nothing was sent
@@ -550,8 +550,11 @@ class Transaction(ProcessBound):
         return result
 
     def _not_committed(self, doubted: _Doubt, error: BaseException) -> None:
-        if isinstance(error, OutcomeUnknown) or not isinstance(error, TxnLogError):
-            return  # or interrupted while the entry may be under way: it stays in doubt
+        if isinstance(error, OutcomeUnknown):
+            error.advise(f"call commit() again, {error.or_abort}")
+            return
+        if not isinstance(error, TxnLogError):
+            return  # interrupted while the entry may be under way: it stays in doubt
         if isinstance(error, AbortableError | FencedError):
             self._in_doubt = None
             self._give_up(error)
@@ -567,6 +570,7 @@ class Transaction(ProcessBound):
             InvalidTransactionState: it was committed, or it is PREPARED and nobody has decided about it.
         """
         with self._mine():
+            OutcomeUnknown: the store did not answer; abort() again, or ns.abort(txn.id), makes it definite.
             if self._state == "ABORTED":
                 if self._connection.was_given_up(self._number):
                     self._end("user")  # an abort before this one did not reach the log
@@ -615,12 +619,11 @@ class Transaction(ProcessBound):
         if not self.discard() or not isinstance(error, RetriableError):
             return
         if isinstance(error, OutcomeUnknown):
-            own = error.txn_ids == (str(self._id),) and error.advice == OutcomeUnknown.advice_with_ids
+            own = error.txn_ids == (str(self._id),)
         else:
             own = error.advice.endswith(RetriableError.default_advice)
         if own:
-            before, _, _ = error.advice.rpartition(RetriableError.default_advice)
-            error.advice = f"{before}begin the block again: its transaction was aborted"
+            error.advise("begin the block again: its transaction was aborted")
 
     def leave_in_doubt(self) -> None:
         """Go on without asking how a commit in doubt ended: what it took is in nobody's way here, the log decides."""

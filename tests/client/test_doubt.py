@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -135,6 +136,38 @@ def test_a_call_in_doubt_names_its_transaction_and_says_what_to_do_with_such_a_c
         run()
     assert ns.abort(txn_id).state == "COMMITTED"
     assert read(ns) == ([0] if call == "acknowledgement" else [0, 1])
+
+
+@pytest.mark.parametrize("fate", ["dropped", "broken-after"])
+@pytest.mark.parametrize("call", ["flush", "acknowledge", "abort", "abort by id"])
+def test_a_call_in_doubt_that_commits_nothing_is_not_advised_to_commit(
+    faulty: Any, memory: Place, call: str, fate: str
+) -> None:
+    """Who wants an abort, and follows advice to commit, would have the opposite."""
+    ns, store = faulty
+    ns.create_subscription("orders", "pool", type="shared")
+    messages, txn = ns.consumer("orders", "pool").receive(timeout_ms=0), ns.begin()
+    txn.produce("orders", rows(1))
+    calls: dict[str, Callable[[], object]] = {
+        "flush": txn.flush,
+        "acknowledge": lambda: txn.acknowledge(messages),
+        "abort": txn.abort,
+        "abort by id": lambda: ns.abort(txn.id),
+    }
+    if "abort" in call:
+        txn.flush()
+    ns.connection.appender.create_attempts = 1
+    store.forever, store.reads_forever = fate, "broken"
+    store.reads.extend(["ok"] if call == "abort by id" else [])  # it looks first
+    with raises(OutcomeUnknown, durable=Durable.MAYBE) as caught:
+        calls[call]()
+    assert caught.value.advice == f"make the same call again, {OutcomeUnknown.or_abort}"
+    assert caught.value.txn_ids == (str(txn.id),)
+    store.heal()
+    memory.open().produce("orders", rows(9))
+    calls[call]()
+    assert ns.transaction(txn.id).state == ("ABORTED" if "abort" in call else "OPEN")
+    assert read(ns) == [0, 9]
 
 
 @pytest.mark.clause("P-57", "P-65", "P-118")
@@ -439,6 +472,9 @@ def test_damaged_bytes_in_the_slot_leave_the_entry_in_doubt(faulty: Any) -> None
     with raises(OutcomeUnknown, durable=Durable.MAYBE) as caught:
         txn.commit()
     assert isinstance(caught.value.__cause__, CorruptionError)
+    assert caught.value.advice == (
+        f"{CorruptionError.default_advice}; then call commit() again, {OutcomeUnknown.or_abort}"
+    )
     with raises(CorruptionError, match="truncated", durable=Durable.NOTHING):
         ns.produce("orders", rows(2))
     for key, data in honest.items():
