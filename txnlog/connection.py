@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import logging
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from txnlog import numbers, ranges, schema
 from txnlog.acknowledgements import check_epoch, live_subscription, unknown_subscription
@@ -53,6 +54,11 @@ if TYPE_CHECKING:
 
 Mode = Literal["r", "rw"]
 Position = str | Mapping[int, int] | datetime.datetime
+
+_logger = logging.getLogger("txnlog.connection")
+
+_MOST_TOLD: Final = 8
+"""TxnIDs in the warning of a close."""
 
 _GONE_TEXTS = 1_024
 """Texts of dropped subscriptions that are kept: the same answer twice costs one read."""
@@ -151,7 +157,16 @@ class Connection:
         self._closed = True
         session = self._current
         if session is not None:
+            forgotten = [str(TxnId(session.coordinator, number)) for number in session.forgotten()]
             session.close(self._closed_error())
+            if forgotten:
+                more = f" and {len(forgotten) - _MOST_TOLD} more" if len(forgotten) > _MOST_TOLD else ""
+                _logger.warning(
+                    "closed with transactions that had work and were neither committed nor aborted; nothing of them is "
+                    "visible, and nothing will be: %s%s",
+                    ", ".join(forgotten[:_MOST_TOLD]),
+                    more,
+                )
 
     def _closed_error(self) -> InvalidTransactionState:
         return InvalidTransactionState(f"the handle of the namespace {self.name!r} was closed", advice="open it again")

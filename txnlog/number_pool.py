@@ -21,6 +21,9 @@ _LOW_WATER = 8
 _LONGEST_WORK_MS: Final = DEFAULT_GRACE_MS
 """A handle that somebody forgot, and that stays in memory, keeps vacuum from its block for a day and no longer."""
 
+_MOST_FORGOTTEN: Final = 100
+"""Numbers that are kept to be told: a program that never commits is told so by the first ones."""
+
 
 class UnloggedWork(Protocol):
     """Holds numbers that the log may be told yet: the work of a transaction. Called under locks: it takes none.
@@ -33,6 +36,10 @@ class UnloggedWork(Protocol):
 
     def unlogged_numbers(self) -> Sequence[int]:
         """The numbers."""
+
+    @property
+    def is_forgotten(self) -> bool:
+        """Whether there is something of it, and nobody asked for its end so far."""
 
 
 class NumberPool:
@@ -50,6 +57,7 @@ class NumberPool:
         self._next_count = _FIRST_BLOCK
         self._demanded = 1
         self._work: dict[int, weakref.ref[UnloggedWork]] = {}  # no WeakSet: a fifth of what it takes to begin
+        self._forgotten: list[int] = []
         self._kept_blocks: list[int] = []
         self._looked_ms = 0
 
@@ -104,6 +112,17 @@ class NumberPool:
     def release(self, number: int) -> None:
         """The work of this number is logged, or given up."""
         self._work.pop(number, None)
+
+    def note_forgotten(self, number: int) -> None:
+        """The work of this number went out of memory without an end. Called by the garbage collector: takes no lock."""
+        if len(self._forgotten) < _MOST_FORGOTTEN:
+            self._forgotten.append(number)
+
+    def forgotten(self) -> list[int]:
+        """Numbers of transactions with work whose end nobody asked for, in memory or not."""
+        known = [(number, found()) for number, found in list(self._work.items())]
+        living = [number for number, item in known if item is not None and item.is_forgotten]
+        return sorted({*self._forgotten, *living})
 
     def renewals(self, draft: Draft, now_ms: int) -> list[Renew]:
         """Actions that show life of the blocks whose numbers are in use here, where nothing showed it for long."""

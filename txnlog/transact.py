@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -51,6 +52,7 @@ def transact(
         txn.refuse_prepare()
         try:
             value = work(txn)
+            _check_not_awaited(value)
             if _committed(txn):
                 return value
             error: TxnLogError = TransactionAborted(f"the transaction {txn.id} was aborted: its commit got no answer")
@@ -76,6 +78,23 @@ def _check_function(work: object) -> None:
         raise InvalidInputError(
             f"transact runs a function of a transaction, not {shown(work)}", advice="pass one: ns.transact(work)"
         )
+    if inspect.iscoroutinefunction(work):
+        raise _not_awaited("an async function")
+
+
+def _check_not_awaited(value: object) -> None:
+    """Raise InvalidInputError where the function has still to be run: it would be after the commit."""
+    if inspect.isawaitable(value):
+        if inspect.iscoroutine(value):
+            value.close()
+        raise _not_awaited(f"a function that gives {type(value).__name__}")
+
+
+def _not_awaited(what: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"transact runs a plain function of a transaction, not {what}: nobody would await it",
+        advice="pass a plain function: asyncio.to_thread(ns.transact, work)",
+    )
 
 
 def _committed(txn: Transaction) -> bool:
@@ -89,6 +108,7 @@ def _committed(txn: Transaction) -> bool:
             if _aborted(txn):
                 return False
             if txn.state != "COMMITTED":
+                unknown.advise(f"look how it ended before you call again: ns.transaction(txn_id), {unknown.or_abort}")
                 raise unknown from None
     return True
 
@@ -106,4 +126,3 @@ def _aborted(txn: Transaction) -> bool:
 
 
 __all__ = ["transact"]
-                unknown.advise(f"look how it ended before you call again: ns.transaction(txn_id), {unknown.or_abort}")

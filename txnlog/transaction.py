@@ -362,6 +362,7 @@ class Transaction(ProcessBound):
             self._work.stage(everything=True)
             self._start_clock()
             self._work.seal()
+            self._work.settled = True
             self._log_prepare(
                 PrepareCommand(
                     self._opening, self._work.digest, tuple(self._work.staged), tuple(self._work.acknowledged)
@@ -526,6 +527,7 @@ class Transaction(ProcessBound):
                 self._end_committed(empty if earlier is None else self._connection.committed(earlier))
                 return None
             self._work.stage(everything=False)
+        self._work.settled = True
         return CommitCommand(
             self._opening,
             self._work.digest,
@@ -568,9 +570,9 @@ class Transaction(ProcessBound):
 
         Raises:
             InvalidTransactionState: it was committed, or it is PREPARED and nobody has decided about it.
+            OutcomeUnknown: the store did not answer; abort() again, or ns.abort(txn.id), makes it definite.
         """
         with self._mine():
-            OutcomeUnknown: the store did not answer; abort() again, or ns.abort(txn.id), makes it definite.
             if self._state == "ABORTED":
                 if self._connection.was_given_up(self._number):
                     self._end("user")  # an abort before this one did not reach the log
@@ -621,7 +623,7 @@ class Transaction(ProcessBound):
         if isinstance(error, OutcomeUnknown):
             own = error.txn_ids == (str(self._id),)
         else:
-            own = error.advice.endswith(RetriableError.default_advice)
+            own = type(error) is RetriableError  # others know better what to wait for
         if own:
             error.advise("begin the block again: its transaction was aborted")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import xxhash
 
@@ -17,6 +17,10 @@ from txnlog.segment_builder import BuiltSegment, build_owned
 if TYPE_CHECKING:
     from txnlog.connection import Connection
     from txnlog.transaction_commands import LeftOut
+
+
+_NOTHING: Final = xxhash.xxh3_64().hexdigest()
+"""The digest of no work."""
 
 
 class Mark(NamedTuple):
@@ -40,7 +44,10 @@ class Work:
         logged: those that a flush brought into the log.
         stream: the micro-batch that the commit is bound to.
         since_ms: when the transaction began.
+        settled: whether somebody asked for its end, whatever came of that.
     """
+
+    settled = True
 
     def __init__(self, connection: Connection, number: int) -> None:
         self._connection = connection
@@ -57,11 +64,21 @@ class Work:
         self.since_ms = connection.runtime.now_ms()
         self._numbers = connection.appender.numbers
         self._numbers.keep_for(number, self)
+        self.settled = False
+
+    def __del__(self) -> None:
+        if self.is_forgotten:  # told later: this may be called anywhere
+            self._numbers.note_forgotten(self._number)
 
     @property
     def digest(self) -> str:
         """What tells this work from another's: the same after any number of retries, flushes and re-writes."""
         return self._digest.hexdigest()
+
+    @property
+    def is_forgotten(self) -> bool:
+        """See :class:`txnlog.number_pool.UnloggedWork`."""
+        return not self.settled and self.digest != _NOTHING
 
     @property
     def acknowledgements(self) -> list[Acknowledgement]:
@@ -124,6 +141,7 @@ class Work:
 
     def clear(self) -> None:
         """The transaction ended: let go of everything."""
+        self.settled = True
         self._numbers.release(self._number)
         self.pieces, self.staged, self.acknowledged, self.logged = [], [], [], []
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import txnlog
 from tests.client.support import SCHEMA, FaultyStore, Place, Unchanged, raises, read, rows, run_threads
-from txnlog.errors import InvalidTransactionState, OutcomeUnknown
+from txnlog.errors import Durable, InvalidTransactionState, OutcomeUnknown
 
 
 def test_after_close_every_call_is_refused(ns: Any, place: Place) -> None:
@@ -71,6 +73,52 @@ def test_close_ends_no_transaction(ns: Any, place: Place) -> None:
     txn.flush()
     ns.close()
     assert place.open().transaction(txn.id).state == "OPEN"
+
+
+def test_close_tells_of_transactions_that_nobody_ended(ns: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """A commit that was forgotten looks like one that was made, until somebody misses the rows."""
+
+    def begun(then: Callable[[Any], object] = lambda _: None, number: int = 1) -> Any:
+        txn = ns.begin()
+        if number:
+            txn.produce("orders", rows(number))
+        then(txn)
+        return txn
+
+    ns.produce("orders", rows(0))
+    taken = ns.begin()
+    taken.acknowledge(ns.consumer("orders", "billing").receive(timeout_ms=0))
+    left = [begun(), begun(lambda txn: txn.flush()), taken]
+    lost = str(begun().id)
+    gc.collect()
+    ended = [begun(lambda txn: txn.commit()), begun(lambda txn: txn.abort()), begun(lambda txn: txn.prepare())]
+    empty = begun(number=0)
+    ns.close()
+    (warning,) = [record.getMessage() for record in caplog.records if record.name == "txnlog.connection"]
+    assert [str(txn.id) in warning for txn in left] == [True] * 3
+    assert lost in warning
+    assert not [txn for txn in (*ended, empty) if str(txn.id) in warning]
+
+
+def test_close_tells_the_first_of_many(ns: Any, caplog: pytest.LogCaptureFixture) -> None:
+    for number in range(10):
+        ns.begin().produce("orders", rows(number))
+    ns.close()
+    assert caplog.messages[-1].endswith(" and 2 more")
+
+
+def test_close_says_nothing_of_transactions_whose_end_is_in_doubt(place: Place, caplog: Any) -> None:
+    """Who was told with an error that it is unknown need not be told that it is not there."""
+    ns, store = place.faulty()
+    ns.create_topic("orders", SCHEMA)
+    txn = ns.begin()
+    txn.produce("orders", rows(1))
+    store.forever, store.reads_forever = "lost", "broken"
+    with raises(OutcomeUnknown, durable=Durable.MAYBE):
+        txn.commit()
+    store.heal()
+    ns.close()
+    assert "neither committed" not in caplog.text
 
 
 def _held_a_moment(store: FaultyStore) -> threading.Event:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 from typing import Any
 
 import pytest
@@ -77,6 +78,18 @@ def test_what_may_go_better_runs_again_in_a_new_transaction(sales: Any, kind: ty
     assert len({txn.id for txn in seen}) == 3
     assert [txn.state for txn in seen] == ["ABORTED", "ABORTED", "COMMITTED"]
     assert read(sales) == [3]
+
+
+def test_a_function_that_would_have_to_be_awaited_is_refused(sales: Any, memory: Place) -> None:
+    """It would not have run yet when the transaction is committed."""
+
+    async def work(txn: Any) -> None:
+        txn.produce("orders", rows(1))
+
+    with Unchanged(memory):
+        for given in (work, partial(work), lambda txn: [work(txn)][0]):
+            with raises(InvalidInputError, match="nobody would await it"):
+                sales.transact(given)
 
 
 @pytest.mark.parametrize("kind", NEVER)
@@ -225,6 +238,8 @@ def test_a_doubt_that_cannot_be_resolved_is_raised_and_nothing_runs_again(
     with raises(OutcomeUnknown, durable=Durable.MAYBE) as caught:
         ns.transact(work)
     assert caught.value.txn_ids == (str(seen[0].id),)
+    if call == "none":
+        assert caught.value.advice.startswith("look how it ended before you call again"), "nobody can commit() again"
     assert len(seen) == 1
     store.forever = None
     assert ns.abort(seen[0].id).state == ("ABORTED" if call == "flush" else "COMMITTED")
@@ -238,8 +253,6 @@ def test_a_commit_by_the_function_itself_that_was_in_doubt_is_not_done_twice(fau
         seen.append(txn)
         txn.produce("orders", rows(1))
         store.script.append("lost")
-    if call == "none":
-        assert caught.value.advice.startswith("look how it ended before you call again"), "nobody can commit() again"
         store.reads.append("broken")
         txn.commit()
 
