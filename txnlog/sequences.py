@@ -64,7 +64,7 @@ def before_first(producer: str, partition: int, sequence: int) -> OutOfOrderSequ
     )
 
 
-def repeated(place: Place, known: Sequences, sequence: int, rows: int) -> OutOfOrderSequence:
+def repeated_rows(place: Place, known: Sequences, sequence: int, rows: int) -> OutOfOrderSequence:
     """The error for rows at or below the last visible sequence, all or a part: who is told must not write them anew."""
     producer, _, partition = place
     last = sequence + rows - 1
@@ -87,7 +87,7 @@ def _check(draft: Draft, place: Place, rows: tuple[int, int], txn: int, followin
     known = draft.sequences.get(place)
     expected = following if following is not None else known.last + 1 if known is not None else sequence
     if known is not None and sequence <= known.last:
-        raise repeated(place, known, sequence, count)
+        raise repeated_rows(place, known, sequence, count)
     if sequence != expected:
         raise OutOfOrderSequence(
             f"the producer {producer!r} is at sequence {expected - 1} in partition {partition}; "
@@ -114,4 +114,4 @@ def _bears_sequences(draft: Draft, transaction: TransactionRecord, topic: int, p
     )
 
 
-__all__ = ["before_first", "check_pending", "check_room", "note", "pending_segments", "repeated"]
+__all__ = ["before_first", "check_pending", "check_room", "note", "pending_segments", "repeated_rows"]

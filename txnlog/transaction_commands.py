@@ -32,7 +32,6 @@ from txnlog.errors import (
     Durable,
     InvalidInputError,
     InvalidTransactionState,
-    OutOfOrderSequence,
     ProducerFenced,
     SubscriptionNotFound,
     TopicNotFound,
@@ -43,6 +42,7 @@ from txnlog.errors import (
 )
 from txnlog.ids import TxnId
 from txnlog.names import shown
+from txnlog.sequences import repeated_rows
 from txnlog.state import Draft, Outcome
 from txnlog.transaction_end import outcome_error
 
@@ -339,10 +339,7 @@ class CommitCommand(_Owners):
             last = piece.sequence + piece.rows - 1
             repeated.append(known is not None and last <= known.last)
             if known is not None and piece.sequence <= known.last < last:
-                raise OutOfOrderSequence(
-                    f"the producer {producer!r} is at sequence {known.last} in partition {piece.partition}: the batch "
-                    f"{piece.sequence} to {last} repeats a part"
-                )
+                raise repeated_rows((producer, piece.topic, piece.partition), known, piece.sequence, piece.rows)
         return all(repeated)
 
     def _shares(self, draft: Draft, shared: SharedNumbers) -> tuple[Share, ...]:
