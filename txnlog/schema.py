@@ -222,7 +222,7 @@ def check_key(schema: StructType, key: str) -> None:
     """Raise SchemaMismatch unless ``key`` is a column whose hash Spark and Python compute alike."""
     for field in schema.fields:
         if field.name == key:
-            if field.type not in KEY_TYPES:
+            if not isinstance(field.type, str) or field.type not in KEY_TYPES:
                 raise SchemaMismatch(
                     f"column {key!r} cannot be the key: its type is not one of {', '.join(sorted(KEY_TYPES))}",
                     advice="add a string column to key by",

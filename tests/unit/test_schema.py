@@ -214,7 +214,13 @@ def test_a_key_may_have_a_type_whose_hash_is_the_same_everywhere(kind):
 
 
 @pytest.mark.clause("P-32")
-@pytest.mark.parametrize("kind", ["boolean", "float", "double", "date", "timestamp", "decimal(5,2)", ArrayType("long")])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("boolean", "float", "double", "date", "timestamp", "decimal(5,2)"),
+        *(ArrayType("long"), MapType("string", "long"), StructType((StructField("a", "long"),))),
+    ],
+)
 def test_a_key_of_another_type_is_refused(kind):
     with pytest.raises(SchemaMismatch, match="cannot be the key"):
         schemas.check_key(StructType((StructField("k", kind),)), "k")
