@@ -161,6 +161,7 @@ class Catalog:
 
         Raises:
             NamespaceNotFound: with the nearest name.
+            OutcomeUnknown: look at ``namespaces()``. Another one may have the name by then.
         """
         wanted = parse_namespace_name(name)
         if not self._root.exists():

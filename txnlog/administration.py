@@ -13,9 +13,9 @@ from txnlog.errors import (
     CoordinatorFenced,
     InvalidInputError,
     InvalidTransactionState,
-    OutcomeUnknown,
     TransactionNotFound,
     UnsupportedFeature,
+    in_doubt,
 )
 from txnlog.ids import TxnId
 from txnlog.limits import MAX_NUMBER
@@ -143,10 +143,8 @@ def complete(connection: Connection, token: TxnId | str, *, commit: bool) -> Com
         raise InvalidInputError(f"commit is True or False, not {shown(commit)}")
     command = CompleteCommand(number, commit)
     try:
-        outcome = connection.appender.call(command)
-    except OutcomeUnknown as error:
-        error.advise("call complete() again, with the same decision")
-        raise
+        with in_doubt("call complete() again, with the same decision"):
+            outcome = connection.appender.call(command)
     except TransactionNotFound:
         known = connection.outcome(number)  # an end that only a checkpoint holds
         if known is None:
@@ -174,7 +172,8 @@ def fence(connection: Connection, name: str, by: str) -> int:
         raise InvalidInputError(
             f"no producer {label!r} was started", advice=nearest(label, connection.follower.state.producers)
         )
-    return start_producer(connection, label, parse_label("name of the administrator", by))
+    with in_doubt("look for a newer producer with this name before you fence it again: that would stop it as well"):
+        return start_producer(connection, label, parse_label("name of the administrator", by))
 
 
 def forget_app(connection: Connection, app_id: str) -> None:
@@ -184,7 +183,8 @@ def forget_app(connection: Connection, app_id: str) -> None:
     def decide(draft: Draft, _at: Header) -> list[ForgetApp] | Answer[None]:
         return [ForgetApp(label)] if label in draft.apps else Answer(None)
 
-    connection.appender.call(effect(decide))
+    with in_doubt("look whether it was done: ns.last_txn_version(txn_app_id); a version may have been committed since"):
+        connection.appender.call(effect(decide))
 
 
 def enable(connection: Connection, feature: str) -> None:

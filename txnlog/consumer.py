@@ -21,6 +21,7 @@ from txnlog.errors import (
     InvalidTransactionState,
     TopicNotFound,
     TransactionConflict,
+    in_doubt,
 )
 from txnlog.intake import Handed, Intake
 from txnlog.limits import MAX_NUMBER
@@ -34,6 +35,9 @@ from txnlog.transaction_end import outcome_error
 
 if TYPE_CHECKING:
     from txnlog.connection import Connection, Position
+
+_SOUGHT = "open another consumer, and look where the subscription stands: this one may be fenced"
+"""After a seek in doubt, which a second one would undo what others did since."""
 
 _FIRST_PAUSE_MS = 5.0
 _LONGEST_PAUSE_MS = 250.0
@@ -262,7 +266,7 @@ class Consumer(ProcessBound):
 
         moved = [item.subscription for item in chosen]
         with self._one_at_a_time:  # else what another thread chose before would count as delivered after it
-            with self._connection.naming_dropped():
+            with self._connection.naming_dropped(), in_doubt(_SOUGHT):
                 epoch = raise_epochs(self._connection, moved, decide, lambda _draft, at: at.version)
             for item in chosen:
                 item.sought(epoch)

@@ -128,6 +128,16 @@ class OutcomeUnknown(RetriableError):
         self.txn_ids = txn_ids
 
 
+@contextlib.contextmanager
+def in_doubt(advice: str) -> Iterator[None]:
+    """Around a call that is not simply made again where the store does not say whether it was done: what to do then."""
+    try:
+        yield
+    except OutcomeUnknown as error:
+        error.advise(advice)
+        raise
+
+
 class ConsumerBusy(RetriableError):
     """The subscription keeps its consumer until that consumer's lease ends."""
 
@@ -354,5 +364,6 @@ __all__ = [
     "UnsafeStore",
     "UnsupportedFeature",
     "VersionNotAvailable",
+    "in_doubt",
     "refused_write",
 ]

@@ -25,6 +25,7 @@ from txnlog.errors import (
     TopicExists,
     TopicNotFound,
     VersionNotAvailable,
+    in_doubt,
 )
 from txnlog.ids import TxnId
 from txnlog.limits import (
@@ -88,7 +89,15 @@ def open_namespace(
     if mode == "r" and create:
         raise InvalidInputError('create=True needs mode="rw"')
     if clock is not None and not hasattr(clock, "now_ms"):
-        raise InvalidInputError("a clock has a method now_ms()", advice="use txnlog.testing.ManualClock")
+        raise InvalidInputError(
+            f"a clock has a method now_ms(), unlike {shown(clock)}",
+            advice="leave clock out for the machine's clock, or pass an object whose now_ms() gives epoch milliseconds",
+        )
+    if store is not None and not hasattr(store, "create"):
+        raise InvalidInputError(  # not shown: it may hold secrets
+            f"a store has the methods of txnlog.store.Store, unlike {type(store).__name__}",
+            advice="leave store out for the one that root names",
+        )
     text, name = _root_and_name(root, namespace)
     connection = Connection(
         text,
@@ -239,6 +248,7 @@ class Namespace:
         Raises:
             TopicNotFound: with the nearest name.
             InvalidInputError: a subscription sends its dead letters there; nothing was written.
+            OutcomeUnknown: look at ``ns.topics()``. Another topic may have the name by then: dropped again, it is gone.
         """
         parse_topic_name(name)
 
@@ -250,7 +260,8 @@ class Namespace:
             dead_letters.check_not_needed(draft, record)
             return [DropTopic(record.id)]
 
-        self.connection.appender.call(effect(decide))
+        with in_doubt("look whether it was done: ns.topics(); a topic of this name may be another one, made since"):
+            self.connection.appender.call(effect(decide))
 
     def topics(self) -> tuple[str, ...]:
         """Names of the topics, sorted."""
@@ -381,7 +392,12 @@ class Namespace:
         return subscriptions.describe(found)
 
     def drop_subscription(self, topic: str, name: str) -> None:
-        """Drop a subscription. Open transactions go on without what they acknowledged on it."""
+        """Drop a subscription. Open transactions go on without what they acknowledged on it.
+
+        Raises:
+            TopicNotFound, SubscriptionNotFound: with the nearest name.
+            OutcomeUnknown: look at ``ns.subscriptions(topic)``. Another one may have the name by then.
+        """
         subscriptions.drop(self.connection, topic, name)
 
     def subscriptions(self, topic: str) -> tuple[str, ...]:
@@ -470,11 +486,20 @@ class Namespace:
         return administration.complete(self.connection, token, commit=commit)
 
     def fence(self, producer: str, by: str = "admin") -> int:
-        """Fence a producer name: its open transactions are aborted, its handle is refused from now on."""
+        """Fence a producer name: its open transactions are aborted, its handle is refused from now on.
+
+        Raises:
+            InvalidInputError: nobody started it; with the nearest name.
+            OutcomeUnknown: look for a newer producer with this name, which a second call would stop as well.
+        """
         return administration.fence(self.connection, producer, by)
 
     def forget_app(self, txn_app_id: str) -> None:
-        """Forget the last ``txn_version`` of an application id; the next transaction may bring any."""
+        """Forget the last ``txn_version`` of an application id; the next transaction may bring any.
+
+        Raises:
+            OutcomeUnknown: look at ``ns.last_txn_version(txn_app_id)`` before you make the call again.
+        """
         administration.forget_app(self.connection, txn_app_id)
 
     def enable(self, feature: str) -> None:

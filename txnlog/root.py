@@ -12,7 +12,7 @@ from txnlog.apply import check_writable
 from txnlog.codec import decode_entry, encode_action, encode_entry
 from txnlog.commands import ONE_REGISTRATION, Answer, Piece, Simple, effect
 from txnlog.entry_builder import SharedWave
-from txnlog.errors import InvalidInputError, NamespaceNotFound, OutcomeUnknown, StoreError, TxnLogError, UnsafeStore
+from txnlog.errors import InvalidInputError, NamespaceNotFound, StoreError, TxnLogError, UnsafeStore, in_doubt
 from txnlog.follower import Follower
 from txnlog.limits import FORMAT_VERSION
 from txnlog.log import Log
@@ -43,11 +43,8 @@ def create_log(store: Store, runtime: Runtime, actions: Sequence[AnyAction], wri
     """
     header = Header(0, writer, runtime.now_ms())
     data = encode_entry(header, [encode_action(action) for action in actions])
-    try:
+    with in_doubt("open it again"):
         found = occupy(store, runtime, keys.entry_key(0), data)
-    except OutcomeUnknown as error:
-        error.advice = "open it again"
-        raise
     decode_entry(found, 0)
 
 
@@ -181,7 +178,8 @@ class Root:
                 )
             return [Unregister(record.id)]
 
-        self.appender.call(effect(decide, ONE_REGISTRATION))
+        with in_doubt("look whether it was done: namespaces(); one of this name may be another, made since"):
+            self.appender.call(effect(decide, ONE_REGISTRATION))
 
 
 def _namespace_named(draft: Draft, name: NamespaceName) -> NamespaceRecord | None:

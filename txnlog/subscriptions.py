@@ -22,6 +22,7 @@ from txnlog.errors import (
     SubscriptionNotFound,
     TopicNotFound,
     TxnLogError,
+    in_doubt,
     refused_write,
 )
 from txnlog.failover_intake import WAITING, FailoverIntake, KeptIntake
@@ -214,7 +215,8 @@ def drop(connection: Connection, topic: str, name: str) -> None:
 
     def dropped() -> SubscriptionRecord:
         record = find(connection, topic, name).record
-        connection.appender.call(effect(lambda _draft, _at: [DropSubscription(record.id)]))
+        with in_doubt("look whether it was done: ns.subscriptions(topic); one of this name may be another, made since"):
+            connection.appender.call(effect(lambda _draft, _at: [DropSubscription(record.id)]))
         return record
 
     record = _by_name(connection, dropped)

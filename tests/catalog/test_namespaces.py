@@ -20,6 +20,7 @@ from txnlog.errors import (
     InvalidTransactionState,
     NameNotAllowed,
     NamespaceNotFound,
+    OutcomeUnknown,
     ReadOnly,
     StoreError,
 )
@@ -107,6 +108,19 @@ def test_dropping_removes_the_registration_and_nothing_else(cat: Catalog, root: 
         with pytest.raises(ReadOnly):
             ns.create_topic("more", SCHEMA)
     with pytest.raises(NamespaceNotFound):
+        cat.drop_namespace("sales")
+
+
+def test_a_drop_in_doubt_is_looked_for_and_not_advised_to_be_done_again(
+    cat: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cat.create_namespace("sales")
+
+    def unheard(_: object) -> None:
+        raise OutcomeUnknown("the store did not say")
+
+    monkeypatch.setattr(cat._root.appender, "call", unheard)
+    with pytest.raises(OutcomeUnknown, match=r"\(look whether it was done: namespaces\(\)"):
         cat.drop_namespace("sales")
 
 

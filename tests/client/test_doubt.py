@@ -11,6 +11,7 @@ import pytest
 from tests.client.support import SCHEMA, FaultyStore, Place, ids, is_entry, raises, read, rows
 from txnlog import slots
 from txnlog.errors import (
+    ConsumerFenced,
     CorruptionError,
     Durable,
     InvalidTransactionState,
@@ -168,6 +169,37 @@ def test_a_call_in_doubt_that_commits_nothing_is_not_advised_to_commit(
     calls[call]()
     assert ns.transaction(txn.id).state == ("ABORTED" if "abort" in call else "OPEN")
     assert read(ns) == [0, 9]
+
+
+@pytest.mark.parametrize("call", ["drop a topic", "drop a subscription", "fence", "forget", "seek"])
+def test_what_would_undo_the_work_of_others_is_not_advised_to_be_done_again(faulty: Any, call: str) -> None:
+    """By the time of a second call another one may have the name: it would be dropped, fenced, forgotten."""
+    ns, store = faulty
+    ns.producer("loader")
+    ns.create_subscription("orders", "letters")
+    consumer = ns.consumer("orders", "billing")
+    calls: dict[str, tuple[Callable[[], object], str]] = {
+        "drop a topic": (lambda: ns.drop_topic("audit"), "look whether it was done: ns.topics();"),
+        "drop a subscription": (
+            lambda: ns.drop_subscription("orders", "letters"),
+            "look whether it was done: ns.subscriptions(topic);",
+        ),
+        "fence": (lambda: ns.fence("loader"), "look for a newer producer with this name before"),
+        "forget": (lambda: ns.forget_app("job"), "look whether it was done: ns.last_txn_version(txn_app_id)"),
+        "seek": (lambda: consumer.seek("earliest"), "open another consumer, and look where the subscription stands"),
+    }
+    with ns.begin(txn_app_id="job", txn_version=1) as txn:
+        txn.produce("orders", rows(1))
+    run, advice = calls[call]
+    ns.connection.appender.create_attempts = 1
+    store.script.extend([lambda: store.reads.append("broken"), "broken-after"])
+    with raises(OutcomeUnknown, durable=Durable.MAYBE) as caught:
+        run()
+    assert caught.value.advice.startswith(advice)
+    store.heal()
+    if call == "seek":
+        with raises(ConsumerFenced):
+            run()
 
 
 @pytest.mark.clause("P-57", "P-65", "P-118")

@@ -8,7 +8,7 @@ from functools import partial
 
 from txnlog import checkpoint, keys
 from txnlog.checkpoint import Manifest, Part
-from txnlog.errors import CorruptionError, OutcomeUnknown, TxnLogError
+from txnlog.errors import CorruptionError, TxnLogError, in_doubt
 from txnlog.follower import Follower
 from txnlog.limits import (
     CHECKPOINT_ENTRIES,
@@ -154,13 +154,10 @@ class Checkpointer:
         nothing about the entries that were appended to the copy.
         """
         data = checkpoint.encode_manifest(manifest)
-        try:
+        with in_doubt("make a checkpoint again, any time: no commit depends on it"):
             found = occupy(
                 self._store, self._runtime, keys.manifest_key(manifest.version), data, attempts=_MANIFEST_ATTEMPTS
             )
-        except OutcomeUnknown as error:
-            error.advice = "make a checkpoint again, any time: no commit depends on it"
-            raise
         if found == data:
             return manifest
         other = checkpoint.decode_manifest(found, manifest.version)

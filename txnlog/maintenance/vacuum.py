@@ -19,7 +19,7 @@ from txnlog.actions import Close, Header
 from txnlog.actions import Vacuum as VacuumAction
 from txnlog.arguments import whole_number
 from txnlog.commands import Answer, effect
-from txnlog.errors import OutcomeUnknown
+from txnlog.errors import in_doubt
 from txnlog.garbage import ClosedNumbers, Garbage
 from txnlog.limits import MAX_NUMBER, MIN_GRACE_MS
 from txnlog.results import Vacuumed
@@ -122,11 +122,8 @@ def _announced(connection: Connection, target: int, grace_ms: int, horizon: int)
             actions.append(VacuumAction(target))
         return actions or Answer(None)
 
-    try:
+    with in_doubt("call vacuum() again; nothing was deleted"):
         connection.appender.call(effect(decide))
-    except OutcomeUnknown as error:
-        error.advice = "call vacuum() again; nothing was deleted"
-        raise
     with connection.follower.lock:
         state = connection.follower.state
         oldest = state.head.oldest_readable
