@@ -107,6 +107,8 @@ def test_a_namespace_whose_making_was_cut_short_is_made_by_the_next(memory: Plac
         ({"min_commit_interval_ms": "5"}, InvalidInputError),
         ({"min_commit_interval_ms": 10**400}, InvalidInputError),
         ({"clock": 7}, InvalidInputError),
+        ({"store": 7}, InvalidInputError),
+        ({"store": {"key": "secret"}}, InvalidInputError),
         ({"storage_options": "key=secret"}, InvalidInputError),
         ({"storage_options": {"key": "secret"}}, InvalidInputError),
     ],
