@@ -89,6 +89,18 @@ def refused_write() -> Iterator[None]:
         raise
 
 
+@contextlib.contextmanager
+def after_writing(again: str) -> Iterator[None]:
+    """Around the rest of a call whose first part is in a log by now: an error says so, and how the call is finished."""
+    try:
+        yield
+    except TxnLogError as error:
+        error.durable = Durable.MAYBE
+        if not isinstance(error, RetriableError):  # which says it by itself
+            error.advice = f"{error.advice}; then {again}"
+        raise
+
+
 # --- try the same again -------------------------------------------------------------------------------------------
 
 
@@ -364,6 +376,7 @@ __all__ = [
     "UnsafeStore",
     "UnsupportedFeature",
     "VersionNotAvailable",
+    "after_writing",
     "in_doubt",
     "refused_write",
 ]

@@ -15,7 +15,7 @@ from txnlog.appender import Appender
 from txnlog.apply import check_writable
 from txnlog.arguments import shortened
 from txnlog.codec import digest_of
-from txnlog.errors import ClockSkew, Durable, NamespaceNotFound, ReadOnly, TxnLogError
+from txnlog.errors import ClockSkew, Durable, NamespaceNotFound, ReadOnly, TxnLogError, after_writing
 from txnlog.follower import Follower
 from txnlog.heartbeats import Heartbeats
 from txnlog.holds import Holds
@@ -114,7 +114,8 @@ class Session:
             ProtocolAction(FORMAT_VERSION, FORMAT_VERSION),
             NamespaceAction(self.name, record.coordinator),
         ]
-        create_log(self.store, self.runtime, actions, self.runtime.unique())
+        with after_writing("open it again"):
+            create_log(self.store, self.runtime, actions, self.runtime.unique())
         return record.coordinator
 
     def refuse_dropped(self) -> None:

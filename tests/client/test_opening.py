@@ -14,6 +14,7 @@ from tests.client.support import SCHEMA, Place, objects, raises, read, rows, run
 from txnlog import root
 from txnlog.errors import (
     ClockSkew,
+    Durable,
     InvalidInputError,
     NameNotAllowed,
     NamespaceNotFound,
@@ -82,6 +83,22 @@ def test_a_namespace_whose_making_was_cut_short_is_made_by_the_next(memory: Plac
     again = memory.open("second")
     assert again.connection.coordinator == 1
     assert again.snapshot().version == 0
+
+
+def test_a_namespace_that_was_registered_and_not_made_is_not_told_as_nothing(memory: Place) -> None:
+    memory.open("first")
+
+    class Full(ForwardingStore):
+        def create(self, key: str, data: bytes) -> Created:
+            if "second/_log" in key:
+                raise StoreError("no space left", durable=Durable.NOTHING)
+            return super().create(key, data)
+
+    with raises(StoreError, durable=Durable.MAYBE) as caught:
+        memory.open("second", wrap=Full)
+    assert caught.value.advice == f"{StoreError.default_advice}; then open it again"
+    assert catalog.open(memory.root).namespaces() == ("first", "second")
+    assert memory.open("second").connection.coordinator == 1
 
 
 @pytest.mark.parametrize(

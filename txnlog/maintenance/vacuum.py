@@ -19,7 +19,7 @@ from txnlog.actions import Close, Header
 from txnlog.actions import Vacuum as VacuumAction
 from txnlog.arguments import whole_number
 from txnlog.commands import Answer, effect
-from txnlog.errors import in_doubt
+from txnlog.errors import after_writing, in_doubt
 from txnlog.garbage import ClosedNumbers, Garbage
 from txnlog.limits import MAX_NUMBER, MIN_GRACE_MS
 from txnlog.results import Vacuumed
@@ -73,10 +73,11 @@ def vacuum(
     target = max((garbage.oldest_needed(*follower.segments(t.id), horizon) for t in _topics(connection)), default=0)
     if dry_run:
         plan = _foreseen(connection, target, now_ms, grace_ms, horizon)
-    else:
-        plan = _announced(connection, target, grace_ms, horizon)
+        return _Sweep(connection, plan, dry_run=True, progress=progress).run()
+    plan = _announced(connection, target, grace_ms, horizon)
+    with after_writing("call vacuum() again"):
         _forget_hints(connection)
-    return _Sweep(connection, plan, dry_run=dry_run, progress=progress).run()
+        return _Sweep(connection, plan, dry_run=False, progress=progress).run()
 
 
 def _forget_hints(connection: Connection) -> None:
