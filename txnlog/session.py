@@ -15,7 +15,7 @@ from txnlog.appender import Appender
 from txnlog.apply import check_writable
 from txnlog.arguments import shortened
 from txnlog.codec import digest_of
-from txnlog.errors import ClockSkew, Durable, NamespaceNotFound, ReadOnly, TxnLogError, after_writing
+from txnlog.errors import ClockSkew, CorruptionError, Durable, NamespaceNotFound, ReadOnly, TxnLogError, after_writing
 from txnlog.follower import Follower
 from txnlog.heartbeats import Heartbeats
 from txnlog.holds import Holds
@@ -41,6 +41,9 @@ _IDLE_MS: Final = 60_000
 
 _HOW_MADE: Final = "in Python txnlog.open(root, namespace=..., create=True)"
 """Advice that is as good on the command line and in Spark, where nothing makes a namespace."""
+
+
+_GIVE_UP: Final = "restore its folder from a copy, or give it up: catalog.open(root).drop_namespace(name)"
 
 
 class Session:
@@ -78,9 +81,7 @@ class Session:
         registered: int | None = None
         if not log.exists():
             if not create:
-                raise NamespaceNotFound(
-                    f"there is no namespace {name!r} at {shortened(whole.url(name))}", advice=self._nearest()
-                )
+                raise self._not_found()
             registered = self._create()
         self.follower = Follower(log)
         self._append_ms = runtime.now_ms()
@@ -95,8 +96,19 @@ class Session:
         if not read_only:
             check_writable(self.follower.state)
 
-    def _nearest(self) -> str:
-        """Advice: a namespace of the root with a like name, or of the root that the path itself is."""
+    def _not_found(self) -> NamespaceNotFound:
+        """What to do instead: a namespace of the root with a like name, or of the root that the path itself is."""
+        text, advice = f"there is no namespace {self.name!r} at {self._shown_url()}", self._nearest()
+        if advice is None:
+            text = f"the root lists the namespace {self.name!r}, but its log at {self._shown_url()} is missing"
+            advice = f"{_GIVE_UP}; one whose making was cut short is finished by create=True, as an empty one"
+        return NamespaceNotFound(text, advice=advice)
+
+    def _shown_url(self) -> str:
+        return shortened(self.requests.url(self.name))
+
+    def _nearest(self) -> str | None:
+        """Advice; None where the root lists the very name."""
         inner = Root(PrefixStore(self.requests, self.name), self.runtime)
         if inner.exists():
             names = ", ".join([item.name for item in inner.namespaces()][:8])
@@ -104,11 +116,15 @@ class Session:
         if not self._root.exists():
             return f"nothing of txnlog is there: check the path; {_HOW_MADE} makes root and namespace"
         names_here = [item.name for item in self._root.namespaces()]
+        if self.name in names_here:
+            return None
         return f"{nearest(self.name, names_here)}; {_HOW_MADE} makes it"
 
     def _create(self) -> int:
         """Make the namespace, and the root if need be. Returns the coordinator id of its registration."""
         self._root.ensure_safe()
+        if self._root.lists(self.name):
+            self._refuse_lost()
         record = self._root.register(self.name)
         actions: Sequence[AnyAction] = [
             ProtocolAction(FORMAT_VERSION, FORMAT_VERSION),
@@ -117,6 +133,19 @@ class Session:
         with after_writing("open it again"):
             create_log(self.store, self.runtime, actions, self.runtime.unique())
         return record.coordinator
+
+    def _refuse_lost(self) -> None:
+        """Raise CorruptionError where files of a namespace that the root lists are there, and its log is not.
+
+        A making that was cut short leaves none behind, and whoever makes it at the same time has its log there first.
+        """
+        found = next(iter(self.store.list("")), None)
+        if found is not None and not Log(self.store, self.runtime).exists():
+            raise CorruptionError(
+                f"the root lists the namespace {self.name!r}, and files of it are at {self._shown_url()} "
+                f"({found.key}), but the beginning of its log is missing: an empty one would take its place",
+                advice=_GIVE_UP,
+            )
 
     def refuse_dropped(self) -> None:
         """Raise NamespaceNotFound where only the folder is left of a namespace that was dropped."""

@@ -14,6 +14,7 @@ from tests.client.support import SCHEMA, Place, objects, raises, read, rows, run
 from txnlog import root
 from txnlog.errors import (
     ClockSkew,
+    CorruptionError,
     Durable,
     InvalidInputError,
     NameNotAllowed,
@@ -99,6 +100,30 @@ def test_a_namespace_that_was_registered_and_not_made_is_not_told_as_nothing(mem
     assert caught.value.advice == f"{StoreError.default_advice}; then open it again"
     assert catalog.open(memory.root).namespaces() == ("first", "second")
     assert memory.open("second").connection.coordinator == 1
+
+
+@pytest.mark.parametrize("gone", ["sales/", "sales/_log/"])
+def test_a_namespace_whose_log_was_removed_is_not_offered_to_be_made_again(place: Place, gone: str) -> None:
+    """An empty log beside the files of the old one would look like the namespace, and hide what happened to it."""
+    ns = place.open()
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(1))
+    ns.close()
+    store = place.store()
+    for key in list(objects(store, gone)):
+        store.delete(key)
+    left = list(objects(store, "sales/"))
+    for mode in ("r", "rw"):
+        with raises(NamespaceNotFound, match="the root lists the namespace 'sales', but its log at") as caught:
+            place.open(create=False, mode=mode)
+        assert "drop_namespace" in caught.value.advice
+    if left:
+        with raises(CorruptionError, match="the beginning of its log is missing"):
+            place.open()
+        assert list(objects(store, "sales/")) == left
+        with catalog.open(place.root, storage_options=place.storage_options) as root:
+            root.drop_namespace("sales")
+    assert place.open().snapshot().version == 0, "nothing tells it from one whose making was cut short"
 
 
 @pytest.mark.parametrize(
