@@ -19,7 +19,6 @@ from collections import deque
 from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import partial
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar, cast
 
@@ -45,7 +44,7 @@ from txnlog.limits import BUFFER_BYTES, RENEW_AFTER_MS, TARGET_ENTRY_BYTES
 from txnlog.number_pool import NumberPool
 from txnlog.numbers import is_used
 from txnlog.runtime import Background, Promise, Runtime, Signal
-from txnlog.slots import CREATE_ATTEMPTS, occupy
+from txnlog.slots import CREATE_ATTEMPTS, occupy, put_unnamed
 from txnlog.state import Draft
 from txnlog.store.base import Store
 
@@ -590,12 +589,7 @@ class Appender:
         attempt.answers.clear()
 
     def _put_wave(self, attempt: Attempt[_Waiting]) -> None:
-        try:
-            self._runtime.run_all([partial(self._store.put, key, content) for key, content in attempt.wave.objects])
-        except StoreError as error:
-            # A file may be there, but no entry names it: of the commands nothing was done.
-            error.durable = Durable.NOTHING
-            raise
+        put_unnamed(self._store, self._runtime, attempt.wave.objects)
         attempt.wave_stored()
 
     def _add_numbers(self, actions: tuple[AnyAction, ...]) -> None:

@@ -1,8 +1,13 @@
-"""Putting bytes under a key that only one writer can have: entries of logs, manifests (PROTOCOL.md, "Appending")."""
+"""Putting bytes under a key that only one writer can have: entries of logs, manifests (PROTOCOL.md, "Appending").
+
+And before that the files that they will name.
+"""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
+from functools import partial
 from typing import Final
 
 from txnlog.errors import Durable, OutcomeUnknown, StoreError, TxnLogError
@@ -65,4 +70,16 @@ def occupy(
     raise OutcomeUnknown(f"the store did not say whether {key} exists") from last
 
 
-__all__ = ["CREATE_ATTEMPTS", "occupy"]
+def put_unnamed(store: Store, runtime: Runtime, objects: Iterable[tuple[str, bytes]]) -> None:
+    """Put files that nothing names yet, side by side.
+
+    Raises StoreError with durable NOTHING: a file may be there, but of what the caller asked for nothing was done.
+    """
+    try:
+        runtime.run_all([partial(store.put, key, data) for key, data in objects])
+    except StoreError as error:
+        error.durable = Durable.NOTHING
+        raise
+
+
+__all__ = ["CREATE_ATTEMPTS", "occupy", "put_unnamed"]

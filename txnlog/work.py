@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import xxhash
@@ -13,6 +12,7 @@ from txnlog.commands import Piece
 from txnlog.holds import joined
 from txnlog.limits import BUFFER_BYTES, SMALL_PRODUCE_BYTES
 from txnlog.segment_builder import BuiltSegment, build_owned
+from txnlog.slots import put_unnamed
 
 if TYPE_CHECKING:
     from txnlog.connection import Connection
@@ -187,8 +187,7 @@ class Work:
         return staged
 
     def _put(self, wave: list[BuiltSegment]) -> None:
-        store = self._connection.store
-        self._connection.runtime.run_all([partial(store.put, built.key, built.data) for built in wave])
+        put_unnamed(self._connection.store, self._connection.runtime, [(built.key, built.data) for built in wave])
 
     def _take_number(self) -> int:
         return self._connection.appender.take_numbers(1)[0]

@@ -337,14 +337,26 @@ def test_a_refusal_of_the_second_put_says_nothing_about_the_first(faulty: Any, f
     assert read(ns) == [0, 1]
 
 
-def test_a_broken_data_wave_is_no_doubt_about_the_commit(faulty: Any) -> None:
+@pytest.mark.parametrize("call", ["produce", "small commit", "big commit", "flush", "prepare"])
+def test_a_file_that_was_not_stored_is_no_doubt_about_the_call_whatever_it_is(faulty: Any, call: str) -> None:
+    """It may be there, and no entry names it."""
     ns, store = faulty
-    store.puts.append("broken")
     txn = ns.begin()
-    txn.produce("orders", rows(1))
+    calls: dict[str, Callable[[], object]] = {
+        "produce": lambda: ns.produce("orders", rows(1)),
+        "flush": txn.flush,
+        "prepare": txn.prepare,
+    }
+    txn.produce("orders", [{"id": 1, "name": "n" * (2_000_000 if call == "big commit" else 1)}])
+    run = calls.get(call, txn.commit)
+    before = ns.snapshot().version
+    store.puts.append("broken")
     with raises(StoreError, match="connection dropped", durable=Durable.NOTHING):
-        txn.commit()
-    assert txn.commit().offsets == {("orders", 0): range(1, 2)}
+        run()
+    assert (ns.snapshot().version, txn.state) == (before, "OPEN")
+    run()
+    if call in {"flush", "prepare"}:
+        assert ns.complete(str(txn.id), commit=True) if call == "prepare" else txn.commit()
     assert read(ns) == [0, 1]
 
 
