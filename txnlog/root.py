@@ -99,6 +99,11 @@ class Root:
             self.follower.refresh()
             if (identity.store_kind, identity.endpoint_hash) in self.follower.state.verdicts:
                 return
+        elif Log(self._whole, self._runtime).exists():
+            raise InvalidInputError(
+                "a root is a folder of namespaces, and its folder is a namespace itself",
+                advice="open the namespace of that folder: the root is the folder above it",
+            )
         try:
             passed = probe(self._whole, keys.PROBE_FOLDER)
         except UnsafeStore:

@@ -114,6 +114,8 @@ class Session:
             names = ", ".join([item.name for item in inner.namespaces()][:8])
             return f"this is a root: append one of its namespaces ({names or 'there is none yet'})"
         if not self._root.exists():
+            if Log(self.requests, self.runtime).exists():
+                return "the folder above it is a namespace itself: leave out the last part of the path to open that"
             return f"nothing of txnlog is there: check the path; {_HOW_MADE} makes root and namespace"
         names_here = [item.name for item in self._root.namespaces()]
         if self.name in names_here:

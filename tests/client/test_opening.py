@@ -10,7 +10,7 @@ import pytest
 
 import catalog
 import txnlog
-from tests.client.support import SCHEMA, Place, objects, raises, read, rows, run_threads
+from tests.client.support import SCHEMA, Place, Unchanged, objects, raises, read, rows, run_threads
 from txnlog import root
 from txnlog.errors import (
     ClockSkew,
@@ -100,6 +100,18 @@ def test_a_namespace_that_was_registered_and_not_made_is_not_told_as_nothing(mem
     assert caught.value.advice == f"{StoreError.default_advice}; then open it again"
     assert catalog.open(memory.root).namespaces() == ("first", "second")
     assert memory.open("second").connection.coordinator == 1
+
+
+def test_a_namespace_is_no_root(place: Place) -> None:
+    """A path that is one part too long: `sales/orders` is a topic, and the vacuum of `sales` knows no such files."""
+    place.open().create_topic("orders", SCHEMA)
+    inner = f"{place.root}/sales"
+    with raises(NamespaceNotFound) as caught:
+        txnlog.open(inner, namespace="orders", storage_options=place.storage_options)
+    assert "the folder above it is a namespace itself" in caught.value.advice
+    with Unchanged(place), raises(InvalidInputError, match="its folder is a namespace itself"):
+        txnlog.open(inner, namespace="orders", create=True, storage_options=place.storage_options)
+    assert not [key for key in objects(place.store()) if "/_catalog/" in key]
 
 
 @pytest.mark.parametrize("gone", ["sales/", "sales/_log/"])
