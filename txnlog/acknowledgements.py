@@ -254,7 +254,8 @@ def _check_cumulative(draft: Draft, record: SubscriptionRecord, txn: int, partit
 def _pending(draft: Draft, where: str, holder: int, txn: int) -> TransactionConflict:
     if holder == txn:
         return TransactionConflict(
-            f"{where}: a message is pending in this very transaction already", advice="acknowledge each message once"
+            f"{where}: a message is pending in this very transaction already",
+            advice="abort the transaction and begin a new one, which acknowledges each message once",
         )
     return TransactionConflict(f"{where}: a message is pending in the transaction {draft.txn_id(holder)}")
 

@@ -40,8 +40,12 @@ def check_producer(draft: Draft, name: str, epoch: int | None) -> ProducerRecord
     if record is None:
         raise InvalidInputError(f"no producer {name[:60]!a} was started", advice="start it with ns.producer(name)")
     if record.epoch != epoch:
-        by = f" by {record.fenced_by[:60]!a}" if record.fenced_by else ""
-        raise ProducerFenced(f"the producer {name!r} has epoch {epoch} but {record.epoch} is the newest{by}")
+        if record.fenced_by:
+            raise ProducerFenced(
+                f"the producer {name!r} with epoch {epoch} was fenced by {record.fenced_by[:60]!a}",
+                advice="stop: ask who fenced it before a producer with this name is started again",
+            )
+        raise ProducerFenced(f"the producer {name!r} has epoch {epoch} but {record.epoch} is the newest")
     return record
 
 

@@ -168,8 +168,12 @@ class Connection:
                     more,
                 )
 
-    def _closed_error(self) -> InvalidTransactionState:
-        return InvalidTransactionState(f"the handle of the namespace {self.name!r} was closed", advice="open it again")
+    def _closed_error(self, what: str | None = None) -> InvalidTransactionState:
+        advice = "open it again"
+        if what == "transaction":
+            advice += " and begin a new one: nothing of this becomes visible, unless its commit is in doubt, which "
+            advice += "ns.abort(txn_id) tells"
+        return InvalidTransactionState(f"the handle of the namespace {self.name!r} was closed", advice=advice)
 
     def after_fork(self) -> None:
         """In a forked child: no request now, but an identity, numbers and threads of its own at the next call."""
@@ -237,7 +241,7 @@ class Connection:
     def check_owner(self, owner: object, what: str) -> None:
         """Raise unless what was made by this connection belongs to this process, and the connection is open."""
         if self._closed:
-            raise self._closed_error()
+            raise self._closed_error(what)
         if owner is not self.identity:
             raise InvalidTransactionState(
                 f"the {what} belongs to the process that this one was forked from", advice=f"make a {what} of your own"
@@ -504,7 +508,8 @@ class Connection:
         raise InvalidInputError(
             f"unknown position {shown(position)}",
             advice='use "earliest", "latest", {partition: offset}, or a time with a zone: '
-            'datetime(..., tzinfo=datetime.UTC) or "2026-11-21T12:00:00Z"',
+            "datetime(..., tzinfo=datetime.UTC), datetime.fromtimestamp(seconds, datetime.UTC) or "
+            '"2026-11-21T12:00:00Z"; a number alone could be an offset',
         )
 
     def _offsets_at(self, topic: TopicRecord, timestamp_ms: int, starts: Mapping[int, int]) -> dict[int, int]:

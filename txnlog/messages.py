@@ -78,6 +78,13 @@ class Messages(ProcessBound):
     def _positions(self, chosen: object) -> list[int]:
         wanted = list(chosen) if isinstance(chosen, Iterable) and not isinstance(chosen, str) else [chosen]
         count = len(self)
+        if wanted and not count:
+            raise InvalidInputError("there are no messages to choose from", advice="look at len(messages) first")
+        if any(isinstance(item, bool | np.bool_) for item in wanted):
+            raise InvalidInputError(
+                "messages are chosen by positions, not by truth values",
+                advice="turn a mask into positions: messages[numpy.flatnonzero(mask)]",
+            )
         return [whole_number("a position", item, -count, count - 1) % count for item in wanted]
 
     def _column(self, name: str) -> npt.NDArray[np.int64]:

@@ -324,6 +324,8 @@ class Namespace:
     def snapshot(self, version: int | None = None, timestamp: datetime.datetime | str | int | None = None) -> Snapshot:
         """A consistent view of all topics: the newest, or at a version, or at the newest version of a time.
 
+        A time is an aware datetime, ISO 8601 text with a zone, or epoch milliseconds.
+
         Raises:
             VersionNotAvailable: naming the range that can be read.
         """
@@ -337,7 +339,8 @@ class Namespace:
     def _version_at(self, timestamp: datetime.datetime | str | int) -> int:
         version = self.connection.follower.log.version_at(epoch_ms(timestamp), self.connection.follower.version)
         if version is None:
-            raise VersionNotAvailable(f"the log begins after {timestamp}", advice="ask for a later time")
+            unit = " (epoch milliseconds)" if isinstance(timestamp, int) else ""
+            raise VersionNotAvailable(f"the log begins after {timestamp}{unit}", advice="ask for a later time")
         return version
 
     # --- subscriptions ----------------------------------------------------------------------------------------------
@@ -362,7 +365,8 @@ class Namespace:
             name: of the subscription.
             type: ``exclusive`` (one consumer; a newer one fences it), ``failover`` (one is active, the others wait) or
                 ``shared`` (several; each message is leased to one of them, who acknowledges first wins).
-            start: ``"earliest"``, ``"latest"``, ``{partition: offset}``, or an aware datetime.
+            start: ``"earliest"``, ``"latest"``, ``{partition: offset}``, or a time with a zone: an aware datetime, or
+                ISO 8601 text.
             lease_ms: how long a consumer that is silent keeps its place (Failover, ``takeover="after_lease"``), or a
                 Shared one its messages; the former by calling ``receive``.
             takeover: who may take over from an Exclusive consumer: ``"any"`` at once, ``"same_name"``, or
@@ -435,8 +439,8 @@ class Namespace:
         acknowledgements are aborted. On a failover one it waits for the active one; on a shared one they go together.
 
         Raises:
-            ConsumerBusy: the subscription's takeover rule keeps it for another consumer, as long as its lease lasts. Of
-                several topics none was taken then.
+            ConsumerBusy: the subscription's takeover rule keeps it for another consumer: as long as its lease lasts, or
+                for its name for ever (``same_name``). Of several topics none was taken then.
             OutcomeUnknown: call it again; an older consumer may be fenced.
         """
         return subscriptions.open_consumer(self.connection, topics, subscription, type=type, name=name)

@@ -146,7 +146,7 @@ def _create(
         source = live_topic(draft, record.id)
         letters = [] if dead_letter_topic is None else dead_letters.missing_topic(draft, source, dead_letter_topic)
         known = draft.subscription_names.get((record.id, name))
-        if known is None or not if_not_exists:
+        if known is None:
             return [*letters, action]
         existing = live_subscription(draft, known)
         if (clash := _clash(existing, action)) is not None:
@@ -154,6 +154,8 @@ def _create(
                 f"the subscription {name!r} of {topic!r} exists with another {clash}",
                 advice="ask for what it has, or choose another name",
             )
+        if not if_not_exists:
+            raise SubscriptionExists(f"the subscription {name!r} of {topic!r} exists")
         return [*letters] or Answer(_found(draft, known, at.timestamp_ms))
 
     def result(draft: Draft, at: Header) -> Found:

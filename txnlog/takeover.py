@@ -100,7 +100,8 @@ def _check_rule(record: SubscriptionRecord, holder: str, name: str, seen: int | 
         if holder != name:
             raise ConsumerBusy(
                 f"the subscription {record.name!r} belongs to the consumer {holder!r}, not to {name!r}",
-                advice="its takeover rule is same_name: open it under that name; that of a query is its txnAppId",
+                advice="its takeover rule is same_name, and waiting changes nothing: open it under that name; that "
+                "of a query is its txnAppId",
             )
     elif keeps_its_place(record) and seen != record.epoch:
         raise ConsumerBusy(

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import catalog
@@ -65,8 +66,9 @@ def test_a_plain_acknowledgement_of_what_a_transaction_holds_is_a_conflict(
     txn.acknowledge(messages[3])
     if flushed:
         txn.flush()
-    with Unchanged(place), raises(TransactionConflict, match="pending"):
+    with Unchanged(place), raises(TransactionConflict, match="pending") as caught:
         consumer.acknowledge(messages[:5], cumulative=cumulative)
+    assert caught.value.advice.startswith("try again when that transaction has ended"), "the caller has none to abort"
     consumer.acknowledge(messages[4])
     txn.commit()
     assert cursor(ten).acknowledged == ((3, 5),)
@@ -462,3 +464,31 @@ def test_messages_of_another_subscription_are_refused(ten: Any, place: Place) ->
             with raises(InvalidInputError, match="another subscription"):
                 call(messages)
     consumer.acknowledge(messages)
+
+
+def test_a_mask_and_an_empty_batch_are_told_from_wrong_positions(ns: Any) -> None:
+    ns.produce("orders", rows(1, 2))
+    consumer = ns.consumer("orders", "billing")
+    messages = consumer.receive(timeout_ms=0)
+    for mask in ([True, False], np.array([True, False])):
+        with raises(InvalidInputError) as caught:
+            messages[mask]
+        assert "flatnonzero" in caught.value.advice
+    assert len(messages[np.flatnonzero(np.array([True, False]))]) == 1
+    with raises(InvalidInputError, match="there are no messages"):
+        consumer.receive(timeout_ms=0)[0]
+
+
+def test_who_acknowledges_twice_in_a_transaction_is_told_that_it_is_over(ns: Any) -> None:
+    ns.produce("orders", rows(1))
+    messages = ns.consumer("orders", "billing").receive(timeout_ms=0)
+    txn = ns.begin()
+    txn.acknowledge(messages)
+    for call, kind in (
+        (lambda: txn.acknowledge(messages), TransactionConflict),
+        (lambda: txn.produce("orders", rows(2)), TransactionHasFailedOperation),
+        (txn.commit, TransactionHasFailedOperation),
+    ):
+        with raises(kind) as caught:
+            call()
+        assert "begin a new one" in caught.value.advice

@@ -688,3 +688,11 @@ def test_big_writes_take_segments_of_their_own(sales: Any, monkeypatch: pytest.M
     assert [segment.txn for segment in plan.segments] == [txn.id.number]
     assert [segment.txn for segment in sales.snapshot().plan("audit").segments] == [None]
     assert (read(sales), read(sales, "audit")) == (list(range(200)), [1])
+
+
+def test_who_was_fenced_by_an_administrator_is_told_so(sales: Any) -> None:
+    loader = sales.producer("loader")
+    sales.fence("loader", by="ops")
+    with raises(ProducerFenced, match="fenced by 'ops'") as caught:
+        loader.produce("orders", rows(1))
+    assert "newer" not in str(caught.value)

@@ -136,6 +136,8 @@ def test_a_time_is_the_newest_version_at_or_below_it(place: Place, clock: Manual
     assert ns.snapshot(timestamp=at(START_MS * 2)).version == versions[-1]
     with raises(VersionNotAvailable, match="begins after"):
         ns.snapshot(timestamp=at(START_MS - 1))
+    with raises(VersionNotAvailable, match="epoch milliseconds"):
+        ns.snapshot(timestamp=START_MS // 1000)
     with raises(InvalidInputError, match="not both"):
         ns.snapshot(version=1, timestamp=at(START_MS))
 

@@ -25,6 +25,7 @@ from tests.client.support import (
     wait_for,
 )
 from txnlog.errors import (
+    ConsumerBusy,
     ConsumerFenced,
     Durable,
     InvalidInputError,
@@ -51,7 +52,7 @@ def test_a_subscription_is_created_where_it_should_start(ten: Any) -> None:
         [],
         [4, 5, 6, 7, 8, 9],
     ]
-    with raises(SubscriptionExists):
+    with raises(SubscriptionExists, match=r"\(use if_not_exists=True if that is fine; nothing was written\)"):
         ten.create_subscription("orders", "from-end")
     ten.create_subscription("orders", "from-end", if_not_exists=True)
     assert "from-four" in info._repr_html_()
@@ -491,3 +492,18 @@ def test_a_description_counts_what_is_pending(ten: Any) -> None:
         2,
         0,
     )
+
+
+def test_a_name_that_is_taken_is_told_with_what_differs_or_how_to_share_it(sales: Any, memory: Place) -> None:
+    sales.create_subscription("orders", "billing")
+    with Unchanged(memory), raises(SubscriptionExists, match="exists [(]use if_not_exists=True"):
+        sales.create_subscription("orders", "billing")
+    with Unchanged(memory), raises(SubscriptionExists, match="another type: 'exclusive' instead of 'shared'"):
+        sales.create_subscription("orders", "billing", type="shared")
+
+
+def test_a_place_that_is_kept_for_a_name_is_not_waited_for(sales: Any) -> None:
+    sales.create_subscription("orders", "billing", takeover="same_name")
+    sales.consumer("orders", "billing", name="one").close()
+    with raises(ConsumerBusy, match="waiting changes nothing"):
+        sales.consumer("orders", "billing", name="other")
