@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -315,7 +316,7 @@ def acknowledge_plain(connection: Connection, wanted: Sequence[Acknowledgement],
             rest = left(connection.follower.state.draft())
         connection.check_conflicts(number, rest)
 
-    with connection.naming_dropped():
+    with connection.naming_dropped(), _no_transaction_to_abort():
         try:
             check()
         except TransactionConflict:
@@ -323,6 +324,17 @@ def acknowledge_plain(connection: Connection, wanted: Sequence[Acknowledgement],
         if taken is not None:
             taken.check_delivered()  # after that look: what is pending no more may have to be handed out again
         connection.appender.call(effect(decide, txn_ids=(number,)))
+
+
+@contextlib.contextmanager
+def _no_transaction_to_abort() -> Iterator[None]:
+    """Advise something else than to abort and begin anew, where the caller has no transaction."""
+    try:
+        yield
+    except TransactionConflict as error:
+        if error.advice == TransactionConflict.default_advice:
+            error.advice = "try again when that transaction has ended; ns.abort(txn_id) ends it"
+        raise
 
 
 def _not_yet_taken(draft: Draft, item: Acknowledgement) -> Acknowledgement | None:

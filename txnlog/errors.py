@@ -299,7 +299,9 @@ class SubscriptionNotFound(InvalidInputError):
 
 
 class SubscriptionExists(InvalidInputError):
-    """The subscription exists already, with other settings."""
+    """The subscription exists already."""
+
+    default_advice = "use if_not_exists=True if that is fine"
 
 
 class VersionNotAvailable(InvalidInputError):

@@ -579,7 +579,9 @@ class Transaction(ProcessBound):
                 self._end_holds()  # where Ctrl-C came before that
                 return
             if self._state == "COMMITTED":
-                raise InvalidTransactionState(f"the transaction {self.id} was committed")
+                raise InvalidTransactionState(
+                    f"the transaction {self.id} was committed", advice="it stays committed: nothing is left to do"
+                )
             self._connection.check_owner(self._owner, "transaction")
             outcome = None
             if self._state == "PREPARED":

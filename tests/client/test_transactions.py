@@ -398,7 +398,7 @@ def test_an_abort_after_the_commit_is_refused(ns: Any, place: Place) -> None:
     txn = ns.begin()
     txn.produce("orders", rows(1))
     txn.commit()
-    with Unchanged(place), raises(InvalidTransactionState, match="was committed"):
+    with Unchanged(place), raises(InvalidTransactionState, match=r"was committed \(it stays committed: nothing"):
         txn.abort()
     assert txn.state == "COMMITTED"
     assert read(ns) == [1]
