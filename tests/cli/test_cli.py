@@ -155,6 +155,27 @@ def test_a_checkpoint_and_a_fence_are_appended(lake):
     assert run(path, "topic", "drop", "audit", "--yes").returncode == 0
 
 
+def test_nobody_is_asked_about_a_topic_that_is_not_there(lake):
+    done = run(lake[0], "topic", "drop", "order")
+    assert (done.returncode, "did you mean 'orders'?" in done.stderr, done.stdout) == (2, True, "")
+    asked = run(lake[0], "topic", "drop", "orders")
+    assert (asked.returncode, "Drop the topic and its subscriptions?" in asked.stdout) == (1, True)
+    assert lines(lake[0], "topics", "--json")
+
+
+def test_a_state_is_asked_for_in_any_case(lake):
+    path, open_one = lake
+    (found,) = lines(path, "transactions", "list", "--state", "open", "--json")
+    assert found["txn_id"] == str(open_one.id)
+
+
+def test_advice_for_python_is_called_so(lake):
+    done = run(lake[0], "topic", "create", "orders")
+    assert "(use if_not_exists=True if that is fine, in Python;" in done.stderr
+    described = run(lake[0], "topic", "describe", "order")
+    assert "Python" not in described.stderr
+
+
 def test_secrets_in_storage_options_are_not_shown(lake):
     done = run("--storage-options", "secret-text", lake[0], "topics")
     assert done.returncode == 2

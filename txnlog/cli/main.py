@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import sys
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -19,6 +20,9 @@ from txnlog.codec import encode_action
 from txnlog.errors import InvalidInputError, RetriableError, StoreError, TxnLogError
 from txnlog.limits import DEFAULT_GRACE_MS, DEFAULT_RETAIN_MS
 from txnlog.namespace import Namespace
+
+_PYTHON: Final = re.compile(r"\w\(|=(True|False)")
+"""Advice that is a call, or an argument of one: nobody shall type it into a shell."""
 
 DONE, WARNINGS, REFUSED, NOT_DONE = 0, 1, 2, 3
 
@@ -116,11 +120,14 @@ def topic_create(target: Target, name: str, partitions: int) -> None:
 
 @topic.command("drop")
 @click.argument("name")
-@click.confirmation_option(prompt="Drop the topic and its subscriptions?")
+@click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_obj
-def topic_drop(target: Target, name: str) -> None:
+def topic_drop(target: Target, name: str, *, yes: bool) -> None:
     """Drop a topic and its subscriptions; older versions still show it."""
     with target.open(write=True) as ns:
+        ns.topic(name)  # nobody is asked about one that is not there
+        if not yes:
+            click.confirm("Drop the topic and its subscriptions?", abort=True)
         ns.drop_topic(name)
 
 
@@ -167,7 +174,7 @@ def transactions() -> None:
 
 
 @transactions.command("list")
-@click.option("--state", type=click.Choice(STATES), help="Only these.")
+@click.option("--state", type=click.Choice(STATES, case_sensitive=False), help="Only these.")
 @click.option("--min-age-ms", type=int, help="Only open ones of at least this age.")
 @json_option
 @click.pass_obj
@@ -348,6 +355,8 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         cli.main(args=arguments, prog_name="txnlog", standalone_mode=True)
     except TxnLogError as error:
+        if _PYTHON.search(error.advice) and "Python" not in error.advice:
+            error.advice += ", in Python"
         click.echo(f"txnlog: {type(error).__name__}: {error}", err=True)
         sys.exit(NOT_DONE if isinstance(error, StoreError | RetriableError) else REFUSED)
 
