@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import logging
 import threading
 from collections.abc import Iterator
@@ -61,6 +62,19 @@ _Refused = TransactionConflict | OutOfOrderSequence | ConsumerFenced
 
 _Doubt: TypeAlias = Literal["commit", "prepare"] | None
 """Which end was sent and not heard of."""
+
+
+def _beside(error: TxnLogError, doubted: _Doubt) -> TxnLogError:
+    """What a call behind one in doubt is refused with: of it nothing was sent, but of the earlier one it was.
+
+    A copy says so: others may be told the same error.
+    """
+    if not doubted or error.durable is Durable.MAYBE:
+        return error
+    told = copy.copy(error)
+    told.__cause__ = error.__cause__
+    told.durable = Durable.MAYBE
+    return told
 
 
 class Transaction(ProcessBound):
@@ -346,7 +360,7 @@ class Transaction(ProcessBound):
             if self._state == "PREPARED":
                 return str(self._id)
             if self._in_doubt == "prepare":
-                self._connection.check_owner(self._owner, "transaction")
+                self._check_owner()
             else:
                 self._check_open()
             if not self._may_prepare:
@@ -388,9 +402,7 @@ class Transaction(ProcessBound):
             raise
         except (RetriableError, StoreError) as error:
             self._in_doubt, self._begun = doubted, begun  # of this call nothing was sent
-            if doubted:
-                error.durable = Durable.MAYBE  # of an earlier one it was
-            raise
+            raise _beside(error, doubted) from error.__cause__
         except TxnLogError as error:
             self._in_doubt, self._begun = None, begun
             self._check_recorded(error, doubted=bool(doubted))  # a decision may have come before this answer
@@ -458,7 +470,7 @@ class Transaction(ProcessBound):
             except TxnLogError as error:
                 self._in_doubt = doubted  # of this call nothing is in the queue
                 failed: Future[Committed] = Promise()
-                failed.set_exception(error)
+                failed.set_exception(_beside(error, doubted))
                 return failed
         done: Future[Committed] = Future()
         done.set_result(self.result)
@@ -478,9 +490,8 @@ class Transaction(ProcessBound):
         if error is not None:
             try:
                 result = self._recorded(command, doubted, error)
-            except BaseException as end:
-                self._not_committed(doubted, end)
-                raise
+            except TxnLogError as end:  # else it was interrupted while the entry may be under way: it stays in doubt
+                raise self._not_committed(doubted, end) from end.__cause__
         elif isinstance(result, Skipped) and doubted:
             # The batch was brought before: perhaps by this very commit, whose end only a checkpoint remembers.
             own = self._connection.outcome(self._number)
@@ -505,7 +516,7 @@ class Transaction(ProcessBound):
         """What to append; None where nothing must be. Stages big writes first, outside of any entry."""
         if self._state == "COMMITTED":
             return None
-        self._connection.check_owner(self._owner, "transaction")
+        self._check_owner()
         if self._state == "ABORTED":
             raise self._ended or self._was_aborted()
         if self._state == "PREPARED":
@@ -551,19 +562,17 @@ class Transaction(ProcessBound):
             _logger.warning("%s was committed without what was dropped meanwhile: %s", self.id, result.dropped)
         return result
 
-    def _not_committed(self, doubted: _Doubt, error: BaseException) -> None:
+    def _not_committed(self, doubted: _Doubt, error: TxnLogError) -> TxnLogError:
+        """Note what became of a commit that failed; returns what it raises."""
         if isinstance(error, OutcomeUnknown):
             error.advise(f"call commit() again, {error.or_abort}")
-            return
-        if not isinstance(error, TxnLogError):
-            return  # interrupted while the entry may be under way: it stays in doubt
-        if isinstance(error, AbortableError | FencedError):
+        elif isinstance(error, AbortableError | FencedError):
             self._in_doubt = None
             self._give_up(error)
         else:
             self._in_doubt = doubted
-            if doubted:
-                error.durable = Durable.MAYBE  # of this call nothing was sent, but of an earlier one it was
+            return _beside(error, doubted)
+        return error
 
     def abort(self) -> None:
         """End without effect; repeated it is fine. What it acknowledged is delivered again.
@@ -582,7 +591,7 @@ class Transaction(ProcessBound):
                 raise InvalidTransactionState(
                     f"the transaction {self.id} was committed", advice="it stays committed: nothing is left to do"
                 )
-            self._connection.check_owner(self._owner, "transaction")
+            self._check_owner()
             outcome = None
             if self._state == "PREPARED":
                 outcome = self._decided()
@@ -610,7 +619,8 @@ class Transaction(ProcessBound):
             try:
                 self.abort()
             except TxnLogError as error:
-                self._abort_later("user", error)
+                if self._begun:  # else the log shows nothing of it
+                    self._abort_later("user", error)
                 if self._state == "OPEN":
                     self._release(None)
             return True
@@ -688,6 +698,13 @@ class Transaction(ProcessBound):
         if self._state in {"OPEN", "PREPARED"}:
             self._connection.check_owner(self._owner, "transaction")
         return contextlib.nullcontext()
+
+    def _check_owner(self) -> None:
+        """Raise unless it is of this process and its handle is open: where it is not, what was in doubt stays so."""
+        try:
+            self._connection.check_owner(self._owner, "transaction")
+        except InvalidTransactionState as error:
+            raise _beside(error, self._in_doubt) from None
 
     def _was_aborted(self) -> InvalidTransactionState:
         return InvalidTransactionState(f"the transaction {self.id} was aborted", advice="begin a new transaction")

@@ -336,3 +336,18 @@ def test_the_end_waits_for_what_is_under_way_and_for_nothing_else(local: Place, 
     done = _run(local, last, after, before="import txnlog.runtime\ntxnlog.runtime._end._left_s = 2.0\n")
     assert "not finished" not in done.stderr
     assert sorted(read(local.open())) == list(range(31 if last else 30))
+
+
+def test_closing_a_producer_of_a_closed_handle_is_no_news_where_the_log_shows_nothing(
+    sales: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    producer = sales.producer("loader")
+    txn = producer.begin()
+    txn.produce("orders", rows(1))
+    sales.close()
+    with raises(InvalidTransactionState, match="closed") as caught:
+        txn.commit()
+    assert "begin a new one: nothing of this becomes visible" in caught.value.advice
+    caplog.clear()
+    producer.close()
+    assert not caplog.records
