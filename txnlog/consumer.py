@@ -238,7 +238,9 @@ class Consumer(ProcessBound):
         return [item for item in self._subscribed if (item.subscription, item.epoch) == (subscription, epoch)]
 
     def seek(self, position: Position, topic: str | None = None) -> None:
-        """Move the subscription: ``"earliest"``, ``"latest"``, ``{partition: offset}``, or an aware datetime.
+        """Move the subscription: ``"earliest"``, ``"latest"``, ``{partition: offset}``, or a time with a zone.
+
+        A time is an aware datetime or ISO 8601 text; a number is none, which could be an offset.
 
         Acknowledgements of what was received before the seek are refused afterwards (a higher epoch).
 

@@ -213,7 +213,7 @@ class FencedError(TxnLogError):
 class ProducerFenced(FencedError):
     """A newer producer was started under the same name."""
 
-    default_advice = "stop: a newer producer with this name is at work"
+    default_advice = "stop: a newer producer has this name, or an administrator fenced it"
 
 
 class ConsumerFenced(FencedError):
