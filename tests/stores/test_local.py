@@ -396,8 +396,10 @@ def test_a_symbolic_link_below_the_root_is_never_followed(store: LocalStore, tmp
             call()
     assert [info.key for info in store.list("")] == ["a/1"]
     # A link in the place of an object keeps its name taken; a put replaces the link, never what it leads to.
-    assert store.create("a/file", b"x") is Created.UNKNOWN
-    assert store.create("a/dangling", b"x") is Created.UNKNOWN
+    for key in ("a/file", "a/dangling"):
+        with pytest.raises(StoreError, match="symbolic link") as refused:
+            store.create(key, b"x")
+        assert refused.value.durable is Durable.NOTHING
     store.put("a/file", b"mine")
     store.delete("a/dangling")
     assert files_below(outside) == ["secret"]
@@ -417,11 +419,13 @@ def test_the_root_itself_may_be_a_symbolic_link(tmp_path: Path) -> None:
 def test_a_folder_or_a_pipe_in_the_place_of_an_object_is_an_error_and_no_absence(
     store: LocalStore, tmp_path: Path, call: str
 ) -> None:
-    # Absence would make an appender try to create the slot for ever.
+    # Absence would make an appender try to create the slot for ever, and a doubt ask until it gives up: nothing helps.
     (tmp_path / "root" / "slot").mkdir(parents=True)
     os.mkfifo(tmp_path / "root" / "pipe")
     for key in ("slot", "pipe"):
-        assert store.create(key, b"x") is Created.UNKNOWN
+        with pytest.raises(StoreError, match="is no file") as refused:
+            store.create(key, b"x")
+        assert refused.value.durable is Durable.NOTHING
         with pytest.raises(StoreError):
             getattr(store, call)(key)
 

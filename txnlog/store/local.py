@@ -27,6 +27,7 @@ _ADVICE: Final = {
     errno.ENOSPC: "free space on the file system, then try again",
     errno.EDQUOT: "free space below your quota, then try again",
     errno.EACCES: "give this user write access to the root, or open with mode='r'",
+    errno.EISDIR: "move away what has the name of an object and is no file",
     errno.EPERM: "give this user write access to the root, on a file system that has hard links",
     errno.EROFS: "mount the file system writable, or open with mode='r'",
     errno.EMFILE: "raise the limit of open files",
@@ -111,6 +112,7 @@ class LocalStore:
             try:
                 link(name)
             except FileExistsError:
+                self._refuse_if_no_file(key, folder, name)
                 return Created.UNKNOWN
             except OSError as error:
                 if error.errno in _NOT_LINKED:
@@ -129,6 +131,15 @@ class LocalStore:
             except OSError as error:
                 self._fail("put", key, error, Durable.NOTHING if error.errno in _NOT_LINKED else Durable.MAYBE)
             self._sync_folder("put", key, folder)
+
+    def _refuse_if_no_file(self, key: str, folder: int, name: str) -> None:
+        """Raise StoreError where a folder or a link has the name: no call of anybody ever makes an object of it."""
+        try:
+            posix.status_of_file(folder, name)
+        except (posix.SymbolicLinkError, posix.SpecialFileError) as error:
+            self._fail("create", key, error, Durable.NOTHING)
+        except OSError:
+            return  # whoever reads finds out
 
     def _name(self, link: Callable[[str], None], folder: int, name: str) -> None:
         """Give a staged file its name: at once where it is free, as for every segment; else in place of another."""
