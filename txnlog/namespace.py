@@ -370,7 +370,7 @@ class Namespace:
             lease_ms: how long a consumer that is silent keeps its place (Failover, ``takeover="after_lease"``), or a
                 Shared one its messages; the former by calling ``receive``.
             takeover: who may take over from an Exclusive consumer: ``"any"`` at once, ``"same_name"``, or
-                ``"after_lease"``.
+                ``"after_lease"``. Of a Shared one nobody takes over.
             max_redeliveries: Shared: a message that came back more often goes to the dead-letter topic.
             dead_letter_topic: where to; it is created where there is none. An Exclusive one may have it alone: its
                 consumer says what goes there (``spark_ext.process``).

@@ -124,6 +124,11 @@ def create(
         max_redeliveries = whole_number("max_redeliveries", max_redeliveries, 0, MAX_NUMBER)
     if dead_letter_topic is not None:
         parse_topic_name(dead_letter_topic)
+    if kind == "shared" and rule != "any":
+        raise InvalidInputError(
+            f"takeover belongs to exclusive and failover subscriptions; {name!r} would be shared",
+            advice="pass another type, or leave it out: consumers of a shared subscription go together",
+        )
     _check_dead_letters(name, kind, max_redeliveries, dead_letter_topic)
     _ = connection.appender  # a reader is refused before it looks at anything
     settings = Subscription(0, name, kind, (), lease_ms, rule, max_redeliveries, dead_letter_topic)

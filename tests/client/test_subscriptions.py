@@ -77,6 +77,8 @@ def test_a_start_that_names_some_partitions_begins_the_others_at_the_beginning(n
         ({"type": 7}, InvalidInputError),
         ({"takeover": "never"}, InvalidInputError),
         ({"takeover": None}, InvalidInputError),
+        ({"type": "shared", "takeover": "after_lease"}, InvalidInputError),
+        ({"type": "shared", "takeover": "same_name"}, InvalidInputError),
         ({"lease_ms": 0}, InvalidInputError),
         ({"lease_ms": "30"}, InvalidInputError),
         ({"max_redeliveries": -1}, InvalidInputError),
@@ -500,6 +502,8 @@ def test_a_name_that_is_taken_is_told_with_what_differs_or_how_to_share_it(sales
         sales.create_subscription("orders", "billing")
     with Unchanged(memory), raises(SubscriptionExists, match="another type: 'exclusive' instead of 'shared'"):
         sales.create_subscription("orders", "billing", type="shared")
+    with Unchanged(memory), raises(SubscriptionExists, match="another takeover"):
+        sales.create_subscription("orders", "billing", takeover="same_name", if_not_exists=True)
 
 
 def test_a_place_that_is_kept_for_a_name_is_not_waited_for(sales: Any) -> None:
