@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, FaultyStore, Place, read, rows
+from tests.client.support import SCHEMA, FaultyStore, Place, raises, read, rows
 from txnlog import Transaction
 from txnlog.errors import (
     Durable,
@@ -338,6 +338,55 @@ def test_the_state_of_a_prepared_one_does_not_go_back_when_its_end_is_a_checkpoi
     forget_all(ns)
     assert txn.state == "COMMITTED"
     assert txn.commit().offsets == {("audit", 0): range(1)}
+
+
+@pytest.mark.parametrize("call", ["commit", "commit_async", "prepare"])
+@pytest.mark.parametrize("fails", ["the store", "the handle"])
+def test_a_call_in_doubt_that_is_repeated_and_not_sent_does_not_say_that_nothing_was_written(
+    ns: Any, store: FaultyStore, memory: Place, clock: ManualClock, call: str, fails: str
+) -> None:
+    """Of the second call nothing was sent, of the first it was."""
+    txn = ns.begin()
+    txn.produce("orders", rows(1))
+
+    def run() -> None:
+        txn.commit_async().result(30) if call == "commit_async" else getattr(txn, call)()
+
+    lose(store, "broken")
+    with raises(OutcomeUnknown, durable=Durable.MAYBE):
+        run()
+    store.heal()
+    if fails == "the store":
+        memory.open(clock=clock).produce("orders", rows(9))  # in its slot: it is decided anew, and refused
+        store.script.extend(["ok", "refused"])
+        store.puts.append("refused")
+    else:
+        ns.close()
+    for again in (run, run, txn.abort) if fails == "the handle" else (run,):
+        with raises(StoreError if fails == "the store" else InvalidTransactionState, durable=Durable.MAYBE):
+            again()
+    if fails == "the store":
+        store.heal()
+        run()
+        assert ns.transaction(txn.id).state == txn.state == ("PREPARED" if call == "prepare" else "COMMITTED")
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_what_is_said_of_a_commit_in_doubt_is_not_said_to_others_of_the_same_error(
+    ns: Any, store: FaultyStore, background: bool
+) -> None:
+    """Everybody behind a close is told one error."""
+    first, other = ns.begin(), ns.begin()
+    for number, txn in enumerate((first, other)):
+        txn.produce("orders", rows(number))
+    lose(store, "broken")
+    with raises(OutcomeUnknown, durable=Durable.MAYBE):
+        first.commit()
+    store.heal()
+    ns.connection.appender.close(InvalidTransactionState("closed meanwhile"))
+    for txn, durable in ((first, Durable.MAYBE), (other, Durable.NOTHING)):
+        with raises(InvalidTransactionState, match="closed meanwhile", durable=durable):
+            txn.commit_async().result(30) if background else txn.commit()
 
 
 def test_a_commit_in_doubt_that_is_repeated_names_what_was_dropped(

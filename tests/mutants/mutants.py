@@ -905,9 +905,8 @@ MUTANTS = (
     Mutant(
         "abort of a committed one",
         "txnlog/transaction.py",
-        '            if self._state == "COMMITTED":\n'
-        '                raise InvalidTransactionState(f"the transaction {self.id} was committed")\n',
-        '            if self._state == "COMMITTED":\n                return\n',
+        '            if self._state == "COMMITTED":\n                raise InvalidTransactionState(\n',
+        '            if self._state == "COMMITTED":\n                return\n                str(\n',
         "abort() says fine of what was committed",
         (CLIENT_TRANSACTIONS + "an_abort_after_the_commit_is_refused",),
     ),
