@@ -196,7 +196,7 @@ class TransactionHasFailedOperation(AbortableError):
 
 
 class OutOfOrderSequence(AbortableError):
-    """A batch leaves a gap after the last sequence, or repeats a part of it."""
+    """A batch leaves a gap after the last sequence, or repeats rows up to it, and new ones or other work with them."""
 
     default_advice = "continue at producer.last_sequence(topic, partition) + 1"
 

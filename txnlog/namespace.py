@@ -73,7 +73,8 @@ def open_namespace(
         create: make root and namespace where they do not exist.
         mode: ``"rw"``, or ``"r"``, which needs only GET and LIST and refuses every write.
         storage_options: fsspec's options for the store; they appear in no repr, error, log or plan.
-        clock: a clock to trust instead of the machine's (tests).
+        clock: a clock to trust instead of the machine's (tests). It is never compared with the store's (no
+            ``ClockSkew``): one that is ahead takes the log's time along, by which timeouts and leases of all end.
         min_commit_interval_ms: let concurrent commits gather so long, for fewer requests.
         store: an object with the interface of ``txnlog.store`` to use for ``root`` (tests, wrappers).
         runtime: time, chance and concurrency of a simulation (``txnlog.testing``), in place of ``clock``.
@@ -185,7 +186,10 @@ class Namespace:
         return self.connection.session.requests.counts()
 
     def close(self) -> None:
-        """Finish background work and let go of the handle. Open transactions end by their timeout."""
+        """Finish background work and let go of the handle. Open transactions end by their timeout.
+
+        The log (of Python) is told of transactions with work that nobody committed, prepared or aborted.
+        """
         self.connection.close()
 
     # --- topics -----------------------------------------------------------------------------------------------------
@@ -204,7 +208,8 @@ class Namespace:
 
         Args:
             name: ASCII letters, digits, ``-``, ``_``, single dots.
-            schema: its columns; left out: ``key: binary, value: binary, headers: map<string, binary>``.
+            schema: its columns; left out: ``key: binary, value: binary, headers: map<string, binary>``. Times are kept
+                in microseconds, and those with a zone in UTC, whatever the schema has.
             partitions: their number. Of a keyed topic it cannot change.
             key: the column whose hash chooses the partition of a row.
             if_not_exists: give back the topic that is there, if it has the same schema, partitions and key.

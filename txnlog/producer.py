@@ -97,10 +97,11 @@ class Producer(ProcessBound):
         """Produce outside a transaction: one atomic entry, visible on return.
 
         With a name and a partition it is idempotent: ``sequence`` is that of the first row (assigned if left out); a
-        repeated batch gives its original offsets and ``result.duplicate``.
+        repeated batch, or a part of it, gives its original offsets and ``result.duplicate``.
 
         Raises:
-            OutOfOrderSequence: a gap after the last sequence, or a part of a batch repeated.
+            OutOfOrderSequence: a gap after the last sequence; rows up to it repeated together with new ones (leave the
+                former out); or rows below the first sequence.
             OutcomeUnknown: with a ``sequence`` make the same call again; without, its rows would be there twice:
                 ``ns.abort(error.txn_ids[0])`` tells what became of the first call.
         """
