@@ -68,8 +68,9 @@ class Log:
     def newest(self) -> tuple[int, int | None]:
         """The tail of the log and the newest checkpoint that headers on the way name.
 
-        No slot below the tail is ever free, so doubling and bisection find it without a LIST. A header names only
-        checkpoints below itself: one that names another could lead behind the end of its own log.
+        No slot below the tail is ever free, so doubling and bisection find it without a LIST. A free slot that was found
+        may be an entry that the store lost: the one behind it tells. A header names only checkpoints below itself: one
+        that names another could lead behind the end of its own log.
         """
         low, checkpointed = 0, None
         data = self.get(0)
@@ -93,6 +94,8 @@ class Log:
             else:
                 low = middle
                 checkpointed = newer_checkpoint(checkpointed, decode_entry(data, middle).header)
+        if self.get(high + 1) is not None and self.get(high) is None:
+            raise CorruptionError(f"entry {high} is missing below the tail of the log: entry {high + 1} is there")
         return low, checkpointed
 
     def load(self) -> tuple[State, Manifest | None, int]:

@@ -15,7 +15,15 @@ from tests.client.support import SCHEMA, Place, ids, raises, read, rows
 from txnlog import keys, segment_file
 from txnlog.actions import Header
 from txnlog.codec import decode_entry, digest_of, encode_entry
-from txnlog.errors import CorruptionError, Durable, OutcomeUnknown, StoreError, TxnLogError, UnsupportedFeature
+from txnlog.errors import (
+    CorruptionError,
+    Durable,
+    NamespaceNotFound,
+    OutcomeUnknown,
+    StoreError,
+    TxnLogError,
+    UnsupportedFeature,
+)
 from txnlog.keys import entry_key
 from txnlog.limits import MAX_ENTRY_ACTIONS, MAX_ENTRY_BYTES
 from txnlog.store import Call, HookStore, Store
@@ -132,6 +140,21 @@ def test_a_missing_entry_is_damage(stored: Any, memory: Place) -> None:
     store.delete(key_of(version))
     with raises(CorruptionError, match=f"entry {version} is missing"):
         memory.open()
+
+
+@pytest.mark.clause("P-114")
+def test_a_missing_entry_is_damage_wherever_the_search_for_the_tail_meets_it(stored: Any, memory: Place) -> None:
+    ns, store, _ = stored
+    for number in range(6, 30):
+        ns.produce("orders", rows(number))
+    for version in range(ns.snapshot().version):  # of the newest nobody can know
+        data = store.get(key_of(version))
+        store.delete(key_of(version))
+        with pytest.raises((CorruptionError, NamespaceNotFound)):
+            memory.open()
+        store.put(key_of(version), data)
+        memory.opened.clear()
+    assert len(read(memory.open())) > 24
 
 
 def test_two_entries_swapped_are_damage(stored: Any, memory: Place) -> None:
