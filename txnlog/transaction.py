@@ -404,11 +404,13 @@ class Transaction(ProcessBound):
             self._in_doubt, self._begun = doubted, begun  # of this call nothing was sent
             raise _beside(error, doubted) from error.__cause__
         except TxnLogError as error:
-            self._in_doubt, self._begun = None, begun
+            self._in_doubt, self._begun = doubted, begun
             self._check_recorded(error, doubted=bool(doubted))  # a decision may have come before this answer
             if isinstance(error, AbortableError | FencedError):
+                self._in_doubt = None  # whatever else refused this call says nothing of one before it
                 self._fail(error)
-            raise
+                raise
+            raise _beside(error, doubted) from error.__cause__
         self._in_doubt, self._state = None, "PREPARED"
 
     # --- the end ----------------------------------------------------------------------------------------------------
@@ -487,15 +489,15 @@ class Transaction(ProcessBound):
         self, command: CommitCommand, doubted: _Doubt, result: CommitResult | None, error: BaseException | None
     ) -> Committed:
         """What a commit came to; ``doubted`` is what was in doubt before it."""
-        if error is not None:
-            try:
+        try:
+            if error is not None:
                 result = self._recorded(command, doubted, error)
-            except TxnLogError as end:  # else it was interrupted while the entry may be under way: it stays in doubt
-                raise self._not_committed(doubted, end) from end.__cause__
-        elif isinstance(result, Skipped) and doubted:
-            # The batch was brought before: perhaps by this very commit, whose end only a checkpoint remembers.
-            own = self._connection.outcome(self._number)
-            result = own if own is not None and own.state == "COMMITTED" else result
+            elif isinstance(result, Skipped) and doubted:
+                # The batch was brought before: perhaps by this very commit, whose end only a checkpoint remembers.
+                own = self._connection.outcome(self._number)
+                result = own if own is not None and own.state == "COMMITTED" else result
+        except TxnLogError as end:  # else it was interrupted while the entry may be under way: it stays in doubt
+            raise self._not_committed(doubted, end) from end.__cause__
         assert result is not None, "an answer or an error"
         return self._committed(result)
 

@@ -22,6 +22,7 @@ from txnlog.errors import (
     TransactionConflict,
     TransactionTimedOut,
 )
+from txnlog.keys import kind_of
 from txnlog.testing import ManualClock
 
 
@@ -517,3 +518,34 @@ def test_transact_tells_what_it_committed_where_the_store_fails_at_the_second_tr
     monkeypatch.setattr(Transaction, "commit", committing)
     ns.transact(lambda txn: txn.produce("orders", rows(1)))
     assert read(ns) == [0, 1, 2]
+
+
+@pytest.mark.clause("P-118")
+def test_a_batch_in_doubt_whose_end_cannot_be_read_stays_in_doubt(memory: Place, ns: Any, store: FaultyStore) -> None:
+    """It is skipped as one that was committed before; only the checkpoint knows that this was itself."""
+    txn = ns.begin(txn_app_id="nightly", txn_version=1)
+    txn.produce("orders", rows(1))
+    lose(store, "broken-after")
+    with pytest.raises(OutcomeUnknown):
+        txn.commit()
+    store.heal()
+    ns.produce("audit", rows(2))
+    other = memory.open(clock=ns.connection.runtime.clock)
+    other.checkpoint()
+    other.produce("audit", rows(3))
+    ns.produce("audit", rows(4))
+    ns.connection.follower.adopt_checkpoint()
+    get = store.get
+
+    def without_parts(key: str) -> bytes:
+        if kind_of(key) == "checkpoint":
+            raise StoreError("read timed out")
+        return get(key)
+
+    store.get = without_parts  # type: ignore[method-assign]
+    with pytest.raises(StoreError) as failure:
+        txn.commit()
+    assert failure.value.durable is Durable.MAYBE
+    store.get = get  # type: ignore[method-assign]
+    assert not txn.commit().skipped
+    assert read(ns) == [0, 1]

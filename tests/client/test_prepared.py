@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -723,3 +724,55 @@ def test_the_listing_shows_since_when(timed: Any, clock: ManualClock) -> None:
     (info,) = timed.transactions(state="PREPARED", min_age_ms=5_000)
     assert (str(info.txn_id), info.age_ms, info.timestamp_ms) == (token, 5_000, START_MS)
     assert timed.transactions(state="PREPARED", min_age_ms=5_001) == ()
+
+
+# --- a prepare in doubt that is refused -----------------------------------------------------------------------------
+
+
+class _Clock(ManualClock):
+    broken = False
+
+    def now_ms(self) -> int:
+        return super().now_ms() if not self.broken else 1.5  # type: ignore[return-value]
+
+
+def _in_doubt(ns: Any, store: FaultyStore, txn: Any) -> None:
+    """The prepare is in the log, and nobody heard of it."""
+    ns.connection.appender.create_attempts = 1
+    store.forever, store.reads_forever = "broken-after", "broken"
+    with raises(OutcomeUnknown, durable=Durable.MAYBE):
+        txn.prepare()
+    store.heal()
+
+
+@pytest.mark.clause("P-118", "P-203")
+@pytest.mark.parametrize("then", ["look", "abort", "produce", "block"])
+def test_a_refusal_that_says_nothing_of_a_prepare_in_doubt_leaves_it_in_doubt(memory: Place, then: str) -> None:
+    """The log shows it PREPARED: without a deadline, and what it took is held until somebody decides."""
+    clock = _Clock(START_MS)
+    ns, store = memory.faulty(clock=clock)
+    ns.create_topic("orders", SCHEMA)
+    block = ns.begin()
+    with contextlib.suppress(InvalidInputError), block as txn:
+        txn.produce("orders", rows(1))
+        _in_doubt(ns, store, txn)
+        ns.produce("orders", rows(5))  # settles it: the log is known again
+        clock.broken = True
+        try:
+            with raises(InvalidInputError, match="the clock", durable=Durable.MAYBE):
+                txn.prepare()
+            if then == "block":
+                raise InvalidInputError("something of the user's")
+        finally:
+            clock.broken = False
+        if then == "produce":
+            with raises(InvalidTransactionState):
+                txn.produce("orders", rows(2))
+        if then == "abort":
+            txn.abort()
+    state = memory.open(mode="r").transaction(block.id).state
+    if then == "abort":
+        assert (block.state, state) == ("ABORTED", "ABORTED")
+    else:
+        assert state == "PREPARED"
+        assert block.state != "ABORTED"
