@@ -77,6 +77,12 @@ class SharedSegments(Protocol):
         """Files for ``(txn, piece)`` in commit order, without dropped topics; None where numbers are missing."""
 
 
+class Ride(Protocol):
+    """What rides along: ``outcome`` is its answer and its error, one of which is None, once there is one."""
+
+    outcome: tuple[Any, BaseException | None] | None
+
+
 class _Waiting(Member):
     """A command and its ``outcome``: the answer or the error, where one is told, which is told once.
 
@@ -195,12 +201,12 @@ class Appender:
             raise
         return future
 
-    def ride(self, command: Command[R]) -> Future[R]:
+    def ride(self, command: Command[object]) -> Ride:
         """Let a command go along with whatever this handle appends next. Nobody may wait for it: that may be never."""
-        future: Future[R] = Future()
+        waiting = _Waiting(command)
         with self._queue_lock:
-            self._riding.append(_Waiting(command, future))
-        return future
+            self._riding.append(waiting)
+        return waiting
 
     def take_numbers(self, count: int = 1) -> list[int]:
         """Numbers of this writer's blocks, reserving a block where there are too few.
@@ -217,11 +223,12 @@ class Appender:
             self.call(_numbers_wanted(self.numbers))
 
     def close(self, error: TxnLogError) -> None:
-        """Nothing new from here on. What waits is appended yet; where the store fails, it gets the error."""
+        """Nothing new from here on. What waits is appended yet; where the store fails, it gets the error.
+
+        Closing again goes on where an interrupt ended it.
+        """
         with self._queue_lock:
-            if self._closed is not None:
-                return
-            self._closed = error
+            self._closed = self._closed or error
         while self._lead_when(self._has_work):
             pass
         with self._queue_lock:
@@ -233,9 +240,11 @@ class Appender:
             self._turn.notify_all()
         worker = self._worker
         self._work.set()
-        if worker is not None and worker is not threading.current_thread():
+        own = worker is threading.current_thread()
+        if worker is not None and not own:
             worker.join(timeout=60)
-        self._complete()
+        if worker is None or own or not worker.is_alive():
+            self._complete()
 
     # --- who leads --------------------------------------------------------------------------------------------------
 
@@ -292,14 +301,14 @@ class Appender:
             if self._leader is lead:
                 self._turn.notify_all()
                 self._leader = None
-            if self._completions or self._was_left():
+            if self._completions or self._was_left() or self._closed is not None:
                 self._work.set()  # a thread that waits leads next and tells what was left; for others the worker does
 
     def _work_loop(self) -> None:
         while True:
             self._runtime.wait_until(self._work, self._work.is_set)
             self._work.clear()
-            self._complete_all()
+            self._complete()
             while self._has_work():
                 try:
                     self._lead_when(self._has_work, in_company=True)
@@ -307,18 +316,14 @@ class Appender:
                     _logger.exception("an append failed; its callers were told")
                 finally:
                     # Also where more than an Exception ends this thread: nothing else would end it then.
-                    self._complete_all()
-            if self._closed is not None:
+                    self._complete()
+            if self._closed is not None and self._is_through():
                 return
 
-    def _complete_all(self) -> None:
-        while True:
-            try:
-                self._complete()
-            except SystemExit:
-                _logger.exception("a callback ended no process: it ran in a thread of the appender, which goes on")
-            else:
-                return
+    def _is_through(self) -> bool:
+        """Of a closed appender: whether there is nothing left to tell. Whoever leads may have it yet."""
+        with self._turn_lock:
+            return self._leader is None and not self._has_work() and not self._completions
 
     def _await_company(self) -> None:
         """Let a stream of background commits fill an entry as full as the last one, while it keeps coming."""
@@ -340,26 +345,26 @@ class Appender:
             self._work.set()
             return
         waiting.outcome = result, error
-        if waiting.future is not None:
-            _resolve(waiting.future, result, error)
 
     def _complete(self) -> None:
-        """Answer the background commands. No lock is held: a callback may call anything."""
-        while True:
-            try:
-                waiting, result, error = self._completions.popleft()
-            except IndexError:
-                return
+        """Answer the background commands. No lock is held: a callback may call anything, and end here again.
+
+        What is told leaves the queue afterwards: an interrupt may have it told twice, which its Future does not hear.
+        """
+        while self._completions:
+            completion = self._completions[0]
+            waiting, result, error = completion
             assert waiting.finish is not None, "only background commands are answered here"
             assert waiting.future is not None, "only background commands are answered here"
-            if waiting.future.done():
-                continue  # whoever told it was interrupted, and it was told again
-            try:
-                value = waiting.finish(result, error)
-            except BaseException as problem:  # noqa: BLE001 - the Future carries it to whoever waits
-                _resolve(waiting.future, None, problem)
-            else:
-                _resolve(waiting.future, value, None)
+            if not waiting.future.done():
+                try:
+                    value = waiting.finish(result, error)
+                except BaseException as problem:  # noqa: BLE001 - the Future carries it to whoever waits
+                    _resolve(waiting.future, None, problem)
+                else:
+                    _resolve(waiting.future, value, None)
+            if self._completions and self._completions[0] is completion:
+                self._completions.popleft()
 
     # --- leading ----------------------------------------------------------------------------------------------------
 
@@ -504,6 +509,7 @@ class Appender:
         left = _MAX_STEPS
         while left:
             left -= 1
+            self._check_may_append()  # each time: the clock may have moved while a race was lost or a doubt settled
             made = self._make_entry(attempt)
             if made is Step.DONE:
                 return
@@ -645,10 +651,16 @@ class Appender:
 
 
 def _resolve(future: Future[Any], result: Any, error: BaseException | None) -> None:
-    if error is not None:
-        future.set_exception(error)
-    else:
-        future.set_result(result)
+    """Tell a Future. What its callbacks raise costs nobody else an answer; the main thread hears of an interrupt."""
+    try:
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+    except BaseException:
+        if not future.done() or threading.current_thread() is threading.main_thread():
+            raise
+        _logger.exception("a callback ended no process: it ran in a thread of the appender, which goes on")
 
 
 def _held_up(cause: BaseException | None) -> RetriableError:
@@ -676,4 +688,4 @@ def _life_wanted() -> Command[None]:
     return effect(lambda _draft, _at: [], ONE_RENEWAL)
 
 
-__all__ = ["Appender", "SharedSegments"]
+__all__ = ["Appender", "Ride", "SharedSegments"]

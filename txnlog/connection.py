@@ -151,9 +151,10 @@ class Connection:
         self.__init__(**state)  # type: ignore[misc]  # a new connection: writer identity and numbers are never shared
 
     def close(self) -> None:
-        """Finish background work; later calls are refused. Open transactions end by their timeout."""
-        if self._closed:
-            return
+        """Finish background work; later calls are refused. Open transactions end by their timeout.
+
+        Closing again goes on where an interrupt ended it.
+        """
         self._closed = True
         session = self._current
         if session is not None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Mapping
-from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from txnlog import dead_letters, leases, ranges
 from txnlog.actions import AnyAction, Header
+from txnlog.appender import Ride
 from txnlog.commands import Answer, effect
 from txnlog.errors import SchemaMismatch, TransactionConflict, TxnLogError
 from txnlog.intake import Intake, Received, first_of_all
@@ -54,7 +54,7 @@ class SharedIntake(Intake):
         self._stock: dict[int, Ranges] = {}
         self._doubtful: list[_Decided] = []
         self._full = 0
-        self._riding: tuple[Future[None], list[_Decided]] | None = None
+        self._riding: tuple[Ride, list[_Decided]] | None = None
         self._closed = False
         self._warned = False
 
@@ -173,8 +173,9 @@ class SharedIntake(Intake):
         """What was asked for ahead is stock once it was logged; if it was not yet, it still rides."""
         with self._lock:
             self._count_handed()
-        if self._riding is not None and self._riding[0].done():
-            if self._riding[0].exception() is None:
+        if self._riding is not None and (outcome := self._riding[0].outcome) is not None:
+            _, error = outcome
+            if error is None:
                 self._add(self._riding[1])
             else:
                 self._doubtful.extend(self._riding[1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import threading
 from collections.abc import Callable
@@ -16,10 +17,12 @@ from txnlog import codec
 from txnlog.actions import Acknowledgement, PartitionRanges
 from txnlog.errors import (
     InvalidTransactionState,
+    OutcomeUnknown,
     ProducerFenced,
     TransactionAborted,
     TransactionConflict,
     TransactionTimedOut,
+    TxnLogError,
 )
 from txnlog.segment_builder import SharedSegmentBuilder
 from txnlog.testing import ManualClock
@@ -402,3 +405,64 @@ def test_a_worker_that_ended_is_replaced_and_what_it_left_is_done(ns: Any, monke
         assert not left.done()
     assert second.commit_async().result(30).offsets
     assert left.result(30).offsets
+
+
+@pytest.mark.parametrize("kind", [SystemExit, GeneratorExit, asyncio.CancelledError])
+def test_a_callback_that_raises_costs_the_others_nothing(held: Any, kind: type[BaseException]) -> None:
+    ns, _, release = held
+
+    def bad(_: Future[Any]) -> None:
+        raise kind
+
+    futures = []
+    for number in range(4):
+        txn = ns.begin()
+        txn.produce("orders", rows(number))
+        futures.append(txn.commit_async())
+    futures[1].add_done_callback(bad)
+    release.set()
+    assert all(future.result(30).offsets for future in futures)
+
+
+@pytest.mark.parametrize(
+    ("what", "arrived"), [(KeyboardInterrupt, True), (KeyboardInterrupt, False), (RuntimeError, False)]
+)
+def test_a_commit_that_close_leads_is_told_whatever_ends_close(
+    memory: Place, what: type[BaseException], arrived: bool
+) -> None:
+    """The worker is busy with a callback meanwhile, and finds nothing to do when it comes back."""
+    ns, store = memory.faulty()
+    ns.create_topic("orders", SCHEMA)
+    first, second = ns.begin(), ns.begin()
+    first.produce("orders", rows(1))
+    second.produce("orders", rows(2))
+    busy, go_on = threading.Event(), threading.Event()
+
+    def callback(_: Future[Any]) -> None:
+        busy.set()
+        go_on.wait(20)
+
+    first_done = first.commit_async()
+    first_done.add_done_callback(callback)
+    assert busy.wait(20)
+    worker = ns.connection.appender._worker
+    future = second.commit_async()
+
+    def fail() -> None:
+        go_on.set()
+        worker.join(1)  # it looks, and finds the queue empty
+        if not arrived:
+            raise what
+
+    store.script.extend([fail, "killed"])
+    with pytest.raises(what):
+        ns.close()
+    store.heal()
+    ns.close()
+    try:
+        future.result(20)
+    except OutcomeUnknown:
+        pass
+    except TxnLogError:
+        assert not arrived
+    assert read(memory.open(mode="r")) == ([1, 2] if arrived else [1])

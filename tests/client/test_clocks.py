@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.client.support import SCHEMA, Place, raises, read, received, rows, take
-from txnlog.errors import ClockSkew, Durable, InvalidInputError, StoreError
+from txnlog.errors import ClockSkew, Durable, InvalidInputError, OutcomeUnknown, StoreError
 from txnlog.limits import MAX_TIME_MS
 from txnlog.runtime import SystemClock
 from txnlog.testing import ManualClock
@@ -141,3 +141,38 @@ def test_the_last_time_that_a_log_can_have_is_one_that_everybody_can_show(memory
     ns.produce("orders", rows(1))
     assert take(ns.consumer("orders", "billing")).table["_timestamp"][0].as_py().year == 9999
     assert ns.snapshot().read("orders", include_metadata=True)["_timestamp"][0].as_py().year == 9999
+
+
+@pytest.mark.clause("P-112")
+@pytest.mark.parametrize("when", ["race", "doubt"])
+def test_a_clock_that_jumps_while_an_append_is_under_way_does_not_drag_the_log_along(
+    memory: Place, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    ns, store = memory.faulty()
+    other = memory.open()
+    ns.create_topic("orders", SCHEMA)
+    honest = SystemClock.now_ms
+    txn = other.begin()
+    txn.produce("orders", rows(1))
+    txn.flush()
+
+    def jump() -> None:
+        monkeypatch.setattr(SystemClock, "now_ms", lambda clock: honest(clock) + TWO_HOURS_MS)
+
+    def lose() -> None:
+        other.produce("orders", rows(7))
+        jump()
+
+    if when == "race":
+        store.script.append(lose)
+    else:
+        ns.connection.appender.create_attempts = 1
+        store.forever = "dropped"
+        with raises(OutcomeUnknown, durable=Durable.MAYBE):
+            ns.produce("orders", rows(9))
+        store.heal()
+        store.script.append(jump)
+    with raises(ClockSkew, match="ahead"):
+        ns.produce("orders", rows(2))
+    monkeypatch.setattr(SystemClock, "now_ms", honest)
+    assert txn.commit().version

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, Place, ids, read, received, rows, run_threads, take, wait_for
+from tests.client.support import SCHEMA, START_MS, Place, ids, read, received, rows, run_threads, take, wait_for
 from txnlog import (
     appender,
     checkpoint,
@@ -476,3 +476,27 @@ def test_an_interrupt_between_an_entry_and_its_fold_leaves_a_decision_asked_for_
     assert [type(item) for item in told] == [OutcomeUnknown] * 2, told
     assert sorted(read(ns)) == [1, 2]
     assert ns.complete(token, commit=True).offsets
+
+
+def test_what_rides_with_an_interrupted_acknowledgement_is_delivered(memory: Place) -> None:
+    """A grant that was logged and not noted would be leased to a consumer that never hands it out."""
+    for place in itertools.count(1):
+        ns = memory.open(f"ns{place}", clock=ManualClock(START_MS))
+        ns.create_topic("orders", SCHEMA)
+        ns.produce("orders", rows(*range(500)))
+        consumer = ns.consumer("orders", "billing", type="shared")
+        got: list[int] = []
+        for number in range(3):
+            messages = take(consumer, 100)
+            got += ids(messages.table)
+            if number < 2:
+                consumer.acknowledge(messages)
+        went_on = interrupted(partial(consumer.acknowledge, messages), (appender,), place)
+        if not went_on:
+            break
+        consumer.acknowledge(messages)
+        while len(messages := take(consumer, 100)):
+            got += ids(messages.table)
+            consumer.acknowledge(messages)
+        assert got == list(range(500)), f"place {place}"
+    assert place > 20

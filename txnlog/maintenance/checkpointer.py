@@ -59,13 +59,11 @@ class Checkpointer:
 
     def after_append(self) -> None:
         """Start a checkpoint in the background if one is due."""
-        if not self.due() or not self._lock.acquire(blocking=False):
+        if not self.due():
             return
-        try:
+        with self._lock:
             if self._thread is None or not self._thread.is_alive():
                 self._thread = self._runtime.start(self._quietly, "txnlog-checkpoint")
-        finally:
-            self._lock.release()
 
     def due(self) -> bool:
         """Whether the tail beyond the newest checkpoint is long enough."""
