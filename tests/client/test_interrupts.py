@@ -486,11 +486,12 @@ def test_what_rides_with_an_interrupted_acknowledgement_is_delivered(memory: Pla
         ns.produce("orders", rows(*range(500)))
         consumer = ns.consumer("orders", "billing", type="shared")
         got: list[int] = []
-        for number in range(3):
+        for _ in range(2):
             messages = take(consumer, 100)
             got += ids(messages.table)
-            if number < 2:
-                consumer.acknowledge(messages)
+            consumer.acknowledge(messages)
+        messages = take(consumer, 100)
+        got += ids(messages.table)
         went_on = interrupted(partial(consumer.acknowledge, messages), (appender,), place)
         if not went_on:
             break
