@@ -68,9 +68,9 @@ class Log:
     def newest(self) -> tuple[int, int | None]:
         """The tail of the log and the newest checkpoint that headers on the way name.
 
-        No slot below the tail is ever free, so doubling and bisection find it without a LIST. A free slot that was found
-        may be an entry that the store lost: the one behind it tells. A header names only checkpoints below itself: one
-        that names another could lead behind the end of its own log.
+        No slot below the tail is ever free, so doubling and bisection find it without a LIST. The free slot that they
+        come to may be an entry that the store lost: the one behind it tells. A header names only checkpoints below
+        itself: one that names another could lead behind the end of its own log.
         """
         low, checkpointed = 0, None
         data = self.get(0)
