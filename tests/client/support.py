@@ -296,7 +296,9 @@ def raises(kind: type[TxnLogError], match: str = "", durable: Durable = Durable.
         assert isinstance(error, TxnLogError)
         assert type(error) is kind, f"{type(error).__name__}: {error}"
         assert error.durable is durable, error
-        assert error.advice, "every error says what to do"
+        silent = error.unsaid and durable is Durable.NOTHING
+        assert error.advice, "every error knows what to do"
+        assert str(error) == f"{error.message} ({error.advice}{'' if silent else f'; {durable.value}'})", "and says it"
         return True
 
     return pytest.raises(kind, match=match or None, check=check)
