@@ -21,8 +21,8 @@ _LOW_WATER = 8
 _LONGEST_WORK_MS: Final = DEFAULT_GRACE_MS
 """A handle that somebody forgot, and that stays in memory, keeps vacuum from its block for a day and no longer."""
 
-_MOST_FORGOTTEN: Final = 100
-"""Numbers that are kept to be told: a program that never commits is told so by the first ones."""
+_MOST_UNENDED: Final = 1_000
+"""Transactions with work that are noted: a program that never commits is told so by the first ones."""
 
 
 class UnloggedWork(Protocol):
@@ -36,10 +36,6 @@ class UnloggedWork(Protocol):
 
     def unlogged_numbers(self) -> Sequence[int]:
         """The numbers."""
-
-    @property
-    def is_forgotten(self) -> bool:
-        """Whether there is something of it, and nobody asked for its end so far."""
 
 
 class NumberPool:
@@ -57,7 +53,7 @@ class NumberPool:
         self._next_count = _FIRST_BLOCK
         self._demanded = 1
         self._work: dict[int, weakref.ref[UnloggedWork]] = {}  # no WeakSet: a fifth of what it takes to begin
-        self._forgotten: list[int] = []
+        self._unended: dict[int, None] = {}  # a dictionary is listed in one step while other threads go on
         self._kept_blocks: list[int] = []
         self._looked_ms = 0
 
@@ -112,17 +108,20 @@ class NumberPool:
     def release(self, number: int) -> None:
         """The work of this number is logged, or given up."""
         self._work.pop(number, None)
+        self._unended.pop(number, None)
 
-    def note_forgotten(self, number: int) -> None:
-        """The work of this number went out of memory without an end. Called by the garbage collector: takes no lock."""
-        if len(self._forgotten) < _MOST_FORGOTTEN:
-            self._forgotten.append(number)
+    def note_unended(self, number: int) -> None:
+        """The transaction of this number has work: somebody must ask for its end."""
+        if len(self._unended) < _MOST_UNENDED:
+            self._unended[number] = None
 
-    def forgotten(self) -> list[int]:
-        """Numbers of transactions with work whose end nobody asked for, in memory or not."""
-        known = [(number, found()) for number, found in list(self._work.items())]
-        living = [number for number, item in known if item is not None and item.is_forgotten]
-        return sorted({*self._forgotten, *living})
+    def note_settled(self, number: int) -> None:
+        """Somebody did."""
+        self._unended.pop(number, None)
+
+    def unended(self) -> list[int]:
+        """Numbers of transactions with work whose end nobody asked for, whether they are in memory yet or not."""
+        return list(self._unended)
 
     def renewals(self, draft: Draft, now_ms: int) -> list[Renew]:
         """Actions that show life of the blocks whose numbers are in use here, where nothing showed it for long."""

@@ -221,10 +221,10 @@ class Session:
         if ahead > MAX_CLOCK_AHEAD_MS:
             raise ClockSkew(f"this machine's clock is {ahead / 1000:.0f} s ahead of the store's")
 
-    def forgotten(self) -> list[int]:
+    def unended(self) -> list[int]:
         """Numbers of this process's transactions that had work and whose end nobody asked for."""
         with self._lock:
-            return [] if self._appender is None else self._appender.numbers.forgotten()
+            return [] if self._appender is None else self._appender.numbers.unended()
 
     def close(self, error: TxnLogError) -> None:
         """Finish what is under way and let go of the threads."""

@@ -376,7 +376,7 @@ class Transaction(ProcessBound):
             self._work.stage(everything=True)
             self._start_clock()
             self._work.seal()
-            self._work.settled = True
+            self._work.settle()
             self._log_prepare(
                 PrepareCommand(
                     self._opening, self._work.digest, tuple(self._work.staged), tuple(self._work.acknowledged)
@@ -540,7 +540,7 @@ class Transaction(ProcessBound):
                 self._end_committed(empty if earlier is None else self._connection.committed(earlier))
                 return None
             self._work.stage(everything=False)
-        self._work.settled = True
+        self._work.settle()
         return CommitCommand(
             self._opening,
             self._work.digest,

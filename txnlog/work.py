@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import xxhash
 
@@ -17,10 +17,6 @@ from txnlog.slots import put_unnamed
 if TYPE_CHECKING:
     from txnlog.connection import Connection
     from txnlog.transaction_commands import LeftOut
-
-
-_NOTHING: Final = xxhash.xxh3_64().hexdigest()
-"""The digest of no work."""
 
 
 class Mark(NamedTuple):
@@ -44,10 +40,7 @@ class Work:
         logged: those that a flush brought into the log.
         stream: the micro-batch that the commit is bound to.
         since_ms: when the transaction began.
-        settled: whether somebody asked for its end, whatever came of that.
     """
-
-    settled = True
 
     def __init__(self, connection: Connection, number: int) -> None:
         self._connection = connection
@@ -64,21 +57,11 @@ class Work:
         self.since_ms = connection.runtime.now_ms()
         self._numbers = connection.appender.numbers
         self._numbers.keep_for(number, self)
-        self.settled = False
-
-    def __del__(self) -> None:
-        if self.is_forgotten:  # told later: this may be called anywhere
-            self._numbers.note_forgotten(self._number)
 
     @property
     def digest(self) -> str:
         """What tells this work from another's: the same after any number of retries, flushes and re-writes."""
         return self._digest.hexdigest()
-
-    @property
-    def is_forgotten(self) -> bool:
-        """See :class:`txnlog.number_pool.UnloggedWork`."""
-        return not self.settled and self.digest != _NOTHING
 
     @property
     def acknowledgements(self) -> list[Acknowledgement]:
@@ -96,6 +79,7 @@ class Work:
             self.stage(everything=True)
         size = sum(piece.size_bytes for piece in pieces)
         told = "".join(f"p{piece.told()};" for piece in pieces).encode()
+        self._numbers.note_unended(self._number)
         self.pieces += pieces
         self._buffered_bytes += size
         self._digest.update(told)
@@ -105,6 +89,7 @@ class Work:
         added = list(segments)
         owned = {item.topic for item in added}
         told = "".join(f"s{item.topic},{item.segment},{item.checksum};" for item in added).encode()
+        self._numbers.note_unended(self._number)
         self.staged += added
         self._owned_topics |= owned
         self._digest.update(told)
@@ -116,6 +101,7 @@ class Work:
         fresh = self.acknowledged[self._sealed :] + added
         if not any(item.expected for item in fresh):
             fresh = list(joined(fresh))
+        self._numbers.note_unended(self._number)
         self.acknowledged[self._sealed :] = fresh
         self._digest.update(told)
 
@@ -139,9 +125,12 @@ class Work:
         self.logged += logged
         self.staged, self.acknowledged, self._sealed = segments, acknowledgements, sealed
 
+    def settle(self) -> None:
+        """Somebody asks for its end, whatever comes of that: it was not forgotten."""
+        self._numbers.note_settled(self._number)
+
     def clear(self) -> None:
         """The transaction ended: let go of everything."""
-        self.settled = True
         self._numbers.release(self._number)
         self.pieces, self.staged, self.acknowledged, self.logged = [], [], [], []
 
