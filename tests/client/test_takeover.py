@@ -169,8 +169,8 @@ def both(sales: Any) -> Any:
 def test_a_consumer_of_several_topics_that_is_refused_fences_nobody_and_creates_nothing(
     both: Any, memory: Place, why: str, fresh: bool
 ) -> None:
-    options: dict[str, Any] = {"busy": {"takeover": "after_lease"}, "type": {"type": "shared"}}.get(why, {})
-    both.create_subscription("audit", "billing", **({"takeover": "same_name"} | options))
+    options = {"busy": {"takeover": "after_lease"}, "type": {"type": "shared"}}.get(why, {"takeover": "same_name"})
+    both.create_subscription("audit", "billing", **options)
     both.create_topic("new", SCHEMA)
     alive = both.consumer("orders", "billing", name="alive")
     keeper = both.consumer("audit", "billing", name="keeper")
