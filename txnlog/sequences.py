@@ -73,6 +73,7 @@ def repeated_rows(place: Place, known: Sequences, sequence: int, rows: int) -> O
         done += ", unless this producer began above them"
     if last <= known.last:
         what, advice = f"{sequence} does not follow it", "do not write these rows again"
+        advice += f"; new ones begin at sequence {known.last + 1}"
     else:
         what = f"the batch {sequence} to {last} repeats a part"
         advice = f"leave out its rows up to sequence {known.last}: only those from {known.last + 1} on are new"

@@ -508,7 +508,8 @@ def test_a_repeated_batch_in_a_transaction_is_refused_with_its_other_work(sales:
     with raises(OutOfOrderSequence, match="0 does not follow it: 0 to 1 were committed before [(]") as caught:
         (again.flush if flushed else again.commit)()
         again.commit()
-    assert caught.value.advice == "do not write these rows again", "whoever goes on behind them has them twice"
+    told = "do not write these rows again; new ones begin at sequence 2"
+    assert caught.value.advice == told, "whoever goes on with them behind the last has them twice"
     assert (read(sales), read(sales, "audit"), loader.last_sequence("orders", 0)) == ([1, 2], [], 1)
     assert loader.produce("orders", rows(1, 2), partition=0, sequence=0).duplicate
 
