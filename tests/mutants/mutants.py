@@ -424,6 +424,50 @@ MUTANTS = (
         (FILES + "segments_are_on_the_store_before_the_entry_that_names_them",),
     ),
     Mutant(
+        "a refusal forgets a prepare in doubt",
+        "txnlog/transaction.py",
+        """            self._in_doubt, self._begun = doubted, begun
+            self._check_recorded(""",
+        """            self._in_doubt, self._begun = None, begun
+            self._check_recorded(""",
+        "what it holds is held for ever: nobody knows that it is PREPARED",
+        (TWO_PHASES + "a_refusal_that_says_nothing_of_a_prepare_in_doubt_leaves_it_in_doubt",),
+    ),
+    Mutant(
+        "nothing written, beside a call in doubt",
+        "txnlog/transaction.py",
+        "if not doubted or error.durable is Durable.MAYBE:",
+        "if doubted is not None or error.durable is Durable.MAYBE:",
+        "whoever believes it does the work of a committed transaction again",
+        (DOUBT_OF_TRANSACTIONS + "a_batch_in_doubt_whose_end_cannot_be_read_stays_in_doubt",),
+    ),
+    Mutant(
+        "the slot behind the tail is not looked at",
+        "txnlog/log.py",
+        "if self.get(high + 1) is not None and self.get(high) is None:",
+        "if self.get(high) is None and self.get(high) is not None:",
+        "an entry that the store lost is taken for the end of the log, and written over",
+        ("tests/client/test_damage.py::test_a_missing_entry_is_damage_wherever_the_search_for_the_tail_meets_it",),
+    ),
+    Mutant(
+        "the worker leaves while another thread leads",
+        "txnlog/appender.py",
+        "if self._closed is not None and self._is_through():",
+        "if self._closed is not None:",
+        "after a close that was interrupted a Future waits for ever",
+        (BACKGROUND + "a_commit_that_close_leads_is_told_whatever_ends_close",),
+    ),
+    Mutant(
+        "the clock is looked at once for all entries of an append",
+        "txnlog/appender.py",
+        "self._check_may_append()  # each time:",
+        "pass  # each time:",
+        "a clock that jumps while a race is lost ends the transactions of others",
+        (
+            "tests/client/test_clocks.py::test_a_clock_that_jumps_while_an_append_is_under_way_does_not_drag_the_log_along",
+        ),
+    ),
+    Mutant(
         "a repetition is told without a look",
         "txnlog/transaction_commands.py",
         "return Answer(Duplicate(opening.producer, tuple(self.pieces)))",
