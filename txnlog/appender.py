@@ -20,7 +20,7 @@ from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 from txnlog import keys
 from txnlog.actions import AbortReason, AnyAction, Header, Reserve
@@ -111,6 +111,10 @@ class _Waiting(Member):
         return value
 
 
+_Completion: TypeAlias = tuple[_Waiting, Any, BaseException | None]
+"""A background command, and its answer or its error, which its Future is to be told."""
+
+
 @dataclass(frozen=True, slots=True)
 class _InDoubt:
     """An entry that was sent and whose slot nobody has read since; the transactions in it."""
@@ -159,8 +163,10 @@ class Appender:
         self._turn_lock = threading.RLock()
         self._turn = threading.Condition(self._turn_lock)
         self._leader: object | None = None
+        self._leading: object | None = None
+        self._telling: set[object] = set()
         self._attempt: Attempt[_Waiting] | None = None
-        self._completions: deque[tuple[_Waiting, Any, BaseException | None]] = deque()
+        self._completions: deque[_Completion] = deque()
         self._work = Signal()
         self._worker: Background | None = None
         self._closed: TxnLogError | None = None
@@ -225,10 +231,12 @@ class Appender:
     def close(self, error: TxnLogError) -> None:
         """Nothing new from here on. What waits is appended yet; where the store fails, it gets the error.
 
-        Closing again goes on where an interrupt ended it.
+        Closing again goes on where an interrupt ended it. An append that a signal interrupts for it goes on behind it.
         """
         with self._queue_lock:
             self._closed = self._closed or error
+        if self._leading is self._runtime.current():
+            return
         while self._lead_when(self._has_work):
             pass
         with self._queue_lock:
@@ -240,11 +248,9 @@ class Appender:
             self._turn.notify_all()
         worker = self._worker
         self._work.set()
-        own = worker is threading.current_thread()
-        if worker is not None and not own:
+        if worker is not None and worker is not threading.current_thread():
             worker.join(timeout=60)
-        if worker is None or own or not worker.is_alive():
-            self._complete()
+        self._complete()
 
     # --- who leads --------------------------------------------------------------------------------------------------
 
@@ -292,6 +298,7 @@ class Appender:
             self._runtime.wait_until(self._turn, lambda: not (self._leader is not None and wanted()))
             if not wanted():
                 return False
+            self._leading = self._runtime.current()
             self._leader = lead
             return True
 
@@ -300,6 +307,7 @@ class Appender:
         with self._turn_lock:
             if self._leader is lead:
                 self._turn.notify_all()
+                self._leading = None
                 self._leader = None
             if self._completions or self._was_left() or self._closed is not None:
                 self._work.set()  # a thread that waits leads next and tells what was left; for others the worker does
@@ -347,24 +355,35 @@ class Appender:
         waiting.outcome = result, error
 
     def _complete(self) -> None:
-        """Answer the background commands. No lock is held: a callback may call anything, and end here again.
+        """Answer the background commands. No lock is held: a callback may call anything, and end here again."""
+        me = self._runtime.current()
+        if me in self._telling:
+            return  # a callback that closes: the loop around it tells the rest
+        try:
+            self._telling.add(me)
+            while self._completions:
+                with contextlib.suppress(IndexError):  # another thread was faster
+                    self._tell_one(self._completions.popleft())
+        finally:
+            self._telling.discard(me)
 
-        What is told leaves the queue afterwards: an interrupt may have it told twice, which its Future does not hear.
-        """
-        while self._completions:
-            completion = self._completions[0]
-            waiting, result, error = completion
-            assert waiting.finish is not None, "only background commands are answered here"
-            assert waiting.future is not None, "only background commands are answered here"
+    def _tell_one(self, completion: _Completion) -> None:
+        waiting, result, error = completion
+        assert waiting.finish is not None, "only background commands are answered here"
+        assert waiting.future is not None, "only background commands are answered here"
+        try:
+            if waiting.future.done():
+                return  # whoever told it was interrupted, and it was told again
+            try:
+                value = waiting.finish(result, error)
+            except BaseException as problem:  # noqa: BLE001 - the Future carries it to whoever waits
+                _resolve(waiting.future, None, problem)
+            else:
+                _resolve(waiting.future, value, None)
+        except BaseException:
             if not waiting.future.done():
-                try:
-                    value = waiting.finish(result, error)
-                except BaseException as problem:  # noqa: BLE001 - the Future carries it to whoever waits
-                    _resolve(waiting.future, None, problem)
-                else:
-                    _resolve(waiting.future, value, None)
-            if self._completions and self._completions[0] is completion:
-                self._completions.popleft()
+                self._completions.appendleft(completion)  # interrupted: whoever closes again tells it
+            raise
 
     # --- leading ----------------------------------------------------------------------------------------------------
 

@@ -158,7 +158,7 @@ class Connection:
         self._closed = True
         session = self._current
         if session is not None:
-            forgotten = [str(TxnId(session.coordinator, number)) for number in session.unended()]
+            forgotten = [str(TxnId(session.coordinator, number)) for number in session.take_unended()]
             session.close(self._closed_error())
             if forgotten:
                 more = f" and {len(forgotten) - _MOST_TOLD} more" if len(forgotten) > _MOST_TOLD else ""

@@ -21,6 +21,9 @@ from txnlog.store.base import ObjectNotFound, Store
 SLOTS_AT_ONCE: Final = 32
 """Slots that are asked for at once: behind a checkpoint there are seldom more than 1,000."""
 
+_LATE_MS: Final = (50, 250, 1_000, 3_000)
+"""Pauses before an entry that must be there is damage."""
+
 _CACHED_PARTS = len(checkpoint.COLD_KINDS) * MAX_CHECKPOINT_RUNS
 """Cold runs kept in memory: those of a whole checkpoint."""
 
@@ -94,9 +97,18 @@ class Log:
             else:
                 low = middle
                 checkpointed = newer_checkpoint(checkpointed, decode_entry(data, middle).header)
-        if self.get(high + 1) is not None and self.get(high) is None:
-            raise CorruptionError(f"entry {high} is missing below the tail of the log: entry {high + 1} is there")
+        if self.get(high + 1) is not None:
+            self._late(high)
         return low, checkpointed
+
+    def _late(self, version: int) -> bytes:
+        """The bytes in a slot below the tail: a network file system may show it seconds late (docs/stores.md)."""
+        for pause_ms in _LATE_MS:
+            data = self.get(version)
+            if data is not None:
+                return data
+            self._runtime.sleep_ms(pause_ms)
+        raise CorruptionError(f"entry {version} is missing below the tail of the log")
 
     def load(self) -> tuple[State, Manifest | None, int]:
         """The fold up to the tail, from the newest checkpoint on; its manifest; the bytes of tail that were folded."""
@@ -113,7 +125,7 @@ class Log:
             count = min(SLOTS_AT_ONCE, until - first + 1)
             batch = self.get_many(first, count)
             if len(batch) < count:
-                raise CorruptionError(f"entry {first + len(batch)} is missing below the tail of the log")
+                batch.append(self._late(first + len(batch)))
             for data in batch:
                 apply_entry(state, decode_entry(data, state.head.version + 1))
                 size += len(data)

@@ -131,11 +131,6 @@ class Root:
             found = [item for item in self.follower.state.namespaces.values() if not item.dropped]
         return sorted(found, key=lambda item: item.name)
 
-    def lists(self, name: NamespaceName) -> bool:
-        """Whether a namespace of this name is registered, by what is known of the root log after ``ensure_safe``."""
-        with self.follower.lock:
-            return any(item.name == name and not item.dropped for item in self.follower.state.namespaces.values())
-
     def register(self, name: NamespaceName) -> NamespaceRecord:
         """The registration of a namespace, made now if there is none. Raises NameNotAllowed for a clash in case."""
 

@@ -302,6 +302,10 @@ class Runtime:
         thread.start()
         return thread
 
+    def current(self) -> object:
+        """What runs now: a thread."""
+        return threading.current_thread()
+
     def wait_until(self, waitable: Waitable, ready: Callable[[], bool]) -> None:
         """Wait for what other threads of this client do, until ``ready()``."""
         while not ready():

@@ -69,14 +69,15 @@ def repeated_rows(place: Place, known: Sequences, sequence: int, rows: int) -> O
     producer, _, partition = place
     last = sequence + rows - 1
     done = f"{sequence} to {min(last, known.last)} were committed before"
-    if not any(batch.sequence <= sequence for batch in known.recent):
-        done += ", unless this producer began above them"
     if last <= known.last:
         what, advice = f"{sequence} does not follow it", "do not write these rows again"
         advice += f"; new ones begin at sequence {known.last + 1}"
     else:
         what = f"the batch {sequence} to {last} repeats a part"
         advice = f"leave out its rows up to sequence {known.last}: only those from {known.last + 1} on are new"
+    if not any(batch.sequence <= sequence for batch in known.recent):
+        done += ", unless this producer began above them"
+        advice = f"read the topic for these rows; those that are not there take sequences from {known.last + 1} on"
     return OutOfOrderSequence(
         f"the producer {producer!r} is at sequence {known.last} in partition {partition}; {what}: {done}", advice=advice
     )

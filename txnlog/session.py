@@ -43,9 +43,6 @@ _HOW_MADE: Final = "in Python txnlog.open(root, namespace=..., create=True)"
 """Advice that is as good on the command line and in Spark, where nothing makes a namespace."""
 
 
-_GIVE_UP: Final = "restore its folder from a copy, or give it up: catalog.open(root).drop_namespace(name)"
-
-
 class Session:
     """What one process has of one namespace; a handle without one (forked, unpickled) makes another.
 
@@ -80,9 +77,12 @@ class Session:
         log = Log(self.store, runtime)
         registered: int | None = None
         if not log.exists():
-            if not create:
-                raise self._not_found()
-            registered = self._create()
+            if create:
+                registered = self._create()
+            else:
+                error = self._not_found()
+                if not log.exists():  # it may have been made meanwhile
+                    raise error
         self.follower = Follower(log)
         self._append_ms = runtime.now_ms()
         self.coordinator = self.follower.state.head.coordinator
@@ -101,7 +101,7 @@ class Session:
         text, advice = f"there is no namespace {self.name!r} at {self._shown_url()}", self._nearest()
         if advice is None:
             text = f"the root lists the namespace {self.name!r}, but its log at {self._shown_url()} is missing"
-            advice = f"{_GIVE_UP}; one whose making was cut short is finished by create=True, as an empty one"
+            advice = "restore its folder from a copy; one whose making was cut short is finished by create=True, empty"
         return NamespaceNotFound(text, advice=advice)
 
     def _shown_url(self) -> str:
@@ -125,8 +125,7 @@ class Session:
     def _create(self) -> int:
         """Make the namespace, and the root if need be. Returns the coordinator id of its registration."""
         self._root.ensure_safe()
-        if self._root.lists(self.name):
-            self._refuse_lost()
+        self._refuse_leftovers()
         record = self._root.register(self.name)
         actions: Sequence[AnyAction] = [
             ProtocolAction(FORMAT_VERSION, FORMAT_VERSION),
@@ -136,17 +135,17 @@ class Session:
             create_log(self.store, self.runtime, actions, self.runtime.unique())
         return record.coordinator
 
-    def _refuse_lost(self) -> None:
-        """Raise CorruptionError where files of a namespace that the root lists are there, and its log is not.
+    def _refuse_leftovers(self) -> None:
+        """Raise CorruptionError where files of a namespace are there, and the beginning of its log is not.
 
         A making that was cut short leaves none behind, and whoever makes it at the same time has its log there first.
         """
         found = next(iter(self.store.list("")), None)
         if found is not None and not Log(self.store, self.runtime).exists():
             raise CorruptionError(
-                f"the root lists the namespace {self.name!r}, and files of it are at {self._shown_url()} "
-                f"({found.key}), but the beginning of its log is missing: an empty one would take its place",
-                advice=_GIVE_UP,
+                f"files of a namespace {self.name!r} are at {self._shown_url()} ({found.key}), but the beginning of "
+                "its log is missing: an empty one would take its place",
+                advice="restore the folder from a copy; or remove it, once nobody has it open",
             )
 
     def refuse_dropped(self) -> None:
@@ -221,10 +220,17 @@ class Session:
         if ahead > MAX_CLOCK_AHEAD_MS:
             raise ClockSkew(f"this machine's clock is {ahead / 1000:.0f} s ahead of the store's")
 
-    def unended(self) -> list[int]:
-        """Numbers of this process's transactions that had work and whose end nobody asked for."""
+    def take_unended(self) -> list[int]:
+        """Numbers of this process's transactions that had work and have no end that is known here; each once."""
         with self._lock:
-            return [] if self._appender is None else self._appender.numbers.unended()
+            if self._appender is None:
+                return []
+            pool = self._appender.numbers
+        numbers = pool.unended()
+        for number in numbers:
+            pool.note_settled(number)
+        with self.follower.lock:
+            return [number for number in numbers if number not in self.follower.state.outcomes]
 
     def close(self, error: TxnLogError) -> None:
         """Finish what is under way and let go of the threads."""

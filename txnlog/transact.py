@@ -52,7 +52,7 @@ def transact(
         txn.refuse_prepare()
         try:
             value = work(txn)
-            _check_not_awaited(value)
+            _check_not_awaited(txn, value)
             if _committed(txn):
                 return value
             error: TxnLogError = TransactionAborted(f"the transaction {txn.id} was aborted: its commit got no answer")
@@ -78,13 +78,21 @@ def _check_function(work: object) -> None:
         raise InvalidInputError(
             f"transact runs a function of a transaction, not {shown(work)}", advice="pass one: ns.transact(work)"
         )
-    if inspect.iscoroutinefunction(work):
+    if inspect.iscoroutinefunction(work) or inspect.isasyncgenfunction(work):
         raise _not_awaited("an async function")
+    if inspect.isgeneratorfunction(work):
+        raise InvalidInputError(
+            "transact runs a plain function of a transaction, not a generator: nobody would go through it",
+            advice="pass a function without yield",
+        )
 
 
-def _check_not_awaited(value: object) -> None:
-    """Raise InvalidInputError where the function has still to be run: it would be after the commit."""
-    if inspect.isawaitable(value):
+def _check_not_awaited(txn: Transaction, value: object) -> None:
+    """Raise InvalidInputError where the function has still to be run: it would be after the commit.
+
+    One that committed by itself has run, whatever it gives.
+    """
+    if txn.state != "COMMITTED" and inspect.isawaitable(value):
         if inspect.iscoroutine(value):
             value.close()
         raise _not_awaited(f"a function that gives {type(value).__name__}")

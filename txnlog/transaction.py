@@ -334,6 +334,8 @@ class Transaction(ProcessBound):
         outcome = self._connection.outcome(self._number)
         if outcome is not None:
             self._ended_elsewhere(outcome)
+        if doubted and self._connection.may_have_ended(self._number):
+            raise forgotten(self._id, Durable.MAYBE) from error
 
     def _fail(self, error: AbortableError | FencedError) -> None:
         """An operation was refused by the log: the transaction can only be aborted, or has ended."""
@@ -405,7 +407,10 @@ class Transaction(ProcessBound):
             raise _beside(error, doubted) from error.__cause__
         except TxnLogError as error:
             self._in_doubt, self._begun = doubted, begun
-            self._check_recorded(error, doubted=bool(doubted))  # a decision may have come before this answer
+            try:
+                self._check_recorded(error, doubted=bool(doubted))  # a decision may have come before this answer
+            except TxnLogError as end:
+                raise _beside(end, self._in_doubt) from end.__cause__
             if isinstance(error, AbortableError | FencedError):
                 self._in_doubt = None  # whatever else refused this call says nothing of one before it
                 self._fail(error)
@@ -432,7 +437,10 @@ class Transaction(ProcessBound):
         return under_way.result()
 
     def _commit_now(self) -> Committed:
-        command = self._commit_command()
+        try:
+            command = self._commit_command()
+        except TxnLogError as error:
+            raise _beside(error, self._in_doubt) from error.__cause__
         if command is None:
             assert self.result is not None, "a transaction that needs no entry has its result"
             return self.result
@@ -600,7 +608,10 @@ class Transaction(ProcessBound):
             elif self._begun or self._in_doubt or self._under_way:
                 # Where prepare() is in doubt nobody was told that it succeeded: no outside system can rely on it.
                 force = self._in_doubt == "prepare"
-                outcome = self._end("user", force=force)
+                try:
+                    outcome = self._end("user", force=force)
+                except TxnLogError as error:
+                    raise _beside(error, self._in_doubt) from error.__cause__
             if outcome is not None and outcome.state == "COMMITTED":
                 self._ended_elsewhere(outcome)
             self._release(None)

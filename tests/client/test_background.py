@@ -466,3 +466,47 @@ def test_a_commit_that_close_leads_is_told_whatever_ends_close(
         assert not arrived
     ns.close()
     assert read(memory.open(mode="r")) == ([1, 2] if arrived else [1])
+
+
+def test_callbacks_that_close_are_as_many_as_there_are(memory: Place) -> None:
+    ns, store = memory.faulty()
+    ns.create_topic("orders", SCHEMA)
+    ns.begin()
+    release = threading.Event()
+    store.script.append(lambda: release.wait(30))
+    futures = []
+    for number in range(300):
+        txn = ns.begin()
+        txn.produce("orders", rows(number))
+        futures.append(txn.commit_async())
+        futures[-1].add_done_callback(lambda _: ns.close())
+    release.set()
+    assert all(future.result(30).offsets for future in futures)
+
+
+def test_what_a_busy_worker_leaves_is_told_by_close(memory: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A callback may wait for a lock that the closing thread holds; nobody shall wait for the others for that."""
+    ns, _ = memory.faulty()
+    ns.create_topic("orders", SCHEMA)
+    busy, release = threading.Event(), threading.Event()
+
+    def callback(_: Future[Any]) -> None:
+        busy.set()
+        release.wait(30)
+
+    futures = []
+    for number in range(3):
+        txn = ns.begin()
+        txn.produce("orders", rows(number))
+        futures.append(txn.commit_async())
+        if not number:
+            futures[0].add_done_callback(callback)
+            assert busy.wait(20)
+    worker = ns.connection.appender._worker
+    join = worker.join
+    monkeypatch.setattr(worker, "join", lambda timeout: join(timeout / 600))
+    ns.close()
+    assert all(future.done() for future in futures)
+    release.set()
+    join(20)
+    assert read(memory.open()) == [0, 1, 2]

@@ -351,3 +351,38 @@ def test_closing_a_producer_of_a_closed_handle_is_no_news_where_the_log_shows_no
     caplog.clear()
     producer.close()
     assert not caplog.records
+
+
+@pytest.mark.parametrize("under_way", ["ns.produce('orders', [{'id': 7}])", "late.commit()"])
+def test_a_signal_that_closes_what_appends_waits_for_nobody(local: Place, under_way: str) -> None:
+    """The handler runs above the call that it would wait for."""
+    last = f"""
+import faulthandler, signal
+faulthandler.dump_traceback_later(20, exit=True)
+late = ns.begin()
+late.produce("orders", [{{"id": 99}}])
+appender = ns.connection.appender
+put = appender._put_entry
+def signalled(entry):
+    appender._put_entry = put
+    signal.raise_signal(signal.SIGTERM)
+    return put(entry)
+signal.signal(signal.SIGTERM, lambda *_: ns.close())
+appender._put_entry = signalled
+{under_way}
+ns.close()
+print("through")
+"""
+    assert "through" in _run(local, last, after="future.result()").stdout
+
+
+def test_close_tells_once_and_not_of_what_was_aborted_by_its_id(ns: Any, caplog: pytest.LogCaptureFixture) -> None:
+    left, ended = ns.begin(), ns.begin()
+    for txn in (left, ended):
+        txn.produce("orders", rows(1))
+    ns.abort(ended.id)
+    for _ in range(3):
+        ns.close()
+    (warning,) = [record.getMessage() for record in caplog.records if record.name == "txnlog.connection"]
+    assert str(left.id) in warning
+    assert str(ended.id) not in warning

@@ -26,7 +26,8 @@ from txnlog.errors import (
 )
 from txnlog.keys import entry_key
 from txnlog.limits import MAX_ENTRY_ACTIONS, MAX_ENTRY_BYTES
-from txnlog.store import Call, HookStore, Store
+from txnlog.store import Call, ForwardingStore, HookStore, Store
+from txnlog.store.base import ObjectNotFound
 
 # --- entries --------------------------------------------------------------------------------------------------------
 
@@ -462,3 +463,21 @@ def test_an_entry_is_made_durable_though_the_next_slot_could_not_be_read(memory:
         reader.snapshot()
     assert reader.snapshot().version == version
     assert synced == [f"sales/{keys.entry_key(version)}"]
+
+
+def test_an_entry_that_is_seen_late_is_waited_for(stored: Any, memory: Place) -> None:
+    """A network file system may believe for seconds that a name is not there, and show a newer one."""
+    _, _, version = stored
+    key = key_of(version)
+
+    class Late(ForwardingStore):
+        looks = 0
+
+        def get(self, wanted: str) -> bytes:
+            if wanted == key and self.looks < 4:
+                self.looks += 1
+                raise ObjectNotFound(wanted)
+            return super().get(wanted)
+
+    ns = memory.open(mode="r", wrap=Late)
+    assert ns.snapshot().version > version

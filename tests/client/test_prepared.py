@@ -27,7 +27,9 @@ from txnlog.errors import (
     TransactionHasFailedOperation,
     TransactionNotFound,
     TransactionTimedOut,
+    TxnLogError,
 )
+from txnlog.keys import kind_of
 from txnlog.testing import ManualClock
 
 
@@ -577,12 +579,13 @@ def test_a_prepare_in_doubt_can_be_repeated(faulty: Any, memory: Place, fate: st
     assert read(ns) == [1]
 
 
-@pytest.mark.parametrize("call", ["commit", "flush"])
+@pytest.mark.parametrize("call", ["commit", "commit_async", "flush"])
 def test_while_prepare_is_in_doubt_only_prepare_and_abort_are_allowed(faulty: Any, call: str) -> None:
     ns, store = faulty
     txn = in_doubt(ns, store, "lost")
-    with raises(InvalidTransactionState, match="in doubt"):
-        getattr(txn, call)()
+    durable = Durable.NOTHING if call == "flush" else Durable.MAYBE
+    with raises(InvalidTransactionState, match="in doubt", durable=durable):
+        getattr(txn, call)() if call != "commit_async" else txn.commit_async().result(20)
     assert txn.prepare() == str(txn.id)
 
 
@@ -776,3 +779,46 @@ def test_a_refusal_that_says_nothing_of_a_prepare_in_doubt_leaves_it_in_doubt(me
     else:
         assert state == "PREPARED"
         assert block.state != "ABORTED"
+
+
+@pytest.mark.clause("P-118")
+@pytest.mark.parametrize("end", ["prepare", "commit", "abort"])
+@pytest.mark.parametrize("known", ["unreadable", "forgotten"])
+def test_what_was_in_doubt_and_ended_elsewhere_is_not_said_to_be_nothing(
+    memory: Place, clock: ManualClock, end: str, known: str
+) -> None:
+    ns, store = memory.faulty(clock=clock)
+    ns.create_topic("orders", SCHEMA)
+    ns.connection.appender.create_attempts = 1
+    txn = ns.begin()
+    txn.produce("orders", rows(1))
+    store.forever, store.reads_forever = "broken-after", "broken"
+    with raises(OutcomeUnknown, durable=Durable.MAYBE):
+        txn.prepare() if end == "prepare" else txn.commit()
+    store.heal()
+    other = memory.open(clock=clock)
+    if end == "prepare":
+        other.complete(str(txn.id), commit=True)
+    for number in range(12 if known == "forgotten" else 1):
+        clock.advance(86_400_000 if known == "forgotten" else 1)
+        other.produce("orders", rows(100 + number))
+        other.checkpoint()
+    other.produce("orders", rows(9))
+    ns.produce("orders", rows(9))
+    if known == "forgotten":
+        ns.checkpoint()
+    ns.connection.follower.adopt_checkpoint()
+    get = store.get
+
+    def without_parts(key: str) -> bytes:
+        if known == "unreadable" and kind_of(key) == "checkpoint":
+            raise StoreError("read timed out")
+        return get(key)
+
+    store.get = without_parts  # type: ignore[method-assign]
+    with pytest.raises(TxnLogError) as failure:
+        getattr(txn, end)()
+    assert failure.value.durable is Durable.MAYBE
+    assert txn.state != "ABORTED"
+    store.get = get  # type: ignore[method-assign]
+    assert 1 in read(ns)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from functools import partial
 from typing import Any
@@ -390,4 +391,29 @@ def test_a_batch_that_another_run_committed_meanwhile_is_skipped(memory: Place, 
         return "done"
 
     assert sales.transact(work, txn_app_id="nightly", txn_version=1) == "done"
+    assert read(sales) == [1]
+
+
+def test_a_function_that_would_have_to_be_gone_through_is_refused(sales: Any) -> None:
+    def work(txn: Any) -> Any:
+        txn.produce("orders", rows(1))
+        yield
+
+    with raises(InvalidInputError, match="generator"):
+        sales.transact(work)
+
+
+def test_what_committed_by_itself_may_give_something_to_await(sales: Any) -> None:
+    loop = asyncio.new_event_loop()
+    try:
+        future = loop.create_future()
+
+        def work(txn: Any) -> Any:
+            txn.produce("orders", rows(1))
+            txn.commit()
+            return future
+
+        assert sales.transact(work) is future
+    finally:
+        loop.close()
     assert read(sales) == [1]

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+import greenlet
+
 from txnlog.runtime import Runtime, Waitable
 from txnlog.testing.scheduler import Actor, Task
 from txnlog.testing.simulated_store import SimulatedStore
@@ -80,6 +82,10 @@ class SimulatedRuntime(Runtime):
         """A task of the same actor."""
         self._actor.check_alive()
         return self._actor.start(work, name)
+
+    def current(self) -> object:
+        """What runs now: a task."""
+        return greenlet.getcurrent()
 
     def wait_until(self, waitable: Waitable, ready: Callable[[], bool]) -> None:
         """Let the actor's other tasks run until ``ready()``."""
