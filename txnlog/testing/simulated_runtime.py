@@ -6,8 +6,6 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-import greenlet
-
 from txnlog.runtime import Runtime, Waitable
 from txnlog.testing.scheduler import Actor, Task
 from txnlog.testing.simulated_store import SimulatedStore
@@ -84,8 +82,8 @@ class SimulatedRuntime(Runtime):
         return self._actor.start(work, name)
 
     def current(self) -> object:
-        """What runs now: a task."""
-        return greenlet.getcurrent()
+        """What runs now: a task, or what runs the simulation."""
+        return self._scheduler.current or self._scheduler
 
     def wait_until(self, waitable: Waitable, ready: Callable[[], bool]) -> None:
         """Let the actor's other tasks run until ``ready()``."""
