@@ -214,7 +214,9 @@ def _scan(spark: SparkSession, namespace: Namespace, plan: ScanPlan) -> DataFram
     folder = for_spark(url_of(plan.folder))
     files = [for_spark(url_of(segment.key)) for segment in plan.segments]
     connect = not hasattr(spark, "_jsparkSession")
-    finder = spark if connect else session_beside(spark, sum(segment.size_bytes for segment in plan.segments))
+    altered = len(namespace.connection.topic_record(plan.topic, plan.version).schemas) > 1
+    size_bytes = sum(segment.size_bytes for segment in plan.segments)
+    finder = spark if connect else session_beside(spark, size_bytes, altered=altered)
     reader = finder.read.format("parquet").schema(StructType(fields)).options(**_SCAN_OPTIONS)
     try:
         frame = load_files(reader.option("basePath", folder), files)

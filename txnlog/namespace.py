@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import datetime
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
-from txnlog import administration, dead_letters, schema, subscriptions
+from txnlog import administration, dead_letters, publication, schema, subscriptions
 from txnlog.actions import DropTopic, Header, Topic
+from txnlog.alteration import Alteration
 from txnlog.apply_topics import topic_named
 from txnlog.arguments import epoch_ms, mapping, shown, text_mapping, whole_number
 from txnlog.commands import ONE_CREATION, Answer, Simple, effect
@@ -232,6 +233,39 @@ class Namespace:
             return record
 
         return _info(self.connection.appender.call(Simple(decide, result, ONE_CREATION)))
+
+    def alter_topic(
+        self,
+        name: str,
+        add_columns: pa.Schema | Iterable[pa.Field | tuple[str, pa.DataType]] | None = None,
+        *,
+        widen: Mapping[str, pa.DataType | pa.Field] | None = None,
+        properties: Mapping[str, str | None] | None = None,
+        delta: publication.Delta | None = None,
+    ) -> TopicInfo:
+        """Change a topic: more columns, wider ones, other properties. What is so already is fine, and writes nothing.
+
+        Rows that are there stay as they are and have null in the new columns; a snapshot of an older version shows the
+        columns of that version. Writers under way go on with the columns they know, running streams of Spark with those
+        that they began with. Topics that take dead letters of this one follow.
+
+        Args:
+            name: the topic.
+            add_columns: new columns, which come last and allow null: a schema, or a list of fields or ``(name, type)``.
+            widen: by column its new type, which holds every value of the old one: a bigger integer, ``double`` for
+                ``float`` and for integers of up to 32 bits, a decimal with no fewer digits on either side of the point;
+                of a nested column the whole type, whose structs may have more fields. A ``pa.field`` instead of a type
+                may also allow null. The key keeps its type.
+            properties: free text settings: those named are set, None takes one away, others stay.
+            delta: whether the topic is a Delta table as well: ``"auto"``, ``"manual"``, ``"off"``.
+
+        Raises:
+            SchemaMismatch: naming the column and the rule; nothing was written.
+            TopicNotFound, InvalidInputError, NameNotAllowed: nothing was written.
+            OutcomeUnknown: call it again.
+        """
+        wanted = Alteration.parse(name, add_columns, widen, properties, delta)
+        return _info(self.connection.appender.call(wanted.command()))
 
     def drop_topic(self, name: str) -> None:
         """Drop a topic and its subscriptions. Older versions still show it; open transactions go on without it.

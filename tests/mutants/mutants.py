@@ -55,6 +55,9 @@ PROCESSING = "tests/spark/test_processing_model.py::test_"
 QUERY_CHECKPOINT = "tests/spark/test_query_checkpoint.py::test_"
 REMADE_TOPICS = "tests/spark/test_remade_topics.py::test_"
 STREAM_READ = "tests/spark/test_stream_read.py::test_"
+EVOLUTION = "tests/unit/test_evolution.py::test_"
+ALTER_TOPIC = "tests/client/test_alter_topic.py::test_"
+ALTERED_TOPICS = "tests/spark/test_altered_topics.py::test_"
 
 
 @dataclass(frozen=True)
@@ -1545,6 +1548,47 @@ MUTANTS = (
         "        if record.id < 0:\n",
         "its source is acknowledged, and its rows are nowhere",
         (REMADE_TOPICS + "rows_of_a_batch_that_were_written_for_a_topic_that_is_gone_are_not_passed_over",),
+    ),
+    # --- altered topics -----------------------------------------------------------------------------------------------
+    Mutant(
+        "a column that refuses null is added",
+        "txnlog/evolution.py",
+        "    if not field.nullable:\n",
+        "    if not field.name:\n",
+        "every older row is damage from then on",
+        (EVOLUTION + "a_refusal_names_the_column_and_the_rule",),
+    ),
+    Mutant(
+        "a long becomes a double",
+        "txnlog/evolution.py",
+        '_EXACT_AS_DOUBLE: Final = frozenset({"byte", "short", "integer", "float"})',
+        '_EXACT_AS_DOUBLE: Final = frozenset({"byte", "short", "integer", "long", "float"})',
+        "rows that are there cannot be read, or are read as others",
+        (EVOLUTION + "a_simple_type_widens_to_those_that_have_all_its_values_and_to_no_other",),
+    ),
+    Mutant(
+        "an older version shows the newest columns",
+        "txnlog/snapshot.py",
+        "schema=record.schema_at(self.version),",
+        "schema=record.schema,",
+        "what was read once is read otherwise",
+        (ALTER_TOPIC + "rows_that_are_there_have_null_in_a_new_column_and_older_versions_do_not_have_it",),
+    ),
+    Mutant(
+        "dead-letter topics do not follow",
+        "txnlog/alteration.py",
+        "return [altered, *_followers(draft, record, columns)]",
+        "return [altered]",
+        "a consumer can neither process a message nor get rid of it",
+        (ALTER_TOPIC + "dead_letter_topics_follow_in_the_same_entry_and_theirs_too",),
+    ),
+    Mutant(
+        "a stream goes on with columns that its files do not have any more",
+        "spark_ext/scan.py",
+        "        _check_readable(namespace, snapshot, topics, columns)\n",
+        "        pass\n",
+        "files that are whole are taken for damaged",
+        (ALTERED_TOPICS + "a_running_stream_whose_column_was_altered_ends_and_is_started_again",),
     ),
     # --- spark_ext.process --------------------------------------------------------------------------------------------
     Mutant(

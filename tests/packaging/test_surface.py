@@ -31,6 +31,7 @@ CALLS = {
     (Namespace, "create_topic"): "name schema partitions key if_not_exists",
     (Namespace, "topics"): "",
     (Namespace, "topic"): "name",
+    (Namespace, "alter_topic"): "name add_columns widen properties delta",
     (Namespace, "drop_topic"): "name",
     (Namespace, "producer"): "name",
     (Namespace, "begin"): "timeout_ms txn_app_id txn_version",
