@@ -34,11 +34,12 @@ from txnlog.limits import (
     DEFAULT_RETAIN_MS,
     MAX_NUMBER,
     MAX_PARTITIONS,
+    TARGET_SEGMENT_BYTES,
 )
-from txnlog.maintenance import vacuum
+from txnlog.maintenance import optimizer, vacuum
 from txnlog.names import nearest, parse_label, parse_namespace_name, parse_topic_name
 from txnlog.producer import Producer, begin_transaction, produce_plain
-from txnlog.results import Committed, Listing, SubscriptionInfo, TopicInfo, TransactionInfo, Vacuumed
+from txnlog.results import Committed, Listing, Optimized, SubscriptionInfo, TopicInfo, TransactionInfo, Vacuumed
 from txnlog.runtime import Clock, Runtime
 from txnlog.snapshot import Snapshot
 from txnlog.state import Draft, TopicRecord
@@ -546,6 +547,41 @@ class Namespace:
             StoreError: a listing or a deletion failed; what was deleted before is gone, call it again.
         """
         return vacuum.vacuum(self.connection, retain_ms, grace_ms, dry_run=bool(dry_run), progress=progress)
+
+    def optimize(
+        self,
+        topic: str,
+        target_size_bytes: int = TARGET_SEGMENT_BYTES,
+        *,
+        max_bytes: int | None = None,
+        dry_run: bool = False,
+        progress: optimizer.Progress | None = None,
+    ) -> Optimized:
+        """Merge small segments of a topic into big ones: fewer files, one partition each. No row changes in any way.
+
+        It runs beside writers and readers and holds up nobody; any number of them may run at once. Readers of older
+        versions go on with the old files, which vacuum deletes when their time has come.
+
+        Args:
+            topic: the topic.
+            target_size_bytes: about the size of a file at most; files of more than half of it are left alone. Twice as
+                much is in memory.
+            max_bytes: read no more than this, but merge once at least: what is left is done by the next call.
+            dry_run: only say what it would begin with. Works with mode="r" too.
+            progress: called with the topic, the segments merged so far, and those to be merged as far as is known.
+
+        Each merge is an entry of its own, so an optimize that is interrupted is simply called again. What comes while
+        it runs is left for the next one. Segments that hold several partitions are merged where that leaves half of
+        the files, or fewer.
+
+        Raises:
+            TopicNotFound: also where it is dropped meanwhile.
+            CorruptionError: a file is missing or damaged; what was merged before stays merged.
+            OutcomeUnknown, StoreError: call it again.
+        """
+        return optimizer.optimize(
+            self.connection, topic, target_size_bytes, max_bytes=max_bytes, dry_run=bool(dry_run), progress=progress
+        )
 
 
 def _schema_of(given: pa.Schema | None) -> schema.StructType:
