@@ -32,14 +32,24 @@ from txnlog.limits import (
     DEFAULT_GRACE_MS,
     DEFAULT_LEASE_MS,
     DEFAULT_RETAIN_MS,
+    MAINTAIN_BYTES,
     MAX_NUMBER,
     MAX_PARTITIONS,
     TARGET_SEGMENT_BYTES,
 )
-from txnlog.maintenance import optimizer, vacuum
+from txnlog.maintenance import optimizer, upkeep, vacuum
 from txnlog.names import nearest, parse_label, parse_namespace_name, parse_topic_name
 from txnlog.producer import Producer, begin_transaction, produce_plain
-from txnlog.results import Committed, Listing, Optimized, SubscriptionInfo, TopicInfo, TransactionInfo, Vacuumed
+from txnlog.results import (
+    Committed,
+    Listing,
+    Maintained,
+    Optimized,
+    SubscriptionInfo,
+    TopicInfo,
+    TransactionInfo,
+    Vacuumed,
+)
 from txnlog.runtime import Clock, Runtime
 from txnlog.snapshot import Snapshot
 from txnlog.state import Draft, TopicRecord
@@ -581,6 +591,42 @@ class Namespace:
         """
         return optimizer.optimize(
             self.connection, topic, target_size_bytes, max_bytes=max_bytes, dry_run=bool(dry_run), progress=progress
+        )
+
+    def maintain(
+        self,
+        *,
+        target_size_bytes: int = TARGET_SEGMENT_BYTES,
+        max_bytes: int = MAINTAIN_BYTES,
+        retain_ms: int = DEFAULT_RETAIN_MS,
+        grace_ms: int = DEFAULT_GRACE_MS,
+        progress: optimizer.Progress | None = None,
+    ) -> Maintained:
+        """Do what a namespace needs from time to time: a checkpoint, :meth:`optimize` of all topics, :meth:`vacuum`.
+
+        Made to be called every few minutes or once a day, by anybody, also by several at once; a call that was
+        interrupted is simply made again.
+
+        Args:
+            target_size_bytes: as of :meth:`optimize`.
+            max_bytes: read no more than this to merge it, of all topics together: what is left is for the next call.
+            retain_ms: as of :meth:`vacuum`.
+            grace_ms: as of :meth:`vacuum`.
+            progress: as of :meth:`optimize` and of :meth:`vacuum`, one after the other.
+
+        A topic with a damaged file is passed over, and named in ``failures``.
+
+        Raises:
+            InvalidInputError: a value that makes no sense; nothing was done.
+            OutcomeUnknown, StoreError: call it again; what was done before stays done.
+        """
+        return upkeep.maintain(
+            self.connection,
+            target_size_bytes=target_size_bytes,
+            max_bytes=max_bytes,
+            retain_ms=retain_ms,
+            grace_ms=grace_ms,
+            progress=progress,
         )
 
 

@@ -72,7 +72,7 @@ def ns(place: Place) -> Any:
     return filled(place.open())
 
 
-@pytest.mark.clause("P-90", "P-143", "P-144")
+@pytest.mark.clause("P-90", "P-143", "P-144", "P-221")
 @pytest.mark.parametrize("cold", [False, True])
 def test_many_segments_become_one_and_every_version_shows_the_same_rows(place: Place, cold: bool) -> None:
     ns = place.open()
@@ -130,6 +130,7 @@ def test_shared_segments_of_several_partitions_become_one_each(place: Place) -> 
     assert {version: whole(ns, "orders", version) for version in before} == before
 
 
+@pytest.mark.clause("P-219", "P-221")
 def test_columns_of_every_kind_and_age_come_through(place: Place) -> None:
     ns = place.open()
     old = pa.schema([("id", pa.int32()), ("s", pa.struct([("a", pa.int8())])), ("price", pa.decimal128(5, 2))])

@@ -54,6 +54,8 @@ CALLS = {
     (Namespace, "enable"): "feature",
     (Namespace, "checkpoint"): "",
     (Namespace, "vacuum"): "retain_ms grace_ms dry_run progress",
+    (Namespace, "optimize"): "topic target_size_bytes max_bytes dry_run progress",
+    (Namespace, "maintain"): "target_size_bytes max_bytes retain_ms grace_ms progress",
     (Namespace, "close"): "",
     (Producer, "begin"): "timeout_ms txn_app_id txn_version",
     (Producer, "produce"): "topic data partition sequence",

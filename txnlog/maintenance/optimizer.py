@@ -65,7 +65,7 @@ def optimize(
     progress: Progress | None = None,
 ) -> Optimized:
     """Merge the small segments of a topic. See ``Namespace.optimize``."""
-    target_size_bytes = whole_number("target_size_bytes", target_size_bytes, 1, MAX_SEGMENT_BYTES)
+    target_size_bytes = check_target(target_size_bytes)
     if max_bytes is not None:
         max_bytes = whole_number("max_bytes", max_bytes, 0, MAX_NUMBER)
     if not dry_run:
@@ -74,6 +74,11 @@ def optimize(
     record = connection.topic_record(topic)
     work = _Optimize(connection, record, target_size_bytes, max_bytes, progress)
     return work.foresee() if dry_run else work.run()
+
+
+def check_target(target_size_bytes: int) -> int:
+    """The size as a whole number, or InvalidInputError."""
+    return whole_number("target_size_bytes", target_size_bytes, 1, MAX_SEGMENT_BYTES)
 
 
 @dataclass(slots=True)
@@ -336,4 +341,4 @@ def _with_metadata(rows: pa.Table, schema: pa.Schema, segment: PlannedSegment) -
     return pa.Table.from_arrays(columns, schema=pa.schema([*schema, *_METADATA]))
 
 
-__all__ = ["Progress", "optimize"]
+__all__ = ["Progress", "check_target", "optimize"]
