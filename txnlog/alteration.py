@@ -11,14 +11,21 @@ from typing import Any
 
 import pyarrow as pa
 
-from txnlog import dead_letters, evolution, publication, schema
+from txnlog import dead_letters, evolution, schema
 from txnlog.actions import AlterTopic, Header
 from txnlog.apply_topics import topic_named
 from txnlog.arguments import mapping, shown
 from txnlog.commands import Answer, Simple
+from txnlog.delta_mode import (
+    DeltaMode,
+    check_delta_columns,
+    check_properties,
+    delta_mode,
+    parse_delta_mode,
+    with_delta_mode,
+)
 from txnlog.errors import Durable, InvalidInputError, SchemaMismatch, TopicNotFound
 from txnlog.names import nearest, parse_topic_name
-from txnlog.publication import Delta
 from txnlog.schema import DataType, StructField, StructType
 from txnlog.state import Draft, TopicRecord
 
@@ -38,7 +45,7 @@ class Alteration:
     added: tuple[StructField, ...] = ()
     widened: Mapping[str, tuple[DataType, bool | None]] = field(default_factory=dict)
     properties: Mapping[str, str | None] = field(default_factory=dict)
-    delta: Delta | None = None
+    delta: DeltaMode | None = None
 
     @classmethod
     def parse(cls, topic: str, add_columns: Any, widen: Any, properties: Any, delta: Any) -> Alteration:
@@ -49,13 +56,13 @@ class Alteration:
                 raise InvalidInputError(
                     f"properties maps texts to texts; {shown(name)} is not one", advice="use str(...), None to remove"
                 )
-        publication.check_own_names(changed)
+        check_properties(changed)
         return cls(
             parse_topic_name(topic),
             _added(add_columns),
             _widened(widen),
             changed,
-            None if delta is None else publication.parse_delta(delta),
+            None if delta is None else parse_delta_mode(delta),
         )
 
     def command(self) -> Simple[TopicRecord]:
@@ -68,8 +75,8 @@ class Alteration:
         kept = {name: value for name, value in record.properties.items() if name not in self.properties}
         properties = kept | {name: value for name, value in self.properties.items() if value is not None}
         if self.delta is not None:
-            properties = publication.with_delta(properties, self.delta)
-        self._check_publishable(record, columns, publication.delta_of(properties))
+            properties = with_delta_mode(properties, self.delta)
+        self._check_publishable(record, columns, delta_mode(properties))
         if columns == record.schema:
             if properties == record.properties:
                 return Answer(record)
@@ -84,10 +91,14 @@ class Alteration:
             for name, (kind, nullable) in self.widened.items()
         }
 
-    def _check_publishable(self, record: TopicRecord, columns: StructType, delta: Delta) -> None:
+    def _check_publishable(self, record: TopicRecord, columns: StructType, mode: DeltaMode) -> None:
         """Of a topic whose publication changes every column counts, else what is new."""
-        old = () if delta != publication.delta_of(record.properties) else record.schema.fields
-        publication.check_fields(tuple([item for item in columns.fields if item not in old]), delta)
+        old = () if mode != delta_mode(record.properties) else record.schema.fields
+        check_delta_columns(_without(columns, old), mode)
+
+
+def _without(columns: StructType, old: tuple[StructField, ...]) -> StructType:
+    return StructType(tuple([item for item in columns.fields if item not in old]))
 
 
 def _live(draft: Draft, name: str) -> TopicRecord:
@@ -111,6 +122,7 @@ def _followers(draft: Draft, source: TopicRecord, columns: StructType) -> list[A
             seen.add(letters.id)
             try:
                 wanted = evolution.carried(letters.schema, dead_letters.schema_of(newest), letters.key)
+                check_delta_columns(_without(wanted, letters.schema.fields), delta_mode(letters.properties))
             except SchemaMismatch as error:
                 raise SchemaMismatch(
                     f"the topic {letters.name!r}, which takes dead letters of {record.name!r}, cannot follow: "

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
-from txnlog import administration, dead_letters, publication, schema, subscriptions
+from txnlog import administration, dead_letters, schema, subscriptions
 from txnlog.actions import DropTopic, Header, Topic
 from txnlog.alteration import Alteration
 from txnlog.apply_topics import topic_named
@@ -252,7 +252,7 @@ class Namespace:
         *,
         widen: Mapping[str, pa.DataType | pa.Field] | None = None,
         properties: Mapping[str, str | None] | None = None,
-        delta: publication.Delta | None = None,
+        delta: str | None = None,
     ) -> TopicInfo:
         """Change a topic: more columns, wider ones, other properties. What is so already is fine, and writes nothing.
 

@@ -19,10 +19,10 @@ from txnlog.administration import STATES
 from txnlog.arguments import shown
 from txnlog.cli.output import Printer, StatusLine
 from txnlog.codec import encode_action
+from txnlog.delta_mode import DELTA_MODES
 from txnlog.errors import InvalidInputError, RetriableError, StoreError, TxnLogError
 from txnlog.limits import DEFAULT_GRACE_MS, DEFAULT_RETAIN_MS, MAINTAIN_BYTES, TARGET_SEGMENT_BYTES
 from txnlog.namespace import Namespace
-from txnlog.publication import CHOICES, Delta
 from txnlog.results import TopicInfo
 
 DONE, WARNINGS, REFUSED, NOT_DONE = 0, 1, 2, 3
@@ -123,7 +123,7 @@ def topic_create(target: Target, name: str, partitions: int) -> None:
 )
 @click.option("--widen", multiple=True, metavar="COLUMN:TYPE", help="A column and its wider type.")
 @click.option("--property", "settings", multiple=True, metavar="NAME=VALUE", help="A setting; NAME= takes it away.")
-@click.option("--delta", type=click.Choice(CHOICES), help="Whether the topic is a Delta table too.")
+@click.option("--delta", type=click.Choice(DELTA_MODES), help="Whether the topic is a Delta table too.")
 @json_option
 @click.pass_obj
 def topic_alter(
@@ -132,7 +132,7 @@ def topic_alter(
     add: tuple[str, ...],
     widen: tuple[str, ...],
     settings: tuple[str, ...],
-    delta: Delta | None,
+    delta: str | None,
     *,
     as_json: bool,
 ) -> None:
