@@ -408,7 +408,7 @@ def _txn_id_of(coordinator: int, txn: Column, next_number: int) -> Column:
 def _too_many(plan: ScanPlan) -> LimitExceeded:
     return LimitExceeded(
         f"the topic {plan.topic!r} has {len(plan.segments):,} segments: more than metadata can be looked up for",
-        advice="use spark.read.format('txnlog'), which looks nothing up",
+        advice="merge them with ns.optimize(...), or use spark.read.format('txnlog'), which looks nothing up",
     )
 
 

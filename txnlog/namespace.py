@@ -574,8 +574,8 @@ class Namespace:
 
         Args:
             topic: the topic.
-            target_size_bytes: about the size of a file at most; files of more than half of it are left alone. Twice as
-                much is in memory.
+            target_size_bytes: about the size of a file at most; files of more than half of it are left alone. What is
+                merged at once is in memory, some of it decoded: a few times as much.
             max_bytes: read no more than this, but merge once at least: what is left is done by the next call.
             dry_run: only say what it would begin with. Works with mode="r" too.
             progress: called with the topic, the segments merged so far, and those to be merged as far as is known.

@@ -337,6 +337,27 @@ def test_who_comes_second_plans_again_and_replaces_nothing_twice(memory: Place, 
     assert [row["_offset"] for row in whole(memory.open(mode="r"))] == list(range(37))
 
 
+@pytest.mark.clause("P-91")
+def test_a_checkpoint_in_between_costs_a_look_and_not_the_work(memory: Place) -> None:
+    ns, store = memory.faulty()
+    filled(ns)
+    ns.checkpoint()
+    other = memory.open()
+
+    def meanwhile() -> None:
+        other.produce("orders", rows(100))
+        ns.connection.follower.refresh()
+        ns.connection.session.checkpointer.make()
+
+    store.script.append(meanwhile)
+    before = whole(ns)
+    puts = len([call for call in store.calls if call[0] == "put" and kind_of(call[1]) == "segment"])
+    done = ns.optimize("orders")
+    assert (done.lost_races, done.entries, done.finished) == (0, 1, True)
+    assert len([call for call in store.calls if call[0] == "put" and kind_of(call[1]) == "segment"]) == puts + 1
+    assert [row["id"] for row in whole(ns)] == [*[row["id"] for row in before], 100]
+
+
 def test_a_part_that_is_left_is_merged_after_a_lost_race(memory: Place) -> None:
     ns, store = memory.faulty()
     filled(ns)

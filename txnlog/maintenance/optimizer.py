@@ -45,6 +45,9 @@ _BUFFERED_BYTES: Final = 4 * ROW_GROUP_BYTES
 
 _LEAST_ROW_GROUP_BYTES: Final = 1 << 20
 
+_MOST_LOOKS: Final = 4
+"""A checkpoint may come between a look and the entry once, or twice."""
+
 _MOST_ROUNDS: Final = 100
 """Each leaves fewer segments, unless others are always ahead."""
 
@@ -211,21 +214,35 @@ class _Optimize:
         return True
 
     def _replaced(self, merge: Merge, txn: int, written: Sequence[Segment]) -> int | None:
+        """The version that replaced the segments; None where some are gone.
+
+        Where a checkpoint made the fold let go of what it knew of them, it is looked at again: what was read and
+        written is as good as before.
+        """
         follower = self._connection.follower
-        command = ReplaceCommand(
-            txn,
-            self._topic.id,
-            tuple(written),
-            tuple(output.offset for output in merge.outputs),
-            tuple(record.number for record in merge.removed),
-            self._known,
-            lambda: -1 if follower.base is None else follower.base.version,
-        )
-        try:
-            return self._connection.appender.call(command)
-        except OutcomeUnknown as error:
-            error.advice = "call optimize() again: it goes on from what the log shows"
-            raise
+        removed = tuple(record.number for record in merge.removed)
+        for _ in range(_MOST_LOOKS):
+            command = ReplaceCommand(
+                txn,
+                self._topic.id,
+                tuple(written),
+                tuple(output.offset for output in merge.outputs),
+                removed,
+                self._known,
+                lambda: -1 if follower.base is None else follower.base.version,
+            )
+            try:
+                version = self._connection.appender.call(command)
+            except OutcomeUnknown as error:
+                error.advice = "call optimize() again: it goes on from what the log shows"
+                raise
+            if version is not None:
+                return version
+            self._known = follower.version
+            removals = follower.segments(self._topic.id)[1]
+            if not removals.keys().isdisjoint(removed):
+                return None
+        return None
 
     def _filled(self, merge: Merge) -> list[SegmentWriter] | None:
         """A writer for each output, with all of its rows. None where a file is gone by now."""
