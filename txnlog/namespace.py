@@ -258,7 +258,8 @@ class Namespace:
 
         Rows that are there stay as they are and have null in the new columns; a snapshot of an older version shows the
         columns of that version. Writers under way go on with the columns they know, running streams of Spark with those
-        that they began with. Topics that take dead letters of this one follow.
+        that they began with. Topics that take dead letters of this one follow. ``create_topic`` with
+        ``if_not_exists=True`` and the columns of before gives the topic back as it is.
 
         Args:
             name: the topic.
@@ -638,7 +639,7 @@ def _schema_of(given: pa.Schema | None) -> schema.StructType:
 
 def _clash(there: TopicRecord, wanted: Topic) -> str | None:
     """In what a topic differs from one that is wanted; None where in nothing."""
-    if there.schema != wanted.schema:
+    if all(item.schema != wanted.schema for item in there.schemas):  # it may have been altered since
         return f"columns: {_columns(there.schema)} instead of {_columns(wanted.schema)}"
     if there.partitions != wanted.partitions:
         return f"partitions: {there.partitions} instead of {wanted.partitions}"

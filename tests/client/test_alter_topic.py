@@ -28,6 +28,7 @@ from txnlog.errors import (
     OutcomeUnknown,
     ReadOnly,
     SchemaMismatch,
+    TopicExists,
     TopicNotFound,
 )
 from txnlog.testing import ManualClock
@@ -200,6 +201,17 @@ def test_the_key_keeps_its_type(place: Place) -> None:
     ns.create_topic("orders", pa.schema([("id", pa.int32())]), partitions=4, key="id")
     with Unchanged(place), raises(SchemaMismatch, "the key 'id' keeps its type"):
         ns.alter_topic("orders", widen={"id": pa.int64()})
+
+
+def test_a_program_that_creates_the_topic_where_there_is_none_goes_on(ns: Any, place: Place) -> None:
+    ns.alter_topic("orders", NOTE)
+    ns.alter_topic("orders", [("more", pa.int64())])
+    newest = ns.topic("orders")
+    with Unchanged(place):
+        for columns in (SCHEMA, newest.schema, pa.schema([*SCHEMA, *[pa.field(*item) for item in NOTE]])):
+            assert ns.create_topic("orders", columns, if_not_exists=True) == newest
+        with raises(TopicExists, "other columns"):
+            ns.create_topic("orders", pa.schema([("id", pa.int64())]), if_not_exists=True)
 
 
 # --- others, meanwhile ------------------------------------------------------------------------------------------------
