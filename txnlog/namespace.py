@@ -601,7 +601,7 @@ class Namespace:
         max_bytes: int = MAINTAIN_BYTES,
         retain_ms: int = DEFAULT_RETAIN_MS,
         grace_ms: int = DEFAULT_GRACE_MS,
-        progress: optimizer.Progress | None = None,
+        progress: upkeep.Progress | None = None,
     ) -> Maintained:
         """Do what a namespace needs from time to time: a checkpoint, :meth:`optimize` of all topics, :meth:`vacuum`.
 
@@ -613,7 +613,7 @@ class Namespace:
             max_bytes: read no more than this to merge it, of all topics together: what is left is for the next call.
             retain_ms: as of :meth:`vacuum`.
             grace_ms: as of :meth:`vacuum`.
-            progress: as of :meth:`optimize` and of :meth:`vacuum`, one after the other.
+            progress: called with ``"optimize"`` or ``"vacuum"``, and what progress of those is called with.
 
         A topic with a damaged file is passed over, and named in ``failures``.
 

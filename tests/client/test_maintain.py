@@ -119,6 +119,14 @@ def test_a_wrong_call_is_refused_before_anything_is_done(ns: Any, place: Place, 
         place.open(mode="r").maintain()
 
 
+def test_progress_is_told_by_step(ns: Any) -> None:
+    told: list[tuple[str, str, int, int]] = []
+    ns.maintain(progress=lambda *seen: told.append(seen))
+    steps = [(step, topic) for step, topic, _, _ in told]
+    assert steps == [("optimize", "audit"), ("optimize", "orders"), ("vacuum", "orders"), ("vacuum", "audit")]
+    assert told[0][2:] == (6, 6)
+
+
 def test_several_at_once_get_in_nobodys_way(ns: Any, place: Place) -> None:
     clients = [place.open() for _ in range(3)]
     results = run_threads(*[client.maintain for client in clients])

@@ -388,6 +388,9 @@ def vacuum(target: Target, retain_ms: int, grace_ms: int, *, dry_run: bool, as_j
     Printer(as_json).record(dataclasses.asdict(found))
 
 
+_DOING = {"optimize": "{:,} of {:,} segments merged", "vacuum": "{:,} files, {:,} deleted"}
+"""What a step of maintenance tells of itself."""
+
 _target_option = click.option(
     "--target-size-bytes", default=TARGET_SEGMENT_BYTES, show_default=True, help="About the size of a file at most."
 )
@@ -434,7 +437,7 @@ def maintain(
             max_bytes=max_bytes,
             retain_ms=retain_ms,
             grace_ms=grace_ms,
-            progress=lambda topic, done, known: status.show(f"{topic}: {done:,} of {known:,}"),
+            progress=lambda step, topic, one, other: status.show(f"{topic}: {_DOING[step].format(one, other)}"),
         )
     Printer(as_json).record(dataclasses.asdict(found))
     if found.failures:

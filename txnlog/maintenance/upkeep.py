@@ -7,6 +7,8 @@ deletes. Each step stands by itself: a call that ends anywhere is simply made ag
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from txnlog.arguments import whole_number
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger("txnlog.upkeep")
 
+Progress = Callable[[str, str, int, int], object]
+"""Told of the step, ``optimize`` or ``vacuum``, and what that step tells of itself."""
+
 
 def maintain(
     connection: Connection,
@@ -28,7 +33,7 @@ def maintain(
     max_bytes: int,
     retain_ms: int,
     grace_ms: int,
-    progress: optimizer.Progress | None = None,
+    progress: Progress | None = None,
 ) -> Maintained:
     """Look after a namespace. See ``Namespace.maintain``."""
     left = whole_number("max_bytes", max_bytes, 0, MAX_NUMBER)
@@ -45,7 +50,9 @@ def maintain(
             finished = False  # nobody looked at the others
             break
         try:
-            done = optimizer.optimize(connection, topic.name, target_size_bytes, max_bytes=left, progress=progress)
+            done = optimizer.optimize(
+                connection, topic.name, target_size_bytes, max_bytes=left, progress=_told(progress, "optimize")
+            )
         except TopicNotFound:
             continue  # dropped meanwhile
         except CorruptionError as error:
@@ -58,8 +65,12 @@ def maintain(
         if done.entries:
             optimized.append(done)
     published = _published(connection)
-    vacuumed = vacuum.vacuum(connection, retain_ms, grace_ms, dry_run=False, progress=progress)
+    vacuumed = vacuum.vacuum(connection, retain_ms, grace_ms, dry_run=False, progress=_told(progress, "vacuum"))
     return Maintained(checkpoint, tuple(optimized), published, vacuumed, failures, finished)
+
+
+def _told(progress: Progress | None, step: str) -> optimizer.Progress | None:
+    return None if progress is None else partial(progress, step)
 
 
 def _published(_connection: Connection) -> tuple[str, ...]:
@@ -70,4 +81,4 @@ def _published(_connection: Connection) -> tuple[str, ...]:
     return ()
 
 
-__all__ = ["maintain"]
+__all__ = ["Progress", "maintain"]
