@@ -16,6 +16,7 @@ SCRIPTS = {
     "Partitions": "partitions",
     "Receiving and acknowledging": "acknowledge",
     "Opening": "opening",
+    "Merging small segments": "optimize",
     "Simulation": "simulation",
     "Scans in Spark": "scan",
     "Writes in Spark": "spark_write",

@@ -214,7 +214,9 @@ def _scan(spark: SparkSession, namespace: Namespace, plan: ScanPlan) -> DataFram
     folder = for_spark(url_of(plan.folder))
     files = [for_spark(url_of(segment.key)) for segment in plan.segments]
     connect = not hasattr(spark, "_jsparkSession")
-    finder = spark if connect else session_beside(spark, sum(segment.size_bytes for segment in plan.segments))
+    altered = len(namespace.connection.topic_record(plan.topic, plan.version).schemas) > 1
+    size_bytes = sum(segment.size_bytes for segment in plan.segments)
+    finder = spark if connect else session_beside(spark, size_bytes, altered=altered)
     reader = finder.read.format("parquet").schema(StructType(fields)).options(**_SCAN_OPTIONS)
     try:
         frame = load_files(reader.option("basePath", folder), files)
@@ -406,7 +408,7 @@ def _txn_id_of(coordinator: int, txn: Column, next_number: int) -> Column:
 def _too_many(plan: ScanPlan) -> LimitExceeded:
     return LimitExceeded(
         f"the topic {plan.topic!r} has {len(plan.segments):,} segments: more than metadata can be looked up for",
-        advice="use spark.read.format('txnlog'), which looks nothing up",
+        advice="merge them with ns.optimize(...), or use spark.read.format('txnlog'), which looks nothing up",
     )
 
 

@@ -39,6 +39,7 @@ from spark_ext.executor_reader import (
 )
 from spark_ext.handles import location_of, namespace_at
 from spark_ext.options import ReadOptions
+from txnlog import evolution
 from txnlog import schema as schemas
 from txnlog.errors import InvalidInputError, SchemaMismatch, TopicNotFound
 from txnlog.names import nearest
@@ -101,12 +102,12 @@ class Scan:
         return filters.pruned(plan, self.conditions, schemas.to_arrow(self.columns), known)
 
 
-def open_scan(options: ReadOptions, *, mode: Mode = "r") -> Scan:
-    """Find namespace, topics and version of a read.
+def open_scan(options: ReadOptions, *, mode: Mode = "r", columns: schemas.StructType | None = None) -> Scan:
+    """Find namespace, topics and version of a read. ``columns`` are those with which a running query began.
 
     Raises:
         NamespaceNotFound, TopicNotFound, VersionNotAvailable: with the nearest name, or the range that can be read.
-        SchemaMismatch: several topics with different columns.
+        SchemaMismatch: several topics with different columns, or with others by now than a running query can read.
         InvalidInputError: no topic was named, or a column is not there.
     """
     storage = options.storage_options
@@ -124,7 +125,10 @@ def open_scan(options: ReadOptions, *, mode: Mode = "r") -> Scan:
             f"the path names the namespace {location.namespace!r} and no topic",
             advice=f"append the topic, or name some in the option subscribe; {nearest('', snapshot.topics())}",
         )
-    columns = _common_columns(namespace, snapshot, topics)
+    if columns is None:
+        columns = _common_columns(namespace, snapshot, topics)
+    else:
+        _check_readable(namespace, snapshot, topics, columns)
     offered = _offered(options, columns)
     return Scan(options, location.root, namespace, topics, snapshot, columns, offered, _conditions(options, columns))
 
@@ -163,6 +167,19 @@ def _common_columns(namespace: Namespace, snapshot: Snapshot, topics: Sequence[s
             advice="read them one by one and union what they have in common",
         )
     return first
+
+
+def _check_readable(
+    namespace: Namespace, snapshot: Snapshot, topics: Sequence[str], columns: schemas.StructType
+) -> None:
+    """Raise SchemaMismatch where a topic's columns were altered so that a query cannot go on with those it has."""
+    for topic in topics:
+        record = namespace.connection.topic_record(topic, snapshot.version)
+        if not evolution.is_read_by(record.schema_at(snapshot.version), columns):
+            raise SchemaMismatch(
+                f"columns of the topic {topic!r} were widened, or may be null by now: the query began before that",
+                advice="start the query again with its checkpointLocation: it goes on where it stopped",
+            )
 
 
 def spark_schema(columns: schemas.StructType) -> StructType:

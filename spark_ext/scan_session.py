@@ -28,28 +28,33 @@ _MIN_TASKS: Final = "spark.sql.files.minPartitionNum"
 _OPEN_COST: Final = "spark.sql.files.openCostInBytes"
 _LISTING: Final = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 
-_sessions: Final[dict[tuple[str, int], SparkSession]] = {}
-"""By the settings of the user's session (the application's id is one of them), and the number of tasks."""
+_DECIMALS: Final = "spark.sql.parquet.filterPushdown.decimal"
+"""Of a file whose decimals have fewer digits than the column, Spark fails on a comparison that it hands down to it."""
+
+_sessions: Final[dict[tuple[str, int, bool], SparkSession]] = {}
+"""By the settings of the user's session (the application's id is one of them), the number of tasks, and whether columns
+were altered."""
 
 _lock: Final = ProcessLock(_sessions.clear)
 
 
-def session_beside(spark: SparkSession, size_bytes: int) -> SparkSession:
+def session_beside(spark: SparkSession, size_bytes: int, *, altered: bool = False) -> SparkSession:
     """A session with the settings that ``spark`` has now, made for scans of so many bytes.
 
     In it no number of paths starts a job that lists them (above 32, one does: seconds for thousands), and small files
-    share tasks, however many they are: Spark counts each as 4 MiB otherwise.
+    share tasks, however many they are: Spark counts each as 4 MiB otherwise. ``altered``: some files may have narrower
+    columns than others.
     """
     jvm_session = spark._jsparkSession
     settings = str(jvm_session.conf().getAll().mkString("\n"))
     tasks = _tasks(size_bytes, int(spark.conf.get(_MIN_TASKS, None) or jvm_session.leafNodeDefaultParallelism()))
     with _lock:
-        found = _sessions.get((settings, tasks))
+        found = _sessions.get((settings, tasks, altered))
         if found is None:
-            found = _made(spark, tasks)
+            found = _made(spark, tasks, altered=altered)
             if len(_sessions) >= _MOST:
                 _sessions.clear()
-            _sessions[settings, tasks] = found
+            _sessions[settings, tasks, altered] = found
     return found
 
 
@@ -59,7 +64,7 @@ def _tasks(size_bytes: int, processors: int) -> int:
     return processors if wanted >= processors else 1 << (wanted.bit_length() - 1)
 
 
-def _made(spark: SparkSession, tasks: int) -> SparkSession:
+def _made(spark: SparkSession, tasks: int, *, altered: bool) -> SparkSession:
     made = spark.newSession()
     own = dict(made.conf.getAll)
     for name, value in dict(spark.conf.getAll).items():
@@ -68,6 +73,8 @@ def _made(spark: SparkSession, tasks: int) -> SparkSession:
     made.conf.set(_LISTING, str((1 << 31) - 1))
     made.conf.set(_OPEN_COST, "0")
     made.conf.set(_MIN_TASKS, str(tasks))
+    if altered:
+        made.conf.set(_DECIMALS, "false")
     return made
 
 

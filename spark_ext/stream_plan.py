@@ -20,6 +20,7 @@ from txnlog.names import parse_label
 from txnlog.takeover import check_streamable, take_epoch
 
 if TYPE_CHECKING:
+    from txnlog.schema import StructType
     from txnlog.state import SubscriptionRecord, TopicRecord
 
 Ends = Mapping[int, int]
@@ -29,12 +30,16 @@ class StreamPlan:
     """The driver's side of one source of a running query.
 
     Its topics are fixed: those that ``subscribePattern`` matched when the query began, also over its restarts. Its
-    schema is as well. A topic that is made again under its name is another one.
+    schema is as well, until it is started again: columns that a topic has got since are left out, and where others were
+    widened the query ends with SchemaMismatch. A topic that is made again under its name is another one.
     """
 
-    def __init__(self, options: ReadOptions, topics: Mapping[str, int] | None = None) -> None:
-        """``topics`` are the ids of those whose schema the query has, and that a pattern matches now."""
+    def __init__(
+        self, options: ReadOptions, topics: Mapping[str, int] | None = None, columns: StructType | None = None
+    ) -> None:
+        """``topics`` are the ids of those that have the query's ``columns``, and that a pattern matches now."""
         self._options = options
+        self._columns = columns
         self._ids = dict(topics or {})
         self._topics = tuple(self._ids)
         if options.txn_app_id is not None:
@@ -57,7 +62,7 @@ class StreamPlan:
             if last is not None:
                 self._topics = tuple(last.topic_ids)
             options = replace(options, subscribe=self._topics)
-        scan = open_scan(options, mode="r" if options.subscription is None else "rw")
+        scan = open_scan(options, mode="r" if options.subscription is None else "rw", columns=self._columns)
         for topic in scan.topics:
             now = _topic(scan, topic).id
             if self._ids.setdefault(topic, now) != now:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from spark_ext.options import ReadOptions
     from spark_ext.stream_plan import StreamPlan
+    from txnlog import schema as schemas
 
 
 @short_errors
@@ -40,6 +41,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._topics = {
             topic: scan.namespace.connection.topic_record(topic, scan.snapshot.version).id for topic in scan.topics
         }
+        self._columns: schemas.StructType | None = scan.columns
         self._job = scan.job(schema)
         self._made: StreamPlan | None = None
 
@@ -47,7 +49,13 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return f"TopicStreamReader({self._job.namespace!r})"
 
     def __getstate__(self) -> dict[str, object]:
-        return {"_job": self._job, "_options": None, "_topics": {}, "_made": None}  # what executors need
+        return {
+            "_job": self._job,
+            "_options": None,
+            "_topics": {},
+            "_columns": None,
+            "_made": None,
+        }  # what executors need
 
     @property
     def _plan(self) -> StreamPlan:
@@ -55,7 +63,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         if self._made is None:
             assert self._options is not None, "planning is not done by executors"
-            self._made = StreamPlan(self._options, self._topics)
+            self._made = StreamPlan(self._options, self._topics, self._columns)
         return self._made
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's names, from here on

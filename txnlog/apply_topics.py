@@ -81,10 +81,7 @@ def create(draft: Draft, action: Topic, at: Header) -> None:
 
 
 def alter(draft: Draft, action: AlterTopic, at: Header) -> None:
-    """Change schema or properties. Which changes of a schema are compatible the format does not say: it keeps the key.
-
-    No client of this version writes the action.
-    """
+    """Change schema or properties. Of a new schema the fold keeps the key; the rest is the writer's (P-218)."""
     record = live_topic(draft, action.topic)
     if action.schema is not None:
         schemas.check(action.schema)

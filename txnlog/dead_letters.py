@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from txnlog import evolution
 from txnlog import schema as schemas
 from txnlog.actions import Acknowledgement, AnyAction, Header, PartitionRanges, Topic
 from txnlog.apply_topics import topic_named
@@ -59,7 +60,7 @@ def _check(known: TopicRecord, wanted: StructType) -> None:
     there = {field.name: field for field in known.schema.fields}
     for field in wanted.fields:
         found = there.pop(field.name, None)
-        if found is None or found.type != field.type or (field.nullable and not found.nullable):
+        if found is None or not evolution.takes(found, field):
             raise SchemaMismatch(
                 f"the topic {known.name!r} cannot hold dead letters: its column {field.name!r} is "
                 f"{'missing' if found is None else 'of another type'}",
@@ -71,6 +72,13 @@ def _check(known: TopicRecord, wanted: StructType) -> None:
                 f"the topic {known.name!r} cannot hold dead letters: its column {field.name!r} may not be null",
                 advice="name another dead_letter_topic; one that does not exist is created with the right columns",
             )
+
+
+def of_source(draft: Draft, source: TopicRecord) -> list[TopicRecord]:
+    """The topics that take the dead letters of a topic's subscriptions, each once."""
+    names = dict.fromkeys(item.dead_letter_topic for _, item in draft.subscriptions.items() if item.topic == source.id)
+    found = [topic_named(draft, name) for name in names if name is not None]
+    return [item for item in found if item is not None]
 
 
 def check_not_needed(draft: Draft, topic: TopicRecord) -> None:
@@ -196,4 +204,4 @@ def _letters(source: TopicRecord, messages: pa.Table, reason: str, redeliveries:
     return letters
 
 
-__all__ = ["check_not_needed", "give_up", "missing_topic", "move", "schema_of", "target"]
+__all__ = ["check_not_needed", "give_up", "missing_topic", "move", "of_source", "schema_of", "target"]

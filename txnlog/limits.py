@@ -125,6 +125,12 @@ SMALL_PRODUCE_BYTES: Final = 1 << 20
 TARGET_SEGMENT_BYTES: Final = 128 << 20
 """Uncompressed Arrow bytes after which a big write goes on in the next segment."""
 
+MAX_SEGMENT_BYTES: Final = 1 << 30
+"""The largest target of an optimize: a reader has a whole file in memory."""
+
+MAINTAIN_BYTES: Final = 16 << 30
+"""What one call of maintenance reads to merge it, unless told otherwise: minutes, and an entry for each 128 MiB."""
+
 BUFFER_BYTES: Final = 64 << 20
 """A transaction's buffered rows above this are written as segments, which no entry names yet: memory stays bounded."""
 
@@ -154,6 +160,7 @@ __all__ = [
     "ENTRIES_PER_FOLDER",
     "EXPIRY_GRACE_MS",
     "FORMAT_VERSION",
+    "MAINTAIN_BYTES",
     "MAX_ACKNOWLEDGED_RANGES",
     "MAX_APPS",
     "MAX_BLOCK_NUMBERS",
@@ -173,6 +180,7 @@ __all__ = [
     "MAX_PARTITIONS",
     "MAX_PRODUCERS",
     "MAX_SCHEMA_DEPTH",
+    "MAX_SEGMENT_BYTES",
     "MAX_SEQUENCES",
     "MAX_STREAMS",
     "MAX_SUBSCRIPTIONS",

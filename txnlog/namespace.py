@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, TypeVar
@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from txnlog import administration, dead_letters, schema, subscriptions
 from txnlog.actions import DropTopic, Header, Topic
+from txnlog.alteration import Alteration
 from txnlog.apply_topics import topic_named
 from txnlog.arguments import epoch_ms, mapping, shown, text_mapping, whole_number
 from txnlog.commands import ONE_CREATION, Answer, Simple, effect
@@ -32,13 +33,24 @@ from txnlog.limits import (
     DEFAULT_GRACE_MS,
     DEFAULT_LEASE_MS,
     DEFAULT_RETAIN_MS,
+    MAINTAIN_BYTES,
     MAX_NUMBER,
     MAX_PARTITIONS,
+    TARGET_SEGMENT_BYTES,
 )
-from txnlog.maintenance import vacuum
+from txnlog.maintenance import optimizer, upkeep, vacuum
 from txnlog.names import nearest, parse_label, parse_namespace_name, parse_topic_name
 from txnlog.producer import Producer, begin_transaction, produce_plain
-from txnlog.results import Committed, Listing, SubscriptionInfo, TopicInfo, TransactionInfo, Vacuumed
+from txnlog.results import (
+    Committed,
+    Listing,
+    Maintained,
+    Optimized,
+    SubscriptionInfo,
+    TopicInfo,
+    TransactionInfo,
+    Vacuumed,
+)
 from txnlog.runtime import Clock, Runtime
 from txnlog.snapshot import Snapshot
 from txnlog.state import Draft, TopicRecord
@@ -246,6 +258,40 @@ class Namespace:
             return record
 
         return _info(self.connection.appender.call(Simple(decide, result, ONE_CREATION)))
+
+    def alter_topic(
+        self,
+        name: str,
+        add_columns: pa.Schema | Iterable[pa.Field | tuple[str, pa.DataType]] | None = None,
+        *,
+        widen: Mapping[str, pa.DataType | pa.Field] | None = None,
+        properties: Mapping[str, str | None] | None = None,
+        delta: str | None = None,
+    ) -> TopicInfo:
+        """Change a topic: more columns, wider ones, other properties. What is so already is fine, and writes nothing.
+
+        Rows that are there stay as they are and have null in the new columns; a snapshot of an older version shows the
+        columns of that version. Writers under way go on with the columns they know, running streams of Spark with those
+        that they began with. Topics that take dead letters of this one follow. ``create_topic`` with
+        ``if_not_exists=True`` and the columns of before gives the topic back as it is.
+
+        Args:
+            name: the topic.
+            add_columns: new columns, which come last and allow null: a schema, or a list of fields or ``(name, type)``.
+            widen: by column its new type, which holds every value of the old one: a bigger integer, ``double`` for
+                ``float`` and for integers of up to 32 bits, a decimal with no fewer digits on either side of the point;
+                of a nested column the whole type, whose structs may have more fields. A ``pa.field`` instead of a type
+                may also allow null. The key keeps its type.
+            properties: free text settings: those named are set, None takes one away, others stay.
+            delta: whether the topic is a Delta table as well: ``"auto"``, ``"manual"``, ``"off"``.
+
+        Raises:
+            SchemaMismatch: naming the column and the rule; nothing was written.
+            TopicNotFound, InvalidInputError, NameNotAllowed: nothing was written.
+            OutcomeUnknown: call it again.
+        """
+        wanted = Alteration.parse(name, add_columns, widen, properties, delta)
+        return _info(self.connection.appender.call(wanted.command()))
 
     def drop_topic(self, name: str) -> None:
         """Drop a topic and its subscriptions. Older versions still show it; open transactions go on without it.
@@ -551,6 +597,77 @@ class Namespace:
         """
         return vacuum.vacuum(self.connection, retain_ms, grace_ms, dry_run=bool(dry_run), progress=progress)
 
+    def optimize(
+        self,
+        topic: str,
+        target_size_bytes: int = TARGET_SEGMENT_BYTES,
+        *,
+        max_bytes: int | None = None,
+        dry_run: bool = False,
+        progress: optimizer.Progress | None = None,
+    ) -> Optimized:
+        """Merge small segments of a topic into big ones: fewer files, one partition each. No row changes in any way.
+
+        It runs beside writers and readers and holds up nobody; any number of them may run at once. Readers of older
+        versions go on with the old files, which vacuum deletes when their time has come.
+
+        Args:
+            topic: the topic.
+            target_size_bytes: about the size of a file at most; files of more than half of it are left alone. What is
+                merged at once is in memory, some of it decoded: a few times as much.
+            max_bytes: read no more than this, but merge once at least: what is left is done by the next call.
+            dry_run: only say what it would begin with. Works with mode="r" too.
+            progress: called with the topic, the segments merged so far, and those to be merged as far as is known.
+
+        Each merge is an entry of its own, so an optimize that is interrupted is simply called again. What comes while
+        it runs is left for the next one. Segments that hold several partitions are merged where that leaves half of
+        the files, or fewer.
+
+        Raises:
+            TopicNotFound: also where it is dropped meanwhile.
+            CorruptionError: a file is missing or damaged; what was merged before stays merged.
+            OutcomeUnknown, StoreError: call it again.
+        """
+        return optimizer.optimize(
+            self.connection, topic, target_size_bytes, max_bytes=max_bytes, dry_run=bool(dry_run), progress=progress
+        )
+
+    def maintain(
+        self,
+        *,
+        target_size_bytes: int = TARGET_SEGMENT_BYTES,
+        max_bytes: int = MAINTAIN_BYTES,
+        retain_ms: int = DEFAULT_RETAIN_MS,
+        grace_ms: int = DEFAULT_GRACE_MS,
+        progress: upkeep.Progress | None = None,
+    ) -> Maintained:
+        """Do what a namespace needs from time to time: a checkpoint, :meth:`optimize` of all topics, :meth:`vacuum`.
+
+        Made to be called every few minutes or once a day, by anybody, also by several at once; a call that was
+        interrupted is simply made again.
+
+        Args:
+            target_size_bytes: as of :meth:`optimize`.
+            max_bytes: read no more than this to merge it, of all topics together: what is left is for the next call.
+            retain_ms: as of :meth:`vacuum`.
+            grace_ms: as of :meth:`vacuum`.
+            progress: called with ``"optimize"`` or ``"vacuum"``, and what progress of those is called with.
+
+        A topic with a damaged file is passed over, and named in ``failures``.
+
+        Raises:
+            InvalidInputError: a value that makes no sense; nothing was done.
+            OutcomeUnknown, StoreError: call it again; what was done before stays done.
+        """
+        return upkeep.maintain(
+            self.connection,
+            target_size_bytes=target_size_bytes,
+            max_bytes=max_bytes,
+            retain_ms=retain_ms,
+            grace_ms=grace_ms,
+            progress=progress,
+        )
+
 
 def _schema_of(given: pa.Schema | None) -> schema.StructType:
     if given is None:
@@ -560,7 +677,7 @@ def _schema_of(given: pa.Schema | None) -> schema.StructType:
 
 def _clash(there: TopicRecord, wanted: Topic) -> str | None:
     """In what a topic differs from one that is wanted; None where in nothing."""
-    if there.schema != wanted.schema:
+    if all(item.schema != wanted.schema for item in there.schemas):  # it may have been altered since
         return f"columns: {_columns(there.schema)} instead of {_columns(wanted.schema)}"
     if there.partitions != wanted.partitions:
         return f"partitions: {there.partitions} instead of {wanted.partitions}"

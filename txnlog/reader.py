@@ -119,13 +119,19 @@ class SegmentReader:
 
     def _fetch(self, plan: ScanPlan, segment: PlannedSegment, columns: Sequence[str] | None) -> pa.Table:
         try:
-            data = self._store.get(segment.key)
+            return self.whole(self._arrow_schema(plan), segment, columns)
         except ObjectNotFound:
             raise self._missing(plan, segment) from None
+
+    def whole(self, schema: pa.Schema, segment: PlannedSegment, columns: Sequence[str] | None = None) -> pa.Table:
+        """All rows of a file, verified, in a topic's schema, with the metadata columns that it stores. Keeps nothing.
+
+        Raises ObjectNotFound.
+        """
         return segment_file.decode(
-            data,
+            self._store.get(segment.key),
             segment.checksum,
-            schema=file_schema(self._arrow_schema(plan), segment),
+            schema=file_schema(schema, segment),
             rows=segment.file_rows,
             key=segment.key,
             columns=None if columns is None else [*columns, *(field.name for field in stored_fields(segment))],

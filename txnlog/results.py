@@ -173,6 +173,56 @@ class Vacuumed(_Shown):
         return self.unnamed_files + self.aborted_files + self.replaced_files
 
 
+@dataclass(frozen=True)
+class Optimized(_Shown):
+    """What an optimize did to a topic, or would begin with (``dry_run``).
+
+    Attributes:
+        topic: its name.
+        version: of the last entry that replaced segments; None where there was nothing to do.
+        merged_segments: segments that were replaced, those that came in between included.
+        written_segments: segments that came in for them.
+        read_bytes: of the files that were read.
+        written_bytes: of those that were written.
+        entries: how often segments were replaced: each is a version of the log.
+        lost_races: merges that others were ahead of: an optimize, or retention. They were planned again.
+        finished: whether nothing is left to do of what was there at the beginning.
+        dry_run: whether nothing was written.
+    """
+
+    topic: str
+    version: int | None
+    merged_segments: int
+    written_segments: int
+    read_bytes: int
+    written_bytes: int
+    entries: int
+    lost_races: int
+    finished: bool
+    dry_run: bool
+
+
+@dataclass(frozen=True)
+class Maintained(_Shown):
+    """What one call of maintenance did.
+
+    Attributes:
+        checkpoint: the version of the newest checkpoint.
+        optimized: of each topic in which segments were merged, what was done.
+        published: topics whose Delta tables were brought up to date.
+        vacuumed: what was deleted.
+        failures: by topic what stood against optimizing it; everything else was done.
+        finished: whether nothing is left to do: else call it again.
+    """
+
+    checkpoint: int
+    optimized: tuple[Optimized, ...]
+    published: tuple[str, ...]
+    vacuumed: Vacuumed
+    failures: Mapping[str, str]
+    finished: bool
+
+
 class Listing(tuple[Any, ...]):
     """A tuple of answers that notebooks show as one table."""
 
@@ -197,6 +247,8 @@ class Listing(tuple[Any, ...]):
 __all__ = [
     "Committed",
     "Listing",
+    "Maintained",
+    "Optimized",
     "PartitionCursor",
     "PartitionLag",
     "SubscriptionInfo",

@@ -138,13 +138,22 @@ def encode(table: pa.Table) -> EncodedSegment:
 
 
 class SegmentWriter:
-    """Batches in, segments of about ``target_bytes`` (as Arrow) out, in order. Memory: one row group and one file."""
+    """Batches in, segments of about ``target_bytes`` (as Arrow) out, in order. Memory: one row group and one file.
 
-    def __init__(self, schema: pa.Schema, target_bytes: int = TARGET_SEGMENT_BYTES) -> None:
-        assert target_bytes > 0, "a segment takes some bytes"
+    With a target of None all rows are one segment.
+    """
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        target_bytes: int | None = TARGET_SEGMENT_BYTES,
+        row_group_bytes: int | None = None,
+    ) -> None:
+        assert target_bytes is None or target_bytes > 0, "a segment takes some bytes"
         self._schema = schema
         self._target_bytes = target_bytes
-        self._row_group_bytes = min(ROW_GROUP_BYTES, target_bytes)
+        row_group_bytes = ROW_GROUP_BYTES if row_group_bytes is None else row_group_bytes
+        self._row_group_bytes = row_group_bytes if target_bytes is None else min(row_group_bytes, target_bytes)
         self._columns = measured(schema)
         self._pending: list[pa.Table] = []
         self._pending_bytes = 0
@@ -166,7 +175,7 @@ class SegmentWriter:
             self._pending_bytes += part.nbytes
             if self._pending_bytes >= self._row_group_bytes:
                 self._write_row_group()
-                if self._bytes >= self._target_bytes:
+                if self._target_bytes is not None and self._bytes >= self._target_bytes:
                     yield self._end()
 
     def finish(self) -> Iterator[EncodedSegment]:

@@ -285,7 +285,7 @@ def lag(connection: Connection, topic: str, name: str) -> Listing:
     rows: list[PartitionLag] = []
     with connection.follower.lock:
         found = find(connection, topic, name)
-        segments, removals = connection.follower.segments(found.topic.id)
+        segments, _ = connection.follower.segments(found.topic.id)
         state = connection.follower.state
         ends = [state.end_of(found.topic.id, partition) for partition in range(found.topic.partitions)]
     for partition, (cursor, end) in enumerate(zip(found.cursors, ends, strict=True)):
@@ -293,7 +293,8 @@ def lag(connection: Connection, topic: str, name: str) -> Listing:
         oldest = [
             segment.timestamp_ms
             for segment in segments
-            if segment.number not in removals and segment.timestamp_ms is not None
+            # What was merged says when: a merged segment has the time of the merge.
+            if not segment.compacted and segment.timestamp_ms is not None
             for item in segment.slices
             if item.partition == partition and item.offset is not None and item.offset + item.rows > cursor.position
         ]

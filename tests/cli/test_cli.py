@@ -196,6 +196,64 @@ def test_vacuum_says_what_it_deletes_and_asks_first_on_demand(lake):
     assert "grace_ms" in refused.stderr
 
 
+def test_a_topic_is_altered(lake):
+    path, _ = lake
+    add = ("--add", "note:string", "--add", "price:decimal(10,2)", "--add", "at:timestamp")
+    (found,) = lines(path, "topic", "alter", "orders", *add, "--property", "owner=ann", "--delta", "off", "--json")
+    assert found["columns"]["price"] == "decimal128(10, 2)"
+    assert found["properties"] == {"owner": "ann", "txnlog.delta": "off"}
+    done = run(path, "topic", "alter", "orders", "--widen", "price:decimal(12,4)", "--property", "owner=")
+    assert (done.returncode, done.stderr) == (0, "")
+    (found,) = lines(path, "topic", "describe", "orders", "--json")
+    assert list(found["columns"]) == ["key", "value", "headers", "note", "price", "at"]
+    assert found["columns"]["price"] == "decimal128(12, 4)"
+    assert found["properties"] == {"txnlog.delta": "off"}
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--add", "note"), "'note' is not of the form NAME:VALUE"),
+        (("--add", "note:text"), "unknown column type 'text'"),
+        (("--widen", "value:string"), "does not widen"),
+        (("--property", "owner"), "not of the form NAME=VALUE"),
+        (("--delta", "perhaps"), "Invalid value"),
+    ],
+)
+def test_an_alteration_that_cannot_be_is_refused(lake, options, told):
+    done = run(lake[0], "topic", "alter", "orders", *options)
+    assert done.returncode == 2
+    assert told in done.stderr
+
+
+def test_small_segments_are_merged_and_a_namespace_is_looked_after(lake):
+    path, _ = lake
+    with txnlog.open(path) as ns:
+        for number in range(6):
+            ns.produce("orders", [{"value": b"%d" % number}], partition=0)
+        target = 3 * max(item.size_bytes for item in ns.snapshot().plan("orders").segments)
+    (found,) = lines(path, "optimize", "orders", "--dry-run", "--json")
+    assert (found["dry_run"], found["merged_segments"]) == (True, 6)
+    done = run(path, "optimize", "orders", "--target-size-bytes", str(target), "--max-bytes", "0")
+    assert done.returncode == 1, "there is more to do"
+    assert done.stderr == "", "nobody looks at a terminal"
+    (found,) = lines(path, "maintain", "--json")
+    assert (found["finished"], found["failures"], found["published"]) == (True, {}, [])
+    assert found["optimized"][0]["topic"] == "orders"
+    assert found["vacuumed"]["deleted_bytes"] == 0
+    (found,) = lines(path, "optimize", "orders", "--json")
+    assert (found["entries"], found["finished"]) == (0, True)
+    with txnlog.open(path, mode="r") as ns:
+        assert len(ns.snapshot().plan("orders").segments) == 2
+        (key,) = [item.key for item in ns.snapshot().plan("orders").segments if item.file_rows == 6]
+    os.remove(f"{path}/{key}")
+    with txnlog.open(path) as ns:
+        ns.produce("orders", [{"value": b"x"}], partition=0)
+    done = run(path, "maintain")
+    assert done.returncode == 2
+    assert "is missing" in done.stdout
+
+
 def test_a_status_line_is_shown_on_a_terminal_and_taken_back(monkeypatch, capsys):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     with StatusLine() as status:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
@@ -81,6 +82,7 @@ class TwoClients(RuleBasedStateMachine):
         self.begun: list[Begun] = []
         self.rows: dict[TopicPartition, list[int]] = {at: [] for at in PARTITIONS}
         self.history: dict[int, dict[TopicPartition, int]] = {}
+        self.metadata: dict[Message, tuple[Any, ...]] = {}
         self.taken: set[Message] = set()
         self.epochs: dict[str, int] = dict.fromkeys(TOPICS, 0)
         self.consumers: dict[str, tuple[int, Any]] = {}
@@ -344,6 +346,19 @@ class TwoClients(RuleBasedStateMachine):
     def checkpoint(self, client: int) -> None:
         self.clients[client].checkpoint()
 
+    @rule(client=st.integers(0, 1), topic=st.sampled_from(sorted(TOPICS)), size=st.sampled_from([3_000, 20_000]))
+    def optimize(self, client: int, topic: str, size: int) -> None:
+        """No row changes; and a second one finds nothing to do."""
+        done = self.clients[client].optimize(topic, size)
+        again = self.clients[client].optimize(topic, size)
+        assert done.finished
+        assert (again.entries, again.version, again.finished) == (0, None, True)
+
+    @rule(client=st.integers(0, 1), topic=st.sampled_from(sorted(TOPICS)), column=st.integers(0, 2))
+    def alter(self, client: int, topic: str, column: int) -> None:
+        """A column more, if it is not there."""
+        assert f"c{column}" in self.clients[client].alter_topic(topic, [(f"c{column}", pa.int64())]).schema.names
+
     @rule(client=st.integers(0, 1))
     def open_again(self, client: int) -> None:
         """A process ends with all it had not logged; another opens and makes definite what it left."""
@@ -369,10 +384,13 @@ class TwoClients(RuleBasedStateMachine):
         for topic, count in TOPICS.items():
             table = snapshot.read(topic, include_metadata=True)
             found: dict[int, list[int]] = {partition: [] for partition in range(count)}
-            columns = (table.column(name).to_pylist() for name in ("_partition", "_offset", "id"))
-            for partition, offset, number in zip(*columns, strict=True):
+            names = ("_partition", "_offset", "id", "_txn_id", "_version", "_timestamp")
+            columns = (table.column(name).to_pylist() for name in names)
+            for partition, offset, number, *metadata in zip(*columns, strict=True):
                 assert offset == len(found[partition]), "offsets are dense and in order"
                 found[partition].append(number)
+                known = self.metadata.setdefault((topic, partition, offset), tuple(metadata))
+                assert known == tuple(metadata), "what is known of a row stays so"
             assert found == {partition: self.rows[topic, partition] for partition in range(count)}
             assert snapshot.end_offsets(topic) == {p: len(numbers) for p, numbers in found.items()}
             for cursor in self.watcher.subscription(topic, "billing").cursors:
@@ -392,7 +410,7 @@ def _rows(numbers: list[int]) -> list[dict[str, Any]]:
     return [{"id": number, "name": str(number)} for number in numbers]
 
 
-@pytest.mark.clause("P-93", "P-98", "P-99", "P-128")
+@pytest.mark.clause("P-90", "P-93", "P-98", "P-99", "P-128")
 def test_two_clients_do_what_a_plain_model_says(fresh_place: Callable[[], Place]) -> None:
     run_state_machine_as_test(
         type("TwoClientsHere", (TwoClients,), {"fresh_place": staticmethod(fresh_place)}),

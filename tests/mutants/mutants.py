@@ -58,6 +58,11 @@ PROCESSING = "tests/spark/test_processing_model.py::test_"
 QUERY_CHECKPOINT = "tests/spark/test_query_checkpoint.py::test_"
 REMADE_TOPICS = "tests/spark/test_remade_topics.py::test_"
 STREAM_READ = "tests/spark/test_stream_read.py::test_"
+EVOLUTION = "tests/unit/test_evolution.py::test_"
+ALTER_TOPIC = "tests/client/test_alter_topic.py::test_"
+OPTIMIZE = "tests/client/test_optimize.py::test_"
+COMPACTION = "tests/unit/test_compaction.py::test_"
+ALTERED_TOPICS = "tests/spark/test_altered_topics.py::test_"
 
 
 @dataclass(frozen=True)
@@ -1616,6 +1621,123 @@ MUTANTS = (
         "        if record.id < 0:\n",
         "its source is acknowledged, and its rows are nowhere",
         (REMADE_TOPICS + "rows_of_a_batch_that_were_written_for_a_topic_that_is_gone_are_not_passed_over",),
+    ),
+    # --- altered topics -----------------------------------------------------------------------------------------------
+    Mutant(
+        "a column that refuses null is added",
+        "txnlog/evolution.py",
+        "    if not field.nullable:\n",
+        "    if not field.name:\n",
+        "every older row is damage from then on",
+        (EVOLUTION + "a_refusal_names_the_column_and_the_rule",),
+    ),
+    Mutant(
+        "a long becomes a double",
+        "txnlog/evolution.py",
+        '_EXACT_AS_DOUBLE: Final = frozenset({"byte", "short", "integer", "float"})',
+        '_EXACT_AS_DOUBLE: Final = frozenset({"byte", "short", "integer", "long", "float"})',
+        "rows that are there cannot be read, or are read as others",
+        (EVOLUTION + "a_simple_type_widens_to_those_that_have_all_its_values_and_to_no_other",),
+    ),
+    Mutant(
+        "an older version shows the newest columns",
+        "txnlog/snapshot.py",
+        "schema=record.schema_at(self.version),",
+        "schema=record.schema,",
+        "what was read once is read otherwise",
+        (ALTER_TOPIC + "rows_that_are_there_have_null_in_a_new_column_and_older_versions_do_not_have_it",),
+    ),
+    Mutant(
+        "dead-letter topics do not follow",
+        "txnlog/alteration.py",
+        "return [altered, *_followers(draft, record, columns)]",
+        "return [altered]",
+        "a consumer can neither process a message nor get rid of it",
+        (ALTER_TOPIC + "dead_letter_topics_follow_in_the_same_entry_and_theirs_too",),
+    ),
+    Mutant(
+        "a stream goes on with columns that its files do not have any more",
+        "spark_ext/scan.py",
+        "        _check_readable(namespace, snapshot, topics, columns)\n",
+        "        pass\n",
+        "files that are whole are taken for damaged",
+        (ALTERED_TOPICS + "a_running_stream_whose_column_was_altered_ends_and_is_started_again",),
+    ),
+    # --- optimize -----------------------------------------------------------------------------------------------------
+    Mutant(
+        "segments are replaced by what was known before",
+        "txnlog/compaction.py",
+        "if not all(self._is_there(draft, number) for number in self.removed):",
+        "if not self.removed:",
+        "of two optimizers the second cannot end",
+        (COMPACTION + "what_is_gone_by_now_is_not_replaced_again",),
+    ),
+    Mutant(
+        "what the fold has let go of is taken for visible",
+        "txnlog/compaction.py",
+        "draft.segments.get(number) is not None or self.forgotten() <= self.known",
+        "draft.segments.get(number) is not None or self.forgotten() >= -1",
+        "rows that were merged are merged again, and are there twice",
+        (
+            COMPACTION + "what_the_fold_has_let_go_of_is_replaced_only_if_it_was_known_to_be_there",
+            OPTIMIZE + "who_comes_second_plans_again_and_replaces_nothing_twice",
+        ),
+    ),
+    Mutant(
+        "merged rows have the version of their merge",
+        "txnlog/segment_rows.py",
+        'return rows.column("_version") if segment.compacted else _repeat(segment.version, count, pa.int64())',
+        "return _repeat(segment.version or segment.number, count, pa.int64())",
+        "nobody can say any more by which commit a row came",
+        (OPTIMIZE + "many_segments_become_one_and_every_version_shows_the_same_rows",),
+    ),
+    Mutant(
+        "a slice of a shared segment is taken for its first rows",
+        "txnlog/maintenance/optimizer.py",
+        "table.slice(part.first_row + low - part.offset, high - low)",
+        "table.slice(low - part.offset, high - low)",
+        "rows of one partition are at the offsets of another",
+        (OPTIMIZE + "shared_segments_of_several_partitions_become_one_each",),
+    ),
+    Mutant(
+        "neighbours with a hole between them are merged",
+        "txnlog/compaction.py",
+        "if last is not None and last.partition == part.partition and last.offset + last.rows == part.offset:",
+        "if last is not None and last.partition == part.partition:",
+        "the rows behind the hole get other offsets",
+        (COMPACTION + "a_big_file_between_shared_segments_stays_and_cuts_its_partition",),
+    ),
+    Mutant(
+        "whatever is small is merged at once",
+        "txnlog/compaction.py",
+        "if biggest * 2 <= sum(weights):",
+        "if biggest <= sum(weights):",
+        "a topic that grows slowly is written again and again",
+        (COMPACTION + "a_row_is_written_again_a_few_times_only",),
+    ),
+    Mutant(
+        "optimize goes on with what comes meanwhile",
+        "txnlog/maintenance/optimizer.py",
+        "lambda item: item.number in self._own or (item.ended_version or 0) <= self._begun,",
+        "lambda item: True,",
+        "beside a writer that is quick enough it never ends",
+        (OPTIMIZE + "only_what_was_there_at_the_beginning_is_merged",),
+    ),
+    Mutant(
+        "the blocks of an optimize are not kept open",
+        "txnlog/maintenance/optimizer.py",
+        "with connection.keep_blocks_alive([txn, *numbers]):",
+        "with connection.keep_blocks_alive([]):",
+        "vacuum takes its files before the entry names them, and the work is done again",
+        (OPTIMIZE + "its_blocks_are_kept_open_while_it_works",),
+    ),
+    Mutant(
+        "a merged segment counts for the age of what is behind",
+        "txnlog/subscriptions.py",
+        "if not segment.compacted and segment.timestamp_ms is not None",
+        "if segment.compacted == any(item.compacted for item in segments) and segment.timestamp_ms is not None",
+        "a lag of days is shown as one of minutes, or the reverse",
+        (OPTIMIZE + "how_far_behind_a_subscription_is_does_not_change",),
     ),
     # --- spark_ext.process --------------------------------------------------------------------------------------------
     Mutant(

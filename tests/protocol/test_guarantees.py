@@ -15,11 +15,11 @@ from tests.protocol.document import ROOT, clauses, rows
 TESTS = ROOT / "tests"
 TEXT = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
 SPARK = (ROOT / "docs" / "spark.md").read_text(encoding="utf-8")
-COUNTS = {1: 14, 2: 19, 3: 9, 4: 20, 5: 8, 6: 14}
+COUNTS = {1: 14, 2: 19, 3: 10, 4: 20, 5: 9, 6: 14}
 """Rows of each section."""
 NOT_BUILT: frozenset[str] = frozenset()
 """Rows that may have neither sentence nor test."""
-LEAST_WITH_BUGS = 74
+LEAST_WITH_BUGS = 76
 """Rows with at least one planted bug that their own test catches."""
 BUGS = {mutant.name: mutant for mutant in MUTANTS}
 

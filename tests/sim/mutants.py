@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import zlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -39,12 +39,13 @@ from txnlog.actions import Acknowledgement, Commit, Seek, Segment
 from txnlog.appender import Appender
 from txnlog.codec import decode_entry
 from txnlog.commands import Simple
+from txnlog.compaction import Output, Part
 from txnlog.errors import Durable, InvalidTransactionState, StoreError, TransactionTimedOut, TxnLogError
 from txnlog.follower import Follower
 from txnlog.holds import Holds
 from txnlog.keys import entry_key
 from txnlog.log import Log
-from txnlog.maintenance import vacuum
+from txnlog.maintenance import optimizer, vacuum
 from txnlog.namespace import Namespace
 from txnlog.planner import ScanPlan
 from txnlog.reader import SegmentReader
@@ -73,17 +74,19 @@ class Mutant:
         plant: patches the client.
         kinds: the actors that it concerns; all of them, if none are named.
         faults: the faults that it concerns; drawn ones, if none are given.
+        maintained: whether somebody has to merge segments.
     """
 
     name: str
     plant: Callable[[pytest.MonkeyPatch], None]
     kinds: tuple[str, ...] = ()
     faults: Faults | None = None
+    maintained: bool = False
 
     def simulation(self, seed: int) -> Simulation:
         """The run of a seed that looks for it."""
         kinds = {kind: ACTOR_KINDS[kind] for kind in self.kinds} or None
-        return Simulation(seed, kinds=kinds, faults=self.faults)
+        return Simulation(seed, kinds=kinds, faults=self.faults, maintained=self.maintained)
 
 
 def schedules_until_found(mutant: Mutant, first: int = 0) -> int | None:
@@ -465,6 +468,34 @@ def the_alarm(patch: pytest.MonkeyPatch) -> None:
     )
 
 
+# --- merging ----------------------------------------------------------------------------------------------------------
+
+
+def merged_rows_are_new(patch: pytest.MonkeyPatch) -> None:
+    """Merged rows get another version than that of the commit that brought them."""
+    with_metadata = optimizer._with_metadata
+
+    def later(rows: pa.Table, schema: pa.Schema, segment: PlannedSegment) -> pa.Table:
+        table = with_metadata(rows, schema, segment)
+        index = table.schema.get_field_index("_version")
+        numbers = pa.array([segment.number] * table.num_rows, pa.int64())
+        return table.set_column(index, table.schema.field(index), numbers)
+
+    patch.setattr(optimizer, "_with_metadata", later)
+
+
+def first_rows_are_merged(patch: pytest.MonkeyPatch) -> None:
+    """Of a segment of several partitions each gets the first rows."""
+
+    def wanted(part: Part, outputs: Sequence[tuple[int, Output]], table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+        for index, output in outputs:
+            low, high = max(part.offset, output.offset), min(part.end, output.offset + output.rows)
+            if low < high:
+                yield index, table.slice(low - part.offset, high - low)
+
+    patch.setattr(optimizer, "_wanted_of", wanted)
+
+
 ALARM: Final = Mutant("the alarm", the_alarm)
 
 MUTANTS: Final = (
@@ -505,5 +536,7 @@ MUTANTS: Final = (
     Mutant("what was given back is taken", given_back_is_taken, ("pipeline", "writer")),
     Mutant("a seek of a Shared subscription keeps its epoch", seek_keeps_epoch, ("shared", "writer", "admin")),
     Mutant("a fork keeps its parent's identity", fork_keeps_identity, ("writer", "pipeline"), Faults({"lost": 0.2})),
+    Mutant("merged rows are new", merged_rows_are_new, ("writer", "reader"), maintained=True),
+    Mutant("the first rows of a file are merged", first_rows_are_merged, ("writer", "reader"), maintained=True),
     ALARM,
 )

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.sim.mutants import ALARM, MUTANTS, Mutant, schedules_until_found
-from tests.sim.run import failed, kept_seeds
+from tests.sim.run import REACHED_MAINTAINED, failed, kept_seeds
 from txnlog import keys
 from txnlog.store.wrappers import Call
 from txnlog.testing import runner
@@ -24,7 +24,7 @@ from txnlog.testing.actors.writer import Writer
 from txnlog.testing.client import Client, live
 from txnlog.testing.faults import Faults
 from txnlog.testing.operations import Receive
-from txnlog.testing.runner import Tally, run_many, run_seeds
+from txnlog.testing.runner import Tally, maintained, run_many, run_seeds
 from txnlog.testing.simulated_store import Request
 from txnlog.testing.simulation import Failure, Report, Simulation
 from txnlog.testing.world import FAILOVER, NAMESPACE, SCHEMA
@@ -90,12 +90,39 @@ def test_the_page_says_how_many_bugs_and_situations_there_are():
 
 def test_a_planted_bug_that_is_not_found_fails_make_sim():
     good = {ALARM.name: 1, "another": 7}
-    assert not failed(Tally(), good, Tally())
-    assert failed(Tally(), good | {"another": None}, Tally())
-    assert failed(Tally(), good | {ALARM.name: 2}, Tally())
-    assert failed(Tally(failures={3: [Failure("state", "planted")]}), good, Tally())
-    assert failed(Tally(), good, Tally(failures={3: [Failure("state", "planted")]}))
-    assert failed(Tally(), good, Tally(schedules=runner.LONG))
+    fine = Tally()
+    assert not failed(fine, good, fine, fine)
+    assert failed(fine, good | {"another": None}, fine, fine)
+    assert failed(fine, good | {ALARM.name: 2}, fine, fine)
+    bad = Tally(failures={3: [Failure("state", "planted")]})
+    assert failed(bad, good, fine, fine)
+    assert failed(fine, good, bad, fine)
+    assert failed(fine, good, fine, bad)
+    assert failed(fine, good, Tally(schedules=runner.LONG), fine)
+    assert failed(fine, good, fine, Tally(schedules=runner.LONG))
+    labels = Counter(REACHED_MAINTAINED)
+    assert not failed(fine, good, fine, Tally(schedules=runner.LONG, labels=labels))
+
+
+@pytest.fixture(scope="module")
+def maintained_runs() -> Tally:
+    return run_seeds(range(20_000, 20_080), make=maintained)
+
+
+def test_a_good_client_passes_beside_one_who_merges_and_alters(maintained_runs: Tally):
+    assert maintained_runs.failures == {}
+    assert maintained_runs.labels["segments were merged"] >= 10
+    assert maintained_runs.labels["a topic was altered"] >= 10
+
+
+def test_a_seed_does_what_it_did_before_there_was_one_who_merges():
+    """Seeds that found something once are worth nothing where they draw another actor."""
+    for seed in range(5):
+        plain, more = Simulation(seed).run(), Simulation(seed, maintained=True).run()
+        assert not any(name.startswith("optimizer") for name in plain.actors)
+        assert more.actors[: len(plain.actors)] == plain.actors
+        assert more.actors[len(plain.actors)].startswith("optimizer")
+    assert "optimizer" not in ACTOR_KINDS
 
 
 def test_the_alarm_rings_in_every_run():

@@ -650,7 +650,7 @@ def test_more_segments_than_can_be_looked_up_are_refused_with_a_way_out(
     monkeypatch.setattr(native, "MAX_LOOKUP_CELLS", 5)
     with pytest.raises(LimitExceeded, match="'orders' has 3 segments") as caught:
         spark_ext.read_topic(spark, path_of(ns, "orders"), include_metadata=True)
-    assert caught.value.advice == "use spark.read.format('txnlog'), which looks nothing up"
+    assert caught.value.advice.endswith("use spark.read.format('txnlog'), which looks nothing up")
     assert spark.read.format("txnlog").option("includeMetadata", "true").load(path_of(ns, "orders")).count() == 6
     assert spark_ext.read_topic(spark, path_of(ns, "orders")).count() == 6, "without metadata nothing is looked up"
     monkeypatch.setattr(native, "MAX_LOOKUP_CELLS", 1)

@@ -12,14 +12,19 @@ import sys
 from typing import Any, Final
 
 import click
+import pyarrow as pa
 
 import txnlog
+from txnlog import schema
 from txnlog.administration import STATES
+from txnlog.arguments import shown
 from txnlog.cli.output import Printer, StatusLine
 from txnlog.codec import encode_action
+from txnlog.delta_mode import DELTA_MODES
 from txnlog.errors import InvalidInputError, RetriableError, StoreError, TxnLogError
-from txnlog.limits import DEFAULT_GRACE_MS, DEFAULT_RETAIN_MS
+from txnlog.limits import DEFAULT_GRACE_MS, DEFAULT_RETAIN_MS, MAINTAIN_BYTES, TARGET_SEGMENT_BYTES
 from txnlog.namespace import Namespace
+from txnlog.results import TopicInfo
 
 _PYTHON: Final = re.compile(r"\w\(|=(True|False)")
 """Advice that is a call, or an argument of one: nobody shall type it into a shell."""
@@ -83,7 +88,7 @@ def topics(target: Target, *, as_json: bool) -> None:
 
 @cli.group()
 def topic() -> None:
-    """Create, describe or drop a topic."""
+    """Create, describe, alter or drop a topic."""
 
 
 @topic.command("describe")
@@ -95,16 +100,13 @@ def topic_describe(target: Target, name: str, *, as_json: bool) -> None:
     with target.open() as ns:
         info = ns.topic(name)
         ends = ns.snapshot().end_offsets(name)
-    Printer(as_json).record(
-        {
-            "topic": info.name,
-            "id": info.id,
-            "key": info.key,
-            "columns": {field.name: str(field.type) for field in info.schema},
-            "end_offsets": ends,
-            "properties": dict(info.properties),
-        }
-    )
+    _print_topic(info, as_json=as_json, end_offsets=ends)
+
+
+def _print_topic(info: TopicInfo, *, as_json: bool, **more: Any) -> None:
+    columns = {field.name: str(field.type) for field in info.schema}
+    told = {"topic": info.name, "id": info.id, "key": info.key, "columns": columns, **more}
+    Printer(as_json).record({**told, "properties": dict(info.properties)})
 
 
 @topic.command("create")
@@ -116,6 +118,50 @@ def topic_create(target: Target, name: str, partitions: int) -> None:
     with target.open(write=True) as ns:
         made = ns.create_topic(name, partitions=partitions)
     click.echo(f"topic {made.name} with {made.partitions} partition{'s' if made.partitions > 1 else ''}")
+
+
+@topic.command("alter")
+@click.argument("name")
+@click.option(
+    "--add", multiple=True, metavar="COLUMN:TYPE", help="A new column, which may be null; any number of them."
+)
+@click.option("--widen", multiple=True, metavar="COLUMN:TYPE", help="A column and its wider type.")
+@click.option("--property", "settings", multiple=True, metavar="NAME=VALUE", help="A setting; NAME= takes it away.")
+@click.option("--delta", type=click.Choice(DELTA_MODES), help="Whether the topic is a Delta table too.")
+@json_option
+@click.pass_obj
+def topic_alter(
+    target: Target,
+    name: str,
+    add: tuple[str, ...],
+    widen: tuple[str, ...],
+    settings: tuple[str, ...],
+    delta: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Add columns, widen others, or change settings; what is so already is fine.
+
+    Types are Spark's: string, binary, boolean, byte, short, integer, long, float, double, date, timestamp,
+    decimal(10,2). Nested ones are added in Python.
+    """
+    properties = {key: value or None for key, value in (_pair(item, "=") for item in settings)}
+    with target.open(write=True) as ns:
+        info = ns.alter_topic(name, _columns(add), widen=dict(_columns(widen)), properties=properties, delta=delta)
+    _print_topic(info, as_json=as_json)
+
+
+def _pair(text: str, separator: str) -> tuple[str, str]:
+    name, found, value = text.rpartition(separator) if separator == ":" else text.partition(separator)
+    if not found or not name:
+        raise InvalidInputError(
+            f"{shown(text)} is not of the form NAME{separator}VALUE", advice=f"put a name, then {separator!r}"
+        )
+    return name, value
+
+
+def _columns(texts: tuple[str, ...]) -> list[tuple[str, pa.DataType]]:
+    return [(name, schema.type_to_arrow(kind)) for name, kind in (_pair(text, ":") for text in texts)]
 
 
 @topic.command("drop")
@@ -348,6 +394,64 @@ def vacuum(target: Target, retain_ms: int, grace_ms: int, *, dry_run: bool, as_j
             progress=lambda topic, seen, deleted: status.show(f"{topic}: {seen:,} files, {deleted:,} deleted"),
         )
     Printer(as_json).record(dataclasses.asdict(found))
+
+
+_DOING = {"optimize": "{:,} of {:,} segments merged", "vacuum": "{:,} files, {:,} deleted"}
+"""What a step of maintenance tells of itself."""
+
+_target_option = click.option(
+    "--target-size-bytes", default=TARGET_SEGMENT_BYTES, show_default=True, help="About the size of a file at most."
+)
+
+
+@cli.command()
+@click.argument("topic_name", metavar="TOPIC")
+@_target_option
+@click.option("--max-bytes", type=int, help="Read no more than this; the next call goes on.")
+@click.option("--dry-run", is_flag=True, help="Only say what it would begin with.")
+@json_option
+@click.pass_obj
+def optimize(
+    target: Target, topic_name: str, target_size_bytes: int, max_bytes: int | None, *, dry_run: bool, as_json: bool
+) -> None:
+    """Merge small segments of a topic into big ones; no row changes."""
+    with target.open(write=not dry_run) as ns, StatusLine() as status:
+        found = ns.optimize(
+            topic_name,
+            target_size_bytes,
+            max_bytes=max_bytes,
+            dry_run=dry_run,
+            progress=lambda topic, done, known: status.show(f"{topic}: {done:,} of {known:,} segments merged"),
+        )
+    Printer(as_json).record(dataclasses.asdict(found))
+    if not found.finished and not dry_run:
+        sys.exit(WARNINGS)
+
+
+@cli.command()
+@_target_option
+@click.option("--max-bytes", default=MAINTAIN_BYTES, show_default=True, help="Read no more than this to merge it.")
+@click.option("--retain-ms", default=DEFAULT_RETAIN_MS, show_default=True, help="Younger versions stay readable.")
+@click.option("--grace-ms", default=DEFAULT_GRACE_MS, show_default=True, help="How long a writer may be silent.")
+@json_option
+@click.pass_obj
+def maintain(
+    target: Target, target_size_bytes: int, max_bytes: int, retain_ms: int, grace_ms: int, *, as_json: bool
+) -> None:
+    """Make a checkpoint, merge small segments of all topics, and vacuum. Exit code 1: call it again."""
+    with target.open(write=True) as ns, StatusLine() as status:
+        found = ns.maintain(
+            target_size_bytes=target_size_bytes,
+            max_bytes=max_bytes,
+            retain_ms=retain_ms,
+            grace_ms=grace_ms,
+            progress=lambda step, topic, one, other: status.show(f"{topic}: {_DOING[step].format(one, other)}"),
+        )
+    Printer(as_json).record(dataclasses.asdict(found))
+    if found.failures:
+        sys.exit(REFUSED)
+    if not found.finished:
+        sys.exit(WARNINGS)
 
 
 def main(arguments: list[str] | None = None) -> None:

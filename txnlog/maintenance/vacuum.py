@@ -61,8 +61,7 @@ def vacuum(
     progress: Progress | None = None,
 ) -> Vacuumed:
     """Close silent blocks, raise the oldest readable version, delete what is garbage. See ``Namespace.vacuum``."""
-    retain_ms = whole_number("retain_ms", retain_ms, 0, MAX_NUMBER)
-    grace_ms = whole_number("grace_ms", grace_ms, MIN_GRACE_MS, MAX_NUMBER)
+    retain_ms, grace_ms = check_times(retain_ms, grace_ms)
     if not dry_run:
         _ = connection.appender  # a reader is refused before it looks at anything
     follower = connection.follower
@@ -78,6 +77,14 @@ def vacuum(
     with after_writing("call vacuum() again"):
         _forget_hints(connection)
         return _Sweep(connection, plan, dry_run=False, progress=progress).run()
+
+
+def check_times(retain_ms: int, grace_ms: int) -> tuple[int, int]:
+    """Both as whole numbers, or InvalidInputError."""
+    return (
+        whole_number("retain_ms", retain_ms, 0, MAX_NUMBER),
+        whole_number("grace_ms", grace_ms, MIN_GRACE_MS, MAX_NUMBER),
+    )
 
 
 def _forget_hints(connection: Connection) -> None:
@@ -192,4 +199,4 @@ class _Sweep:
                 yield info, reason
 
 
-__all__ = ["Progress", "vacuum"]
+__all__ = ["Progress", "check_times", "vacuum"]

@@ -42,7 +42,8 @@ class _Rules:
         self._producers: dict[str, int] = {}
         self._subscriptions: dict[int, tuple[str, int]] = {}
         self._holders: dict[int, set[int]] = {}
-        self._segments: set[int] = set()
+        self._segments: dict[int, act.Segment] = {}
+        self._replaced: set[int] = set()
         self._files: set[str] = set()
 
     def entry(self, entry: Entry) -> Iterator[str]:
@@ -55,6 +56,8 @@ class _Rules:
                 yield from self._transaction(action)
             elif isinstance(action, act.Reserve | act.Close):
                 yield from self._block(action)
+            elif isinstance(action, act.Replace):
+                yield from self._replace(action)
             elif isinstance(action, act.Vacuum):
                 if not self._oldest < action.oldest_readable < entry.header.version:
                     yield f"the oldest readable version goes from {self._oldest} to {action.oldest_readable}"
@@ -92,12 +95,36 @@ class _Rules:
         if action.segment in self._segments or action.file in self._files:
             yield f"segment {action.segment} ({action.file}) was there before"
         yield from self._new(action.segment)
-        self._segments.add(action.segment)
+        self._segments[action.segment] = action
         self._files.add(action.file)
         if sum(item.rows for item in action.slices) > action.rows:
             yield f"the slices of segment {action.segment} have more than its {action.rows} rows"
         if action.txn is not None and self._states.get(action.txn) != "OPEN":
             yield f"segment {action.segment} is added to the transaction {action.txn}: {self._states.get(action.txn)}"
+
+    def _replace(self, action: act.Replace) -> Iterator[str]:
+        """What comes in has as many rows of each partition as what goes, which goes once, and was visible before."""
+        if self._states.get(action.txn) != "OPEN":
+            yield f"{action.txn} replaces segments and is {self._states.get(action.txn)}"
+        rows: Counter[int] = Counter()
+        for number in action.removed:
+            gone = self._segments.get(number)
+            if gone is None or number in self._replaced or gone.topic != action.topic:
+                yield f"segment {number} is replaced and was not there"
+                continue
+            owner = gone.txn
+            if owner is not None and self._states.get(owner) != "COMMITTED":
+                yield f"segment {number} of {owner} is replaced, which is {self._states.get(owner)}"
+            for item in gone.slices:
+                rows[item.partition] += item.rows
+            self._replaced.add(number)
+        for segment in self._segments.values():
+            if segment.txn == action.txn:
+                rows.subtract({item.partition: item.rows for item in segment.slices})
+        for partition, left in rows.items():
+            if left:
+                yield f"of partition {partition} {left} rows fewer come in than go"
+        self._states[action.txn] = "COMMITTED"
 
     # --- transactions -----------------------------------------------------------------------------------------------
 

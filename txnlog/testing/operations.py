@@ -24,6 +24,8 @@ kind                      arguments                                             
 ``drop_topic``            topic
 ``drop_subscription``     topic, subscription
 ``vacuum``                                                                               oldest_readable
+``optimize``              topic
+``alter_topic``           topic, column
 ``final``                                                                                rows, outcomes, cursors, dead,
                                                                                          missing
 ========================  =============================================================  ==============================
@@ -274,6 +276,19 @@ class Vacuum(_Arguments, frozen=True, tag="vacuum"):
     """The deletion of files that nobody needs any more."""
 
 
+class Optimize(_Arguments, frozen=True, tag="optimize"):
+    """Small segments become big ones: nothing that anybody reads changes."""
+
+    topic: str
+
+
+class AlterTopic(_Arguments, frozen=True, tag="alter_topic"):
+    """One column more, in which all rows have null."""
+
+    topic: str
+    column: str
+
+
 class Final(_Arguments, frozen=True, tag="final"):
     """The read of everything after all faults are over."""
 
@@ -298,6 +313,8 @@ Arguments = (
     | DropTopic
     | DropSubscription
     | Vacuum
+    | Optimize
+    | AlterTopic
     | Final
 )
 
@@ -445,10 +462,22 @@ Kind = Literal[
     "drop_topic",
     "drop_subscription",
     "vacuum",
+    "optimize",
+    "alter_topic",
     "final",
 ]
 WITHOUT_RESULT = frozenset(
-    {"begin", "negative_acknowledge", "abort", "prepare", "create_subscription", "drop_topic", "drop_subscription"}
+    {
+        "begin",
+        "negative_acknowledge",
+        "abort",
+        "prepare",
+        "create_subscription",
+        "drop_topic",
+        "drop_subscription",
+        "optimize",
+        "alter_topic",
+    }
 )
 """Kinds that tell nothing but that they were done."""
 
@@ -458,6 +487,7 @@ __all__ = [
     "Abort",
     "Acknowledge",
     "Acknowledged",
+    "AlterTopic",
     "Arguments",
     "Begin",
     "Commit",
@@ -483,6 +513,7 @@ __all__ = [
     "OffsetRange",
     "OpenConsumer",
     "OpenProducer",
+    "Optimize",
     "Outcome",
     "PartitionRows",
     "Prepare",

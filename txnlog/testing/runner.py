@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import Final
 
@@ -237,19 +238,32 @@ def _collecting_between_runs() -> Iterator[None]:
         gc.unfreeze()
 
 
-def run_many(first: int, count: int, *, jobs: int = 1, progress: Callable[[int], None] = lambda _done: None) -> Tally:
+def maintained(seed: int) -> Simulation:
+    """The run of a seed with somebody who merges segments and alters topics."""
+    return Simulation(seed, maintained=True)
+
+
+def run_many(
+    first: int,
+    count: int,
+    *,
+    jobs: int = 1,
+    make: Callable[[int], Simulation] = Simulation,
+    progress: Callable[[int], None] = lambda _done: None,
+) -> Tally:
     """Run ``count`` seeds from ``first`` on, in ``jobs`` processes; ``progress`` is told how many are done."""
     tally = Tally()
+    run = partial(run_seeds, make=make)
     began = time.monotonic()
     chunks = _chunks(range(first, first + count))
     if jobs == 1:
         with _collecting_between_runs():
             for chunk in chunks:
-                tally.merge(run_seeds(chunk))
+                tally.merge(run(chunk))
                 progress(tally.schedules)
     else:
         with multiprocessing.get_context("spawn").Pool(jobs, _prepare_process) as pool:
-            for part in pool.imap_unordered(run_seeds, chunks):
+            for part in pool.imap_unordered(run, chunks):
                 tally.merge(part)
                 progress(tally.schedules)
     tally.elapsed_s = time.monotonic() - began
@@ -269,4 +283,4 @@ def _chunks(seeds: Iterable[int]) -> Iterator[list[int]]:
         yield chunk
 
 
-__all__ = ["LONG", "REACHED", "Tally", "run_many", "run_seeds"]
+__all__ = ["LONG", "REACHED", "Tally", "maintained", "run_many", "run_seeds"]

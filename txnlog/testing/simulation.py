@@ -34,7 +34,7 @@ from txnlog.runtime import Runtime, forgetting_failures
 from txnlog.state import State
 from txnlog.store.wrappers import PrefixStore
 from txnlog.testing import check_entries
-from txnlog.testing.actors import ACTOR_KINDS, ActorKind
+from txnlog.testing.actors import ACTOR_KINDS, MAINTAINED_KINDS, OPTIMIZER, ActorKind
 from txnlog.testing.actors.ending import complete
 from txnlog.testing.actors.failover import Standby
 from txnlog.testing.actors.pipeline import Pipeline
@@ -140,10 +140,17 @@ class Simulation:
         seed: decides everything.
         kinds: the kinds of actors to draw from, the first is in every run; left out, some of those that there are.
         faults: those to have instead of drawn ones.
+        maintained: let one or two more merge segments and alter topics, with as much work again. Without it a seed does
+            what it always did.
     """
 
     def __init__(
-        self, seed: int, *, kinds: Mapping[str, ActorKind] | None = None, faults: Faults | None = None
+        self,
+        seed: int,
+        *,
+        kinds: Mapping[str, ActorKind] | None = None,
+        faults: Faults | None = None,
+        maintained: bool = False,
     ) -> None:
         self.scheduler = Scheduler(seed, on_error=self._on_error)
         chance = self.scheduler.chance
@@ -163,6 +170,8 @@ class Simulation:
         )
         self.failures: list[Failure] = []
         self._kinds = dict(ACTOR_KINDS if kinds is None else kinds)
+        self._more = {OPTIMIZER: MAINTAINED_KINDS[OPTIMIZER]} if maintained else {}
+        self.world.budget *= 1 + len(self._more)
         self._some = kinds is None
         self._lives: dict[str, tuple[Actor, Callable[[Client], None]]] = {}
         self._waiting = 0
@@ -174,7 +183,7 @@ class Simulation:
         names = self._cast()
         with _quiet(self.failures), forgetting_failures():
             for name in names:
-                self._begin_life(name, self._kinds[name.rstrip("0123456789")], 0)
+                self._begin_life(name, (self._kinds | self._more)[name.rstrip("0123456789")], 0)
             if "damage" in self.faults.rates:
                 self.scheduler.after(DAMAGE_EVERY_MS, self._maybe_damage)
             self._phase("the scheduled part", lambda: self.world.over)
@@ -210,6 +219,8 @@ class Simulation:
         chosen = [first, *(kind for kind in others if not self._some or chance.random() < KIND_TAKES_PART)]
         weights = [chance.random() for _ in chosen]
         drawn = [first, *chance.choices(chosen, weights, k=chance.randint(*ACTORS) - 1)]
+        for kind in self._more:
+            drawn += [kind] * chance.choice((1, 1, 2))
         return [f"{kind}{number}" for number, kind in enumerate(drawn)]
 
     def _phase(self, name: str, done: Callable[[], bool]) -> bool:

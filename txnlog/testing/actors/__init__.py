@@ -13,6 +13,7 @@ from typing import Final
 from txnlog.testing.actors.admin import admin
 from txnlog.testing.actors.checkpointer import checkpointer
 from txnlog.testing.actors.failover import failover
+from txnlog.testing.actors.optimizer import optimizer
 from txnlog.testing.actors.pipeline import pipeline
 from txnlog.testing.actors.reader import reader
 from txnlog.testing.actors.resolver import resolver
@@ -35,4 +36,12 @@ ACTOR_KINDS: Final[dict[str, ActorKind]] = {
 }
 """What an actor may be; the first is in every run."""
 
-__all__ = ["ACTOR_KINDS", "ActorKind"]
+OPTIMIZER: Final = "optimizer"
+MAINTAINED_KINDS: Final[dict[str, ActorKind]] = {**ACTOR_KINDS, OPTIMIZER: optimizer}
+"""The same, and who merges segments and alters topics.
+
+A workload of its own: what a seed does depends on the kinds that it draws from, and seeds that found something once are
+kept.
+"""
+
+__all__ = ["ACTOR_KINDS", "MAINTAINED_KINDS", "OPTIMIZER", "ActorKind"]

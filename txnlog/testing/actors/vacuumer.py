@@ -38,6 +38,8 @@ def vacuumer(client: Client) -> None:
             client.scheduler.label("a vacuum deleted files that nobody named")
         if result.aborted_files:
             client.scheduler.label("a vacuum deleted files of aborted transactions")
+        if result.replaced_files:
+            client.scheduler.label("a vacuum deleted files of merged segments")
         oldest = result.oldest_readable
         if oldest:
             read(client, ns, oldest)  # the oldest of those that it says can be read

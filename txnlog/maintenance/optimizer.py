@@ -1,0 +1,361 @@
+"""Merging small segments into big ones, beside writers and readers (PROTOCOL.md, ``replace``).
+
+Each merge is one entry of its own: what is planned is read and written, then the log is asked to replace it. Where
+others were ahead it is planned again. An optimize that stops anywhere leaves files that no entry names, for vacuum.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from txnlog import compaction
+from txnlog import schema as schemas
+from txnlog.actions import Segment, SliceRows
+from txnlog.arguments import whole_number
+from txnlog.compaction import Merge, Output, Part, ReplaceCommand
+from txnlog.errors import CoordinatorFenced, CorruptionError, OutcomeUnknown
+from txnlog.keys import segment_key
+from txnlog.limits import MAX_NUMBER, MAX_SEGMENT_BYTES
+from txnlog.planner import plan_segment
+from txnlog.results import Optimized
+from txnlog.segment_columns import STORED_COLUMNS
+from txnlog.segment_file import ROW_GROUP_BYTES, EncodedSegment, SegmentWriter
+from txnlog.segment_rows import PlannedSegment
+from txnlog.state import SegmentRecord, TopicRecord
+from txnlog.store.base import ObjectNotFound
+
+if TYPE_CHECKING:
+    from txnlog.connection import Connection
+
+_logger = logging.getLogger("txnlog.optimizer")
+
+_WAVE_FILES: Final = 64
+_WAVE_BYTES: Final = 16 << 20
+"""Files fetched and decoded side by side: for small ones the requests are what takes time."""
+
+_BUFFERED_BYTES: Final = 4 * ROW_GROUP_BYTES
+"""Arrow bytes of all row groups that are being filled, where the rows of shared segments go to many files."""
+
+_LEAST_ROW_GROUP_BYTES: Final = 1 << 20
+
+_MOST_LOOKS: Final = 4
+"""A checkpoint may come between a look and the entry once, or twice."""
+
+_MOST_ROUNDS: Final = 100
+"""Each leaves fewer segments, unless others are always ahead."""
+
+Progress = Callable[[str, int, int], object]
+"""Told of the topic at work, the segments merged so far, and those that are to be merged as far as is known."""
+
+_METADATA: Final = tuple(STORED_COLUMNS.field(name) for name in ("_txn", "_version", "_timestamp"))
+"""What a merged segment stores behind the user's columns."""
+
+
+def optimize(
+    connection: Connection,
+    topic: str,
+    target_size_bytes: int,
+    *,
+    max_bytes: int | None = None,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> Optimized:
+    """Merge the small segments of a topic. See ``Namespace.optimize``."""
+    target_size_bytes = check_target(target_size_bytes)
+    if max_bytes is not None:
+        max_bytes = whole_number("max_bytes", max_bytes, 0, MAX_NUMBER)
+    if not dry_run:
+        _ = connection.appender  # a reader is refused before it looks at anything
+    connection.follower.refresh()
+    record = connection.topic_record(topic)
+    work = _Optimize(connection, record, target_size_bytes, max_bytes, progress)
+    return work.foresee() if dry_run else work.run()
+
+
+def check_target(target_size_bytes: int) -> int:
+    """The size as a whole number, or InvalidInputError."""
+    return whole_number("target_size_bytes", target_size_bytes, 1, MAX_SEGMENT_BYTES)
+
+
+@dataclass(slots=True)
+class _Done:
+    """What was done so far."""
+
+    version: int | None = None
+    merged: int = 0
+    written: int = 0
+    read_bytes: int = 0
+    written_bytes: int = 0
+    entries: int = 0
+    lost_races: int = 0
+
+
+class _Optimize:
+    """One optimize of one topic: of what was visible when it began, and of what it made of that."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        topic: TopicRecord,
+        target_size_bytes: int,
+        max_bytes: int | None,
+        progress: Progress | None,
+    ) -> None:
+        self._connection = connection
+        self._topic = topic
+        self._target = target_size_bytes
+        self._max_bytes = max_bytes
+        self._progress = progress
+        self._begun = connection.follower.version
+        self._own: set[int] = set()
+        self._known = 0
+        self._done = _Done()
+
+    def foresee(self) -> Optimized:
+        """What it would begin with."""
+        wanted = self._plan()
+        self._done.merged = sum(len(merge.removed) for merge in wanted)
+        self._done.written = sum(len(merge.outputs) for merge in wanted)
+        self._done.read_bytes = sum(merge.size_bytes for merge in wanted)
+        return self._result(finished=not wanted, dry_run=True)
+
+    def run(self) -> Optimized:
+        """Merge until nothing is left, or as much was read as one call may."""
+        for _ in range(_MOST_ROUNDS):
+            wanted = self._plan()
+            if not wanted:
+                return self._result(finished=True)
+            for index, merge in enumerate(wanted):
+                if self._is_enough(merge):
+                    return self._result(finished=False)
+                if not self._merge(merge):
+                    self._done.lost_races += 1
+                    break  # what is known of the others is as old
+                self._tell(wanted[index + 1 :])
+        return self._result(finished=False)
+
+    def _plan(self) -> list[Merge]:
+        """What is to be merged by what the log shows now."""
+        follower = self._connection.follower
+        with follower.lock:
+            self._known = follower.version
+            starts = self._connection.start_offsets(self._topic)
+        records, removals = follower.segments(self._topic.id)
+        return compaction.merges(
+            records,
+            removals,
+            self._known,
+            starts,
+            self._target,
+            lambda item: item.number in self._own or (item.ended_version or 0) <= self._begun,
+        )
+
+    def _is_enough(self, merge: Merge) -> bool:
+        """Whether as much was read as was allowed: one merge is done in any case."""
+        if self._max_bytes is None or not self._done.entries:
+            return False
+        return self._done.read_bytes + merge.size_bytes > self._max_bytes
+
+    def _tell(self, left: Sequence[Merge]) -> None:
+        if self._progress is not None:
+            known = self._done.merged + sum(len(merge.removed) for merge in left)
+            self._progress(self._topic.name, self._done.merged, known)
+
+    def _result(self, *, finished: bool, dry_run: bool = False) -> Optimized:
+        done = self._done
+        return Optimized(
+            self._topic.name,
+            done.version,
+            done.merged,
+            done.written,
+            done.read_bytes,
+            done.written_bytes,
+            done.entries,
+            done.lost_races,
+            finished,
+            dry_run,
+        )
+
+    # --- one merge --------------------------------------------------------------------------------------------------
+
+    def _merge(self, merge: Merge) -> bool:
+        """Read, write, replace. False where the segments are not all there any more: nothing was replaced."""
+        connection = self._connection
+        writers = self._filled(merge)
+        if writers is None:
+            return False
+        # Behind the reading: what takes long needs no block of numbers to be kept open for it.
+        txn, *numbers = connection.appender.take_numbers(1 + len(merge.outputs))
+        try:
+            with connection.keep_blocks_alive([txn, *numbers]):
+                written = self._stored(merge.outputs, writers, numbers, txn)
+                version = self._replaced(merge, txn, written)
+        except CoordinatorFenced:
+            _logger.warning("%r: the writer was silent for so long that its numbers were taken", self._topic.name)
+            connection.follower.refresh()
+            return False
+        if version is None:
+            return False
+        done = self._done
+        done.version = version
+        done.entries += 1
+        done.merged += len(merge.removed)
+        done.written += len(written)
+        done.read_bytes += merge.size_bytes
+        done.written_bytes += sum(segment.size_bytes for segment in written)
+        self._own.update(numbers)
+        return True
+
+    def _replaced(self, merge: Merge, txn: int, written: Sequence[Segment]) -> int | None:
+        """The version that replaced the segments; None where some are gone.
+
+        Where a checkpoint made the fold let go of what it knew of them, it is looked at again: what was read and
+        written is as good as before.
+        """
+        follower = self._connection.follower
+        removed = tuple(record.number for record in merge.removed)
+        for _ in range(_MOST_LOOKS):
+            command = ReplaceCommand(
+                txn,
+                self._topic.id,
+                tuple(written),
+                tuple(output.offset for output in merge.outputs),
+                removed,
+                self._known,
+                lambda: -1 if follower.base is None else follower.base.version,
+            )
+            try:
+                version = self._connection.appender.call(command)
+            except OutcomeUnknown as error:
+                error.advice = "call optimize() again: it goes on from what the log shows"
+                raise
+            if version is not None:
+                return version
+            self._known = follower.version
+            removals = follower.segments(self._topic.id)[1]
+            if not removals.keys().isdisjoint(removed):
+                return None
+        return None
+
+    def _filled(self, merge: Merge) -> list[SegmentWriter] | None:
+        """A writer for each output, with all of its rows. None where a file is gone by now."""
+        schema = schemas.to_arrow(self._topic_now().schema)
+        stored = pa.schema([*schema, *_METADATA])
+        group = max(_LEAST_ROW_GROUP_BYTES, min(ROW_GROUP_BYTES, _BUFFERED_BYTES // max(1, len(merge.outputs))))
+        writers = [SegmentWriter(stored, None, group) for _ in merge.outputs]
+        by_partition: dict[int, list[tuple[int, Output]]] = {}
+        for index, output in enumerate(merge.outputs):
+            by_partition.setdefault(output.partition, []).append((index, output))
+        try:
+            for record, segment, table in self._tables(merge, schema):
+                for part in compaction.parts_of(record, {}):
+                    for index, rows in _wanted_of(part, by_partition.get(part.partition, ()), table):
+                        ended = list(writers[index].write(_with_metadata(rows, schema, segment)))
+                        assert not ended, "a writer without a target has one segment"
+        except ObjectNotFound as error:
+            self._check_replaced(merge, error)
+            return None
+        return writers
+
+    def _topic_now(self) -> TopicRecord:
+        """With the columns of the version that was planned, or later: rows of older ones fit into them."""
+        return self._connection.topic_record_by_id(self._topic.id)
+
+    def _check_replaced(self, merge: Merge, error: ObjectNotFound) -> None:
+        """Raise CorruptionError for a file that is missing, unless segments were replaced meanwhile, and vacuumed."""
+        follower = self._connection.follower
+        follower.refresh()
+        _, removals = follower.segments(self._topic.id)
+        if all(record.number not in removals for record in merge.removed):
+            raise CorruptionError(f"the segment {error.key} is missing") from None
+
+    def _tables(self, merge: Merge, schema: pa.Schema) -> Iterator[tuple[SegmentRecord, PlannedSegment, pa.Table]]:
+        """The files of a merge, decoded and verified, a wave of them in memory at a time."""
+        folder = self._topic.folder
+        waiting = list(merge.removed) if merge.outputs else []
+        while waiting:
+            wave = [waiting.pop(0)]
+            size = wave[0].size_bytes
+            while waiting and len(wave) < _WAVE_FILES and size + waiting[0].size_bytes <= _WAVE_BYTES:
+                size += waiting[0].size_bytes
+                wave.append(waiting.pop(0))
+            planned = [plan_segment(record, folder, "COMMITTED", None, {}) for record in wave]
+            segments = [segment for segment in planned if segment is not None]
+            assert len(segments) == len(wave), "every segment has rows"
+            read = self._connection.reader.whole
+            tables = self._connection.runtime.run_all([partial(read, schema, segment) for segment in segments])
+            yield from zip(wave, segments, tables, strict=True)
+
+    def _stored(
+        self, outputs: Sequence[Output], writers: Sequence[SegmentWriter], numbers: Sequence[int], txn: int
+    ) -> list[Segment]:
+        """The merged segments, on the store; files leave the memory wave by wave."""
+        segments: list[Segment] = []
+        for first in range(0, len(writers), _WAVE_FILES):
+            wave = slice(first, first + _WAVE_FILES)
+            segments += self._put(outputs[wave], writers[wave], numbers[wave], txn)
+        return segments
+
+    def _put(
+        self, outputs: Sequence[Output], writers: Sequence[SegmentWriter], numbers: Sequence[int], txn: int
+    ) -> list[Segment]:
+        objects: list[tuple[str, EncodedSegment]] = []
+        segments: list[Segment] = []
+        for output, writer, number in zip(outputs, writers, numbers, strict=True):
+            (encoded,) = writer.finish()
+            assert encoded.rows == output.rows, "the slices of the log have no gap"
+            file = f"{self._connection.runtime.unique()}.parquet"
+            objects.append((segment_key(self._topic.folder, number, file), encoded))
+            segments.append(
+                Segment(
+                    number,
+                    self._topic.id,
+                    file,
+                    encoded.rows,
+                    encoded.size_bytes,
+                    encoded.checksum,
+                    (SliceRows(output.partition, output.rows),),
+                    txn,
+                    True,
+                    encoded.statistics,
+                )
+            )
+        store = self._connection.store
+        self._connection.runtime.run_all([partial(store.put, key, encoded.data) for key, encoded in objects])
+        return segments
+
+
+def _wanted_of(part: Part, outputs: Sequence[tuple[int, Output]], table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+    """The rows of a slice that go into outputs of its partition, with their indices: retention may have passed some."""
+    for index, output in outputs:
+        low, high = max(part.offset, output.offset), min(part.end, output.offset + output.rows)
+        if low < high:
+            yield index, table.slice(part.first_row + low - part.offset, high - low)
+
+
+def _with_metadata(rows: pa.Table, schema: pa.Schema, segment: PlannedSegment) -> pa.Table:
+    """The user's columns, and transaction, version and time of each row, from the file or from the log."""
+    count = rows.num_rows
+    constants = {
+        "_txn": segment.txn,
+        "_version": segment.version,
+        "_timestamp": None if segment.timestamp_ms is None else segment.timestamp_ms * 1_000,
+    }
+    columns = [rows.column(name) for name in schema.names]
+    for field in _METADATA:
+        value = constants[field.name]
+        if segment.compacted or value is None:
+            columns.append(rows.column(field.name))
+        else:
+            columns.append(pa.array(np.full(count, value, np.int64)).cast(field.type))
+    return pa.Table.from_arrays(columns, schema=pa.schema([*schema, *_METADATA]))
+
+
+__all__ = ["Progress", "check_target", "optimize"]

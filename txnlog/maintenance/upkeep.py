@@ -1,0 +1,84 @@
+"""``ns.maintain``: what a namespace needs from time to time, bounded, in an order that keeps what others read.
+
+Checkpoint; small segments merged; Delta tables brought up to date; then vacuum, so that no table shows a file that it
+deletes. Each step stands by itself: a call that ends anywhere is simply made again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from txnlog.arguments import whole_number
+from txnlog.errors import CorruptionError, TopicNotFound
+from txnlog.limits import MAX_NUMBER
+from txnlog.maintenance import optimizer, vacuum
+from txnlog.results import Maintained, Optimized
+
+if TYPE_CHECKING:
+    from txnlog.connection import Connection
+
+_logger = logging.getLogger("txnlog.upkeep")
+
+Progress = Callable[[str, str, int, int], object]
+"""Told of the step, ``optimize`` or ``vacuum``, and what that step tells of itself."""
+
+
+def maintain(
+    connection: Connection,
+    *,
+    target_size_bytes: int,
+    max_bytes: int,
+    retain_ms: int,
+    grace_ms: int,
+    progress: Progress | None = None,
+) -> Maintained:
+    """Look after a namespace. See ``Namespace.maintain``."""
+    left = whole_number("max_bytes", max_bytes, 0, MAX_NUMBER)
+    optimizer.check_target(target_size_bytes)
+    vacuum.check_times(retain_ms, grace_ms)
+    _ = connection.appender  # a reader is refused before it looks at anything
+    connection.follower.refresh()
+    checkpoint = connection.session.checkpointer.make().version
+    optimized: list[Optimized] = []
+    failures: dict[str, str] = {}
+    finished = True
+    for topic in sorted(connection.live_topics(), key=lambda item: item.name):
+        if optimized and not left:
+            finished = False  # nobody looked at the others
+            break
+        try:
+            done = optimizer.optimize(
+                connection, topic.name, target_size_bytes, max_bytes=left, progress=_told(progress, "optimize")
+            )
+        except TopicNotFound:
+            continue  # dropped meanwhile
+        except CorruptionError as error:
+            # One file that is damaged must not keep all others from being looked after.
+            _logger.warning("%r was not optimized: %s", topic.name, error.message)
+            failures[topic.name] = error.message
+            continue
+        left = max(0, left - done.read_bytes)
+        finished = finished and done.finished
+        if done.entries:
+            optimized.append(done)
+    published = _published(connection)
+    vacuumed = vacuum.vacuum(connection, retain_ms, grace_ms, dry_run=False, progress=_told(progress, "vacuum"))
+    return Maintained(checkpoint, tuple(optimized), published, vacuumed, failures, finished)
+
+
+def _told(progress: Progress | None, step: str) -> optimizer.Progress | None:
+    return None if progress is None else partial(progress, step)
+
+
+def _published(_connection: Connection) -> tuple[str, ...]:
+    """Bring the Delta tables of the topics up to date that are published at all; their names.
+
+    Nothing publishes yet: here is where the publisher is called.
+    """
+    return ()
+
+
+__all__ = ["Progress", "maintain"]
