@@ -19,6 +19,7 @@ LONGEST: Final = (
     "tests/places/test_cluster.py",
     "tests/places/test_local.py",
     "tests/crash_spark/test_crash_spark.py",
+    "tests/postgres/test_exactly_once.py",
     "tests/places/test_connect.py",
     "tests/spark/test_damage.py",
     "tests/spark/test_write_stream.py",
