@@ -81,6 +81,7 @@ CALLS = {
     (Catalog, "namespace"): "name",
     (Catalog, "create_namespace"): "name if_not_exists",
     (Catalog, "drop_namespace"): "name",
+    (Catalog, "register"): "spark namespace as_ topics names database replace",
     (Catalog, "close"): "",
     (Snapshot, "topics"): "",
     (Snapshot, "start_offsets"): "topic",
