@@ -15,6 +15,7 @@ another one. Nothing is asked of the store, or of Delta, before somebody writes 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from spark_ext.processing_plan import Batch, Claim, End
 from txnlog import ranges
 from txnlog.arguments import shortened
-from txnlog.errors import ConsumerFenced, Durable, LimitExceeded, TransactionConflict
+from txnlog.errors import ConsumerFenced, Durable, InvalidInputError, LimitExceeded, TransactionConflict
 from txnlog.keys import entry_key
 
 if TYPE_CHECKING:
@@ -147,7 +148,8 @@ class RepeatBatchError(Exception):
     """A Delta table has the rows of a batch that no entry commits: that batch must come next, and no other."""
 
     def __init__(self, table: str, delta_version: int, end: End, offsets: Mapping[str, Mapping[int, ranges.Range]]):
-        super().__init__(f"{table} has a batch that was never committed, since its version {delta_version}")
+        since = "" if delta_version < 0 else f", since its version {delta_version}"
+        super().__init__(f"{table} has a batch that was never committed{since}")
         self.table = table
         self.delta_version = delta_version
         self.end = end
@@ -200,39 +202,58 @@ class RunIdentity:
         """Of a batch. ``committed`` tells whether a batch that was noted in a table is in our log."""
         return BatchIdentity(self, batch, committed)
 
-    def known(self, table: DeltaTable) -> _Known:
+    def known(self, table: DeltaTable, committed: Callable[[Mapping[str, Any]], bool]) -> _Known:
         """What is known of a table; at first it is taken over from older runs.
 
-        Raises ConsumerFenced where a newer run has done that.
+        Raises:
+            ConsumerFenced: a newer run has done that.
+            InvalidInputError: a run over other topics with one of these subscriptions left a batch there.
         """
         found = self._tables.get(table.id)
         if found is None:
-            self._take_over(table)
-            found = _Known()
-            for delta_version, record in table.newest_records(self.app):
-                if "offsets" in record:
-                    found = _Known(record, delta_version)
-                    break
+            found = self._taken_over(table, self.app)
+            for app in self._overlapping(table):
+                other = self._taken_over(table, app).record
+                if other is not None and not committed(other):
+                    raise InvalidInputError(
+                        f"the Delta table {shortened(table.name)} has a batch of a run over other topics that was "
+                        f"never committed: {', '.join(other['offsets'])}",
+                        advice="run once over those topics, which brings that batch again",
+                    )
             self._tables[table.id] = found
         return found
 
-    def _take_over(self, table: DeltaTable) -> None:
-        """From here on no older run's rows are appended: also those of one that hangs right before its append."""
-        for attempt in range(_TAKING_ATTEMPTS):
+    def _overlapping(self, table: DeltaTable) -> list[str]:
+        """Applications of runs that have other subscriptions beside one of this run's."""
+        prefix, _, own = self.app.rpartition("/")
+        mine = set(own.split("+"))
+        known = table.apps(f"{prefix}/")
+        return [app for app in known if app != self.app and mine & set(app.rpartition("/")[2].split("+"))]
+
+    def _taken_over(self, table: DeltaTable, app: str) -> _Known:
+        """What an application has in a table, after which nothing of older runs is appended under it any more.
+
+        Also nothing of one that hangs right before its append.
+        """
+        for attempt in itertools.count(1):
             version = self.version()
             try:
-                table.take(self.app, version, {"taken": self.epoch})
-                self.check(table, version)
-                return
+                table.take(app, version, {"taken": self.epoch})
+                self.check(table, app, version)
+                break
             except TransactionConflict:
-                if attempt == _TAKING_ATTEMPTS - 1:
+                if attempt == _TAKING_ATTEMPTS:
                     raise
+        for delta_version, record in table.newest_records(app):
+            if "offsets" in record:
+                return _Known(record, delta_version)
+        return _Known()
 
-    def check(self, table: DeltaTable, version: int) -> None:
+    def check(self, table: DeltaTable, app: str, version: int) -> None:
         """Raise ConsumerFenced unless what was written under a version is the last thing there."""
-        if table.last(self.app) != version:
+        if table.last(app) != version:
             raise ConsumerFenced(
-                f"another run of {self.app} took the Delta table {shortened(table.name)} over", durable=Durable.MAYBE
+                f"another run of {app} took the Delta table {shortened(table.name)} over", durable=Durable.MAYBE
             )
 
     def note(self, table: DeltaTable, record: Mapping[str, Any] | None) -> None:
@@ -253,7 +274,7 @@ class BatchIdentity(_AppendsFirst):
 
     def append(self, table: DeltaTable, df: DataFrame, txn: TxnId, options: Mapping[str, str]) -> None:
         """See :class:`_AppendsFirst`. Raises RepeatBatchError where another batch must come first."""
-        known = self.run.known(table)
+        known = self.run.known(table, self._was_committed)
         offsets, end = _written(self.batch.offsets), self.batch.end
         repeated = False
         if known.record is not None and not self._was_committed(known.record):
@@ -274,7 +295,7 @@ class BatchIdentity(_AppendsFirst):
             table.take(self.run.app, version, record)
         else:
             table.append(df, self.run.app, version, record, options)
-        self.run.check(table, version)
+        self.run.check(table, self.run.app, version)
         self.run.note(table, record)
 
     def _was_committed(self, record: Mapping[str, Any]) -> bool:

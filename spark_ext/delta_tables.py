@@ -22,8 +22,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _OURS: Final = "txnlog"
-_LOOKED_AT: Final = 200
+_LOOKED_AT: Final = 20
 """Versions of a table's history that are read at first: what is looked for is nearly always among the newest."""
+
+_FORGETS: Final = "delta.setTransactionRetentionDuration"
+"""A property of tables that lets them forget applications, and with them that work was done."""
 
 _RESERVED: Final = frozenset({"txnappid", "txnversion", "usermetadata", "path", "mode", "replacewhere"})
 """Options of Delta's that say what is written, or over what: those are the call's own."""
@@ -37,7 +40,7 @@ class DeltaTable:
         table: a path or URL, or a name as SQL has it (``sales.orders``, with backticks where it needs them).
 
     Raises:
-        InvalidInputError: there is no such table, or it is none of Delta's.
+        InvalidInputError: there is no such table, it is none of Delta's, or it forgets applications.
         UnsupportedFeature: the session has no Delta, or is behind Spark Connect.
     """
 
@@ -52,7 +55,13 @@ class DeltaTable:
         snapshot = self._snapshot()
         if snapshot.version() < 0:
             raise self._missing()
-        self.id: str = snapshot.metadata().id()
+        metadata = snapshot.metadata()
+        if metadata.configuration().contains(_FORGETS):
+            raise InvalidInputError(
+                f"the Delta table {shortened(table)} forgets after a while what it was given ({_FORGETS})",
+                advice=f"ALTER TABLE ... UNSET TBLPROPERTIES ('{_FORGETS}')",
+            )
+        self.id: str = metadata.id()
 
     def _location_of(self, name: str) -> str:
         try:
@@ -84,6 +93,11 @@ class DeltaTable:
         """The last version of an application; None before the first."""
         found = self._snapshot().transactions().get(app)
         return int(found.get()) if found.isDefined() else None
+
+    def apps(self, prefix: str) -> list[str]:
+        """The applications that it knows, of those that begin so."""
+        found: str = self._snapshot().transactions().keys().mkString("\n")
+        return [app for app in found.split("\n") if app.startswith(prefix)]
 
     def newest_records(self, app: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
         """What was noted with an application's commits, with their versions, newest first; what clean-up left of them.

@@ -47,8 +47,8 @@ def write_delta(
       that was decided. See :func:`spark_ext.transaction`.
 
     Where a table holds something later than, or other than, what is to be appended, it is an error and nothing is
-    committed: no row is left out silently. The table must not forget applications
-    (``delta.setTransactionRetentionDuration`` is unset, as by default) while work may come again.
+    committed: no row is left out silently. A table that forgets applications
+    (``delta.setTransactionRetentionDuration``) is refused.
 
     Args:
         df: the rows; columns by name, as Delta has it.

@@ -242,6 +242,8 @@ def was_committed(ns: Namespace, claims: Iterable[Claim], txn: str, read: Mappin
         return found.state == "COMMITTED"
     of_topic = {item.topic: item.subscription for item in claims}
     for topic, offsets in read.items():
+        if topic not in of_topic:
+            continue  # of a run over other topics
         cursors = ns.connection.cursors_of(of_topic[topic])
         for p, (low, high) in offsets.items():
             unheld = msgspec.structs.replace(cursors[p], holds=(), cumulative=None)

@@ -72,6 +72,27 @@ def test_an_owner_that_hangs_at_its_append_while_a_newer_one_recovers_takes_effe
     shop.check()
 
 
+def test_an_owner_whose_transaction_was_settled_meanwhile_appends_nothing(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, appends = DeltaTable.append, []
+
+    def append(table: DeltaTable, *given: Any) -> None:
+        appends.append(given)
+        if len(appends) == 1:
+            with spark_ext.transaction(shop.spark, shop.path, producer="bills", decided_by=shop.table):
+                pass  # it settles, and has no work of its own
+        original(table, *given)
+
+    shop.born()
+    monkeypatch.setattr(DeltaTable, "append", append)
+    with pytest.raises(ProducerFenced, match="decided against"):
+        shop.decided()
+    assert (shop.in_topic(), shop.in_delta(), shop.behind()) == ([], [], 8)
+    shop.decided()
+    shop.check()
+
+
 def test_what_delta_refuses_is_aborted_and_its_messages_come_again(shop: Shop) -> None:
     shop.born()
     consumer = shop.ns.consumer("orders", subscription="billing")

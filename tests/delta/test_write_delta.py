@@ -11,7 +11,7 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 import spark_ext
 from spark_ext.delta_identity import app_of
 from spark_ext.delta_tables import DeltaTable
-from tests.delta.lives import Death, Life, QueryDeath, Shop, shop, shops
+from tests.delta.lives import SCHEMA, Death, Life, QueryDeath, Shop, shop, shops
 from txnlog.errors import ConsumerFenced, InvalidInputError, TransactionConflict
 
 if TYPE_CHECKING:
@@ -132,6 +132,30 @@ def test_a_run_that_hangs_while_a_newer_one_does_the_work_adds_nothing(
     shop.check()
 
 
+def test_a_run_that_hangs_is_shut_out_before_the_newer_one_looks_what_there_is(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = DeltaTable.append
+    hanging: list[Any] = []
+
+    def append(table: DeltaTable, *given: Any) -> None:
+        if "offsets" in given[3]:
+            if not hanging:
+                hanging.append(given)
+                shop.process(max_rows=None)  # the newer one, to its end
+                return
+            if len(hanging) == 1:  # it has looked, and is about to append: now the older one goes on
+                hanging.append(None)
+                original(table, *hanging[0])
+        original(table, *given)
+
+    monkeypatch.setattr(DeltaTable, "append", append)
+    with pytest.raises(ConsumerFenced):
+        shop.process()
+    assert len(hanging) == 2
+    shop.check()
+
+
 def test_a_newer_run_is_known_by_the_table_also_before_the_log_says_so(shop: Shop) -> None:
     """The older run's claim is refused by Delta, in the moment in which it asks no log."""
     shop.process()
@@ -171,6 +195,30 @@ def test_a_batch_that_cannot_come_again_stops_the_run_and_says_which_it_was(shop
         ns.consumer("orders", subscription="billing").seek("earliest")
     shop.process()
     shop.check()
+
+
+def test_a_batch_that_was_left_is_not_forgotten_where_the_next_run_has_other_topics(shop: Shop) -> None:
+    with shop.open() as ns:
+        ns.create_topic("returns", SCHEMA, partitions=2)
+    shop.born(5)  # before its first commit
+    with pytest.raises(Death):
+        shop.process()
+    shop.born()
+    with pytest.raises(InvalidInputError, match=r"of a run over other topics that was never committed: orders"):
+        shop.process(topics=["orders", "returns"])
+    assert (shop.in_topic(), shop.in_delta()) == ([], [0, 1, 2, 3])
+    shop.process()
+    shop.produce()
+    shop.process(topics=["orders", "returns"])
+    shop.check()
+
+
+def test_a_table_that_forgets_is_refused(shop: Shop) -> None:
+    name = "delta.setTransactionRetentionDuration"
+    shop.spark.sql(f"ALTER TABLE delta.`{shop.table}` SET TBLPROPERTIES ('{name}' = 'interval 1 day')")
+    with pytest.raises(InvalidInputError, match=r"forgets after a while .*UNSET TBLPROPERTIES"):
+        shop.process()
+    assert (shop.in_topic(), shop.in_delta()) == ([], [])
 
 
 def test_an_older_version_than_the_table_has_is_an_error_and_nothing_is_committed(shop: Shop) -> None:
