@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import html
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from catalog import registration
 from txnlog import keys
+from txnlog.arguments import shown
 from txnlog.errors import InvalidInputError, InvalidTransactionState, NamespaceNotFound
 from txnlog.log import Log
 from txnlog.names import NamespaceName, folded, nearest, parse_namespace_name
@@ -20,6 +23,9 @@ from txnlog.state import NamespaceRecord
 from txnlog.store.base import ObjectNotFound, Store
 from txnlog.store.open import absolute, open_store
 from txnlog.store.wrappers import PrefixStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +175,78 @@ class Catalog:
         self._root.follower.refresh()
         self._root.unregister(wanted)
         return self._store.url(wanted)
+
+    # --- names in Spark ---------------------------------------------------------------------------------------------
+
+    def register(
+        self,
+        spark: SparkSession,
+        namespace: str,
+        as_: str = "views",
+        *,
+        topics: Sequence[str] | None = None,
+        names: Mapping[str, str] | None = None,
+        database: str | None = None,
+        replace: bool = False,
+    ) -> Mapping[str, str]:
+        """Give the topics of a namespace names in Spark's SQL.
+
+        ``as_="views"``: temporary views of the session over the format: SELECT and INSERT INTO. Like any DataFrame of
+        the format a view stays at the version of its first action: register again with ``replace=True`` for newer rows.
+
+        ``as_="delta"``: the tables that topics are published as, as external tables of a database: SELECT, also by
+        other sessions, always of what was published last, and ``VERSION AS OF``. Topics that are not published are
+        left out.
+
+        Spark's own catalog takes letters, digits and underscores, and both ways use the same names: ``.`` and ``-`` in
+        a topic's name become ``_``.
+
+        Args:
+            spark: the session.
+            namespace: its name.
+            as_: see above. Persistent tables over the format do not exist: Spark would not hand it their path.
+            topics: which; all if nothing is said.
+            names: by topic another name.
+            database: of the tables; as the namespace is called, and created if it is missing.
+            replace: take the place of views of these names.
+
+        Returns:
+            By topic its name, with the database if it is a table.
+
+        Raises:
+            NamespaceNotFound, TopicNotFound: with the nearest name.
+            InvalidInputError: a name that Spark does not take, that two topics would have, or that is another view's or
+                table's; nothing is published. Nothing was registered.
+            UnsupportedFeature: the session has no Delta.
+        """
+        if as_ not in registration.WAYS:
+            raise InvalidInputError(
+                f"topics cannot be registered as {shown(as_)}: a table over the format would lose its path",
+                advice='pass as_="views", or as_="delta" for the published tables',
+            )
+        found = self.namespace(namespace).name
+        with open_namespace(
+            self.root, found, mode="r", storage_options=self._storage_options, clock=self._clock, store=self._store
+        ) as opened:
+            known = [
+                registration.Registered(
+                    record.name,
+                    record.name,
+                    f"{self.root.rstrip('/')}/{found}/{record.name}",
+                    self._store.url(f"{found}/{record.folder}"),
+                )
+                for record in opened.connection.live_topics()
+            ]
+        wanted = registration.chosen(known, topics, names)
+        if as_ == "views":
+            if database is not None:
+                raise InvalidInputError("temporary views are in no database", advice="leave database out")
+            registration.register_views(spark, wanted, self._storage_options, replace=replace)
+            return {item.topic: item.name for item in wanted}
+        target = re.sub(r"[.-]", "_", found) if database is None else database
+        registration.check_name("a database", target)
+        tables = registration.register_tables(spark, wanted, target)
+        return {item.topic: f"{target}.{item.name}" for item in tables}
 
     # --- the handle -------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from spark_ext.delta_writes import write_delta
     from spark_ext.native import read_topic, visible
     from spark_ext.processing import process
     from spark_ext.stream_handler import write_stream
@@ -19,6 +20,7 @@ _HOMES = {
     "read_topic": "spark_ext.native",
     "transaction": "spark_ext.transactions",
     "visible": "spark_ext.native",
+    "write_delta": "spark_ext.delta_writes",
     "write_stream": "spark_ext.stream_handler",
 }
 
@@ -41,5 +43,6 @@ __all__ = [
     "read_topic",
     "transaction",
     "visible",
+    "write_delta",
     "write_stream",
 ]

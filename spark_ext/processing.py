@@ -136,7 +136,7 @@ def process(
         check_reads(spark, namespace)
     connection = namespace.connection
     claims = claim(connection, names, subscription, query_name=query_name, start=start, gives_up=gives_up)
-    return Run(spark, order, claims, connection.runtime, asked).run(progress=progress)
+    return Run(spark, order, claims, connection, asked).run(progress=progress)
 
 
 def _topics(topics: object) -> tuple[str, ...]:

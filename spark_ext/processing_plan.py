@@ -19,6 +19,7 @@ from txnlog.takeover import check_all_free, check_streamable, try_to_take
 if TYPE_CHECKING:
     from spark_ext.scan import Scan
     from txnlog.connection import Connection, Position
+    from txnlog.namespace import Namespace
     from txnlog.planner import OffsetRanges
     from txnlog.state import Cursor, SubscriptionRecord
 
@@ -165,10 +166,15 @@ class Batch:
     deleted: int
 
     def __str__(self) -> str:
-        return "; ".join(
-            f"{topic} " + ", ".join(f"{partition}: {low} to {high}" for partition, (low, high) in found.items())
-            for topic, found in self.offsets.items()
-        )
+        return offsets_text(self.offsets)
+
+
+def offsets_text(offsets: Mapping[str, OffsetRanges]) -> str:
+    """Ranges by topic and partition, for people."""
+    return "; ".join(
+        f"{topic} " + ", ".join(f"{partition}: {low} to {high}" for partition, (low, high) in found.items())
+        for topic, found in offsets.items()
+    )
 
 
 def plan_batch(scan: Scan, claims: Iterable[Claim], max_rows: int | None, until: End | None) -> Batch | None:
@@ -225,6 +231,27 @@ def _taken(item: Claim, cursors: Mapping[int, Cursor], read: OffsetRanges) -> Ac
     return Acknowledgement(item.subscription, item.epoch, tuple(PartitionRanges(p, of) for p, of in wanted.items()))
 
 
+def was_committed(ns: Namespace, claims: Iterable[Claim], txn: str, read: Mapping[str, OffsetRanges]) -> bool:
+    """Whether a transaction of an older run was committed, which took these offsets.
+
+    An id that the log does not show can come no more: the claim is behind whatever older runs appended. Then it never
+    was committed, or so long ago that its outcome was forgotten, and its offsets are taken.
+    """
+    found = ns.transaction(txn)
+    if found.state != "UNKNOWN":
+        return found.state == "COMMITTED"
+    of_topic = {item.topic: item.subscription for item in claims}
+    for topic, offsets in read.items():
+        if topic not in of_topic:
+            continue  # of a run over other topics
+        cursors = ns.connection.cursors_of(of_topic[topic])
+        for p, (low, high) in offsets.items():
+            unheld = msgspec.structs.replace(cursors[p], holds=(), cumulative=None)
+            if available(unheld, low, high, ()):
+                return False
+    return True
+
+
 def count_left(scan: Scan, claims: Iterable[Claim], until: End) -> tuple[int, int]:
     """How many messages up to an end nobody took yet, and how many more are pending in transactions."""
     left = pending = 0
@@ -238,4 +265,4 @@ def count_left(scan: Scan, claims: Iterable[Claim], until: End) -> tuple[int, in
     return left, pending
 
 
-__all__ = ["Batch", "Claim", "End", "claim", "count_left", "plan_batch"]
+__all__ = ["Batch", "Claim", "End", "claim", "count_left", "offsets_text", "plan_batch", "was_committed"]

@@ -7,14 +7,16 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
 
 from spark_ext import jobs
+from spark_ext.delta_identity import RepeatBatchError, of_run
 from spark_ext.processing_frames import format_frame, native_frame
-from spark_ext.processing_plan import Batch, Claim, End, count_left, plan_batch
+from spark_ext.processing_plan import Batch, Claim, End, count_left, offsets_text, plan_batch, was_committed
 from spark_ext.processing_progress import progress_line
 from spark_ext.processing_stop import interruptible
 from spark_ext.scan import Scan, open_scan
@@ -25,6 +27,7 @@ from txnlog.errors import (
     CoordinatorFenced,
     CorruptionError,
     FencedError,
+    InvalidInputError,
     InvalidTransactionState,
     OutcomeUnknown,
     RetriableError,
@@ -38,8 +41,8 @@ if TYPE_CHECKING:
 
     from spark_ext.options import ReadOptions
     from spark_ext.processing_stop import Stop
+    from txnlog.connection import Connection
     from txnlog.results import Committed
-    from txnlog.runtime import Runtime
     from txnlog.transaction import Transaction
 
 _logger: Final = logging.getLogger("txnlog.spark")
@@ -123,30 +126,44 @@ class _FinalError(Exception):
         self.error = error
 
 
-_NOT_THE_HANDLERS: Final = (AbortableError, RetriableError, FencedError, StoreError, CorruptionError)
+_NOT_THE_HANDLERS: Final = (
+    AbortableError,
+    RetriableError,
+    FencedError,
+    StoreError,
+    CorruptionError,
+    RepeatBatchError,
+)
 """What says nothing about the messages, though a call of the handler's raised it: no reason to give up on them."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Try:
-    """A batch on its way: ``reason`` is why its messages are given up on; None where the handler is to have them."""
+    """A batch on its way: ``reason`` is why its messages are given up on; None where the handler is to have them.
+
+    ``repeats`` tells that it is the batch that a Delta table has already.
+    """
 
     scan: Scan
     batch: Batch
     failures: int = 0
     lost: int = 0
     reason: str | None = None
+    repeats: bool = False
 
 
 class Run:
     """One run, from its claim to its end. Used by one thread, once."""
 
-    def __init__(self, spark: SparkSession, order: Order, claims: tuple[Claim, ...], runtime: Runtime, stop: Stop):
+    def __init__(
+        self, spark: SparkSession, order: Order, claims: tuple[Claim, ...], connection: Connection, stop: Stop
+    ) -> None:
         self._spark = spark
         self._order = order
         self._claims = claims
-        self._runtime = runtime
+        self._runtime = connection.runtime
         self._stop = stop
+        self._identity = of_run(connection, claims)
         self._batches = self._rows = self._dead_letters = 0
         self._versions: deque[int] = deque(maxlen=_KEPT_VERSIONS)
 
@@ -206,6 +223,8 @@ class Run:
                 item = self._after_failure(item, failed.error)
             except TransactionHasFailedOperation as error:  # the handler caught what its write raised
                 item = self._after_failure(item, error)
+            except RepeatBatchError as wanted:
+                item = self._repeated(item, wanted)
             except (AbortableError, RetriableError, CoordinatorFenced) as error:
                 item = self._after_loss(item, error)
             else:
@@ -242,6 +261,19 @@ class Run:
             return _Try(scan, again, lost=lost)
         return replace(item, scan=scan, batch=again, lost=lost)
 
+    def _repeated(self, item: _Try, wanted: RepeatBatchError) -> _Try:
+        """The batch that a Delta table has and no entry commits, as it was: its rows are not appended again."""
+        scan = self._look()
+        batch = None if item.repeats else plan_batch(scan, self._claims, None, wanted.end)
+        if batch is None or batch.offsets != wanted.offsets:
+            raise InvalidInputError(
+                f"{wanted}, and this batch cannot come again: its offsets were {offsets_text(wanted.offsets)}",
+                advice="seek the subscription to where they begin, or take these rows out of the table and seek; or "
+                "another table of the handler, written before this one, has later rows",
+            ) from wanted
+        _logger.warning("%r: %s; it comes again (%s)", self._order.name, wanted, batch)
+        return _Try(scan, batch, repeats=True)
+
     def _pause(self, attempt: int) -> bool:
         """Wait before the next attempt; whether the run is to stop instead."""
         pause_ms = min(_PAUSE_MS * 2 ** min(attempt - 1, 20), _LONGEST_PAUSE_MS)
@@ -251,7 +283,8 @@ class Run:
         """One transaction: acknowledgement, work, commit. What it raises, but for _FinalError, left no effect."""
         ns = item.scan.namespace
         inner = jobs.begin(ns, jobs.reserve_job(ns))
-        with DataFrameTransaction(ns, inner, self._order.storage) as txn:
+        identity = self._identity.of(item.batch, partial(was_committed, ns, self._claims))
+        with DataFrameTransaction(ns, inner, self._order.storage, identity=identity) as txn:
             try:
                 inner.acknowledge_ranges(list(item.batch.taken))  # first: no commit of the handler's can be without it
                 if item.reason is None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.errors import PySparkException
 
 from spark_ext import jobs, stream_commits
+from spark_ext.delta_identity import of_stream
 from spark_ext.handles import Target, target_of
 from spark_ext.paths import check_absolute_checkpoint
 from spark_ext.query_checkpoint import Checkpoint
@@ -169,10 +170,11 @@ class _Batches:
             self._warn_of_others(ns, offsets)
         inner = jobs.begin(ns, jobs.reserve_job(ns))
         inner.set_stream(batch)
+        known = of_stream(ns.connection, identity.query, batch_id, batch.offsets_digest)
         inner.acknowledge_ranges(wanted)  # first, so that no commit of the handler's own can be without it
         with (
             stream_commits.not_held_in_doubt(inner),
-            DataFrameTransaction(ns, inner, self.target.storage) as txn,
+            DataFrameTransaction(ns, inner, self.target.storage, identity=known) as txn,
         ):
             self.handler(df, txn)
             if txn.state == "ABORTED":

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
 from spark_ext import jobs
 from spark_ext.columns import named
+from spark_ext.delta_identity import of_app
 from spark_ext.executor_writer import PARTITION_COLUMN, WriteSpec, WrittenSegment, write_marked
 from spark_ext.handles import target_of
 from txnlog.actions import Segment
@@ -30,6 +31,8 @@ from txnlog.transaction_commands import Skipped
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from spark_ext.delta_decisions import DeltaDecision
+    from spark_ext.delta_identity import Identity
     from txnlog.ids import TxnId
     from txnlog.messages import Messages
     from txnlog.namespace import Namespace
@@ -50,7 +53,14 @@ class DataFrameTransaction:
     leaves it as it was.
     """
 
-    def __init__(self, ns: Namespace, txn: Transaction, storage: str, skipped: Skipped | None = None) -> None:
+    def __init__(
+        self,
+        ns: Namespace,
+        txn: Transaction,
+        storage: str,
+        skipped: Skipped | None = None,
+        identity: Identity | None = None,
+    ) -> None:
         self._ns = ns
         self._txn = txn
         self._storage = storage
@@ -60,6 +70,10 @@ class DataFrameTransaction:
         self._written: dict[str, int] = {}
         self._entered = False
         self._failed: BaseException | None = None
+        self._elsewhere: dict[str, tuple[str, Callable[[], None] | None]] = {}
+        self._decide: Callable[[Transaction], Committed] | None = None
+        self.identity = identity
+        """By what other systems know this work, before it is committed and when it comes again; None by nothing."""
         self.result: Committed | None = None
 
     def __repr__(self) -> str:
@@ -72,8 +86,11 @@ class DataFrameTransaction:
 
     @property
     def state(self) -> str:
-        """OPEN, COMMITTED or ABORTED; where it was skipped, COMMITTED at the end of the block, as its ``result`` is."""
-        return "COMMITTED" if self._skipped is not None and self.result is not None else self._txn.state
+        """OPEN, COMMITTED or ABORTED; where it was skipped, COMMITTED at the end of the block, as its ``result`` is.
+
+        PREPARED while another system decides, and where this one did not hear how.
+        """
+        return "COMMITTED" if self.result is not None else self._txn.state
 
     @property
     def skipped(self) -> bool:
@@ -172,6 +189,7 @@ class DataFrameTransaction:
             TransactionHasFailedOperation: the job of a write failed; the transaction is aborted now.
             TransactionTimedOut, TransactionAborted, ProducerFenced, TransactionConflict: it did not commit.
             OutcomeUnknown: the store did not answer; commit() again, or ns.abort(txn.id), makes it definite.
+            Exception: what ``spark_ext.write_delta`` met; nothing was committed.
         """
         try:
             self._check_usable()
@@ -181,15 +199,55 @@ class DataFrameTransaction:
         if self._skipped is not None:
             self.result = self._ns.connection.committed(self._skipped)
         else:
-            with self._lock:
-                jobs.hand_over(self._txn, self._segments)
-                self.result = self._txn.commit()
+            self._work_elsewhere()
+            try:
+                with self._lock:
+                    jobs.hand_over(self._txn, self._segments)
+                    self.result = self._txn.commit() if self._decide is None else self._decide(self._txn)
+            except BaseException as error:
+                for where, _ in self._elsewhere.values():
+                    error.add_note(f"the {where} has its rows; the same work again appends them to it no second time")
+                raise
         return self.result
 
     def abort(self) -> None:
         """End without effect; called when the block raises."""
         if self._skipped is None:
             self._txn.abort()
+
+    def before_commit(self, where: str, key: str, work: Callable[[], None]) -> None:
+        """Do something once, before the commit: what it raises aborts the transaction, and is raised there.
+
+        Raises InvalidInputError for a second work at one place, which the key tells from others.
+        """
+        self._check_usable()
+        self._txn.check_open()
+        with self._lock:
+            if key in self._elsewhere:
+                raise _twice(where, self.id)
+            self._elsewhere[key] = (where, work)
+
+    def decide_by(self, decide: Callable[[Transaction], Committed]) -> None:
+        """Let somebody else decide at the commit: prepares the transaction, and completes it as was decided."""
+        self._check_usable()
+        self._txn.check_open()
+        with self._lock:
+            if self._decide is not None:
+                raise _twice("deciding table", self.id)
+            self._decide = decide
+
+    def _work_elsewhere(self) -> None:
+        for key, (where, work) in self._elsewhere.items():
+            if work is None:
+                continue
+            try:
+                self._txn.check_open()
+                work()
+            except BaseException as error:
+                self._note_failed(error)
+                self._txn.discard()
+                raise
+            self._elsewhere[key] = (where, None)  # done, also where the commit is asked for again
 
     def _check_usable(self) -> None:
         """Raise what stands against more work, and the commit, before the transaction itself is asked."""
@@ -252,6 +310,13 @@ def _no_frame(value: object) -> InvalidInputError:
     )
 
 
+def _twice(where: str, txn: TxnId) -> InvalidInputError:
+    return InvalidInputError(
+        f"the {where} is written to twice in the transaction {txn}",
+        advice="write one DataFrame: first.unionByName(second)",
+    )
+
+
 def _with_partition(df: DataFrame, record: TopicRecord) -> DataFrame:
     """The DataFrame with every row's partition, computed by Spark itself, where a key decides."""
     if record.key is None or record.partitions == 1:
@@ -271,6 +336,7 @@ def transaction(
     txn_app_id: str | None = None,
     txn_version: int | None = None,
     *,
+    decided_by: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> DataFrameTransaction:
     """Begin one transaction over any number of DataFrames, topics and acknowledgements.
@@ -291,18 +357,35 @@ def transaction(
         txn_app_id: with ``txn_version`` it makes the batch idempotent: a version not above the last committed one of
             the app is skipped, which is known before any DataFrame runs (``txn.skipped``).
         txn_version: see ``txn_app_id``.
+        decided_by: a Delta table, by path or name, whose commit decides: what :func:`spark_ext.write_delta` brings
+            there and everything here take effect, or nothing does. Needs ``producer``, whose older transactions are
+            settled first: what the table has of them is committed, and what it has not can come there no more.
         storage_options: fsspec's, plain values only: executors make clients from them.
 
     Raises:
         NamespaceNotFound: the path is no namespace.
-        InvalidInputError: the path names a topic; half of ``txn_app_id`` and ``txn_version``.
+        InvalidInputError: the path names a topic; half of ``txn_app_id`` and ``txn_version``; ``decided_by`` without
+            ``producer``, with ``txn_app_id``, or no Delta table.
+        TransactionConflict: the table does not tell how it decided about an older transaction.
     """
+    if decided_by is not None and (producer is None or txn_app_id is not None):
+        raise InvalidInputError(
+            "decided_by goes with producer, and without txn_app_id", advice="name the producer: producer=..."
+        )
     target = target_of(spark, path, storage_options, advice="name it in txn.write(df, topic)")
     ns = target.open()
     ns.connection.follower.refresh()
     skipped = ns.connection.committed_before(txn_app_id, txn_version)
+    identity: Identity | None = None
+    if txn_app_id is not None and txn_version is not None:
+        identity = of_app(ns.connection, txn_app_id, txn_version)
     epoch = None
-    if producer is not None and skipped is None:
+    if decided_by is not None and producer is not None:
+        identity = decision = _decision(spark, ns, decided_by, producer)
+        producer = decision.producer
+        epoch = ns.producer(producer).epoch  # from here on no older owner can prepare
+        decision.settle()
+    elif producer is not None and skipped is None:
         epoch = ns.producer(producer).epoch
     txn = begin_transaction(
         ns.connection,
@@ -313,7 +396,14 @@ def transaction(
         txn_version=txn_version,
         timed_from_log=True,
     )
-    return DataFrameTransaction(ns, txn, target.storage, skipped)
+    return DataFrameTransaction(ns, txn, target.storage, skipped, identity)
+
+
+def _decision(spark: SparkSession, ns: Namespace, table: str, producer: str) -> DeltaDecision:
+    from spark_ext.delta_decisions import DeltaDecision  # noqa: PLC0415 - a session without Delta needs neither
+    from spark_ext.delta_tables import DeltaTable  # noqa: PLC0415
+
+    return DeltaDecision(ns, DeltaTable(spark, table), producer)
 
 
 __all__ = ["DataFrameTransaction", "Handler", "check_handler", "transaction"]

@@ -84,6 +84,7 @@ CALLS = {
     (Catalog, "namespace"): "name",
     (Catalog, "create_namespace"): "name if_not_exists",
     (Catalog, "drop_namespace"): "name",
+    (Catalog, "register"): "spark namespace as_ topics names database replace",
     (Catalog, "close"): "",
     (Snapshot, "topics"): "",
     (Snapshot, "start_offsets"): "topic",
@@ -111,7 +112,7 @@ INTERNALS = {
     Namespace: "connection",
     Transaction: "acknowledge_ranges adopt_segments check_open discard leave leave_in_doubt refuse_prepare set_stream",
     Consumer: "check_delivered check_usable connection give_back",
-    DataFrameTransaction: "",
+    DataFrameTransaction: "before_commit decide_by identity",
     Processed: "",
     Producer: "",
     Snapshot: "",
@@ -122,7 +123,8 @@ INTERNALS = {
 SPARK = {
     "read_topic": "spark path version isolation_level include_metadata timestamp offsets storage_options",
     "visible": "spark path version timestamp offsets storage_options",
-    "transaction": "spark path producer txn_app_id txn_version storage_options",
+    "transaction": "spark path producer txn_app_id txn_version decided_by storage_options",
+    "write_delta": "df table txn options",
     "write_stream": "df path checkpoint acknowledge trigger handler storage_options",
     "process": "path topics subscription handler trigger on_error storage_options",
 }

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it has no types
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PythonException
 
 import spark_ext

@@ -1,0 +1,188 @@
+"""A namespace's topics under names in Spark: temporary views over the format, or the published Delta tables.
+
+Spark keeps the names: a view lives as long as its session, a table of a database as long as its catalog. Nothing here
+imports PySpark at its own import: a catalog needs no Spark.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from txnlog.arguments import mapping, shown
+from txnlog.errors import Durable, InvalidInputError, TopicNotFound, UnsupportedFeature
+from txnlog.names import folded, nearest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LEGAL: Final = re.compile(r"[A-Za-z0-9_]+", re.ASCII)
+"""What Spark's own catalog takes as the name of a table or database."""
+
+_TO_SPARK: Final = {"s3": "s3a", "gcs": "gs"}
+"""Schemes of ours that Spark's file systems call otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """A topic as Spark finds it: its name there, the path of the topic, and the address of its folder."""
+
+    topic: str
+    name: str
+    path: str
+    folder: str
+
+
+def chosen(
+    topics: Iterable[Registered], wanted: Sequence[str] | None, names: Mapping[str, str] | None
+) -> list[Registered]:
+    """Those topics that were asked for, each under a name that Spark takes and no other one has.
+
+    Raises:
+        TopicNotFound: with the nearest name.
+        InvalidInputError: a name that Spark does not take, or two topics under one.
+    """
+    known = {item.topic: item for item in topics}
+    given = mapping("names", names or {})
+    asked = list(known) if wanted is None else [wanted] if isinstance(wanted, str) else list(wanted)
+    for topic in (*asked, *given):
+        if topic not in known:
+            raise TopicNotFound(f"no topic {shown(topic)}", advice=nearest(str(topic), known), durable=Durable.NOTHING)
+    found: dict[str, Registered] = {}
+    for topic in dict.fromkeys(asked):
+        name = given.get(topic, re.sub(r"[.-]", "_", topic))
+        check_name("a view or table", name)
+        other = found.get(folded(name))
+        if other is not None:
+            raise InvalidInputError(
+                f"the topics {other.topic!r} and {topic!r} would both be {name!r} to Spark",
+                advice=f"give one of them another name: names={{{topic!r}: ...}}",
+                durable=Durable.NOTHING,
+            )
+        item = known[topic]
+        found[folded(name)] = Registered(topic, name, item.path, item.folder)
+    return list(found.values())
+
+
+def check_name(what: str, name: object) -> None:
+    """Raise InvalidInputError for a name that Spark's catalog does not take."""
+    if not isinstance(name, str) or _LEGAL.fullmatch(name) is None:
+        raise InvalidInputError(
+            f"{shown(name)} is no name for {what} in Spark",
+            advice="use letters, digits and underscores",
+            durable=Durable.NOTHING,
+        )
+
+
+# --- views ------------------------------------------------------------------------------------------------------------
+
+
+def register_views(
+    spark: SparkSession, topics: Sequence[Registered], storage_options: Mapping[str, Any], *, replace: bool
+) -> None:
+    """A temporary view over the format for each topic.
+
+    Made by calls, not by SQL: the text of a statement, options included, is what Spark shows to everybody.
+
+    Raises InvalidInputError where something has a name already, unless it may be replaced.
+    """
+    if not replace:
+        taken = [item for item in topics if spark.catalog.tableExists(item.name)]
+        if taken:
+            raise InvalidInputError(
+                f"there is a view or table {taken[0].name!r} in the session already, and the topic "
+                f"{taken[0].topic!r} would hide it",
+                advice=f"pass replace=True to make it anew, or names={{{taken[0].topic!r}: ...}}",
+                durable=Durable.NOTHING,
+            )
+    for item in topics:
+        reader = spark.read.format("txnlog")
+        if storage_options:
+            reader = reader.option("storageOptions", json.dumps(dict(storage_options)))
+        reader.load(item.path).createOrReplaceTempView(item.name)
+
+
+# --- Delta tables -----------------------------------------------------------------------------------------------------
+
+
+def register_tables(spark: SparkSession, topics: Sequence[Registered], database: str) -> list[Registered]:
+    """An external table for each topic that is published; those that are.
+
+    Raises:
+        UnsupportedFeature: the session has no Delta.
+        InvalidInputError: none of them is published, or a name is another table's. Nothing was created.
+    """
+    published = [item for item in topics if _detail(spark, f"delta.{_quoted(for_spark(item.folder))}") is not None]
+    if not published:
+        raise InvalidInputError(
+            f"of {len(topics)} topics none is published as a Delta table",
+            advice="publish them first: cat.publish(namespace, topic)",
+            durable=Durable.NOTHING,
+        )
+    missing = []
+    for item in published:
+        name = f"{_quoted(database)}.{_quoted(item.name)}"
+        if not spark.catalog.databaseExists(database) or not spark.catalog.tableExists(name):
+            missing.append((name, item))
+            continue
+        there = _detail(spark, name)
+        if there is None or _plain(there) != _plain(for_spark(item.folder)):
+            raise InvalidInputError(
+                f"{database}.{item.name} is another table, at {there or 'a place of its own'}",
+                advice=f"if it is of an earlier topic of the name: DROP TABLE {database}.{item.name}, which deletes no "
+                f"file; else pass names={{{item.topic!r}: ...}} or database=...",
+                durable=Durable.NOTHING,
+            )
+    spark.sql(f"CREATE DATABASE IF NOT EXISTS {_quoted(database)}")
+    for name, item in missing:
+        spark.sql(f"CREATE TABLE {name} USING DELTA LOCATION {_literal(for_spark(item.folder))}")
+    return published
+
+
+def _detail(spark: SparkSession, table: str) -> str | None:
+    """Where a Delta table lies; None where there is none. Raises UnsupportedFeature where Spark knows no Delta."""
+    from pyspark.errors import AnalysisException, ParseException  # noqa: PLC0415 - with a session only
+
+    try:
+        found = spark.sql(f"DESCRIBE DETAIL {table}").select("format", "location").collect()[0]
+    except AnalysisException as error:
+        # To Spark alone DETAIL is a table, and what follows one of its columns.
+        if not isinstance(error, ParseException) and "`DETAIL`" not in str(error).upper():
+            return None
+        raise UnsupportedFeature(
+            "this session has no Delta",
+            advice="install the extra 'delta', build the session with delta.configure_spark_with_delta_pip(builder) "
+            "and the settings spark.sql.extensions and spark.sql.catalog.spark_catalog of Delta's documentation; or "
+            'use as_="views"',
+            durable=Durable.NOTHING,
+        ) from None
+    location: str = found.location
+    return location if found.format == "delta" else None
+
+
+def for_spark(url: str) -> str:
+    """The address of a folder as Spark's file systems know it."""
+    scheme, found, rest = url.partition("://")
+    return f"{_TO_SPARK.get(scheme, scheme)}://{rest}" if found else f"file://{url}"
+
+
+def _plain(location: str) -> str:
+    """An address to compare with others: Spark writes those of files with one slash or three."""
+    return re.sub(r"^file:/+", "/", location).rstrip("/")
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+WAYS: Final[Mapping[str, Callable[..., object]]] = {"views": register_views, "delta": register_tables}
+"""What a namespace can be registered as."""
+
+__all__ = ["WAYS", "Registered", "check_name", "chosen", "for_spark", "register_tables", "register_views"]

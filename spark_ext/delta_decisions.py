@@ -1,0 +1,122 @@
+"""One decision for a Delta table and for topics: ``spark_ext.transaction(..., producer=..., decided_by=table)``.
+
+Two-phase commit with the Delta table as the other system. First everything of ours is prepared: durable, and seen by
+nobody. Then the rows go to the table, under a version that is this transaction's alone: that commit is the decision.
+Then the log is told. Who comes after a death asks the table how it decided, and where it did not, takes the place with
+a commit without rows: Delta skips the owner's append then, should it still come.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from spark_ext.delta_identity import app_of
+from txnlog.arguments import shortened
+from txnlog.errors import Durable, InvalidInputError, ProducerFenced, TransactionConflict
+from txnlog.names import parse_producer_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from spark_ext.delta_tables import DeltaTable
+    from spark_ext.transactions import DataFrameTransaction
+    from txnlog.namespace import Namespace
+    from txnlog.results import Committed
+    from txnlog.transaction import Transaction
+
+_logger: Final = logging.getLogger("txnlog.spark")
+
+_ATTEMPTS: Final = 5
+"""Others may write under the application at the same moment: each owner once, and each recovery once."""
+
+
+class DeltaDecision:
+    """The table that decides about the transactions of a producer.
+
+    A transaction that the log shows since version p is decided by the application's version 2p (its rows: yes) or
+    2p + 1 (no row: no). The next one of the producer is behind that, since older ones are settled before it begins.
+
+    Attributes:
+        producer: the name in the log. It holds the table's id, so that no other table is asked.
+    """
+
+    def __init__(self, ns: Namespace, table: DeltaTable, producer: str) -> None:
+        self._ns = ns
+        self._table = table
+        self._app = app_of(ns.connection, f"producer/{parse_producer_name(producer)}")
+        self.producer = parse_producer_name(f"{producer}@{table.id}")
+
+    def settle(self) -> None:
+        """Complete what older owners prepared. After the producer was started anew: they can prepare no more.
+
+        Raises TransactionConflict where the table has a later decision: it, or the log, is an older copy.
+        """
+        known = [item for item in self._ns.transactions(state="PREPARED") if item.producer == self.producer]
+        for item in sorted(known, key=lambda item: item.version or 0):
+            committed = self._settled(str(item.txn_id))
+            how = "aborted" if committed is None else f"committed at version {committed.version}"
+            _logger.warning("%s, which an older %s left prepared, is %s", item.txn_id, self.producer, how)
+
+    def attach(self, txn: DataFrameTransaction, table: DeltaTable, df: DataFrame, options: Mapping[str, str]) -> None:
+        """See :class:`spark_ext.delta_identity.Identity`."""
+        if table.id != self._table.id:
+            raise InvalidInputError(
+                f"the transaction {txn.id} is decided by the Delta table {shortened(self._table.name)}, not by "
+                f"{shortened(table.name)}",
+                advice="one table can decide; write others in a transaction with txn_app_id, or from the table's rows",
+            )
+        txn.decide_by(partial(self._finish, df, options))
+
+    def _finish(self, df: DataFrame, options: Mapping[str, str], inner: Transaction) -> Committed:
+        """Prepare, let the table decide, tell the log. Repeated it does what is left."""
+        token = inner.prepare()
+        yes = self._yes(token)
+        error: Exception | None = None
+        try:
+            last = self._table.last(self._app)
+            if last is None or last < yes:
+                self._table.append(df, self._app, yes, {"txn": token}, options)
+        except Exception as failure:  # noqa: BLE001 - whatever it was, the table tells whether the rows are there
+            error = failure
+        committed = self._settled(token)
+        if committed is not None:
+            return committed
+        if error is not None and not isinstance(error, TransactionConflict):
+            raise error
+        raise ProducerFenced(f"a newer {self.producer} took over and decided against {token}", durable=Durable.NOTHING)
+
+    def _yes(self, token: str) -> int:
+        """The version under which the table says yes. Twice as large as that at which the log shows the transaction."""
+        version = self._ns.transaction(token).version
+        assert version is not None, "what was prepared is in the log"
+        return 2 * version
+
+    def _settled(self, token: str) -> Committed | None:
+        """The end of a prepared transaction, as the table decided, or decides now: None where it is an abort."""
+        found = self._ns.transaction(token)
+        if found.state != "PREPARED":  # somebody else told the log
+            return self._ns.complete(token, commit=found.state == "COMMITTED")
+        yes = self._yes(token)
+        for _ in range(_ATTEMPTS):
+            last = self._table.last(self._app)
+            if last in {yes, yes + 1}:
+                return self._ns.complete(token, commit=last == yes)
+            if last is not None and last > yes:
+                break
+            try:
+                self._table.take(self._app, yes + 1, {"refused": token})
+            except TransactionConflict:
+                continue
+        raise TransactionConflict(
+            f"the Delta table {shortened(self._table.name)} does not tell how it decided about {token}: it has version "
+            f"{self._table.last(self._app)} of {self._app}, and should have {yes} or {yes + 1}",
+            advice="look for its rows in the table, then: txnlog ROOT/NAMESPACE transactions complete TOKEN --commit, "
+            "or --abort",
+            durable=Durable.MAYBE,
+        )
+
+
+__all__ = ["DeltaDecision"]

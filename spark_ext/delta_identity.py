@@ -1,0 +1,340 @@
+"""By what a Delta table knows the work of a transaction, before it is committed here, and when it comes again.
+
+=================  ============================================  =======================================================
+begun by           application and version in the Delta table    the same work again is
+=================  ============================================  =======================================================
+``transaction``    ``txn_app_id`` and ``txn_version``            what the caller says it is
+``write_stream``   the query in its checkpoint, and the batch    the same source offsets, which the checkpoint keeps
+``process``        the subscriptions, and the run with a number  the same offsets, which the Delta table keeps beside
+=================  ============================================  =======================================================
+
+Applications are named ``txnlog/<log>/...``: the log is told by its first entry, so that a root that was made again is
+another one. Nothing is asked of the store, or of Delta, before somebody writes to a Delta table.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from spark_ext.processing_plan import Batch, Claim, End
+from txnlog import ranges
+from txnlog.arguments import shortened
+from txnlog.errors import ConsumerFenced, Durable, InvalidInputError, LimitExceeded, TransactionConflict
+from txnlog.keys import entry_key
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from spark_ext.delta_tables import DeltaTable
+    from spark_ext.transactions import DataFrameTransaction
+    from txnlog.connection import Connection
+    from txnlog.ids import TxnId
+
+_logger: Final = logging.getLogger("txnlog.spark")
+
+_RUN_BITS: Final = 28
+"""Of a version in a run of ``process``: 268 million batches, and runs up to version 2**35 of the log (54 years of 20
+entries a second)."""
+
+_TAKING_ATTEMPTS: Final = 5
+"""Older runs that still write while a newer one takes the table over: each can do so once."""
+
+
+class Identity(Protocol):
+    """By what a Delta table knows the work of one transaction."""
+
+    def attach(self, txn: DataFrameTransaction, table: DeltaTable, df: DataFrame, options: Mapping[str, str]) -> None:
+        """Let the commit of a transaction bring rows to a table, which must be the first work for it."""
+
+
+class _AppendsFirst:
+    """Rows go to the table, then comes our entry."""
+
+    __slots__ = ()
+
+    def attach(self, txn: DataFrameTransaction, table: DeltaTable, df: DataFrame, options: Mapping[str, str]) -> None:
+        """See :class:`Identity`."""
+        txn.before_commit(
+            f"Delta table {shortened(table.name)}", table.id, partial(self.append, table, df, txn.id, options)
+        )
+
+    def append(self, table: DeltaTable, df: DataFrame, txn: TxnId, options: Mapping[str, str]) -> None:
+        """Append the rows, unless the table has them; raises where it has others in their place."""
+        raise NotImplementedError
+
+
+def app_of(connection: Connection, name: str) -> str:
+    """The application in a Delta table. A log is told from all others by its first entry, with its random writer id."""
+    return f"txnlog/{hashlib.sha256(connection.store.get(entry_key(0))).hexdigest()[:16]}/{name}"
+
+
+# --- work that has a version by itself --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Versioned(_AppendsFirst):
+    """A batch with a version that grows, and that the same batch has again.
+
+    Attributes:
+        connection: of the namespace.
+        name: of the application in this log.
+        version: of this batch.
+        content: what tells it from another batch under its version; empty where nothing does.
+    """
+
+    connection: Connection
+    name: str
+    version: int
+    content: str = ""
+
+    def append(self, table: DeltaTable, df: DataFrame, txn: TxnId, options: Mapping[str, str]) -> None:
+        """See :class:`_AppendsFirst`."""
+        app = app_of(self.connection, self.name)
+        if self._is_there(table, app):
+            _logger.info("%s has version %d of %s already: nothing is appended", table.name, self.version, app)
+            return
+        try:
+            table.append(df, app, self.version, {"txn": str(txn), "content": self.content}, options)
+        except TransactionConflict:
+            if not self._is_there(table, app):  # else the other one was the same work, and was quicker
+                raise
+            return
+        there = self._is_there(table, app)
+        assert there, "an append that was not refused is there"
+
+    def _is_there(self, table: DeltaTable, app: str) -> bool:
+        """Whether the table has this batch. Raises TransactionConflict where it has another one, or a later one."""
+        last = table.last(app)
+        if last is None or last < self.version:
+            return False
+        if last > self.version:
+            raise TransactionConflict(
+                f"the Delta table {shortened(table.name)} has version {last} of {app}, and this is {self.version}: "
+                "it would skip the rows",
+                advice="a later batch was written and never committed here, or this log is an older copy; compare them",
+            )
+        for version, record in table.newest_records(app) if self.content else ():
+            if record.get("version") == self.version:
+                if record.get("content") != self.content:
+                    raise TransactionConflict(
+                        f"the Delta table {shortened(table.name)} has another batch under version {self.version} of "
+                        f"{app}, since its version {version}",
+                        advice="the checkpoint is another one than when that was written; compare them",
+                    )
+                break
+        return True
+
+
+def of_app(connection: Connection, txn_app_id: str, txn_version: int) -> Versioned:
+    """Of a transaction with a version of an application."""
+    return Versioned(connection, f"app/{txn_app_id}", txn_version)
+
+
+def of_stream(connection: Connection, query: str, batch: int, digest: str) -> Versioned:
+    """Of a micro-batch: its number, in the query that a checkpoint belongs to."""
+    return Versioned(connection, f"stream/{query}", batch, digest)
+
+
+# --- runs of process --------------------------------------------------------------------------------------------------
+
+
+class RepeatBatchError(Exception):
+    """A Delta table has the rows of a batch that no entry commits: that batch must come next, and no other."""
+
+    def __init__(self, table: str, delta_version: int, end: End, offsets: Mapping[str, Mapping[int, ranges.Range]]):
+        since = "" if delta_version < 0 else f", since its version {delta_version}"
+        super().__init__(f"{table} has a batch that was never committed{since}")
+        self.table = table
+        self.delta_version = delta_version
+        self.end = end
+        self.offsets = offsets
+
+
+@dataclass(slots=True)
+class _Known:
+    """What a run knows of a table: the last batch that went there, and the transaction that was to commit it."""
+
+    record: Mapping[str, Any] | None = None
+    delta_version: int = -1
+
+
+@dataclass(slots=True)
+class RunIdentity:
+    """Of one run of ``process``: its versions are above those of every older run.
+
+    So what an older run appends is skipped from the moment on when this one takes the table over.
+
+    Attributes:
+        connection: of the namespace.
+        name: of the subscriptions.
+        epoch: of the run's claim: it grows from run to run.
+    """
+
+    connection: Connection
+    name: str
+    epoch: int
+    _app: str = ""
+    _next: int = 0
+    _tables: dict[str, _Known] = field(default_factory=dict)
+
+    @property
+    def app(self) -> str:
+        """The application in Delta tables."""
+        self._app = self._app or app_of(self.connection, self.name)
+        return self._app
+
+    def version(self) -> int:
+        """The next one of this run."""
+        if self._next >= 1 << _RUN_BITS:
+            raise LimitExceeded(f"a run writes to Delta tables {1 << _RUN_BITS} times at most", advice="start it again")
+        self._next += 1
+        return (self.epoch << _RUN_BITS) + self._next - 1
+
+    def of(
+        self, batch: Batch, committed: Callable[[str, Mapping[str, Mapping[int, ranges.Range]]], bool]
+    ) -> BatchIdentity:
+        """Of a batch. ``committed`` tells whether a batch that was noted in a table is in our log."""
+        return BatchIdentity(self, batch, committed)
+
+    def known(self, table: DeltaTable, committed: Callable[[Mapping[str, Any]], bool]) -> _Known:
+        """What is known of a table; at first it is taken over from older runs.
+
+        Raises:
+            ConsumerFenced: a newer run has done that.
+            InvalidInputError: a run over other topics with one of these subscriptions left a batch there.
+        """
+        found = self._tables.get(table.id)
+        if found is None:
+            found = self._taken_over(table, self.app)
+            for app in self._overlapping(table):
+                other = self._taken_over(table, app).record
+                if other is not None and not committed(other):
+                    raise InvalidInputError(
+                        f"the Delta table {shortened(table.name)} has a batch of a run over other topics that was "
+                        f"never committed: {', '.join(other['offsets'])}",
+                        advice="run once over those topics, which brings that batch again",
+                    )
+            self._tables[table.id] = found
+        return found
+
+    def _overlapping(self, table: DeltaTable) -> list[str]:
+        """Applications of runs that have other subscriptions beside one of this run's."""
+        prefix, _, own = self.app.rpartition("/")
+        mine = set(own.split("+"))
+        known = table.apps(f"{prefix}/")
+        return [app for app in known if app != self.app and mine & set(app.rpartition("/")[2].split("+"))]
+
+    def _taken_over(self, table: DeltaTable, app: str) -> _Known:
+        """What an application has in a table, after which nothing of older runs is appended under it any more.
+
+        Also nothing of one that hangs right before its append.
+        """
+        for attempt in itertools.count(1):
+            version = self.version()
+            try:
+                table.take(app, version, {"taken": self.epoch})
+                self.check(table, app, version)
+                break
+            except TransactionConflict:
+                if attempt == _TAKING_ATTEMPTS:
+                    raise
+        for delta_version, record in table.newest_records(app):
+            if "offsets" in record:
+                return _Known(record, delta_version)
+        return _Known()
+
+    def check(self, table: DeltaTable, app: str, version: int) -> None:
+        """Raise ConsumerFenced unless what was written under a version is the last thing there."""
+        if table.last(app) != version:
+            raise ConsumerFenced(
+                f"another run of {app} took the Delta table {shortened(table.name)} over", durable=Durable.MAYBE
+            )
+
+    def note(self, table: DeltaTable, record: Mapping[str, Any] | None) -> None:
+        """Remember what was appended last; None where that is not known, so that the table is asked again."""
+        if record is None:
+            self._tables.pop(table.id, None)
+        else:
+            self._tables[table.id] = _Known(record)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchIdentity(_AppendsFirst):
+    """Of one batch of a run."""
+
+    run: RunIdentity
+    batch: Batch
+    committed: Callable[[str, Mapping[str, Mapping[int, ranges.Range]]], bool]
+
+    def append(self, table: DeltaTable, df: DataFrame, txn: TxnId, options: Mapping[str, str]) -> None:
+        """See :class:`_AppendsFirst`. Raises RepeatBatchError where another batch must come first."""
+        known = self.run.known(table, self._was_committed)
+        offsets, end = _written(self.batch.offsets), self.batch.end
+        repeated = False
+        if known.record is not None and not self._was_committed(known.record):
+            if known.record["offsets"] != offsets:
+                raise RepeatBatchError(
+                    table.name, known.delta_version, _end_of(known.record), _offsets_of(known.record["offsets"])
+                )
+            repeated = True
+            _logger.info("%s has this batch already: nothing is appended (%s)", table.name, self.batch)
+        version = self.run.version()
+        record = {
+            "txn": str(txn),
+            "offsets": offsets,
+            "end": {"version": end.version, "offsets": {t: _keys(found) for t, found in end.offsets.items()}},
+        }
+        self.run.note(table, None)
+        if repeated:  # the rows are there; who is to commit them is another transaction now
+            table.take(self.run.app, version, record)
+        else:
+            table.append(df, self.run.app, version, record, options)
+        self.run.check(table, self.run.app, version)
+        self.run.note(table, record)
+
+    def _was_committed(self, record: Mapping[str, Any]) -> bool:
+        return self.committed(record["txn"], _offsets_of(record["offsets"]))
+
+
+def of_run(connection: Connection, claims: tuple[Claim, ...]) -> RunIdentity:
+    """Of a run that claimed subscriptions."""
+    names = "+".join(str(item.subscription) for item in sorted(claims, key=lambda item: item.subscription))
+    return RunIdentity(connection, f"process/{names}", max(item.epoch for item in claims))
+
+
+def _written(offsets: Mapping[str, Mapping[int, ranges.Range]]) -> dict[str, dict[str, list[int]]]:
+    return {
+        topic: {str(p): [low, high] for p, (low, high) in sorted(of.items())} for topic, of in sorted(offsets.items())
+    }
+
+
+def _keys(found: Mapping[int, int]) -> dict[str, int]:
+    return {str(p): offset for p, offset in sorted(found.items())}
+
+
+def _offsets_of(written: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[int, ranges.Range]]:
+    return {topic: {int(p): (low, high) for p, (low, high) in of.items()} for topic, of in written.items()}
+
+
+def _end_of(record: Mapping[str, Any]) -> End:
+    end = record["end"]
+    return End(end["version"], {topic: {int(p): o for p, o in of.items()} for topic, of in end["offsets"].items()})
+
+
+__all__ = [
+    "BatchIdentity",
+    "Identity",
+    "RepeatBatchError",
+    "RunIdentity",
+    "Versioned",
+    "app_of",
+    "of_app",
+    "of_run",
+    "of_stream",
+]

@@ -1,0 +1,147 @@
+"""``spark_ext.transaction(..., decided_by=table)``: one decision for a Delta table and for topics, whoever dies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import AnalysisException
+
+import spark_ext
+from spark_ext.delta_tables import DeltaTable
+from tests.delta.lives import Death, Life, Shop, shop, shops
+from txnlog.errors import ConsumerFenced, InvalidInputError, ProducerFenced, TransactionConflict
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["shop"]  # a fixture
+
+STEPS = [
+    "before our prepare",
+    "after our prepare",
+    "before Delta's commit",
+    "after Delta's commit",
+    "before our commit",
+    "after our commit",
+]
+
+
+@pytest.mark.timeout(900)
+def test_a_driver_that_dies_at_any_step_doubles_and_loses_nothing(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    life = Life(0)
+    for step, made in shops(spark, tmp_path, monkeypatch):
+        life = made.born(step)
+        try:
+            made.decided()
+        except Death:
+            here, there = made.in_topic(), made.in_delta()
+            assert set(here) <= set(there), "the table decides first"
+            made.born()
+            made.produce()
+            made.decided(max_messages=1000)  # other batches than before: nothing depends on that
+        made.check()
+        assert made.ns.transactions(state="PREPARED") == ()
+        if not life.dead:
+            break
+    assert life.steps == [*STEPS, *STEPS]
+
+
+@pytest.mark.parametrize("place", ["before", "after"])
+def test_an_owner_that_hangs_at_its_append_while_a_newer_one_recovers_takes_effect_once_or_never(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    original, appends = DeltaTable.append, []
+
+    def append(table: DeltaTable, *given: Any) -> None:
+        appends.append(given)
+        if len(appends) == 1 and place == "before":
+            shop.decided(max_messages=1000)
+        original(table, *given)
+        if len(appends) == 1 and place == "after":
+            shop.decided(max_messages=1000)
+
+    shop.born()
+    monkeypatch.setattr(DeltaTable, "append", append)
+    fenced = ProducerFenced if place == "before" else ConsumerFenced  # the first batch was committed, by the newer one
+    with pytest.raises(fenced, match="decided against" if place == "before" else "this consumer's"):
+        shop.decided()
+    shop.check()
+
+
+def test_an_owner_whose_transaction_was_settled_meanwhile_appends_nothing(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, appends = DeltaTable.append, []
+
+    def append(table: DeltaTable, *given: Any) -> None:
+        appends.append(given)
+        if len(appends) == 1:
+            with spark_ext.transaction(shop.spark, shop.path, producer="bills", decided_by=shop.table):
+                pass  # it settles, and has no work of its own
+        original(table, *given)
+
+    shop.born()
+    monkeypatch.setattr(DeltaTable, "append", append)
+    with pytest.raises(ProducerFenced, match="decided against"):
+        shop.decided()
+    assert (shop.in_topic(), shop.in_delta(), shop.behind()) == ([], [], 8)
+    shop.decided()
+    shop.check()
+
+
+def test_what_delta_refuses_is_aborted_and_its_messages_come_again(shop: Shop) -> None:
+    shop.born()
+    consumer = shop.ns.consumer("orders", subscription="billing")
+
+    def bill(column: str) -> None:
+        with spark_ext.transaction(shop.spark, shop.path, producer="bills", decided_by=shop.table) as txn:
+            messages = consumer.receive(max_messages=1000, timeout_ms=0)
+            rows = shop.spark.createDataFrame(messages.table.select(["id", "customer"]))
+            txn.write(rows, "bills")
+            spark_ext.write_delta(rows.withColumnRenamed("customer", column), shop.table, txn)
+            txn.acknowledge(messages)
+
+    with pytest.raises(AnalysisException, match="DELTA_METADATA_MISMATCH"):
+        bill("client")
+    assert (shop.in_topic(), shop.in_delta(), shop.behind()) == ([], [], 8)
+    assert shop.ns.transactions(state="PREPARED") == ()
+    consumer.redeliver_unacknowledged()
+    bill("customer")
+    shop.check()
+
+
+def test_a_table_that_has_a_later_decision_does_not_decide(shop: Shop) -> None:
+    shop.born(2)  # prepared, and no more
+    with pytest.raises(Death):
+        shop.decided()
+    shop.born()
+    (prepared,) = shop.ns.transactions(state="PREPARED")
+    table = DeltaTable(shop.spark, shop.table)
+    digest = spark_ext.delta_identity.app_of(shop.ns.connection, "producer/bills")
+    table.take(digest, 2 * prepared.version + 4, {})
+    with pytest.raises(TransactionConflict, match="does not tell how it decided"):
+        shop.decided()
+    shop.ns.complete(prepared.txn_id, commit=False)
+    shop.decided()
+    shop.check()
+
+
+def test_what_does_not_fit_is_refused(shop: Shop) -> None:
+    other = str(shop.folder / "other")
+    shop.empty().write.format("delta").save(other)
+    with pytest.raises(InvalidInputError, match="decided_by goes with producer"):
+        spark_ext.transaction(shop.spark, shop.path, decided_by=shop.table)
+    with pytest.raises(InvalidInputError, match="without txn_app_id"):
+        spark_ext.transaction(shop.spark, shop.path, producer="b", txn_app_id="a", txn_version=1, decided_by=shop.table)
+    with pytest.raises(InvalidInputError, match="there is no Delta table"):
+        spark_ext.transaction(shop.spark, shop.path, producer="b", decided_by=str(shop.folder / "none"))
+    with spark_ext.transaction(shop.spark, shop.path, producer="b", decided_by=shop.table) as txn:
+        with pytest.raises(InvalidInputError, match="is decided by the Delta table"):
+            spark_ext.write_delta(shop.empty(), other, txn)
+        spark_ext.write_delta(shop.empty(), shop.table, txn)
+        with pytest.raises(InvalidInputError, match="written to twice"):
+            spark_ext.write_delta(shop.empty(), shop.table, txn)

@@ -1,0 +1,293 @@
+"""``spark_ext.write_delta``: rows in a Delta table of somebody else's, once, wherever a driver dies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import AnalysisException, StreamingQueryException
+
+import spark_ext
+from spark_ext.delta_identity import app_of
+from spark_ext.delta_tables import DeltaTable
+from tests.delta.lives import SCHEMA, Death, Life, QueryDeath, Shop, shop, shops
+from txnlog.errors import ConsumerFenced, InvalidInputError, TransactionConflict
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["shop"]  # a fixture
+
+STEPS = ["before Delta's commit", "after Delta's commit"]
+ENTRY = ["before our commit", "after our commit"]
+
+
+# --- a driver dies at every step --------------------------------------------------------------------------------------
+
+
+@pytest.mark.timeout(900)
+def test_a_run_of_process_that_dies_at_any_step_doubles_and_loses_nothing(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    life = Life(0)
+    for step, made in shops(spark, tmp_path, monkeypatch):
+        life = made.born(step)
+        try:
+            made.process()
+        except Death:
+            made.born()
+            made.produce()
+            made.process(max_rows=None)  # would be another batch, if nothing were remembered
+        made.check()
+        if not life.dead:
+            break
+    assert life.steps == [*STEPS, *STEPS, *ENTRY, *STEPS, *ENTRY], "it takes the table over, then two batches"
+
+
+@pytest.mark.timeout(900)
+def test_a_query_that_dies_at_any_step_doubles_and_loses_nothing(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    life = Life(0)
+    for step, made in shops(spark, tmp_path, monkeypatch):
+        life = made.born(step, QueryDeath)
+        try:
+            made.stream()
+        except StreamingQueryException:
+            made.born()
+            made.produce()
+            made.stream()
+        made.check()
+        if not life.dead:
+            break
+    assert life.steps == [*STEPS, *ENTRY, *STEPS, *ENTRY]
+
+
+def test_a_transaction_with_a_version_that_dies_at_any_step_doubles_and_loses_nothing(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nightly(shop: Shop) -> None:
+        with spark_ext.transaction(spark, shop.path, txn_app_id="nightly", txn_version=7) as txn:
+            if not txn.skipped:
+                rows = spark.range(3).selectExpr("id", "'ann' AS customer")
+                txn.write(rows, "bills")
+                spark_ext.write_delta(rows, shop.table, txn)
+
+    life = Life(0)
+    for step, made in shops(spark, tmp_path, monkeypatch):
+        life = made.born(step)
+        try:
+            nightly(made)
+        except Death:
+            made.born()
+            nightly(made)
+        assert (made.in_topic(), made.in_delta()) == ([0, 1, 2], [0, 1, 2])
+        if not life.dead:
+            break
+    assert life.steps == [*STEPS, *ENTRY]
+
+
+def test_without_it_a_death_behind_the_append_doubles(shop: Shop) -> None:
+    """The control: what people write first."""
+
+    def handle(batch: Any, txn: Any) -> None:
+        txn.write(batch.select("id", "customer"), "bills")
+        batch.select("id", "customer").write.format("delta").mode("append").save(shop.table)
+
+    shop.born(1)
+    with pytest.raises(Death):
+        shop.process(handle)
+    shop.born()
+    shop.process(handle)
+    assert shop.in_topic() == list(range(8))
+    assert shop.in_delta() == sorted([*range(4), *range(8)])
+
+
+# --- two drivers ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", STEPS)
+def test_a_run_that_hangs_while_a_newer_one_does_the_work_adds_nothing(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    original, appends = DeltaTable.append, []
+
+    def append(table: DeltaTable, *given: Any) -> None:
+        appends.append(given)
+        first = len(appends) == 2  # the one before it took the table over
+        if first and place == STEPS[0]:
+            newer()
+        original(table, *given)
+        if first and place == STEPS[1]:
+            newer()
+
+    def newer() -> None:
+        shop.produce()
+        shop.process(max_rows=None)
+
+    monkeypatch.setattr(DeltaTable, "append", append)
+    with pytest.raises(ConsumerFenced):
+        shop.process()
+    shop.check()
+
+
+def test_a_run_that_hangs_is_shut_out_before_the_newer_one_looks_what_there_is(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = DeltaTable.append
+    hanging: list[Any] = []
+
+    def append(table: DeltaTable, *given: Any) -> None:
+        if "offsets" in given[3]:
+            if not hanging:
+                hanging.append(given)
+                shop.process(max_rows=None)  # the newer one, to its end
+                return
+            if len(hanging) == 1:  # it has looked, and is about to append: now the older one goes on
+                hanging.append(None)
+                original(table, *hanging[0])
+        original(table, *given)
+
+    monkeypatch.setattr(DeltaTable, "append", append)
+    with pytest.raises(ConsumerFenced):
+        shop.process()
+    assert len(hanging) == 2
+    shop.check()
+
+
+def test_a_newer_run_is_known_by_the_table_also_before_the_log_says_so(shop: Shop) -> None:
+    """The older run's claim is refused by Delta, in the moment in which it asks no log."""
+    shop.process()
+    with shop.open() as ns:
+        subscription = ns.connection.subscription_record(ns.topic("orders").id, "billing")
+        app = app_of(ns.connection, f"process/{subscription.id}")
+    table = DeltaTable(shop.spark, shop.table)
+    table.take(app, 1 << 62, {})
+    shop.produce()
+    with pytest.raises(ConsumerFenced, match="took the Delta table"):
+        shop.process()
+    assert shop.in_delta() == list(range(8))
+
+
+# --- what comes again otherwise ---------------------------------------------------------------------------------------
+
+
+def test_rows_that_are_read_again_by_will_are_appended_again(shop: Shop) -> None:
+    shop.process()
+    with shop.open() as ns:
+        ns.consumer("orders", subscription="billing").seek("earliest")
+    shop.process()
+    assert shop.in_delta() == sorted([*range(8), *range(8)])
+
+
+def test_a_batch_that_cannot_come_again_stops_the_run_and_says_which_it_was(shop: Shop) -> None:
+    shop.born(5)  # before its first commit
+    with pytest.raises(Death):
+        shop.process()
+    shop.born()
+    with shop.open() as ns:
+        ns.consumer("orders", subscription="billing").seek({0: 1, 1: 1})
+    with pytest.raises(InvalidInputError, match=r"cannot come again: its offsets were orders 0: 0 to 2, 1: 0 to 2"):
+        shop.process()
+    assert (shop.in_topic(), shop.in_delta()) == ([], [0, 1, 2, 3])
+    with shop.open() as ns:
+        ns.consumer("orders", subscription="billing").seek("earliest")
+    shop.process()
+    shop.check()
+
+
+def test_a_batch_that_was_left_is_not_forgotten_where_the_next_run_has_other_topics(shop: Shop) -> None:
+    with shop.open() as ns:
+        ns.create_topic("returns", SCHEMA, partitions=2)
+    shop.born(5)  # before its first commit
+    with pytest.raises(Death):
+        shop.process()
+    shop.born()
+    with pytest.raises(InvalidInputError, match=r"of a run over other topics that was never committed: orders"):
+        shop.process(topics=["orders", "returns"])
+    assert (shop.in_topic(), shop.in_delta()) == ([], [0, 1, 2, 3])
+    shop.process()
+    shop.produce()
+    shop.process(topics=["orders", "returns"])
+    shop.check()
+
+
+def test_a_table_that_forgets_is_refused(shop: Shop) -> None:
+    name = "delta.setTransactionRetentionDuration"
+    shop.spark.sql(f"ALTER TABLE delta.`{shop.table}` SET TBLPROPERTIES ('{name}' = 'interval 1 day')")
+    with pytest.raises(InvalidInputError, match=r"forgets after a while .*UNSET TBLPROPERTIES"):
+        shop.process()
+    assert (shop.in_topic(), shop.in_delta()) == ([], [])
+
+
+def test_an_older_version_than_the_table_has_is_an_error_and_nothing_is_committed(shop: Shop) -> None:
+    rows = shop.spark.range(3).selectExpr("id", "'ann' AS customer")
+
+    def nightly(version: int) -> None:
+        with spark_ext.transaction(shop.spark, shop.path, txn_app_id="nightly", txn_version=version) as txn:
+            txn.write(rows, "bills")
+            spark_ext.write_delta(rows, shop.table, txn)
+
+    shop.born(3)
+    with pytest.raises(Death):
+        nightly(8)
+    shop.born()
+    with pytest.raises(TransactionConflict, match=r"has version 8 of txnlog/\w{16}/app/nightly, and this is 7"):
+        nightly(7)
+    assert (shop.in_topic(), shop.in_delta()) == ([], [0, 1, 2])
+
+
+# --- calls ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_table_has_a_name_or_a_path_and_must_be_there(shop: Shop) -> None:
+    shop.spark.sql("CREATE DATABASE IF NOT EXISTS elsewhere")
+    shop.spark.sql("CREATE TABLE elsewhere.bills (id BIGINT, customer STRING) USING DELTA")
+    try:
+        with spark_ext.transaction(shop.spark, shop.path, txn_app_id="a", txn_version=1) as txn:
+            rows = shop.spark.range(2).selectExpr("id", "'ann' AS customer")
+            for missing in ("elsewhere.bill", str(shop.folder / "bill"), str(shop.folder / "lake")):
+                with pytest.raises(InvalidInputError, match="there is no Delta table"):
+                    spark_ext.write_delta(rows, missing, txn)
+            spark_ext.write_delta(rows, "elsewhere.bills", txn)
+            spark_ext.write_delta(rows, shop.table, txn)
+            with pytest.raises(InvalidInputError, match="is written to twice"):
+                spark_ext.write_delta(rows, shop.table, txn)
+            assert shop.spark.table("elsewhere.bills").count() == 0, "the end of the block appends"
+        assert shop.spark.table("elsewhere.bills").count() == 2
+        assert shop.in_delta() == [0, 1]
+    finally:
+        shop.spark.sql("DROP DATABASE elsewhere CASCADE")
+
+
+def test_a_transaction_that_no_second_run_could_know_is_refused(shop: Shop) -> None:
+    rows = shop.spark.range(2).selectExpr("id", "'ann' AS customer")
+    with spark_ext.transaction(shop.spark, shop.path) as txn:
+        with pytest.raises(InvalidInputError, match="txn_app_id"):
+            spark_ext.write_delta(rows, shop.table, txn)
+        txn.write(rows, "bills")
+    assert (shop.in_topic(), shop.in_delta()) == ([0, 1], [])
+
+
+@pytest.mark.parametrize("name", ["txnVersion", "userMetadata", "replaceWhere"])
+def test_options_that_the_call_has_itself_are_refused(shop: Shop, name: str) -> None:
+    with spark_ext.transaction(shop.spark, shop.path, txn_app_id="a", txn_version=1) as txn:
+        with pytest.raises(InvalidInputError, match=name):
+            spark_ext.write_delta(shop.empty(), shop.table, txn, options={name: "1"})
+        txn.write(shop.empty(), "bills")
+
+
+def test_columns_that_do_not_fit_are_Deltas_error_and_nothing_is_committed(shop: Shop) -> None:  # noqa: N802
+    rows = shop.spark.range(2).selectExpr("id", "'ann' AS customer")
+
+    def write(**options: Any) -> None:
+        with spark_ext.transaction(shop.spark, shop.path, txn_app_id="a", txn_version=1) as txn:
+            txn.write(rows, "bills")
+            spark_ext.write_delta(rows.selectExpr("*", "1 AS more"), shop.table, txn, **options)
+
+    with pytest.raises(AnalysisException, match="DELTA_METADATA_MISMATCH"):
+        write()
+    assert (shop.in_topic(), shop.in_delta()) == ([], [])
+    write(options={"mergeSchema": "true"})
+    assert (shop.in_topic(), shop.in_delta()) == ([0, 1], [0, 1])

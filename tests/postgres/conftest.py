@@ -1,0 +1,23 @@
+"""One server for all tests here; what they write is in a schema of each shop's own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.postgres.server import Server, postgres_server
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    """A PostgreSQL server."""
+    with postgres_server() as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes die here, the machine does not."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)

@@ -1,0 +1,178 @@
+"""A shop in a lake and in PostgreSQL, and processes that work in it until they die, hang or end."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import multiprocessing
+import os
+import signal
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+
+import txnlog
+from examples.postgres import payments, totals
+from tests.postgres.server import Server
+from txnlog.errors import TxnLogError
+
+FORK = multiprocessing.get_context("fork")
+DONE, REFUSED = 0, 3
+KILLED = -signal.SIGKILL
+PATIENCE_S = 15
+
+ORDERS = [
+    {"customer": "ann", "cents": 100},
+    {"customer": "bob", "cents": 20},
+    {"customer": "ann", "cents": 3_000},
+    {"customer": "cyd", "cents": 4},
+    {"customer": "bob", "cents": 50_000},
+]
+SUMS = {"ann": 3_100, "bob": 50_020, "cyd": 4}
+
+Work = Callable[[txnlog.Namespace, "psycopg.Connection[Any]", str], int]
+_numbers = itertools.count(1)
+
+
+class Shop:
+    """Orders in a topic, and tables in a schema of the database that nobody else has.
+
+    Args:
+        work: what a process does in it; it is killed before lines of the file that this function is in.
+        batch: the most messages that its consumer is handed at once, so that there are several batches.
+    """
+
+    def __init__(self, folder: Path, server: Server, work: Work, batch: int = 2) -> None:
+        self.lake = str(folder / "lake")
+        schema = f"shop_{os.getpid()}_{next(_numbers)}"
+        self.url = server.url(schema)
+        self.work, self._file, self._batch = work, inspect.getfile(work), batch
+        with psycopg.connect(server.url(), autocommit=True) as pg:
+            pg.execute(f"CREATE SCHEMA {schema}")
+        with psycopg.connect(self.url, autocommit=True) as pg:
+            pg.execute(totals.TABLES)
+            pg.execute(payments.TABLES)
+        with txnlog.open(self.lake, namespace="shop", create=True) as ns:
+            ns.create_topic("orders", totals.ORDERS, partitions=2, key="customer")
+            ns.create_topic("paid", payments.ORDERS)
+            ns.produce("orders", ORDERS)
+
+    def run(self, line: int = 0, at_line: Callable[[], None] = lambda: None) -> int:
+        """Do the work; before that many-th line that is run, do something else. How it ended."""
+
+        def trace(frame: FrameType, event: str, _: object) -> Any:
+            nonlocal line
+            if frame.f_code.co_filename != self._file:
+                return None
+            if event == "line":
+                line -= 1
+                if line == 0:
+                    at_line()
+            return trace
+
+        # One at a time, so that a run has several batches whatever the page says.
+        receive = txnlog.Consumer.receive
+        txnlog.Consumer.receive = lambda consumer, **given: receive(  # type: ignore[method-assign]
+            consumer, **{**given, "max_messages": self._batch}
+        )
+        try:
+            with (
+                txnlog.open(self.lake, namespace="shop") as ns,
+                psycopg.connect(self.url, autocommit=True) as pg,
+            ):
+                sys.settrace(trace if line else None)
+                try:
+                    self.work(ns, pg, "shop-1")
+                finally:
+                    sys.settrace(None)
+        except (TxnLogError, psycopg.Error, totals.Overtaken):  # fenced, or refused by the tables
+            return REFUSED
+        finally:
+            txnlog.Consumer.receive = receive  # type: ignore[method-assign]
+        return DONE
+
+    def killed_at(self, line: int) -> int:
+        """The work, until SIGKILL before that many-th line."""
+        return self.run(line, lambda: os.kill(os.getpid(), signal.SIGKILL))
+
+    # --- what became of it ------------------------------------------------------------------------------------------
+
+    def counted(self) -> Mapping[str, int]:
+        """The totals in the database."""
+        with psycopg.connect(self.url) as pg:
+            return dict(pg.execute("SELECT customer, cents FROM totals").fetchall())
+
+    def paid(self) -> tuple[Mapping[str, int], Mapping[str, int]]:
+        """Sums of what was paid, in the topic and in the database."""
+        with txnlog.open(self.lake, namespace="shop", mode="r") as ns:
+            assert ns.transactions(state="PREPARED") == ()
+            here = _sums(ns.snapshot().read("paid"))
+        with psycopg.connect(self.url) as pg:
+            there = pg.execute("SELECT customer, sum(cents)::bigint FROM payments GROUP BY customer").fetchall()
+        return here, dict(there)
+
+
+def _sums(table: pa.Table) -> Mapping[str, int]:
+    sums: Counter[str] = Counter()
+    for row in table.to_pylist():
+        sums[row["customer"]] += row["cents"]
+    return dict(sums)
+
+
+def shops(tmp_path: Path, server: Server, work: Work) -> Iterator[tuple[int, Shop]]:
+    """A number of a line, and a shop to try it in."""
+    for line in itertools.count(1):
+        (folder := tmp_path / f"{getattr(work, '__name__', 'work')}-{line}").mkdir()
+        yield line, Shop(folder, server, work)
+
+
+def start(work: Callable[..., int], *args: Any) -> Any:
+    """A process that does this and exits with what it returns."""
+    process = FORK.Process(target=lambda: os._exit(work(*args)), daemon=True)
+    process.start()
+    return process
+
+
+def ended(process: Any) -> int:
+    """How a process ended."""
+    process.join(PATIENCE_S)
+    assert process.exitcode is not None, "it hangs"
+    return int(process.exitcode)
+
+
+# --- one that hangs while another one takes over ------------------------------------------------------------------
+
+
+def older(shop: Shop, line: int, go: Any, done: Any) -> int:
+    """The work; before that line it hangs until another one is done."""
+
+    def stall() -> None:
+        go.set()
+        assert done.wait(PATIENCE_S)
+
+    return shop.run(line, stall)
+
+
+def newer(shop: Shop, go: Any, done: Any) -> int:
+    """The work, once another one hangs."""
+    assert go.wait(PATIENCE_S)
+    try:
+        return shop.run()
+    finally:
+        done.set()
+
+
+def taken_over(shop: Shop, line: int) -> tuple[int, int, bool]:
+    """How the older and the newer one ended, and whether there was such a line."""
+    go, done = FORK.Event(), FORK.Event()
+    other = start(newer, shop, go, done)
+    end = ended(start(older, shop, line, go, done))
+    reached = bool(go.is_set())
+    go.set()
+    return end, ended(other), reached
