@@ -22,7 +22,7 @@ ON_OLDER_SPARK = -m pytest -n 2 --dist loadfile -W ignore::ResourceWarning -W ig
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install check format test test-fast test-s3a test-spark40 test-spark41 mutants sim crash crash-spark demo notebooks bench lock clean
+.PHONY: help install check format test test-fast test-delta test-s3a test-spark40 test-spark41 mutants sim crash crash-spark demo notebooks bench lock clean
 
 help: ## Show this list.
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -41,7 +41,10 @@ format: install ## Format the code and sort the imports.
 	@$(RUN)/ruff format --quiet $(SOURCES)
 
 test: check ## Everything: the checks, then all tests (ARGS="-n 0 -k fence": some, in one process).
-	@$(SPARK_ENV) $(RUN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+	@$(SPARK_ENV) $(RUN)/python -m pytest -n 2 --dist loadfile --ignore tests/delta $(ARGS)
+
+test-delta: install ## Foreign Delta tables, in a session that has Delta: minutes, fetches its jars with Maven once.
+	@$(SPARK_ENV) $(RUN)/python -m pytest -n 0 tests/delta $(ARGS)
 
 test-fast: install ## Unit tests only: seconds, no Spark.
 	@$(RUN)/python -m pytest tests/unit $(ARGS)
