@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 
 CALLS = {
     (txnlog, "open"): "root namespace create mode storage_options clock min_commit_interval_ms",
-    (Namespace, "create_topic"): "name schema partitions key if_not_exists",
+    (Namespace, "create_topic"): "name schema partitions key if_not_exists properties delta",
     (Namespace, "topics"): "",
     (Namespace, "topic"): "name",
     (Namespace, "drop_topic"): "name",

@@ -1,0 +1,97 @@
+"""Whether a topic is published as a Delta table: a property of the topic, and what its columns must be for it.
+
+How it is published this package does not know: ``catalog`` does, or who else is named under the entry-point group
+``txnlog.publisher``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final, Literal, get_args
+
+from txnlog.errors import InvalidInputError, SchemaMismatch
+from txnlog.names import nearest
+from txnlog.schema import ArrayType, DataType, MapType, StructType
+
+DeltaMode = Literal["auto", "manual", "off"]
+DELTA_MODES: Final[tuple[DeltaMode, ...]] = get_args(DeltaMode)
+
+DEFAULT_MODE: Final[DeltaMode] = "manual"
+RESERVED: Final = "txnlog."
+"""What names of properties begin with that have a meaning."""
+
+DELTA_PROPERTY: Final = f"{RESERVED}delta"
+"""Where the mode stands, unless it is the default."""
+
+_NOT_IN_DELTA: Final = frozenset({"timestamp_ntz"})
+"""Types for which a Delta table needs a feature that readers lack."""
+
+
+def parse_delta_mode(text: object) -> DeltaMode:
+    """A valid mode, or InvalidInputError."""
+    for mode in DELTA_MODES:
+        if text == mode:
+            return mode
+    raise InvalidInputError(f"unknown delta {ascii(text)[:60]}", advice=nearest(str(text), DELTA_MODES))
+
+
+def delta_mode(properties: Mapping[str, str]) -> DeltaMode:
+    """The mode that a topic's properties say. One that a newer txnlog may have written counts as the default."""
+    found = properties.get(DELTA_PROPERTY, DEFAULT_MODE)
+    return next((mode for mode in DELTA_MODES if mode == found), DEFAULT_MODE)
+
+
+def with_delta_mode(properties: Mapping[str, str], mode: DeltaMode) -> dict[str, str]:
+    """Properties with a mode, which is left out where it is the default."""
+    others = {name: text for name, text in properties.items() if name != DELTA_PROPERTY}
+    return others if mode == DEFAULT_MODE else {**others, DELTA_PROPERTY: mode}
+
+
+def check_properties(properties: Mapping[str, str]) -> None:
+    """Raise InvalidInputError for a user's property under a name that means something else."""
+    for name in properties:
+        if name.startswith(RESERVED):
+            raise InvalidInputError(
+                f"the property {ascii(name)[:60]} is reserved",
+                advice="use delta=..." if name == DELTA_PROPERTY else f"choose a name that begins not with {RESERVED}",
+            )
+
+
+def check_delta_columns(schema: StructType, mode: DeltaMode) -> None:
+    """Raise SchemaMismatch naming the column that a Delta table cannot have, unless the topic is never published."""
+    if mode == "off":
+        return
+    for path, found in _types(schema, ""):
+        if found in _NOT_IN_DELTA:
+            raise SchemaMismatch(
+                f"column {path!r} has the type {found}, which the topic's Delta table cannot have: its readers lack it",
+                advice='make it a timestamp with a zone, pa.timestamp("us", "UTC"), or create the topic with '
+                'delta="off", so that it is never published',
+            )
+
+
+def _types(kind: DataType, path: str) -> Iterator[tuple[str, str]]:
+    """Every simple type inside a type, with its path."""
+    if isinstance(kind, str):
+        yield path, kind
+    elif isinstance(kind, StructType):
+        for field in kind.fields:
+            yield from _types(field.type, f"{path}.{field.name}" if path else field.name)
+    elif isinstance(kind, ArrayType):
+        yield from _types(kind.elementType, f"{path}.element")
+    elif isinstance(kind, MapType):
+        yield from _types(kind.keyType, f"{path}.key")
+        yield from _types(kind.valueType, f"{path}.value")
+
+
+__all__ = [
+    "DEFAULT_MODE",
+    "DELTA_MODES",
+    "DELTA_PROPERTY",
+    "DeltaMode",
+    "check_delta_columns",
+    "check_properties",
+    "delta_mode",
+    "parse_delta_mode",
+    "with_delta_mode",
+]
