@@ -1,19 +1,24 @@
-"""The namespaces of a root: what ``catalog.open`` returns."""
+"""The namespaces of a root and the Delta tables of their topics: what ``catalog.open`` returns."""
 
 from __future__ import annotations
 
 import html
 import os
+import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import Any, overload
 
+from catalog.publication import MOST_VERSIONS, Publications, Published, PublishedVersion
 from txnlog import keys
-from txnlog.errors import InvalidInputError, InvalidTransactionState, NamespaceNotFound
+from txnlog.arguments import whole_number
+from txnlog.errors import InvalidInputError, InvalidTransactionState, NamespaceNotFound, TxnLogError
+from txnlog.limits import MAX_NUMBER
 from txnlog.log import Log
 from txnlog.names import NamespaceName, folded, nearest, parse_namespace_name
-from txnlog.namespace import open_namespace
+from txnlog.namespace import Namespace, open_namespace
 from txnlog.root import Root, check_coordinator
 from txnlog.runtime import Clock, Runtime, renew_in_child
 from txnlog.state import NamespaceRecord
@@ -64,6 +69,8 @@ class Catalog:
         self._clock = clock
         self._given_store = store
         self._closed = False
+        self._lock = threading.Lock()
+        self._opened: dict[str, tuple[Namespace, Publications]] = {}
         self._open_root: Root | None = self._open()
         renew_in_child(self)
 
@@ -75,6 +82,8 @@ class Catalog:
     def after_fork(self) -> None:
         """In a forked child: no request now, but a writer and threads of its own at the next call."""
         self._open_root = None
+        self._lock = threading.Lock()
+        self._opened = {}
 
     # --- looking ----------------------------------------------------------------------------------------------------
 
@@ -169,11 +178,108 @@ class Catalog:
         self._root.unregister(wanted)
         return self._store.url(wanted)
 
+    # --- Delta tables -----------------------------------------------------------------------------------------------
+
+    @overload
+    def publish(self, namespace: str, topic: str) -> Published: ...
+
+    @overload
+    def publish(self, namespace: str, topic: None = None) -> tuple[Published, ...]: ...
+
+    def publish(self, namespace: str, topic: str | None = None) -> Published | tuple[Published, ...]:
+        """Bring a topic's Delta table up to what is committed now; without a topic, those of all topics.
+
+        Any number of publishers may be at work, each process and each ``delta="auto"`` among them. What is missing or
+        damaged of the newest versions is written again from the log. A topic with ``delta="off"`` is refused by name,
+        and left out of all. The table of a topic that was dropped says so, and stays as it is.
+
+        Returns what the table shows then; of all topics those that have one.
+
+        Raises:
+            ForeignDeltaLog: somebody else's table is in the topic's folder, or somebody else wrote to the topic's.
+            OutcomeUnknown: the store did not say whether a version exists; call it again.
+            TopicNotFound, NamespaceNotFound: with the nearest name.
+            CorruptionError: the table shows more than the log has.
+        """
+        ns, publications = self._publications(namespace)
+        ns.connection.follower.refresh()
+        if topic is not None:
+            return publications.publish(ns.connection.topic_record(topic).id)
+        done: list[Published] = []
+        failed: TxnLogError | None = None
+        for number in publications.topics():
+            try:
+                done.append(publications.publish(number))
+            except TxnLogError as error:  # the others are published yet
+                failed = failed or error
+        if failed is not None:
+            raise failed
+        return tuple(item for item in done if item.delta_version >= 0)
+
+    def repair(self, namespace: str, topic: str) -> Published:
+        """Look at every version of a topic's Delta table, and write again from the log what is missing or damaged.
+
+        Also makes a checkpoint. :meth:`publish` looks at the newest versions only. Raises what it raises.
+        """
+        ns, publications = self._publications(namespace)
+        ns.connection.follower.refresh()
+        return publications.repair(ns.connection.topic_record(topic).id)
+
+    def published(self, namespace: str, topic: str, limit: int = 100) -> tuple[PublishedVersion, ...]:
+        """Which version of the namespace each version of a topic's Delta table shows, newest first.
+
+        A version of the table stands until the next one; entries that change nothing of the topic have none.
+
+        Args:
+            namespace: the namespace.
+            topic: the topic.
+            limit: how many of the newest, one request each.
+        """
+        most = whole_number("limit", limit, 1, MOST_VERSIONS)
+        ns, publications = self._publications(namespace)
+        ns.connection.follower.refresh()
+        return publications.versions(ns.connection.topic_record(topic).id, most)
+
+    def delta_version(self, namespace: str, topic: str, version: int) -> int:
+        """The version of a topic's Delta table that shows what the topic was at a version of the namespace.
+
+        Raises:
+            VersionNotAvailable: it is not published yet, or only together with later entries; the message tells which
+                versions are near.
+        """
+        wanted = whole_number("version", version, 0, MAX_NUMBER)
+        ns, publications = self._publications(namespace)
+        ns.connection.follower.refresh()
+        return publications.delta_version(ns.connection.topic_record(topic).id, wanted)
+
+    def _publications(self, namespace: str) -> tuple[Namespace, Publications]:
+        """The namespace, kept open, and what is known of its tables."""
+        _ = self._root  # refused where the handle was closed
+        with self._lock:
+            known = self._opened.get(namespace)
+            if known is None:
+                ns = open_namespace(
+                    self.root,
+                    parse_namespace_name(namespace),
+                    storage_options=self._storage_options,
+                    clock=self._clock,
+                    store=self._given_store,
+                )
+                of = ns.connection
+                known = ns, Publications(of.follower, of.store, of.runtime)
+                self._opened[namespace] = known
+            return known
+
     # --- the handle -------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Let go of the handle: it refuses further calls. The namespaces that it made stay as they are."""
         self._closed = True
+        with self._lock:
+            opened, self._opened = self._opened, {}
+        for ns, _ in opened.values():
+            with suppress(TxnLogError):
+                ns.close()
         self._runtime.close()
 
     @property

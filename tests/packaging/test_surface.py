@@ -12,7 +12,7 @@ import pytest
 
 import catalog
 import txnlog
-from catalog import Catalog
+from catalog import Catalog, Published, PublishedVersion
 from spark_ext.processing_run import Processed
 from spark_ext.transactions import DataFrameTransaction
 from txnlog import errors
@@ -81,6 +81,10 @@ CALLS = {
     (Catalog, "namespace"): "name",
     (Catalog, "create_namespace"): "name if_not_exists",
     (Catalog, "drop_namespace"): "name",
+    (Catalog, "publish"): "namespace topic",
+    (Catalog, "published"): "namespace topic limit",
+    (Catalog, "delta_version"): "namespace topic version",
+    (Catalog, "repair"): "namespace topic",
     (Catalog, "close"): "",
     (Snapshot, "topics"): "",
     (Snapshot, "start_offsets"): "topic",
@@ -102,6 +106,8 @@ ATTRIBUTES = {
     Catalog: "root",
     Committed: "txn_id version offsets skipped duplicate dropped",
     TopicInfo: "schema partitions key properties",
+    Published: "topic delta_version version timestamp_ms created repaired url",
+    PublishedVersion: "delta_version version timestamp_ms",
 }
 
 INTERNALS = {
