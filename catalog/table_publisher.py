@@ -126,7 +126,7 @@ class TablePublisher:
             elif look and shown != NOTHING_SHOWN:
                 found = self.log.get(shown.delta_version)
                 if found is None or self._begin_at(shown.delta_version, found) != shown:
-                    self._write(shown, found, work)
+                    shown = self._write(None, shown, found, work)
                 shown = self._follow(shown, work, ahead=2)
             shown = self._advance(self._note(shown), work)
             self._keep_checkpoint(shown, anew=bool(work.repaired))
@@ -295,11 +295,13 @@ class TablePublisher:
         self, shown: Shown, data: bytes | None, befores: Mapping[int, int], work: Work, *, followed: bool
     ) -> Shown:
         """What the next version shows, which was read; it is repaired where it is not what the log gives."""
+        if data is None and followed:  # those behind it may have been read later, when it was there, too
+            data = self.log.get(shown.delta_version + 1)
         if data is not None and (found := self._next(shown, data)) is not None:
             return found
         view = self._table.view(shown.version)
         to = self._lost(shown, data, befores, view) if followed else self._damaged(shown, data, view)
-        return self._write(self._after(shown, to, view), data, work)
+        return self._write(shown, self._after(shown, to, view), data, work)
 
     def _next(self, shown: Shown, data: bytes) -> Shown | None:
         """What the next version shows, by its bytes; None where they are damaged."""
@@ -339,19 +341,19 @@ class TablePublisher:
         least = view.least_version(shown.version)
         return shown.version if least is None else least
 
-    def _write(self, wanted: Shown, data: bytes | None, work: Work) -> Shown:
-        """Write a commit in the place of a missing or damaged one."""
+    def _write(self, shown: Shown | None, wanted: Shown, data: bytes | None, work: Work) -> Shown:
+        """Write a commit in the place of a missing or damaged one, behind what is shown before it, if that is known."""
         prepared = self._view(wanted.before, wanted.version).commit(wanted)
         self._put_files(prepared)
         if data is not None:
             self.log.overwrite(wanted.delta_version, prepared.data)
-        elif not self._table.same_content(found := self.log.create(wanted.delta_version, prepared.data), prepared.data):
-            raise CorruptionError(
-                f"version {wanted.delta_version} of the Delta table of {self._table.name!r} was missing, and somebody "
-                "wrote another one meanwhile" + ("" if found else ", which is empty"),
-                advice="publish again",
-                durable=Durable.NOTHING,
-            )
+        else:
+            found = self.log.create(wanted.delta_version, prepared.data)
+            if found != prepared.data:  # somebody else wrote it meanwhile
+                sound = self._begin_at(wanted.delta_version, found) if shown is None else self._next(shown, found)
+                if sound is not None:
+                    return sound
+                self.log.overwrite(wanted.delta_version, prepared.data)
         _logger.warning(
             "version %d of the Delta table of %r was %s: it was written again from the log",
             wanted.delta_version,
