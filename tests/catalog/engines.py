@@ -16,6 +16,17 @@ import pyarrow as pa
 from txnlog.keys import SEGMENT_COLUMN
 
 FAST = ("deltalake", "polars", "duckdb")
+WRITES = (
+    """
+deltalake append, deltalake overwrite, deltalake delete, deltalake update, deltalake merge, deltalake optimize,
+deltalake vacuum, deltalake full vacuum, spark append, spark overwrite, spark stream, spark delete, spark update,
+spark merge, spark optimize, spark zorder, spark vacuum, spark restore, spark properties, spark columns, spark feature
+""".replace("\n", " ")
+    .strip()
+    .split(", ")
+)
+"""What others may try to do to a table."""
+
 _PROGRAM = Path(__file__).with_name("reading.py")
 _numbers = itertools.count()
 

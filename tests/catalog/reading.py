@@ -245,6 +245,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         import pyarrow
 
         table = READERS[request["engine"]](request["path"], request.get("version"), request.get("where"))
+        table = table if isinstance(table, pyarrow.Table) else pyarrow.table(table)
         with pyarrow.OSFile(request["out"], "wb") as file, pyarrow.ipc.new_file(file, table.schema) as writer:
             writer.write_table(table)
         return {}
