@@ -234,6 +234,7 @@ class TableMetadata:
     name: str
     created_ms: int
     partition_columns: tuple[str, ...] = ()
+    configuration: tuple[tuple[str, str], ...] = tuple(CONFIGURATION.items())
 
     def as_json(self, schema_json: str) -> dict[str, Any]:
         """The action."""
@@ -243,7 +244,7 @@ class TableMetadata:
             "format": {"provider": "parquet", "options": {}},
             "schemaString": schema_json,
             "partitionColumns": list(self.partition_columns),
-            "configuration": CONFIGURATION,
+            "configuration": dict(self.configuration),
             "createdTime": self.created_ms,
         }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -92,9 +93,28 @@ class DeltaLog:
         """Name the newest checkpoint, which is there."""
         self._store.put(keys.delta_hint_key(self.folder), data)
 
-    def put_file(self, unique: str, data: bytes) -> None:
-        """Put a data file of a table that is no topic."""
-        self._store.put(keys.table_file_key(self.folder, unique), data)
+    def create_file(self, unique: str, data: bytes) -> bytes:
+        """Create a data file of a table that is no topic; what lies there afterwards."""
+        key = keys.table_file_key(self.folder, unique)
+        return occupy(self._store, self._runtime, key, data, attempts=_ATTEMPTS)
+
+    def file_size(self, unique: str) -> int | None:
+        """The size of such a file, None where there is none."""
+        try:
+            return self._store.info(keys.table_file_key(self.folder, unique)).size_bytes
+        except ObjectNotFound:
+            return None
+
+    def files(self) -> Iterator[tuple[str, int]]:
+        """Such files, with their modification times in epoch milliseconds."""
+        for info in self._store.list(f"{self.folder}/"):
+            key = keys.parse_key(info.key)
+            if isinstance(key, keys.TableFileKey):
+                yield key.unique, info.modified_ms
+
+    def delete_file(self, unique: str) -> None:
+        """Delete such a file."""
+        self._store.delete(keys.table_file_key(self.folder, unique))
 
     def _get(self, key: str) -> bytes | None:
         try:

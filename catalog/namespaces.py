@@ -187,13 +187,15 @@ class Catalog:
     def publish(self, namespace: str, topic: None = None) -> tuple[Published, ...]: ...
 
     def publish(self, namespace: str, topic: str | None = None) -> Published | tuple[Published, ...]:
-        """Bring a topic's Delta table up to what is committed now; without a topic, those of all topics.
+        """Bring a topic's Delta table up to what is committed now; without a topic, all tables of the namespace.
 
         Any number of publishers may be at work, each process and each ``delta="auto"`` among them. What is missing or
         damaged of the newest versions is written again from the log. A topic with ``delta="off"`` is refused by name,
         and left out of all. The table of a topic that was dropped says so, and stays as it is.
 
-        Returns what the table shows then; of all topics those that have one.
+        All tables are those of the topics and, last, the one of the namespace's segments (``_delta/segments``).
+
+        Returns what the table shows then; of all tables those that are there.
 
         Raises:
             ForeignDeltaLog: somebody else's table is in the topic's folder, or somebody else wrote to the topic's.
@@ -205,24 +207,18 @@ class Catalog:
         ns.connection.follower.refresh()
         if topic is not None:
             return publications.publish(ns.connection.topic_record(topic).id)
-        done: list[Published] = []
-        failed: TxnLogError | None = None
-        for number in publications.topics():
-            try:
-                done.append(publications.publish(number))
-            except TxnLogError as error:  # the others are published yet
-                failed = failed or error
-        if failed is not None:
-            raise failed
-        return tuple(item for item in done if item.delta_version >= 0)
+        return publications.publish_all()
 
-    def repair(self, namespace: str, topic: str) -> Published:
+    def repair(self, namespace: str, topic: str | None = None) -> Published:
         """Look at every version of a topic's Delta table, and write again from the log what is missing or damaged.
 
-        Also makes a checkpoint. :meth:`publish` looks at the newest versions only. Raises what it raises.
+        Without a topic, of the table of segments. Also makes a checkpoint. :meth:`publish` looks at the newest versions
+        only. Raises what it raises.
         """
         ns, publications = self._publications(namespace)
         ns.connection.follower.refresh()
+        if topic is None:
+            return publications.repair_segments()
         return publications.repair(ns.connection.topic_record(topic).id)
 
     def published(self, namespace: str, topic: str, limit: int = 100) -> tuple[PublishedVersion, ...]:

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import threading
-import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from catalog import delta_actions
-from catalog.delta_actions import NOTHING_SHOWN, Identity, Shown, TableMetadata, TopicHistory, needs_metadata
+from catalog.delta_actions import NOTHING_SHOWN, Shown
 from catalog.delta_log import DeltaLog
-from catalog.table_publisher import Action, Prepared, TablePublisher, Work
-from txnlog.codec import decode_entry, digest_of
+from catalog.segments_table import SegmentsTable
+from catalog.table_publisher import TablePublisher, Work
+from catalog.topic_table import TopicTable
 from txnlog.delta_mode import check_delta_columns, delta_mode
-from txnlog.errors import CorruptionError, InvalidInputError, VersionNotAvailable
+from txnlog.errors import InvalidInputError, TxnLogError, VersionNotAvailable
 from txnlog.follower import Follower
-from txnlog.keys import SEGMENT_COLUMN
+from txnlog.keys import SEGMENTS_TABLE
 from txnlog.runtime import Runtime
-from txnlog.state import SegmentRecord, TopicRecord
+from txnlog.state import TopicRecord
 from txnlog.store.base import Store
 
 MOST_VERSIONS: Final = 10_000
@@ -30,7 +29,7 @@ class Published:
     """A published table.
 
     Attributes:
-        topic: the topic's name.
+        topic: the topic's name; of the table of segments its folder.
         delta_version: the newest version of its Delta table; -1 where there is none.
         version: the version of the namespace that it shows.
         timestamp_ms: the time that it bears.
@@ -57,115 +56,6 @@ class PublishedVersion:
     timestamp_ms: int
 
 
-class TopicView:
-    """What a topic's table shows behind a version, by one look at the fold."""
-
-    def __init__(self, table: TopicTable, after: int) -> None:
-        self._table = table
-        follower = table.follower
-        with follower.lock:
-            state = follower.state
-            self.newest = state.head.version
-            self._oldest_readable = state.head.oldest_readable
-            record = state.topics[table.topic]
-            base = follower.base
-            # What changed behind the checkpoint that the fold was trimmed to is in the fold.
-            whole = base is None or after >= base.version
-            segments: Sequence[SegmentRecord] = [item for item in state.segments.values() if item.topic == record.id]
-            removals = dict(state.removals)
-            whole = whole and all(number in state.segments for number in removals)
-        if not whole:
-            segments, removals = follower.segments(record.id)
-        self._history = TopicHistory(record, segments, removals)
-
-    def next_version(self, after: int) -> int | None:
-        """See View."""
-        return self._history.next_version(
-            after,
-            newest=self.newest,
-            oldest_readable=self._oldest_readable,
-            most_files=self._table.most_files,
-        )
-
-    def least_version(self, after: int) -> int | None:
-        """See View."""
-        return self._history.least_version(after, newest=self.newest, oldest_readable=self._oldest_readable)
-
-    def may_show(self, version: int) -> bool:
-        """See View."""
-        return bool(self._history.changes(version - 1, version))
-
-    def last_change(self, version: int) -> int | None:
-        """The version that gave the table what it is at another one; None where there was no topic yet."""
-        return next(reversed(self._history.changes(-1, min(version, self.newest))), None)
-
-    def time_of(self, version: int) -> int:
-        """See View."""
-        known = self._history.times.get(version)
-        return self._table.time_of(version) if known is None else known
-
-    def commit(self, shown: Shown) -> Prepared:
-        """See View."""
-        metadata = self._table.metadata() if needs_metadata(self._history.topic, shown) else None
-        return Prepared(delta_actions.topic_commit(self._history, self._table.identity, shown, metadata))
-
-    def checkpoint(self, shown: Shown) -> Sequence[Action]:
-        """See View."""
-        return delta_actions.topic_checkpoint(self._history, self._table.identity, shown, self._table.metadata())
-
-
-class TopicTable:
-    """A topic as a table to be published."""
-
-    def __init__(self, follower: Follower, topic: TopicRecord) -> None:
-        self.follower = follower
-        self.topic = topic.id
-        self.name = topic.name
-        self.identity = Identity(follower.state.head.coordinator, topic=topic.id)
-        self.most_files = delta_actions.MOST_FILES
-        self._metadata: TableMetadata | None = None
-        self._times: dict[int, int] = {}
-
-    @property
-    def record(self) -> TopicRecord:
-        """The topic as it is known now."""
-        return self.follower.state.topics[self.topic]
-
-    @property
-    def begins(self) -> bool:
-        """Whether a table that is not there is made: not for a topic that is gone."""
-        return not self.record.dropped
-
-    def view(self, after: int) -> TopicView:
-        """See Table."""
-        return TopicView(self, after)
-
-    def refresh(self) -> None:
-        """See Table."""
-        self.follower.refresh()
-
-    def same_content(self, one: bytes, two: bytes) -> bool:
-        """See Table."""
-        return delta_actions.same_content(one, two)
-
-    def time_of(self, version: int) -> int:
-        """The timestamp of an entry."""
-        if version not in self._times:
-            self._times = {version: self.follower.log.entry(version).header.timestamp_ms}
-        return self._times[version]
-
-    def metadata(self) -> TableMetadata:
-        """What does not change: the table's id comes from the entry that created the topic."""
-        if self._metadata is None:
-            data = self.follower.log.get(self.topic)
-            if data is None:
-                raise CorruptionError(f"entry {self.topic} is missing below the tail of the log")
-            created_ms = decode_entry(data, self.topic).header.timestamp_ms
-            table = str(uuid.UUID(hex=digest_of(data), version=4))
-            self._metadata = TableMetadata(table, self.name, created_ms, (SEGMENT_COLUMN,))
-        return self._metadata
-
-
 class Publications:
     """The published tables of a namespace, as one process knows them. Thread-safe."""
 
@@ -175,11 +65,39 @@ class Publications:
         self._runtime = runtime
         self._lock = threading.Lock()
         self._tables: dict[int, TablePublisher] = {}
+        self._segments: TablePublisher | None = None
 
     def publish(self, topic: int, *, look: bool = True) -> Published:
         """Bring a topic's table up to what the fold shows. Raises InvalidInputError for one that is never published."""
         record = self._check(topic)
         return self._told(record, *self._table(record).publish(look=look))
+
+    def publish_all(self) -> tuple[Published, ...]:
+        """Bring all tables up to what the fold shows, that of the segments last; those that are there.
+
+        One that fails keeps no other back; the first failure is raised in the end.
+        """
+        done: list[Published] = []
+        failed: TxnLogError | None = None
+        for number in self._topics():
+            try:
+                done.append(self.publish(number))
+            except TxnLogError as error:
+                failed = failed or error
+        segments = self._segments_table()
+        try:
+            shown, work = segments.publish()
+        except TxnLogError as error:
+            raise failed or error from None
+        if failed is not None:
+            raise failed
+        done.append(_told(SEGMENTS_TABLE, segments.log.url(), shown, work))
+        return tuple(item for item in done if item.delta_version >= 0)
+
+    def repair_segments(self) -> Published:
+        """The same as :meth:`repair` for the table of segments."""
+        segments = self._segments_table()
+        return _told(SEGMENTS_TABLE, segments.log.url(), *segments.repair())
 
     def repair(self, topic: int) -> Published:
         """Look at every version of a topic's table, and write again what is not what the log gives."""
@@ -205,18 +123,17 @@ class Publications:
                 known = self._tables[record.id] = TablePublisher(log, TopicTable(self._follower, record))
             return known
 
-    def _told(self, record: TopicRecord, shown: Shown, work: Work) -> Published:
-        return Published(
-            record.name,
-            shown.delta_version,
-            shown.version,
-            shown.timestamp_ms,
-            work.created,
-            tuple(work.repaired),
-            self._store.url(record.folder),
-        )
+    def _segments_table(self) -> TablePublisher:
+        with self._lock:
+            if self._segments is None:
+                log = DeltaLog(self._store, self._runtime, SEGMENTS_TABLE)
+                self._segments = TablePublisher(log, SegmentsTable(self._follower, log, self._runtime))
+            return self._segments
 
-    def topics(self) -> list[int]:
+    def _told(self, record: TopicRecord, shown: Shown, work: Work) -> Published:
+        return _told(record.name, self._store.url(record.folder), shown, work)
+
+    def _topics(self) -> list[int]:
         """The topics that may be published, those that are gone too, whose tables end."""
         with self._follower.lock:
             records = list(self._follower.state.topics.values())
@@ -263,6 +180,12 @@ class Publications:
         return high
 
 
+def _told(name: str, url: str, shown: Shown, work: Work) -> Published:
+    return Published(
+        name, shown.delta_version, shown.version, shown.timestamp_ms, work.created, tuple(work.repaired), url
+    )
+
+
 def _asking(table: TablePublisher, version: int) -> Callable[[], PublishedVersion]:
     def ask() -> PublishedVersion:
         says = table.says(version)
@@ -271,10 +194,14 @@ def _asking(table: TablePublisher, version: int) -> Callable[[], PublishedVersio
     return ask
 
 
-def publisher(follower: Follower, store: Store, runtime: Runtime) -> Callable[[int], object]:
-    """What publishes topics after commits: the entry point of ``txnlog.publisher``."""
+def publisher(follower: Follower, store: Store, runtime: Runtime) -> Callable[[int | None], object]:
+    """What publishes topics after commits, and everything (None) in maintenance: ``txnlog.publisher``."""
     publications = Publications(follower, store, runtime)
-    return lambda topic: publications.publish(topic, look=False)
+
+    def publish(topic: int | None) -> object:
+        return publications.publish_all() if topic is None else publications.publish(topic, look=False)
+
+    return publish
 
 
-__all__ = ["MOST_VERSIONS", "Publications", "Published", "PublishedVersion", "TopicTable", "TopicView", "publisher"]
+__all__ = ["MOST_VERSIONS", "Publications", "Published", "PublishedVersion", "publisher"]

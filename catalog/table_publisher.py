@@ -32,14 +32,6 @@ _WALKED: Final = 8 * COMMITS_AT_ONCE
 Action = Mapping[str, Mapping[str, Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A commit, and the data files that must be there before it."""
-
-    data: bytes
-    files: tuple[tuple[str, bytes], ...] = ()
-
-
 class View(Protocol):
     """What a table shows at the versions of the namespace behind some version, by one look at the fold."""
 
@@ -57,8 +49,8 @@ class View(Protocol):
     def time_of(self, version: int) -> int:
         """The timestamp of an entry."""
 
-    def commit(self, shown: Shown) -> Prepared:
-        """The commit of a Delta version."""
+    def commit(self, shown: Shown) -> bytes:
+        """The commit of a Delta version, whose data files are there."""
 
     def checkpoint(self, shown: Shown) -> Sequence[Action]:
         """The actions of a checkpoint at a Delta version."""
@@ -87,6 +79,9 @@ class Table(Protocol):
 
     def refresh(self) -> None:
         """Learn what was appended meanwhile."""
+
+    def tidy(self, shown: Shown) -> None:
+        """Delete data files that no version names any more which somebody reads; a checkpoint was made."""
 
 
 @dataclass(slots=True)
@@ -231,7 +226,7 @@ class TablePublisher:
     def _judge(self, wanted: Shown, data: bytes) -> Shown | None:
         """``wanted``, where a commit is what the log gives for it; None: it is damaged."""
         view = self._view(wanted.before, wanted.version)
-        if not self._table.same_content(view.commit(wanted).data, data):
+        if not self._table.same_content(view.commit(wanted), data):
             return None
         return wanted
 
@@ -344,16 +339,15 @@ class TablePublisher:
     def _write(self, shown: Shown | None, wanted: Shown, data: bytes | None, work: Work) -> Shown:
         """Write a commit in the place of a missing or damaged one, behind what is shown before it, if that is known."""
         prepared = self._view(wanted.before, wanted.version).commit(wanted)
-        self._put_files(prepared)
         if data is not None:
-            self.log.overwrite(wanted.delta_version, prepared.data)
+            self.log.overwrite(wanted.delta_version, prepared)
         else:
-            found = self.log.create(wanted.delta_version, prepared.data)
-            if found != prepared.data:  # somebody else wrote it meanwhile
+            found = self.log.create(wanted.delta_version, prepared)
+            if found != prepared:  # somebody else wrote it meanwhile
                 sound = self._begin_at(wanted.delta_version, found) if shown is None else self._next(shown, found)
                 if sound is not None:
                     return sound
-                self.log.overwrite(wanted.delta_version, prepared.data)
+                self.log.overwrite(wanted.delta_version, prepared)
         _logger.warning(
             "version %d of the Delta table of %r was %s: it was written again from the log",
             wanted.delta_version,
@@ -393,18 +387,13 @@ class TablePublisher:
                 return shown
             wanted = self._after(shown, to, view)
             prepared = view.commit(wanted)
-            self._put_files(prepared)
-            found = self.log.create(wanted.delta_version, prepared.data)
-            if found == prepared.data:
+            found = self.log.create(wanted.delta_version, prepared)
+            if found == prepared:
                 work.created += 1
                 shown = self._note(wanted)
             else:  # somebody else was first
                 shown = self._note(self._step(shown, found, {}, work, followed=False))
                 shown = self._follow(shown, work, ahead=2)
-
-    def _put_files(self, prepared: Prepared) -> None:
-        for unique, data in prepared.files:
-            self.log.put_file(unique, data)
 
     # --- checkpoints ------------------------------------------------------------------------------------------------
 
@@ -441,6 +430,7 @@ class TablePublisher:
             data = self.log.create_checkpoint(shown.delta_version, data)
         self.log.put_hint(hint_bytes(shown.delta_version, data, count, files))
         self._checkpoint = shown.delta_version
+        self._table.tidy(shown)
 
 
-__all__ = ["CHECKPOINT_VERSIONS", "Action", "Prepared", "Table", "TablePublisher", "View", "Work"]
+__all__ = ["CHECKPOINT_VERSIONS", "Action", "Table", "TablePublisher", "View", "Work"]

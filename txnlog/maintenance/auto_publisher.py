@@ -23,8 +23,8 @@ _logger = logging.getLogger("txnlog.publisher")
 GROUP: Final = "txnlog.publisher"
 """The entry-point group. What is named there is called with the fold, the namespace's objects and the runtime."""
 
-Publisher = Callable[[int], object]
-"""Publishes the topic with an id, up to what the fold shows; may be called from one thread at a time."""
+Publisher = Callable[[int | None], object]
+"""Publishes the topic with an id, or all there is (None), up to what the fold shows. Thread-safe."""
 
 MakePublisher = Callable[[Follower, Store, Runtime], Publisher]
 
@@ -67,11 +67,22 @@ class AutoPublisher:
                 del self._waiting[topic]
             self._publish(topic)
 
+    def publish_all(self) -> None:
+        """Publish all topics that are not ``off`` now, in this thread: for maintenance. Raises what the publisher does.
+
+        Of every topic also what ``auto`` publishes by itself.
+        """
+        self._installed()(None)
+
+    def _installed(self) -> Publisher:
+        publisher = self._publisher
+        if publisher is None:
+            publisher = self._publisher = _load()(self._follower, self._store, self._runtime)
+        return publisher
+
     def _publish(self, topic: int) -> None:
         try:
-            if self._publisher is None:
-                self._publisher = _load()(self._follower, self._store, self._runtime)
-            self._publisher(topic)
+            self._installed()(topic)
         except TxnLogError as error:
             self._tell(topic, error.message)
         except Exception:
