@@ -16,8 +16,10 @@ from hypothesis import HealthCheck, example, given, settings
 import catalog as txn_catalog
 from catalog import delta_actions, table_publisher
 from tests.catalog.engines import FAST, WRITES, EngineError, Engines, assert_same
-from tests.catalog.stories import SCHEMA, Step, Story, check_versions, compact, mergeable, steps
+from tests.catalog.stories import SCHEMA, Step, Story, append, check_versions, compact, mergeable, steps
 from tests.client.support import Place, unique_name
+from txnlog.actions import AlterTopic
+from txnlog.schema import StructField, StructType
 
 HISTORIES = int(os.environ.get("TXNLOG_HISTORIES", "25"))
 """``make conformance`` asks for 200."""
@@ -250,3 +252,42 @@ def refused(place: Place, engines: Engines, what: str) -> None:
 @pytest.mark.parametrize("what", FAST_WRITES)
 def test_deltalake_writes_nothing(place: Place, fast_engines: Engines, what: str) -> None:
     refused(place, fast_engines, what)
+
+
+# --- schemas that change ----------------------------------------------------------------------------------------------
+
+WIDENED: dict[str, tuple[pa.DataType, str, Any, Any]] = {
+    "byte to short": (pa.int8(), "short", 1, 300),
+    "byte to long": (pa.int8(), "long", 1, 2**40),
+    "short to integer": (pa.int16(), "integer", 1, 70_000),
+    "integer to long": (pa.int32(), "long", 1, 2**40),
+    "float to double": (pa.float32(), "double", 1.5, 1e300),
+    "decimal of more digits": (pa.decimal128(5, 2), "decimal(20,2)", Decimal("1.25"), Decimal("123456789.25")),
+}
+"""What all engines read right, though their files hold the narrower type."""
+
+
+def widened(place: Place, kind: str) -> tuple[Any, str]:
+    old, new, small, great = WIDENED[kind]
+    ns = place.open()
+    ns.create_topic("orders", pa.schema([("id", pa.int64()), ("x", old)]))
+    ns.produce("orders", [{"id": 1, "x": small}, {"id": 2, "x": None}])
+    with txn_catalog.open(place.root) as cat:
+        cat.publish("sales", "orders")
+        record = ns.connection.topic_record("orders")
+        append(ns, AlterTopic(record.id, StructType((record.schema.fields[0], StructField("x", new)))))
+        ns.produce("orders", [{"id": 3, "x": great}])
+        cat.publish("sales", "orders")
+    return ns, f"{place.root}/sales/orders"
+
+
+@pytest.mark.parametrize("engine", FAST)
+@pytest.mark.parametrize("kind", WIDENED)
+def test_widened_columns_are_read_at_every_version(place: Place, fast_engines: Engines, engine: str, kind: str) -> None:
+    ns, path = widened(place, kind)
+    with txn_catalog.open(place.root) as cat:
+        for item in cat.published("sales", "orders"):
+            wanted = ns.snapshot(version=item.version).read("orders")
+            assert_same(fast_engines.read(engine, path, item.delta_version), wanted)
+    found = fast_engines.read(engine, path, where="x >= 1").column("id").to_pylist()
+    assert sorted(found) == [1, 3]

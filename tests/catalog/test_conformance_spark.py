@@ -12,7 +12,16 @@ import catalog as txn_catalog
 from catalog import delta_actions, table_publisher
 from tests.catalog.engines import Engines, assert_same
 from tests.catalog.stories import Step, Story, check_versions
-from tests.catalog.test_conformance import CONDITIONS, SPARK_WRITES, check_changes, refused, shown, typed
+from tests.catalog.test_conformance import (
+    CONDITIONS,
+    SPARK_WRITES,
+    WIDENED,
+    check_changes,
+    refused,
+    shown,
+    typed,
+    widened,
+)
 from tests.client.support import Place
 
 STORIES: list[list[Step]] = [
@@ -134,3 +143,13 @@ def test_a_stream_goes_on_over_merged_and_new_segments(place: Place, all_engines
     (record,) = [item for item in story.records() if item.name == "orders"]
     wanted: Any = story.wanted(record, story.ns.snapshot().version)
     assert_same(all_engines.read("spark_stream", story.path(record), 0), wanted)
+
+
+@pytest.mark.parametrize("kind", WIDENED)
+def test_widened_columns_are_read_at_every_version(place: Place, all_engines: Engines, kind: str) -> None:
+    ns, path = widened(place, kind)
+    with txn_catalog.open(place.root) as cat:
+        for item in cat.published("sales", "orders"):
+            wanted = ns.snapshot(version=item.version).read("orders")
+            assert_same(all_engines.read("spark", path, item.delta_version), wanted)
+    assert sorted(all_engines.read("spark", path, where="x >= 1").column("id").to_pylist()) == [1, 3]
