@@ -290,8 +290,6 @@ class TablePublisher:
         self, shown: Shown, data: bytes | None, befores: Mapping[int, int], work: Work, *, followed: bool
     ) -> Shown:
         """What the next version shows, which was read; it is repaired where it is not what the log gives."""
-        if data is None and followed:  # those behind it may have been read later, when it was there, too
-            data = self.log.get(shown.delta_version + 1)
         if data is not None and (found := self._next(shown, data)) is not None:
             return found
         view = self._table.view(shown.version)

@@ -257,6 +257,9 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         table.create_checkpoint()
         table.cleanup_metadata()
         return {}
+    if call == "exec":
+        exec(compile(request["code"], "docs", "exec"), {"spark": spark()})
+        return {}
     if call == "sql":
         return {"rows": [list(row) for row in spark().sql(request["text"]).collect()]}
     raise AssertionError(call)
