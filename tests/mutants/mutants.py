@@ -1633,7 +1633,7 @@ MUTANTS = (
         "            if found == prepared:\n",
         "            if found:\n",
         "its next version begins elsewhere than the one before ends",
-        (PUBLISHERS + "two_publishers_in_many_interleavings[True-history]",),
+        (PUBLISHERS + "two_publishers_who_know_the_table_in_every_interleaving",),
     ),
     Mutant(
         "what a lost version showed is not looked up",
