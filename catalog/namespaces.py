@@ -121,6 +121,7 @@ class Catalog:
             UnsafeStore: the store has no atomic create-if-absent.
         """
         wanted = parse_namespace_name(name)
+        self._let_go(wanted)
         known = next((record for record in self._records() if folded(record.name) == folded(wanted)), None)
         found = self._coordinator_in_folder(wanted)
         if known is None and found is not None:
@@ -174,6 +175,7 @@ class Catalog:
         wanted = parse_namespace_name(name)
         if not self._root.exists():
             raise NamespaceNotFound(f"no namespace {name!r} in this root", advice="there is none yet")
+        self._let_go(wanted)
         self._root.follower.refresh()
         self._root.unregister(wanted)
         return self._store.url(wanted)
@@ -247,6 +249,13 @@ class Catalog:
         ns, publications = self._publications(namespace)
         ns.connection.follower.refresh()
         return publications.delta_version(ns.connection.topic_record(topic).id, wanted)
+
+    def _let_go(self, namespace: NamespaceName) -> None:
+        """Close what was opened for publishing: the name may mean another namespace from here on."""
+        with self._lock:
+            known = self._opened.pop(namespace, None)
+        if known is not None:
+            known[0].close()
 
     def _publications(self, namespace: str) -> tuple[Namespace, Publications]:
         """The namespace, kept open, and what is known of its tables."""

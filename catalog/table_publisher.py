@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -101,6 +102,7 @@ class TablePublisher:
         self._lock = threading.Lock()
         self._shown: Shown | None = None
         self._checkpoint: int | None = None
+        self._seen: tuple[int, View] | None = None
 
     def publish(self, *, look: bool = True) -> tuple[Shown, Work]:
         """Bring the table up to what the fold shows; what its newest version shows then.
@@ -114,7 +116,7 @@ class TablePublisher:
             CorruptionError: the table shows what the log does not have.
         """
         work = Work()
-        with self._lock:
+        with self._at_work():
             shown = self._shown
             if shown is None:
                 shown = self._find(work)
@@ -130,7 +132,7 @@ class TablePublisher:
     def repair(self) -> tuple[Shown, Work]:
         """Look at every version, write again what is missing or damaged, and make a checkpoint."""
         work = Work()
-        with self._lock:
+        with self._at_work():
             listed = self.log.listed()
             if not listed.commits and listed.others:
                 raise self._foreign_remains()
@@ -142,8 +144,8 @@ class TablePublisher:
 
     def look(self) -> Shown:
         """What the newest version shows. Nothing is published, but what is damaged is repaired."""
-        with self._lock:
-            shown = self._find(Work()) if self._shown is None else self._follow(self._shown, Work())
+        with self._at_work():
+            shown = self._find(Work()) if self._shown is None else self._follow(self._shown, Work(), ahead=2)
             return self._note(shown)
 
     def says(self, version: int) -> Says:
@@ -158,6 +160,15 @@ class TablePublisher:
             f"version {version} of the Delta table of {self._table.name!r} is {'damaged' if data else 'missing'}",
             advice="call the catalog's repair(namespace, topic): it is written again from the log",
         )
+
+    @contextmanager
+    def _at_work(self) -> Iterator[None]:
+        """One call at a time. What it saw of the fold is let go of afterwards."""
+        with self._lock:
+            try:
+                yield
+            finally:
+                self._seen = None
 
     def _note(self, shown: Shown) -> Shown:
         self._shown = shown
@@ -209,7 +220,9 @@ class TablePublisher:
         return says
 
     def _view(self, after: int, until: int) -> View:
-        """A look at the fold that shows some version."""
+        """A look at the fold that shows some version: the last one where that does, since a look takes a while."""
+        if self._seen is not None and self._seen[0] <= after and until <= self._seen[1].newest:
+            return self._seen[1]
         view = self._table.view(after)
         if until > view.newest:
             self._table.refresh()
@@ -221,6 +234,7 @@ class TablePublisher:
                     advice="the log was set back, or the table copied here: restore the log, or remove the folder "
                     f"{self.log.url()}/_delta_log and publish again",
                 )
+        self._seen = after, view
         return view
 
     def _judge(self, wanted: Shown, data: bytes) -> Shown | None:

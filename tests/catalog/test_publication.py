@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import catalog as txn_catalog
-from catalog import Catalog, ForeignDeltaLog, Published, delta_actions, table_publisher
+from catalog import Catalog, ForeignDeltaLog, Published, delta_actions, table_publisher, topic_table
 from tests.catalog.judging import actions_of, check_table, commits_of
 from tests.catalog.stories import add_column, append, compact, mergeable
 from tests.client.support import Place, raises, rows
@@ -592,3 +592,36 @@ def test_topics_that_want_it_are_published_after_each_commit(place: Place, monke
         path = str(folder(place).parent)
         assert deltalake.DeltaTable(path).to_pyarrow_table().num_rows == number + 1
     assert check_table(ns, "orders")[-1] == ns.snapshot().version
+
+
+def test_a_namespace_that_was_made_again_is_another_one(place: Place) -> None:
+    import shutil
+
+    with txn_catalog.open(place.root) as cat:
+        for count in (1, 2):
+            cat.create_namespace("other")
+            with place.open("other", create=False) as ns:
+                ns.create_topic("orders", SCHEMA)
+                ns.produce("orders", rows(*range(count)))
+                done = cat.publish("other", "orders")
+                assert (done.delta_version, done.created) == (0, 1)
+                assert deltalake.DeltaTable(done.url).to_pyarrow_table().num_rows == count
+            cat.drop_namespace("other")
+            shutil.rmtree(Path(place.root) / "other")
+
+
+def test_looking_at_many_versions_takes_one_look_at_the_fold(
+    ns: Any, cat: Catalog, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grown(ns, cat, 30)
+    looks: list[int] = []
+    real = topic_table.TopicTable.view
+
+    def view(self: Any, after: int) -> Any:
+        looks.append(after)
+        return real(self, after)
+
+    monkeypatch.setattr(topic_table.TopicTable, "view", view)
+    with txn_catalog.open(place.root) as other:
+        assert other.publish("sales", "orders").delta_version == 29
+    assert len(looks) <= 3
