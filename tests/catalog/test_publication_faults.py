@@ -215,3 +215,40 @@ def test_two_publishers_who_know_the_table_in_every_interleaving(
     """With many files a version they want to show different ends in the same one."""
     monkeypatch.setattr(delta_actions, "MOST_FILES", files)
     assert 1 < _duels("history", grow=grow, most=2_000, known=True) < 2_000
+
+
+@pytest.mark.parametrize("files", [2, 100])
+def test_three_publishers_in_many_interleavings(files: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them knows an entry more than the one before."""
+    monkeypatch.setattr(delta_actions, "MOST_FILES", files)
+    script: list[int] | None = []
+    runs, ends = 0, set()
+    while script is not None and runs < 150:
+        scheduler = ScriptedScheduler(script)
+        duel = Duel(copied(prepared("history")))
+        clients = [duel.client(name) for name in "abc"]
+        topic = clients[0].connection.topic_record(TOPIC).id
+        own = [publications(ns) for ns in clients]
+        for number, ns in enumerate(clients):
+            ns.connection.follower.refresh()
+            own[number].publish(topic)
+        for number, ns in enumerate(clients):
+            clients[-1].produce(TOPIC, rows(60 + number))
+            ns.connection.follower.refresh()
+        duel.calls = [partial(one.publish, topic, look=False) for one in own]
+        try:
+            duel.run(scheduler)
+        except Redundant:
+            script = _after(scheduler.choices)
+            continue
+        runs += 1
+        try:
+            assert not [answer for answer in duel.answers if isinstance(answer, TxnLogError)]
+            assert all(answer.repaired == () for answer in duel.answers)
+            ends.add(tuple(check_table(client(duel.store, "fresh"), TOPIC)))
+        except Exception as error:
+            error.add_note(f"choices {script}")
+            raise
+        script = _after(scheduler.choices)
+    assert runs > 10
+    assert len(ends) > 1 or files == 2, "who came first decided where versions end"
