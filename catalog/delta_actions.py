@@ -7,15 +7,14 @@ any publisher writes the same, and a commit that was lost is written again as it
 
 from __future__ import annotations
 
-import datetime
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
 import msgspec
 
+from catalog.delta_statistics import statistics_json
 from txnlog import ranges
 from txnlog.keys import SEGMENT_COLUMN, relative_segment_key
 from txnlog.schema import StructField, StructType
@@ -40,12 +39,6 @@ CONFIGURATION: Final[dict[str, str]] = {
 
 MOST_FILES: Final = 5_000
 """Files that one Delta version adds and removes, unless a single entry has more: some megabytes of JSON."""
-
-_EXACT_DIGITS: Final = 15
-"""A decimal with more might be rounded by who reads numbers of JSON as doubles."""
-
-_WHOLE_NUMBERS: Final = frozenset({"byte", "short", "integer", "long"})
-_REAL_NUMBERS: Final = frozenset({"float", "double"})
 
 _encode: Final = msgspec.json.Encoder(decimal_format="number").encode
 
@@ -402,179 +395,14 @@ def remove_action(record: SegmentRecord, timestamp_ms: int, *, loud: bool = Fals
     }
 
 
-# --- statistics -------------------------------------------------------------------------------------------------------
-
-
-def statistics_json(record: SegmentRecord, schema: StructType) -> str:
-    """Delta's statistics of a file, from the log's: what they cannot say exactly, or cut as Delta cuts, is left out."""
-    low: dict[str, Any] = {}
-    high: dict[str, Any] = {}
-    nulls: dict[str, int] = {}
-    for field in schema.fields:
-        known = record.statistics.get(field.name)
-        if known is None or not isinstance(field.type, str):
-            continue
-        first, last, count = known
-        if (bound := _bound(field.type, first, upper=False)) is not None:
-            low[field.name] = bound
-        if (bound := _bound(field.type, last, upper=True)) is not None:
-            high[field.name] = bound
-        if count is not None:
-            nulls[field.name] = count
-    return _encode({"numRecords": record.rows, "minValues": low, "maxValues": high, "nullCount": nulls}).decode()
-
-
-def _bound(kind: str, value: object, *, upper: bool) -> Any:
-    """A bound in Delta's form; None where the log has none, or Delta no form for it."""
-    if kind in _WHOLE_NUMBERS:
-        return value if type(value) is int else None
-    if kind in _REAL_NUMBERS:
-        return value if type(value) in {int, float} else None
-    if not isinstance(value, str):
-        return None
-    if kind in {"string", "date"}:
-        return value
-    if kind == "timestamp":
-        return _milliseconds(value, upper=upper)
-    return _decimal(value) if kind.startswith("decimal(") else None
-
-
-def _decimal(text: str) -> Decimal | None:
-    try:
-        value = Decimal(text)
-    except InvalidOperation:
-        return None
-    return value if value.is_finite() and len(value.as_tuple().digits) <= _EXACT_DIGITS else None
-
-
-def _milliseconds(text: str, *, upper: bool) -> str | None:
-    """Delta cuts times to milliseconds; an upper bound is raised, so that it is one for who takes it as it is."""
-    try:
-        value = datetime.datetime.fromisoformat(text)
-        if upper and value.microsecond % 1_000:
-            value += datetime.timedelta(milliseconds=1)
-    except (ValueError, OverflowError):
-        return None
-    return f"{value.replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
-
-
-# --- back -------------------------------------------------------------------------------------------------------------
-
-
-class DamagedCommitError(ValueError):
-    """The bytes are no commit, or one of ours that lacks something."""
-
-
-@dataclass(frozen=True, slots=True)
-class Says:
-    """What a commit says of itself. ``ours`` is None where it is no commit of txnlog."""
-
-    ours: Mapping[str, Any] | None
-    timestamp_ms: int = 0
-
-    @property
-    def before(self) -> int:
-        """The version of the namespace that the Delta version before shows."""
-        return _number(self.ours, "before")
-
-    @property
-    def version(self) -> int:
-        """The version of the namespace that it shows."""
-        return _number(self.ours, "version")
-
-    @property
-    def ended(self) -> bool:
-        """Whether nothing follows."""
-        return bool(self.ours and self.ours.get("ended"))
-
-    def is_of(self, identity: Identity) -> bool:
-        """Whether it is a commit of this table."""
-        return self.ours is not None and all(self.ours.get(name) == item for name, item in identity.as_json().items())
-
-
-def _number(found: Mapping[str, Any] | None, name: str) -> int:
-    value = None if found is None else found.get(name)
-    if type(value) is not int:
-        raise DamagedCommitError(f"it does not say its {name}")
-    return value
-
-
-def _objects(data: bytes) -> list[dict[str, Any]]:
-    try:
-        lines = [msgspec.json.decode(line) for line in data.splitlines() if line.strip()]
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise DamagedCommitError(ascii(str(error))[1:-1][:200]) from None
-    if not lines or not all(isinstance(line, dict) for line in lines):
-        raise DamagedCommitError("it holds something else than JSON objects")
-    return lines
-
-
-def says_of(data: bytes) -> Says:
-    """What a stored commit says of itself. Raises DamagedCommitError."""
-    lines = _objects(data)
-    infos = [line["commitInfo"] for line in lines if isinstance(line.get("commitInfo"), dict)]
-    info: dict[str, Any] = infos[0] if infos else {}
-    domains = [line["domainMetadata"] for line in lines if isinstance(line.get("domainMetadata"), dict)]
-    domain = next((item for item in domains if item.get("domain") == DOMAIN), None)
-    own = info.get("txnlog")
-    if not isinstance(own, dict) and domain is None:
-        return Says(None)
-    try:
-        lasting = msgspec.json.decode((domain or {}).get("configuration") or "null")
-    except (msgspec.DecodeError, TypeError):
-        lasting = None
-    if not isinstance(own, dict) or not isinstance(lasting, dict):
-        raise DamagedCommitError("it lacks a part of what it should say")
-    timestamp_ms = lasting.pop("timestamp", None)
-    if lasting != own or timestamp_ms != info.get("inCommitTimestamp") or type(timestamp_ms) is not int:
-        raise DamagedCommitError("it contradicts itself")
-    return Says(own, timestamp_ms)
-
-
-def hint_of(data: bytes) -> int | None:
-    """The version that a damaged commit may have shown, as far as its first line tells. To be checked."""
-    try:
-        info = msgspec.json.decode(data.split(b"\n", 1)[0])["commitInfo"]["txnlog"]["version"]
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError, TypeError, IndexError):
-        return None
-    return info if type(info) is int else None
-
-
-def same_content(one: bytes, two: bytes) -> bool:
-    """Whether two commits make the same table: other versions of txnlog may word them otherwise."""
-    try:
-        return one == two or [_content(line) for line in _objects(one)] == [_content(line) for line in _objects(two)]
-    except (DamagedCommitError, KeyError, TypeError, ValueError):
-        return False
-
-
-def _content(line: dict[str, Any]) -> object:
-    ((kind, body),) = line.items()
-    match kind:
-        case "add":
-            stats = msgspec.json.decode(body["stats"])
-            return kind, body["path"], body["partitionValues"], body["size"], body["dataChange"], stats
-        case "remove":
-            return kind, body["path"], body["dataChange"]
-        case "metaData":
-            return kind, body["id"], msgspec.json.decode(body["schemaString"]), body["partitionColumns"]
-        case "commitInfo":
-            return kind, body["inCommitTimestamp"], body["txnlog"]
-        case "domainMetadata":
-            return kind, body["domain"], msgspec.json.decode(body["configuration"])
-    return kind, body
-
-
 __all__ = [
     "CONFIGURATION",
     "DOMAIN",
     "MOST_FILES",
     "NOTHING_SHOWN",
     "PROTOCOL",
-    "DamagedCommitError",
     "Difference",
     "Identity",
-    "Says",
     "Shown",
     "TableMetadata",
     "TopicHistory",
@@ -582,14 +410,10 @@ __all__ = [
     "commit_lines",
     "domain_metadata",
     "has_ended",
-    "hint_of",
     "needs_metadata",
     "remove_action",
-    "same_content",
     "says_json",
-    "says_of",
     "schema_json",
-    "statistics_json",
     "topic_checkpoint",
     "topic_commit",
 ]

@@ -23,10 +23,10 @@ from catalog.delta_actions import (
     TableMetadata,
     commit_lines,
     domain_metadata,
-    same_content,
     says_json,
 )
 from catalog.delta_log import DeltaLog
+from catalog.delta_says import same_content
 from catalog.table_publisher import Action
 from catalog.topic_table import LogTimes, table_id
 from txnlog.follower import Follower

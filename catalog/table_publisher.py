@@ -14,9 +14,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from catalog.delta_actions import NOTHING_SHOWN, DamagedCommitError, Identity, Says, Shown, hint_of, says_of
+from catalog.delta_actions import NOTHING_SHOWN, Identity, Shown
 from catalog.delta_checkpoint import checkpoint_bytes, hint_bytes
 from catalog.delta_log import COMMITS_AT_ONCE, DeltaLog
+from catalog.delta_says import DamagedCommitError, Says, hint_of, says_of
 from catalog.errors import ForeignDeltaLog
 from txnlog.errors import CorruptionError, Durable, TxnLogError
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from catalog import delta_actions
 from catalog.delta_actions import Identity, Shown, TableMetadata, TopicHistory, needs_metadata
+from catalog.delta_says import same_content
 from catalog.table_publisher import Action
 from txnlog.codec import decode_entry, digest_of
 from txnlog.errors import CorruptionError
@@ -126,7 +127,7 @@ class TopicTable:
 
     def same_content(self, one: bytes, two: bytes) -> bool:
         """See Table."""
-        return delta_actions.same_content(one, two)
+        return same_content(one, two)
 
     def tidy(self, shown: Shown) -> None:
         """See Table: what nobody needs of a topic is vacuum's."""

@@ -10,18 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog.delta_actions import (
-    DamagedCommitError,
-    Identity,
-    Shown,
-    TopicHistory,
-    commit_lines,
-    hint_of,
-    same_content,
-    says_of,
-    schema_json,
-    statistics_json,
-)
+from catalog.delta_actions import Identity, Shown, TopicHistory, commit_lines, schema_json
+from catalog.delta_says import DamagedCommitError, hint_of, same_content, says_of
+from catalog.delta_statistics import statistics_json
 from tests.memory_log import Log
 from tests.unit.random_entries import append, entries
 from txnlog.schema import StructField, StructType

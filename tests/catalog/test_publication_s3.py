@@ -43,8 +43,9 @@ def read(server: Any, url: str) -> list[int]:
 def test_topics_are_published_on_s3(s3: Place, server: Any) -> None:
     ns = s3.open()
     ns.create_topic("orders", SCHEMA)
-    options = {"storage_options": s3.storage_options}
+    options: Any = {"storage_options": s3.storage_options}
     with txn_catalog.open(s3.root, **options) as one, txn_catalog.open(s3.root, **options) as two:
+        done: Any = None
         for number in range(6):
             ns.produce("orders", rows(number))
             done = (one, two)[number % 2].publish("sales", "orders")

@@ -1605,7 +1605,7 @@ MUTANTS = (
     ),
     Mutant(
         "an upper bound of a time is cut",
-        "catalog/delta_actions.py",
+        "catalog/delta_statistics.py",
         "if upper and value.microsecond % 1_000:",
         "if upper and value.microsecond > 1_000_000:",
         "files with the newest rows are skipped",
