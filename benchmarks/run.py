@@ -21,6 +21,7 @@ SCRIPTS = {
     "Scans in Spark": "scan",
     "Writes in Spark": "spark_write",
     "Streams in Spark": "spark_stream",
+    "Topics as Delta tables": "publication",
 }
 RESULTS = Path(__file__).parent / "RESULTS.md"
 

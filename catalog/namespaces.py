@@ -1,22 +1,26 @@
-"""The namespaces of a root: what ``catalog.open`` returns."""
+"""The namespaces of a root and the Delta tables of their topics: what ``catalog.open`` returns."""
 
 from __future__ import annotations
 
 import html
 import os
 import re
+import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from catalog import registration
+from catalog.publication import MOST_VERSIONS, Publications, Published, PublishedVersion
 from txnlog import keys
-from txnlog.arguments import shown
-from txnlog.errors import InvalidInputError, InvalidTransactionState, NamespaceNotFound
+from txnlog.arguments import shown, whole_number
+from txnlog.errors import InvalidInputError, InvalidTransactionState, NamespaceNotFound, TxnLogError
+from txnlog.limits import MAX_NUMBER
 from txnlog.log import Log
 from txnlog.names import NamespaceName, folded, nearest, parse_namespace_name
-from txnlog.namespace import open_namespace
+from txnlog.namespace import Namespace, open_namespace
 from txnlog.root import Root, check_coordinator
 from txnlog.runtime import Clock, Runtime, renew_in_child
 from txnlog.state import NamespaceRecord
@@ -70,6 +74,8 @@ class Catalog:
         self._clock = clock
         self._given_store = store
         self._closed = False
+        self._lock = threading.Lock()
+        self._opened: dict[str, tuple[Namespace, Publications]] = {}
         self._open_root: Root | None = self._open()
         renew_in_child(self)
 
@@ -81,6 +87,8 @@ class Catalog:
     def after_fork(self) -> None:
         """In a forked child: no request now, but a writer and threads of its own at the next call."""
         self._open_root = None
+        self._lock = threading.Lock()
+        self._opened = {}
 
     # --- looking ----------------------------------------------------------------------------------------------------
 
@@ -118,6 +126,7 @@ class Catalog:
             UnsafeStore: the store has no atomic create-if-absent.
         """
         wanted = parse_namespace_name(name)
+        self._let_go(wanted)
         known = next((record for record in self._records() if folded(record.name) == folded(wanted)), None)
         found = self._coordinator_in_folder(wanted)
         if known is None and found is not None:
@@ -172,6 +181,7 @@ class Catalog:
         wanted = parse_namespace_name(name)
         if not self._root.exists():
             raise NamespaceNotFound(f"no namespace {name!r} in this root", advice="there is none yet")
+        self._let_go(wanted)
         self._root.follower.refresh()
         self._root.unregister(wanted)
         return self._store.url(wanted)
@@ -248,11 +258,111 @@ class Catalog:
         tables = registration.register_tables(spark, wanted, target)
         return {item.topic: f"{target}.{item.name}" for item in tables}
 
+    # --- Delta tables -----------------------------------------------------------------------------------------------
+
+    @overload
+    def publish(self, namespace: str, topic: str) -> Published: ...
+
+    @overload
+    def publish(self, namespace: str, topic: None = None) -> tuple[Published, ...]: ...
+
+    def publish(self, namespace: str, topic: str | None = None) -> Published | tuple[Published, ...]:
+        """Bring a topic's Delta table up to what is committed now; without a topic, all tables of the namespace.
+
+        Any number of publishers may be at work, each process and each ``delta="auto"`` among them. What is missing or
+        damaged of the newest versions is written again from the log. A topic with ``delta="off"`` is refused by name,
+        and left out of all. The table of a topic that was dropped says so, and stays as it is.
+
+        All tables are those of the topics and, last, the one of the namespace's segments (``_delta/segments``).
+
+        Returns what the table shows then; of all tables those that are there.
+
+        Raises:
+            ForeignDeltaLog: somebody else's table is in the topic's folder, or somebody else wrote to the topic's.
+            OutcomeUnknown: the store did not say whether a version exists; call it again.
+            TopicNotFound, NamespaceNotFound: with the nearest name.
+            CorruptionError: the table shows more than the log has.
+        """
+        ns, publications = self._publications(namespace)
+        ns.connection.follower.refresh()
+        if topic is not None:
+            return publications.publish(ns.connection.topic_record(topic).id)
+        return publications.publish_all()
+
+    def repair(self, namespace: str, topic: str | None = None) -> Published:
+        """Look at every version of a topic's Delta table, and write again from the log what is missing or damaged.
+
+        Without a topic, of the table of segments. Also makes a checkpoint. :meth:`publish` looks at the newest versions
+        only. Raises what it raises.
+        """
+        ns, publications = self._publications(namespace)
+        ns.connection.follower.refresh()
+        if topic is None:
+            return publications.repair_segments()
+        return publications.repair(ns.connection.topic_record(topic).id)
+
+    def published(self, namespace: str, topic: str, limit: int = 100) -> tuple[PublishedVersion, ...]:
+        """Which version of the namespace each version of a topic's Delta table shows, newest first.
+
+        A version of the table stands until the next one; entries that change nothing of the topic have none.
+
+        Args:
+            namespace: the namespace.
+            topic: the topic.
+            limit: how many of the newest, one request each.
+        """
+        most = whole_number("limit", limit, 1, MOST_VERSIONS)
+        ns, publications = self._publications(namespace)
+        ns.connection.follower.refresh()
+        return publications.versions(ns.connection.topic_record(topic).id, most)
+
+    def delta_version(self, namespace: str, topic: str, version: int) -> int:
+        """The version of a topic's Delta table that shows what the topic was at a version of the namespace.
+
+        Raises:
+            VersionNotAvailable: it is not published yet, or only together with later entries; the message tells which
+                versions are near.
+        """
+        wanted = whole_number("version", version, 0, MAX_NUMBER)
+        ns, publications = self._publications(namespace)
+        ns.connection.follower.refresh()
+        return publications.delta_version(ns.connection.topic_record(topic).id, wanted)
+
+    def _let_go(self, namespace: NamespaceName) -> None:
+        """Close what was opened for publishing: the name may mean another namespace from here on."""
+        with self._lock:
+            known = self._opened.pop(namespace, None)
+        if known is not None:
+            known[0].close()
+
+    def _publications(self, namespace: str) -> tuple[Namespace, Publications]:
+        """The namespace, kept open, and what is known of its tables."""
+        _ = self._root  # refused where the handle was closed
+        with self._lock:
+            known = self._opened.get(namespace)
+            if known is None:
+                ns = open_namespace(
+                    self.root,
+                    parse_namespace_name(namespace),
+                    storage_options=self._storage_options,
+                    clock=self._clock,
+                    store=self._given_store,
+                )
+                of = ns.connection
+                known = ns, Publications(of.follower, of.store, of.runtime)
+                self._opened[namespace] = known
+            return known
+
     # --- the handle -------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Let go of the handle: it refuses further calls. The namespaces that it made stay as they are."""
         self._closed = True
+        with self._lock:
+            opened, self._opened = self._opened, {}
+        for ns, _ in opened.values():
+            with suppress(TxnLogError):
+                ns.close()
         self._runtime.close()
 
     @property

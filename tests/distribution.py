@@ -25,6 +25,8 @@ LONGEST: Final = (
     "tests/crash_spark/test_crash_spark.py",
     "tests/postgres/test_exactly_once.py",
     "tests/places/test_connect.py",
+    "tests/catalog/test_conformance_spark.py",
+    "tests/catalog/test_publication_faults.py",
     "tests/spark/test_damage.py",
     "tests/spark/test_write_stream.py",
     "tests/spark/test_stream_write.py",

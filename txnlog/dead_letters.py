@@ -14,6 +14,7 @@ from txnlog import schema as schemas
 from txnlog.actions import Acknowledgement, AnyAction, Header, PartitionRanges, Topic
 from txnlog.apply_topics import topic_named
 from txnlog.commands import Answer, Piece, SharedNumbers, digest_of_call
+from txnlog.delta_mode import delta_mode, with_delta_mode
 from txnlog.errors import InvalidInputError, SchemaMismatch, TopicNotFound, TransactionConflict
 from txnlog.ids import TxnId
 from txnlog.leases import Wanted, are_worn_out
@@ -51,7 +52,9 @@ def missing_topic(draft: Draft, source: TopicRecord, name: str) -> list[Topic]:
     columns = schema_of(source.schema)
     known = topic_named(draft, name)
     if known is None:
-        return [Topic(wanted, columns, source.partitions)]
+        return [
+            Topic(wanted, columns, source.partitions, properties=with_delta_mode({}, delta_mode(source.properties)))
+        ]
     _check(known, columns)
     return []
 

@@ -38,6 +38,7 @@ class Follower:
         self._unfinished: Callable[[], None] | None = None
         self._state, self._base, self.folded_bytes = log.load()
         self._indexes: dict[int, SegmentIndex] = {}
+        self._touched: set[int] = set()
         self._make_durable(self.version)
 
     @property
@@ -118,6 +119,8 @@ class Follower:
     def _carry(self, draft: Draft, folded_bytes: int) -> None:
         """Carry a draft into the state, and what it shows into the indexes."""
         removed, changed = draft.removals.changed(), draft.segments.changed()
+        self._touched.update(draft.topics.changed())
+        self._touched.update(record.topic for record in changed.values() if record is not None)
         if self._indexes:
             for number in removed:
                 for index in self._indexes.values():
@@ -133,6 +136,12 @@ class Follower:
                     known.add(record)
         draft.merge()
         self.folded_bytes = folded_bytes
+
+    def take_touched(self) -> set[int]:
+        """The topics that what was folded since the last call created, changed or dropped, or whose segments it did."""
+        with self.lock:
+            touched, self._touched = self._touched, set()
+            return touched
 
     def adopt(self, draft: Draft, version: int, size_bytes: int) -> None:
         """The entry that a draft of this state stands for was created; a refresh may have read and folded it first."""

@@ -22,6 +22,9 @@ PROBE_FOLDER: Final = f"{CATALOG_FOLDER}/probe/"
 HINT_FOLDER: Final = "_hints/"
 SEGMENT_COLUMN: Final = "_txnlog_segment"
 """The partition column that the path of a segment hands to Spark."""
+_DELTA_LOG: Final = "_delta_log"
+SEGMENTS_TABLE: Final = "_delta/segments"
+"""Folder of the published table of segments: names of topics begin with a letter or digit."""
 
 
 def entry_key(version: int) -> str:
@@ -61,7 +64,37 @@ def segments_prefix(folder: str) -> str:
 
 def segment_key(folder: str, segment: int, file: str) -> str:
     """Key of a segment's Parquet file."""
-    return f"{segment_folder(folder, segment)}{file}"
+    return f"{folder}/{relative_segment_key(segment, file)}"
+
+
+def relative_segment_key(segment: int, file: str) -> str:
+    """Path of a segment's file inside its topic's folder."""
+    return f"{SEGMENT_COLUMN}={segment}/{file}"
+
+
+def delta_prefix(folder: str) -> str:
+    """What all keys of the Delta log of a table's folder begin with."""
+    return f"{folder}/{_DELTA_LOG}/"
+
+
+def delta_commit_key(folder: str, version: int) -> str:
+    """Key of one version of a table's Delta log."""
+    return f"{delta_prefix(folder)}{version:020d}.json"
+
+
+def delta_checkpoint_key(folder: str, version: int) -> str:
+    """Key of the classic checkpoint at one version of a table's Delta log."""
+    return f"{delta_prefix(folder)}{version:020d}.checkpoint.parquet"
+
+
+def delta_hint_key(folder: str) -> str:
+    """Key of the object that names the newest checkpoint of a table's Delta log."""
+    return f"{delta_prefix(folder)}_last_checkpoint"
+
+
+def table_file_key(folder: str, unique: str) -> str:
+    """Key of a data file of a table that is no topic; ``unique`` is 32 hexadecimal digits."""
+    return f"{folder}/{unique}.parquet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +135,23 @@ class SegmentKey:
     file: str
 
 
-ParsedKey = EntryKey | ManifestKey | PartKey | SegmentKey | HintKey
+@dataclass(frozen=True, slots=True)
+class DeltaKey:
+    """An object of a table's Delta log: of a version its commit or its checkpoint; or the hint (no version)."""
+
+    folder: str
+    version: int | None = None
+    checkpoint: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TableFileKey:
+    """A data file of the published table of segments."""
+
+    unique: str
+
+
+ParsedKey = EntryKey | ManifestKey | PartKey | SegmentKey | HintKey | DeltaKey | TableFileKey
 
 UNIQUE: Final = re.compile(r"[0-9a-f]{32}", re.ASCII)
 """A random 128-bit number, as it stands in keys."""
@@ -118,10 +167,15 @@ _MANIFEST: Final = re.compile(rf"{CHECKPOINT_FOLDER}({_VERSION})\.json", re.ASCI
 _PART: Final = re.compile(rf"{_PART_FOLDER}({UNIQUE.pattern})\.parquet", re.ASCII)
 _HINT: Final = re.compile(rf"{HINT_FOLDER}({_ID})/({_VERSION})\.json", re.ASCII)
 _SEGMENT: Final = re.compile(rf"({_FOLDER})/{SEGMENT_COLUMN}=({_ID})/({FILE_NAME.pattern})", re.ASCII)
+_DELTA: Final = re.compile(
+    rf"({_FOLDER}|{SEGMENTS_TABLE})/{_DELTA_LOG}/(?:({_VERSION})\.(json|checkpoint\.parquet)|_last_checkpoint)",
+    re.ASCII,
+)
+_TABLE_FILE: Final = re.compile(rf"{SEGMENTS_TABLE}/({UNIQUE.pattern})\.parquet", re.ASCII)
 
 
 def parse_key(key: str) -> ParsedKey | None:
-    """What a key is, or None where it is none of ours (Delta's log, a stranger's file)."""
+    """What a key is, or None where it is none of ours (a stranger's file)."""
     if match := _SEGMENT.fullmatch(key):
         return SegmentKey(match[1], int(match[2]), match[3])
     if match := _ENTRY.fullmatch(key):
@@ -133,11 +187,18 @@ def parse_key(key: str) -> ParsedKey | None:
         return PartKey(match[1])
     if match := _HINT.fullmatch(key):
         return HintKey(int(match[1]), int(match[2]))
+    if match := _DELTA.fullmatch(key):
+        return DeltaKey(match[1], None if match[2] is None else int(match[2]), checkpoint=(match[3] or "")[:1] == "c")
+    if match := _TABLE_FILE.fullmatch(key):
+        return TableFileKey(match[1])
     return None
 
 
 def kind_of(key: str) -> str:
-    """What a key of the whole root is about, for counting requests: entry, segment, checkpoint, hint, root or other."""
+    """What a key of the whole root is about, for counting requests.
+
+    One of entry, segment, checkpoint, hint, delta, root and other.
+    """
     if key.startswith(f"{CATALOG_FOLDER}/"):
         return "root"
     parsed = parse_key(key.partition("/")[2])
@@ -147,6 +208,8 @@ def kind_of(key: str) -> str:
         return "segment"
     if isinstance(parsed, HintKey):
         return "hint"
+    if isinstance(parsed, DeltaKey | TableFileKey):
+        return "delta"
     return "other" if parsed is None else "checkpoint"
 
 
@@ -156,22 +219,31 @@ __all__ = [
     "FILE_NAME",
     "HINT_FOLDER",
     "PROBE_FOLDER",
+    "SEGMENTS_TABLE",
     "SEGMENT_COLUMN",
     "UNIQUE",
+    "DeltaKey",
     "EntryKey",
     "HintKey",
     "ManifestKey",
     "ParsedKey",
     "PartKey",
     "SegmentKey",
+    "TableFileKey",
+    "delta_checkpoint_key",
+    "delta_commit_key",
+    "delta_hint_key",
+    "delta_prefix",
     "entry_key",
     "hint_key",
     "kind_of",
     "manifest_key",
     "parse_key",
     "part_key",
+    "relative_segment_key",
     "segment_folder",
     "segment_key",
     "segments_prefix",
+    "table_file_key",
     "topic_folder",
 ]

@@ -19,6 +19,15 @@ from txnlog.arguments import epoch_ms, mapping, shown, text_mapping, whole_numbe
 from txnlog.commands import ONE_CREATION, Answer, Simple, effect
 from txnlog.connection import Connection, Mode, Position
 from txnlog.consumer import Consumer
+from txnlog.delta_mode import (
+    DEFAULT_MODE,
+    DeltaMode,
+    check_delta_columns,
+    check_properties,
+    delta_mode,
+    parse_delta_mode,
+    with_delta_mode,
+)
 from txnlog.errors import (
     Durable,
     InvalidInputError,
@@ -193,7 +202,7 @@ class Namespace:
         """Requests that this handle sent to the store so far, by call and kind of object: ``("put", "segment"): 3``.
 
         Calls are create, put, get, get_range, info, list, delete and sync (no request on an object store); kinds are
-        entry, segment, checkpoint, hint, root and other.
+        entry, segment, checkpoint, hint, delta, root and other.
         """
         return self.connection.session.requests.counts()
 
@@ -215,6 +224,7 @@ class Namespace:
         *,
         if_not_exists: bool = False,
         properties: Mapping[str, str] | None = None,
+        delta: str | None = None,
     ) -> TopicInfo:
         """Create a topic.
 
@@ -224,8 +234,12 @@ class Namespace:
                 in microseconds, and those with a zone in UTC, whatever the schema has.
             partitions: their number. Of a keyed topic it cannot change.
             key: the column whose hash chooses the partition of a row.
-            if_not_exists: give back the topic that is there, if it has the same schema, partitions and key.
-            properties: free text settings.
+            if_not_exists: give back the topic that is there, if it has the same schema, partitions and key (and the
+                same ``delta``, if it is given).
+            properties: free text settings, under names of your own.
+            delta: whether the committed topic is a Delta table, too: ``"manual"`` (the default: brought up to date by
+                ``catalog``'s ``publish``), ``"auto"`` (also after every commit, in the background), or ``"off"``:
+                never. A ``timestamp`` without a zone needs ``"off"``: readers of Delta lack it.
 
         Raises:
             TopicExists, NameNotAllowed, SchemaMismatch, InvalidInputError, LimitExceeded: nothing was written.
@@ -233,23 +247,27 @@ class Namespace:
         stored = _schema_of(schema)
         if key is not None and not isinstance(key, str):
             raise InvalidInputError(f"key is the name of a column, not {type(key).__name__}")
+        mode = None if delta is None else parse_delta_mode(delta)
+        settings = text_mapping("properties", properties)
+        check_properties(settings)
         action = Topic(
             parse_topic_name(name),
             stored,
             whole_number("partitions", partitions, 1, MAX_PARTITIONS),
             key,
-            text_mapping("properties", properties),
+            with_delta_mode(settings, mode or DEFAULT_MODE),
         )
 
         def decide(draft: Draft, _at: Header) -> list[Topic] | Answer[TopicRecord]:
             record = topic_named(draft, action.name) if if_not_exists else None
             if record is not None:
-                if (clash := _clash(record, action)) is not None:
+                if (clash := _clash(record, action, mode)) is not None:
                     raise TopicExists(
                         f"the topic {name!r} exists with other {clash}",
                         advice="leave them out to use the topic as it is, or choose another name",
                     )
                 return Answer(record)
+            check_delta_columns(stored, mode or DEFAULT_MODE)
             return [action]
 
         def result(draft: Draft, at: Header) -> TopicRecord:
@@ -675,13 +693,16 @@ def _schema_of(given: pa.Schema | None) -> schema.StructType:
     return schema.from_arrow(given)
 
 
-def _clash(there: TopicRecord, wanted: Topic) -> str | None:
+def _clash(there: TopicRecord, wanted: Topic, mode: DeltaMode | None) -> str | None:
     """In what a topic differs from one that is wanted; None where in nothing."""
     if all(item.schema != wanted.schema for item in there.schemas):  # it may have been altered since
         return f"columns: {_columns(there.schema)} instead of {_columns(wanted.schema)}"
     if there.partitions != wanted.partitions:
         return f"partitions: {there.partitions} instead of {wanted.partitions}"
-    return f"key: {there.key!r} instead of {wanted.key!r}" if there.key != wanted.key else None
+    if there.key != wanted.key:
+        return f"key: {there.key!r} instead of {wanted.key!r}"
+    found = delta_mode(there.properties)
+    return None if mode in {None, found} else f"delta: {found!r} instead of {mode!r}"
 
 
 def _columns(columns: schema.StructType) -> str:

@@ -211,7 +211,8 @@ class Maintained(_Shown):
         optimized: of each topic in which segments were merged, what was done.
         published: topics whose Delta tables were brought up to date.
         vacuumed: what was deleted.
-        failures: by topic what stood against optimizing it; everything else was done.
+        failures: by topic what stood against optimizing it, and as ``Delta tables`` what did against publishing them;
+            everything else was done.
         finished: whether nothing is left to do: else call it again.
     """
 

@@ -21,6 +21,7 @@ from txnlog.heartbeats import Heartbeats
 from txnlog.holds import Holds
 from txnlog.limits import FORMAT_VERSION, MAX_CLOCK_AHEAD_MS
 from txnlog.log import Log
+from txnlog.maintenance.auto_publisher import AutoPublisher
 from txnlog.maintenance.checkpointer import Checkpointer
 from txnlog.names import NamespaceName, nearest
 from txnlog.reader import SegmentReader
@@ -93,6 +94,7 @@ class Session:
         self.given_up: dict[int, AbortReason] = {}
         self.heartbeats = Heartbeats(self.store, runtime)
         self.checkpointer = Checkpointer(self.follower, self.store, runtime)
+        self.auto_publisher = AutoPublisher(self.follower, self.store, runtime)
         if not read_only:
             check_writable(self.follower.state)
 
@@ -166,7 +168,7 @@ class Session:
                     SharedSegmentBuilder(self.runtime.unique),
                     min_commit_interval_ms=self._min_commit_interval_ms,
                     before_append=self._before_append,
-                    after_append=self.checkpointer.after_append,
+                    after_append=self._after_append,
                     given_up=self.given_up,
                 )
             return self._appender
@@ -190,6 +192,11 @@ class Session:
         if self._clock_lead_ms is None or abs(lead_ms - self._clock_lead_ms) > _CLOCK_JUMP_MS:
             self._check_clock()
             self._clock_lead_ms = lead_ms
+
+    def _after_append(self) -> None:
+        """What is done in the background for the sake of those who read."""
+        self.checkpointer.after_append()
+        self.auto_publisher.after_append()
 
     def _check_log(self) -> None:
         """Raise NamespaceNotFound where the folder was removed, or holds the log of another namespace of that name.
@@ -239,6 +246,7 @@ class Session:
         if appender is not None:
             appender.close(error)
         self.checkpointer.close()
+        self.auto_publisher.close()
         self.runtime.close()
 
 

@@ -63,6 +63,10 @@ ALTER_TOPIC = "tests/client/test_alter_topic.py::test_"
 OPTIMIZE = "tests/client/test_optimize.py::test_"
 COMPACTION = "tests/unit/test_compaction.py::test_"
 ALTERED_TOPICS = "tests/spark/test_altered_topics.py::test_"
+PUBLICATION = "tests/catalog/test_publication.py::test_"
+PUBLISHERS = "tests/catalog/test_publication_faults.py::test_"
+DELTA_ACTIONS = "tests/catalog/test_delta_actions.py::test_"
+SEGMENTS_TABLE = "tests/catalog/test_segments_table.py::test_"
 
 
 @dataclass(frozen=True)
@@ -1763,5 +1767,81 @@ MUTANTS = (
         "dead_letters.target(connection, record)",
         "they are taken off the subscription and are nowhere else",
         (PROCESSING + "whatever_happens_every_order_takes_effect_once",),
+    ),
+    # --- topics as Delta tables ---------------------------------------------------------------------------------------
+    Mutant(
+        "merged rows are new to those who stream a published topic",
+        "catalog/delta_actions.py",
+        "        if not new:\n            found.add(record.number)\n",
+        "",
+        "a stream reads rows twice",
+        (
+            PUBLICATION + "what_was_new_and_merged_meanwhile_is_shown_new_first",
+            DELTA_ACTIONS + "published_versions_show_what_is_visible",
+        ),
+    ),
+    Mutant(
+        "rows that were merged at once are never shown as new",
+        "catalog/delta_actions.py",
+        " or not fresh.isdisjoint(replaced)",
+        "",
+        "a stream is stopped, or misses rows",
+        (PUBLICATION + "what_was_new_and_merged_meanwhile_is_shown_new_first",),
+    ),
+    Mutant(
+        "a published table goes back behind a vacuum",
+        "catalog/delta_actions.py",
+        "(item for item in versions if item <= oldest_readable)",
+        "(item for item in versions if item < 0)",
+        "its versions name files that are gone",
+        (PUBLICATION + "what_a_vacuum_made_unreadable_is_never_shown",),
+    ),
+    Mutant(
+        "an upper bound of a time is cut",
+        "catalog/delta_statistics.py",
+        "if upper and value.microsecond % 1_000:",
+        "if upper and value.microsecond > 1_000_000:",
+        "files with the newest rows are skipped",
+        (DELTA_ACTIONS + "bounds_are_exact_or_left_out",),
+    ),
+    Mutant(
+        "a published version is trusted as it is read",
+        "catalog/table_publisher.py",
+        "if not self._table.same_content(view.commit(wanted), data):",
+        "if not data:",
+        "a commit that lost a line stays, and its files are never read",
+        (PUBLICATION + "a_damaged_version_is_written_again_as_it_was",),
+    ),
+    Mutant(
+        "a commit of somebody else is passed over",
+        "catalog/table_publisher.py",
+        "if not says.is_of(self._table.identity):",
+        "if says.ours is not None and not says.is_of(self._table.identity):",
+        "a foreign commit is overwritten as damaged",
+        (PUBLICATION + "a_commit_of_somebody_else_is_refused",),
+    ),
+    Mutant(
+        "who lost a race to publish goes on as if it had won",
+        "catalog/table_publisher.py",
+        "            if found == prepared:\n",
+        "            if found:\n",
+        "its next version begins elsewhere than the one before ends",
+        (PUBLISHERS + "two_publishers_who_know_the_table_in_every_interleaving",),
+    ),
+    Mutant(
+        "what a lost version showed is not looked up",
+        "catalog/table_publisher.py",
+        "if following == version + 1 and max(shown.version, 0) <= limit <= view.newest:",
+        "if following == version and max(shown.version, 0) <= limit <= view.newest:",
+        "a version that others have read becomes another one",
+        (PUBLICATION + "a_damaged_version_is_written_again_as_it_was",),
+    ),
+    Mutant(
+        "the file of a stretch keeps its first name",
+        "catalog/segments_table.py",
+        'text = f"{self._table.identity.coordinator}/{last}"',
+        'text = f"{self._table.identity.coordinator}/{last // STRETCH}"',
+        "the table of segments never grows within a stretch",
+        (SEGMENTS_TABLE + "the_table_says_what_the_log_says",),
     ),
 )

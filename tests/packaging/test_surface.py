@@ -12,7 +12,7 @@ import pytest
 
 import catalog
 import txnlog
-from catalog import Catalog
+from catalog import Catalog, Published, PublishedVersion
 from spark_ext.processing_run import Processed
 from spark_ext.transactions import DataFrameTransaction
 from txnlog import errors
@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 
 CALLS = {
     (txnlog, "open"): "root namespace create mode storage_options clock min_commit_interval_ms",
-    (Namespace, "create_topic"): "name schema partitions key if_not_exists",
+    (Namespace, "create_topic"): "name schema partitions key if_not_exists properties delta",
     (Namespace, "topics"): "",
     (Namespace, "topic"): "name",
     (Namespace, "alter_topic"): "name add_columns widen properties delta",
@@ -85,6 +85,10 @@ CALLS = {
     (Catalog, "create_namespace"): "name if_not_exists",
     (Catalog, "drop_namespace"): "name",
     (Catalog, "register"): "spark namespace as_ topics names database replace",
+    (Catalog, "publish"): "namespace topic",
+    (Catalog, "published"): "namespace topic limit",
+    (Catalog, "delta_version"): "namespace topic version",
+    (Catalog, "repair"): "namespace topic",
     (Catalog, "close"): "",
     (Snapshot, "topics"): "",
     (Snapshot, "start_offsets"): "topic",
@@ -106,6 +110,8 @@ ATTRIBUTES = {
     Catalog: "root",
     Committed: "txn_id version offsets skipped duplicate dropped",
     TopicInfo: "schema partitions key properties",
+    Published: "topic delta_version version timestamp_ms created repaired url",
+    PublishedVersion: "delta_version version timestamp_ms",
 }
 
 INTERNALS = {

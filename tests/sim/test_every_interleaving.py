@@ -162,7 +162,7 @@ class Duel:
     def run(self, scheduler: ScriptedScheduler) -> None:
         """Let them meet. Raises Redundant."""
         self.scheduler = scheduler
-        self.answers = [None, None]
+        self.answers = [None] * len(self.calls)
         tasks = []
         for place, call in enumerate(self.calls):
 

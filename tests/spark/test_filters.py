@@ -120,8 +120,8 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
     clock, chance = ManualClock(START_MS), random.Random(20261121)
     root = str(tmp_path_factory.mktemp("filters") / "lake")
     with txnlog.open(root, namespace="sales", create=True, clock=clock) as ns:
-        ns.create_topic("orders", SCHEMA, partitions=3)
-        ns.create_topic("audit", SCHEMA)
+        ns.create_topic("orders", SCHEMA, partitions=3, delta="off")
+        ns.create_topic("audit", SCHEMA, delta="off")
         for step in range(24):
             clock.advance(1_000)
             with ns.begin() as txn:

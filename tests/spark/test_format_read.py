@@ -444,7 +444,7 @@ def test_every_type_a_topic_may_have_comes_back_as_it_was_produced(spark: SparkS
     schema = pa.schema([(name, kind) for name, (kind, _) in TYPES.items()])
     rows = [{name: values[row] for name, (_, values) in TYPES.items()} for row in range(2)]
     produced = pa.Table.from_pylist([*rows, dict.fromkeys(TYPES)], schema)
-    namespace.create_topic("types", schema, partitions=2)
+    namespace.create_topic("types", schema, partitions=2, delta="off")
     namespace.produce("types", produced, partition=1)
     df = load(spark, namespace, "types", includeMetadata="true")
     assert same(df, namespace.snapshot().read("types", include_metadata=True))

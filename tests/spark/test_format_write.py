@@ -102,6 +102,7 @@ def test_every_type_of_a_topic_survives(namespace: Namespace, spark: SparkSessio
                 ("nested", pa.struct([("p", pa.string()), ("q", pa.int64())])),
             ]
         ),
+        delta="off",
     )  # fmt: skip
     append(df, path_of(namespace, "types"))
     first, second = sorted(namespace.snapshot().read("types").to_pylist(), key=lambda row: row["b"] is None)

@@ -255,7 +255,7 @@ TYPES = pa.schema(
 
 
 def test_types_nulls_and_days_before_the_gregorian_calendar_come_through(ns: Namespace, spark: SparkSession) -> None:
-    ns.create_topic("types", TYPES)
+    ns.create_topic("types", TYPES, delta="off")
     full = [
         b"\x00",
         True,

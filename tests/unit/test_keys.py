@@ -9,18 +9,28 @@ from hypothesis import strategies as st
 from txnlog.errors import NameNotAllowed
 from txnlog.keys import (
     FILE_NAME,
+    SEGMENTS_TABLE,
+    DeltaKey,
     EntryKey,
     HintKey,
     ManifestKey,
     PartKey,
     SegmentKey,
+    TableFileKey,
+    delta_checkpoint_key,
+    delta_commit_key,
+    delta_hint_key,
+    delta_prefix,
     entry_key,
     hint_key,
+    kind_of,
     manifest_key,
     parse_key,
     part_key,
+    relative_segment_key,
     segment_folder,
     segment_key,
+    table_file_key,
     topic_folder,
 )
 from txnlog.limits import MAX_NUMBER
@@ -86,6 +96,28 @@ def test_the_key_of_a_segment_leads_back_to_folder_number_and_file(text, first, 
     assert parse_key(segment_key(folder, segment, file)) == SegmentKey(folder, segment, file)
 
 
+@given(names, st.booleans(), numbers, versions, uniques)
+def test_the_keys_of_a_delta_table_lead_back_to_it_and_lie_in_its_folder(text, first, topic, version, unique):
+    for folder in (topic_folder(topic_names(text), topic, first=first), SEGMENTS_TABLE):
+        keys = {
+            delta_commit_key(folder, version): DeltaKey(folder, version),
+            delta_checkpoint_key(folder, version): DeltaKey(folder, version, checkpoint=True),
+            delta_hint_key(folder): DeltaKey(folder),
+        }
+        for key, parsed in keys.items():
+            assert key.startswith(delta_prefix(folder))
+            assert parse_key(key) == parsed
+            assert kind_of(f"sales/{key}") == "delta"
+    assert parse_key(table_file_key(SEGMENTS_TABLE, unique)) == TableFileKey(unique)
+    assert kind_of(f"sales/{table_file_key(SEGMENTS_TABLE, unique)}") == "delta"
+
+
+@given(names, numbers, uniques)
+def test_a_segment_lies_in_its_topics_folder_where_its_relative_path_says(text, segment, unique):
+    folder, file = topic_names(text), f"{unique}.parquet"
+    assert segment_key(folder, segment, file) == f"{folder}/{relative_segment_key(segment, file)}"
+
+
 @given(st.lists(st.tuples(names, st.booleans(), numbers), unique=True, max_size=8))
 def test_two_topics_never_have_the_same_folder(topics):
     ids = {number for _, _, number in topics}
@@ -118,6 +150,12 @@ def test_any_key_is_ours_or_none_and_never_two(key):
             assert hint_key(subscription, epoch) == key
         case SegmentKey(folder, segment, file):
             assert segment_key(folder, segment, file) == key
+        case DeltaKey(folder, None):
+            assert delta_hint_key(folder) == key
+        case DeltaKey(folder, version, checkpoint):
+            assert (delta_checkpoint_key if checkpoint else delta_commit_key)(folder, version) == key
+        case TableFileKey(unique):
+            assert table_file_key(SEGMENTS_TABLE, unique) == key
 
 
 @pytest.mark.parametrize(
@@ -135,7 +173,12 @@ def test_any_key_is_ours_or_none_and_never_two(key):
         "_hints/013/00000000000000000042.json",
         "_log/checkpoints/00000000000000000042.crc",
         "_log/checkpoints/parts/x.parquet",
-        "orders/_delta_log/00000000000000000000.json",
+        "orders/_delta_log/00000000000000000000.crc",
+        "orders/_delta_log/0.json",
+        "orders/_delta_log/00000000000000000000.checkpoint.0000000001.0000000002.parquet",
+        "_log/_delta_log/00000000000000000000.json",
+        "_delta/other/_delta_log/00000000000000000000.json",
+        f"_delta/segments/{'0' * 31}.parquet",
         f"orders/_txnlog_segment=07/{'0' * 32}.parquet",
         f"orders/_txnlog_segment=-1/{'0' * 32}.parquet",
         f"orders/_txnlog_segment={'9' * 20}/{'0' * 32}.parquet",

@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from txnlog.arguments import whole_number
-from txnlog.errors import CorruptionError, TopicNotFound
+from txnlog.delta_mode import delta_mode
+from txnlog.errors import CorruptionError, TopicNotFound, TxnLogError
 from txnlog.limits import MAX_NUMBER
 from txnlog.maintenance import optimizer, vacuum
 from txnlog.results import Maintained, Optimized
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from txnlog.connection import Connection
 
 _logger = logging.getLogger("txnlog.upkeep")
+
+DELTA_TABLES: Final = "Delta tables"
+"""The key of ``failures`` for what stood against publishing; no topic can have that name."""
 
 Progress = Callable[[str, str, int, int], object]
 """Told of the step, ``optimize`` or ``vacuum``, and what that step tells of itself."""
@@ -64,7 +68,11 @@ def maintain(
         finished = finished and done.finished
         if done.entries:
             optimized.append(done)
-    published = _published(connection)
+    try:
+        published = _published(connection)
+    except TxnLogError as error:
+        _logger.warning("the Delta tables were not all brought up to date: %s", error.message)
+        published, failures[DELTA_TABLES] = (), error.message
     vacuumed = vacuum.vacuum(connection, retain_ms, grace_ms, dry_run=False, progress=_told(progress, "vacuum"))
     return Maintained(checkpoint, tuple(optimized), published, vacuumed, failures, finished)
 
@@ -73,12 +81,14 @@ def _told(progress: Progress | None, step: str) -> optimizer.Progress | None:
     return None if progress is None else partial(progress, step)
 
 
-def _published(_connection: Connection) -> tuple[str, ...]:
-    """Bring the Delta tables of the topics up to date that are published at all; their names.
+def _published(connection: Connection) -> tuple[str, ...]:
+    """Bring the Delta tables of the topics up to date that are published at all; their names."""
+    publisher = connection.session.auto_publisher
+    if not publisher.is_installed():
+        return ()
+    publisher.publish_all()
+    connection.follower.refresh()
+    return tuple(sorted(item.name for item in connection.live_topics() if delta_mode(item.properties) != "off"))
 
-    Nothing publishes yet: here is where the publisher is called.
-    """
-    return ()
 
-
-__all__ = ["Progress", "maintain"]
+__all__ = ["DELTA_TABLES", "Progress", "maintain"]

@@ -1,0 +1,118 @@
+"""What a stored Delta commit says of itself, and whether it is what it should be: bytes back, never trusted. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from catalog.delta_actions import DOMAIN, Identity
+
+
+class DamagedCommitError(ValueError):
+    """The bytes are no commit, or one of ours that lacks something."""
+
+
+@dataclass(frozen=True, slots=True)
+class Says:
+    """What a commit says of itself. ``ours`` is None where it is no commit of txnlog."""
+
+    ours: Mapping[str, Any] | None
+    timestamp_ms: int = 0
+
+    @property
+    def before(self) -> int:
+        """The version of the namespace that the Delta version before shows."""
+        return _number(self.ours, "before")
+
+    @property
+    def version(self) -> int:
+        """The version of the namespace that it shows."""
+        return _number(self.ours, "version")
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing follows."""
+        return bool(self.ours and self.ours.get("ended"))
+
+    def is_of(self, identity: Identity) -> bool:
+        """Whether it is a commit of this table."""
+        return self.ours is not None and all(self.ours.get(name) == item for name, item in identity.as_json().items())
+
+
+def _number(found: Mapping[str, Any] | None, name: str) -> int:
+    value = None if found is None else found.get(name)
+    if type(value) is not int:
+        raise DamagedCommitError(f"it does not say its {name}")
+    return value
+
+
+def _objects(data: bytes) -> list[dict[str, Any]]:
+    try:
+        lines = [msgspec.json.decode(line) for line in data.splitlines() if line.strip()]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise DamagedCommitError(ascii(str(error))[1:-1][:200]) from None
+    if not lines or not all(isinstance(line, dict) for line in lines):
+        raise DamagedCommitError("it holds something else than JSON objects")
+    return lines
+
+
+def says_of(data: bytes) -> Says:
+    """What a stored commit says of itself. Raises DamagedCommitError."""
+    lines = _objects(data)
+    infos = [line["commitInfo"] for line in lines if isinstance(line.get("commitInfo"), dict)]
+    info: dict[str, Any] = infos[0] if infos else {}
+    domains = [line["domainMetadata"] for line in lines if isinstance(line.get("domainMetadata"), dict)]
+    domain = next((item for item in domains if item.get("domain") == DOMAIN), None)
+    own = info.get("txnlog")
+    if not isinstance(own, dict) and domain is None:
+        return Says(None)
+    try:
+        lasting = msgspec.json.decode((domain or {}).get("configuration") or "null")
+    except (msgspec.DecodeError, TypeError):
+        lasting = None
+    if not isinstance(own, dict) or not isinstance(lasting, dict):
+        raise DamagedCommitError("it lacks a part of what it should say")
+    timestamp_ms = lasting.pop("timestamp", None)
+    if lasting != own or timestamp_ms != info.get("inCommitTimestamp") or type(timestamp_ms) is not int:
+        raise DamagedCommitError("it contradicts itself")
+    return Says(own, timestamp_ms)
+
+
+def hint_of(data: bytes) -> int | None:
+    """The version that a damaged commit may have shown, as far as its first line tells. To be checked."""
+    try:
+        info = msgspec.json.decode(data.split(b"\n", 1)[0])["commitInfo"]["txnlog"]["version"]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError, TypeError, IndexError):
+        return None
+    return info if type(info) is int else None
+
+
+def same_content(one: bytes, two: bytes) -> bool:
+    """Whether two commits make the same table: other versions of txnlog may word them otherwise."""
+    try:
+        return one == two or [_content(line) for line in _objects(one)] == [_content(line) for line in _objects(two)]
+    except (DamagedCommitError, KeyError, TypeError, ValueError):
+        return False
+
+
+def _content(line: dict[str, Any]) -> object:
+    ((kind, body),) = line.items()
+    match kind:
+        case "add":
+            stats = msgspec.json.decode(body["stats"])
+            return kind, body["path"], body["partitionValues"], body["size"], body["dataChange"], stats
+        case "remove":
+            return kind, body["path"], body["dataChange"]
+        case "metaData":
+            return kind, body["id"], msgspec.json.decode(body["schemaString"]), body["partitionColumns"]
+        case "commitInfo":
+            return kind, body["inCommitTimestamp"], body["txnlog"]
+        case "domainMetadata":
+            return kind, body["domain"], msgspec.json.decode(body["configuration"])
+    return kind, body
+
+
+__all__ = ["DamagedCommitError", "Says", "hint_of", "same_content", "says_of"]

@@ -1,0 +1,207 @@
+"""Publishing committed topics as Delta tables: which there are, and what each shows by the fold."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from catalog.delta_actions import NOTHING_SHOWN, Shown
+from catalog.delta_log import DeltaLog
+from catalog.segments_table import SegmentsTable
+from catalog.table_publisher import TablePublisher, Work
+from catalog.topic_table import TopicTable
+from txnlog.delta_mode import check_delta_columns, delta_mode
+from txnlog.errors import InvalidInputError, TxnLogError, VersionNotAvailable
+from txnlog.follower import Follower
+from txnlog.keys import SEGMENTS_TABLE
+from txnlog.runtime import Runtime
+from txnlog.state import TopicRecord
+from txnlog.store.base import Store
+
+MOST_VERSIONS: Final = 10_000
+"""Versions whose mapping one call gives."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """A published table.
+
+    Attributes:
+        topic: the topic's name; of the table of segments its folder.
+        delta_version: the newest version of its Delta table; -1 where there is none.
+        version: the version of the namespace that it shows.
+        timestamp_ms: the time that it bears.
+        created: how many versions this call added.
+        repaired: versions that were missing or damaged, and which this call wrote again from the log.
+        url: where the table is: what ``spark.read.format("delta").load(...)`` and others take.
+    """
+
+    topic: str
+    delta_version: int
+    version: int
+    timestamp_ms: int
+    created: int
+    repaired: tuple[int, ...]
+    url: str
+
+
+@dataclass(frozen=True)
+class PublishedVersion:
+    """A version of a Delta table, the version of the namespace that it shows, and the time that it bears."""
+
+    delta_version: int
+    version: int
+    timestamp_ms: int
+
+
+class Publications:
+    """The published tables of a namespace, as one process knows them. Thread-safe."""
+
+    def __init__(self, follower: Follower, store: Store, runtime: Runtime) -> None:
+        self._follower = follower
+        self._store = store
+        self._runtime = runtime
+        self._lock = threading.Lock()
+        self._tables: dict[int, TablePublisher] = {}
+        self._segments: TablePublisher | None = None
+
+    def publish(self, topic: int, *, look: bool = True) -> Published:
+        """Bring a topic's table up to what the fold shows. Raises InvalidInputError for one that is never published."""
+        record = self._check(topic)
+        return self._told(record, *self._table(record).publish(look=look))
+
+    def publish_all(self) -> tuple[Published, ...]:
+        """Bring all tables up to what the fold shows, that of the segments last; those that are there.
+
+        One that fails keeps no other back; the first failure is raised in the end.
+        """
+        done: list[Published] = []
+        failed: TxnLogError | None = None
+        for number in self._topics():
+            try:
+                done.append(self.publish(number))
+            except TxnLogError as error:
+                failed = failed or error
+        segments = self._segments_table()
+        try:
+            shown, work = segments.publish()
+        except TxnLogError as error:
+            raise failed or error from None
+        if failed is not None:
+            raise failed
+        done.append(_told(SEGMENTS_TABLE, segments.log.url(), shown, work))
+        return tuple(item for item in done if item.delta_version >= 0)
+
+    def repair_segments(self) -> Published:
+        """The same as :meth:`repair` for the table of segments."""
+        segments = self._segments_table()
+        return _told(SEGMENTS_TABLE, segments.log.url(), *segments.repair())
+
+    def repair(self, topic: int) -> Published:
+        """Look at every version of a topic's table, and write again what is not what the log gives."""
+        record = self._check(topic)
+        return self._told(record, *self._table(record).repair())
+
+    def _check(self, topic: int) -> TopicRecord:
+        record = self._follower.state.topics[topic]
+        mode = delta_mode(record.properties)
+        if mode == "off":
+            raise InvalidInputError(
+                f'the topic {record.name!r} has delta="off": it is never published',
+                advice='create another topic with delta="manual" or "auto" and copy the rows',
+            )
+        check_delta_columns(record.schema, mode)  # an older txnlog refused none
+        return record
+
+    def _table(self, record: TopicRecord) -> TablePublisher:
+        with self._lock:
+            known = self._tables.get(record.id)
+            if known is None:
+                log = DeltaLog(self._store, self._runtime, record.folder)
+                known = self._tables[record.id] = TablePublisher(log, TopicTable(self._follower, record))
+            return known
+
+    def _segments_table(self) -> TablePublisher:
+        with self._lock:
+            if self._segments is None:
+                log = DeltaLog(self._store, self._runtime, SEGMENTS_TABLE)
+                self._segments = TablePublisher(log, SegmentsTable(self._follower, log, self._runtime))
+            return self._segments
+
+    def _told(self, record: TopicRecord, shown: Shown, work: Work) -> Published:
+        return _told(record.name, self._store.url(record.folder), shown, work)
+
+    def _topics(self) -> list[int]:
+        """The topics that may be published, those that are gone too, whose tables end."""
+        with self._follower.lock:
+            records = list(self._follower.state.topics.values())
+        return [item.id for item in records if delta_mode(item.properties) != "off"]
+
+    def versions(self, topic: int, most: int) -> tuple[PublishedVersion, ...]:
+        """The newest versions of a topic's table and what they show, newest first."""
+        table = self._table(self._check(topic))
+        last = table.look().delta_version
+        wanted = range(last, max(-1, last - most), -1)
+        found = self._runtime.run_all([_asking(table, version) for version in wanted])
+        return tuple(found)
+
+    def delta_version(self, topic: int, version: int) -> int:
+        """The Delta version that shows what the topic was at a version of the namespace.
+
+        Raises VersionNotAvailable where none does.
+        """
+        record = self._check(topic)
+        table = self._table(record)
+        newest = table.look()
+        view = TopicTable(self._follower, record).view(-1)
+        wanted = view.last_change(version)
+        if wanted is None or newest == NOTHING_SHOWN or wanted > newest.version:
+            shows = f"shows version {newest.version}" if newest != NOTHING_SHOWN else "does not exist"
+            raise VersionNotAvailable(
+                f"the Delta table of {record.name!r} {shows}, not version {version}",
+                advice="publish it first" if wanted is not None else f"the topic was created at version {record.id}",
+            )
+        low, high = -1, newest.delta_version
+        while high - low > 1:
+            middle = (low + high) // 2
+            if table.says(middle).version < wanted:
+                low = middle
+            else:
+                high = middle
+        if table.says(high).version != wanted:
+            before = "" if high == 0 else f"version {high - 1} shows {table.says(high - 1).version}, "
+            raise VersionNotAvailable(
+                f"no version of the Delta table of {record.name!r} shows version {version} alone: several entries were "
+                "published as one",
+                advice=f"{before}version {high} shows {table.says(high).version}; snapshot(version=...) reads any",
+            )
+        return high
+
+
+def _told(name: str, url: str, shown: Shown, work: Work) -> Published:
+    return Published(
+        name, shown.delta_version, shown.version, shown.timestamp_ms, work.created, tuple(work.repaired), url
+    )
+
+
+def _asking(table: TablePublisher, version: int) -> Callable[[], PublishedVersion]:
+    def ask() -> PublishedVersion:
+        says = table.says(version)
+        return PublishedVersion(version, says.version, says.timestamp_ms)
+
+    return ask
+
+
+def publisher(follower: Follower, store: Store, runtime: Runtime) -> Callable[[int | None], object]:
+    """What publishes topics after commits, and everything (None) in maintenance: ``txnlog.publisher``."""
+    publications = Publications(follower, store, runtime)
+
+    def publish(topic: int | None) -> object:
+        return publications.publish_all() if topic is None else publications.publish(topic, look=False)
+
+    return publish
+
+
+__all__ = ["MOST_VERSIONS", "Publications", "Published", "PublishedVersion", "publisher"]

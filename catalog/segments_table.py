@@ -1,0 +1,273 @@
+"""The published table of a namespace's segments: which rows of which partition each holds, and since which version.
+
+It lies beside the topics, as plain Delta as they are. Its files hold the segments that became visible in a stretch of
+versions each; the last stretch is written again, longer, at each publication. So what it shows follows from the version
+of the namespace alone, and there are few files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from catalog.delta_actions import (
+    PROTOCOL,
+    Identity,
+    Shown,
+    TableMetadata,
+    commit_lines,
+    domain_metadata,
+    says_json,
+)
+from catalog.delta_log import DeltaLog
+from catalog.delta_says import same_content
+from catalog.table_publisher import Action
+from catalog.topic_table import LogTimes, table_id
+from txnlog.follower import Follower
+from txnlog.ids import TxnId
+from txnlog.keys import SEGMENTS_TABLE
+from txnlog.runtime import Runtime
+from txnlog.schema import StructField, StructType, to_arrow
+from txnlog.state import SegmentRecord
+
+STRETCH: Final = 1_000
+"""Versions of the namespace whose segments share a file."""
+
+MOST_STRETCHES: Final = 100
+"""That one Delta version brings: their files are in memory at once."""
+
+KEPT_MS: Final = 7 * 24 * 3_600_000
+"""For how long files stay that the newest version does not name: whoever began to read ends sooner."""
+
+SCHEMA: Final = StructType(
+    (
+        StructField("segment", "long"),
+        StructField("topic", "string"),
+        StructField("topic_id", "long"),
+        StructField("partition", "integer"),
+        StructField("base_offset", "long"),
+        StructField("first_row", "long"),
+        StructField("rows", "long"),
+        StructField("version", "long"),
+        StructField("timestamp", "timestamp"),
+        StructField("txn_id", "string"),
+    )
+)
+"""A row for each partition of each segment. ``version`` and ``timestamp`` are null where the rows of a segment have
+their own, and ``txn_id`` where it holds several transactions."""
+
+_ARROW: Final = to_arrow(SCHEMA)
+
+_CONFIGURATION: Final = (
+    ("delta.enableInCommitTimestamps", "true"),
+    ("delta.logRetentionDuration", "interval 5200 weeks"),
+)
+"""Not append-only: the last file gives way to a longer one."""
+
+
+class SegmentsTable:
+    """The table of the segments of a namespace."""
+
+    def __init__(self, follower: Follower, log: DeltaLog, runtime: Runtime) -> None:
+        self.follower = follower
+        self.log = log
+        self.runtime = runtime
+        self.name = SEGMENTS_TABLE
+        self.identity = Identity(follower.state.head.coordinator, table=SEGMENTS_TABLE)
+        self.begins = True
+        self.times = LogTimes(follower)
+        self._metadata: TableMetadata | None = None
+
+    def view(self, after: int) -> SegmentsView:
+        """See Table."""
+        return SegmentsView(self, after)
+
+    def refresh(self) -> None:
+        """See Table."""
+        self.follower.refresh()
+
+    def same_content(self, one: bytes, two: bytes) -> bool:
+        """See Table."""
+        return same_content(one, two)
+
+    def metadata(self) -> TableMetadata:
+        """What does not change."""
+        if self._metadata is None:
+            identity, created_ms = table_id(self.follower, 0)
+            self._metadata = TableMetadata(identity, "segments", created_ms, configuration=_CONFIGURATION)
+        return self._metadata
+
+    def tidy(self, shown: Shown) -> None:
+        """Delete files that no version names which anybody reads: all but those of the newest one, after a week."""
+        named = {file for file, _ in self.view(-1).files(shown.version)}
+        now_ms = self.runtime.now_ms()
+        old = [
+            unique for unique, modified_ms in self.log.files() if unique not in named and now_ms - modified_ms > KEPT_MS
+        ]
+        self.runtime.run_all([partial(self.log.delete_file, unique) for unique in old])
+
+
+class SegmentsView:
+    """What the table shows behind a version, by one look at the fold."""
+
+    def __init__(self, table: SegmentsTable, after: int) -> None:
+        self._table = table
+        follower = table.follower
+        first = max(0, after) // STRETCH * STRETCH
+        with follower.lock:
+            state = follower.state
+            self.newest = state.head.version
+            self._topics = {item.id: item.name for item in state.topics.values()}
+            base = follower.base
+            records: list[SegmentRecord] = list(state.segments.values())
+        if base is not None and first <= base.version:
+            records = [item for topic in self._topics for item in follower.segments(topic)[0]]
+        self._by_version: dict[int, list[SegmentRecord]] = {}
+        for record in sorted(records, key=lambda item: item.number):
+            if record.state == "visible" and record.ended_version is not None and record.ended_version >= first:
+                self._by_version.setdefault(record.ended_version, []).append(record)
+        self._versions = sorted(self._by_version)
+
+    def _changes(self, after: int) -> list[int]:
+        found = [version for version in self._versions if after < version <= self.newest]
+        return found if after >= 0 else sorted({0, *found})
+
+    def next_version(self, after: int) -> int | None:
+        """See View."""
+        changes = self._changes(after)
+        if not changes:
+            return None
+        limit = (changes[0] // STRETCH + MOST_STRETCHES) * STRETCH
+        return max(version for version in changes if version < limit)
+
+    def least_version(self, after: int) -> int | None:
+        """See View."""
+        return next(iter(self._changes(after)), None)
+
+    def may_show(self, version: int) -> bool:
+        """See View."""
+        return version == 0 or version in self._by_version
+
+    def time_of(self, version: int) -> int:
+        """See View."""
+        for record in self._by_version.get(version, ()):
+            if record.timestamp_ms is not None:
+                return record.timestamp_ms
+        return self._table.times.of(version)
+
+    def files(self, version: int) -> list[tuple[str, range]]:
+        """The files of the table at a version that this look covers, and whose versions each holds."""
+        found: dict[int, int] = {}
+        for item in self._versions:
+            if item <= version:
+                found[item // STRETCH] = item
+        return [(self._unique(last), range(stretch * STRETCH, last + 1)) for stretch, last in sorted(found.items())]
+
+    def _unique(self, last: int) -> str:
+        """The name of the file whose newest segments became visible at a version."""
+        text = f"{self._table.identity.coordinator}/{last}"
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+    def commit(self, shown: Shown) -> bytes:
+        """See View. Files that are not there are written first."""
+        before = {} if shown.before < 0 else dict(self.files(shown.before))
+        after = dict(self.files(shown.version))
+        actions: list[Action] = [
+            {"remove": self._remove(unique, shown.timestamp_ms)} for unique in before if unique not in after
+        ]
+        actions += [{"add": self._add(unique, versions)} for unique, versions in after.items() if unique not in before]
+        metadata = self._table.metadata().as_json(_schema_json()) if shown.delta_version == 0 else None
+        operation = "CREATE TABLE" if shown.delta_version == 0 else "WRITE"
+        return commit_lines(self._table.identity, shown, actions, operation=operation, metadata=metadata)
+
+    def checkpoint(self, shown: Shown) -> Sequence[Action]:
+        """See View."""
+        says = says_json(self._table.identity, shown, ended=False)
+        return [
+            {"protocol": PROTOCOL},
+            {"metaData": self._table.metadata().as_json(_schema_json())},
+            {"domainMetadata": domain_metadata(says, shown)},
+            *({"add": self._add(unique, versions)} for unique, versions in self.files(shown.version)),
+        ]
+
+    def _add(self, unique: str, versions: range) -> dict[str, Any]:
+        table = self._rows(versions)
+        numbers = table.column("segment").to_pylist()
+        size = self._table.log.file_size(unique)
+        if size is None:
+            size = len(self._table.log.create_file(unique, _encoded(table)))
+        stats = {
+            "numRecords": table.num_rows,
+            "minValues": {"segment": min(numbers)},
+            "maxValues": {"segment": max(numbers)},
+            "nullCount": {"segment": 0},
+        }
+        return {
+            "path": f"{unique}.parquet",
+            "partitionValues": {},
+            "size": size,
+            "modificationTime": self.time_of(versions[-1]),
+            "dataChange": True,
+            "stats": msgspec.json.encode(stats).decode(),
+        }
+
+    def _remove(self, unique: str, timestamp_ms: int) -> dict[str, Any]:
+        return {
+            "path": f"{unique}.parquet",
+            "deletionTimestamp": timestamp_ms,
+            "dataChange": True,
+            "extendedFileMetadata": True,
+            "partitionValues": {},
+            "size": self._table.log.file_size(unique) or 0,
+        }
+
+    def _rows(self, versions: range) -> pa.Table:
+        """The rows of segments that became visible in a stretch of versions."""
+        rows: list[dict[str, Any]] = []
+        for version in self._versions:
+            if version in versions:
+                for record in self._by_version[version]:
+                    rows += self._rows_of(record)
+        return pa.Table.from_pylist(rows, _ARROW)
+
+    def _rows_of(self, record: SegmentRecord) -> list[dict[str, Any]]:
+        coordinator = self._table.identity.coordinator
+        own = record.txn is not None and not record.compacted
+        rows: list[dict[str, Any]] = []
+        first_row = 0
+        for item in record.slices:
+            rows.append(
+                {
+                    "segment": record.number,
+                    "topic": self._topics[record.topic],
+                    "topic_id": record.topic,
+                    "partition": item.partition,
+                    "base_offset": item.offset,
+                    "first_row": first_row,
+                    "rows": item.rows,
+                    "version": None if record.compacted else record.ended_version,
+                    "timestamp": None if record.compacted else (record.timestamp_ms or 0) * 1_000,
+                    "txn_id": str(TxnId(coordinator, record.txn)) if own and record.txn is not None else None,
+                }
+            )
+            first_row += item.rows
+        return rows
+
+
+def _schema_json() -> str:
+    return msgspec.json.encode(SCHEMA).decode()
+
+
+def _encoded(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="snappy", store_schema=False)
+    return sink.getvalue().to_pybytes()
+
+
+__all__ = ["KEPT_MS", "MOST_STRETCHES", "SCHEMA", "STRETCH", "SegmentsTable", "SegmentsView"]

@@ -1,0 +1,449 @@
+"""Keeping one Delta table in step with the fold: the next version, the repair of lost ones, checkpoints.
+
+Any number of publishers may be at work. A version is created if it is absent, with bytes that follow from the log and
+from what the version before shows; whoever comes late reads what is there and goes on behind it. What is read is never
+trusted: it must be what the log gives for the versions that it names, or it is written again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from catalog.delta_actions import NOTHING_SHOWN, Identity, Shown
+from catalog.delta_checkpoint import checkpoint_bytes, hint_bytes
+from catalog.delta_log import COMMITS_AT_ONCE, DeltaLog
+from catalog.delta_says import DamagedCommitError, Says, hint_of, says_of
+from catalog.errors import ForeignDeltaLog
+from txnlog.errors import CorruptionError, Durable, TxnLogError
+
+_logger = logging.getLogger("txnlog.publication")
+
+CHECKPOINT_VERSIONS: Final = 100
+"""Versions behind a checkpoint after which the next one is due; more where there are many files, for its own cost."""
+
+_FILES_PER_VERSION: Final = 100
+
+_WALKED: Final = 8 * COMMITS_AT_ONCE
+"""Versions that are read one by one from the beginning before a listing is asked for the newest."""
+
+Action = Mapping[str, Mapping[str, Any]]
+
+
+class View(Protocol):
+    """What a table shows at the versions of the namespace behind some version, by one look at the fold."""
+
+    newest: int
+
+    def next_version(self, after: int) -> int | None:
+        """The version to show after one; None where nothing changed."""
+
+    def least_version(self, after: int) -> int | None:
+        """The nearest version that may be shown after one: the same for whoever asks."""
+
+    def may_show(self, version: int) -> bool:
+        """Whether a publisher may have chosen to show a version: one at which something changed."""
+
+    def time_of(self, version: int) -> int:
+        """The timestamp of an entry."""
+
+    def commit(self, shown: Shown) -> bytes:
+        """The commit of a Delta version, whose data files are there."""
+
+    def checkpoint(self, shown: Shown) -> Sequence[Action]:
+        """The actions of a checkpoint at a Delta version."""
+
+
+class Table(Protocol):
+    """A table to be published."""
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+
+    @property
+    def identity(self) -> Identity:
+        """What its commits bear."""
+
+    @property
+    def begins(self) -> bool:
+        """Whether a table that is not there is made."""
+
+    def same_content(self, one: bytes, two: bytes) -> bool:
+        """Whether two commits make the same table."""
+
+    def view(self, after: int) -> View:
+        """A look at the fold as it is known."""
+
+    def refresh(self) -> None:
+        """Learn what was appended meanwhile."""
+
+    def tidy(self, shown: Shown) -> None:
+        """Delete data files that no version names any more which somebody reads; a checkpoint was made."""
+
+
+@dataclass(slots=True)
+class Work:
+    """What one publication did."""
+
+    created: int = 0
+    repaired: list[int] = field(default_factory=list)
+
+
+class TablePublisher:
+    """The publisher of one table in this process. Thread-safe."""
+
+    def __init__(self, log: DeltaLog, table: Table) -> None:
+        self.log = log
+        self._table = table
+        self._lock = threading.Lock()
+        self._shown: Shown | None = None
+        self._checkpoint: int | None = None
+        self._seen: tuple[int, View] | None = None
+
+    def publish(self, *, look: bool = True) -> tuple[Shown, Work]:
+        """Bring the table up to what the fold shows; what its newest version shows then.
+
+        Args:
+            look: look whether the newest version that this process knows is still there, which costs a request.
+
+        Raises:
+            ForeignDeltaLog: somebody else's table is there, or somebody else wrote to it.
+            OutcomeUnknown: the store did not say; call it again.
+            CorruptionError: the table shows what the log does not have.
+        """
+        work = Work()
+        with self._at_work():
+            shown = self._shown
+            if shown is None:
+                shown = self._find(work)
+            elif look and shown != NOTHING_SHOWN:
+                found = self.log.get(shown.delta_version)
+                if found is None or self._begin_at(shown.delta_version, found) != shown:
+                    shown = self._write(None, shown, found, work)
+                shown = self._follow(shown, work, ahead=2)
+            shown = self._advance(self._note(shown), work)
+            self._keep_checkpoint(shown, anew=bool(work.repaired))
+        return shown, work
+
+    def repair(self) -> tuple[Shown, Work]:
+        """Look at every version, write again what is missing or damaged, and make a checkpoint."""
+        work = Work()
+        with self._at_work():
+            listed = self.log.listed()
+            if not listed.commits and listed.others:
+                raise self._foreign_remains()
+            shown = self._follow(NOTHING_SHOWN, work, until=max(listed.commits, default=-1))
+            shown = self._advance(self._note(shown), work)
+            if shown != NOTHING_SHOWN:
+                self._make_checkpoint(shown, anew=True)
+        return shown, work
+
+    def look(self) -> Shown:
+        """What the newest version shows. Nothing is published, but what is damaged is repaired."""
+        with self._at_work():
+            shown = self._find(Work()) if self._shown is None else self._follow(self._shown, Work(), ahead=2)
+            return self._note(shown)
+
+    def says(self, version: int) -> Says:
+        """What a commit says of itself. Raises CorruptionError."""
+        data = self.log.get(version)
+        try:
+            if data is not None and (says := says_of(data)).is_of(self._table.identity):
+                return says
+        except DamagedCommitError:
+            pass
+        raise CorruptionError(
+            f"version {version} of the Delta table of {self._table.name!r} is {'damaged' if data else 'missing'}",
+            advice="call the catalog's repair(namespace, topic): it is written again from the log",
+        )
+
+    @contextmanager
+    def _at_work(self) -> Iterator[None]:
+        """One call at a time. What it saw of the fold is let go of afterwards."""
+        with self._lock:
+            try:
+                yield
+            finally:
+                self._seen = None
+
+    def _note(self, shown: Shown) -> Shown:
+        self._shown = shown
+        return shown
+
+    # --- what is there ----------------------------------------------------------------------------------------------
+
+    def _find(self, work: Work) -> Shown:
+        """What the newest version shows: by the newest checkpoint, or from the beginning, or by a listing."""
+        hint = self.log.hint()
+        if hint is not None and (shown := self._begin_at(hint)) is not None:
+            self._checkpoint = hint
+            return self._follow(shown, work)
+        if self.log.get(0) is not None:
+            shown = self._follow(NOTHING_SHOWN, work, most=_WALKED if hint is None else None)
+            if shown.delta_version < _WALKED - 1:
+                return shown
+            newest = max(self.log.listed().commits, default=-1)
+            jumped = self._begin_at(newest) if newest > shown.delta_version else None
+            return self._follow(shown if jumped is None else jumped, work)
+        listed = self.log.listed()
+        if listed.commits:  # the first ones are gone
+            return self._follow(NOTHING_SHOWN, work, until=max(listed.commits))
+        if listed.others:
+            raise self._foreign_remains()
+        return NOTHING_SHOWN
+
+    def _begin_at(self, version: int, data: bytes | None = None) -> Shown | None:
+        """What a commit shows whose predecessors are not looked at; None where it is missing or damaged."""
+        data = self.log.get(version) if data is None else data
+        if data is None:
+            return None
+        try:
+            says = self._says(version, data)
+            shown = Shown(version, says.version, says.timestamp_ms, says.before)
+        except DamagedCommitError:
+            return None
+        if not -1 <= shown.before <= shown.version or shown.version < 0:
+            return None
+        if shown.timestamp_ms < self._view(shown.before, shown.version).time_of(shown.version):
+            return None
+        return self._judge(shown, data)
+
+    def _says(self, version: int, data: bytes) -> Says:
+        """What a commit says. Raises DamagedCommitError, ForeignDeltaLog, CorruptionError."""
+        says = says_of(data)
+        if not says.is_of(self._table.identity):
+            raise self._foreign(version, says)
+        return says
+
+    def _view(self, after: int, until: int) -> View:
+        """A look at the fold that shows some version: the last one where that does, since a look takes a while."""
+        if self._seen is not None and self._seen[0] <= after and until <= self._seen[1].newest:
+            return self._seen[1]
+        view = self._table.view(after)
+        if until > view.newest:
+            self._table.refresh()
+            view = self._table.view(after)
+            if until > view.newest:
+                raise CorruptionError(
+                    f"the Delta table of {self._table.name!r} shows version {until} of the namespace, whose log ends "
+                    f"at {view.newest}",
+                    advice="the log was set back, or the table copied here: restore the log, or remove the folder "
+                    f"{self.log.url()}/_delta_log and publish again",
+                )
+        self._seen = after, view
+        return view
+
+    def _judge(self, wanted: Shown, data: bytes) -> Shown | None:
+        """``wanted``, where a commit is what the log gives for it; None: it is damaged."""
+        view = self._view(wanted.before, wanted.version)
+        if not self._table.same_content(view.commit(wanted), data):
+            return None
+        return wanted
+
+    def _after(self, shown: Shown, version: int, view: View) -> Shown:
+        """The Delta version behind one, which shows a version of the namespace."""
+        timestamp_ms = max(view.time_of(version), shown.timestamp_ms + 1)
+        return Shown(shown.delta_version + 1, version, timestamp_ms, shown.version)
+
+    def _follow(
+        self,
+        shown: Shown,
+        work: Work,
+        *,
+        until: int = -1,
+        most: int | None = None,
+        ahead: int = COMMITS_AT_ONCE,
+    ) -> Shown:
+        """Go on behind a version, to the newest one that is there; what is missing or damaged is repaired.
+
+        Args:
+            shown: what is known.
+            work: is told of repairs.
+            until: the newest version, if that is known.
+            most: about so many versions are read.
+            ahead: so many are asked for at first; a gap of fewer is seen by what lies behind it.
+        """
+        begun = shown.delta_version
+        befores = self._befores(begun, until)
+        while most is None or shown.delta_version - begun < most:
+            first = shown.delta_version + 1
+            found = self.log.get_many(first, ahead)
+            befores.update(self._known_befores(found))
+            last = max(found, default=first - 1)
+            if until > last:
+                last = min(until, first + ahead - 1)
+            for version in range(first, last + 1):
+                followed = version < max(last, until)
+                shown = self._note(self._step(shown, found.get(version), befores, work, followed=followed))
+            if last < first + ahead - 1:
+                break
+            ahead = min(2 * ahead, COMMITS_AT_ONCE)
+        return shown
+
+    def _befores(self, after: int, until: int) -> dict[int, int]:
+        """By version what it says that was shown before, up to one: what was shown in a gap, which may be long."""
+        found: dict[int, int] = {}
+        for first in range(after + 1, until + 1, COMMITS_AT_ONCE):
+            found.update(self._known_befores(self.log.get_many(first)))
+        return found
+
+    def _known_befores(self, commits: Mapping[int, bytes]) -> dict[int, int]:
+        found: dict[int, int] = {}
+        for version, data in commits.items():
+            try:
+                found[version] = self._says(version, data).before
+            except DamagedCommitError:
+                continue
+        return found
+
+    def _step(
+        self, shown: Shown, data: bytes | None, befores: Mapping[int, int], work: Work, *, followed: bool
+    ) -> Shown:
+        """What the next version shows, which was read; it is repaired where it is not what the log gives."""
+        if data is not None and (found := self._next(shown, data)) is not None:
+            return found
+        view = self._table.view(shown.version)
+        to = self._lost(shown, data, befores, view) if followed else self._damaged(shown, data, view)
+        return self._write(shown, self._after(shown, to, view), data, work)
+
+    def _next(self, shown: Shown, data: bytes) -> Shown | None:
+        """What the next version shows, by its bytes; None where they are damaged."""
+        try:
+            says = self._says(shown.delta_version + 1, data)
+            if says.before != shown.version or says.version < max(says.before, 0):
+                return None
+        except DamagedCommitError:
+            return None
+        view = self._view(shown.version, says.version)
+        return self._judge(self._after(shown, says.version, view), data)
+
+    def _lost(self, shown: Shown, data: bytes | None, befores: Mapping[int, int], view: View) -> int:
+        """Which version a lost commit showed that others follow: the next one says it.
+
+        Of several in a row all but the last show what was there before, unless they say something else themselves.
+        """
+        version = shown.delta_version + 1
+        following = min((item for item in befores if item > version), default=None)
+        limit = view.newest if following is None else befores[following]
+        if following == version + 1 and max(shown.version, 0) <= limit <= view.newest:
+            return limit
+        claimed = None if data is None else hint_of(data)
+        if claimed is not None and shown.version < claimed <= limit and view.may_show(claimed):
+            return claimed
+        if shown.version < 0:
+            least = view.least_version(shown.version)
+            assert least is not None, "a table begins with its creation"
+            return least
+        return shown.version
+
+    def _damaged(self, shown: Shown, data: bytes | None, view: View) -> int:
+        """Which version to show where the newest commit is damaged: what it claims, or the nearest one."""
+        claimed = None if data is None else hint_of(data)
+        if claimed is not None and shown.version < claimed <= view.newest and view.may_show(claimed):
+            return claimed
+        least = view.least_version(shown.version)
+        return shown.version if least is None else least
+
+    def _write(self, shown: Shown | None, wanted: Shown, data: bytes | None, work: Work) -> Shown:
+        """Write a commit in the place of a missing or damaged one, behind what is shown before it, if that is known."""
+        prepared = self._view(wanted.before, wanted.version).commit(wanted)
+        if data is not None:
+            self.log.overwrite(wanted.delta_version, prepared)
+        else:
+            found = self.log.create(wanted.delta_version, prepared)
+            if found != prepared:  # somebody else wrote it meanwhile
+                sound = self._begin_at(wanted.delta_version, found) if shown is None else self._next(shown, found)
+                if sound is not None:
+                    return sound
+                self.log.overwrite(wanted.delta_version, prepared)
+        _logger.warning(
+            "version %d of the Delta table of %r was %s: it was written again from the log",
+            wanted.delta_version,
+            self._table.name,
+            "missing" if data is None else "damaged",
+        )
+        work.repaired.append(wanted.delta_version)
+        return wanted
+
+    def _foreign(self, version: int, says: Says) -> ForeignDeltaLog:
+        url = self.log.commit_url(version)
+        what = "was not written by txnlog" if says.ours is None else "belongs to another topic or namespace"
+        return ForeignDeltaLog(
+            f"version {version} of the Delta table in the folder of {self._table.name!r} {what}: {url}",
+            advice="it is not overwritten. Where nobody needs it, remove that object and those of later versions and "
+            f"checkpoints, or all of {self.log.url()}/_delta_log, then publish again",
+            durable=Durable.NOTHING,
+        )
+
+    def _foreign_remains(self) -> ForeignDeltaLog:
+        return ForeignDeltaLog(
+            f"the folder of {self._table.name!r} holds parts of a Delta log without any version of it",
+            advice=f"where nobody needs them, remove {self.log.url()}/_delta_log, then publish again",
+            durable=Durable.NOTHING,
+        )
+
+    # --- what is new ------------------------------------------------------------------------------------------------
+
+    def _advance(self, shown: Shown, work: Work) -> Shown:
+        """Publish what the fold shows beyond a version, one Delta version after the other."""
+        if shown == NOTHING_SHOWN and not self._table.begins:
+            return shown
+        while True:
+            view = self._table.view(shown.version)
+            to = view.next_version(shown.version)
+            if to is None:
+                return shown
+            wanted = self._after(shown, to, view)
+            prepared = view.commit(wanted)
+            found = self.log.create(wanted.delta_version, prepared)
+            if found == prepared:
+                work.created += 1
+                shown = self._note(wanted)
+            else:  # somebody else was first
+                shown = self._note(self._step(shown, found, {}, work, followed=False))
+                shown = self._follow(shown, work, ahead=2)
+
+    # --- checkpoints ------------------------------------------------------------------------------------------------
+
+    def _keep_checkpoint(self, shown: Shown, *, anew: bool) -> None:
+        """Make a checkpoint if one is due. A failure is told in the log: the versions are published.
+
+        Also where versions were repaired: what was before them need not be read any more.
+        """
+        known = -1 if self._checkpoint is None else self._checkpoint
+        if shown.delta_version - known < CHECKPOINT_VERSIONS and not anew:
+            return
+        try:
+            if anew:
+                self._make_checkpoint(shown, anew=True)
+                return
+            hint = self.log.hint()  # somebody else may have made one
+            known = max(known, -1 if hint is None or hint > shown.delta_version else hint)
+            self._checkpoint = known
+            if shown.delta_version - known >= CHECKPOINT_VERSIONS:
+                self._make_checkpoint(shown, anew=False)
+        except TxnLogError as error:
+            _logger.warning("no checkpoint of the Delta table of %r: %s", self._table.name, error.message)
+
+    def _make_checkpoint(self, shown: Shown, *, anew: bool) -> None:
+        actions = self._table.view(-1).checkpoint(shown)
+        files = sum("add" in action for action in actions)
+        known = -1 if self._checkpoint is None else self._checkpoint
+        if not anew and known >= 0 and (shown.delta_version - known) * _FILES_PER_VERSION < files:
+            return
+        data, count = checkpoint_bytes(actions)
+        if anew:
+            self.log.overwrite_checkpoint(shown.delta_version, data)
+        else:
+            data = self.log.create_checkpoint(shown.delta_version, data)
+        self.log.put_hint(hint_bytes(shown.delta_version, data, count, files))
+        self._checkpoint = shown.delta_version
+        self._table.tidy(shown)
+
+
+__all__ = ["CHECKPOINT_VERSIONS", "Action", "Table", "TablePublisher", "View", "Work"]

@@ -1,0 +1,143 @@
+"""A topic as a table to be published: what it shows at each version, by the fold as it is known."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+
+from catalog import delta_actions
+from catalog.delta_actions import Identity, Shown, TableMetadata, TopicHistory, needs_metadata
+from catalog.delta_says import same_content
+from catalog.table_publisher import Action
+from txnlog.codec import decode_entry, digest_of
+from txnlog.errors import CorruptionError
+from txnlog.follower import Follower
+from txnlog.keys import SEGMENT_COLUMN
+from txnlog.state import SegmentRecord, TopicRecord
+
+
+class LogTimes:
+    """Timestamps of entries, of which the last one asked for is remembered."""
+
+    def __init__(self, follower: Follower) -> None:
+        self._follower = follower
+        self._known: dict[int, int] = {}
+
+    def of(self, version: int) -> int:
+        """The timestamp of an entry."""
+        if version not in self._known:
+            self._known = {version: self._follower.log.entry(version).header.timestamp_ms}
+        return self._known[version]
+
+
+def table_id(follower: Follower, version: int) -> tuple[str, int]:
+    """The id of the table that an entry is the beginning of, which no other entry gives, and that entry's timestamp."""
+    data = follower.log.get(version)
+    if data is None:
+        raise CorruptionError(f"entry {version} is missing below the tail of the log")
+    return str(uuid.UUID(hex=digest_of(data), version=4)), decode_entry(data, version).header.timestamp_ms
+
+
+class TopicView:
+    """What a topic's table shows behind a version, by one look at the fold."""
+
+    def __init__(self, table: TopicTable, after: int) -> None:
+        self._table = table
+        follower = table.follower
+        with follower.lock:
+            state = follower.state
+            self.newest = state.head.version
+            self._oldest_readable = state.head.oldest_readable
+            record = state.topics[table.topic]
+            base = follower.base
+            # What changed behind the checkpoint that the fold was trimmed to is in the fold.
+            whole = base is None or after >= base.version
+            segments: Sequence[SegmentRecord] = [item for item in state.segments.values() if item.topic == record.id]
+            removals = dict(state.removals)
+            whole = whole and all(number in state.segments for number in removals)
+        if not whole:
+            segments, removals = follower.segments(record.id)
+        self._history = TopicHistory(record, segments, removals)
+
+    def next_version(self, after: int) -> int | None:
+        """See View."""
+        return self._history.next_version(
+            after,
+            newest=self.newest,
+            oldest_readable=self._oldest_readable,
+            most_files=self._table.most_files,
+        )
+
+    def least_version(self, after: int) -> int | None:
+        """See View."""
+        return self._history.least_version(after, newest=self.newest, oldest_readable=self._oldest_readable)
+
+    def may_show(self, version: int) -> bool:
+        """See View."""
+        return bool(self._history.changes(version - 1, version))
+
+    def last_change(self, version: int) -> int | None:
+        """The version that gave the table what it is at another one; None where there was no topic yet."""
+        return next(reversed(self._history.changes(-1, min(version, self.newest))), None)
+
+    def time_of(self, version: int) -> int:
+        """See View."""
+        known = self._history.times.get(version)
+        return self._table.times.of(version) if known is None else known
+
+    def commit(self, shown: Shown) -> bytes:
+        """See View."""
+        metadata = self._table.metadata() if needs_metadata(self._history.topic, shown) else None
+        return delta_actions.topic_commit(self._history, self._table.identity, shown, metadata)
+
+    def checkpoint(self, shown: Shown) -> Sequence[Action]:
+        """See View."""
+        return delta_actions.topic_checkpoint(self._history, self._table.identity, shown, self._table.metadata())
+
+
+class TopicTable:
+    """A topic as a table to be published."""
+
+    def __init__(self, follower: Follower, topic: TopicRecord) -> None:
+        self.follower = follower
+        self.topic = topic.id
+        self.name = topic.name
+        self.identity = Identity(follower.state.head.coordinator, topic=topic.id)
+        self.most_files = delta_actions.MOST_FILES
+        self.times = LogTimes(follower)
+        self._metadata: TableMetadata | None = None
+
+    @property
+    def record(self) -> TopicRecord:
+        """The topic as it is known now."""
+        return self.follower.state.topics[self.topic]
+
+    @property
+    def begins(self) -> bool:
+        """Whether a table that is not there is made: not for a topic that is gone."""
+        return not self.record.dropped
+
+    def view(self, after: int) -> TopicView:
+        """See Table."""
+        return TopicView(self, after)
+
+    def refresh(self) -> None:
+        """See Table."""
+        self.follower.refresh()
+
+    def same_content(self, one: bytes, two: bytes) -> bool:
+        """See Table."""
+        return same_content(one, two)
+
+    def tidy(self, shown: Shown) -> None:
+        """See Table: what nobody needs of a topic is vacuum's."""
+
+    def metadata(self) -> TableMetadata:
+        """What does not change: the table's id comes from the entry that created the topic."""
+        if self._metadata is None:
+            identity, created_ms = table_id(self.follower, self.topic)
+            self._metadata = TableMetadata(identity, self.name, created_ms, (SEGMENT_COLUMN,))
+        return self._metadata
+
+
+__all__ = ["LogTimes", "TopicTable", "TopicView", "table_id"]

@@ -1,0 +1,293 @@
+"""Foreign engines read of published topics what the log's own readers see, at every version, with txnlog absent."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+
+import catalog as txn_catalog
+from catalog import delta_actions, table_publisher
+from tests.catalog.engines import FAST, WRITES, EngineError, Engines, assert_same
+from tests.catalog.stories import SCHEMA, Step, Story, append, check_versions, compact, mergeable, steps
+from tests.client.support import Place, unique_name
+from txnlog.actions import AlterTopic
+from txnlog.schema import StructField, StructType
+
+HISTORIES = int(os.environ.get("TXNLOG_HISTORIES", "25"))
+"""``make conformance`` asks for 200."""
+
+MANY = settings(
+    max_examples=HISTORIES, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], print_blob=True
+)
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few files a version and checkpoints often, so that short histories meet both."""
+    monkeypatch.setattr(delta_actions, "MOST_FILES", 3)
+    monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 4)
+
+
+def shown(story: Story) -> dict[str, dict[int, int]]:
+    """By folder what each Delta version shows, as the Delta log says."""
+    found: dict[str, dict[int, int]] = {}
+    for record in story.records():
+        folder = Path(story.path(record)) / "_delta_log"
+        for path in sorted(folder.glob("*.json")):
+            says = json.loads(path.read_text().split("\n", 1)[0])["commitInfo"]["txnlog"]
+            assert says["topic"] == record.id
+            found.setdefault(record.folder, {})[int(path.stem)] = says["version"]
+    return found
+
+
+def check_chain(versions: dict[int, int]) -> None:
+    assert list(versions) == list(range(len(versions))), "no gap"
+    assert list(versions.values()) == sorted(versions.values()), "in order"
+
+
+@pytest.mark.timeout(60 + 10 * HISTORIES)
+@MANY
+@given(steps)
+@example([("produce", 0, 3), ("publish", 0, 0), ("drop", 0, 0), ("produce", 0, 1), ("publish", 1, 0)])
+@example(
+    [("produce", 0, 3), ("produce", 0, 2), ("compact", 0, 0), ("publish", 0, 0), ("widen", 0, 1), ("produce", 0, 1)]
+)
+def test_fast_engines_see_what_snapshots_see(
+    tmp_path: Path, quick: None, fast_engines: Engines, todo: list[Step]
+) -> None:
+    place = Place("local", str(tmp_path / unique_name()))
+    story = Story(place)
+    try:
+        story.run(todo)
+        story.publish(0)
+        story.publish(1)
+        versions = shown(story)
+        for found in versions.values():
+            check_chain(found)
+        for record in story.records():
+            assert record.dropped or record.folder in versions
+        assert check_versions(story, fast_engines, FAST, versions) >= 6
+        check_changes(story, fast_engines, "deltalake_changes", versions)
+    finally:
+        story.close()
+        place.close()
+
+
+def check_changes(story: Story, engines: Engines, engine: str, versions: dict[str, dict[int, int]]) -> None:
+    """Who follows the changes from the beginning is told of each row once, whatever was merged meanwhile."""
+    for record in story.records():
+        if record.folder in versions:
+            wanted = story.wanted(record, max(versions[record.folder].values()))
+            found = engines.read(engine, story.path(record), 0)
+            extra = [name for name in found.column_names if name.startswith("_")]
+            ids = found.column("id").to_pylist()
+            assert set(found.column("_change_type").to_pylist()) <= {"insert"}
+            assert sorted(ids) == sorted(wanted.column("id").to_pylist()), extra
+
+
+# --- every type, every filter -----------------------------------------------------------------------------------------
+
+UTC = datetime.UTC
+TYPES: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "flag": (pa.bool_(), [True, False]),
+    "byte": (pa.int8(), [-128, 127]),
+    "short": (pa.int16(), [-(2**15), 2**15 - 1]),
+    "whole": (pa.int32(), [-(2**31), 2**31 - 1]),
+    "long": (pa.int64(), [-(2**63), 2**63 - 1]),
+    "real": (pa.float32(), [-1.5, 3.25]),
+    "double": (pa.float64(), [-1e300, 0.1]),
+    "day": (pa.date32(), [datetime.date(1582, 10, 4), datetime.date(9999, 12, 31)]),
+    "at": (
+        pa.timestamp("us", "UTC"),
+        [datetime.datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC), datetime.datetime(2026, 11, 21, 0, 0, 0, 1, UTC)],
+    ),
+    "small": (pa.decimal128(4, 2), [Decimal("-12.34"), Decimal("99.99")]),
+    "middle": (pa.decimal128(18, 6), [Decimal("-123456789012.345678"), Decimal("0.000001")]),
+    "great": (pa.decimal128(38, 10), [Decimal("-1234567890123456789012345678.0123456789"), Decimal("0.0000000001")]),
+    "text": (pa.string(), ["", "\U0001f986" * 40]),
+    "data": (pa.binary(), [b"", b"\x00\xff"]),
+    "list": (pa.list_(pa.list_(pa.int32())), [[], [[1, None], None, []]]),
+    "map": (pa.map_(pa.string(), pa.list_(pa.float64())), [[], [("a", [1.5, None]), ("b", None)]]),
+    "nested": (
+        pa.struct([("p", pa.string()), ("q", pa.struct([("r", pa.binary()), ("s", pa.timestamp("us", "UTC"))]))]),
+        [
+            {"p": None, "q": {"r": None, "s": None}},
+            {"p": "x", "q": {"r": b"\xff", "s": datetime.datetime(2026, 1, 1, tzinfo=UTC)}},
+        ],
+    ),
+    "items": (pa.list_(pa.struct([("price", pa.decimal128(9, 3))])), [[None], [{"price": Decimal("1.500")}]]),
+    "a.b": (pa.int64(), [1, 2]),
+    "Straße-ö": (pa.string(), ["ß", "x"]),
+}
+
+
+def typed(story_place: Place) -> tuple[Any, str]:
+    """A topic with every type a published topic may have: its namespace and the path of its table."""
+    ns = story_place.open()
+    schema = pa.schema([pa.field(name, kind) for name, (kind, _) in TYPES.items()])
+    ns.create_topic("types", schema, partitions=2)
+    for row in range(2):
+        table = pa.Table.from_pylist([{name: values[row] for name, (_, values) in TYPES.items()}], schema)
+        ns.produce("types", table, partition=row)
+    ns.produce("types", pa.Table.from_pylist([dict.fromkeys(TYPES)], schema))
+    with txn_catalog.open(story_place.root) as cat:
+        assert cat.publish("sales", "types").delta_version >= 0
+    return ns, f"{story_place.root}/sales/types"
+
+
+@pytest.mark.parametrize("engine", FAST)
+def test_every_type_comes_back(place: Place, fast_engines: Engines, engine: str) -> None:
+    ns, path = typed(place)
+    assert_same(fast_engines.read(engine, path), ns.snapshot().read("types"))
+
+
+CONDITIONS = [
+    "id > 3",
+    "id = 7",
+    "id < 0",
+    "name = 'n3'",
+    "name > 'n2'",
+    "name IS NULL",
+    "name IS NOT NULL",
+    "price >= 1.25",
+    "id >= 2 AND id < 9",
+]
+
+
+@pytest.mark.parametrize("engine", FAST)
+def test_files_are_skipped_by_true_statistics_only(place: Place, fast_engines: Engines, engine: str) -> None:
+    story = Story(place)
+    for number in range(8):
+        story.do_produce(number * 2, number)
+    story.publish()
+    (record,) = [item for item in story.records() if item.name == "orders"]
+    wanted = story.wanted(record, story.ns.snapshot().version).to_pylist()
+    tests: list[Any] = [
+        lambda row: row["id"] > 3,
+        lambda row: row["id"] == 7,
+        lambda row: row["id"] < 0,
+        lambda row: row["name"] == "n3",
+        lambda row: row["name"] is not None and row["name"] > "n2",
+        lambda row: row["name"] is None,
+        lambda row: row["name"] is not None,
+        lambda row: row["price"] >= 1.25,
+        lambda row: 2 <= row["id"] < 9,
+    ]
+    for where, holds in zip(CONDITIONS, tests, strict=True):
+        found = fast_engines.read(engine, story.path(record), where=where).column("id").to_pylist()
+        assert sorted(found) == sorted(row["id"] for row in wanted if holds(row)), where
+
+
+# --- what others do to the log ----------------------------------------------------------------------------------------
+
+
+def test_publication_goes_on_after_checkpoints_and_clean_up_of_others(place: Place, fast_engines: Engines) -> None:
+    story = Story(place)
+    for number in range(6):
+        story.do_produce(0, number)
+        story.publish(number)
+        (record,) = [item for item in story.records() if item.name == "orders"]
+        if number % 2:
+            fast_engines.ask(call="checkpoint", path=story.path(record))
+            story.do_reopen(number, 0)  # a publisher without memory begins at the foreign checkpoint
+    versions = shown(story)
+    check_chain(versions["orders"])
+    assert len(versions["orders"]) == 6
+    check_versions(story, fast_engines, FAST, versions)
+
+
+def written(place: Place) -> tuple[Any, str, dict[str, bytes]]:
+    """A published topic with removed segments and an open transaction, and all its files."""
+    ns = place.open()
+    ns.create_topic("orders", SCHEMA)
+    story_rows = [{"id": number, "name": f"n{number}", "price": 0.5} for number in range(8)]
+    for number in range(4):
+        ns.produce("orders", story_rows[2 * number : 2 * number + 2])
+    with txn_catalog.open(place.root) as cat:
+        cat.publish("sales", "orders")
+        ((partition, run),) = mergeable(ns, "orders")
+        compact(ns, "orders", run[:2], partition)
+        cat.publish("sales", "orders")
+    txn = ns.begin()
+    txn.produce("orders", story_rows[:1])
+    txn.flush()
+    return ns, f"{place.root}/sales/orders", files_of(f"{place.root}/sales/orders")
+
+
+def files_of(path: str) -> dict[str, bytes]:
+    return {str(item.relative_to(path)): item.read_bytes() for item in sorted(Path(path).rglob("*")) if item.is_file()}
+
+
+FAST_WRITES = sorted(name for name in WRITES if name.startswith("deltalake"))
+SPARK_WRITES = sorted(name for name in WRITES if name.startswith("spark"))
+HARMLESS = {"spark optimize"}
+"""Finds nothing to do, since each file is a partition of its own, and writes nothing."""
+
+
+def refused(place: Place, engines: Engines, what: str) -> None:
+    ns, path, before = written(place)
+    if what in HARMLESS:
+        engines.ask(call="write", path=path, what=what)
+    else:
+        with pytest.raises(EngineError, match=r"(?i)unsupported|append.?only|not supported"):
+            engines.ask(call="write", path=path, what=what)
+    after = files_of(path)
+    strangers = {name for name in after.keys() - before.keys() if not name.endswith(".crc")}
+    assert {name: after.get(name) for name in before} == before, "nothing was changed or deleted"
+    assert not [name for name in strangers if name.startswith("_delta_log/") and name.endswith(".json")]
+    with txn_catalog.open(place.root) as cat:
+        ns.produce("orders", [{"id": 100}])
+        assert cat.publish("sales", "orders").repaired == ()
+    assert_same(engines.read("deltalake", path), ns.snapshot().read("orders"))
+
+
+@pytest.mark.parametrize("what", FAST_WRITES)
+def test_deltalake_writes_nothing(place: Place, fast_engines: Engines, what: str) -> None:
+    refused(place, fast_engines, what)
+
+
+# --- schemas that change ----------------------------------------------------------------------------------------------
+
+WIDENED: dict[str, tuple[pa.DataType, str, Any, Any]] = {
+    "byte to short": (pa.int8(), "short", 1, 300),
+    "byte to long": (pa.int8(), "long", 1, 2**40),
+    "short to integer": (pa.int16(), "integer", 1, 70_000),
+    "integer to long": (pa.int32(), "long", 1, 2**40),
+    "float to double": (pa.float32(), "double", 1.5, 1e300),
+    "decimal of more digits": (pa.decimal128(5, 2), "decimal(20,2)", Decimal("1.25"), Decimal("123456789.25")),
+}
+"""What all engines read right, though their files hold the narrower type."""
+
+
+def widened(place: Place, kind: str) -> tuple[Any, str]:
+    old, new, small, great = WIDENED[kind]
+    ns = place.open()
+    ns.create_topic("orders", pa.schema([("id", pa.int64()), ("x", old)]))
+    ns.produce("orders", [{"id": 1, "x": small}, {"id": 2, "x": None}])
+    with txn_catalog.open(place.root) as cat:
+        cat.publish("sales", "orders")
+        record = ns.connection.topic_record("orders")
+        append(ns, AlterTopic(record.id, StructType((record.schema.fields[0], StructField("x", new)))))
+        ns.produce("orders", [{"id": 3, "x": great}])
+        cat.publish("sales", "orders")
+    return ns, f"{place.root}/sales/orders"
+
+
+@pytest.mark.parametrize("engine", FAST)
+@pytest.mark.parametrize("kind", WIDENED)
+def test_widened_columns_are_read_at_every_version(place: Place, fast_engines: Engines, engine: str, kind: str) -> None:
+    ns, path = widened(place, kind)
+    with txn_catalog.open(place.root) as cat:
+        for item in cat.published("sales", "orders"):
+            wanted = ns.snapshot(version=item.version).read("orders")
+            assert_same(fast_engines.read(engine, path, item.delta_version), wanted)
+    found = fast_engines.read(engine, path, where="x >= 1").column("id").to_pylist()
+    assert sorted(found) == [1, 3]

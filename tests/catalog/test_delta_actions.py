@@ -1,0 +1,195 @@
+"""What a Delta version says, by the fold alone: statistics, and what is read back of a commit."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from catalog.delta_actions import Identity, Shown, TopicHistory, commit_lines, schema_json
+from catalog.delta_says import DamagedCommitError, hint_of, same_content, says_of
+from catalog.delta_statistics import statistics_json
+from tests.memory_log import Log
+from tests.unit.random_entries import append, entries
+from txnlog.schema import StructField, StructType
+from txnlog.state import SegmentRecord, SegmentSlice
+from txnlog.visibility import is_visible
+
+
+def record(statistics: dict[str, Any]) -> SegmentRecord:
+    slices = (SegmentSlice(0, 3, 0),)
+    return SegmentRecord(1, 1, "x.parquet", 3, 10, "", slices, "visible", 1, 2, 1, 1_000, statistics=statistics)
+
+
+def told(kind: Any, low: Any, high: Any, nulls: int | None = 0) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(
+        statistics_json(record({"x": (low, high, nulls)}), StructType((StructField("x", kind),)))
+    )
+    assert found.pop("numRecords") == 3
+    return {name: values["x"] for name, values in found.items() if values}
+
+
+@pytest.mark.parametrize(
+    ("kind", "low", "high", "wanted"),
+    [
+        ("long", -(2**63), 2**63 - 1, (-(2**63), 2**63 - 1)),
+        ("byte", 1, 2, (1, 2)),
+        ("double", -0.5, 1e300, (-0.5, 1e300)),
+        ("float", 0.10000000149011612, 2, (0.10000000149011612, 2)),
+        ("string", "a", "b" * 31 + "\U0010ffff", ("a", "b" * 31 + "\U0010ffff")),
+        ("date", "0001-01-01", "9999-12-31", ("0001-01-01", "9999-12-31")),
+        (
+            "timestamp",
+            "2026-01-01T00:00:00.001999Z",
+            "2026-01-01T00:00:00.001001Z",
+            ("2026-01-01T00:00:00.001Z", "2026-01-01T00:00:00.002Z"),
+        ),
+        (
+            "timestamp",
+            "1969-12-31T23:59:59.999999Z",
+            "1969-12-31T23:59:59.999000Z",
+            ("1969-12-31T23:59:59.999Z", "1969-12-31T23:59:59.999Z"),
+        ),
+        ("timestamp", "2026-01-01T00:00:00.000000Z", "9999-12-31T23:59:59.999999Z", ("2026-01-01T00:00:00.000Z", None)),
+        ("decimal(9,2)", "-12.34", "0.10", (-12.34, 0.1)),
+        ("decimal(38,10)", "1234567890123456.0", "0.0000000001", (None, 1e-10)),
+        ("boolean", False, True, (None, None)),
+        ("long", None, None, (None, None)),
+        ("long", True, 1.5, (None, None)),
+        ("long", "1", None, (None, None)),
+        ("timestamp", "yesterday", 7, (None, None)),
+        ("decimal(9,2)", "NaN", "x", (None, None)),
+    ],
+)
+def test_bounds_are_exact_or_left_out(kind: str, low: Any, high: Any, wanted: tuple[Any, Any]) -> None:
+    found = told(kind, low, high)
+    assert (found.get("minValues"), found.get("maxValues")) == wanted
+    assert found["nullCount"] == 0
+
+
+def test_what_the_log_does_not_know_is_left_out() -> None:
+    assert told("long", 1, 2, None) == {"minValues": 1, "maxValues": 2}
+    assert told(StructType((StructField("a", "long"),)), 1, 2) == {}
+    assert json.loads(statistics_json(record({"gone": (1, 2, 0)}), StructType((StructField("x", "long"),)))) == {
+        "numRecords": 3,
+        "minValues": {},
+        "maxValues": {},
+        "nullCount": {},
+    }
+
+
+def test_a_decimal_is_a_number_with_all_its_digits() -> None:
+    text = statistics_json(
+        record({"x": ("0.10", "123456789012.345", 0)}), StructType((StructField("x", "decimal(15,3)"),))
+    )
+    assert '"minValues":{"x":0.10}' in text
+    assert '"maxValues":{"x":123456789012.345}' in text
+
+
+def test_of_columns_metadata_only_comments_are_told() -> None:
+    field = StructField("x", "long", metadata={"comment": "how many", "delta.generationExpression": "1"})
+    fields = json.loads(schema_json(StructType((field,))))["fields"]
+    assert fields[0] == {"name": "x", "type": "long", "nullable": True, "metadata": {"comment": "how many"}}
+
+
+# --- back -------------------------------------------------------------------------------------------------------------
+
+IDENTITY = Identity(7, topic=3)
+SHOWN = Shown(4, 42, 1_000, 40)
+
+
+def written(**changes: Any) -> bytes:
+    actions = [{"remove": {"path": "a", "dataChange": False}}]
+    return commit_lines(IDENTITY, SHOWN, actions, **({"operation": "WRITE"} | changes))
+
+
+def test_a_commit_says_what_it_shows() -> None:
+    says = says_of(written())
+    assert says.is_of(IDENTITY)
+    assert not says.is_of(Identity(7, topic=4))
+    assert not says.is_of(Identity(8, topic=3))
+    assert not says.is_of(Identity(7, table="segments"))
+    assert (says.before, says.version, says.timestamp_ms, says.ended) == (40, 42, 1_000, False)
+    assert says_of(written(ended=True)).ended
+    assert hint_of(written()) == 42
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b'"version":42', b'"version":43'),
+        (b'"inCommitTimestamp":1000', b'"inCommitTimestamp":1001'),
+        (b'"domain":"txnlog"', b'"domain":"other"'),
+        (b'"txnlog":{', b'"other":{'),
+        (
+            b"{",
+            b"",
+        ),
+    ],
+)
+def test_a_commit_that_contradicts_itself_is_damaged(old: bytes, new: bytes) -> None:
+    with pytest.raises(DamagedCommitError):
+        says_of(written().replace(old, new, 1))
+
+
+@given(st.binary(max_size=40) | st.text(max_size=40).map(str.encode))
+def test_any_bytes_are_damaged_or_not_ours(data: bytes) -> None:
+    with contextlib.suppress(DamagedCommitError):
+        assert says_of(data).ours is None
+    assert hint_of(data) is None
+    assert not same_content(written(), data)
+
+
+def test_other_words_for_the_same_table_are_the_same() -> None:
+    other = written(operation="MERGE").replace(b'"engineInfo":"txnlog"', b'"engineInfo":"txnlog 9"')
+    assert other != written()
+    assert same_content(other, written())
+    assert not same_content(written(ended=True), written())
+
+
+# --- every history ----------------------------------------------------------------------------------------------------
+
+
+@given(entries, st.integers(1, 4))
+def test_published_versions_show_what_is_visible(todo: Any, most: int) -> None:
+    """By the pure parts alone: from version to version the table has the visible segments, and each row is new once."""
+    log = Log()
+    topic = log.topic("orders", 2)
+    for item in todo:
+        append(log, item)
+    segments = [item for item in log.state.segments.values() if item.topic == topic]
+    removals = log.state.removals
+    history = TopicHistory(log.state.topics[topic], segments, removals)
+    oldest = log.state.head.oldest_readable
+    shown, files, fresh = -1, set[int](), dict[tuple[int, int], int]()
+    loud = False
+    while True:
+        version = history.next_version(shown, newest=log.version, oldest_readable=oldest, most_files=most)
+        if version is None:
+            break
+        assert shown < version <= log.version
+        assert (least := history.least_version(shown, newest=log.version, oldest_readable=oldest)) is not None
+        assert least <= version
+        change = history.difference(shown, version)
+        loud = loud or change.loud
+        added, removed = {item.number for item in change.added}, {item.number for item in change.removed}
+        assert removed <= files
+        assert not added & files
+        files = files - removed | added
+        assert files == {item.number for item in segments if is_visible(item, version, removals)}
+        assert files == {item.number for item in history.visible(version)}
+        for item in change.added:
+            if item.number not in change.rearranged:
+                for part in item.slices:
+                    for offset in range(part.offset or 0, (part.offset or 0) + part.rows):
+                        fresh[part.partition, offset] = fresh.get((part.partition, offset), 0) + 1
+        shown = version
+    if not loud:
+        assert set(fresh.values()) <= {1}
+        ends = {partition: log.state.ends.get((topic, partition), 0) for partition in range(2)}
+        if oldest == 0:
+            assert fresh.keys() == {(p, offset) for p, end in ends.items() for offset in range(end)}

@@ -1,0 +1,627 @@
+"""Publication, one behaviour each: which versions there are, what becomes of damage, what is refused."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+import catalog as txn_catalog
+from catalog import Catalog, ForeignDeltaLog, Published, delta_actions, table_publisher, topic_table
+from tests.catalog.judging import actions_of, check_table, commits_of
+from tests.catalog.stories import add_column, append, compact, mergeable
+from tests.client.support import Place, raises, rows
+from txnlog import keys
+from txnlog.actions import Begin, Commit, DeleteRecords, Replace
+from txnlog.errors import (
+    CorruptionError,
+    InvalidInputError,
+    InvalidTransactionState,
+    NamespaceNotFound,
+    TopicNotFound,
+    TxnLogError,
+    VersionNotAvailable,
+)
+from txnlog.limits import DEFAULT_GRACE_MS
+from txnlog.store import MemoryStore
+from txnlog.testing import ManualClock
+
+SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("name", pa.string())])
+DAY_MS = 24 * 3_600_000
+
+
+@pytest.fixture
+def ns(place: Place) -> Any:
+    handle = place.open()
+    handle.create_topic("orders", SCHEMA, partitions=2)
+    return handle
+
+
+@pytest.fixture
+def cat(place: Place, ns: Any) -> Any:
+    with txn_catalog.open(place.root) as handle:
+        yield handle
+
+
+def folder(place: Place, topic: str = "orders") -> Path:
+    return Path(place.root) / "sales" / topic / "_delta_log"
+
+
+def commit(place: Place, version: int, topic: str = "orders") -> Path:
+    return folder(place, topic) / f"{version:020d}.json"
+
+
+def grown(ns: Any, cat: Catalog, versions: int) -> Published:
+    """A table of so many versions, with a merged one among them where there are four."""
+    done = None
+    for number in range(versions):
+        if number == 3:
+            ((partition, run),) = mergeable(ns, "orders")
+            compact(ns, "orders", run[:2], partition)
+        else:
+            ns.produce("orders", rows(2 * number, 2 * number + 1), partition=0)
+        done = cat.publish("sales", "orders")
+        assert done.delta_version == number
+        assert done.created == 1
+    assert done is not None
+    return done
+
+
+# --- versions ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_empty_topic_is_an_empty_table(ns: Any, cat: Catalog, place: Place) -> None:
+    done = cat.publish("sales", "orders")
+    assert (done.delta_version, done.version, done.created) == (0, ns.topic("orders").id, 1)
+    table = deltalake.DeltaTable(done.url)
+    assert table.to_pyarrow_table().num_rows == 0
+    assert [field.name for field in table.schema().fields] == ["id", "name", keys.SEGMENT_COLUMN]
+
+
+def test_nothing_new_is_no_version(ns: Any, cat: Catalog, place: Place) -> None:
+    cat.publish("sales", "orders")
+    ns.create_topic("other", SCHEMA)
+    ns.produce("other", rows(1))
+    assert cat.publish("sales", "orders").created == 0
+    assert len(list(folder(place).iterdir())) == 1
+
+
+def test_several_entries_are_one_version(ns: Any, cat: Catalog) -> None:
+    cat.publish("sales", "orders")
+    for number in range(5):
+        ns.produce("orders", rows(number))
+    done = cat.publish("sales", "orders")
+    assert (done.delta_version, done.created) == (1, 1)
+    assert done.version == ns.snapshot().version
+    check_table(ns, "orders")
+
+
+def test_a_backlog_is_cut_into_versions_but_no_entry_is(ns: Any, cat: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delta_actions, "MOST_FILES", 3)
+    entries = [ns.produce("orders", rows(number)).version for number in range(7)]
+    with ns.begin() as txn:  # five files, one entry
+        for number in range(5):
+            txn.produce("orders", rows(100 + number))
+            txn.flush()
+    entries.append(txn.result.version)
+    entries.append(ns.produce("orders", rows(7)).version)
+    done = cat.publish("sales", "orders")
+    assert done.created == 5
+    shown = check_table(ns, "orders")
+    assert shown == [entries[2], entries[5], entries[6], entries[7], entries[8]]
+
+
+def test_what_was_new_and_merged_meanwhile_is_shown_new_first(ns: Any, cat: Catalog) -> None:
+    for number in range(4):
+        ns.produce("orders", rows(number), partition=1)
+    ((partition, run),) = mergeable(ns, "orders")
+    compact(ns, "orders", run, partition)
+    assert cat.publish("sales", "orders").created == 2
+    check_table(ns, "orders")
+
+
+def test_an_entry_that_merges_its_own_rows_is_loud(ns: Any, cat: Catalog) -> None:
+    """Nobody writes such an entry. Were it there, streams must stop rather than lose rows or see them twice."""
+    from tests.client.support import SCHEMA as CLIENT_SCHEMA  # the same columns
+
+    assert CLIENT_SCHEMA.names == SCHEMA.names
+    ns.produce("orders", rows(1), partition=0)
+    cat.publish("sales", "orders")
+    txn = ns.begin()
+    txn.produce("orders", rows(2), partition=0)
+    txn.flush()
+    follower = ns.connection.follower
+    (pending,) = [item for item in follower.state.segments.values() if item.state == "pending"]
+    (visible,) = [item for item in follower.state.segments.values() if item.state == "visible"]
+    number, other = ns.connection.reserve_block(2)[:2]
+    from txnlog.actions import Segment, SliceRows
+
+    topic = ns.topic("orders").id
+    file = f"{number:032x}.parquet"
+    merged = Segment(number, topic, file, 2, 10, "crc32:00000000", (SliceRows(0, 2),), txn=other, compacted=True)
+    append(
+        ns,
+        Commit(pending.txn),
+        Begin(other),
+        merged,
+        Replace(topic, other, (visible.number, pending.number), (0,)),
+    )
+    cat.publish("sales", "orders")
+    store = ns.connection.store
+    newest = commits_of(store, "orders")[1]
+    changes = [(kind, body["dataChange"]) for kind, body in actions_of(newest) if kind in {"add", "remove"}]
+    assert changes == [("remove", True), ("add", True)]
+
+
+def test_a_schema_that_changed_is_stated(ns: Any, cat: Catalog, place: Place) -> None:
+    grown(ns, cat, 2)
+    add_column(ns, "orders", "more")
+    done = cat.publish("sales", "orders")
+    (metadata,) = [
+        body for kind, body in actions_of(commit(place, done.delta_version).read_bytes()) if kind == "metaData"
+    ]
+    assert [field["name"] for field in json.loads(metadata["schemaString"])["fields"]] == [
+        "id",
+        "name",
+        "more",
+        keys.SEGMENT_COLUMN,
+    ]
+    first = next(body for kind, body in actions_of(commit(place, 0).read_bytes()) if kind == "metaData")
+    assert metadata["id"] == first["id"]
+    assert metadata["partitionColumns"] == [keys.SEGMENT_COLUMN]
+
+
+def test_two_catalogs_write_the_same_bytes(place: Place, ns: Any) -> None:
+    for number in range(3):
+        ns.produce("orders", rows(number))
+    source = {item.name: item.read_bytes() for item in Path(place.root).rglob("*") if item.is_file()}
+    assert source
+    import shutil
+
+    shutil.copytree(place.root, f"{place.root}-copy")
+    written = []
+    for root in (place.root, f"{place.root}-copy"):
+        with txn_catalog.open(root) as cat:
+            cat.publish("sales", "orders")
+        written.append((Path(root) / "sales/orders/_delta_log" / f"{0:020d}.json").read_bytes())
+    assert written[0] == written[1]
+
+
+def test_deleted_records_leave_with_their_segment(ns: Any, cat: Catalog) -> None:
+    """The earliest offset hides rows from the log's readers at once; the table has them until their file goes."""
+    for number in range(4):
+        ns.produce("orders", rows(number), partition=0)
+    cat.publish("sales", "orders")
+    topic = ns.topic("orders").id
+    append(ns, DeleteRecords(topic, ((0, 2),)))
+    assert cat.publish("sales", "orders").created == 0
+    plan = [item for item in ns.connection.follower.segments(topic)[0] if item.slices[0].offset < 2]
+    number = ns.connection.reserve_block(1)[0]
+    version = append(ns, Begin(number), Replace(topic, number, tuple(item.number for item in plan), ()))
+    done = cat.publish("sales", "orders")
+    assert (done.created, done.version) == (1, version)
+    store = ns.connection.store
+    gone = [body for kind, body in actions_of(commits_of(store, "orders")[1]) if kind == "remove"]
+    assert len(gone) == 2
+    assert not any(body["dataChange"] for body in gone)
+    table = deltalake.DeltaTable(done.url).to_pyarrow_table()
+    assert sorted(table.column("id").to_pylist()) == sorted(ns.snapshot().read("orders").column("id").to_pylist())
+
+
+def test_what_a_vacuum_made_unreadable_is_never_shown(place: Place) -> None:
+    clock = ManualClock(1_767_225_600_000)
+    ns = place.open(clock=clock)
+    ns.create_topic("orders", SCHEMA)
+    for number in range(4):
+        ns.produce("orders", rows(number), partition=0)
+    ((partition, run),) = mergeable(ns, "orders")
+    compact(ns, "orders", run, partition)
+    clock.advance(30 * DAY_MS)
+    ns.produce("orders", rows(9))
+    assert ns.vacuum(retain_ms=0, grace_ms=DEFAULT_GRACE_MS).replaced_files == 4
+    with txn_catalog.open(place.root, clock=clock) as cat:
+        done = cat.publish("sales", "orders")
+        assert done.created == 1
+        for version in range(done.delta_version + 1):
+            assert deltalake.DeltaTable(done.url, version=version).to_pyarrow_table().num_rows == 5
+
+
+# --- dropped, off, again ----------------------------------------------------------------------------------------------
+
+
+def test_the_table_of_a_dropped_topic_says_so_and_stays(ns: Any, cat: Catalog, place: Place) -> None:
+    grown(ns, cat, 2)
+    ns.drop_topic("orders")
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(70))
+    done = cat.publish("sales")[:-1]
+    assert sorted(Path(item.url).name for item in done) == sorted(["orders", f"orders~{ns.topic('orders').id}"])
+    last = actions_of(commit(place, 2).read_bytes())
+    assert last[0][1]["txnlog"]["ended"] is True
+    assert deltalake.DeltaTable(str(folder(place).parent)).to_pyarrow_table().num_rows == 4
+    assert all(item.created == 0 for item in cat.publish("sales"))
+    with txn_catalog.open(place.root) as other:
+        assert all(item.created == 0 for item in other.publish("sales"))
+
+
+def test_a_topic_that_was_dropped_before_has_no_table(ns: Any, cat: Catalog, place: Place) -> None:
+    ns.produce("orders", rows(1))
+    ns.drop_topic("orders")
+    assert [item.topic for item in cat.publish("sales")] == [keys.SEGMENTS_TABLE]
+    assert not folder(place).exists()
+    with raises(TopicNotFound):
+        cat.publish("sales", "orders")
+
+
+def test_a_topic_that_is_off_is_refused_and_left_out(ns: Any, cat: Catalog, place: Place) -> None:
+    ns.create_topic("secret", SCHEMA, delta="off")
+    with raises(InvalidInputError, match="never published"):
+        cat.publish("sales", "secret")
+    assert [item.topic for item in cat.publish("sales")] == ["orders", keys.SEGMENTS_TABLE]
+    assert not folder(place, "secret").exists()
+
+
+def test_one_topic_that_fails_keeps_no_other_back(ns: Any, cat: Catalog, place: Place) -> None:
+    ns.create_topic("audit", SCHEMA)
+    deltalake.write_deltalake(str(folder(place).parent), pa.table({"x": [1]}))
+    with raises(ForeignDeltaLog):
+        cat.publish("sales")
+    assert commit(place, 0, "audit").exists()
+
+
+# --- damage -----------------------------------------------------------------------------------------------------------
+
+DAMAGE: dict[str, Callable[[bytes], bytes | None]] = {
+    "missing": lambda _data: None,
+    "empty": lambda _data: b"",
+    "cut in the last line": lambda data: data[:-30],
+    "cut at a line": lambda data: b"\n".join(data.split(b"\n")[:-2]) + b"\n",
+    "garbage": lambda _data: b"\x00\xff garbage",
+    "no JSON object": lambda _data: b"[1]\n",
+    "another file": lambda data: data.replace(b"parquet", b"parquer"),
+    "other statistics": lambda data: data.replace(b'\\"numRecords\\":2', b'\\"numRecords\\":1'),
+    "another size": lambda data: data.replace(b'"size":', b'"size":1'),
+    "no change": lambda data: data.replace(b'"dataChange":true', b'"dataChange":false'),
+    "another version": lambda data: data.replace(b'"before":', b'"before":1'),
+    "a line twice": lambda data: data + data.split(b"\n")[-2] + b"\n",
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+@pytest.mark.parametrize("version", [0, 1, 2, 4])
+def test_a_damaged_version_is_written_again_as_it_was(
+    ns: Any, cat: Catalog, place: Place, kind: str, version: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    grown(ns, cat, 6)
+    path = commit(place, version)
+    before = path.read_bytes()
+    damaged = DAMAGE[kind](before)
+    assert damaged != before
+    path.unlink() if damaged is None else path.write_bytes(damaged)
+    with txn_catalog.open(place.root) as other, caplog.at_level(logging.WARNING, "txnlog.publication"):
+        done = other.publish("sales", "orders")
+    assert done.repaired == (version,)
+    assert path.read_bytes() == before
+    assert f"version {version} of the Delta table" in caplog.text
+    check_table(ns, "orders")
+    assert deltalake.DeltaTable(done.url).to_pyarrow_table().num_rows == 10
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_the_newest_version_is_repaired_by_whoever_wrote_it(ns: Any, cat: Catalog, place: Place, kind: str) -> None:
+    grown(ns, cat, 3)
+    path = commit(place, 2)
+    before = path.read_bytes()
+    damaged = DAMAGE[kind](before)
+    path.unlink() if damaged is None else path.write_bytes(damaged)
+    ns.produce("orders", rows(50))
+    done = cat.publish("sales", "orders")
+    assert (done.repaired, done.created) == ((2,), 1)
+    assert path.read_bytes() == before
+    check_table(ns, "orders")
+
+
+@pytest.mark.parametrize("kind", [kind for kind in DAMAGE if kind != "missing"])
+def test_the_newest_version_is_repaired_by_others_too(ns: Any, cat: Catalog, place: Place, kind: str) -> None:
+    grown(ns, cat, 3)
+    commit(place, 2).write_bytes(DAMAGE[kind](commit(place, 2).read_bytes()) or b"")
+    for number in range(3):
+        ns.produce("orders", rows(50 + number))
+    with txn_catalog.open(place.root) as other:
+        assert other.publish("sales", "orders").repaired == (2,)
+    check_table(ns, "orders")
+    cat.publish("sales", "orders")
+    check_table(ns, "orders")
+
+
+def test_several_lost_versions_in_a_row_are_there_again(ns: Any, cat: Catalog, place: Place) -> None:
+    grown(ns, cat, 8)
+    for version in (0, 1, 4, 5, 6):
+        commit(place, version).unlink()
+    with txn_catalog.open(place.root) as other:
+        assert other.publish("sales", "orders").repaired == (0, 1, 4, 5, 6)
+    shown = check_table(ns, "orders")
+    assert shown[7] == ns.snapshot().version
+
+
+def test_repair_looks_at_every_version(ns: Any, cat: Catalog, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 4)
+    grown(ns, cat, 9)
+    before = {item.name: item.read_bytes() for item in folder(place).iterdir()}
+    commit(place, 1).unlink()
+    commit(place, 3).write_bytes(b"garbage")
+    with txn_catalog.open(place.root) as other:
+        assert other.publish("sales", "orders").repaired == (), "below the newest checkpoint nobody looks"
+        assert other.repair("sales", "orders").repaired == (1, 3)
+    after = {item.name: item.read_bytes() for item in folder(place).iterdir()}
+    assert {name: after[name] for name in before if name != "_last_checkpoint"} == {
+        name: data for name, data in before.items() if name != "_last_checkpoint"
+    }
+    assert json.loads(after["_last_checkpoint"])["version"] == 8
+    check_table(ns, "orders")
+
+
+def test_repair_mends_more_than_is_read_at_once(ns: Any, cat: Catalog, place: Place) -> None:
+    for number in range(80):
+        ns.produce("orders", rows(number))
+        cat.publish("sales", "orders")
+    for version in range(3, 70):
+        commit(place, version).unlink()
+    with txn_catalog.open(place.root) as other:
+        assert other.repair("sales", "orders").repaired == tuple(range(3, 70))
+    assert check_table(ns, "orders")[79] == ns.snapshot().version
+
+
+@pytest.mark.parametrize(
+    "hint", [b"", b"garbage", b"[]", b'{"version": 7000}', b'{"version": "1"}', b'{"version": -1}']
+)
+def test_a_wrong_hint_misleads_nobody(
+    ns: Any, cat: Catalog, place: Place, hint: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 3)
+    grown(ns, cat, 5)
+    (folder(place) / "_last_checkpoint").write_bytes(hint)
+    with txn_catalog.open(place.root) as other:
+        ns.produce("orders", rows(60))
+        assert other.publish("sales", "orders").delta_version == 5
+        for number in range(4):
+            ns.produce("orders", rows(70 + number))
+            other.publish("sales", "orders")
+    assert json.loads((folder(place) / "_last_checkpoint").read_bytes())["version"] >= 5
+    check_table(ns, "orders")
+
+
+def test_many_versions_without_a_hint_are_found_by_a_listing(
+    ns: Any, cat: Catalog, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_publisher, "_WALKED", 32)
+    for number in range(100):
+        ns.produce("orders", rows(number))
+        cat.publish("sales", "orders")
+    for name in ("_last_checkpoint",):
+        (folder(place) / name).unlink(missing_ok=True)
+    with txn_catalog.open(place.root) as other:
+        assert other.publish("sales", "orders").delta_version == 99
+    check_table(ns, "orders")
+
+
+# --- what belongs to others -------------------------------------------------------------------------------------------
+
+
+def untouched(place: Place, cat: Catalog, match: str) -> None:
+    before = {str(item): item.read_bytes() for item in folder(place).rglob("*") if item.is_file()}
+    for call in (cat.publish, cat.repair):
+        with raises(ForeignDeltaLog, match=match):
+            call("sales", "orders")
+    assert {str(item): item.read_bytes() for item in folder(place).rglob("*") if item.is_file()} == before
+
+
+def test_a_table_that_is_there_already_is_refused(ns: Any, cat: Catalog, place: Place) -> None:
+    deltalake.write_deltalake(str(folder(place).parent), pa.table({"x": [1]}))
+    untouched(place, cat, "version 0 .* was not written by txnlog")
+
+
+def test_a_commit_of_somebody_else_is_refused(ns: Any, cat: Catalog, place: Place) -> None:
+    grown(ns, cat, 2)
+    line = {"add": {"path": "x.parquet", "partitionValues": {}, "size": 1, "modificationTime": 1, "dataChange": True}}
+    commit(place, 2).write_text(json.dumps({"commitInfo": {"operation": "WRITE"}}) + "\n" + json.dumps(line) + "\n")
+    ns.produce("orders", rows(9))
+    untouched(place, cat, "version 2 .* was not written by txnlog")
+    with txn_catalog.open(place.root) as other:
+        untouched(place, other, "version 2 .* was not written by txnlog")
+
+
+def test_the_table_of_another_topic_is_refused(ns: Any, cat: Catalog, place: Place) -> None:
+    ns.create_topic("audit", SCHEMA)
+    cat.publish("sales", "audit")
+    import shutil
+
+    shutil.copytree(folder(place, "audit"), folder(place))
+    untouched(place, cat, "belongs to another topic or namespace")
+
+
+def test_what_is_left_of_a_table_is_refused(ns: Any, cat: Catalog, place: Place) -> None:
+    grown(ns, cat, 2)
+    for item in folder(place).glob("*.json"):
+        item.unlink()
+    (folder(place) / f"{1:020d}.checkpoint.parquet").write_bytes(b"x")
+    with txn_catalog.open(place.root) as other:
+        untouched(place, other, "parts of a Delta log without any version")
+
+
+def test_a_table_ahead_of_the_log_is_no_table_to_go_on_with(ns: Any, cat: Catalog, place: Place) -> None:
+    grown(ns, cat, 2)
+    entries = sorted((Path(place.root) / "sales/_log").rglob("*.json"))
+    entries[-1].unlink()
+    with txn_catalog.open(place.root) as other, raises(CorruptionError, match="whose log ends at"):
+        other.publish("sales", "orders")
+
+
+# --- checkpoints ------------------------------------------------------------------------------------------------------
+
+
+def test_checkpoints_are_made_now_and_then(
+    ns: Any, cat: Catalog, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 3)
+    done = grown(ns, cat, 8)
+    found = sorted(int(item.name.split(".")[0]) for item in folder(place).glob("*.checkpoint.parquet"))
+    assert found == [2, 5]
+    assert json.loads((folder(place) / "_last_checkpoint").read_bytes())["version"] == 5
+    for item in folder(place).glob("*.json"):
+        if int(item.stem) < 5:
+            item.unlink()
+    assert deltalake.DeltaTable(done.url).to_pyarrow_table().num_rows == 14
+    with txn_catalog.open(place.root) as other:
+        ns.produce("orders", rows(99))
+        assert other.publish("sales", "orders").delta_version == 8
+        assert deltalake.DeltaTable(done.url).to_pyarrow_table().num_rows == 15
+
+
+def test_a_checkpoint_that_fails_fails_no_publication(
+    ns: Any, cat: Catalog, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 2)
+
+    def fail(*_: object) -> None:
+        raise TxnLogError("no space left")
+
+    monkeypatch.setattr("catalog.delta_log.DeltaLog.create_checkpoint", fail)
+    with caplog.at_level(logging.WARNING, "txnlog.publication"):
+        grown(ns, cat, 3)
+    assert "no checkpoint of the Delta table of 'orders': no space left" in caplog.text
+
+
+# --- what maps to what ------------------------------------------------------------------------------------------------
+
+
+def test_versions_are_mapped_both_ways(ns: Any, cat: Catalog) -> None:
+    with raises(VersionNotAvailable, match="does not exist"):
+        cat.delta_version("sales", "orders", ns.snapshot().version)
+    grown(ns, cat, 3)
+    ns.create_topic("other", SCHEMA)
+    assert [item.delta_version for item in cat.published("sales", "orders")] == [2, 1, 0]
+    assert [item.delta_version for item in cat.published("sales", "orders", limit=2)] == [2, 1]
+    for item in cat.published("sales", "orders"):
+        assert cat.delta_version("sales", "orders", item.version) == item.delta_version
+    assert cat.delta_version("sales", "orders", ns.snapshot().version) == 2, "nothing changed since"
+    first = ns.produce("orders", rows(50)).version
+    second = ns.produce("orders", rows(51)).version
+    with raises(VersionNotAvailable, match="publish it first"):
+        cat.delta_version("sales", "orders", first)
+    cat.publish("sales", "orders")
+    assert cat.delta_version("sales", "orders", second) == 3
+    with raises(VersionNotAvailable, match=f"version 3 shows {second}"):
+        cat.delta_version("sales", "orders", first)
+    with raises(VersionNotAvailable, match="was created at version"):
+        cat.delta_version("sales", "orders", 0)
+
+
+@pytest.mark.parametrize("limit", [0, -1, 10_001, "all", 1.5])
+def test_limits_are_checked(ns: Any, cat: Catalog, limit: Any) -> None:
+    with raises(InvalidInputError):
+        cat.published("sales", "orders", limit)
+
+
+def test_a_damaged_version_is_named_where_it_is_asked_for(ns: Any, cat: Catalog, place: Place) -> None:
+    grown(ns, cat, 3)
+    commit(place, 1).write_bytes(b"garbage")
+    with raises(CorruptionError, match=r"version 1 .* repair\("):
+        cat.published("sales", "orders")
+    cat.repair("sales", "orders")
+    assert len(cat.published("sales", "orders")) == 3
+
+
+# --- the handle -------------------------------------------------------------------------------------------------------
+
+
+def test_a_closed_catalog_publishes_nothing(ns: Any, cat: Catalog, place: Place) -> None:
+    cat.publish("sales", "orders")
+    cat.close()
+    with raises(InvalidTransactionState):
+        cat.publish("sales", "orders")
+
+
+def test_what_is_not_there_is_named(ns: Any, cat: Catalog) -> None:
+    with raises(NamespaceNotFound):
+        cat.publish("sale")
+    with raises(TopicNotFound, match="orders"):
+        cat.publish("sales", "order")
+
+
+def test_publication_costs_one_request_where_the_process_knows_the_table(quick: None) -> None:
+    import txnlog
+    from catalog.publication import Publications
+
+    store = MemoryStore()
+    with txnlog.open("memory://counted", "sales", create=True, store=store) as ns:
+        ns.create_topic("orders", SCHEMA)
+        of = ns.connection
+        publications = Publications(of.follower, of.store, of.runtime)
+        topic = ns.topic("orders").id
+        publications.publish(topic)
+        ns.produce("orders", rows(1))
+        before = ns.store_requests
+        assert publications.publish(topic, look=False).created == 1
+        after = ns.store_requests
+        spent = {name: after[name] - before.get(name, 0) for name in after if after[name] != before.get(name, 0)}
+        assert spent == {("create", "delta"): 1}
+        check_table(ns, "orders")
+
+
+def test_topics_that_want_it_are_published_after_each_commit(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib.metadata
+    import tomllib
+
+    with (Path(__file__).parents[2] / "pyproject.toml").open("rb") as file:
+        points = tomllib.load(file)["project"]["entry-points"]["txnlog.publisher"]
+    found = [importlib.metadata.EntryPoint(name, value, "txnlog.publisher") for name, value in points.items()]
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda **_: found)
+    ns = place.open()
+    ns.create_topic("orders", SCHEMA, delta="auto")
+    for number in range(5):
+        with ns.begin() as txn:
+            txn.produce("orders", rows(number))
+        ns.connection.session.auto_publisher.close()
+        path = str(folder(place).parent)
+        assert deltalake.DeltaTable(path).to_pyarrow_table().num_rows == number + 1
+    assert check_table(ns, "orders")[-1] == ns.snapshot().version
+
+
+def test_a_namespace_that_was_made_again_is_another_one(place: Place) -> None:
+    import shutil
+
+    with txn_catalog.open(place.root) as cat:
+        for count in (1, 2):
+            cat.create_namespace("other")
+            with place.open("other", create=False) as ns:
+                ns.create_topic("orders", SCHEMA)
+                ns.produce("orders", rows(*range(count)))
+                done = cat.publish("other", "orders")
+                assert (done.delta_version, done.created) == (0, 1)
+                assert deltalake.DeltaTable(done.url).to_pyarrow_table().num_rows == count
+            cat.drop_namespace("other")
+            shutil.rmtree(Path(place.root) / "other")
+
+
+def test_looking_at_many_versions_takes_one_look_at_the_fold(
+    ns: Any, cat: Catalog, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grown(ns, cat, 30)
+    looks: list[int] = []
+    real = topic_table.TopicTable.view
+
+    def view(self: Any, after: int) -> Any:
+        looks.append(after)
+        return real(self, after)
+
+    monkeypatch.setattr(topic_table.TopicTable, "view", view)
+    with txn_catalog.open(place.root) as other:
+        assert other.publish("sales", "orders").delta_version == 29
+    assert len(looks) <= 3

@@ -1,0 +1,254 @@
+"""Publishers that meet every fault at every store call, and publishers that meet each other at every one."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
+
+import pytest
+
+from catalog import delta_actions, table_publisher
+from catalog.publication import Publications
+from tests.catalog.judging import check_table, commits_of
+from tests.catalog.stories import compact, mergeable
+from tests.sim.scopes import copied, founded, open_client, rows
+from tests.sim.test_every_call import Fate, FateStore, fates_of
+from tests.sim.test_every_interleaving import Duel, Redundant, ScriptedScheduler, _after
+from txnlog import keys
+from txnlog.errors import TxnLogError
+from txnlog.namespace import Namespace
+from txnlog.store import MemoryStore, Store
+from txnlog.testing import ManualClock
+from txnlog.testing.scheduler import START_MS
+
+TOPIC = "orders"
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(delta_actions, "MOST_FILES", 2)
+    monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 2)
+    caplog.set_level(logging.CRITICAL, logger="txnlog")
+    prepared.cache_clear()
+
+
+def publications(ns: Namespace) -> Publications:
+    of = ns.connection
+    return Publications(of.follower, of.store, of.runtime)
+
+
+def publish(ns: Namespace) -> Any:
+    ns.connection.follower.refresh()
+    return publications(ns).publish(ns.connection.topic_record(TOPIC).id)
+
+
+def history(ns: Namespace) -> None:
+    """Five segments, of which two are merged."""
+    for number in range(10, 14):
+        ns.produce(TOPIC, rows(number))
+    ((partition, run),) = mergeable(ns, TOPIC)
+    compact(ns, TOPIC, run[:2], partition)
+
+
+def partly_published(ns: Namespace) -> None:
+    """The same, and the first versions are there, with a checkpoint."""
+    ns.produce(TOPIC, rows(8))
+    publish(ns)
+    ns.produce(TOPIC, rows(9))
+    publish(ns)
+    history(ns)
+
+
+def middle_lost(ns: Namespace) -> None:
+    partly_published(ns)
+    publish(ns)
+    folder = ns.connection.topic_record(TOPIC).folder
+    newest = max(commits_of(ns.connection.store, folder))
+    ns.connection.store.delete(keys.delta_commit_key(folder, newest - 1))
+    ns.produce(TOPIC, rows(30))
+
+
+def newest_damaged(ns: Namespace) -> None:
+    partly_published(ns)
+    publish(ns)
+    folder = ns.connection.topic_record(TOPIC).folder
+    commits = commits_of(ns.connection.store, folder)
+    newest = max(commits)
+    ns.connection.store.put(keys.delta_commit_key(folder, newest), commits[newest][:-40])
+    ns.produce(TOPIC, rows(30))
+
+
+PREPARED: dict[str, Callable[[Namespace], None]] = {
+    item.__name__: item for item in (history, partly_published, middle_lost, newest_damaged)
+}
+
+
+@cache
+def prepared(name: str) -> MemoryStore:
+    """What is there before. What was lost below a checkpoint is no publisher's care, so there is none in that one."""
+    table_publisher.CHECKPOINT_VERSIONS = 1_000 if name == "middle_lost" else 2  # type: ignore[misc]  # see the fixture
+    return founded(PREPARED[name], ManualClock(START_MS))
+
+
+def client(store: Store, name: str) -> Namespace:
+    ns = open_client(store, name, ManualClock(START_MS + 1_000))
+    ns.connection.follower.refresh()
+    return ns
+
+
+def calls_of(name: str) -> list[tuple[str, str]]:
+    store = FateStore(copied(prepared(name)))
+    ns = client(store, "counted")
+    topic = ns.connection.topic_record(TOPIC).id
+    store.counting = True
+    publications(ns).publish(topic)
+    return store.calls
+
+
+@pytest.mark.parametrize("name", PREPARED)
+def test_every_store_call_of_a_publication_with_every_fate(name: str) -> None:
+    runs = 0
+    for at, (call, key) in enumerate(calls_of(name)):
+        for fate in fates_of(call):
+            try:
+                _run(name, at, fate)
+            except Exception as error:
+                error.add_note(f"{name}: {fate.name} at call {at}, the {call} of {key}")
+                raise
+            runs += 1
+    assert runs > 40
+
+
+def _run(name: str, at: int, fate: Fate) -> None:
+    inner = copied(prepared(name))
+    store = FateStore(inner, at, fate)
+    ns = client(store, "publisher")
+    store.counting = True
+    own = publications(ns)
+    topic = ns.connection.topic_record(TOPIC).id
+    for _ in range(3):
+        try:
+            own.publish(topic)
+            break
+        except TxnLogError:
+            if fate.dies:
+                break
+            store.down = False
+    store.down = False
+    store.land("end")
+    other = client(inner, "other")
+    publish(other)
+    shown = check_table(other, TOPIC)
+    store.land("asked")
+    other.produce(TOPIC, rows(50))
+    publish(other)
+    assert check_table(other, TOPIC)[: len(shown)] == shown
+    if not fate.dies:  # who met the fault goes on
+        store.counting = False
+        ns.connection.follower.refresh()
+        assert own.publish(topic).version == publish(other).version
+        check_table(other, TOPIC)
+
+
+def _duels(name: str, *, grow: bool, most: int, known: bool = False) -> int:
+    """Two publishers in so many interleavings; the second may know an entry more. Returns how many there were.
+
+    With ``known`` both know the table as it was, and what follows is new to it: then there are few.
+    """
+    script: list[int] | None = []
+    runs = 0
+    while script is not None and runs < most:
+        scheduler = ScriptedScheduler(script)
+        duel = Duel(copied(prepared(name)))
+        one, two = duel.client("a"), duel.client("b")
+        one.connection.follower.refresh()
+        two.connection.follower.refresh()
+        of = one.connection.topic_record(TOPIC).id
+        mine, yours = publications(one), publications(two)
+        if known:
+            mine.publish(of)
+            yours.publish(of)
+            two.produce(TOPIC, rows(60))
+            two.produce(TOPIC, rows(61))
+            one.connection.follower.refresh()
+        if grow:  # what the one knows the other does not
+            two.produce(TOPIC, rows(70))
+        duel.meet(partial(mine.publish, of, look=not known), partial(yours.publish, of, look=not known))
+        try:
+            duel.run(scheduler)
+        except Redundant:
+            script = _after(scheduler.choices)
+            continue
+        runs += 1
+        try:
+            for answer in duel.answers:
+                assert not isinstance(answer, TxnLogError), answer
+            fresh = client(duel.store, "fresh")
+            check_table(fresh, TOPIC)
+            for ns, own in ((one, mine), (two, yours)):
+                fresh.produce(TOPIC, rows(80))
+                ns.connection.follower.refresh()
+                done = own.publish(of)
+                assert done.version == fresh.snapshot().version
+                assert done.repaired == (), "nobody was wrong about what is there"
+            check_table(fresh, TOPIC)
+        except Exception as error:
+            error.add_note(f"{name}, choices {script}")
+            raise
+        script = _after(scheduler.choices)
+    return runs
+
+
+@pytest.mark.parametrize("name", PREPARED)
+@pytest.mark.parametrize("grow", [False, True])
+def test_two_publishers_in_many_interleavings(name: str, grow: bool) -> None:
+    assert _duels(name, grow=grow, most=120) > 10
+
+
+@pytest.mark.parametrize("grow", [False, True])
+@pytest.mark.parametrize("files", [1, 2, 100])
+def test_two_publishers_who_know_the_table_in_every_interleaving(
+    grow: bool, files: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With many files a version they want to show different ends in the same one."""
+    monkeypatch.setattr(delta_actions, "MOST_FILES", files)
+    assert 1 < _duels("history", grow=grow, most=2_000, known=True) < 2_000
+
+
+@pytest.mark.parametrize("files", [2, 100])
+def test_three_publishers_in_many_interleavings(files: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them knows an entry more than the one before."""
+    monkeypatch.setattr(delta_actions, "MOST_FILES", files)
+    script: list[int] | None = []
+    runs, ends = 0, set()
+    while script is not None and runs < 150:
+        scheduler = ScriptedScheduler(script)
+        duel = Duel(copied(prepared("history")))
+        clients = [duel.client(name) for name in "abc"]
+        topic = clients[0].connection.topic_record(TOPIC).id
+        own = [publications(ns) for ns in clients]
+        for number, ns in enumerate(clients):
+            ns.connection.follower.refresh()
+            own[number].publish(topic)
+        for number, ns in enumerate(clients):
+            clients[-1].produce(TOPIC, rows(60 + number))
+            ns.connection.follower.refresh()
+        duel.calls = [partial(one.publish, topic, look=False) for one in own]
+        try:
+            duel.run(scheduler)
+        except Redundant:
+            script = _after(scheduler.choices)
+            continue
+        runs += 1
+        try:
+            assert not [answer for answer in duel.answers if isinstance(answer, TxnLogError)]
+            assert all(answer.repaired == () for answer in duel.answers)
+            ends.add(tuple(check_table(client(duel.store, "fresh"), TOPIC)))
+        except Exception as error:
+            error.add_note(f"choices {script}")
+            raise
+        script = _after(scheduler.choices)
+    assert runs > 10
+    assert len(ends) > 1 or files == 2, "who came first decided where versions end"

@@ -1,0 +1,193 @@
+"""The published table of a namespace's segments: what it says of each, its few files, and what becomes of old ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+import catalog as txn_catalog
+from catalog import segments_table, table_publisher
+from tests.catalog.stories import Step, Story, steps
+from tests.client.support import Place, rows, unique_name
+from txnlog import keys
+from txnlog.ids import TxnId
+from txnlog.testing import ManualClock
+
+SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("name", pa.string())])
+DAY_MS = 24 * 3_600_000
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segments_table, "STRETCH", 5)
+    monkeypatch.setattr(segments_table, "MOST_STRETCHES", 2)
+    monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 3)
+
+
+def path(place: Place) -> Path:
+    return Path(place.root) / "sales" / keys.SEGMENTS_TABLE
+
+
+def told(place: Place, version: int | None = None) -> list[tuple[Any, ...]]:
+    """What the table says, read by somebody else."""
+    table = deltalake.DeltaTable(str(path(place)), version=version).to_pyarrow_table()
+    names = ["segment", "topic", "topic_id", "partition", "base_offset", "first_row", "rows", "version", "txn_id"]
+    assert table.column_names == [*names[:8], "timestamp", "txn_id"]
+    return sorted(tuple(row[name] for name in names) for row in table.to_pylist())
+
+
+def wanted(ns: Any, version: int) -> list[tuple[Any, ...]]:
+    """What the log says of the segments that were visible at a version or before."""
+    follower = ns.connection.follower
+    found: list[tuple[Any, ...]] = []
+    for topic in follower.state.topics.values():
+        for record in follower.segments(topic.id)[0]:
+            if record.state != "visible" or record.ended_version > version:
+                continue
+            first = 0
+            for item in record.slices:
+                own = record.txn is not None and not record.compacted
+                txn = str(TxnId(ns.connection.coordinator, record.txn)) if own else None
+                ended = None if record.compacted else record.ended_version
+                place = (record.number, topic.name, topic.id, item.partition, item.offset, first, item.rows)
+                found.append((*place, ended, txn))
+                first += item.rows
+    return sorted(found, key=lambda row: row[:6])
+
+
+def key(row: tuple[Any, ...]) -> Any:
+    return row[:6]
+
+
+def check(ns: Any, place: Place) -> int:
+    """Every version of the table says what the log says at the version of the namespace that it shows."""
+    import json
+
+    ns.connection.follower.refresh()
+    versions = sorted((path(place) / "_delta_log").glob("*.json"))
+    for number, item in enumerate(versions):
+        assert int(item.stem) == number
+        says = json.loads(item.read_text().split("\n", 1)[0])["commitInfo"]["txnlog"]
+        assert sorted(told(place, number), key=key) == wanted(ns, says["version"])
+    return len(versions)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps)
+def test_the_table_says_what_the_log_says(tmp_path: Path, quick: None, todo: list[Step]) -> None:
+    place = Place("local", str(tmp_path / unique_name()))
+    story = Story(place)
+    try:
+        story.run([*todo, ("produce", 0, 0), ("publish", 0, 0), ("produce", 1, 0), ("publish", 1, 0)])
+        assert check(story.ns, place) >= 2
+        newest = story.ns.snapshot().version
+        assert sorted(told(place), key=key) == wanted(story.ns, newest)
+        for row in told(place):
+            where = {row[3]: (row[4], row[4] + row[6])}
+            if row[2] == story.ns.topic(row[1]).id and row[0] in {
+                item.number for item in story.ns.snapshot().plan(row[1]).segments
+            }:
+                plan = story.ns.snapshot().plan(row[1], offsets=where)
+                assert row[0] in {item.number for item in plan.segments}
+    finally:
+        story.close()
+        place.close()
+
+
+def test_an_empty_namespace_has_an_empty_table(place: Place) -> None:
+    place.open()
+    with txn_catalog.open(place.root) as cat:
+        (done,) = cat.publish("sales")
+        assert (done.topic, done.delta_version, done.version) == ("_delta/segments", 0, 0)
+        assert told(place) == []
+        assert cat.publish("sales")[0].created == 0
+
+
+def test_files_are_few_and_a_lost_one_is_there_again(place: Place) -> None:
+    ns = place.open()
+    ns.create_topic("orders", SCHEMA)
+    with txn_catalog.open(place.root) as cat:
+        for number in range(14):
+            ns.produce("orders", rows(number))
+            cat.publish("sales")
+        newest = ns.snapshot().version
+        live = deltalake.DeltaTable(str(path(place))).file_uris()
+        assert len(live) <= newest // 5 + 1
+        assert len(list(path(place).glob("*.parquet"))) > len(live)
+        Path(live[-1]).unlink()
+        cat.repair("sales")
+        assert sorted(told(place), key=key) == wanted(ns, newest)
+
+
+def test_a_backlog_is_cut_into_versions(place: Place) -> None:
+    ns = place.open()
+    ns.create_topic("orders", SCHEMA)
+    for number in range(30):
+        ns.produce("orders", rows(number))
+    with txn_catalog.open(place.root) as cat:
+        assert cat.publish("sales")[-1].created > 2
+    check(ns, place)
+
+
+def test_two_publishers_write_one_table(place: Place) -> None:
+    ns = place.open()
+    ns.create_topic("orders", SCHEMA)
+    with txn_catalog.open(place.root) as one, txn_catalog.open(place.root) as two:
+        for number in range(12):
+            ns.produce("orders", rows(number))
+            (one, two)[number % 2].publish("sales")
+        done = [cat.publish("sales")[-1] for cat in (one, two)]
+        assert done[0] == done[1]
+    check(ns, place)
+
+
+def test_vacuum_leaves_it_alone_and_what_is_old_goes(place: Place) -> None:
+    clock = ManualClock(1_767_225_600_000)
+    ns = place.open(clock=clock)
+    ns.create_topic("orders", SCHEMA)
+    with txn_catalog.open(place.root, clock=clock) as cat:
+        for number in range(7):
+            ns.produce("orders", rows(number))
+            cat.publish("sales")
+        before = {item.name for item in path(place).glob("*.parquet")}
+        clock.advance(400 * 365 * DAY_MS)  # the files are as old as the test, and the clock is not theirs
+        ns.vacuum(retain_ms=0)
+        assert {item.name for item in path(place).glob("*.parquet")} == before
+        for number in range(4):
+            ns.produce("orders", rows(number))
+            cat.publish("sales")
+        left = {item.name for item in path(place).glob("*.parquet")}
+        assert not before <= left
+        assert {Path(item).name for item in deltalake.DeltaTable(str(path(place))).file_uris()} <= left
+    assert sorted(told(place), key=key) == wanted(ns, ns.snapshot().version)
+
+
+@pytest.mark.parametrize("data", [None, b"garbage"])
+def test_a_damaged_version_is_written_again(place: Place, data: bytes | None) -> None:
+    ns = place.open()
+    ns.create_topic("orders", SCHEMA)
+    with txn_catalog.open(place.root) as cat:
+        for number in range(2):
+            ns.produce("orders", rows(number))
+            cat.publish("sales")
+        item = path(place) / "_delta_log" / f"{0:020d}.json"
+        before = item.read_bytes()
+        item.unlink() if data is None else item.write_bytes(data)
+        assert cat.repair("sales").repaired == (0,)
+        assert item.read_bytes() == before
+    check(ns, place)
+
+
+def test_who_takes_a_topic_by_its_name_cannot_be_in_its_way(place: Place) -> None:
+    ns = place.open()
+    for name in ("segments", "delta"):
+        ns.create_topic(name, SCHEMA)
+        ns.produce(name, rows(1))
+    with txn_catalog.open(place.root) as cat:
+        assert [item.topic for item in cat.publish("sales")] == ["segments", "delta", "_delta/segments"]
+    assert len(told(place)) == 2

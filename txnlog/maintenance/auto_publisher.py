@@ -1,0 +1,124 @@
+"""Publishing topics by themselves after commits: off the commit path, best-effort, never shown to a committer.
+
+How a topic is published, and as what, is not known here: whoever is named under the entry-point group
+``txnlog.publisher`` is asked, for the first time when a topic that wants it was committed to.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from txnlog.delta_mode import delta_mode
+from txnlog.errors import TxnLogError
+from txnlog.follower import Follower
+from txnlog.runtime import Background, Runtime
+from txnlog.store.base import Store
+
+_logger = logging.getLogger("txnlog.publisher")
+
+GROUP: Final = "txnlog.publisher"
+"""The entry-point group. What is named there is called with the fold, the namespace's objects and the runtime."""
+
+Publisher = Callable[[int | None], object]
+"""Publishes the topic with an id, or all there is (None), up to what the fold shows. Thread-safe."""
+
+MakePublisher = Callable[[Follower, Store, Runtime], Publisher]
+
+
+class AutoPublisher:
+    """Publishes what was committed to, in a thread of its own: of each topic one time under way, one waiting at most.
+
+    A failure is logged, once until a publication of that topic succeeds; the next commit tries again.
+    """
+
+    def __init__(self, follower: Follower, store: Store, runtime: Runtime) -> None:
+        self._follower = follower
+        self._store = store
+        self._runtime = runtime
+        self._lock = threading.Lock()
+        self._waiting: dict[int, None] = {}
+        self._thread: Background | None = None
+        self._publisher: Publisher | None = None
+        self._failed: set[int] = set()
+
+    def after_append(self) -> None:
+        """Have the topics published that changed and want it."""
+        touched = self._follower.take_touched()
+        topics = self._follower.state.topics
+        wanted = [topic for topic in touched if delta_mode(topics[topic].properties) == "auto"]
+        if not wanted:
+            return
+        with self._lock:
+            self._waiting.update(dict.fromkeys(wanted))
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = self._runtime.start(self._work, "txnlog-publisher")
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                topic = next(iter(self._waiting), None)
+                if topic is None:
+                    self._thread = None  # whoever comes now starts another one
+                    return
+                del self._waiting[topic]
+            self._publish(topic)
+
+    @staticmethod
+    def is_installed() -> bool:
+        """Whether there is a publisher at all: where only a part of the package is shipped there may be none."""
+        return bool(importlib.metadata.entry_points(group=GROUP))
+
+    def publish_all(self) -> None:
+        """Publish all topics that are not ``off`` now, in this thread: for maintenance. Raises what the publisher does.
+
+        Of every topic also what ``auto`` publishes by itself.
+        """
+        self._installed()(None)
+
+    def _installed(self) -> Publisher:
+        publisher = self._publisher
+        if publisher is None:
+            publisher = self._publisher = _load()(self._follower, self._store, self._runtime)
+        return publisher
+
+    def _publish(self, topic: int) -> None:
+        try:
+            self._installed()(topic)
+        except TxnLogError as error:
+            self._tell(topic, error.message)
+        except Exception:
+            if topic not in self._failed:
+                _logger.warning("a topic was not published: a bug, which harms no commit", exc_info=True)
+            self._failed.add(topic)
+        else:
+            self._failed.discard(topic)
+
+    def _tell(self, topic: int, why: str) -> None:
+        if topic not in self._failed:
+            name = self._follower.state.topics[topic].name
+            _logger.warning("the topic %r was not published; the next commit tries again: %s", name, why)
+        self._failed.add(topic)
+
+    def close(self) -> None:
+        """Wait for what is under way and what waits."""
+        with self._lock:
+            thread = self._thread
+        if thread is not None and thread.is_alive():
+            thread.join(timeout=60)
+
+
+def _load() -> MakePublisher:
+    """The publisher that is installed. Raises TxnLogError where there is none, or several."""
+    found = list(importlib.metadata.entry_points(group=GROUP))
+    if len(found) != 1:
+        names = ", ".join(sorted(item.value for item in found)) or "none"
+        raise TxnLogError(f"there must be one entry point of the group {GROUP}, and there is: {names}")
+    make: MakePublisher = found[0].load()
+    return make
+
+
+__all__ = ["GROUP", "AutoPublisher", "MakePublisher", "Publisher"]
