@@ -1,0 +1,93 @@
+# Every target makes the virtual environment it needs: a clean clone, Python 3.11+ and make are enough.
+# `make PYTHON=python3.13 test` takes another Python, `make test ARGS="-k fence"` hands arguments on.
+
+PYTHON ?= python3
+ARGS ?=
+
+VENV := .venv
+RUN := $(CURDIR)/$(VENV)/bin
+# What the checks look at: the folders that exist (git keeps no empty ones).
+SOURCES := $(wildcard txnlog catalog spark_ext pyspark_txnlog.py tests tools examples benchmarks notebooks)
+# Hundreds of processes are started, and each would compile our code anew where nothing compiled may be kept.
+unexport PYTHONDONTWRITEBYTECODE
+# For what starts Spark: a Java 17+ (a bundled one where the machine has none), this Python, and the loopback address.
+# Its drivers, of which the tests start many, find their classes in an archive (made once, in the environment).
+SPARK_ENV = JAVA_HOME="$$($(RUN)/python tools/java_home.py)" \
+	PYSPARK_PYTHON="$(RUN)/python" PYSPARK_DRIVER_PYTHON="$(RUN)/python" SPARK_LOCAL_IP=127.0.0.1 && \
+	export JAVA_HOME PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON SPARK_LOCAL_IP && \
+	SPARK_SUBMIT_OPTS="$$($(RUN)/python -m tools.java_archive)" && export SPARK_SUBMIT_OPTS &&
+# Older versions of PySpark leave sockets open, and the pages of the documentation are written for the newest one.
+ON_OLDER_SPARK = -m pytest -n 2 --dist loadfile -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning \
+	tests/spark --ignore tests/spark/test_docs.py
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help install check format test test-fast test-delta test-s3a test-spark40 test-spark41 mutants sim crash crash-spark conformance demo notebooks bench lock clean
+
+help: ## Show this list.
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+
+install: ## Make .venv from requirements/dev.lock (done already: costs nothing).
+	@$(PYTHON) tools/install.py $(VENV)
+
+check: install ## Formatting, lint, types and the layers.
+	@$(RUN)/ruff format --check --quiet --diff $(SOURCES)
+	@$(RUN)/ruff check --quiet --output-format concise $(SOURCES)
+	@$(RUN)/mypy
+	@$(RUN)/lint-imports --no-logo
+
+format: install ## Format the code and sort the imports.
+	@$(RUN)/ruff check --quiet --select I --fix $(SOURCES)
+	@$(RUN)/ruff format --quiet $(SOURCES)
+
+test: check ## Everything: the checks, then all tests (ARGS="-n 0 -k fence": some, in one process).
+	@$(SPARK_ENV) $(RUN)/python -m pytest -n 2 --dist loadfile --ignore tests/delta $(ARGS)
+
+test-delta: install ## Foreign Delta tables, in a session that has Delta: minutes, fetches its jars with Maven once.
+	@$(SPARK_ENV) $(RUN)/python -m pytest -n 0 tests/delta $(ARGS)
+
+test-fast: install ## Unit tests only: seconds, no Spark.
+	@$(RUN)/python -m pytest tests/unit $(ARGS)
+
+test-s3a: install ## Native scans through s3a:// on an S3 server on loopback: fetches 690 MB with Maven once.
+	@$(SPARK_ENV) $(RUN)/python -m pytest -n 0 -s tests/places/over_s3a.py $(ARGS)
+
+test-spark40: install ## The Spark tests on PySpark 4.0, in an environment of its own: what it lacks is an error that says so.
+	@$(SPARK_ENV) $(RUN)/python -m tools.older_spark 4.0 $(ON_OLDER_SPARK) $(ARGS)
+
+test-spark41: install ## The same on PySpark 4.1.
+	@$(SPARK_ENV) $(RUN)/python -m tools.older_spark 4.1 $(ON_OLDER_SPARK) $(ARGS)
+
+mutants: install ## Plant known bugs one by one: the tests must catch every one.
+	@$(SPARK_ENV) $(RUN)/python tests/mutants/run.py $(ARGS)
+
+sim: install ## Simulate clients over a store with faults: all kept seeds, every planted bug, 6,000 fresh schedules.
+	@$(RUN)/python -m tests.sim.run $(ARGS)
+
+crash: install ## Kill 2,000 processes over local files and 300 over S3: minutes (ARGS="--local 200 --s3 30").
+	@$(RUN)/python -m tests.crash.run $(ARGS)
+
+crash-spark: install ## Kill 100 drivers and 50 executors of Spark amid streams: half an hour (ARGS="--drivers 9 --executors 3").
+	@$(SPARK_ENV) $(RUN)/python -m tests.crash_spark.run $(ARGS)
+
+conformance: install ## 200 random histories of published topics, read by deltalake, Polars and DuckDB at every version.
+	@TXNLOG_HISTORIES=200 $(RUN)/python -m pytest -n 0 tests/catalog/test_conformance.py $(ARGS)
+
+demo: install ## A pipeline over several topics, start to end, on this machine.
+	@$(SPARK_ENV) $(RUN)/python -m examples.demo $(ARGS)
+
+notebooks: install ## Run all notebooks: they hold what they claim, and print what git has (ARGS=--write keeps it).
+	@$(SPARK_ENV) $(RUN)/python -m tools.notebooks $(ARGS)
+
+bench: install ## Measure again what the benchmarks claim (the jars of Delta come with Maven, once).
+	@$(SPARK_ENV) $(RUN)/python -m benchmarks.run $(ARGS)
+
+lock: install ## Resolve requirements/dev.lock again (ARGS=--upgrade takes newer versions).
+	@$(RUN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" --quiet \
+		--output-file requirements/dev.lock $(ARGS)
+
+clean: ## Remove what the other targets made.
+	rm -rf $(VENV) $(VENV)-spark* build dist out spark-warehouse metastore_db *.egg-info .mypy_cache .ruff_cache .pytest_cache \
+		.hypothesis .import_linter_cache
+	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
