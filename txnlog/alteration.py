@@ -19,6 +19,7 @@ from txnlog.commands import Answer, Simple
 from txnlog.delta_mode import (
     DeltaMode,
     check_delta_columns,
+    check_delta_widening,
     check_properties,
     delta_mode,
     parse_delta_mode,
@@ -95,6 +96,8 @@ class Alteration:
         """Of a topic whose publication changes every column counts, else what is new."""
         old = () if mode != delta_mode(record.properties) else record.schema.fields
         check_delta_columns(_without(columns, old), mode)
+        for earlier in record.schemas:  # a file of any of them may be there
+            check_delta_widening(earlier.schema, columns, mode)
 
 
 def _without(columns: StructType, old: tuple[StructField, ...]) -> StructType:
@@ -123,6 +126,7 @@ def _followers(draft: Draft, source: TopicRecord, columns: StructType) -> list[A
             try:
                 wanted = evolution.carried(letters.schema, dead_letters.schema_of(newest), letters.key)
                 check_delta_columns(_without(wanted, letters.schema.fields), delta_mode(letters.properties))
+                check_delta_widening(letters.schema, wanted, delta_mode(letters.properties))
             except SchemaMismatch as error:
                 raise SchemaMismatch(
                     f"the topic {letters.name!r}, which takes dead letters of {record.name!r}, cannot follow: "

@@ -23,6 +23,8 @@ RESERVED: Final = "txnlog."
 DELTA_PROPERTY: Final = f"{RESERVED}delta"
 """Where the mode stands, unless it is the default."""
 
+_WHOLE: Final = frozenset({"byte", "short", "integer", "long"})
+
 _NOT_IN_DELTA: Final = frozenset({"timestamp_ntz"})
 """Types for which a Delta table needs a feature that readers lack."""
 
@@ -70,6 +72,28 @@ def check_delta_columns(schema: StructType, mode: DeltaMode) -> None:
             )
 
 
+def check_delta_widening(old: StructType, new: StructType, mode: DeltaMode) -> None:
+    """Raise SchemaMismatch naming the column whose older files not all readers of a Delta table read as the wider type.
+
+    Whole numbers as longer ones, floats as doubles and decimals with more digits before the point they all do; Polars
+    refuses whole numbers as doubles, and decimals with more digits behind the point.
+    """
+    if mode == "off":
+        return
+    before = dict(_types(old, ""))
+    for path, wider in _types(new, ""):
+        narrow = before.get(path, wider)
+        if narrow == wider or (narrow in _WHOLE and wider in _WHOLE) or (narrow, wider) == ("float", "double"):
+            continue
+        scale = narrow.rpartition(",")[2]
+        if narrow.startswith("decimal(") and wider.startswith("decimal(") and wider.rpartition(",")[2] == scale:
+            continue
+        raise SchemaMismatch(
+            f"column {path!r} widens from {narrow} to {wider}, which not every reader of the topic's Delta table reads",
+            advice='add a column of the wider type, or alter the topic with delta="off", so that it is never published',
+        )
+
+
 def _types(kind: DataType, path: str) -> Iterator[tuple[str, str]]:
     """Every simple type inside a type, with its path."""
     if isinstance(kind, str):
@@ -90,6 +114,7 @@ __all__ = [
     "DELTA_PROPERTY",
     "DeltaMode",
     "check_delta_columns",
+    "check_delta_widening",
     "check_properties",
     "delta_mode",
     "parse_delta_mode",

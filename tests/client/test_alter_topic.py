@@ -75,6 +75,7 @@ def test_widened_columns_have_the_very_values_of_old_rows(place: Place) -> None:
         ),
         partitions=2,
         key="id",
+        delta="off",
     )
     old = {"id": 7, "rate": 0.1, "price": Decimal("123.45"), "count": 2**31 - 1, "at": {"x": -128}, "tags": [1, None]}
     ns.produce("orders", [old])
@@ -384,3 +385,25 @@ def test_time_is_no_part_of_it(place: Place, clock: ManualClock) -> None:
     ns.alter_topic("orders", NOTE)
     assert ns.snapshot(timestamp=START_MS + 500).read("orders").column_names == ["id", "name"]
     assert ns.snapshot(timestamp=START_MS + 1_500).read("orders").column_names == ["id", "name", "note"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (pa.int32(), pa.float64()),
+        (pa.decimal128(5, 2), pa.decimal128(12, 4)),
+        (pa.list_(pa.int8()), pa.list_(pa.float64())),
+    ],
+)
+def test_what_readers_of_delta_do_not_widen_is_refused_where_there_is_a_table(
+    ns: Any, old: pa.DataType, new: pa.DataType
+) -> None:
+    """Also where the topic was never published before: its older files would be in the table."""
+    ns.create_topic("wide", pa.schema([("x", old)]))
+    ns.create_topic("alone", pa.schema([("x", old)]), delta="off")
+    with raises(SchemaMismatch, match="'x.* widens from"):
+        ns.alter_topic("wide", widen={"x": new})
+    ns.alter_topic("alone", widen={"x": new})
+    with raises(SchemaMismatch, match="'x.* widens from"):
+        ns.alter_topic("alone", delta="manual")
+    ns.alter_topic("wide", widen={"x": new}, delta="off")

@@ -53,7 +53,7 @@ def test_widened_columns_are_read_natively_and_by_the_format_as_python_reads_the
     names = [f"c{number}" for number in range(len(PAIRS))]
     old = pa.schema([(name, schemas.type_to_arrow(pair[0])) for name, pair in zip(names, PAIRS, strict=True)])
     new = {name: schemas.type_to_arrow(pair[1]) for name, pair in zip(names, PAIRS, strict=True)}
-    namespace.create_topic("orders", old)
+    namespace.create_topic("orders", old, delta="off")
     namespace.produce("orders", pa.table({n: rows_of(p[0], rows) for n, p in zip(names, PAIRS, strict=True)}, old))
     namespace.alter_topic("orders", widen=new)
     namespace.produce(
@@ -88,7 +88,7 @@ def test_what_spark_pushes_down_to_old_files_finds_the_rows_of_both(
     spark: SparkSession, namespace: Namespace, old: str, new: str
 ) -> None:
     before, after = schemas.type_to_arrow(old), schemas.type_to_arrow(new)
-    namespace.create_topic("orders", pa.schema([("x", before)]))
+    namespace.create_topic("orders", pa.schema([("x", before)]), delta="off")
     namespace.produce("orders", pa.table({"x": pa.array(VALUES[old], before)}))
     namespace.alter_topic("orders", widen={"x": after})
     namespace.produce("orders", pa.table({"x": pa.array(VALUES[new], after)}))
@@ -102,7 +102,7 @@ def test_what_spark_pushes_down_to_old_files_finds_the_rows_of_both(
 
 def test_the_option_filters_leaves_out_no_file_that_an_alteration_made_older(namespace: Namespace) -> None:
     namespace.create_topic(
-        "orders", pa.schema([("id", pa.int32()), ("rate", pa.float32()), ("price", pa.decimal128(5, 2))])
+        "orders", pa.schema([("id", pa.int32()), ("rate", pa.float32()), ("price", pa.decimal128(5, 2))]), delta="off"
     )
     namespace.produce("orders", [{"id": 1, "rate": 0.1, "price": Decimal("1.25")}])
     rate = namespace.snapshot().read("orders").column("rate")[0].as_py()
@@ -138,7 +138,7 @@ NESTED = {
 
 
 def test_nested_columns_and_new_ones_are_read_alike(spark: SparkSession, namespace: Namespace) -> None:
-    namespace.create_topic("orders", pa.schema([(name, old) for name, (old, _) in NESTED.items()]))
+    namespace.create_topic("orders", pa.schema([(name, old) for name, (old, _) in NESTED.items()]), delta="off")
     namespace.produce(
         "orders",
         [{"s": {"a": 2**31 - 1}, "l": [0.5, None], "m": [("k", Decimal("1.25"))], "ls": [{"a": 1}, None]}, {}],
