@@ -8,7 +8,7 @@ from typing import Any
 import deltalake
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 
 import catalog as txn_catalog
 from catalog import segments_table, table_publisher
@@ -79,6 +79,7 @@ def check(ns: Any, place: Place) -> int:
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps)
+@example([("produce", 0, 1), ("publish", 0, 0), ("produce", 1, 2)])
 def test_the_table_says_what_the_log_says(tmp_path: Path, quick: None, todo: list[Step]) -> None:
     place = Place("local", str(tmp_path / unique_name()))
     story = Story(place)

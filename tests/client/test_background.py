@@ -459,7 +459,7 @@ def test_a_commit_that_close_leads_is_told_whatever_ends_close(
         ns.close()
     store.heal()
     try:
-        future.result(20)
+        future.result(5)
     except OutcomeUnknown:
         pass
     except TxnLogError:
