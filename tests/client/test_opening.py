@@ -385,3 +385,20 @@ def test_a_namespace_that_is_made_while_somebody_looks_for_it_is_found(memory: P
 
     memory.open("other")
     assert memory.open("sales", create=False, wrap=Slow).snapshot().version == 0
+
+
+def test_a_dropped_name_whose_files_are_being_removed_is_made_by_nobody(place: Place) -> None:
+    """Of two who make it at once neither may be advised to drop what the other makes."""
+    with place.open() as ns:
+        ns.create_topic("orders", SCHEMA)
+        ns.produce("orders", rows(1))
+    with catalog.open(place.root, storage_options=place.storage_options) as root:
+        root.drop_namespace("sales")
+    store = place.store()
+    for key in list(objects(store, "sales/_log/")):
+        store.delete(key)
+    for _ in range(2):
+        with raises(CorruptionError, match="the beginning of its log is missing") as caught:
+            place.open()
+        assert "remove it, once nobody has it open" in caught.value.advice
+        assert "drop" not in caught.value.advice

@@ -697,3 +697,17 @@ def test_who_was_fenced_by_an_administrator_is_told_so(sales: Any) -> None:
     with raises(ProducerFenced, match="fenced by 'ops'") as caught:
         loader.produce("orders", rows(1))
     assert "newer" not in str(caught.value)
+
+
+def test_who_is_overtaken_in_his_sequences_is_not_told_that_his_rows_are_there(sales: Any) -> None:
+    """Two transactions of one name may be open, and a name's first batch may begin anywhere: they never were."""
+    producer = sales.producer("loader")
+    first, second = producer.begin(), producer.begin()
+    first.produce("orders", rows(0, 1, 2), partition=0, sequence=0)
+    second.produce("orders", rows(3, 4), partition=0, sequence=3)
+    second.commit()
+    with raises(OutOfOrderSequence, match="unless this producer began above them") as caught:
+        first.commit()
+    assert "read the topic for these rows" in caught.value.advice
+    assert "do not write" not in str(caught.value)
+    assert read(sales) == [3, 4]

@@ -24,6 +24,8 @@ from tests.client.support import (
     take,
     wait_for,
 )
+from txnlog.actions import Subscription
+from txnlog.commands import effect
 from txnlog.errors import (
     ConsumerBusy,
     ConsumerFenced,
@@ -511,3 +513,12 @@ def test_a_place_that_is_kept_for_a_name_is_not_waited_for(sales: Any) -> None:
     sales.consumer("orders", "billing", name="one").close()
     with raises(ConsumerBusy, match="waiting changes nothing"):
         sales.consumer("orders", "billing", name="other")
+
+
+def test_a_shared_subscription_whose_log_has_a_takeover_rule_can_be_asked_for_again(sales: Any) -> None:
+    """Nobody takes over there, so the rule is idle; clients before this one could write it."""
+    topic = sales.topic("orders").id
+    made = Subscription(topic, "workers", "shared", (0,) * sales.topic("orders").partitions, 30_000, "same_name")
+    sales.connection.appender.call(effect(lambda _draft, _at: [made]))
+    found = sales.create_subscription("orders", "workers", type="shared", lease_ms=30_000, if_not_exists=True)
+    assert found.name == "workers"
