@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
-from spark_ext import jobs
+from spark_ext import arrow_batches, jobs
 from spark_ext.columns import named
 from spark_ext.delta_identity import of_app
 from spark_ext.executor_writer import PARTITION_COLUMN, WriteSpec, WrittenSegment, write_marked
@@ -29,7 +29,7 @@ from txnlog.producer import begin_transaction
 from txnlog.transaction_commands import Skipped
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
     from spark_ext.delta_decisions import DeltaDecision
     from spark_ext.delta_identity import Identity
@@ -130,7 +130,9 @@ class DataFrameTransaction:
         # By position: mapInArrow takes names for expressions, and a dot in one of them for a path.
         plain = rows_of.toDF(*(f"c{position}" for position in range(len(rows_of.columns))))
         task = partial(write_marked, names=rows_of.columns, spec=spec, mark=mark)
-        job = plain.mapInArrow(task, "segment string")
+        job = partial(
+            arrow_batches.collect, plain, task, "segment string", mark=mark, place=(spec.root, spec.namespace, topic)
+        )
         try:
             segments = self._run(job, spec, mark)
         except BaseException as error:
@@ -149,14 +151,14 @@ class DataFrameTransaction:
             self._txn.check_open()
             self._failed = self._failed or error
 
-    def _run(self, job: DataFrame, spec: WriteSpec, mark: str) -> list[Segment]:
+    def _run(self, job: Callable[[], list[Row]], spec: WriteSpec, mark: str) -> list[Segment]:
         """The files that a job wrote."""
         with self._lock:
             # The log shows none of these numbers yet: vacuum would close their blocks while the job runs.
             unnamed = [self._txn.id.number, *(item.segment for item in self._segments), spec.first_number]
         with self._ns.connection.keep_blocks_alive(unnamed):
             try:
-                answers = job.collect()
+                answers = job()
             except PySparkException as error:
                 ours = jobs.typed(error, mark)
                 if ours is None:

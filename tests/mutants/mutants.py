@@ -62,6 +62,7 @@ EVOLUTION = "tests/unit/test_evolution.py::test_"
 ALTER_TOPIC = "tests/client/test_alter_topic.py::test_"
 OPTIMIZE = "tests/client/test_optimize.py::test_"
 COMPACTION = "tests/unit/test_compaction.py::test_"
+ARROW_BATCHES = "tests/spark/test_arrow_batches.py::test_"
 ALTERED_TOPICS = "tests/spark/test_altered_topics.py::test_"
 PUBLICATION = "tests/catalog/test_publication.py::test_"
 PUBLISHERS = "tests/catalog/test_publication_faults.py::test_"
@@ -1843,5 +1844,13 @@ MUTANTS = (
         'text = f"{self._table.identity.coordinator}/{last // STRETCH}"',
         "the table of segments never grows within a stretch",
         (SEGMENTS_TABLE + "the_table_says_what_the_log_says",),
+    ),
+    Mutant(
+        "a row may be as wide as a batch",
+        "spark_ext/arrow_batches.py",
+        "    share = limit // rows - ",
+        "    share = limit - ",
+        "10,000 wide rows are one batch of any size",
+        (ARROW_BATCHES + "texts_count_together_by_their_bytes_and_a_null_counts_nothing",),
     ),
 )
