@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from spark_ext.options import OPTIONS, ReadOptions, WriteOptions, read_options, session_storage, write_options
-from spark_ext.paths import Location, for_spark, locate, normal
+from spark_ext.paths import Location, locate, normal
 from txnlog.errors import InvalidInputError, NamespaceNotFound
+from txnlog.store.open import hadoop_url
 
 if TYPE_CHECKING:
     from txnlog.namespace import Namespace
@@ -392,7 +393,7 @@ def test_storage_options_come_from_the_settings_of_a_session_as_well() -> None:
 def test_a_path_is_written_as_our_stores_and_as_spark_know_it(given: str, ours: str, sparks: str | None) -> None:
     assert normal(given) == ours
     assert normal(ours) == ours
-    assert for_spark(ours) == (ours if sparks is None else sparks)
+    assert hadoop_url(ours) == (ours if sparks is None else sparks)
 
 
 @pytest.mark.parametrize(
