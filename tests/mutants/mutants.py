@@ -28,6 +28,7 @@ GROUP_COMMIT = "tests/client/test_group_commit.py::test_"
 MADE_AGAIN = "tests/client/test_topics_made_again.py::test_"
 FILES = "tests/client/test_files.py::test_"
 TWO_PHASES = "tests/client/test_prepared.py::test_"
+PREPARE_IN_DOUBT = "tests/client/test_prepare_in_doubt.py::test_"
 VACUUM = "tests/client/test_vacuum.py::test_"
 DOUBT = "tests/client/test_doubt.py::test_"
 DOUBT_OF_TRANSACTIONS = "tests/client/test_doubt_of_transactions.py::test_"
@@ -442,7 +443,7 @@ MUTANTS = (
             try:
                 self._check_recorded(""",
         "what it holds is held for ever: nobody knows that it is PREPARED",
-        (TWO_PHASES + "a_refusal_that_says_nothing_of_a_prepare_in_doubt_leaves_it_in_doubt",),
+        (PREPARE_IN_DOUBT + "a_refusal_that_says_nothing_of_a_prepare_in_doubt_leaves_it_in_doubt",),
     ),
     Mutant(
         "nothing written, beside a call in doubt",
