@@ -182,6 +182,16 @@ def unheard(ns: Any, store: FaultyStore, call: Callable[[], object]) -> None:
     store.heal()
 
 
+def test_a_prepare_behind_a_commit_in_doubt_is_refused_and_does_not_say_that_nothing_was_written(faulty: Any) -> None:
+    ns, store = faulty
+    txn = ns.begin()
+    txn.produce("orders", rows(1))
+    unheard(ns, store, txn.commit)
+    with raises(InvalidTransactionState, match="the commit of .* is in doubt", durable=Durable.MAYBE):
+        txn.prepare()
+    assert txn.commit().offsets == {("orders", 0): range(1)}
+
+
 @pytest.mark.clause("P-118", "P-203")
 @pytest.mark.parametrize("then", ["look", "abort", "produce", "block"])
 def test_a_refusal_that_says_nothing_of_a_prepare_in_doubt_leaves_it_in_doubt(memory: Place, then: str) -> None:

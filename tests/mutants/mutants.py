@@ -436,12 +436,8 @@ MUTANTS = (
     Mutant(
         "a refusal forgets a prepare in doubt",
         "txnlog/transaction.py",
-        """            self._in_doubt, self._begun = doubted, begun
-            try:
-                self._check_recorded(""",
-        """            self._in_doubt, self._begun = None, begun
-            try:
-                self._check_recorded(""",
+        "self._in_doubt, self._begun = doubted, begun",
+        "self._in_doubt, self._begun = None, begun",
         "what it holds is held for ever: nobody knows that it is PREPARED",
         (PREPARE_IN_DOUBT + "a_refusal_that_says_nothing_of_a_prepare_in_doubt_leaves_it_in_doubt",),
     ),
