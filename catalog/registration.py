@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,6 +19,9 @@ from txnlog.store.open import hadoop_url
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+WAYS: Final = ("views", "delta")
+"""What a namespace can be registered as."""
 
 _LEGAL: Final = re.compile(r"[A-Za-z0-9_]+", re.ASCII)
 """What Spark's own catalog takes as the name of a table or database."""
@@ -173,8 +176,5 @@ def _quoted(name: str) -> str:
 def _literal(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
-
-WAYS: Final[Mapping[str, Callable[..., object]]] = {"views": register_views, "delta": register_tables}
-"""What a namespace can be registered as."""
 
 __all__ = ["WAYS", "Registered", "check_name", "chosen", "register_tables", "register_views"]
