@@ -330,19 +330,6 @@ def test_without_a_path_there_is_advice_for_each_way_to_give_one() -> None:
 # --- storage options --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", ["lake/sales/orders", "./orders", "orders", " lake/sales"])
-def test_a_relative_path_is_refused_since_it_means_another_folder_in_sparks_processes(path: str) -> None:
-    for options in (
-        partial(read_options),
-        partial(write_options, streaming=False),
-        partial(write_options, streaming=True),
-    ):
-        with pytest.raises(InvalidInputError, match=r"is relative.*abspath"):
-            options({"path": path})
-    for other in ("/lake/sales", "file:///lake/sales", "~/lake/sales", "s3a://bucket/sales"):
-        assert read_options({"path": other}).path == other
-
-
 def test_storage_options_are_given_as_json_and_stand_in_no_repr() -> None:
     for options in (
         read(storageOptions=f'{{"secret": "{SECRET}", "client_kwargs": {{"region_name": "x"}}}}'),
@@ -373,6 +360,19 @@ def test_storage_options_come_from_the_settings_of_a_session_as_well() -> None:
 
 
 # --- paths ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["lake/sales/orders", "./orders", "orders", " lake/sales"])
+def test_a_relative_path_is_refused_since_it_means_another_folder_in_sparks_processes(path: str) -> None:
+    for options in (
+        partial(read_options),
+        partial(write_options, streaming=False),
+        partial(write_options, streaming=True),
+    ):
+        with pytest.raises(InvalidInputError, match=r"is relative.*abspath"):
+            options({"path": path})
+    for other in ("/lake/sales", "file:///lake/sales", "~/lake/sales", "s3a://bucket/sales"):
+        assert read_options({"path": other}).path == other
 
 
 @pytest.mark.parametrize(
