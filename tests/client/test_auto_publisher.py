@@ -192,10 +192,10 @@ def test_the_mode_that_holds_now_counts(ns: Any, memory: Place, recorder: Record
 
 
 def test_who_has_nothing_to_publish_notes_nothing_of_what_it_folds(ns: Any, memory: Place, recorder: Recorder) -> None:
-    reader, other = memory.open(mode="r"), memory.open("elsewhere")
+    reader, writer, other = memory.open(mode="r"), memory.open("elsewhere"), memory.open("elsewhere")
+    ns.produce("orders", rows(1))
     other.create_topic("audit", SCHEMA)
     other.produce("audit", rows(1))
-    ns.produce("orders", rows(1))
-    for handle in (reader, other):
+    for handle in (reader, writer):
         handle.snapshot()
         assert not handle.connection.session.auto_publisher._touched
