@@ -60,11 +60,11 @@ def commits(folder: Path, for_s: float) -> list[Row]:
     for number in range(count):
         time.sleep(max(0.0, began + number / A_SECOND - time.perf_counter()))
         for mode in ("auto", "off") if number % 2 else ("off", "auto"):
-            with_start = time.perf_counter()
+            started = time.perf_counter()
             txn = handles[mode].begin()
             txn.produce("events", some)
             txn.commit()
-            times[mode].append(time.perf_counter() - with_start)
+            times[mode].append(time.perf_counter() - started)
     ended = time.perf_counter()
     newest = handles["auto"].snapshot().version
     behind = newest - _shown(folder / "auto")
@@ -139,20 +139,18 @@ def reads(folder: Path, spark: Any, count: int, turns: int) -> list[Row]:
 
 
 def versions(folder: Path, count: int, files: int) -> str:
-    """A table of so many versions and about so many files: where segments can be merged, they are."""
+    """A table of so many versions and about so many files."""
     root = folder / f"versions-{count}"
     some = rows(5)
     with txnlog.open(root, namespace="bench", create=True) as ns, txn_catalog.open(root) as cat:
         ns.create_topic("events", SCHEMA)
-        merge = getattr(ns, "optimize", None)
         for number in range(count):
             ns.produce("events", some)
             cat.publish("bench", "events")
-            if merge is not None and number % files == files - 1:
-                merge("events")
-        if merge is not None:
-            merge("events")
-            cat.publish("bench", "events")
+            if number % files == files - 1:
+                ns.optimize("events")
+        ns.optimize("events")
+        cat.publish("bench", "events")
     return str(root / "bench/events")
 
 

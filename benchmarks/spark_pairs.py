@@ -13,14 +13,9 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.report import Row
-from tools.delta_jars import delta_jars
+from tools import delta_jars
 
 WARM_UPS = 2
-
-DELTA = {
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-}
 
 
 def start_spark(*, delta: bool = False) -> SparkSession:
@@ -36,8 +31,8 @@ def start_spark(*, delta: bool = False) -> SparkSession:
         .config("spark.sql.session.timeZone", "UTC")
     )
     if delta:
-        builder = builder.config("spark.jars", ",".join(delta_jars()))
-        for name, value in DELTA.items():
+        builder = builder.config("spark.jars", ",".join(delta_jars.delta_jars()))
+        for name, value in delta_jars.SETTINGS.items():
             builder = builder.config(name, value)
     return builder.getOrCreate()  # type: ignore[no-any-return]  # the builder has no types
 

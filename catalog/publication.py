@@ -110,7 +110,8 @@ class Publications:
         if mode == "off":
             raise InvalidInputError(
                 f'the topic {record.name!r} has delta="off": it is never published',
-                advice='create another topic with delta="manual" or "auto" and copy the rows',
+                advice=f'ns.alter_topic({record.name!r}, delta="manual"), or "auto", unless its columns are none of a '
+                "Delta table",
             )
         check_delta_columns(record.schema, mode)  # an older txnlog refused none
         return record

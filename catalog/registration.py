@@ -8,22 +8,23 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from txnlog.arguments import mapping, shown
 from txnlog.errors import Durable, InvalidInputError, TopicNotFound, UnsupportedFeature
 from txnlog.names import folded, nearest
+from txnlog.store.open import hadoop_url
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+WAYS: Final = ("views", "delta")
+"""What a namespace can be registered as."""
+
 _LEGAL: Final = re.compile(r"[A-Za-z0-9_]+", re.ASCII)
 """What Spark's own catalog takes as the name of a table or database."""
-
-_TO_SPARK: Final = {"s3": "s3a", "gcs": "gs"}
-"""Schemes of ours that Spark's file systems call otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,7 @@ def register_tables(spark: SparkSession, topics: Sequence[Registered], database:
         UnsupportedFeature: the session has no Delta.
         InvalidInputError: none of them is published, or a name is another table's. Nothing was created.
     """
-    published = [item for item in topics if _detail(spark, f"delta.{_quoted(for_spark(item.folder))}") is not None]
+    published = [item for item in topics if _detail(spark, f"delta.{_quoted(hadoop_url(item.folder))}") is not None]
     if not published:
         raise InvalidInputError(
             f"of {len(topics)} topics none is published as a Delta table",
@@ -129,7 +130,7 @@ def register_tables(spark: SparkSession, topics: Sequence[Registered], database:
             missing.append((name, item))
             continue
         there = _detail(spark, name)
-        if there is None or _plain(there) != _plain(for_spark(item.folder)):
+        if there is None or _plain(there) != _plain(hadoop_url(item.folder)):
             raise InvalidInputError(
                 f"{database}.{item.name} is another table, at {there or 'a place of its own'}",
                 advice=f"if it is of an earlier topic of the name: DROP TABLE {database}.{item.name}, which deletes no "
@@ -138,7 +139,7 @@ def register_tables(spark: SparkSession, topics: Sequence[Registered], database:
             )
     spark.sql(f"CREATE DATABASE IF NOT EXISTS {_quoted(database)}")
     for name, item in missing:
-        spark.sql(f"CREATE TABLE {name} USING DELTA LOCATION {_literal(for_spark(item.folder))}")
+        spark.sql(f"CREATE TABLE {name} USING DELTA LOCATION {_literal(hadoop_url(item.folder))}")
     return published
 
 
@@ -163,12 +164,6 @@ def _detail(spark: SparkSession, table: str) -> str | None:
     return location if found.format == "delta" else None
 
 
-def for_spark(url: str) -> str:
-    """The address of a folder as Spark's file systems know it."""
-    scheme, found, rest = url.partition("://")
-    return f"{_TO_SPARK.get(scheme, scheme)}://{rest}" if found else f"file://{url}"
-
-
 def _plain(location: str) -> str:
     """An address to compare with others: Spark writes those of files with one slash or three."""
     return re.sub(r"^file:/+", "/", location).rstrip("/")
@@ -182,7 +177,4 @@ def _literal(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-WAYS: Final[Mapping[str, Callable[..., object]]] = {"views": register_views, "delta": register_tables}
-"""What a namespace can be registered as."""
-
-__all__ = ["WAYS", "Registered", "check_name", "chosen", "for_spark", "register_tables", "register_views"]
+__all__ = ["WAYS", "Registered", "check_name", "chosen", "register_tables", "register_views"]

@@ -96,7 +96,7 @@ def use(namespace: Namespace, mode: Mode = "rw", storage_options: Mapping[str, A
     """From here on this process takes a handle of one's own for a namespace: over a wrapped store, with another clock.
 
     It stays the caller's to close. What Spark starts besides (planning and executor processes) opens handles for
-    itself: of a driver this is the side that commits for ``transaction`` and ``write_stream``.
+    itself: of a driver this is the side that commits for ``transaction``, ``write_stream`` and ``process``.
     """
     key = (normal(namespace.root), namespace.name, mode, digest_of(storage_options))
     with _lock:

@@ -19,13 +19,13 @@ from spark_ext import lookups, predicates
 from spark_ext.columns import named
 from spark_ext.handles import location_of, namespace_at
 from spark_ext.options import storage_of_call
-from spark_ext.paths import for_spark
 from spark_ext.scan import metadata_fields, spark_schema
 from spark_ext.scan_session import load_files, session_beside, taken_over
 from txnlog.errors import CorruptionError, InvalidInputError, LimitExceeded
 from txnlog.ids import TxnId
 from txnlog.keys import SEGMENT_COLUMN, entry_key
 from txnlog.names import nearest
+from txnlog.store.open import hadoop_url
 from txnlog.visibility import Visibility
 
 if TYPE_CHECKING:
@@ -187,12 +187,12 @@ def check_reads(spark: SparkSession, namespace: Namespace) -> None:
         return
     try:
         reader = spark.read.format("text").option("__globPaths__", "false")
-        assert reader.load(for_spark(url)).schema  # a client of Connect asks not before
+        assert reader.load(hadoop_url(url)).schema  # a client of Connect asks not before
     except Exception as error:
         lines = str(error).strip().split("\n")  # the first one of Py4J's tells what was called
         told = lines[1 if lines[0].startswith("An error occurred while calling") and len(lines) > 1 else 0].lstrip(": ")
         raise InvalidInputError(
-            f"Spark's own scan cannot read {for_spark(f'{namespace.root}/{namespace.name}')}: {told[:300]}",
+            f"Spark's own scan cannot read {hadoop_url(f'{namespace.root}/{namespace.name}')}: {told[:300]}",
             advice="pass native=False, or give Spark a file system for it (s3a:// needs hadoop-aws and its settings)",
         ) from error
 
@@ -211,8 +211,8 @@ def _scan(spark: SparkSession, namespace: Namespace, plan: ScanPlan) -> DataFram
         fields += [StructField("_version", LongType()), StructField("_timestamp", TimestampType())]
     fields.append(StructField(SEGMENT_COLUMN, LongType()))
     url_of = namespace.connection.store.url
-    folder = for_spark(url_of(plan.folder))
-    files = [for_spark(url_of(segment.key)) for segment in plan.segments]
+    folder = hadoop_url(url_of(plan.folder))
+    files = [hadoop_url(url_of(segment.key)) for segment in plan.segments]
     connect = not hasattr(spark, "_jsparkSession")
     altered = len(namespace.connection.topic_record(plan.topic, plan.version).schemas) > 1
     size_bytes = sum(segment.size_bytes for segment in plan.segments)

@@ -1,4 +1,4 @@
-"""From a path to a namespace and its topic, and between the ways in which Spark and txnlog write URLs.
+"""From a path to a namespace and its topic; the URLs of users and of Spark as txnlog writes them.
 
 A path is ROOT/NAMESPACE/TOPIC or ROOT/NAMESPACE; which of them it is, the store says: a namespace is where a log is.
 """
@@ -21,7 +21,6 @@ from txnlog.store.wrappers import PrefixStore
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://", re.ASCII)
 _TO_OURS: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
-_TO_SPARK: Final = {"s3": "s3a", "gcs": "gs"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +91,6 @@ def of_checkpoint(path: str) -> str:
             raise InvalidInputError("the checkpoint's location is empty", advice="give a folder of the query's own")
         return os.path.abspath(text)
     return os.path.normpath(local_path_of(text, quoted=False))
-
-
-def for_spark(url: str) -> str:
-    """The address of an object as Spark's file systems know it: ``s3a://``, ``file:///`` for local paths."""
-    match = _SCHEME.match(url)
-    if match is None:
-        return f"file://{url}"
-    scheme = match[1].lower()
-    return f"{_TO_SPARK.get(scheme, scheme)}://{url[match.end() :]}"
 
 
 def locate(path: str, storage_options: Mapping[str, Any] | None = None, *, topics_named: bool = False) -> Location:
@@ -175,7 +165,6 @@ __all__ = [
     "Location",
     "check_absolute",
     "check_absolute_checkpoint",
-    "for_spark",
     "locate",
     "normal",
     "of_checkpoint",

@@ -86,6 +86,35 @@ def committed_before(ns: Namespace, batch: StreamBatch) -> Skipped | None:
     return ns.connection.committed_batch(batch)
 
 
+def begin_batch(
+    ns: Namespace, checkpoint: Checkpoint | None, txn_app_id: str | None, batch: int, offsets: BatchOffsets | None
+) -> tuple[QueryIdentity, StreamBatch] | None:
+    """What both sinks do first with a batch: whose it is, and how its commit names it.
+
+    None, and a line in the log of Python, where it was committed before.
+
+    Args:
+        ns: the namespace.
+        checkpoint: the query's; None where it cannot be read here.
+        txn_app_id: the query's identity instead of the checkpoint's.
+        batch: its number.
+        offsets: where it ends in each source; None where the checkpoint does not say.
+
+    Raises:
+        InvalidInputError: nobody knows the query, the checkpoint is an older one, another batch has the number, or two
+            sources share a subscription.
+    """
+    identity = identity_of(checkpoint, txn_app_id)
+    named = stream_batch(identity, batch, offsets)
+    skipped = committed_before(ns, named)
+    if skipped is not None:
+        _logger.info("batch %d of %r was committed before, at version %d", batch, identity.name, skipped.version)
+        return None
+    if offsets is not None:
+        check_sources(ns, offsets)
+    return identity, named
+
+
 def check_sources(ns: Namespace, offsets: BatchOffsets) -> None:
     """Raise InvalidInputError where two sources of a query read one topic with one subscription.
 
@@ -356,6 +385,7 @@ __all__ = [
     "BatchRange",
     "QueryIdentity",
     "acknowledgements",
+    "begin_batch",
     "check_sources",
     "check_targets",
     "committed_before",

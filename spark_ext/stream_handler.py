@@ -153,13 +153,10 @@ class _Batches:
                 f"{checkpoint.location} does not hold the offsets of batch {batch_id}",
                 advice="the checkpoint must be one that this process can read",
             )
-        identity = stream_commits.identity_of(checkpoint, self.txn_app_id)
-        batch = stream_commits.stream_batch(identity, batch_id, offsets)
-        skipped = stream_commits.committed_before(ns, batch)
-        if skipped is not None:
-            _logger.info("batch %d of %r was committed before, at version %d", batch_id, identity.name, skipped.version)
+        begun = stream_commits.begin_batch(ns, checkpoint, self.txn_app_id, batch_id, offsets)
+        if begun is None:
             return
-        stream_commits.check_sources(ns, offsets)
+        identity, batch = begun
         wanted = []
         if self.acknowledge is not None:
             # Before the handler runs: a batch that could not be acknowledged is not worth its work.

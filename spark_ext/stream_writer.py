@@ -104,15 +104,11 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
 
         ns = self._open()
         checkpoint = self._checkpoint()
-        identity = stream_commits.identity_of(checkpoint, self._options.txn_app_id)
         offsets = None if checkpoint is None else checkpoint.offsets(batchId)
-        batch = stream_commits.stream_batch(identity, batchId, offsets)
-        skipped = stream_commits.committed_before(ns, batch)
-        if skipped is not None:
-            _logger.info("batch %d of %r was committed before, at version %d", batchId, identity.name, skipped.version)
+        begun = stream_commits.begin_batch(ns, checkpoint, self._options.txn_app_id, batchId, offsets)
+        if begun is None:
             return
-        if offsets is not None:
-            stream_commits.check_sources(ns, offsets)
+        identity, batch = begun
         answers: list[StreamTaskWritten] = [message for message in messages if message is not None]
         assert answers, "Spark runs at least one task"
         number = answers[0].first_number - 1

@@ -284,8 +284,8 @@ class DataFrameTransaction:
         else:
             try:
                 self.commit()
-            except TxnLogError as refusal:
-                self._txn.leave(refusal)  # but not in doubt: nothing of it stays held
+            except BaseException as refusal:
+                self._txn.leave(refusal)  # but not in doubt: nothing of it stays held, also behind Ctrl-C
                 raise
 
 

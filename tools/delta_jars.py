@@ -16,6 +16,12 @@ GROUPS = ("io.delta", "io.unitycatalog")
 
 MAVEN_TIMEOUT_S = 600
 
+SETTINGS = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
+"""What a session with these jars has to be told."""
+
 
 def delta_jars() -> list[str]:
     """The paths of the jars that fit the installed Delta and Spark; the first call fetches them."""

@@ -38,7 +38,7 @@ class Follower:
         self._unfinished: Callable[[], None] | None = None
         self._state, self._base, self.folded_bytes = log.load()
         self._indexes: dict[int, SegmentIndex] = {}
-        self._touched: set[int] = set()
+        self._watcher: Callable[[Draft], None] | None = None
         self._make_durable(self.version)
 
     @property
@@ -118,10 +118,10 @@ class Follower:
 
     def _carry(self, draft: Draft, folded_bytes: int) -> None:
         """Carry a draft into the state, and what it shows into the indexes."""
-        removed, changed = draft.removals.changed(), draft.segments.changed()
-        self._touched.update(draft.topics.changed())
-        self._touched.update(record.topic for record in changed.values() if record is not None)
+        if self._watcher is not None:
+            self._watcher(draft)
         if self._indexes:
+            removed, changed = draft.removals.changed(), draft.segments.changed()
             for number in removed:
                 for index in self._indexes.values():
                     index.remove(number)
@@ -137,11 +137,9 @@ class Follower:
         draft.merge()
         self.folded_bytes = folded_bytes
 
-    def take_touched(self) -> set[int]:
-        """The topics that what was folded since the last call created, changed or dropped, or whose segments it did."""
-        with self.lock:
-            touched, self._touched = self._touched, set()
-            return touched
+    def watch(self, watcher: Callable[[Draft], None]) -> None:
+        """Show it each draft before that is carried into the state: under the lock, and twice behind an interrupt."""
+        self._watcher = watcher
 
     def adopt(self, draft: Draft, version: int, size_bytes: int) -> None:
         """The entry that a draft of this state stands for was created; a refresh may have read and folded it first."""

@@ -661,6 +661,8 @@ class Namespace:
     ) -> Maintained:
         """Do what a namespace needs from time to time: a checkpoint, :meth:`optimize` of all topics, :meth:`vacuum`.
 
+        Before the vacuum the Delta tables of all topics are brought up to date, but of those with ``delta="off"``.
+
         Made to be called every few minutes or once a day, by anybody, also by several at once; a call that was
         interrupted is simply made again.
 

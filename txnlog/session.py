@@ -97,6 +97,7 @@ class Session:
         self.auto_publisher = AutoPublisher(self.follower, self.store, runtime)
         if not read_only:
             check_writable(self.follower.state)
+            self.auto_publisher.watch()
 
     def _not_found(self) -> NamespaceNotFound:
         """What to do instead: a namespace of the root with a like name, or of the root that the path itself is."""

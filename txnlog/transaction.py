@@ -65,7 +65,7 @@ _Doubt: TypeAlias = Literal["commit", "prepare"] | None
 
 
 def _beside(error: TxnLogError, doubted: _Doubt) -> TxnLogError:
-    """What a call behind one in doubt is refused with: of it nothing was sent, but of the earlier one it was.
+    """What an end behind one in doubt is refused with: of it nothing was sent, but of the earlier one it was.
 
     A copy says so: others may be told the same error.
     """
@@ -317,7 +317,7 @@ class Transaction(ProcessBound):
             # log then shows. Otherwise nothing of this call is there.
             if error.durable is Durable.NOTHING:
                 self._begun = begun
-            self._check_recorded(error)
+            self._check_recorded(error, None)
             if isinstance(error, AbortableError | FencedError):
                 self._fail(error)
             raise
@@ -327,15 +327,26 @@ class Transaction(ProcessBound):
             self._let_go_of(taken)  # the log gives it back, and counts that
         self._unanswered = {}
 
-    def _check_recorded(self, error: TxnLogError, *, doubted: bool = False) -> None:
+    def _check_recorded(self, error: TxnLogError, doubted: _Doubt) -> None:
         """Raise the end that only a checkpoint remembers, where that is what a refusal by the log comes from."""
-        if isinstance(error, RetriableError | StoreError) or (isinstance(error, _Refused) and not doubted):
+        if isinstance(error, _Refused) and not doubted:
             return
-        outcome = self._connection.outcome(self._number)
+        outcome = self._recorded(error, doubted)
         if outcome is not None:
             self._ended_elsewhere(outcome)
-        if doubted and self._connection.may_have_ended(self._number):
+
+    def _recorded(self, error: TxnLogError, doubted: _Doubt) -> Outcome | None:
+        """The end behind a refusal by the log, where only a checkpoint remembers it.
+
+        Raises TransactionNotFound where an earlier call was in doubt and the number can have been used and forgotten:
+        then a refusal proves nothing about that call.
+        """
+        if isinstance(error, RetriableError | StoreError):
+            return None
+        outcome = self._connection.outcome(self._number)
+        if outcome is None and doubted and self._connection.may_have_ended(self._number):
             raise forgotten(self._id, Durable.MAYBE) from error
+        return outcome
 
     def _fail(self, error: AbortableError | FencedError) -> None:
         """An operation was refused by the log: the transaction can only be aborted, or has ended."""
@@ -358,7 +369,7 @@ class Transaction(ProcessBound):
             TopicNotFound, SubscriptionNotFound: dropped while the transaction had work for it.
             OutcomeUnknown: the store did not answer; prepare() again, or abort().
         """
-        with self._mine():
+        with self._mine(), self._told_with_doubt():
             if self._state == "PREPARED":
                 return str(self._id)
             if self._in_doubt == "prepare":
@@ -402,20 +413,13 @@ class Transaction(ProcessBound):
         except OutcomeUnknown as error:
             error.advise("call prepare() again, or abort(); ns.transaction(txn.id) tells what the log shows")
             raise
-        except (RetriableError, StoreError) as error:
-            self._in_doubt, self._begun = doubted, begun  # of this call nothing was sent
-            raise _beside(error, doubted) from error.__cause__
         except TxnLogError as error:
-            self._in_doubt, self._begun = doubted, begun
-            try:
-                self._check_recorded(error, doubted=bool(doubted))  # a decision may have come before this answer
-            except TxnLogError as end:
-                raise _beside(end, self._in_doubt) from end.__cause__
+            self._in_doubt, self._begun = doubted, begun  # of this call nothing was sent
+            self._check_recorded(error, doubted)  # a decision may have come before this answer
             if isinstance(error, AbortableError | FencedError):
                 self._in_doubt = None  # whatever else refused this call says nothing of one before it
                 self._fail(error)
-                raise
-            raise _beside(error, doubted) from error.__cause__
+            raise
         self._in_doubt, self._state = None, "PREPARED"
 
     # --- the end ----------------------------------------------------------------------------------------------------
@@ -430,17 +434,14 @@ class Transaction(ProcessBound):
             TransactionHasFailedOperation: an earlier operation failed; the transaction is aborted now.
             OutcomeUnknown: the store did not answer; commit() again, or ns.abort(txn.id), makes it definite.
         """
-        with self._mine():
+        with self._mine(), self._told_with_doubt():
             under_way = self._under_way
             if under_way is None:
                 return self._commit_now()
         return under_way.result()
 
     def _commit_now(self) -> Committed:
-        try:
-            command = self._commit_command()
-        except TxnLogError as error:
-            raise _beside(error, self._in_doubt) from error.__cause__
+        command = self._commit_command()
         if command is None:
             assert self.result is not None, "a transaction that needs no entry has its result"
             return self.result
@@ -491,36 +492,30 @@ class Transaction(ProcessBound):
     ) -> Committed:
         with self._lock:
             self._under_way = None
-            return self._finish(command, doubted, result, error)
+            with self._told_with_doubt():
+                return self._finish(command, doubted, result, error)
 
     def _finish(
         self, command: CommitCommand, doubted: _Doubt, result: CommitResult | None, error: BaseException | None
     ) -> Committed:
         """What a commit came to; ``doubted`` is what was in doubt before it."""
         try:
-            if error is not None:
-                result = self._recorded(command, doubted, error)
+            if isinstance(error, TxnLogError):
+                outcome = self._recorded(error, doubted)
+                if outcome is None:
+                    raise error
+                result = command.repeated(outcome, self._connection.producer_epoch(self._opening.producer))
+            elif error is not None:
+                raise error  # it was interrupted while the entry may be under way: it stays in doubt
             elif isinstance(result, Skipped) and doubted:
                 # The batch was brought before: perhaps by this very commit, whose end only a checkpoint remembers.
                 own = self._connection.outcome(self._number)
                 result = own if own is not None and own.state == "COMMITTED" else result
-        except TxnLogError as end:  # else it was interrupted while the entry may be under way: it stays in doubt
-            raise self._not_committed(doubted, end) from end.__cause__
+        except TxnLogError as end:
+            self._note_not_committed(doubted, end)
+            raise
         assert result is not None, "an answer or an error"
         return self._committed(result)
-
-    def _recorded(self, command: CommitCommand, doubted: _Doubt, error: BaseException) -> Outcome:
-        """The end of a refused commit that only a checkpoint remembers; raises the refusal where there is none.
-
-        A refusal proves nothing about an earlier call in doubt where its number can have been used and forgotten.
-        """
-        if isinstance(error, TxnLogError) and not isinstance(error, RetriableError | StoreError):
-            outcome = self._connection.outcome(self._number)
-            if outcome is not None:
-                return command.repeated(outcome, self._connection.producer_epoch(self._opening.producer))
-            if doubted and self._connection.may_have_ended(self._number):
-                raise forgotten(self._id, Durable.MAYBE) from error
-        raise error
 
     def _commit_command(self) -> CommitCommand | None:
         """What to append; None where nothing must be. Stages big writes first, outside of any entry."""
@@ -572,8 +567,8 @@ class Transaction(ProcessBound):
             _logger.warning("%s was committed without what was dropped meanwhile: %s", self.id, result.dropped)
         return result
 
-    def _not_committed(self, doubted: _Doubt, error: TxnLogError) -> TxnLogError:
-        """Note what became of a commit that failed; returns what it raises."""
+    def _note_not_committed(self, doubted: _Doubt, error: TxnLogError) -> None:
+        """Note what became of a commit that failed."""
         if isinstance(error, OutcomeUnknown):
             error.advise(f"call commit() again, {error.or_abort}")
         elif isinstance(error, AbortableError | FencedError):
@@ -581,8 +576,6 @@ class Transaction(ProcessBound):
             self._give_up(error)
         else:
             self._in_doubt = doubted
-            return _beside(error, doubted)
-        return error
 
     def abort(self) -> None:
         """End without effect; repeated it is fine. What it acknowledged is delivered again.
@@ -591,7 +584,7 @@ class Transaction(ProcessBound):
             InvalidTransactionState: it was committed, or it is PREPARED and nobody has decided about it.
             OutcomeUnknown: the store did not answer; abort() again, or ns.abort(txn.id), makes it definite.
         """
-        with self._mine():
+        with self._mine(), self._told_with_doubt():
             if self._state == "ABORTED":
                 if self._connection.was_given_up(self._number):
                     self._end("user")  # an abort before this one did not reach the log
@@ -607,11 +600,7 @@ class Transaction(ProcessBound):
                 outcome = self._decided()
             elif self._begun or self._in_doubt or self._under_way:
                 # Where prepare() is in doubt nobody was told that it succeeded: no outside system can rely on it.
-                force = self._in_doubt == "prepare"
-                try:
-                    outcome = self._end("user", force=force)
-                except TxnLogError as error:
-                    raise _beside(error, self._in_doubt) from error.__cause__
+                outcome = self._end("user", force=self._in_doubt == "prepare")
             if outcome is not None and outcome.state == "COMMITTED":
                 self._ended_elsewhere(outcome)
             self._release(None)
@@ -712,12 +701,17 @@ class Transaction(ProcessBound):
             self._connection.check_owner(self._owner, "transaction")
         return contextlib.nullcontext()
 
-    def _check_owner(self) -> None:
-        """Raise unless it is of this process and its handle is open: where it is not, what was in doubt stays so."""
+    @contextlib.contextmanager
+    def _told_with_doubt(self) -> Iterator[None]:
+        """Around each way to end it: what refuses one says whether an earlier one, in doubt, may be durable."""
         try:
-            self._connection.check_owner(self._owner, "transaction")
-        except InvalidTransactionState as error:
-            raise _beside(error, self._in_doubt) from None
+            yield
+        except TxnLogError as error:
+            raise _beside(error, self._in_doubt) from error.__cause__
+
+    def _check_owner(self) -> None:
+        """Raise InvalidTransactionState unless it is of this process and its handle is open."""
+        self._connection.check_owner(self._owner, "transaction")
 
     def _was_aborted(self) -> InvalidTransactionState:
         return InvalidTransactionState(f"the transaction {self.id} was aborted", advice="begin a new transaction")
@@ -731,7 +725,7 @@ class Transaction(ProcessBound):
         return error
 
     def _check_open(self) -> None:
-        self._connection.check_owner(self._owner, "transaction")
+        self._check_owner()
         if self._state == "COMMITTED":
             raise InvalidTransactionState(f"the transaction {self.id} was committed", advice="begin a new transaction")
         if self._state == "ABORTED":

@@ -289,6 +289,14 @@ class Unchanged:
             assert self._handle.snapshot().version == self._before, "something was written"
 
 
+def prepared(ns: Any, *numbers: int, topic: str = "orders", **options: Any) -> str:
+    """The token of a prepared transaction with these rows."""
+    txn = ns.begin(**options)
+    txn.produce(topic, rows(*numbers))
+    token: str = txn.prepare()
+    return token
+
+
 def raises(kind: type[TxnLogError], match: str = "", durable: Durable = Durable.NOTHING) -> Any:
     """pytest.raises for exactly one class of our errors, with what it says about durability."""
 

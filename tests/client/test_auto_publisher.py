@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from tests.client.support import SCHEMA, Place, rows, wait_for
-from txnlog.delta_mode import with_delta_mode
 from txnlog.errors import StoreError
 from txnlog.maintenance import auto_publisher
 from txnlog.maintenance.auto_publisher import GROUP
@@ -178,14 +177,25 @@ def test_without_one_publisher_a_warning_says_so(
     assert ns.snapshot().read("orders").num_rows == 1
 
 
-def test_the_mode_that_holds_now_counts(ns: Any, recorder: Recorder) -> None:
+def test_the_mode_that_holds_now_counts(ns: Any, memory: Place, recorder: Recorder) -> None:
     settled(ns)
     recorder.asked.clear()
-    follower = ns.connection.follower
-    record = ns.connection.topic_record("orders")
-    import msgspec
-
-    follower.state.topics[record.id] = msgspec.structs.replace(record, properties=with_delta_mode({}, "manual"))
+    memory.open().alter_topic("orders", delta="manual")
     ns.produce("orders", rows(1))
     settled(ns)
     assert recorder.asked == []
+    audit = ns.alter_topic("audit", delta="auto").id
+    settled(ns)
+    ns.produce("audit", rows(2))
+    settled(ns)
+    assert recorder.asked == [audit, audit]
+
+
+def test_who_has_nothing_to_publish_notes_nothing_of_what_it_folds(ns: Any, memory: Place, recorder: Recorder) -> None:
+    reader, writer, other = memory.open(mode="r"), memory.open("elsewhere"), memory.open("elsewhere")
+    ns.produce("orders", rows(1))
+    other.create_topic("audit", SCHEMA)
+    other.produce("audit", rows(1))
+    for handle in (reader, writer):
+        handle.snapshot()
+        assert not handle.connection.session.auto_publisher._touched

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -201,12 +200,42 @@ def shop(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     handles._handles.clear()
 
 
-def shops(spark: SparkSession, tmp_path: Path, patch: pytest.MonkeyPatch) -> Iterator[tuple[int, Shop]]:
-    """A number of a step, and a shop to die in."""
-    for step in itertools.count(1):
-        (folder := tmp_path / str(step)).mkdir()
+def dying_at_every_step(
+    spark: SparkSession,
+    tmp_path: Path,
+    patch: pytest.MonkeyPatch,
+    work: Callable[[Shop], object],
+    again: Callable[[Shop], object],
+    *,
+    ends_with: type[BaseException] = Death,
+    told: type[BaseException] = Death,
+    check: Callable[[Shop], object] = Shop.check,
+) -> list[str]:
+    """Do the work in shop after shop, by drivers that live a step longer each; the steps of the first that lives on.
+
+    Args:
+        spark: the session, one for all drivers.
+        tmp_path: where each shop gets a folder.
+        patch: what makes a driver mortal.
+        work: what a driver does in a new shop.
+        again: what the next one does, behind a death.
+        ends_with: what ends a driver.
+        told: what ``work`` raises then.
+        check: sees to a shop at the end, whoever died in it.
+    """
+    for end in range(1, 100):
+        (folder := tmp_path / str(end)).mkdir()
         made = Shop(spark, folder, patch)
         made.produce()
         made.produce()
-        yield step, made
+        life = made.born(end, ends_with)
+        try:
+            work(made)
+        except told:
+            made.born()
+            again(made)
+        check(made)
         handles._handles.clear()
+        if not life.dead:
+            return life.steps
+    raise AssertionError("it takes steps for ever")

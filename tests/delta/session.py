@@ -7,14 +7,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tools.delta_jars import delta_jars
+from tools import delta_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _SETTINGS = {
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    **delta_jars.SETTINGS,
     "spark.databricks.delta.snapshotPartitions": "1",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "1",
@@ -38,7 +37,7 @@ def session(folder: Path) -> SparkSession:
     if repository not in path.split(os.pathsep):
         os.environ["PYTHONPATH"] = f"{repository}{os.pathsep}{path}" if path else repository
     builder: Any = SparkSession.builder
-    builder = builder.master("local[2]").config("spark.jars", ",".join(delta_jars()))
+    builder = builder.master("local[2]").config("spark.jars", ",".join(delta_jars.delta_jars()))
     builder = builder.config("spark.sql.warehouse.dir", str(folder / "warehouse"))
     options = f"-Duser.timezone=UTC -Dderby.system.home={folder} {_QUICK}"
     builder = builder.config("spark.driver.extraJavaOptions", options)

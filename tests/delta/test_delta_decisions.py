@@ -10,7 +10,7 @@ from pyspark.errors import AnalysisException
 
 import spark_ext
 from spark_ext.delta_tables import DeltaTable
-from tests.delta.lives import Death, Life, Shop, shop, shops
+from tests.delta.lives import Death, Shop, dying_at_every_step, shop
 from txnlog.errors import ConsumerFenced, InvalidInputError, ProducerFenced, TransactionConflict
 
 if TYPE_CHECKING:
@@ -32,22 +32,17 @@ STEPS = [
 def test_a_driver_that_dies_at_any_step_doubles_and_loses_nothing(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    life = Life(0)
-    for step, made in shops(spark, tmp_path, monkeypatch):
-        life = made.born(step)
-        try:
-            made.decided()
-        except Death:
-            here, there = made.in_topic(), made.in_delta()
-            assert set(here) <= set(there), "the table decides first"
-            made.born()
-            made.produce()
-            made.decided(max_messages=1000)  # other batches than before: nothing depends on that
-        made.check()
-        assert made.ns.transactions(state="PREPARED") == ()
-        if not life.dead:
-            break
-    assert life.steps == [*STEPS, *STEPS]
+    def again(shop: Shop) -> None:
+        assert set(shop.in_topic()) <= set(shop.in_delta()), "the table decides first"
+        shop.produce()
+        shop.decided(max_messages=1000)  # other batches than before: nothing depends on that
+
+    def check(shop: Shop) -> None:
+        shop.check()
+        assert shop.ns.transactions(state="PREPARED") == ()
+
+    steps = dying_at_every_step(spark, tmp_path, monkeypatch, Shop.decided, again, check=check)
+    assert steps == [*STEPS, *STEPS]
 
 
 @pytest.mark.parametrize("place", ["before", "after"])

@@ -23,21 +23,21 @@ SCHEMA = pa.schema([("id", pa.int64()), ("customer", pa.string())])
 
 @pytest.fixture
 def cat(spark: SparkSession, namespace: Namespace) -> Iterator[Catalog]:
-    """A catalog with three topics in ``sales``, of which two have a Delta table in their folders."""
+    """A catalog with three topics in ``sales``, of which two are published."""
     for topic in ("orders", "eu.late-orders", "unpublished"):
         namespace.create_topic(topic, SCHEMA)
-    for topic in ("orders", "eu.late-orders"):
-        publish(spark, namespace, topic, 2)
     with catalog.open(namespace.root) as opened:
+        for topic in ("orders", "eu.late-orders"):
+            publish(opened, namespace, topic, 2)
         yield opened
     for database in ("sales", "lake"):
         spark.sql(f"DROP DATABASE IF EXISTS {database} CASCADE")
 
 
-def publish(spark: SparkSession, ns: Namespace, topic: str, rows: int) -> None:
-    """One more version of a Delta table in the topic's folder."""
-    folder = Path(ns.root, ns.name, ns.connection.topic_record(topic).folder)
-    spark.range(rows).selectExpr("id", "'ann' AS customer").write.format("delta").mode("append").save(str(folder))
+def publish(cat: Catalog, ns: Namespace, topic: str, rows: int) -> None:
+    """More rows, and one more version of the topic's table."""
+    ns.produce(topic, [{"id": number, "customer": "ann"} for number in range(rows)])
+    cat.publish(ns.name, topic)
 
 
 def test_published_topics_are_external_tables_that_show_what_is_published_later(
@@ -46,7 +46,7 @@ def test_published_topics_are_external_tables_that_show_what_is_published_later(
     found = cat.register(spark, "sales", as_="delta")
     assert found == {"orders": "sales.orders", "eu.late-orders": "sales.eu_late_orders"}
     assert spark.table("sales.eu_late_orders").count() == 2
-    publish(spark, namespace, "orders", 3)
+    publish(cat, namespace, "orders", 3)
     assert spark.table("sales.orders").count() == 5
     assert spark.sql("SELECT count(*) FROM sales.orders VERSION AS OF 0").collect() == [(2,)]
     folder = Path(namespace.root, "sales", "orders")
@@ -79,7 +79,7 @@ def test_a_topic_that_was_made_again_is_not_the_table_of_the_one_before(
     namespace.create_topic("orders", SCHEMA)
     with pytest.raises(InvalidInputError, match="none is published"):
         cat.register(spark, "sales", as_="delta", topics=["orders"])
-    publish(spark, namespace, "orders", 1)
+    publish(cat, namespace, "orders", 1)
     with pytest.raises(InvalidInputError, match=r"DROP TABLE sales\.orders, which deletes no file"):
         cat.register(spark, "sales", as_="delta", topics=["orders"])
     spark.sql("DROP TABLE sales.orders")

@@ -11,7 +11,7 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 import spark_ext
 from spark_ext.delta_identity import app_of
 from spark_ext.delta_tables import DeltaTable
-from tests.delta.lives import SCHEMA, Death, Life, QueryDeath, Shop, shop, shops
+from tests.delta.lives import SCHEMA, Death, QueryDeath, Shop, dying_at_every_step, shop
 from txnlog.errors import ConsumerFenced, InvalidInputError, TransactionConflict
 
 if TYPE_CHECKING:
@@ -30,38 +30,26 @@ ENTRY = ["before our commit", "after our commit"]
 def test_a_run_of_process_that_dies_at_any_step_doubles_and_loses_nothing(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    life = Life(0)
-    for step, made in shops(spark, tmp_path, monkeypatch):
-        life = made.born(step)
-        try:
-            made.process()
-        except Death:
-            made.born()
-            made.produce()
-            made.process(max_rows=None)  # would be another batch, if nothing were remembered
-        made.check()
-        if not life.dead:
-            break
-    assert life.steps == [*STEPS, *STEPS, *ENTRY, *STEPS, *ENTRY], "it takes the table over, then two batches"
+    def again(shop: Shop) -> None:
+        shop.produce()
+        shop.process(max_rows=None)  # would be another batch, if nothing were remembered
+
+    steps = dying_at_every_step(spark, tmp_path, monkeypatch, Shop.process, again)
+    assert steps == [*STEPS, *STEPS, *ENTRY, *STEPS, *ENTRY], "it takes the table over, then two batches"
 
 
 @pytest.mark.timeout(900)
 def test_a_query_that_dies_at_any_step_doubles_and_loses_nothing(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    life = Life(0)
-    for step, made in shops(spark, tmp_path, monkeypatch):
-        life = made.born(step, QueryDeath)
-        try:
-            made.stream()
-        except StreamingQueryException:
-            made.born()
-            made.produce()
-            made.stream()
-        made.check()
-        if not life.dead:
-            break
-    assert life.steps == [*STEPS, *ENTRY, *STEPS, *ENTRY]
+    def again(shop: Shop) -> None:
+        shop.produce()
+        shop.stream()
+
+    steps = dying_at_every_step(
+        spark, tmp_path, monkeypatch, Shop.stream, again, ends_with=QueryDeath, told=StreamingQueryException
+    )
+    assert steps == [*STEPS, *ENTRY, *STEPS, *ENTRY]
 
 
 def test_a_transaction_with_a_version_that_dies_at_any_step_doubles_and_loses_nothing(
@@ -74,18 +62,11 @@ def test_a_transaction_with_a_version_that_dies_at_any_step_doubles_and_loses_no
                 txn.write(rows, "bills")
                 spark_ext.write_delta(rows, shop.table, txn)
 
-    life = Life(0)
-    for step, made in shops(spark, tmp_path, monkeypatch):
-        life = made.born(step)
-        try:
-            nightly(made)
-        except Death:
-            made.born()
-            nightly(made)
-        assert (made.in_topic(), made.in_delta()) == ([0, 1, 2], [0, 1, 2])
-        if not life.dead:
-            break
-    assert life.steps == [*STEPS, *ENTRY]
+    def check(shop: Shop) -> None:
+        assert (shop.in_topic(), shop.in_delta()) == ([0, 1, 2], [0, 1, 2])
+
+    steps = dying_at_every_step(spark, tmp_path, monkeypatch, nightly, nightly, check=check)
+    assert steps == [*STEPS, *ENTRY]
 
 
 def test_without_it_a_death_behind_the_append_doubles(shop: Shop) -> None:

@@ -28,6 +28,7 @@ GROUP_COMMIT = "tests/client/test_group_commit.py::test_"
 MADE_AGAIN = "tests/client/test_topics_made_again.py::test_"
 FILES = "tests/client/test_files.py::test_"
 TWO_PHASES = "tests/client/test_prepared.py::test_"
+PREPARE_IN_DOUBT = "tests/client/test_prepare_in_doubt.py::test_"
 VACUUM = "tests/client/test_vacuum.py::test_"
 DOUBT = "tests/client/test_doubt.py::test_"
 DOUBT_OF_TRANSACTIONS = "tests/client/test_doubt_of_transactions.py::test_"
@@ -436,14 +437,10 @@ MUTANTS = (
     Mutant(
         "a refusal forgets a prepare in doubt",
         "txnlog/transaction.py",
-        """            self._in_doubt, self._begun = doubted, begun
-            try:
-                self._check_recorded(""",
-        """            self._in_doubt, self._begun = None, begun
-            try:
-                self._check_recorded(""",
+        "self._in_doubt, self._begun = doubted, begun",
+        "self._in_doubt, self._begun = None, begun",
         "what it holds is held for ever: nobody knows that it is PREPARED",
-        (TWO_PHASES + "a_refusal_that_says_nothing_of_a_prepare_in_doubt_leaves_it_in_doubt",),
+        (PREPARE_IN_DOUBT + "a_refusal_that_says_nothing_of_a_prepare_in_doubt_leaves_it_in_doubt",),
     ),
     Mutant(
         "nothing written, beside a call in doubt",

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from spark_ext.options import OPTIONS, ReadOptions, WriteOptions, read_options, session_storage, write_options
-from spark_ext.paths import Location, for_spark, locate, normal
+from spark_ext.paths import Location, locate, normal
 from txnlog.errors import InvalidInputError, NamespaceNotFound
+from txnlog.store.open import hadoop_url
 
 if TYPE_CHECKING:
     from txnlog.namespace import Namespace
@@ -329,19 +330,6 @@ def test_without_a_path_there_is_advice_for_each_way_to_give_one() -> None:
 # --- storage options --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", ["lake/sales/orders", "./orders", "orders", " lake/sales"])
-def test_a_relative_path_is_refused_since_it_means_another_folder_in_sparks_processes(path: str) -> None:
-    for options in (
-        partial(read_options),
-        partial(write_options, streaming=False),
-        partial(write_options, streaming=True),
-    ):
-        with pytest.raises(InvalidInputError, match=r"is relative.*abspath"):
-            options({"path": path})
-    for other in ("/lake/sales", "file:///lake/sales", "~/lake/sales", "s3a://bucket/sales"):
-        assert read_options({"path": other}).path == other
-
-
 def test_storage_options_are_given_as_json_and_stand_in_no_repr() -> None:
     for options in (
         read(storageOptions=f'{{"secret": "{SECRET}", "client_kwargs": {{"region_name": "x"}}}}'),
@@ -374,6 +362,19 @@ def test_storage_options_come_from_the_settings_of_a_session_as_well() -> None:
 # --- paths ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("path", ["lake/sales/orders", "./orders", "orders", " lake/sales"])
+def test_a_relative_path_is_refused_since_it_means_another_folder_in_sparks_processes(path: str) -> None:
+    for options in (
+        partial(read_options),
+        partial(write_options, streaming=False),
+        partial(write_options, streaming=True),
+    ):
+        with pytest.raises(InvalidInputError, match=r"is relative.*abspath"):
+            options({"path": path})
+    for other in ("/lake/sales", "file:///lake/sales", "~/lake/sales", "s3a://bucket/sales"):
+        assert read_options({"path": other}).path == other
+
+
 @pytest.mark.parametrize(
     ("given", "ours", "sparks"),
     [
@@ -392,7 +393,7 @@ def test_storage_options_come_from_the_settings_of_a_session_as_well() -> None:
 def test_a_path_is_written_as_our_stores_and_as_spark_know_it(given: str, ours: str, sparks: str | None) -> None:
     assert normal(given) == ours
     assert normal(ours) == ours
-    assert for_spark(ours) == (ours if sparks is None else sparks)
+    assert hadoop_url(ours) == (ours if sparks is None else sparks)
 
 
 @pytest.mark.parametrize(

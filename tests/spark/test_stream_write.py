@@ -12,6 +12,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
 from tests.spark.support import forget_commit, ids, path_of, versions
+from txnlog.actions import Commit
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -48,6 +49,10 @@ def run(df: DataFrame, path: str, checkpoint: Path | None, **options: Any) -> No
         assert query.awaitTermination(120)
     finally:
         query.stop()
+
+
+def commits(ns: Namespace, version: int) -> list[Commit]:
+    return [item for item in ns.connection.follower.log.entry(version).actions if isinstance(item, Commit)]
 
 
 def last_batch(ns: Namespace) -> int:
@@ -115,8 +120,6 @@ def test_a_query_without_an_identity_is_refused(ns: Namespace, spark: SparkSessi
 
 
 def test_rows_and_acknowledgement_are_in_one_entry(ns: Namespace, spark: SparkSession, tmp_path: Path) -> None:
-    from txnlog.actions import Commit
-
     checkpoint = tmp_path / "checkpoint"
     produce(ns, 0, 20)
     df = source(spark, ns, subscription="billing")
@@ -124,7 +127,7 @@ def test_rows_and_acknowledgement_are_in_one_entry(ns: Namespace, spark: SparkSe
     assert ids(ns, "copy") == list(range(20))
     assert [item.behind_messages for item in ns.lag("orders", "billing")] == [0, 0]
     for version in versions(ns, "copy"):
-        (commit,) = [item for item in ns.connection.follower.log.entry(version).actions if isinstance(item, Commit)]
+        (commit,) = commits(ns, version)
         assert commit.stream is not None
         assert len(commit.acknowledgements) == 1
     forget_commit(checkpoint, 1)
@@ -132,7 +135,7 @@ def test_rows_and_acknowledgement_are_in_one_entry(ns: Namespace, spark: SparkSe
     run(source(spark, ns, subscription="billing"), path_of(ns, "copy"), checkpoint, acknowledge="billing")
     assert ids(ns, "copy") == list(range(40))
     assert [item.behind_messages for item in ns.lag("orders", "billing")] == [0, 0]
-    epochs = {item.acknowledgements[0].epoch for v in versions(ns, "copy") for item in _commits(ns, v)}
+    epochs = {item.acknowledgements[0].epoch for v in versions(ns, "copy") for item in commits(ns, v)}
     assert len(epochs) == 2, "one epoch a run, not one a batch"
 
 
@@ -151,13 +154,7 @@ def test_a_subscription_that_another_consumer_keeps_stops_the_query(
         run(df, path_of(ns, "copy"), checkpoint, acknowledge="billing", txnAppId="copier")
         assert ids(ns, "copy") == list(range(count))
         produce(ns, count, 20)
-    assert len({item.acknowledgements[0].epoch for v in versions(ns, "copy") for item in _commits(ns, v)}) == 2
-
-
-def _commits(ns: Namespace, version: int) -> list[Any]:
-    from txnlog.actions import Commit
-
-    return [item for item in ns.connection.follower.log.entry(version).actions if isinstance(item, Commit)]
+    assert len({item.acknowledgements[0].epoch for v in versions(ns, "copy") for item in commits(ns, v)}) == 2
 
 
 def test_a_cursor_that_somebody_moved_stops_the_query(ns: Namespace, spark: SparkSession, tmp_path: Path) -> None:

@@ -162,6 +162,22 @@ def test_what_was_received_is_acknowledged_with_the_commit(
     assert ids(ns, "orders") == list(range(500))
 
 
+def test_a_block_whose_commit_is_interrupted_gives_its_messages_back(
+    ns: Namespace, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ns.produce("audit", [{"text": "one"}])
+    consumer = ns.consumer("audit", subscription="loader")
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(jobs, "hand_over", interrupted)
+    with pytest.raises(KeyboardInterrupt), spark_ext.transaction(spark, path_of(ns)) as txn:
+        txn.acknowledge(consumer.receive(10))
+    assert txn.state == "ABORTED"
+    assert len(consumer.receive(10)) == 1
+
+
 def test_what_is_refused_before_its_job_leaves_the_transaction_as_it_was(
     ns: Namespace, orders: DataFrame, spark: SparkSession
 ) -> None:

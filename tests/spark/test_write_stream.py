@@ -229,7 +229,7 @@ def test_a_namespace_full_of_open_transactions_says_so_before_the_handlers_work(
     assert pipeline.calls == []
 
 
-# --- two runs at once -------------------------------------------------------------------------------------------------
+# --- what is acknowledged ---------------------------------------------------------------------------------------------
 
 
 def test_a_subscription_that_nothing_acknowledges_is_told_once(
@@ -282,6 +282,9 @@ def test_two_sources_under_one_name_are_acknowledged_together_and_one_under_anot
     (text,) = told()
     assert "the subscription 'returns'" in text
     assert "share one subscription name: 'billing'" in text
+
+
+# --- two runs at once -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("acknowledge", [None, "billing"])

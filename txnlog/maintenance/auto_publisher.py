@@ -9,13 +9,14 @@ from __future__ import annotations
 import importlib.metadata
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from txnlog.delta_mode import delta_mode
 from txnlog.errors import TxnLogError
 from txnlog.follower import Follower
 from txnlog.runtime import Background, Runtime
+from txnlog.state import Draft, TopicRecord
 from txnlog.store.base import Store
 
 _logger = logging.getLogger("txnlog.publisher")
@@ -40,16 +41,41 @@ class AutoPublisher:
         self._store = store
         self._runtime = runtime
         self._lock = threading.Lock()
+        # The follower's lock guards both. Where no topic is published by itself, nothing is noted of what is folded.
+        self._auto: set[int] = set()
+        self._touched: set[int] = set()
         self._waiting: dict[int, None] = {}
         self._thread: Background | None = None
         self._publisher: Publisher | None = None
         self._failed: set[int] = set()
 
+    def watch(self) -> None:
+        """Note from here on which topics change: for a handle that may append. Nobody else publishes by itself."""
+        with self._follower.lock:
+            self._note_modes(self._follower.state.topics)
+            self._follower.watch(self._note)
+
+    def _note(self, draft: Draft) -> None:
+        topics = draft.topics.changed()
+        self._note_modes(topics)
+        if self._auto:
+            changed = draft.segments.changed().values()
+            self._touched.update(topics)
+            self._touched.update(record.topic for record in changed if record is not None)
+
+    def _note_modes(self, topics: Mapping[int, TopicRecord | None]) -> None:
+        for topic, record in topics.items():
+            if record is not None and delta_mode(record.properties) == "auto":
+                self._auto.add(topic)
+            else:
+                self._auto.discard(topic)
+
     def after_append(self) -> None:
         """Have the topics published that changed and want it."""
-        touched = self._follower.take_touched()
-        topics = self._follower.state.topics
-        wanted = [topic for topic in touched if delta_mode(topics[topic].properties) == "auto"]
+        with self._follower.lock:
+            touched, self._touched = self._touched, set()
+            topics = self._follower.state.topics
+            wanted = [topic for topic in touched if delta_mode(topics[topic].properties) == "auto"]
         if not wanted:
             return
         with self._lock:

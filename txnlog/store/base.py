@@ -77,7 +77,7 @@ class Store(Protocol):
         """Remove ``key``; an absent key is fine."""
 
     def url(self, key: str) -> str:
-        """The address of ``key`` as Spark and fsspec write it (``s3://bucket/…``, an absolute local path)."""
+        """The address of ``key`` as fsspec writes it (``s3://bucket/…``), or an absolute local path."""
 
     def sync(self, key: str) -> None:
         """Make sure that an object another process created, and this one has read, survives a power cut.

@@ -24,6 +24,9 @@ from txnlog.store.wrappers import PrefixStore
 Options = dict[str, Any]
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?://)?", re.ASCII)
+_TO_HADOOP: Final = {"s3": "s3a", "gcs": "gs"}
+"""Schemes that Hadoop's file systems, by which Spark reads, know under another name."""
+
 _FILE: Final = re.compile(r"(?:file|local):(?://(?:localhost)?)?(/(?:[^/].*)?)", re.ASCII | re.DOTALL | re.IGNORECASE)
 
 
@@ -78,6 +81,19 @@ def local_path_of(url: str, *, quoted: bool = True) -> str:
     if "?" in match[1] or "#" in match[1]:
         raise InvalidInputError("a file: URL has no query and no fragment", advice="pass the plain path")
     return unquote(match[1])
+
+
+def hadoop_url(url: str) -> str:
+    """The address of an object or folder as Hadoop's file systems know it: ``s3a://``, ``file:///`` for local paths.
+
+    Args:
+        url: as a store gives it (``store.url(key)``): an absolute local path, or a URL.
+    """
+    if os.path.isabs(url):
+        return f"file://{url}"
+    scheme, _, rest = url.partition("://")
+    scheme = scheme.lower()
+    return f"{_TO_HADOOP.get(scheme, scheme)}://{rest}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,4 +307,4 @@ def _uncached(filesystem_class: Any, arguments: Options) -> Any:
     return filesystem
 
 
-__all__ = ["absolute", "local_path_of", "open_store"]
+__all__ = ["absolute", "hadoop_url", "local_path_of", "open_store"]
