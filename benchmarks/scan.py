@@ -6,7 +6,7 @@
 - the columns alone, against a Delta table with the same rows, as Delta writes it;
 - one column of ten, and a count, against the same files;
 - 20 shared segments of 1,000 transactions each, with metadata, likewise;
-- 2,000 segments against the same rows in 20;
+- 2,000 segments against the same rows in 20, as they are and merged by ``ns.optimize``;
 - the format ``txnlog``, which hands Arrow batches from Python to Spark.
 
 Every pair is run in turns (A B A B) into Spark's ``noop`` sink, which computes every column and throws it away. Spark's
@@ -257,6 +257,19 @@ class Scans:
             f"the format, {what}, all columns; plain Parquet scan", 1.50, partial(self.format, "big"), self.plain("big")
         )
 
+    def merged(self) -> Pair:
+        """The many segments once more, merged; the last pair, since they are not many any more."""
+        with txnlog.open(self._root, namespace="bench") as ns:
+            ns.optimize("many")
+            left = len(ns.snapshot().plan("many").segments)
+        return self.pair(
+            f"{MANY_SEGMENTS:,} segments that ns.optimize made {left} of, columns only; "
+            f"the same rows in {SEGMENTS} segments",
+            1.50,
+            partial(self.native, "many"),
+            partial(self.native, "big"),
+        )
+
     def planning(self, turns: int) -> Row:
         """How long it takes until Spark could start tasks, of many segments."""
 
@@ -295,6 +308,7 @@ def main() -> None:
         scans = Scans(spark, root, folder, arguments.rows)
         results = [pair.measured(arguments.turns) for pair in scans.all_pairs() if arguments.only in pair.what]
         results.append(scans.planning(arguments.turns))
+        results.append(scans.merged().measured(arguments.turns))
         filtered, all_of_them = sum(scans.filtered), len(scans.filtered)
         results.append(
             Row(

@@ -104,10 +104,11 @@ def read_plan(
         if include_metadata:
             fields = [*fields, *metadata_fields(plan.isolation_level)]
         return spark.createDataFrame([], StructType([StructField(f.name, f.dataType, True) for f in fields]))
-    frame = _scan(spark, namespace, plan)
+    stored = _stored_columns(plan)
+    frame = _scan(spark, namespace, plan, stored)
     cut = any(not segment.whole for segment in plan.segments)
     if not include_metadata and not cut:
-        return frame.drop(*frame.columns[len(plan.schema.fields) :])
+        return frame.drop(*(field.name for field in stored))
     columns = [named(field.name) for field in plan.schema.fields]
     metadata = _Metadata(namespace, plan)
     frame = frame.select("*", *metadata.helpers())
@@ -200,16 +201,21 @@ def check_reads(spark: SparkSession, namespace: Namespace) -> None:
 # --- the scan ---------------------------------------------------------------------------------------------------------
 
 
-def _scan(spark: SparkSession, namespace: Namespace, plan: ScanPlan) -> DataFrame:
-    """All rows of the planned files, with what the files store, and the predicate attached."""
-    fields = list(spark_schema(plan.schema).fields)
+def _stored_columns(plan: ScanPlan) -> list[StructField]:
+    """What the planned files have beside the topic's columns, in part by their paths."""
+    fields = []
     if any(segment.stores_txn for segment in plan.segments):
         fields.append(StructField("_txn", LongType()))
     if any(segment.stores_partition for segment in plan.segments):
         fields.append(StructField("_partition", IntegerType()))
     if any(segment.compacted for segment in plan.segments):
         fields += [StructField("_version", LongType()), StructField("_timestamp", TimestampType())]
-    fields.append(StructField(SEGMENT_COLUMN, LongType()))
+    return [*fields, StructField(SEGMENT_COLUMN, LongType())]
+
+
+def _scan(spark: SparkSession, namespace: Namespace, plan: ScanPlan, stored: Sequence[StructField]) -> DataFrame:
+    """All rows of the planned files, with what the files store, and the predicate attached."""
+    fields = [*spark_schema(plan.schema).fields, *stored]
     url_of = namespace.connection.store.url
     folder = hadoop_url(url_of(plan.folder))
     files = [hadoop_url(url_of(segment.key)) for segment in plan.segments]
