@@ -379,7 +379,17 @@ def test_repair_mends_more_than_is_read_at_once(ns: Any, cat: Catalog, place: Pl
 
 
 @pytest.mark.parametrize(
-    "hint", [b"", b"garbage", b"[]", b'{"version": 7000}', b'{"version": "1"}', b'{"version": -1}']
+    "hint",
+    [
+        b"",
+        b"garbage",
+        b"[]",
+        b'{"version": 7000}',
+        b'{"version": "1"}',
+        b'{"version": -1}',
+        b'{"version": 1%s}' % (b"0" * 400),
+        b"[" * 100_000,
+    ],
 )
 def test_a_wrong_hint_misleads_nobody(
     ns: Any, cat: Catalog, place: Place, hint: bytes, monkeypatch: pytest.MonkeyPatch
