@@ -378,6 +378,65 @@ def test_repair_mends_more_than_is_read_at_once(ns: Any, cat: Catalog, place: Pl
     assert check_table(ns, "orders")[79] == ns.snapshot().version
 
 
+def ids(url: str, version: int | None = None) -> list[int]:
+    """The rows of a table as a reader gives them who begins at a checkpoint."""
+    return sorted(deltalake.DeltaTable(url, version=version).to_pyarrow_table().column("id").to_pylist())
+
+
+def check_read(ns: Any, cat: Catalog, done: Published) -> None:
+    """Every version reads as the log says, from whatever checkpoint a reader begins at."""
+    for item in cat.published("sales", "orders"):
+        wanted = ns.snapshot(version=item.version).read("orders").column("id").to_pylist()
+        assert ids(done.url, item.delta_version) == sorted(wanted), f"version {item.delta_version}"
+    check_table(ns, "orders")
+
+
+@pytest.mark.parametrize("how", ["publish", "repair"])
+def test_a_newest_version_whose_checkpoint_was_left_is_there_again(
+    ns: Any, cat: Catalog, place: Place, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Readers take the checkpoint for the version: another one of that number would never be seen, nor its rows."""
+    monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 3)
+    grown(ns, cat, 3)
+    commit(place, 2).unlink()
+    ns.produce("orders", rows(50))
+    with txn_catalog.open(place.root) as other:
+        done = getattr(other, how)("sales", "orders")
+        assert done.repaired == (2,)
+        check_read(ns, other, done)
+        ns.produce("orders", rows(51))
+        check_read(ns, other, other.publish("sales", "orders"))
+
+
+@pytest.mark.parametrize("how", ["publish", "repair"])
+def test_checkpoints_show_what_lost_versions_became(
+    ns: Any, cat: Catalog, place: Place, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Else rows were there twice: in a segment of the checkpoint, and in the merged one that took its place."""
+    monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 3)
+    grown(ns, cat, 5)
+    (folder(place) / "_last_checkpoint").unlink()
+    for version in (2, 3):
+        commit(place, version).unlink()
+    with txn_catalog.open(place.root) as other:
+        done = getattr(other, how)("sales", "orders")
+        assert done.repaired == (2, 3)
+        check_read(ns, other, done)
+
+
+def test_repair_writes_damaged_checkpoints_again(
+    ns: Any, cat: Catalog, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 3)
+    done = grown(ns, cat, 8)
+    path = folder(place) / f"{2:020d}.checkpoint.parquet"
+    before = path.read_bytes()
+    path.write_bytes(b"garbage")
+    cat.repair("sales", "orders")
+    assert path.read_bytes() == before
+    check_read(ns, cat, done)
+
+
 @pytest.mark.parametrize(
     "hint",
     [
