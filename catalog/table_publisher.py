@@ -122,10 +122,7 @@ class TablePublisher:
             if shown is None:
                 shown = self._find(work)
             elif look and shown != NOTHING_SHOWN:
-                found = self.log.get(shown.delta_version)
-                if found is None or self._begin_at(shown.delta_version, found) != shown:
-                    shown = self._write(None, shown, found, work)
-                shown = self._follow(shown, work, ahead=2)
+                shown = self._follow(self._looked_at(shown, work), work, ahead=2)
             shown = self._advance(self._note(shown), work)
             self._keep_checkpoint(shown, anew=bool(work.repaired))
         return shown, work
@@ -178,6 +175,15 @@ class TablePublisher:
         return shown
 
     # --- what is there ----------------------------------------------------------------------------------------------
+
+    def _looked_at(self, shown: Shown, work: Work) -> Shown:
+        """What a version that this process knows shows now; it is repaired where it is missing or damaged.
+
+        Where it was removed somebody else may have made another one of it, with others behind: that one counts.
+        """
+        found = self.log.get(shown.delta_version)
+        sound = None if found is None else self._begin_at(shown.delta_version, found)
+        return self._write(None, shown, found, work) if sound is None else sound
 
     def _find(self, work: Work) -> Shown:
         """What the newest version shows: by the newest checkpoint, or from the beginning, or by a listing."""

@@ -437,6 +437,20 @@ def test_repair_writes_damaged_checkpoints_again(
     check_read(ns, cat, done)
 
 
+def test_a_removed_version_that_others_made_again_stays_as_they_made_it(ns: Any, cat: Catalog, place: Place) -> None:
+    """Who knew it as it was would else break the chain to those behind it, and they that to his, for ever."""
+    grown(ns, cat, 3)
+    commit(place, 2).unlink()
+    ns.produce("orders", rows(50))
+    with txn_catalog.open(place.root) as other:
+        assert other.publish("sales", "orders").delta_version == 2
+        ns.produce("orders", rows(51))
+        assert other.publish("sales", "orders").delta_version == 3
+        for each in (cat, other, cat):
+            assert each.publish("sales", "orders").repaired == ()
+            check_table(ns, "orders")
+
+
 @pytest.mark.parametrize(
     "hint",
     [
