@@ -604,6 +604,8 @@ def test_versions_are_mapped_both_ways(ns: Any, cat: Catalog) -> None:
         cat.delta_version("sales", "orders", first)
     with raises(VersionNotAvailable, match="was created at version"):
         cat.delta_version("sales", "orders", 0)
+    with raises(VersionNotAvailable, match=f"its newest one is {second}"):
+        cat.delta_version("sales", "orders", second + 1)
 
 
 @pytest.mark.parametrize("limit", [0, -1, 10_001, "all", 1.5])
