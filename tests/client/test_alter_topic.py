@@ -407,3 +407,32 @@ def test_what_readers_of_delta_do_not_widen_is_refused_where_there_is_a_table(
     with raises(SchemaMismatch, match="'x.* widens from"):
         ns.alter_topic("alone", delta="manual")
     ns.alter_topic("wide", widen={"x": new}, delta="off")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (pa.map_(pa.int32(), pa.int8()), pa.map_(pa.int64(), pa.int8())),
+        (
+            pa.list_(pa.map_(pa.struct([("a", pa.int8())]), pa.int8())),
+            pa.list_(pa.map_(pa.struct([("a", pa.int8()), ("b", pa.int8())]), pa.int8())),
+        ),
+    ],
+)
+def test_keys_of_maps_do_not_widen_where_there_is_a_table(ns: Any, old: pa.DataType, new: pa.DataType) -> None:
+    """Polars refuses to read the older files."""
+    ns.create_topic("wide", pa.schema([("x", old)]))
+    with raises(SchemaMismatch, match="the keys of the map 'x"):
+        ns.alter_topic("wide", widen={"x": new})
+    ns.alter_topic("wide", widen={"x": new}, delta="off")
+    with raises(SchemaMismatch, match="the keys of the map 'x"):
+        ns.alter_topic("wide", delta="auto")
+
+
+def test_columns_whose_names_hold_dots_are_no_fields_of_others(ns: Any) -> None:
+    fields = pa.struct([("b", pa.float64())])
+    ns.create_topic("apart", pa.schema([("a.b", pa.string()), ("a", fields)]))
+    ns.alter_topic("apart", NOTE)
+    ns.create_topic("wide", pa.schema([("a.b", pa.int32()), ("a", fields)]))
+    with raises(SchemaMismatch, match="'a.b' widens from"):
+        ns.alter_topic("wide", widen={"a.b": pa.float64()})
