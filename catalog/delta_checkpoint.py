@@ -12,6 +12,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from txnlog.limits import MAX_NUMBER
+
 _TEXTS: Final = pa.map_(pa.string(), pa.string())
 
 SCHEMA: Final = pa.schema(
@@ -126,7 +128,7 @@ def hinted_version(data: bytes) -> int | None:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     version = found.get("version") if isinstance(found, dict) else None
-    return version if type(version) is int and version >= 0 else None
+    return version if type(version) is int and 0 <= version <= MAX_NUMBER else None
 
 
 __all__ = ["SCHEMA", "checkpoint_bytes", "hint_bytes", "hinted_version"]

@@ -22,9 +22,10 @@ _ATTEMPTS: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """What a listing shows: the versions with a commit, and whether there is anything else."""
+    """What a listing shows: the versions with a commit, those with a checkpoint, and whether not all are commits."""
 
     commits: frozenset[int]
+    checkpoints: frozenset[int]
     others: bool
 
 
@@ -66,19 +67,30 @@ class DeltaLog:
     def listed(self) -> Listed:
         """What is there. A listing may lag behind."""
         commits: set[int] = set()
+        checkpoints: set[int] = set()
         others = False
         for info in self._store.list(keys.delta_prefix(self.folder)):
-            key = keys.parse_key(info.key)
-            if isinstance(key, keys.DeltaKey) and key.version is not None and not key.checkpoint:
-                commits.add(key.version)
-            else:
-                others = True
-        return Listed(frozenset(commits), others)
+            match keys.parse_key(info.key):
+                case keys.DeltaKey(version=int() as version, checkpoint=False):
+                    commits.add(version)
+                case keys.DeltaKey(version=int() as version):
+                    checkpoints.add(version)
+                case _:
+                    others = True
+        return Listed(frozenset(commits), frozenset(checkpoints), others or bool(checkpoints))
 
     def hint(self) -> int | None:
         """The version that ``_last_checkpoint`` names, whoever wrote it; None where nothing useful is there."""
         data = self._get(keys.delta_hint_key(self.folder))
         return None if data is None else hinted_version(data)
+
+    def has_checkpoint(self, version: int) -> bool:
+        """Whether there is a checkpoint of a version, whoever made it."""
+        try:
+            self._store.info(keys.delta_checkpoint_key(self.folder, version))
+        except ObjectNotFound:
+            return False
+        return True
 
     def create_checkpoint(self, version: int, data: bytes) -> bytes:
         """Create a checkpoint; what lies there afterwards. One that is read is not replaced under its reader."""

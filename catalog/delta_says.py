@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from catalog.delta_actions import DOMAIN, Identity
+from txnlog.limits import MAX_NUMBER
 
 
 class DamagedCommitError(ValueError):
@@ -44,7 +45,7 @@ class Says:
 
 def _number(found: Mapping[str, Any] | None, name: str) -> int:
     value = None if found is None else found.get(name)
-    if type(value) is not int:
+    if type(value) is not int or not -1 <= value <= MAX_NUMBER:
         raise DamagedCommitError(f"it does not say its {name}")
     return value
 
@@ -71,7 +72,7 @@ def says_of(data: bytes) -> Says:
         return Says(None)
     try:
         lasting = msgspec.json.decode((domain or {}).get("configuration") or "null")
-    except (msgspec.DecodeError, TypeError):
+    except (msgspec.DecodeError, TypeError, RecursionError):
         lasting = None
     if not isinstance(own, dict) or not isinstance(lasting, dict):
         raise DamagedCommitError("it lacks a part of what it should say")
@@ -94,7 +95,7 @@ def same_content(one: bytes, two: bytes) -> bool:
     """Whether two commits make the same table: other versions of txnlog may word them otherwise."""
     try:
         return one == two or [_content(line) for line in _objects(one)] == [_content(line) for line in _objects(two)]
-    except (DamagedCommitError, KeyError, TypeError, ValueError):
+    except (DamagedCommitError, KeyError, TypeError, ValueError, RecursionError):
         return False
 
 

@@ -157,6 +157,10 @@ class Publications:
         table = self._table(record)
         newest = table.look()
         view = TopicTable(self._follower, record).view(-1)
+        if version > view.newest:
+            raise VersionNotAvailable(
+                f"there is no version {version} of the namespace", advice=f"its newest one is {view.newest}"
+            )
         wanted = view.last_change(version)
         if wanted is None or newest == NOTHING_SHOWN or wanted > newest.version:
             shows = f"shows version {newest.version}" if newest != NOTHING_SHOWN else "does not exist"

@@ -106,10 +106,10 @@ class SegmentsTable:
     def tidy(self, shown: Shown) -> None:
         """Delete files that no version names which anybody reads: all but those of the newest one, after a week."""
         named = {file for file, _ in self.view(-1).files(shown.version)}
-        now_ms = self.runtime.now_ms()
-        old = [
-            unique for unique, modified_ms in self.log.files() if unique not in named and now_ms - modified_ms > KEPT_MS
-        ]
+        files = list(self.log.files())
+        # Not later than the newest of them: a clock that is ahead must not take those away that others just made.
+        now_ms = min(self.runtime.now_ms(), max((modified_ms for _, modified_ms in files), default=0))
+        old = [unique for unique, modified_ms in files if unique not in named and now_ms - modified_ms > KEPT_MS]
         self.runtime.run_all([partial(self.log.delete_file, unique) for unique in old])
 
 

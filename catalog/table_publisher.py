@@ -122,10 +122,7 @@ class TablePublisher:
             if shown is None:
                 shown = self._find(work)
             elif look and shown != NOTHING_SHOWN:
-                found = self.log.get(shown.delta_version)
-                if found is None or self._begin_at(shown.delta_version, found) != shown:
-                    shown = self._write(None, shown, found, work)
-                shown = self._follow(shown, work, ahead=2)
+                shown = self._follow(self._looked_at(shown, work), work, ahead=2)
             shown = self._advance(self._note(shown), work)
             self._keep_checkpoint(shown, anew=bool(work.repaired))
         return shown, work
@@ -137,7 +134,9 @@ class TablePublisher:
             listed = self.log.listed()
             if not listed.commits and listed.others:
                 raise self._foreign_remains()
-            shown = self._follow(NOTHING_SHOWN, work, until=max(listed.commits, default=-1))
+            newest = self._view(-1, -1).newest
+            there = {*listed.commits, *(version for version in listed.checkpoints if version <= newest)}
+            shown = self._follow(NOTHING_SHOWN, work, until=max(there, default=-1), renewed=listed.checkpoints)
             shown = self._advance(self._note(shown), work)
             if shown != NOTHING_SHOWN:
                 self._make_checkpoint(shown, anew=True)
@@ -177,6 +176,15 @@ class TablePublisher:
 
     # --- what is there ----------------------------------------------------------------------------------------------
 
+    def _looked_at(self, shown: Shown, work: Work) -> Shown:
+        """What a version that this process knows shows now; it is repaired where it is missing or damaged.
+
+        Where it was removed somebody else may have made another one of it, with others behind: that one counts.
+        """
+        found = self.log.get(shown.delta_version)
+        sound = None if found is None else self._begin_at(shown.delta_version, found)
+        return self._write(None, shown, found, work) if sound is None else sound
+
     def _find(self, work: Work) -> Shown:
         """What the newest version shows: by the newest checkpoint, or from the beginning, or by a listing."""
         hint = self.log.hint()
@@ -184,7 +192,8 @@ class TablePublisher:
             self._checkpoint = hint
             return self._follow(shown, work)
         if self.log.get(0) is not None:
-            shown = self._follow(NOTHING_SHOWN, work, most=_WALKED if hint is None else None)
+            until = -1 if hint is None or not self._was_there(hint) else hint
+            shown = self._follow(NOTHING_SHOWN, work, until=until, most=_WALKED if hint is None else None)
             if shown.delta_version < _WALKED - 1:
                 return shown
             newest = max(self.log.listed().commits, default=-1)
@@ -196,6 +205,13 @@ class TablePublisher:
         if listed.others:
             raise self._foreign_remains()
         return NOTHING_SHOWN
+
+    def _was_there(self, version: int) -> bool:
+        """Whether a commit that is missing has left its checkpoint: readers take that for the version, so it must be.
+
+        The table has no more versions than the log has entries: whoever claims more is not believed.
+        """
+        return version <= self._view(-1, -1).newest and self.log.has_checkpoint(version)
 
     def _begin_at(self, version: int, data: bytes | None = None) -> Shown | None:
         """What a commit shows whose predecessors are not looked at; None where it is missing or damaged."""
@@ -258,6 +274,7 @@ class TablePublisher:
         until: int = -1,
         most: int | None = None,
         ahead: int = COMMITS_AT_ONCE,
+        renewed: frozenset[int] = frozenset(),
     ) -> Shown:
         """Go on behind a version, to the newest one that is there; what is missing or damaged is repaired.
 
@@ -267,6 +284,7 @@ class TablePublisher:
             until: the newest version, if that is known.
             most: about so many versions are read.
             ahead: so many are asked for at first; a gap of fewer is seen by what lies behind it.
+            renewed: the checkpoints of these versions are written again, for nobody looks into them.
         """
         begun = shown.delta_version
         befores = self._befores(begun, until)
@@ -280,6 +298,8 @@ class TablePublisher:
             for version in range(first, last + 1):
                 followed = version < max(last, until)
                 shown = self._note(self._step(shown, found.get(version), befores, work, followed=followed))
+                if version in renewed:
+                    self._renew_checkpoint(shown)
             if last < first + ahead - 1:
                 break
             ahead = min(2 * ahead, COMMITS_AT_ONCE)
@@ -352,6 +372,7 @@ class TablePublisher:
     def _write(self, shown: Shown | None, wanted: Shown, data: bytes | None, work: Work) -> Shown:
         """Write a commit in the place of a missing or damaged one, behind what is shown before it, if that is known."""
         prepared = self._view(wanted.before, wanted.version).commit(wanted)
+        self._renew_checkpoint(wanted)  # first: who dies in between leaves a version that is repaired
         if data is not None:
             self.log.overwrite(wanted.delta_version, prepared)
         else:
@@ -359,6 +380,7 @@ class TablePublisher:
             if found != prepared:  # somebody else wrote it meanwhile
                 sound = self._begin_at(wanted.delta_version, found) if shown is None else self._next(shown, found)
                 if sound is not None:
+                    self._renew_checkpoint(sound)
                     return sound
                 self.log.overwrite(wanted.delta_version, prepared)
         _logger.warning(
@@ -429,6 +451,12 @@ class TablePublisher:
                 self._make_checkpoint(shown, anew=False)
         except TxnLogError as error:
             _logger.warning("no checkpoint of the Delta table of %r: %s", self._table.name, error.message)
+
+    def _renew_checkpoint(self, shown: Shown) -> None:
+        """A checkpoint of a version that is written again must show the same: readers do not look at both."""
+        if self.log.has_checkpoint(shown.delta_version):
+            data, _ = checkpoint_bytes(self._view(-1, shown.version).checkpoint(shown))
+            self.log.overwrite_checkpoint(shown.delta_version, data)
 
     def _make_checkpoint(self, shown: Shown, *, anew: bool) -> None:
         actions = self._table.view(-1).checkpoint(shown)

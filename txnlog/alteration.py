@@ -93,10 +93,10 @@ class Alteration:
         }
 
     def _check_publishable(self, record: TopicRecord, columns: StructType, mode: DeltaMode) -> None:
-        """Of a topic whose publication changes every column counts, else what is new."""
-        old = () if mode != delta_mode(record.properties) else record.schema.fields
-        check_delta_columns(_without(columns, old), mode)
-        for earlier in record.schemas:  # a file of any of them may be there
+        """Of a topic that is to be published every column counts, with each older file; else what is new."""
+        begins = delta_mode(record.properties) == "off"
+        check_delta_columns(columns if begins else _without(columns, record.schema.fields), mode)
+        for earlier in record.schemas if begins else record.schemas[-1:]:
             check_delta_widening(earlier.schema, columns, mode)
 
 

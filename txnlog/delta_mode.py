@@ -23,7 +23,13 @@ RESERVED: Final = "txnlog."
 DELTA_PROPERTY: Final = f"{RESERVED}delta"
 """Where the mode stands, unless it is the default."""
 
+_Path = tuple[str, ...]
+
 _WHOLE: Final = frozenset({"byte", "short", "integer", "long"})
+
+_WIDENING_ADVICE: Final = (
+    'add a column of the wider type, or alter the topic with delta="off", so that it is never published'
+)
 
 _NOT_IN_DELTA: Final = frozenset({"timestamp_ntz"})
 """Types for which a Delta table needs a feature that readers lack."""
@@ -63,10 +69,11 @@ def check_delta_columns(schema: StructType, mode: DeltaMode) -> None:
     """Raise SchemaMismatch naming the column that a Delta table cannot have, unless the topic is never published."""
     if mode == "off":
         return
-    for path, found in _types(schema, ""):
+    for path, found in _types(schema, ()):
         if found in _NOT_IN_DELTA:
             raise SchemaMismatch(
-                f"column {path!r} has the type {found}, which the topic's Delta table cannot have: its readers lack it",
+                f"column {_named(path)} has the type {found}, which the topic's Delta table cannot have: its readers "
+                "lack it",
                 advice='make it a timestamp with a zone, pa.timestamp("us", "UTC"), or create the topic with '
                 'delta="off", so that it is never published',
             )
@@ -75,37 +82,62 @@ def check_delta_columns(schema: StructType, mode: DeltaMode) -> None:
 def check_delta_widening(old: StructType, new: StructType, mode: DeltaMode) -> None:
     """Raise SchemaMismatch naming the column whose older files not all readers of a Delta table read as the wider type.
 
-    Whole numbers as longer ones, floats as doubles and decimals with more digits before the point they all do; Polars
-    refuses whole numbers as doubles, and decimals with more digits behind the point.
+    Whole numbers as longer ones and decimals with more digits before the point they all do. Polars refuses whole
+    numbers as doubles, decimals with more digits behind the point, and other keys of maps; DuckDB compares floats that
+    became doubles as floats, and so leaves out rows.
     """
     if mode == "off":
         return
-    before = dict(_types(old, ""))
-    for path, wider in _types(new, ""):
+    keys = dict(_map_keys(old, ()))
+    for path, key in _map_keys(new, ()):
+        if keys.get(path, key) != key:
+            raise SchemaMismatch(
+                f"the keys of the map {_named(path)} widen, which not every reader of the topic's Delta table reads",
+                advice=_WIDENING_ADVICE,
+            )
+    before = dict(_types(old, ()))
+    for path, wider in _types(new, ()):
         narrow = before.get(path, wider)
-        if narrow == wider or (narrow in _WHOLE and wider in _WHOLE) or (narrow, wider) == ("float", "double"):
+        if narrow == wider or (narrow in _WHOLE and wider in _WHOLE):
             continue
         scale = narrow.rpartition(",")[2]
         if narrow.startswith("decimal(") and wider.startswith("decimal(") and wider.rpartition(",")[2] == scale:
             continue
         raise SchemaMismatch(
-            f"column {path!r} widens from {narrow} to {wider}, which not every reader of the topic's Delta table reads",
-            advice='add a column of the wider type, or alter the topic with delta="off", so that it is never published',
+            f"column {_named(path)} widens from {narrow} to {wider}, which not every reader of the topic's Delta table "
+            "reads",
+            advice=_WIDENING_ADVICE,
         )
 
 
-def _types(kind: DataType, path: str) -> Iterator[tuple[str, str]]:
-    """Every simple type inside a type, with its path."""
+def _types(kind: DataType, path: _Path) -> Iterator[tuple[_Path, str]]:
+    """Every simple type inside a type, with its path: names may hold dots, so that a text would not tell them apart."""
     if isinstance(kind, str):
         yield path, kind
     elif isinstance(kind, StructType):
         for field in kind.fields:
-            yield from _types(field.type, f"{path}.{field.name}" if path else field.name)
+            yield from _types(field.type, (*path, field.name))
     elif isinstance(kind, ArrayType):
-        yield from _types(kind.elementType, f"{path}.element")
+        yield from _types(kind.elementType, (*path, "element"))
     elif isinstance(kind, MapType):
-        yield from _types(kind.keyType, f"{path}.key")
-        yield from _types(kind.valueType, f"{path}.value")
+        yield from _types(kind.keyType, (*path, "key"))
+        yield from _types(kind.valueType, (*path, "value"))
+
+
+def _map_keys(kind: DataType, path: _Path) -> Iterator[tuple[_Path, DataType]]:
+    """The type of the keys of every map inside a type, with the path of the map."""
+    if isinstance(kind, StructType):
+        for field in kind.fields:
+            yield from _map_keys(field.type, (*path, field.name))
+    elif isinstance(kind, ArrayType):
+        yield from _map_keys(kind.elementType, (*path, "element"))
+    elif isinstance(kind, MapType):
+        yield path, kind.keyType
+        yield from _map_keys(kind.valueType, (*path, "value"))
+
+
+def _named(path: _Path) -> str:
+    return repr(".".join(path))
 
 
 __all__ = [

@@ -26,7 +26,7 @@ from txnlog.errors import CorruptionError
 from txnlog.limits import MAX_FOOTER_BYTES, SMALL_PRODUCE_BYTES, TARGET_SEGMENT_BYTES
 from txnlog.parquet_pages import MAGIC, TAIL_BYTES, ColumnChunk, DamagedError, check_chunk, footer_length, parse_footer
 from txnlog.segment_columns import STORED_COLUMNS, read_columns
-from txnlog.segment_statistics import columns_with_nan, from_footer, measured
+from txnlog.segment_statistics import Reals, from_footer, measured, reals_of
 
 if TYPE_CHECKING:  # msgspec is more than executors have
     from txnlog.state import Statistics
@@ -125,15 +125,16 @@ def _checksum(data: Any) -> str:
 def encode(table: pa.Table) -> EncodedSegment:
     """The rows as one Parquet file."""
     columns = measured(table.schema)
+    reals = reals_of(table, columns)
+    with_nan = {name for name, found in reals.items() if found.has_nan}
+    names = [field.name for _, field in columns if field.name not in with_nan]
     collected: list[Any] = []
     sink = pa.BufferOutputStream()
-    writer = _writer(
-        sink, table, [field.name for _, field in columns], collected, small=table.nbytes < SMALL_PRODUCE_BYTES
-    )
+    writer = _writer(sink, table, names, collected, small=table.nbytes < SMALL_PRODUCE_BYTES)
     writer.write_table(table)
     writer.close()
     data = sink.getvalue().to_pybytes()
-    statistics = from_footer(collected[0], columns, columns_with_nan(table, columns))
+    statistics = from_footer(collected[0], columns, reals)
     return EncodedSegment(data, table.num_rows, _checksum(data), statistics)
 
 
@@ -165,7 +166,7 @@ class SegmentWriter:
         self._collected: list[Any] = []
         self._rows = 0
         self._bytes = 0
-        self._not_numbers: frozenset[str] = frozenset()
+        self._reals: dict[str, Reals] = {}
 
     def write(self, data: pa.Table | pa.RecordBatch) -> Iterator[EncodedSegment]:
         """Take rows of the writer's schema and give the segments that are full."""
@@ -189,11 +190,12 @@ class SegmentWriter:
         table = pa.concat_tables(self._pending)
         if self._writer is None:
             self._sink = pa.BufferOutputStream()
-            self._writer = _writer(
-                self._sink, table, [field.name for _, field in self._columns], self._collected, small=False
-            )
+            # Of floats none: a NaN may yet come, and what has statistics is settled at the beginning.
+            names = [field.name for _, field in self._columns if not pa.types.is_floating(field.type)]
+            self._writer = _writer(self._sink, table, names, self._collected, small=False)
         self._writer.write_table(table, row_group_size=max(1, table.num_rows))
-        self._not_numbers |= columns_with_nan(table, self._columns)
+        for name, found in reals_of(table, self._columns).items():
+            self._reals[name] = self._reals.get(name, Reals()).joined(found)
         self._rows += table.num_rows
         self._bytes += self._pending_bytes
         self._pending = []
@@ -202,7 +204,7 @@ class SegmentWriter:
     def _end(self) -> EncodedSegment:
         self._writer.close()
         data = self._sink.getvalue().to_pybytes()
-        statistics = from_footer(self._collected[0], self._columns, self._not_numbers)
+        statistics = from_footer(self._collected[0], self._columns, self._reals)
         segment = EncodedSegment(data, self._rows, _checksum(data), statistics)
         self._start()
         return segment

@@ -1,14 +1,17 @@
 """Minimum, maximum and null count of a segment's columns, as the log records them.
 
-They come from the Parquet footer, which the writer has in hand anyway. A bound that is not known is None; a known one
-always holds: text is cut short so that the minimum stays below and the maximum above.
+They come from the Parquet footer, which the writer has in hand anyway; but for floats, of which the footer has none
+where there is, or may be, a NaN: readers take its bounds for those of all rows, and to most of them a NaN is above all
+numbers. A bound that is not known is None; a known one always holds: text is cut short so that the minimum stays below
+and the maximum above.
 """
 
 from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -49,17 +52,18 @@ def bounded(kind: pa.DataType) -> bool:
     return not pa.types.is_binary(kind)
 
 
-def from_footer(
-    metadata: Any, columns: Sequence[tuple[int, pa.Field]], not_numbers: frozenset[str] = frozenset()
-) -> Statistics:
-    """Statistics of a written file; ``not_numbers`` names the columns with a NaN, for which no order holds."""
+def from_footer(metadata: Any, columns: Sequence[tuple[int, pa.Field]], reals: Mapping[str, Reals]) -> Statistics:
+    """Statistics of a written file; those of floats are not taken from its footer, but given."""
     groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)] if metadata.num_rows else []
     result: Statistics = {}
     for index, field in columns:
+        if field.name in reals:
+            result[field.name] = reals[field.name].statistics()
+            continue
         low: Any = None
         high: Any = None
         nulls: int | None = 0
-        known = bounded(field.type) and field.name not in not_numbers
+        known = bounded(field.type)
         for group in groups:
             statistics = group.column(index).statistics
             if statistics is None or not statistics.has_null_count:
@@ -79,13 +83,44 @@ def from_footer(
     return result
 
 
-def columns_with_nan(table: pa.Table | pa.RecordBatch, columns: Sequence[tuple[int, pa.Field]]) -> frozenset[str]:
-    """The names of the measured columns that hold a NaN."""
-    return frozenset(
-        field.name
-        for _, field in columns
-        if pa.types.is_floating(field.type) and pc.any(pc.is_nan(table.column(field.name))).as_py()
-    )
+@dataclass(frozen=True, slots=True)
+class Reals:
+    """What is known of a column of floats: bounds of what is a number, nulls, and whether there is a NaN."""
+
+    low: float = math.inf
+    high: float = -math.inf
+    nulls: int = 0
+    has_nan: bool = False
+
+    def joined(self, other: Reals) -> Reals:
+        """Of the rows of both."""
+        return Reals(
+            min(self.low, other.low),
+            max(self.high, other.high),
+            self.nulls + other.nulls,
+            self.has_nan or other.has_nan,
+        )
+
+    def statistics(self) -> tuple[Bound, Bound, int]:
+        """As the log records them: no bounds where there is a NaN, for no order holds, and none without an end."""
+        if self.has_nan or self.low > self.high:
+            return None, None, self.nulls
+        # Zeros have two signs, which some readers tell apart.
+        low, high = (-0.0 if self.low == 0 else self.low), (0.0 if self.high == 0 else self.high)
+        return low if math.isfinite(low) else None, high if math.isfinite(high) else None, self.nulls
+
+
+def reals_of(table: pa.Table | pa.RecordBatch, columns: Sequence[tuple[int, pa.Field]]) -> dict[str, Reals]:
+    """Of the measured columns of floats by name."""
+    return {field.name: _reals(table.column(field.name)) for _, field in columns if pa.types.is_floating(field.type)}
+
+
+def _reals(column: pa.Array | pa.ChunkedArray) -> Reals:
+    bounds = pc.min_max(column).as_py()
+    if bounds["min"] is None:
+        return Reals(nulls=column.null_count)
+    has_nan = bool(pc.any(pc.is_nan(column)).as_py())
+    return Reals(bounds["min"], bounds["max"], column.null_count, has_nan)
 
 
 def _extremes(statistics: Any, kind: pa.DataType) -> tuple[Any, Any]:
@@ -122,8 +157,6 @@ def _plain(value: Any, kind: pa.DataType) -> Bound:
         return f"{text}Z" if text and kind.tz else text or None
     if pa.types.is_decimal(kind):
         return f"{value:f}"
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
     result: Bound = value
     return result
 
@@ -136,4 +169,4 @@ def _iso(microseconds: int) -> str:
         return ""
 
 
-__all__ = ["bounded", "columns_with_nan", "from_footer", "leaves", "measured"]
+__all__ = ["Reals", "bounded", "from_footer", "leaves", "measured", "reals_of"]

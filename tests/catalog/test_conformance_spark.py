@@ -17,6 +17,8 @@ from tests.catalog.test_conformance import (
     SPARK_WRITES,
     WIDENED,
     check_changes,
+    check_not_numbers,
+    not_numbers,
     refused,
     shown,
     typed,
@@ -100,6 +102,10 @@ def test_files_are_skipped_by_true_statistics_only(place: Place, all_engines: En
     found = all_engines.ask(call="sql", text=f"SELECT count(*), min(id), max(id), max(price) FROM delta.`{path}`")
     ids, prices = (everything.column(name).to_pylist() for name in ("id", "price"))
     assert found["rows"] == [[len(ids), min(ids), max(ids), max(prices)]]
+
+
+def test_rows_that_are_no_number_are_not_skipped(place: Place, all_engines: Engines) -> None:
+    check_not_numbers(not_numbers(place), all_engines, "spark")
 
 
 def test_sql_travels_in_time_and_tells_the_history(place: Place, all_engines: Engines) -> None:

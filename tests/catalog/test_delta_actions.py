@@ -144,6 +144,43 @@ def test_any_bytes_are_damaged_or_not_ours(data: bytes) -> None:
     assert not same_content(written(), data)
 
 
+DEEP = json.dumps("[" * 100_000).encode()
+HUGE = b"1" + b"0" * 400
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"domainMetadata":{"domain":"txnlog","configuration":%s}}' % DEEP,
+        b'{"domainMetadata":' + b"[" * 100_000,
+    ],
+)
+def test_what_is_too_deep_is_damage(line: bytes) -> None:
+    with pytest.raises(DamagedCommitError):
+        says_of(line + b"\n")
+
+
+def test_a_version_beyond_all_numbers_is_damage() -> None:
+    data = (
+        written().replace(b'"version":42', b'"version":' + HUGE).replace(b'\\"version\\":42', b'\\"version\\":' + HUGE)
+    )
+    assert data.count(HUGE) == 2
+    with pytest.raises(DamagedCommitError, match="does not say its version"):
+        _ = says_of(data).version
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"add":{"path":"a","partitionValues":{},"size":1,"dataChange":true,"stats":%s}}' % DEEP,
+        b'{"metaData":{"id":"a","schemaString":%s,"partitionColumns":[]}}' % DEEP,
+    ],
+)
+def test_deep_texts_are_other_content(line: bytes) -> None:
+    assert not same_content(written(), written() + line + b"\n")
+    assert not same_content(written() + b"{}\n", written() + line + b"\n")
+
+
 def test_other_words_for_the_same_table_are_the_same() -> None:
     other = written(operation="MERGE").replace(b'"engineInfo":"txnlog"', b'"engineInfo":"txnlog 9"')
     assert other != written()

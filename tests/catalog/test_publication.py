@@ -378,8 +378,91 @@ def test_repair_mends_more_than_is_read_at_once(ns: Any, cat: Catalog, place: Pl
     assert check_table(ns, "orders")[79] == ns.snapshot().version
 
 
+def ids(url: str, version: int | None = None) -> list[int]:
+    """The rows of a table as a reader gives them who begins at a checkpoint."""
+    return sorted(deltalake.DeltaTable(url, version=version).to_pyarrow_table().column("id").to_pylist())
+
+
+def check_read(ns: Any, cat: Catalog, done: Published) -> None:
+    """Every version reads as the log says, from whatever checkpoint a reader begins at."""
+    for item in cat.published("sales", "orders"):
+        wanted = ns.snapshot(version=item.version).read("orders").column("id").to_pylist()
+        assert ids(done.url, item.delta_version) == sorted(wanted), f"version {item.delta_version}"
+    check_table(ns, "orders")
+
+
+@pytest.mark.parametrize("how", ["publish", "repair"])
+def test_a_newest_version_whose_checkpoint_was_left_is_there_again(
+    ns: Any, cat: Catalog, place: Place, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Readers take the checkpoint for the version: another one of that number would never be seen, nor its rows."""
+    monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 3)
+    grown(ns, cat, 3)
+    commit(place, 2).unlink()
+    ns.produce("orders", rows(50))
+    with txn_catalog.open(place.root) as other:
+        done = getattr(other, how)("sales", "orders")
+        assert done.repaired == (2,)
+        check_read(ns, other, done)
+        ns.produce("orders", rows(51))
+        check_read(ns, other, other.publish("sales", "orders"))
+
+
+@pytest.mark.parametrize("how", ["publish", "repair"])
+def test_checkpoints_show_what_lost_versions_became(
+    ns: Any, cat: Catalog, place: Place, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Else rows were there twice: in a segment of the checkpoint, and in the merged one that took its place."""
+    monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 3)
+    grown(ns, cat, 5)
+    (folder(place) / "_last_checkpoint").unlink()
+    for version in (2, 3):
+        commit(place, version).unlink()
+    with txn_catalog.open(place.root) as other:
+        done = getattr(other, how)("sales", "orders")
+        assert done.repaired == (2, 3)
+        check_read(ns, other, done)
+
+
+def test_repair_writes_damaged_checkpoints_again(
+    ns: Any, cat: Catalog, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 3)
+    done = grown(ns, cat, 8)
+    path = folder(place) / f"{2:020d}.checkpoint.parquet"
+    before = path.read_bytes()
+    path.write_bytes(b"garbage")
+    cat.repair("sales", "orders")
+    assert path.read_bytes() == before
+    check_read(ns, cat, done)
+
+
+def test_a_removed_version_that_others_made_again_stays_as_they_made_it(ns: Any, cat: Catalog, place: Place) -> None:
+    """Who knew it as it was would else break the chain to those behind it, and they that to his, for ever."""
+    grown(ns, cat, 3)
+    commit(place, 2).unlink()
+    ns.produce("orders", rows(50))
+    with txn_catalog.open(place.root) as other:
+        assert other.publish("sales", "orders").delta_version == 2
+        ns.produce("orders", rows(51))
+        assert other.publish("sales", "orders").delta_version == 3
+        for each in (cat, other, cat):
+            assert each.publish("sales", "orders").repaired == ()
+            check_table(ns, "orders")
+
+
 @pytest.mark.parametrize(
-    "hint", [b"", b"garbage", b"[]", b'{"version": 7000}', b'{"version": "1"}', b'{"version": -1}']
+    "hint",
+    [
+        b"",
+        b"garbage",
+        b"[]",
+        b'{"version": 7000}',
+        b'{"version": "1"}',
+        b'{"version": -1}',
+        b'{"version": 1%s}' % (b"0" * 400),
+        b"[" * 100_000,
+    ],
 )
 def test_a_wrong_hint_misleads_nobody(
     ns: Any, cat: Catalog, place: Place, hint: bytes, monkeypatch: pytest.MonkeyPatch
@@ -519,6 +602,8 @@ def test_versions_are_mapped_both_ways(ns: Any, cat: Catalog) -> None:
         cat.delta_version("sales", "orders", first)
     with raises(VersionNotAvailable, match="was created at version"):
         cat.delta_version("sales", "orders", 0)
+    with raises(VersionNotAvailable, match=f"its newest one is {second}"):
+        cat.delta_version("sales", "orders", second + 1)
 
 
 @pytest.mark.parametrize("limit", [0, -1, 10_001, "all", 1.5])

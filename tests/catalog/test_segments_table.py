@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -156,9 +157,17 @@ def test_vacuum_leaves_it_alone_and_what_is_old_goes(place: Place) -> None:
             ns.produce("orders", rows(number))
             cat.publish("sales")
         before = {item.name for item in path(place).glob("*.parquet")}
-        clock.advance(400 * 365 * DAY_MS)  # the files are as old as the test, and the clock is not theirs
+        clock.advance(400 * 365 * DAY_MS)
         ns.vacuum(retain_ms=0)
         assert {item.name for item in path(place).glob("*.parquet")} == before
+        for number in range(4):
+            ns.produce("orders", rows(number))
+            cat.publish("sales")
+        left = {item.name for item in path(place).glob("*.parquet")}
+        assert before <= left, "the clock is ahead, and the files are as old as the test"
+        for name in before:
+            old_s = (path(place) / name).stat().st_mtime - 8 * DAY_MS / 1_000
+            os.utime(path(place) / name, (old_s, old_s))
         for number in range(4):
             ns.produce("orders", rows(number))
             cat.publish("sales")

@@ -21,6 +21,9 @@ from tests.client.support import (
     run_threads,
     take,
 )
+from txnlog import schema as schemas
+from txnlog.actions import AlterTopic
+from txnlog.commands import Simple
 from txnlog.errors import (
     Durable,
     InvalidInputError,
@@ -239,7 +242,8 @@ def test_a_transaction_that_began_before_commits_what_it_has(ns: Any, place: Pla
 @pytest.mark.clause("P-220")
 def test_rows_of_several_schemas_share_a_segment_of_the_newest(place: Place) -> None:
     ns, other = place.open(), place.open()
-    ns.create_topic("orders", pa.schema([("id", pa.int32()), ("x", pa.struct([("a", pa.float32())]))]))
+    columns = pa.schema([("id", pa.int32()), ("x", pa.struct([("a", pa.float32())]))])
+    ns.create_topic("orders", columns, delta="off")
     with ns.begin() as txn:
         txn.produce("orders", [{"id": 1, "x": {"a": 0.5}}])
         wider = {"id": pa.int64(), "x": pa.struct([("a", pa.float64()), ("b", pa.string())])}
@@ -391,6 +395,7 @@ def test_time_is_no_part_of_it(place: Place, clock: ManualClock) -> None:
     ("old", "new"),
     [
         (pa.int32(), pa.float64()),
+        (pa.float32(), pa.float64()),
         (pa.decimal128(5, 2), pa.decimal128(12, 4)),
         (pa.list_(pa.int8()), pa.list_(pa.float64())),
     ],
@@ -407,3 +412,42 @@ def test_what_readers_of_delta_do_not_widen_is_refused_where_there_is_a_table(
     with raises(SchemaMismatch, match="'x.* widens from"):
         ns.alter_topic("alone", delta="manual")
     ns.alter_topic("wide", widen={"x": new}, delta="off")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (pa.map_(pa.int32(), pa.int8()), pa.map_(pa.int64(), pa.int8())),
+        (
+            pa.list_(pa.map_(pa.struct([("a", pa.int8())]), pa.int8())),
+            pa.list_(pa.map_(pa.struct([("a", pa.int8()), ("b", pa.int8())]), pa.int8())),
+        ),
+    ],
+)
+def test_keys_of_maps_do_not_widen_where_there_is_a_table(ns: Any, old: pa.DataType, new: pa.DataType) -> None:
+    """Polars refuses to read the older files."""
+    ns.create_topic("wide", pa.schema([("x", old)]))
+    with raises(SchemaMismatch, match="the keys of the map 'x"):
+        ns.alter_topic("wide", widen={"x": new})
+    ns.alter_topic("wide", widen={"x": new}, delta="off")
+    with raises(SchemaMismatch, match="the keys of the map 'x"):
+        ns.alter_topic("wide", delta="auto")
+
+
+def test_columns_whose_names_hold_dots_are_no_fields_of_others(ns: Any) -> None:
+    fields = pa.struct([("b", pa.float64())])
+    ns.create_topic("apart", pa.schema([("a.b", pa.string()), ("a", fields)]))
+    ns.alter_topic("apart", NOTE)
+    ns.create_topic("wide", pa.schema([("a.b", pa.int32()), ("a", fields)]))
+    with raises(SchemaMismatch, match="'a.b' widens from"):
+        ns.alter_topic("wide", widen={"a.b": pa.float64()})
+
+
+def test_what_was_widened_before_that_was_refused_stands_in_the_way_of_no_other_change(ns: Any) -> None:
+    wide = ns.create_topic("wide", pa.schema([("x", pa.float32())])).id
+    older = AlterTopic(wide, schemas.from_arrow(pa.schema([("x", pa.float64())])))
+    ns.connection.appender.call(Simple(lambda _draft, _at: [older], lambda _draft, _at: None))
+    ns.alter_topic("wide", NOTE, delta="auto")
+    ns.alter_topic("wide", delta="off")
+    with raises(SchemaMismatch, match="'x' widens from"):
+        ns.alter_topic("wide", delta="manual")

@@ -24,7 +24,7 @@ from tests.client.support import (
     take,
 )
 from tests.spark.support import append
-from txnlog import compaction, keys
+from txnlog import codec, compaction, keys
 from txnlog.actions import Close, DeleteRecords, Replace, Segment
 from txnlog.errors import (
     CorruptionError,
@@ -203,6 +203,27 @@ def test_files_are_about_as_big_as_the_target_and_big_ones_are_left_alone(ns: An
     assert whole(ns) == before
     with Unchanged(place):
         assert ns.optimize("orders", max(sizes(ns))).entries == 0
+
+
+def test_statistics_that_no_entry_holds_are_left_out(memory: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else every call would write all the files, and be refused."""
+    monkeypatch.setattr(codec, "MAX_ENTRY_BYTES", 16 << 10)
+    monkeypatch.setattr(optimizer, "_STATISTICS_BYTES", 8 << 10)
+    ns = memory.open()
+    names = ["first", *(f"long{number}" for number in range(20))]
+    ns.create_topic("orders", pa.schema([(name, pa.string()) for name in names]), partitions=8)
+    for _ in range(20):
+        with ns.begin() as txn:
+            for partition in range(8):
+                txn.produce("orders", [dict.fromkeys(names, "\U0001f986" * 40)], partition=partition)
+    before = whole(ns)
+    assert ns.optimize("orders").written_segments == 8
+    assert whole(ns) == before
+    numbers = [segment.number for segment in ns.snapshot().plan("orders").segments]
+    for number in numbers:
+        known = ns.connection.follower.state.segments.get(number).statistics
+        assert "first" in known
+        assert len(known) < len(names)
 
 
 def test_a_bounded_call_goes_on_where_the_last_one_stopped(ns: Any) -> None:

@@ -348,6 +348,44 @@ def test_the_bounds_of_several_row_groups_are_those_of_all(monkeypatch):
     assert statistics(pa.string(), "b", "z" * 5000, "a") == (None, None, 0)
 
 
+def footers(segment):
+    """The statistics in the footer by row group and column."""
+    metadata = pq.ParquetFile(io.BytesIO(segment.data)).metadata
+    return [
+        {group.column(i).path_in_schema: group.column(i).statistics for i in range(group.num_columns)}
+        for group in map(metadata.row_group, range(metadata.num_row_groups))
+    ]
+
+
+@pytest.mark.clause("P-222")
+def test_a_footer_has_no_bounds_of_a_column_with_a_nan(monkeypatch):
+    """Spark, DuckDB and DataFusion skip row groups by them, and to all of them a NaN is above every number."""
+    monkeypatch.setattr(segment_file, "ROW_GROUP_BYTES", 1)
+    for kind in (pa.float32(), pa.float64()):
+        schema = pa.schema([("x", kind), ("y", kind), ("n", pa.int64())])
+        tables = [
+            pa.Table.from_pydict({"x": [1.0, last], "y": [1.0, None], "n": [1, 2]}, schema) for last in (2.0, math.nan)
+        ]
+        (found,) = footers(encode(tables[1]))
+        assert found["x"] is None
+        assert found["y"].has_min_max
+        assert found["n"].has_min_max
+        (streamed,) = encode_many(tables, schema)
+        for found in footers(streamed):
+            assert found["x"] is None, "the NaN came with the second row group"
+            assert found["n"].has_min_max
+        assert streamed.statistics == {"x": (None, None, 0), "y": (1.0, 1.0, 2), "n": (1, 2, 0)}
+
+
+def test_the_bounds_of_zero_hold_for_both_of_its_signs():
+    for values in ([0.0], [-0.0], [0.0, -0.0], [-0.0, 0.0]):
+        table = pa.table({"x": values})
+        (streamed,) = encode_many([table], table.schema)
+        for segment in (encode(table), streamed):
+            low, high, _ = segment.statistics["x"]
+            assert (str(low), str(high)) == ("-0.0", "0.0")
+
+
 def test_the_first_simple_columns_of_the_user_have_statistics():
     columns: dict[str, Any] = {"nested": [{"a": 1}], "_txn": [1]}
     columns |= {f"c{i:02}": [i] for i in range(STATISTICS_COLUMNS + 5)}

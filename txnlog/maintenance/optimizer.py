@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -22,13 +23,13 @@ from txnlog.arguments import whole_number
 from txnlog.compaction import Merge, Output, Part, ReplaceCommand
 from txnlog.errors import CoordinatorFenced, CorruptionError, OutcomeUnknown
 from txnlog.keys import segment_key
-from txnlog.limits import MAX_NUMBER, MAX_SEGMENT_BYTES
+from txnlog.limits import MAX_ENTRY_BYTES, MAX_NUMBER, MAX_SEGMENT_BYTES
 from txnlog.planner import plan_segment
 from txnlog.results import Optimized
 from txnlog.segment_columns import STORED_COLUMNS
 from txnlog.segment_file import ROW_GROUP_BYTES, EncodedSegment, SegmentWriter
 from txnlog.segment_rows import PlannedSegment
-from txnlog.state import SegmentRecord, TopicRecord
+from txnlog.state import SegmentRecord, Statistics, TopicRecord
 from txnlog.store.base import ObjectNotFound
 
 if TYPE_CHECKING:
@@ -44,6 +45,9 @@ _BUFFERED_BYTES: Final = 4 * ROW_GROUP_BYTES
 """Arrow bytes of all row groups that are being filled, where the rows of shared segments go to many files."""
 
 _LEAST_ROW_GROUP_BYTES: Final = 1 << 20
+
+_STATISTICS_BYTES: Final = MAX_ENTRY_BYTES // 2
+"""Of all segments of a merge, which one entry names: a thousand with long texts would not fit into it."""
 
 _MOST_LOOKS: Final = 4
 """A checkpoint may come between a look and the entry once, or twice."""
@@ -298,13 +302,19 @@ class _Optimize:
     ) -> list[Segment]:
         """The merged segments, on the store; files leave the memory wave by wave."""
         segments: list[Segment] = []
+        most_bytes = _STATISTICS_BYTES // max(1, len(outputs))
         for first in range(0, len(writers), _WAVE_FILES):
             wave = slice(first, first + _WAVE_FILES)
-            segments += self._put(outputs[wave], writers[wave], numbers[wave], txn)
+            segments += self._put(outputs[wave], writers[wave], numbers[wave], txn, most_bytes)
         return segments
 
     def _put(
-        self, outputs: Sequence[Output], writers: Sequence[SegmentWriter], numbers: Sequence[int], txn: int
+        self,
+        outputs: Sequence[Output],
+        writers: Sequence[SegmentWriter],
+        numbers: Sequence[int],
+        txn: int,
+        most_bytes: int,
     ) -> list[Segment]:
         objects: list[tuple[str, EncodedSegment]] = []
         segments: list[Segment] = []
@@ -324,7 +334,7 @@ class _Optimize:
                     (SliceRows(output.partition, output.rows),),
                     txn,
                     True,
-                    encoded.statistics,
+                    _fitting(encoded.statistics, most_bytes),
                 )
             )
         store = self._connection.store
@@ -338,6 +348,17 @@ def _wanted_of(part: Part, outputs: Sequence[tuple[int, Output]], table: pa.Tabl
         low, high = max(part.offset, output.offset), min(part.end, output.offset + output.rows)
         if low < high:
             yield index, table.slice(part.first_row + low - part.offset, high - low)
+
+
+def _fitting(statistics: Statistics, most_bytes: int) -> Statistics:
+    """The statistics of the first columns, as many as so many bytes of an entry hold."""
+    found: Statistics = {}
+    for name, item in statistics.items():
+        most_bytes -= len(msgspec.json.encode({name: item}))
+        if most_bytes < 0:
+            break
+        found[name] = item
+    return found
 
 
 def _with_metadata(rows: pa.Table, schema: pa.Schema, segment: PlannedSegment) -> pa.Table:
