@@ -339,6 +339,7 @@ class Cleaner(Publishing, keepers.Vacuum):
     """Lets nights go by and deletes. Before a night it waits until what is published was compared."""
 
     role = "vacuums"
+    nights = 0.1
 
     def _has_to_wait(self, until: float) -> bool:
         return False

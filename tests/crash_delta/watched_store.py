@@ -19,8 +19,8 @@ from txnlog.store.wrappers import ForwardingStore
 DEATHS: Mapping[Phase, float] = {
     Phase.COMMIT: 0.002,
     Phase.BEHIND_COMMIT: 0.004,
-    Phase.FILE: 0.03,
-    Phase.BEHIND_FILE: 0.06,
+    Phase.FILE: 0.12,
+    Phase.BEHIND_FILE: 0.12,
     Phase.CHECKPOINT: 0.02,
     Phase.BEHIND_CHECKPOINT: 0.04,
     Phase.HINT: 0.04,
