@@ -22,7 +22,7 @@ ON_OLDER_SPARK = -m pytest -n 2 --dist loadfile -W ignore::ResourceWarning -W ig
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install check format test test-fast test-delta test-s3a test-spark40 test-spark41 mutants sim crash crash-spark conformance demo notebooks bench lock clean
+.PHONY: help install check format test test-fast test-delta test-s3a test-spark40 test-spark41 mutants sim crash crash-spark crash-delta conformance demo notebooks bench lock clean
 
 help: ## Show this list.
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -69,6 +69,9 @@ crash: install ## Kill 2,000 processes over local files and 300 over S3: minutes
 
 crash-spark: install ## Kill 100 drivers and 50 executors of Spark amid streams: half an hour (ARGS="--drivers 9 --executors 3").
 	@$(SPARK_ENV) $(RUN)/python -m tests.crash_spark.run $(ARGS)
+
+crash-delta: install ## Kill publishers, writers, optimize and vacuum for ten minutes: each published version is the log's (ARGS="--seconds 60").
+	@$(RUN)/python -m tests.crash_delta.run $(ARGS)
 
 conformance: install ## 200 random histories of published topics, read by deltalake, Polars and DuckDB at every version.
 	@TXNLOG_HISTORIES=200 $(RUN)/python -m pytest -n 0 tests/catalog/test_conformance.py $(ARGS)

@@ -23,6 +23,7 @@ LONGEST: Final = (
     "tests/places/test_cluster.py",
     "tests/places/test_local.py",
     "tests/crash_spark/test_crash_spark.py",
+    "tests/crash_delta/test_crash_delta.py",
     "tests/postgres/test_exactly_once.py",
     "tests/places/test_connect.py",
     "tests/catalog/test_conformance_spark.py",

@@ -62,14 +62,22 @@ class Engines:
             raise EngineError(f"{found['error']}\n{found['traceback']}")
         return found
 
-    def read(self, engine: str, path: str, version: int | None = None, where: str | None = None) -> pa.Table:
-        """The rows of a table, without the number of the segment."""
+    def read(
+        self,
+        engine: str,
+        path: str,
+        version: int | None = None,
+        where: str | None = None,
+        *,
+        keep_segments: bool = False,
+    ) -> pa.Table:
+        """The rows of a table, without the number of the segment unless it is wanted."""
         out = self._folder / f"rows-{next(_numbers)}.arrow"
         self.ask(call="read", engine=engine, path=path, version=version, where=where, out=str(out))
         with pa.OSFile(str(out), "rb") as file, pa.ipc.open_file(file) as reader:
             table = reader.read_all()
         out.unlink()
-        return table.drop_columns([SEGMENT_COLUMN])
+        return table if keep_segments else table.drop_columns([SEGMENT_COLUMN])
 
     def close(self) -> None:
         assert self._process.stdin is not None

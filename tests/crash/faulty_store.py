@@ -12,7 +12,7 @@ import random
 import threading
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tests.crash.plan import NAMESPACE
@@ -42,11 +42,27 @@ LATE_MS = (25.0, 3_000.0)
 """A request that is late by a moment may still find its slot free; by then it was often given up."""
 
 
-class FaultyStore(ForwardingStore):
-    """See the module. Only the namespace's own objects are affected."""
+def is_of_log(key: str) -> bool:
+    """Whether a key is of the commit log."""
+    return key.startswith(f"{NAMESPACE}/_log/")
 
-    def __init__(self, inner: Store, chance: random.Random, spool: Path, rates: Mapping[str, float]) -> None:
+
+class FaultyStore(ForwardingStore):
+    """See the module. Only the namespace's own objects are affected.
+
+    ``slots`` are the keys whose creates meet the faults that :data:`RATES` has for creates, and the storms.
+    """
+
+    def __init__(
+        self,
+        inner: Store,
+        chance: random.Random,
+        spool: Path,
+        rates: Mapping[str, float],
+        slots: Callable[[str], bool] = is_of_log,
+    ) -> None:
         super().__init__(inner)
+        self._slots = slots
         self._chance = chance
         self._spool = spool
         self._rates = {**RATES, **rates}
@@ -80,7 +96,7 @@ class FaultyStore(ForwardingStore):
     def get(self, key: str) -> bytes:
         """Get, or fail."""
         if key.startswith(f"{NAMESPACE}/") and (
-            ("/_log/" in key and self._in_storm()) or self._hits(self._rates["get"])
+            (self._slots(key) and self._in_storm()) or self._hits(self._rates["get"])
         ):
             raise StoreError(f"get of {key} failed (planted)", durable=Durable.NOTHING)
         return self.inner.get(key)
@@ -101,7 +117,7 @@ class FaultyStore(ForwardingStore):
 
     def _fault(self, key: str) -> str:
         """What becomes of a create: nothing out of the way (``""``), or a fault."""
-        if not key.startswith(f"{NAMESPACE}/_log/"):
+        if not self._slots(key):
             return ""
         with self._lock:
             if not self._storm_left and self._chance.random() < self._rates["storm"]:

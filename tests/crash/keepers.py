@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from functools import partial
+from typing import ClassVar
 
 from tests.crash.plan import LONGEST_NIGHTS_MS, MINUTE_MS, decision, late
 from tests.crash.worker import Worker, carry_out, persist
@@ -42,15 +43,18 @@ class Keeper(Worker):
 class Vacuum(Keeper):
     """Lets nights go by, in which deadlines and leases end and writers fall silent, and deletes what nobody needs."""
 
+    nights: ClassVar[float] = _NIGHTS
+
     def _step(self) -> None:
         drawn = self._chance.random()
         often = self._board.passed_ms < _SOON_MS
-        night = drawn < (_FIRST_NIGHTS if often else _NIGHTS) and self._board.passed_ms < LONGEST_NIGHTS_MS
+        night = drawn < (_FIRST_NIGHTS if often else self.nights) and self._board.passed_ms < LONGEST_NIGHTS_MS
+        night = night and self._is_evening()
         self._begin_work()
         if night:
             self._board.pass_time(self._chance.randint(*_NIGHT_MINUTES) * MINUTE_MS)
             self._journal.write("night")
-        if night or drawn < _NIGHTS + _VACUUMS:
+        if night or drawn < self.nights + _VACUUMS:
             try:
                 done = self._ns.vacuum(retain_ms=0, grace_ms=MIN_GRACE_MS)
             except (RetriableError, StoreError) as error:
@@ -59,6 +63,10 @@ class Vacuum(Keeper):
                 files = done.unnamed_files + done.aborted_files + done.replaced_files
                 self._journal.write("vacuum", files=files, blocks=done.closed_blocks)
         time.sleep(self._chance.uniform(0, 0.6))
+
+    def _is_evening(self) -> bool:
+        """Whether a night may go by."""
+        return True
 
 
 class Decider(Keeper):

@@ -65,9 +65,6 @@ ROLES = (
 
 SUBSCRIPTIONS = {role.subscription: role.type for role in ROLES}
 
-KEEPERS = 2
-"""Processes beside the workers, killed like them: a vacuum, and who decides about what the workers prepared."""
-
 
 def decision(txn: str) -> bool:
     """What the outside system decides about a prepared transaction: the same, whoever asks and whenever."""

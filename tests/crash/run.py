@@ -98,12 +98,17 @@ def _least(kills: int) -> dict[str, Any]:
     }
 
 
-def carry_out(plan: Plan, watch: Callable[[dict[str, Any]], object] = lambda _progress: None) -> Report:
+def carry_out(
+    plan: Plan,
+    watch: Callable[[dict[str, Any]], object] = lambda _progress: None,
+    *,
+    supervisor: str = "tests.crash.supervisor",
+) -> Report:
     """Carry out a plan in processes of its own; what it found. ``watch`` is told now and then how far it is."""
     path = plan.write()
     progress = path.parent / PROGRESS
     with open(path.parent / "supervisor.log", "w+", encoding="utf-8") as log:
-        command = [sys.executable, "-m", "tests.crash.supervisor", str(path)]
+        command = [sys.executable, "-m", supervisor, str(path)]
         process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)
         try:
             while process.poll() is None:

@@ -18,9 +18,10 @@ import sys
 import time
 import traceback
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import pyarrow.dataset  # noqa: F401 - once here instead of in every worker
 import s3fs  # noqa: F401 - likewise
@@ -30,7 +31,6 @@ from tests.crash import journal, keepers, verify, worker
 from tests.crash.faulty_store import deliver
 from tests.crash.plan import (
     DEAD_LETTERS,
-    KEEPERS,
     LEASE_MS,
     MAX_REDELIVERIES,
     NAMESPACE,
@@ -41,6 +41,8 @@ from tests.crash.plan import (
     Plan,
 )
 from txnlog.store import open_store
+
+P = TypeVar("P", bound=Plan)
 
 _LATEST_SIGNAL_MS = 80.0
 _EARLY = 0.1
@@ -103,11 +105,16 @@ class Unsettled:
 class Supervisor:
     """See the module."""
 
-    def __init__(self, plan: Plan) -> None:
+    keepers_share = _KEEPERS_SHARE
+    """Of all signals, those to keepers."""
+
+    def __init__(self, plan: Plan, cast: Sequence[type[worker.Worker]] | None = None) -> None:
+        """``cast`` says by number what each process is: workers, and beside them keepers, killed like them."""
         self._plan = plan
         self._chance = plan.random("supervisor")
-        self.board = self._board = Board(plan.workers + KEEPERS)
-        self._kinds = {plan.workers: keepers.Vacuum, plan.workers + 1: keepers.Decider}
+        self._cast = cast or (*[worker.Worker] * plan.workers, keepers.Vacuum, keepers.Decider)
+        self._keepers = {number for number, kind in enumerate(self._cast) if issubclass(kind, keepers.Keeper)}
+        self.board = self._board = Board(len(self._cast))
         self._processes: dict[int, Process] = {}
         self._current: dict[int, int] = {}
         self._looked_at = 0.0
@@ -154,7 +161,7 @@ class Supervisor:
         name = journal.name_of(number, generation)
         alone = all(process.worker != number for process in self._processes.values())
         unsettled = self._unsettled[number].start(generation, alone=alone, recovered=self._board.recovered(number))
-        kind = self._kinds.get(number, worker.Worker)
+        kind = self._cast[number]
         pid = self._fork(f"logs/{name}", lambda: kind(self._plan, self._board, number, generation, unsettled).run())
         self._processes[pid] = Process(pid, number, generation, time.monotonic(), self._board.works(number))
         self._current[number] = pid
@@ -170,16 +177,17 @@ class Supervisor:
             found, status = os.waitpid(pid, os.WNOHANG)
             if found:
                 process = self._processes.pop(pid)
-                self._count_end(process, status)
+                self.count_end(process, status)
                 if restart and self._current[process.worker] == pid:
                     self._start(process.worker)
 
-    def _count_end(self, process: Process, status: int) -> None:
+    def count_end(self, process: Process, status: int) -> None:
+        """Count how a process ended; what must not be is broken."""
         if os.WIFSIGNALED(status):
             number = os.WTERMSIG(status)
             if number == signal.SIGKILL:
                 self.counts["kills"] += 1
-                self.counts["keepers killed"] += process.worker in self._kinds
+                self.counts["keepers killed"] += process.worker in self._keepers
             else:
                 self.broken.append(f"{process.name} died of signal {number}")
             return
@@ -195,12 +203,12 @@ class Supervisor:
     def load(self) -> None:
         """Workers at work, dying, for the planned time and until the least numbers are met."""
         plan = self._plan
-        courier = self._fork("courier", self._deliver)
-        for number in range(plan.workers + KEEPERS):
+        helpers = {name: self._fork(name, call) for name, call in self.helpers().items()}
+        for number in range(len(self._cast)):
             self._start(number)
         began = time.monotonic()
         next_signal = began + 1.0
-        while not self.broken:
+        while not self.broken and not self._board.stopped:
             now = time.monotonic()
             if now >= self._looked_at + 0.5:
                 self._looked_at = now
@@ -215,7 +223,7 @@ class Supervisor:
                 self._attend(process, now)
             time.sleep(0.002)
         self.counts["milliseconds"] = int(1e3 * (time.monotonic() - began))
-        self._finish(courier)
+        self._finish(helpers)
 
     def _over(self, seconds: float) -> bool:
         """Whether the least numbers are met, or the time is over. Reading all journals takes long: at the end only."""
@@ -224,8 +232,16 @@ class Supervisor:
             return True
         if self.counts["kills"] < plan.least_kills or self.counts["fenced"] < plan.least_fenced:
             return False
-        ambiguous, unknown = verify.count_ambiguous(plan)
-        return ambiguous >= plan.least_ambiguous and unknown >= plan.least_unknown
+        return self.has_enough()
+
+    def has_enough(self) -> bool:
+        """Whether what the journals tell is enough."""
+        ambiguous, unknown = verify.count_ambiguous(self._plan)
+        return ambiguous >= self._plan.least_ambiguous and unknown >= self._plan.least_unknown
+
+    def helpers(self) -> Mapping[str, Callable[[], int]]:
+        """Processes that work until the load is over, and are left alone."""
+        return {"courier": self._deliver}
 
     def _tell(self, seconds: float) -> None:
         """Let whoever waits for the run see how far it is."""
@@ -240,14 +256,14 @@ class Supervisor:
         Most are at work already, so that a slow machine gives fewer kills and not fewer transactions.
         """
         early = self._chance.random() < _EARLY
-        keeper = self._chance.random() < _KEEPERS_SHARE
+        keeper = self._chance.random() < self.keepers_share
         running = [
             process
             for process in self._processes.values()
             if process.armed_works is None
             and process.cont_at is None
             and self._current[process.worker] == process.pid
-            and (process.worker in self._kinds) == keeper
+            and (process.worker in self._keepers) == keeper
             and (early or process.is_at_work(self._board, now))
         ]
         if running:
@@ -279,7 +295,7 @@ class Supervisor:
         else:
             self._signal(process, signal.SIGKILL)
 
-    def _finish(self, courier: int) -> None:
+    def _finish(self, helpers: Mapping[str, int]) -> None:
         """Everybody ends their work; what is late arrives now."""
         self._board.stop()
         for process in self._processes.values():
@@ -294,9 +310,10 @@ class Supervisor:
         while self._processes:
             self._reap(restart=False)
             time.sleep(0.005)
-        _, status = os.waitpid(courier, 0)
-        if status:
-            self.broken.append(f"the courier of late requests ended with {status}")
+        for name, pid in helpers.items():
+            _, status = os.waitpid(pid, 0)
+            if status:
+                self.broken.append(f"the {name} ended with {status}: see its log")
 
     def _deliver(self) -> int:
         """The courier: sends late requests until the load is over. What is left comes after the first answers."""
@@ -350,16 +367,15 @@ def run(plan: Plan) -> dict[str, object]:
     return {"broken": supervisor.broken, "counts": dict(supervisor.counts), "found": found}
 
 
-def main() -> int:
-    """Run the plan named on the command line and write ``report.json`` beside it."""
-    plan = Plan.read(sys.argv[1])
+def main(plan: P, carry_out: Callable[[P], dict[str, object]]) -> int:
+    """Carry out a plan, whose processes are all forked from this one, and write ``report.json`` beside it."""
     random.seed(plan.seed)
     gc.collect()
     gc.freeze()  # else the first collection in every worker copies all that it got from this process
-    report = run(plan)
+    report = carry_out(plan)
     (Path(plan.folder) / "report.json").write_text(json.dumps(report, indent=1))
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(Plan.read(sys.argv[1]), run))

@@ -11,16 +11,16 @@ import contextlib
 import os
 import time
 import traceback
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import txnlog
 from tests.crash import journal
 from tests.crash.faulty_store import FaultyStore
-from tests.crash.plan import LEASE_MS, NAMESPACE, ROLES, TOPICS, Board, Plan, decision
+from tests.crash.plan import LEASE_MS, NAMESPACE, ROLES, TOPICS, Board, Plan, Role, decision
 from txnlog.errors import (
     AbortableError,
     CoordinatorFenced,
@@ -37,7 +37,7 @@ from txnlog.errors import (
 )
 from txnlog.messages import Messages
 from txnlog.results import Committed
-from txnlog.store import open_store
+from txnlog.store import Store, open_store
 
 T = TypeVar("T")
 
@@ -80,6 +80,9 @@ class Attempt:
 class Worker:
     """See the module."""
 
+    topics: ClassVar[Mapping[str, int]] = TOPICS
+    roles: ClassVar[Sequence[Role]] = ROLES
+
     def __init__(self, plan: Plan, board: Board, worker: int, generation: int, unsettled: Container[int] = ()) -> None:
         """``unsettled`` are earlier generations that may have left something open."""
         self._plan = plan
@@ -87,7 +90,7 @@ class Worker:
         self._worker = worker
         self._generation = generation
         self._unsettled = unsettled
-        self._role = ROLES[worker] if worker < len(ROLES) else None
+        self._role = self.roles[worker] if worker < len(self.roles) else None
         self._name = journal.name_of(worker, generation)
         self._chance = plan.random("worker", worker, generation)
         self._journal = journal.Journal(plan.journals / f"{self._name}.jsonl")
@@ -119,12 +122,15 @@ class Worker:
         return self._board.stopped
 
     def _open(self) -> None:
-        plan = self._plan
-        chance = plan.random("faults", self._worker, self._generation)
-        store = FaultyStore(open_store(plan.root, plan.options), chance, plan.spool, plan.faults)
-        self._ns = persist(lambda: txnlog.open(plan.root, NAMESPACE, store=store, clock=self._board))
+        store = self._store()
+        self._ns = persist(lambda: txnlog.open(self._plan.root, NAMESPACE, store=store, clock=self._board))
         self._ns.connection.appender.create_attempts = _CREATE_ATTEMPTS
         self._board.begin_work(self._worker)
+
+    def _store(self) -> Store:
+        plan = self._plan
+        chance = plan.random("faults", self._worker, self._generation)
+        return FaultyStore(open_store(plan.root, plan.options), chance, plan.spool, plan.faults)
 
     def _start(self) -> None:
         self._open()
@@ -256,7 +262,7 @@ class Worker:
     def _plain(self) -> None:
         """Produce outside of a transaction, with a sequence: repeated until there is an answer."""
         topic = self._chance.choice(("orders", "audit"))
-        partition = self._chance.randrange(TOPICS[topic])
+        partition = self._chance.randrange(self.topics[topic])
         rows = self._chance.randint(1, 3)
         attempt = self._new("plain", {topic: rows})
         sequence = self._sequence(topic, partition)
@@ -313,7 +319,7 @@ class Worker:
         timeout_ms: int | None = None,
     ) -> Attempt:
         if messages is None:
-            topics = self._chance.sample(sorted(TOPICS), self._chance.randint(2, 3))
+            topics = self._chance.sample(sorted(self.topics), self._chance.randint(2, 3))
             contents = {topic: self._chance.randint(1, 3) for topic in topics}
         else:
             contents = {"derived": len(messages), "audit": 1}
@@ -338,7 +344,7 @@ class Worker:
                 if attempt.sequence is not None and topic == attempt.sequence[0]:
                     _, partition, sequence = attempt.sequence
                 rows = self._rows(attempt, topic, sequence)
-                chosen = partition if sequence is not None else self._chance.randrange(TOPICS[topic])
+                chosen = partition if sequence is not None else self._partition(topic)
                 split = self._chance.randint(0, len(rows)) if sequence is None else 0
                 for part in (rows[:split], rows[split:]):
                     if part:
@@ -498,6 +504,10 @@ class Worker:
             last = persist(lambda: self._producer.last_sequence(topic, partition))
             known = self._next_sequence[topic, partition] = 0 if last is None else last + 1
         return known
+
+    def _partition(self, topic: str) -> int | None:
+        """Where rows without a sequence go."""
+        return self._chance.randrange(self.topics[topic])
 
     def _rows(self, attempt: Attempt, topic: str, sequence: int | None) -> list[dict[str, Any]]:
         contents = ",".join(f"{name}:{count}" for name, count in sorted(attempt.contents.items()))

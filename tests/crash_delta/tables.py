@@ -1,0 +1,224 @@
+"""What is published and what the log says of it, gathered by a process that publishes nothing."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+import txnlog
+from tests.catalog.engines import EngineError, Engines
+from tests.crash.plan import NAMESPACE
+from tests.crash_delta import checks
+from tests.crash_delta.checks import Facts, File, Published
+from tests.crash_delta.plan import DeltaPlan
+from txnlog import keys
+from txnlog.delta_mode import delta_mode
+from txnlog.errors import CorruptionError, VersionNotAvailable
+from txnlog.state import SegmentRecord, TopicRecord
+
+SEGMENTS = keys.SEGMENTS_TABLE
+
+_MISSING = re.compile(r"(?i)no such file|not found|does not exist")
+"""How engines say that a file is gone."""
+
+_SEGMENT_COLUMNS = pa.schema(
+    [
+        ("segment", pa.int64()),
+        ("topic", pa.string()),
+        ("topic_id", pa.int64()),
+        ("partition", pa.int32()),
+        ("base_offset", pa.int64()),
+        ("first_row", pa.int64()),
+        ("rows", pa.int64()),
+        ("version", pa.int64()),
+        ("since", pa.int64()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What became of comparing a version: ``finding`` is None where it is right; ``gone`` where a vacuum was first."""
+
+    rows: int = 0
+    gone: bool = False
+    finding: str | None = None
+
+
+class Tables:
+    """The published tables of a run, on local files."""
+
+    def __init__(self, plan: DeltaPlan, ns: txnlog.Namespace, engines: Engines | None) -> None:
+        self._ns = ns
+        self._engines = engines
+        self._folder = Path(plan.root) / NAMESPACE
+
+    def records(self) -> list[TopicRecord]:
+        """All topics that there ever were, by what the log shows now."""
+        self._ns.connection.follower.refresh()
+        return list(self._ns.connection.follower.state.topics.values())
+
+    def folders(self) -> list[str]:
+        """Of every table that may be there."""
+        return [*(record.folder for record in self.records() if delta_mode(record.properties) != "off"), SEGMENTS]
+
+    def path(self, folder: str) -> str:
+        """Where an engine finds a table."""
+        return str(self._folder / folder)
+
+    def commits(self, folder: str, after: int = -1) -> dict[int, bytes]:
+        """The commits of a table behind a version."""
+        found = {int(path.stem): path for path in (self._folder / folder / "_delta_log").glob("*.json")}
+        return {version: found[version].read_bytes() for version in sorted(found) if version > after}
+
+    def published(self, folder: str, seen: dict[int, bytes]) -> Published:
+        """All that lies in a table's Delta log."""
+        commits: dict[int, bytes] = {}
+        points: dict[int, frozenset[str]] = {}
+        others: list[str] = []
+        hint = None
+        for path in sorted((self._folder / folder / "_delta_log").glob("*")):
+            key = keys.parse_key(f"{folder}/_delta_log/{path.name}")
+            if not isinstance(key, keys.DeltaKey):
+                others.append(path.name)
+            elif key.version is None:
+                hint = json.loads(path.read_bytes())["version"]
+            elif key.checkpoint:
+                table = pq.read_table(io.BytesIO(path.read_bytes()))
+                rows = table.column("add").to_pylist() if "add" in table.column_names else []
+                points[key.version] = frozenset(row["path"] for row in rows if row is not None)
+            else:
+                commits[key.version] = path.read_bytes()
+        return Published(commits, seen, points, hint, tuple(others))
+
+    # --- what the log says ------------------------------------------------------------------------------------------
+
+    def facts(self, record: TopicRecord) -> Facts:
+        """Of a topic, by the fold as it is known."""
+        records, removals = self._ns.connection.follower.segments(record.id)
+        files = tuple(
+            File(
+                keys.relative_segment_key(item.number, item.file),
+                item.number,
+                item.rows,
+                item.size_bytes,
+                tuple((part.partition, part.offset or 0, part.rows) for part in item.slices),
+                item.ended_version or 0,
+                removals.get(item.number),
+            )
+            for item in records
+            if _is_shown(item)
+        )
+        schemas = tuple((item.version, _columns(item.schema)) for item in record.schemas)
+        return Facts(record.name, record.id, schemas, files, record.dropped_version)
+
+    def segments(self) -> pa.Table:
+        """What the table of segments must hold, each with the version from which on."""
+        rows = []
+        for topic in self.records():
+            for item in filter(_is_shown, self._ns.connection.follower.segments(topic.id)[0]):
+                first = 0
+                for part in item.slices:
+                    version = None if item.compacted else item.ended_version
+                    place = (item.number, topic.name, topic.id, part.partition, part.offset, first, part.rows)
+                    rows.append(dict(zip(_SEGMENT_COLUMNS.names, (*place, version, item.ended_version), strict=True)))
+                    first += part.rows
+        return pa.Table.from_pylist(rows, _SEGMENT_COLUMNS)
+
+    # --- rows -------------------------------------------------------------------------------------------------------
+
+    def compare(self, record: TopicRecord, delta_version: int, data: bytes, engine: str = "deltalake") -> Compared:
+        """The rows that an engine reads at a version against those of the snapshot that it says it shows."""
+        try:
+            shows = _shown_by(data)
+        except (ValueError, KeyError, TypeError, IndexError) as error:
+            return Compared(finding=f"version {delta_version} is no whole commit: {error!r}")
+        if record.dropped_version is not None:
+            shows = min(shows, record.dropped_version - 1)
+        where = f"{record.folder}, version {delta_version}, which shows {shows}, read by {engine}"
+        try:
+            wanted = self._ns.snapshot(version=shows).read(record.name)
+        except VersionNotAvailable:
+            return Compared(gone=True)
+        except CorruptionError as error:
+            return Compared(finding=f"{where}: the log itself is damaged: {error}")
+        try:
+            found = self.read(record.folder, delta_version, engine)
+        except EngineError as error:
+            if self._is_gone(shows):
+                return Compared(gone=True)
+            return Compared(finding=f"{where}: {error}")
+        odd = checks.difference(found.drop_columns([keys.SEGMENT_COLUMN]), wanted)
+        return Compared(wanted.num_rows, finding=None if odd is None else f"{where}: {odd}")
+
+    def compare_segments(
+        self, delta_version: int, data: bytes, wanted: pa.Table, engine: str = "deltalake"
+    ) -> Compared:
+        """The same of the table of segments."""
+        try:
+            shows = _shown_by(data)
+            found = self.read(SEGMENTS, delta_version, engine)
+        except (ValueError, KeyError, TypeError, IndexError, EngineError) as error:
+            return Compared(finding=f"{SEGMENTS}, version {delta_version}: {error!r}")
+        odd = checks.check_segments(found, wanted, shows)
+        where = f"{SEGMENTS}, version {delta_version}, which shows {shows}, read by {engine}"
+        return Compared(found.num_rows, finding=None if odd is None else f"{where}: {odd}")
+
+    def compare_old(self, record: TopicRecord, delta_version: int, data: bytes, engine: str) -> Compared:
+        """A version whose files may be gone: an engine says that one is missing, or reads all rows of that time.
+
+        ``gone`` where it says so. The rows of that time are those that are there now and were committed by then.
+        """
+        shows = _shown_by(data)
+        where = f"{record.folder}, version {delta_version}, which shows {shows}, read by {engine}"
+        now = self._ns.snapshot().read(record.name, columns=["label", "part"], include_metadata=True)
+        wanted = now.filter(pc.less_equal(now.column("_version"), shows)).select(["label", "part"])
+        try:
+            found = self.read(record.folder, delta_version, engine)
+        except EngineError as error:
+            if _MISSING.search(str(error)):
+                return Compared(gone=True)
+            return Compared(finding=f"{where}: {error}")
+        odd = checks.difference(found.select(["label", "part"]), wanted)
+        return Compared(found.num_rows, finding=None if odd is None else f"{where}: {odd}")
+
+    def is_gone(self, data: bytes) -> bool:
+        """Whether the log does not show any more what a commit shows."""
+        return self._is_gone(_shown_by(data))
+
+    def snapshot(self, version: int | None) -> txnlog.Snapshot | None:
+        """A version, or the newest one; None for one that cannot be read any more."""
+        try:
+            return self._ns.snapshot(version=version)
+        except VersionNotAvailable:
+            return None
+
+    def _is_gone(self, version: int) -> bool:
+        self._ns.connection.follower.refresh()
+        return version < self._ns.connection.follower.state.head.oldest_readable
+
+    def read(self, folder: str, version: int | None, engine: str = "deltalake") -> pa.Table:
+        """The rows of a table, the numbers of their segments among the columns. Raises EngineError."""
+        assert self._engines is not None, "somebody who reads rows has engines"
+        return self._engines.read(engine, self.path(folder), version, keep_segments=True)
+
+
+def _is_shown(record: SegmentRecord) -> bool:
+    return record.state == "visible" and record.ended_version is not None
+
+
+def _columns(schema: object) -> tuple[tuple[str, object], ...]:
+    fields = json.loads(msgspec.json.encode(schema))["fields"]
+    return tuple((item["name"], item["type"]) for item in fields)
+
+
+def _shown_by(data: bytes) -> int:
+    return int(checks.actions_of(data)[0][1]["txnlog"]["version"])

@@ -1,0 +1,215 @@
+"""What fresh processes do after a run with published topics: publish the rest, and hold all tables against the log."""
+
+from __future__ import annotations
+
+import json
+import resource
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+
+import catalog
+import txnlog
+from tests.catalog.engines import EngineError, Engines
+from tests.crash import journal
+from tests.crash.checks import Attempted, attempts
+from tests.crash.evidence import Evidence, read_journals
+from tests.crash.plan import NAMESPACE, Board
+from tests.crash_delta import checks
+from tests.crash_delta.checks import Published
+from tests.crash_delta.comparing import Seen
+from tests.crash_delta.plan import PASSING, DeltaPlan
+from tests.crash_delta.tables import SEGMENTS, Tables
+from txnlog.delta_mode import delta_mode
+from txnlog.state import TopicRecord
+
+OTHERS = ("polars", "duckdb")
+MOST_FINDINGS = 12
+
+
+def publish_rest(plan: DeltaPlan, board: Board) -> int:
+    """Publish what is left; a second time there is nothing to do, and a repair finds nothing to repair."""
+    with catalog.open(plan.root, clock=board) as cat:
+        first = cat.publish(NAMESPACE)
+        again = cat.publish(NAMESPACE)
+        assert not any(item.created for item in again), f"twice there is something to publish: {again}"
+    with catalog.open(plan.root, clock=board) as cat:
+        topics = [item.topic for item in first[:-1] if "~" not in item.url and item.topic != PASSING]
+        repaired = [cat.repair(NAMESPACE, topic) for topic in (*topics, None)]
+        for item in (*first, *again, *repaired):
+            assert not item.repaired, f"{item}: repaired, and nobody had damaged it"
+    return 0
+
+
+def main(plan: DeltaPlan) -> int:
+    """Check everything; findings and figures are in ``found.json``."""
+    seen = Seen.read(plan)
+    folder = plan.engines.with_name("last-engines")
+    folder.mkdir()
+    engines = Engines(folder)
+    with txnlog.open(plan.root, NAMESPACE, mode="r") as ns:
+        last = Last(plan, Tables(plan, ns, engines), seen)
+        findings = list(last.findings())
+        version = ns.snapshot().version
+    engines.close()
+    evidence = read_journals(plan)
+    logs = sorted((Path(plan.folder) / "logs").glob("*.log"))
+    told = [text for path in logs for text in checks.told_in(path.read_text(errors="replace"), path.stem)]
+    findings = [*seen.findings, *evidence.broken, *told, *findings]
+    figures = {**last.figures, **figures_of(plan, evidence, seen), "version": version}
+    report = {"findings": len(findings), "explained": findings[:MOST_FINDINGS], "figures": figures}
+    (Path(plan.folder) / "found.json").write_text(json.dumps(report))
+    return 0
+
+
+def figures_of(plan: DeltaPlan, evidence: Evidence, seen: Seen) -> dict[str, int]:
+    """What there was to check, by the journals."""
+    found: Counter[str] = Counter()
+    for _, lines in journal.read_all(plan.journals):
+        for line in lines:
+            kind = line["kind"]
+            found[kind] += 1
+            if kind == "optimize":
+                found["merges"] += line["merges"]
+                found["merges lost"] += line["lost"]
+            elif kind == "vacuum":
+                found["vacuums with files"] += line.get("files", 0) > 0
+    known = attempts(evidence).values()
+    return {
+        "attempts": len(known),
+        "acknowledged": sum(item.committed is not None for item in known),
+        "refused": sum(item.final in {"aborted", "refused"} for item in known),
+        "in doubt": sum(item.ambiguous for item in known),
+        "compared while it went on": seen.versions,
+        "merges": found["merges"],
+        "merges lost": found["merges lost"],
+        "alterations": found["alter"],
+        "topics made again": found["drop"],
+        "repairs": found["repair"],
+        "unanswered": found["no answer"],
+        "nights": found["night"],
+        "vacuums with files": found["vacuums with files"],
+        "files deleted": evidence.deleted,
+        "megabytes of checks": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+    }
+
+
+class Last:
+    """The last look at all tables."""
+
+    def __init__(self, plan: DeltaPlan, tables: Tables, seen: Seen) -> None:
+        self._plan = plan
+        self._tables = tables
+        self._seen = seen
+        self._chance = plan.random("sample")
+        self.figures: Counter[str] = Counter()
+        self._rows: dict[str, pa.Table] = {}
+
+    def findings(self) -> Iterator[str]:
+        """All of them."""
+        segments = self._tables.segments()
+        yield from self._segments_table(segments)
+        for record in self._tables.records():
+            if delta_mode(record.properties) == "off":
+                if self._tables.commits(record.folder):
+                    yield f"{record.folder} is off, and published"
+                continue
+            yield from self._topic(record)
+        yield from self._acknowledged()
+        self.figures["versions"] = self.figures["versions of topics"] + self.figures["versions of the segments"]
+        self.figures["compared"] += self._seen.versions
+        self.figures["rows"] += self._seen.rows
+
+    def _segments_table(self, wanted: pa.Table) -> Iterator[str]:
+        published = self._tables.published(SEGMENTS, self._seen.commits[SEGMENTS])
+        for text in checks.check_log(published):
+            yield f"{SEGMENTS}: {text}"
+        self.figures["versions of the segments"] = len(published.commits)
+        for engine, version in self._wanted(SEGMENTS, list(published.commits)):
+            done = self._tables.compare_segments(version, published.commits[version], wanted, engine)
+            self._count(engine, done.rows)
+            if done.finding is not None:
+                yield done.finding
+
+    def _topic(self, record: TopicRecord) -> Iterator[str]:
+        published = self._tables.published(record.folder, self._seen.commits[record.folder])
+        if not published.commits:
+            if not record.dropped:
+                yield f"{record.folder} is not published"
+            return
+        yield from checks.check_topic(self._tables.facts(record), published, complete=True)
+        self.figures["versions of topics"] += len(published.commits)
+        self.figures["checkpoints"] += len(published.checkpoints)
+        for engine, version in self._wanted(record.folder, list(published.commits)):
+            done = self._tables.compare(record, version, published.commits[version], engine)
+            if done.finding is not None:
+                yield done.finding
+            elif done.gone:
+                self.figures["gone before they were compared"] += engine == "deltalake"
+            else:
+                self._count(engine, done.rows)
+        self.figures["gone before they were compared"] += len(self._seen.gone[record.folder])
+        yield from self._offsets(record)
+        yield from self._old(record, published)
+
+    def _old(self, record: TopicRecord, published: Published) -> Iterator[str]:
+        """Who reads what a vacuum was at is told so, or reads what was there."""
+        if record.dropped:
+            return
+        old = [version for version, data in published.commits.items() if self._tables.is_gone(data)]
+        for version in self._chance.sample(old, min(self._plan.sample, len(old))):
+            for engine in ("deltalake", *OTHERS):
+                done = self._tables.compare_old(record, version, published.commits[version], engine)
+                if done.finding is not None:
+                    yield done.finding
+                self.figures["vacuumed, said so" if done.gone else "vacuumed, and whole"] += 1
+
+    def _wanted(self, folder: str, versions: list[int]) -> Iterator[tuple[str, int]]:
+        """What is to be read by whom: by deltalake what nobody compared yet, by the others some of the newest."""
+        known = self._seen.commits[folder]
+        yield from (("deltalake", version) for version in versions if version not in known)
+        newest = versions[-20:]  # those before may be gone by now
+        sample = {*self._chance.sample(newest, min(self._plan.sample, len(newest))), *versions[-1:]}
+        yield from ((engine, version) for version in sorted(sample) for engine in OTHERS)
+
+    def _count(self, engine: str, rows: int) -> None:
+        if engine == "deltalake":
+            self.figures["compared"] += 1
+            self.figures["rows"] += rows
+        else:
+            self.figures[f"versions read by {engine}"] += 1
+
+    def _offsets(self, record: TopicRecord) -> Iterator[str]:
+        """At the newest version each row has the offset in the table of segments that it has in the log."""
+        version = None if record.dropped_version is None else record.dropped_version - 1
+        snapshot = self._tables.snapshot(version)
+        if snapshot is None:
+            return
+        try:
+            rows = self._tables.read(record.folder, None)
+            found = checks.with_offsets(rows, self._tables.read(SEGMENTS, None))
+        except (EngineError, ValueError) as error:
+            yield f"{record.folder}: {error}"
+            return
+        wanted = snapshot.read(record.name, columns=["label", "part"], include_metadata=True).to_pylist()
+        places = {(row["_partition"], row["_offset"]): (row["label"], row["part"]) for row in wanted}
+        if found != places:
+            odd = sorted({*found.items()} ^ {*places.items()})[: checks.MOST_TOLD]
+            yield f"{record.folder}: {len(found)} rows with offsets, not {len(places)}: {odd}"
+        self.figures["rows with offsets"] += len(places)
+        if record.name != PASSING and not record.dropped:
+            self._rows[record.name] = rows
+
+    def _acknowledged(self) -> Iterator[str]:
+        known = attempts(read_journals(self._plan)).values()
+        contents = {item.label: item.intent["contents"] for item in known}
+        committed = [item.label for item in known if item.committed is not None]
+        refused = [item.label for item in known if _is_refused(item)]
+        yield from checks.lost_and_torn(contents, committed, refused, self._rows)
+        self.figures["acknowledged and published"] = len(committed)
+
+
+def _is_refused(item: Attempted) -> bool:
+    return item.committed is None and item.final in {"aborted", "refused"}
