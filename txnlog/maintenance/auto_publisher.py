@@ -24,6 +24,13 @@ _logger = logging.getLogger("txnlog.publisher")
 GROUP: Final = "txnlog.publisher"
 """The entry-point group. What is named there is called with the fold, the namespace's objects and the runtime."""
 
+_PAUSE_MS: Final = 5.0
+"""Before a publication: its first steps would take the interpreter from the commit that asks for it. What is committed
+meanwhile goes with it."""
+
+_LINGER_MS: Final = 1_000.0
+"""For how long the thread waits for more: to start one is a good part of what a commit takes."""
+
 Publisher = Callable[[int | None], object]
 """Publishes the topic with an id, or all there is (None), up to what the fold shows. Thread-safe."""
 
@@ -45,6 +52,8 @@ class AutoPublisher:
         self._auto: set[int] = set()
         self._touched: set[int] = set()
         self._waiting: dict[int, None] = {}
+        self._wake = threading.Event()
+        self._closing = threading.Event()
         self._thread: Background | None = None
         self._publisher: Publisher | None = None
         self._failed: set[int] = set()
@@ -80,18 +89,26 @@ class AutoPublisher:
             return
         with self._lock:
             self._waiting.update(dict.fromkeys(wanted))
+            self._wake.set()
             if self._thread is None or not self._thread.is_alive():
                 self._thread = self._runtime.start(self._work, "txnlog-publisher")
 
     def _work(self) -> None:
         while True:
+            self._runtime.wait_at_most(self._closing, _PAUSE_MS)
             with self._lock:
                 topic = next(iter(self._waiting), None)
                 if topic is None:
-                    self._thread = None  # whoever comes now starts another one
-                    return
-                del self._waiting[topic]
-            self._publish(topic)
+                    self._wake.clear()
+                else:
+                    del self._waiting[topic]
+            if topic is not None:
+                self._publish(topic)
+            elif self._closing.is_set() or not self._runtime.wait_at_most(self._wake, _LINGER_MS):
+                with self._lock:
+                    if not self._waiting:
+                        self._thread = None  # whoever comes now starts another one
+                        return
 
     @staticmethod
     def is_installed() -> bool:
@@ -133,8 +150,11 @@ class AutoPublisher:
         """Wait for what is under way and what waits."""
         with self._lock:
             thread = self._thread
+            self._closing.set()
+            self._wake.set()
         if thread is not None and thread.is_alive():
             thread.join(timeout=60)
+        self._closing.clear()
 
 
 def _load() -> MakePublisher:
