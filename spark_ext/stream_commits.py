@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Final
 
+from spark_ext.handles import log_of
 from spark_ext.process_state import ProcessLock
 from spark_ext.query_checkpoint import BatchOffsets, Checkpoint
 from spark_ext.stream_offsets import StreamOffset, cursor_moved, is_stream_offset
@@ -215,7 +216,7 @@ def _ours(ns: Namespace, text: str | None) -> StreamOffset | None:
     if not is_stream_offset(value):
         return None
     found = StreamOffset.from_dict(value)
-    return found if (found.namespace, found.coordinator) == (ns.name, ns.connection.coordinator) else None
+    return found if found.is_of(ns.name, ns.connection.coordinator, log_of(ns.connection)) else None
 
 
 def _subscription_id(ns: Namespace, topic: str, offset: StreamOffset, subscription: str) -> int:

@@ -513,7 +513,7 @@ def test_a_look_that_finds_nothing_is_two_reads_at_most(shop: Shop, monkeypatch:
     store = shop.wrapped(lambda inner: CountingStore(inner, classify=kind_of))
     if not own:  # then the log's first entry is looked at as well, once a second: here each time
         ((_, kept),) = [item for item in handles._handles.items() if item[1].namespace.root == shop.ns.root]
-        kept.first = handles._first_entry(kept.namespace)
+        kept.first = handles._first_entry(kept.namespace.connection)
         monkeypatch.setattr(handles, "_LOOK_S", 0)
     looks: list[int] = []
     look = Run._look
