@@ -50,11 +50,15 @@ class QueryIdentity:
     query: str
 
 
-def identity_of(checkpoint: Checkpoint | None, txn_app_id: str | None) -> QueryIdentity:
-    """``txn_app_id``, else the id in the checkpoint. Raises InvalidInputError where there is neither."""
+def identity_of(checkpoint: Checkpoint | None, txn_app_id: str | None, told: str = "") -> QueryIdentity:
+    """``txn_app_id``, else the id in the checkpoint. Raises InvalidInputError where there is neither.
+
+    ``told`` is the query's id as Spark's tasks know it: under a ``txn_app_id`` without a checkpoint that can be read it
+    tells one checkpoint from the next.
+    """
     query = None if checkpoint is None else checkpoint.query_id()
     if txn_app_id is not None:
-        return QueryIdentity(parse_label("txnAppId", txn_app_id), query or "")
+        return QueryIdentity(parse_label("txnAppId", txn_app_id), query or told)
     if query is None:
         raise InvalidInputError(
             "the query's identity is unknown: no checkpoint could be read"
@@ -65,7 +69,7 @@ def identity_of(checkpoint: Checkpoint | None, txn_app_id: str | None) -> QueryI
 
 
 def stream_batch(identity: QueryIdentity, batch: int, offsets: BatchOffsets | None) -> StreamBatch:
-    """The batch as a commit names it. Without a readable checkpoint the digest is empty: only the id is compared."""
+    """The batch as a commit names it. Without a readable checkpoint the digest is empty: its offsets are not compared."""
     return StreamBatch(identity.name, identity.query, batch, "" if offsets is None else offsets.digest())
 
 
