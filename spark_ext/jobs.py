@@ -82,7 +82,13 @@ def reserve_job(ns: Namespace) -> int:
 
 
 def arrow_schema(spark_schema: StructType) -> pa.Schema:
-    """The Arrow form of a DataFrame's schema. Raises SchemaMismatch naming the column whose type no topic can have."""
+    """The Arrow form of a DataFrame's schema.
+
+    Raises SchemaMismatch naming the column whose type no topic can have, or where there is no column: then Spark hands
+    over no rows, however many there are.
+    """
+    if not spark_schema.fields:
+        raise SchemaMismatch("the DataFrame has no column", advice="select at least one of the topic's")
     fields = []
     seen: set[str] = set()
     for field in json.loads(spark_schema.json())["fields"]:
