@@ -69,7 +69,7 @@ def identity_of(checkpoint: Checkpoint | None, txn_app_id: str | None, told: str
 
 
 def stream_batch(identity: QueryIdentity, batch: int, offsets: BatchOffsets | None) -> StreamBatch:
-    """The batch as a commit names it. Without a readable checkpoint the digest is empty: its offsets are not compared."""
+    """The batch as a commit names it. Without a readable checkpoint the digest is empty: no offsets are compared."""
     return StreamBatch(identity.name, identity.query, batch, "" if offsets is None else offsets.digest())
 
 
