@@ -14,7 +14,6 @@ another one. Nothing is asked of the store, or of Delta, before somebody writes 
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import logging
 from collections.abc import Callable, Mapping
@@ -22,11 +21,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from spark_ext.handles import log_of
 from spark_ext.processing_plan import Batch, Claim, End
 from txnlog import ranges
 from txnlog.arguments import shortened
 from txnlog.errors import ConsumerFenced, Durable, InvalidInputError, LimitExceeded, TransactionConflict
-from txnlog.keys import entry_key
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -70,8 +69,8 @@ class _AppendsFirst:
 
 
 def app_of(connection: Connection, name: str) -> str:
-    """The application in a Delta table. A log is told from all others by its first entry, with its random writer id."""
-    return f"txnlog/{hashlib.sha256(connection.store.get(entry_key(0))).hexdigest()[:16]}/{name}"
+    """The application in a Delta table."""
+    return f"txnlog/{log_of(connection)}/{name}"
 
 
 # --- work that has a version by itself --------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from py4j.java_gateway import JavaClass
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
+from spark_ext.columns import named
 from txnlog.arguments import shortened, shown
 from txnlog.errors import InvalidInputError, TransactionConflict, UnsupportedFeature
 
@@ -27,6 +28,9 @@ _LOOKED_AT: Final = 20
 
 _FORGETS: Final = "delta.setTransactionRetentionDuration"
 """A property of tables that lets them forget applications, and with them that work was done."""
+
+_IDENTITY: Final = "delta.identity."
+"""What the metadata of a column begins with whose values are GENERATED AS IDENTITY."""
 
 _RESERVED: Final = frozenset({"txnappid", "txnversion", "usermetadata", "path", "mode", "replacewhere"})
 """Options of Delta's that say what is written, or over what: those are the call's own."""
@@ -144,8 +148,12 @@ class DeltaTable:
 
     def take(self, app: str, version: int, record: Mapping[str, Any]) -> None:
         """Take a version of an application without a row: from here on nothing is appended under an older one."""
-        # No column at all would do, if all Deltas said so: of the table's own ones none can be wrong.
-        self.append(self._spark.read.format("delta").load(self._location).limit(0), app, version, record, {})
+        # No column at all would do, if all Deltas said so. Of the table's own ones none can be wrong, but those that it
+        # numbers by itself, whose values it refuses although there is no row.
+        fields = json.loads(self._snapshot().metadata().schemaString())["fields"]
+        given = [item["name"] for item in fields if not any(name.startswith(_IDENTITY) for name in item["metadata"])]
+        rows = self._spark.read.format("delta").load(self._location).select(*map(named, given)).limit(0)
+        self.append(rows, app, version, record, {})
 
 
 def check_options(options: Mapping[str, str] | None) -> dict[str, str]:

@@ -117,7 +117,11 @@ def _decode(store: Store, job: ReadJob, segment: PlannedSegment) -> pa.Table:
             columns=columns,
         )
     except ObjectNotFound:
-        raise CorruptionError(f"the segment {segment.key} is missing") from None
+        raise CorruptionError(
+            f"the segment {segment.key} is missing",
+            advice="a vacuum may have taken it since the query was planned: make the DataFrame again, at a version "
+            "that can be read; if it is still missing, restore the object from a copy",
+        ) from None
 
 
 def _batches(job: ReadJob, task: SegmentTask, table: pa.Table) -> Iterator[pa.RecordBatch]:

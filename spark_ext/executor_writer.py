@@ -307,6 +307,8 @@ class _TopicWriter:
     def _conformed(self, batch: pa.RecordBatch) -> pa.Table:
         given = dict(zip(batch.schema.names, batch.columns, strict=True))
         try:
+            for name, column in given.items():
+                _check_valid(name, column)
             columns = conform_columns(given, self._schema, batch.num_rows)
         except Unfit as unfit:
             raise unfit.mismatch(self.target.name) from None
@@ -320,6 +322,15 @@ class _TopicWriter:
         if index >= 0:
             return batch.column(index).to_numpy(zero_copy_only=False).astype(np.int32, copy=False)
         return partitioner.partition_of_keys(table.column(self.target.key), self.target.partitions)
+
+
+def _check_valid(name: str, column: pa.Array) -> None:
+    """Raise Unfit for text that is none: Spark makes text of any bytes, at which readers in Python would fail."""
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid as error:
+        advice = "text is UTF-8: make_valid_utf8 of Spark's repairs it, and a binary column takes any bytes"
+        raise Unfit(f"not valid Arrow data: {error}", advice).within(name) from None
 
 
 def in_order(written: Sequence[WrittenSegment]) -> list[WrittenSegment]:

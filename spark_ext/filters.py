@@ -145,8 +145,9 @@ def pruned(
 
     By segment what its statistics say of the user's columns; by slice what the log knows of all its rows.
     """
-    metadata = [condition for condition in conditions if condition.column.startswith("_")]
-    users = [condition for condition in conditions if not condition.column.startswith("_")]
+    own = frozenset(columns.names)  # those of dead letters begin as the metadata does
+    metadata = [condition for condition in conditions if condition.column not in own]
+    users = [condition for condition in conditions if condition.column in own]
     segments: list[PlannedSegment] = []
     for segment in plan.segments:
         known = statistics.get(segment.number, {})

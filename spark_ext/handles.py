@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+import weakref
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ from txnlog.store.base import ObjectNotFound
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from txnlog.connection import Mode
+    from txnlog.connection import Connection, Mode
     from txnlog.namespace import Namespace
 
 _MOST: Final = 32
@@ -50,13 +51,27 @@ class _Kept:
             return True
         self.looked_s = now_s
         try:
-            return _first_entry(self.namespace) == self.first
+            return _first_entry(self.namespace.connection) == self.first
         except ObjectNotFound:
             return False
 
 
-def _first_entry(namespace: Namespace) -> str:
-    return hashlib.sha256(namespace.connection.store.get(entry_key(0))).hexdigest()
+def _first_entry(connection: Connection) -> str:
+    return hashlib.sha256(connection.store.get(entry_key(0))).hexdigest()
+
+
+_logs: Final[weakref.WeakKeyDictionary[Connection, str]] = weakref.WeakKeyDictionary()
+
+
+def log_of(connection: Connection) -> str:
+    """What tells a namespace's log from all others: a digest of its first entry, which holds its random writer id.
+
+    Names and numbers do not: roots that one script made have them all alike.
+    """
+    found = _logs.get(connection)
+    if found is None:
+        found = _logs[connection] = _first_entry(connection)[:16]
+    return found
 
 
 _handles: Final[OrderedDict[_Key, _Kept]] = OrderedDict()
@@ -80,7 +95,7 @@ def namespace_at(location: Location, mode: Mode, storage_options: Mapping[str, A
     if kept is not None and kept.is_there():
         return kept.namespace
     opened = open_namespace(location.root, location.namespace, mode=mode, storage_options=storage_options)
-    made = _Kept(opened, _first_entry(opened), time.monotonic())
+    made = _Kept(opened, _first_entry(opened.connection), time.monotonic())
     with _lock:
         found = _handles.get(key)
         if found is None or found is kept:
@@ -168,4 +183,4 @@ def target_of(spark: SparkSession, path: str, storage_options: Mapping[str, Any]
     return target
 
 
-__all__ = ["Target", "location_of", "namespace_at", "target_at", "target_of", "use"]
+__all__ = ["Target", "location_of", "log_of", "namespace_at", "target_at", "target_of", "use"]

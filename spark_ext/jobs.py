@@ -7,11 +7,12 @@ import re
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import pyarrow as pa
 
+from spark_ext.columns import without_metadata
 from spark_ext.executor_writer import (
     JOB_NUMBERS,
     ROUTING_COLUMN,
@@ -82,7 +83,13 @@ def reserve_job(ns: Namespace) -> int:
 
 
 def arrow_schema(spark_schema: StructType) -> pa.Schema:
-    """The Arrow form of a DataFrame's schema. Raises SchemaMismatch naming the column whose type no topic can have."""
+    """The Arrow form of a DataFrame's schema.
+
+    Raises SchemaMismatch naming the column whose type no topic can have, or where there is no column: then Spark hands
+    over no rows, however many there are.
+    """
+    if not spark_schema.fields:
+        raise SchemaMismatch("the DataFrame has no column", advice="select at least one of the topic's")
     fields = []
     seen: set[str] = set()
     for field in json.loads(spark_schema.json())["fields"]:
@@ -91,7 +98,7 @@ def arrow_schema(spark_schema: StructType) -> pa.Schema:
             raise SchemaMismatch(f"the column {shown(name)} is there twice", advice="rename one of them")
         seen.add(name)
         try:
-            kind = msgspec.convert(_without_metadata(field["type"]), schema.DataType)
+            kind = msgspec.convert(without_metadata(field["type"]), schema.DataType)
             fields.append(pa.field(name, schema.type_to_arrow(kind), field["nullable"]))
         except (SchemaMismatch, msgspec.ValidationError):
             raise SchemaMismatch(
@@ -100,15 +107,6 @@ def arrow_schema(spark_schema: StructType) -> pa.Schema:
                 advice="cast it to a string, binary, number, date, timestamp, array, map or struct",
             ) from None
     return pa.schema(fields)
-
-
-def _without_metadata(kind: Any) -> Any:
-    """A type of Spark's schema JSON without the metadata of its fields, which are anything."""
-    if isinstance(kind, dict):
-        return {key: _without_metadata(value) for key, value in kind.items() if key != "metadata"}
-    if isinstance(kind, list):
-        return [_without_metadata(item) for item in kind]
-    return kind
 
 
 def check_columns(columns: pa.Schema, record: TopicRecord) -> None:

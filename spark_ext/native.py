@@ -25,6 +25,7 @@ from txnlog.errors import CorruptionError, InvalidInputError, LimitExceeded
 from txnlog.ids import TxnId
 from txnlog.keys import SEGMENT_COLUMN, entry_key
 from txnlog.names import nearest
+from txnlog.store.base import ObjectNotFound
 from txnlog.store.open import hadoop_url
 from txnlog.visibility import Visibility
 
@@ -229,8 +230,11 @@ def _scan(spark: SparkSession, namespace: Namespace, plan: ScanPlan, stored: Seq
     except AnalysisException as error:
         if error.getCondition() != "PATH_NOT_FOUND":
             raise
-        missing = str((error.getMessageParameters() or {}).get("path", ""))
-        raise CorruptionError(f"the segment {missing[-160:]} of {plan.topic!r} is missing") from None
+        path = str((error.getMessageParameters() or {}).get("path", ""))
+        for segment in plan.segments:
+            if path.endswith(segment.key):
+                raise namespace.connection.follower.missing(plan, segment) from None
+        raise CorruptionError(f"the segment {path[-160:]} of {plan.topic!r} is missing") from None
     _check_sizes(frame, namespace, plan)
     if not connect:
         frame = taken_over(spark, frame)
@@ -246,15 +250,22 @@ def _check_sizes(frame: DataFrame, namespace: Namespace, plan: ScanPlan) -> None
         if relation.location().sizeInBytes() == sum(segment.size_bytes for segment in plan.segments):
             return
     found = namespace.connection.runtime.run_all(
-        [partial(namespace.connection.store.info, segment.key) for segment in plan.segments]
+        [partial(_size_bytes, namespace, plan, segment) for segment in plan.segments]
     )
-    for segment, info in zip(plan.segments, found, strict=True):
-        if info.size_bytes != segment.size_bytes:
+    for segment, size_bytes in zip(plan.segments, found, strict=True):
+        if size_bytes != segment.size_bytes:
             raise CorruptionError(
-                f"the segment {segment.key} has {info.size_bytes:,} bytes, the log recorded {segment.size_bytes:,}"
+                f"the segment {segment.key} has {size_bytes:,} bytes, the log recorded {segment.size_bytes:,}"
             )
     if jvm_frame is not None:
         raise CorruptionError(f"Spark finds files of other sizes in {plan.topic!r} than the log recorded")
+
+
+def _size_bytes(namespace: Namespace, plan: ScanPlan, segment: PlannedSegment) -> int:
+    try:
+        return namespace.connection.store.info(segment.key).size_bytes
+    except ObjectNotFound:
+        raise namespace.connection.follower.missing(plan, segment) from None
 
 
 # --- metadata ---------------------------------------------------------------------------------------------------------

@@ -390,6 +390,7 @@ def _condition(error: BaseException | None) -> str:
 def _reason(error: Exception, failures: int) -> str:
     text = error.message if isinstance(error, TxnLogError) else str(error)
     first_line = text.strip().partition("\n")[0]
+    first_line = first_line.encode(errors="backslashreplace").decode()  # the name of a file may be no text
     return f"the handler failed {failures} times: {type(error).__qualname__}: {first_line}"[:_MOST_REASON]
 
 

@@ -29,6 +29,7 @@ from pyspark.sql.types import (
 )
 
 from spark_ext import filters
+from spark_ext.columns import without_metadata
 from spark_ext.conditions import Condition
 from spark_ext.executor_reader import (
     BATCH_ROWS,
@@ -184,7 +185,7 @@ def _check_readable(
 
 def spark_schema(columns: schemas.StructType) -> StructType:
     """A topic's columns as Spark writes them: the log holds Spark's own JSON."""
-    return StructType.fromJson(json.loads(msgspec.json.encode(columns)))
+    return StructType.fromJson(without_metadata(json.loads(msgspec.json.encode(columns))))
 
 
 def metadata_fields(isolation_level: str, *, topic: bool = False) -> list[StructField]:

@@ -28,6 +28,12 @@ _MIN_TASKS: Final = "spark.sql.files.minPartitionNum"
 _OPEN_COST: Final = "spark.sql.files.openCostInBytes"
 _LISTING: Final = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 
+_FIRST_READER: Final = "spark.sql.sources.useV1SourceList"
+"""Which formats Spark reads by its first interface to sources: only that one has a relation to take over."""
+
+_NULL_STRUCTS: Final = "spark.sql.legacy.parquet.returnNullStructIfAllFieldsMissing"
+"""With it a struct is null in a file that is older than those of its fields which a query asks for."""
+
 _DECIMALS: Final = "spark.sql.parquet.filterPushdown.decimal"
 """Of a file whose decimals have fewer digits than the column, Spark fails on a comparison that it hands down to it."""
 
@@ -67,12 +73,16 @@ def _tasks(size_bytes: int, processors: int) -> int:
 def _made(spark: SparkSession, tasks: int, *, altered: bool) -> SparkSession:
     made = spark.newSession()
     own = dict(made.conf.getAll)
+    settings = made._jsparkSession.sessionState().conf()
     for name, value in dict(spark.conf.getAll).items():
         if own.get(name) != value:
-            made.conf.set(name, value)
+            # What a second builder.config(...).getOrCreate() brought may be a setting that conf.set() refuses.
+            settings.setConfString(name, value)
     made.conf.set(_LISTING, str((1 << 31) - 1))
     made.conf.set(_OPEN_COST, "0")
     made.conf.set(_MIN_TASKS, str(tasks))
+    made.conf.set(_FIRST_READER, "parquet")
+    made.conf.set(_NULL_STRUCTS, "false")
     if altered:
         made.conf.set(_DECIMALS, "false")
     return made

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Final
 
+from spark_ext.handles import log_of
 from spark_ext.process_state import ProcessLock
 from spark_ext.query_checkpoint import BatchOffsets, Checkpoint
 from spark_ext.stream_offsets import StreamOffset, cursor_moved, is_stream_offset
@@ -49,11 +50,15 @@ class QueryIdentity:
     query: str
 
 
-def identity_of(checkpoint: Checkpoint | None, txn_app_id: str | None) -> QueryIdentity:
-    """``txn_app_id``, else the id in the checkpoint. Raises InvalidInputError where there is neither."""
+def identity_of(checkpoint: Checkpoint | None, txn_app_id: str | None, told: str = "") -> QueryIdentity:
+    """``txn_app_id``, else the id in the checkpoint. Raises InvalidInputError where there is neither.
+
+    ``told`` is the query's id as Spark's tasks know it: under a ``txn_app_id`` without a checkpoint that can be read it
+    tells one checkpoint from the next.
+    """
     query = None if checkpoint is None else checkpoint.query_id()
     if txn_app_id is not None:
-        return QueryIdentity(parse_label("txnAppId", txn_app_id), query or "")
+        return QueryIdentity(parse_label("txnAppId", txn_app_id), query or told)
     if query is None:
         raise InvalidInputError(
             "the query's identity is unknown: no checkpoint could be read"
@@ -64,7 +69,7 @@ def identity_of(checkpoint: Checkpoint | None, txn_app_id: str | None) -> QueryI
 
 
 def stream_batch(identity: QueryIdentity, batch: int, offsets: BatchOffsets | None) -> StreamBatch:
-    """The batch as a commit names it. Without a readable checkpoint the digest is empty: only the id is compared."""
+    """The batch as a commit names it. Without a readable checkpoint the digest is empty: no offsets are compared."""
     return StreamBatch(identity.name, identity.query, batch, "" if offsets is None else offsets.digest())
 
 
@@ -87,7 +92,13 @@ def committed_before(ns: Namespace, batch: StreamBatch) -> Skipped | None:
 
 
 def begin_batch(
-    ns: Namespace, checkpoint: Checkpoint | None, txn_app_id: str | None, batch: int, offsets: BatchOffsets | None
+    ns: Namespace,
+    checkpoint: Checkpoint | None,
+    txn_app_id: str | None,
+    batch: int,
+    offsets: BatchOffsets | None,
+    *,
+    told: str = "",
 ) -> tuple[QueryIdentity, StreamBatch] | None:
     """What both sinks do first with a batch: whose it is, and how its commit names it.
 
@@ -99,12 +110,13 @@ def begin_batch(
         txn_app_id: the query's identity instead of the checkpoint's.
         batch: its number.
         offsets: where it ends in each source; None where the checkpoint does not say.
+        told: the query's id, as Spark's tasks know it.
 
     Raises:
         InvalidInputError: nobody knows the query, the checkpoint is an older one, another batch has the number, or two
             sources share a subscription.
     """
-    identity = identity_of(checkpoint, txn_app_id)
+    identity = identity_of(checkpoint, txn_app_id, told)
     named = stream_batch(identity, batch, offsets)
     skipped = committed_before(ns, named)
     if skipped is not None:
@@ -244,7 +256,7 @@ def _ours(ns: Namespace, text: str | None) -> StreamOffset | None:
     if not is_stream_offset(value):
         return None
     found = StreamOffset.from_dict(value)
-    return found if (found.namespace, found.coordinator) == (ns.name, ns.connection.coordinator) else None
+    return found if found.is_of(ns.name, ns.connection.coordinator, log_of(ns.connection)) else None
 
 
 def _subscription_id(ns: Namespace, topic: str, offset: StreamOffset, subscription: str) -> int:

@@ -21,7 +21,7 @@ class StreamOffset:
 
     Attributes:
         namespace: its name.
-        coordinator: its id, which tells namespaces of one name apart.
+        coordinator: its id, which tells namespaces of one name in a root apart.
         version: the version at which these offsets were ends (of the first offset: the one that was looked at), unless
             ``splitTransactions``: then perhaps one of whose rows they took a part.
         subscription: whose cursor follows, None where there is none.
@@ -33,6 +33,8 @@ class StreamOffset:
             where no batch was planned yet.
         epochs: by topic the subscription's epoch when the batch was planned: another one later tells that somebody has
             opened or moved the subscription since.
+        log: which log it is (``handles.log_of``), which tells namespaces of several roots apart, and one that was
+            deleted and made again; None where an older version wrote the offsets.
     """
 
     namespace: str
@@ -44,6 +46,7 @@ class StreamOffset:
     start: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     query: str | None = None
     epochs: Mapping[str, int] = field(default_factory=dict)
+    log: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """As Spark writes it into the offset log, in an order that is always the same."""
@@ -58,6 +61,7 @@ class StreamOffset:
             "start": _written(self.start),
             "query": self.query,
             "epochs": dict(sorted(self.epochs.items())),
+            "log": self.log,
         }
 
     @classmethod
@@ -84,11 +88,16 @@ class StreamOffset:
                 _parsed(value["start"]),
                 None if value.get("query") is None else _text(value["query"]),
                 {topic: _number(epoch) for topic, epoch in value.get("epochs", {}).items()},
+                None if value.get("log") is None else _text(value["log"]),
             )
         except (KeyError, TypeError, ValueError, AttributeError):
             raise InvalidInputError(
                 "the checkpoint holds a damaged offset", advice="restore it, or use a new checkpointLocation"
             ) from None
+
+    def is_of(self, name: str, coordinator: int, log: str) -> bool:
+        """Whether they are of this namespace, and of this log of it."""
+        return (self.namespace, self.coordinator) == (name, coordinator) and self.log in (None, log)
 
 
 def _written(offsets: Mapping[str, Mapping[int, int]]) -> dict[str, dict[str, int]]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from spark_ext.batch_ends import limited
 from spark_ext.executor_reader import ReadPartition
+from spark_ext.handles import log_of
 from spark_ext.options import ReadOptions
 from spark_ext.positions import bounds, clip, starts_of
 from spark_ext.scan import Scan, input_partitions, open_scan, tasks_of
@@ -91,6 +92,7 @@ class StreamPlan:
             start or {},
             query,
             epochs or {},
+            log_of(scan.namespace.connection),
         )
 
     # --- where batches begin and end --------------------------------------------------------------------------------
@@ -175,8 +177,9 @@ class StreamPlan:
     def _check_same(self, scan: Scan, offset: StreamOffset) -> None:
         """Raise InvalidInputError unless the checkpoint is of this namespace, these topics and this subscription."""
         namespace = scan.namespace
-        if (offset.namespace, offset.coordinator) != (namespace.name, namespace.connection.coordinator):
-            raise _changed(f"of another namespace {offset.namespace!r}", f"the namespace {namespace.name!r}")
+        if not offset.is_of(namespace.name, namespace.connection.coordinator, log_of(namespace.connection)):
+            which = "" if offset.namespace != namespace.name else " (in another root, or deleted and made again since)"
+            raise _changed(f"of another namespace {offset.namespace!r}{which}", f"the namespace {namespace.name!r}")
         if offset.subscription != self._options.subscription:
             before, now = offset.subscription, self._options.subscription
             raise _changed(

@@ -35,14 +35,18 @@ _logger = logging.getLogger("txnlog.spark")
 _RUN: Final = "spark.jobGroup.id"
 """Spark runs every job of a streaming query in a job group named by the query's run."""
 
+_QUERY: Final = "sql.streaming.queryId"
+"""And tells its tasks the query's id, which is that in the checkpoint."""
+
 
 @dataclass(frozen=True)
 class StreamTaskWritten(WriterCommitMessage):
-    """What one task tells the commit: its files, the numbers of its job, the run of the query."""
+    """What one task tells the commit: its files, the numbers of its job, the run of the query, and the query."""
 
     first_number: int
     run: str
     segments: tuple[WrittenSegment, ...]
+    query: str = ""
 
 
 @short_errors
@@ -93,8 +97,8 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         context = TaskContext.get()
         assert context is not None, "runs inside of a Spark task"
         assert self._spec is not None, "the writer was pickled for executors"
-        run = context.getLocalProperty(_RUN) or ""
-        return StreamTaskWritten(self._spec.first_number, run, tuple(write_batches(iterator, self._spec)))
+        run, query = context.getLocalProperty(_RUN) or "", context.getLocalProperty(_QUERY) or ""
+        return StreamTaskWritten(self._spec.first_number, run, tuple(write_batches(iterator, self._spec)), query)
 
     # --- the commit -------------------------------------------------------------------------------------------------
 
@@ -103,14 +107,16 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         from spark_ext import jobs, stream_commits  # noqa: PLC0415
 
         ns = self._open()
+        answers: list[StreamTaskWritten] = [message for message in messages if message is not None]
+        assert answers, "Spark runs at least one task"
         checkpoint = self._checkpoint()
         offsets = None if checkpoint is None else checkpoint.offsets(batchId)
-        begun = stream_commits.begin_batch(ns, checkpoint, self._options.txn_app_id, batchId, offsets)
+        begun = stream_commits.begin_batch(
+            ns, checkpoint, self._options.txn_app_id, batchId, offsets, told=answers[0].query
+        )
         if begun is None:
             return
         identity, batch = begun
-        answers: list[StreamTaskWritten] = [message for message in messages if message is not None]
-        assert answers, "Spark runs at least one task"
         number = answers[0].first_number - 1
         written = [item for answer in answers for item in answer.segments]
         record = self._planned.record
@@ -141,7 +147,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         except InvalidInputError:
             if options.txn_app_id is None or options.acknowledge is not None:
                 raise
-            return None  # on a store that only Spark can read: the batch's id alone tells a replay
+            return None  # on a store that only Spark can read: query and batch alone tell a replay
 
     def _acknowledged(
         self,

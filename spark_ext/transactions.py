@@ -107,6 +107,7 @@ class DataFrameTransaction:
         """Write a DataFrame's rows to a topic, in this transaction; runs a Spark job now. Returns the rows.
 
         Raises:
+            InvalidInputError: ``df`` is no DataFrame, or a stream.
             SchemaMismatch: naming the column, before a job runs, or for a null that a task finds.
             TopicNotFound: with the nearest name.
             TransactionHasFailedOperation: the job of an earlier call failed; only the abort is left.
@@ -120,6 +121,11 @@ class DataFrameTransaction:
             return 0
         if not hasattr(df, "mapInArrow"):
             raise _no_frame(df)
+        if getattr(df, "isStreaming", False):
+            raise InvalidInputError(
+                "write takes a batch, and this DataFrame is a stream",
+                advice="use spark_ext.write_stream, whose handler is given each batch",
+            )
         self._txn.check_open()
         self._ns.connection.follower.refresh()  # a topic may be another one by now than when the transaction began
         planned = jobs.planned(self._ns, parse_topic_name(topic), df.schema)
@@ -328,7 +334,8 @@ def _with_partition(df: DataFrame, record: TopicRecord) -> DataFrame:
     kind = _SPARK_TYPES.get(kind, kind)
     # The hash depends on the type, so it is the topic's, not the DataFrame's (an int hashes otherwise than a long).
     key = named(record.key) if record.key in df.columns else F.lit(None)
-    return df.withColumn(PARTITION_COLUMN, F.pmod(F.xxhash64(key.cast(kind)), F.lit(record.partitions)).cast("int"))
+    # A value that is none of that type is refused behind it, with its column's name.
+    return df.withColumn(PARTITION_COLUMN, F.pmod(F.xxhash64(key.try_cast(kind)), F.lit(record.partitions)).cast("int"))
 
 
 def transaction(

@@ -194,6 +194,14 @@ def test_a_batch_that_was_left_is_not_forgotten_where_the_next_run_has_other_top
     shop.check()
 
 
+def test_a_table_may_number_its_rows_by_itself(shop: Shop) -> None:
+    columns = "number BIGINT GENERATED ALWAYS AS IDENTITY, id BIGINT NOT NULL, customer STRING"
+    shop.table += "-numbered"
+    shop.spark.sql(f"CREATE TABLE delta.`{shop.table}` ({columns}) USING delta")
+    shop.process()
+    shop.check()
+
+
 def test_a_table_that_forgets_is_refused(shop: Shop) -> None:
     name = "delta.setTransactionRetentionDuration"
     shop.spark.sql(f"ALTER TABLE delta.`{shop.table}` SET TBLPROPERTIES ('{name}' = 'interval 1 day')")

@@ -1523,7 +1523,7 @@ MUTANTS = (
     Mutant(
         "checkpoints of one app are taken for one query",
         "spark_ext/stream_commits.py",
-        'parse_label("txnAppId", txn_app_id), query or "")',
+        'parse_label("txnAppId", txn_app_id), query or told)',
         'parse_label("txnAppId", txn_app_id), "")',
         "the batches of a new checkpoint are taken for those of the old one",
         (QUERY_CHECKPOINT + "a_new_checkpoint_under_the_same_app_id_is_refused_naming_both",),
@@ -1563,10 +1563,18 @@ MUTANTS = (
     Mutant(
         "sources of another namespace of the name",
         "spark_ext/stream_commits.py",
-        "if (found.namespace, found.coordinator) == (ns.name, ns.connection.coordinator) else None",
+        "if found.is_of(ns.name, ns.connection.coordinator, log_of(ns.connection)) else None",
         "if found.namespace == ns.name else None",
         "a sink takes off of its own topic what was read of another one",
         (QUERY_CHECKPOINT + "sources_of_other_places_and_subscriptions_are_not_ours",),
+    ),
+    Mutant(
+        "logs are told apart by names and numbers alone",
+        "spark_ext/stream_offsets.py",
+        " and self.log in (None, log)",
+        "",
+        "what was read of a namespace's twin moves its own cursor",
+        (QUERY_CHECKPOINT + "a_source_in_a_root_that_the_same_script_made_is_not_ours",),
     ),
     Mutant(
         "an offset log of a later version is guessed",

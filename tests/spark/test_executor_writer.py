@@ -234,6 +234,28 @@ def test_rows_that_do_not_fit_name_topic_and_column(ns: Namespace, columns: dict
         write_batches(iter([pa.RecordBatch.from_pydict(columns)]), spec_of(ns, "single"), TASK)
 
 
+def test_bytes_that_are_no_text_are_refused_wherever_they_stand(namespace: Namespace) -> None:
+    """Spark makes text of any bytes: ``cast(X'C328' AS STRING)``."""
+    pair = pa.struct([("word", pa.string())])
+    schema = pa.schema([("id", pa.int64()), ("word", pa.string()), ("pairs", pa.list_(pair)), ("raw", pa.binary())])
+    namespace.create_topic("texts", schema)
+    raw = pa.array([b"a", b"\xc3(", b"z"])
+    text = pa.Array.from_buffers(pa.string(), 3, raw.buffers())
+    fine = pa.array(["a", "ü", "z"])
+    spec = jobs.Planned(schema, namespace.connection.topic_record("texts")).spec(namespace, "{}")
+
+    def write(word: pa.Array, inside: pa.Array) -> list[WrittenSegment]:
+        pairs = pa.ListArray.from_arrays([0, 1, 2, 3], pa.StructArray.from_arrays([inside], fields=list(pair)))
+        data = {"id": [1, 2, 3], "word": word, "pairs": pairs, "raw": raw}
+        return write_batches(iter([pa.RecordBatch.from_pydict(data)]), spec, TASK)
+
+    for word, inside, name in ((text, fine, "word"), (fine, text, "pairs")):
+        with pytest.raises(SchemaMismatch, match=f"topic 'texts', column '{name}': not valid Arrow data: .*UTF8"):
+            write(word, inside)
+    committed(namespace, spec, write(fine, fine))
+    assert namespace.snapshot().read("texts").column("raw").to_pylist() == [b"a", b"\xc3(", b"z"]
+
+
 def test_rows_are_routed_by_their_topic_each_in_order(ns: Namespace) -> None:
     columns = rows(0).schema.append(pa.field("topic", pa.string()))
     spec = jobs.Planned(columns, None).spec(ns, "{}")

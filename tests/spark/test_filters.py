@@ -364,6 +364,30 @@ def test_columns_that_are_not_asked_for_are_filtered_by_as_well(lake: Any) -> No
     assert [row["id"] for row in rows] == [number for number in audit if number is not None]
 
 
+@pytest.mark.parametrize("merged", [False, True])
+def test_the_columns_of_dead_letters_are_a_topics_own_whatever_their_names_begin_with(
+    namespace: Namespace, merged: bool
+) -> None:
+    ns = namespace
+    ns.create_topic("orders", pa.schema([("id", pa.int64())]))
+    ns.create_subscription("orders", "billing", dead_letter_topic="dead")
+    for number in range(6):
+        reason = None if number == 2 else f"no {number}"
+        letter = {"id": number, "_dead_reason": reason, "_source_topic": "orders", "_source_offset": 10 * number}
+        ns.produce("dead", [letter])
+    if merged:
+        ns.optimize("dead")
+    for condition, wanted in (
+        (["_dead_reason", "=", "no 3"], [3]),
+        (["_dead_reason", "is null"], [2]),
+        (["_source_offset", ">=", 40], [4, 5]),
+        (["_redeliveries", "is not null"], []),
+        (["_offset", "<", 1], [0]),
+    ):
+        found = batch(ns, "dead", filters=json.dumps([condition]))
+        assert sorted(row["id"] for row in found) == wanted, condition
+
+
 def test_filters_go_with_bounds_and_an_empty_list_is_none(lake: Any) -> None:
     version = lake.rows[len(lake.rows) // 2]["_version"]
     text = json.dumps([["_partition", "!=", 0]])

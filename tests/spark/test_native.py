@@ -44,6 +44,7 @@ from txnlog.errors import (
 )
 from txnlog.ids import TxnId
 from txnlog.limits import MAX_NUMBER
+from txnlog.testing import ManualClock
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -571,6 +572,60 @@ def test_the_users_session_decides_what_ours_does_not(ns: Namespace, spark: Spar
     assert tasks_of(spark_ext.read_topic(spark, path_of(ns, "orders"))) == 1
 
 
+SETTINGS = {
+    # as builder.config("spark.executor.memory", ...).getOrCreate() leaves it in the session that is there already
+    "of the application": ("spark.executor.memory", "3g"),
+    "formats by the newer interface": ("spark.sql.sources.useV1SourceList", "csv"),
+    "structs as in older versions": ("spark.sql.legacy.parquet.returnNullStructIfAllFieldsMissing", "true"),
+}
+
+
+@pytest.mark.parametrize("kind", SETTINGS)
+def test_a_session_may_have_settings_that_do_not_go_with_a_scan(ns: Namespace, spark: SparkSession, kind: str) -> None:
+    ns.create_topic("nested", pa.schema([("id", pa.int64()), ("pair", pa.struct([("a", pa.int64())]))]))
+    ns.produce("nested", [{"id": 1, "pair": {"a": 1}}, {"id": 2, "pair": None}])
+    ns.alter_topic("nested", widen={"pair": pa.struct([("a", pa.int64()), ("b", pa.int64())])})
+    ns.produce("nested", [{"id": 3, "pair": {"a": 1, "b": 2}}])
+
+    def read() -> list[tuple[Any, ...]]:
+        frame = spark_ext.read_topic(spark, path_of(ns, "nested"), include_metadata=True)
+        found = frame.where("pair IS NOT NULL").select("id", "pair.b", "_offset").sort("id").collect()
+        return [tuple(row) for row in found]
+
+    wanted = read()
+    assert (3, 2, 2) in wanted
+    name, value = SETTINGS[kind]
+    settings = spark._jsparkSession.sessionState().conf()
+    before = dict(spark.conf.getAll)
+    settings.setConfString(name, value)
+    try:
+        assert read() == wanted
+        assert dict(spark.conf.getAll) == {**before, name: value}
+    finally:
+        settings.unsetConf(name)
+
+
+def test_metadata_that_another_client_gave_a_column_means_nothing_to_spark(ns: Namespace, spark: SparkSession) -> None:
+    """It is free text: Spark would take ``EXISTS_DEFAULT`` for what older files do not have, and so on."""
+    plain = spark_schema(ns.connection.topic_record("orders").schema)
+    ns.produce("orders", rows(1, 2), partition=0)
+    record = ns.connection.topic_record("orders")
+    told = {"EXISTS_DEFAULT": "42", "CURRENT_DEFAULT": "42", "parquet.field.id": "x", "comment": "of somebody"}
+    pair = schemas.StructType((schemas.StructField("b", "string", True, {"__CHAR_VARCHAR_TYPE_STRING": "char(9)"}),))
+    added = (schemas.StructField("more", "long", True, told), schemas.StructField("pair", pair, True, told))
+    append(ns, AlterTopic(record.id, schemas.StructType((*record.schema.fields, *added))))
+    ns.produce("orders", [{"id": 3, "more": 7, "pair": {"b": "x"}}], partition=0)
+    wanted = ns.snapshot().read("orders")
+    assert wanted.column("more").to_pylist() == [None, None, 7]
+    for frame in (
+        spark_ext.read_topic(spark, path_of(ns, "orders")),
+        spark.read.format("txnlog").load(path_of(ns, "orders")),
+    ):
+        assert_same_rows(frame, wanted)
+        assert all(not field.metadata for field in frame.schema.fields)
+    assert plain.fields == spark_schema(record.schema).fields
+
+
 def test_a_scan_belongs_to_the_users_session(ns: Namespace, spark: SparkSession) -> None:
     ns.produce("orders", rows(1, 2, 3), partition=0)
     frame = spark_ext.read_topic(spark, path_of(ns, "orders"))
@@ -730,6 +785,32 @@ def harmed(ns: Namespace, spark: SparkSession) -> Iterator[Any]:
     spark.conf.set("spark.sql.files.ignoreCorruptFiles", "true")
     yield harm
     spark.conf.unset("spark.sql.files.ignoreCorruptFiles")
+
+
+@pytest.mark.clause("P-150")
+def test_a_file_that_a_vacuum_took_is_no_corruption(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It came between the plan and Spark's look at the files."""
+    clock = ManualClock(1_767_225_600_000)
+    with txnlog.open(tmp_path / "lake", namespace="sales", create=True, clock=clock) as ns:
+        ns.create_topic("orders", SCHEMA)
+        for number in range(3):
+            flushed(ns, p0=(number,)).commit()
+        version = ns.snapshot().version
+        real = native._scan
+
+        def look(*arguments: Any) -> DataFrame:
+            merged = ns.optimize("orders").version
+            clock.advance(30 * 86_400_000)
+            assert ns.vacuum().oldest_readable == merged
+            return real(*arguments)
+
+        monkeypatch.setattr(native, "_scan", look)
+        with pytest.raises(VersionNotAvailable, match=f"version {version} cannot be read"):
+            spark_ext.read_topic(spark, path_of(ns, "orders"))
+        monkeypatch.undo()
+        assert spark_ext.read_topic(spark, path_of(ns, "orders")).count() == 3
 
 
 @pytest.mark.clause("P-106")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -320,6 +321,17 @@ def test_messages_on_which_the_handler_fails_go_to_the_dead_letters_in_one_entry
     assert "goes to the dead letters" in caplog.text
 
 
+def test_a_reason_that_is_no_text_stands_in_the_dead_letters_all_the_same(shop: Shop) -> None:
+    def handler(_batch: DataFrame, _txn: DataFrameTransaction) -> None:
+        raise FileNotFoundError(os.fsdecode(b"caf\xe9.csv"))
+
+    shop.ns.create_subscription("orders", "billing", dead_letter_topic="orders-dead")
+    shop.produce(0)
+    assert shop.run(handler, on_error="dead_letter", max_attempts=1).dead_letters == 4
+    reasons = shop.ns.snapshot().read("orders-dead").column("_dead_reason").to_pylist()
+    assert set(reasons) == {r"the handler failed 1 times: FileNotFoundError: caf\udce9.csv"}
+
+
 def test_dead_letters_of_several_topics_go_where_each_subscription_says(shop: Shop) -> None:
     shop.ns.create_topic("returns", SCHEMA)
     shop.ns.create_subscription("orders", "billing", dead_letter_topic="orders-dead")
@@ -513,7 +525,7 @@ def test_a_look_that_finds_nothing_is_two_reads_at_most(shop: Shop, monkeypatch:
     store = shop.wrapped(lambda inner: CountingStore(inner, classify=kind_of))
     if not own:  # then the log's first entry is looked at as well, once a second: here each time
         ((_, kept),) = [item for item in handles._handles.items() if item[1].namespace.root == shop.ns.root]
-        kept.first = handles._first_entry(kept.namespace)
+        kept.first = handles._first_entry(kept.namespace.connection)
         monkeypatch.setattr(handles, "_LOOK_S", 0)
     looks: list[int] = []
     look = Run._look

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import OrderedDict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -200,6 +201,7 @@ def test_sources_of_other_places_and_subscriptions_are_not_ours(ns: Namespace, q
     strangers: list[StreamOffset | str] = [
         offset(ns, (0, 0), (4, 4), namespace="other"),
         offset(ns, (0, 0), (4, 4), coordinator=9),
+        offset(ns, (0, 0), (4, 4), log="0123456789abcdef"),
         offset(ns, (0, 0), (4, 4), subscription="audit"),
         offset(ns, (0, 0), (4, 4), subscription=None),
         '{"orders":{"0":4}}',
@@ -212,6 +214,21 @@ def test_sources_of_other_places_and_subscriptions_are_not_ours(ns: Namespace, q
         taken_by(ns, query.checkpoint, query.checkpoint.offsets(0), "billing")
     query.write(0, *strangers, offset(ns, (0, 0), (4, 4)))
     assert len(taken_by(ns, query.checkpoint, query.checkpoint.offsets(0), "billing")) == 1
+
+
+def test_a_source_in_a_root_that_the_same_script_made_is_not_ours(ns: Namespace, query: Query, tmp_path: Path) -> None:
+    with txnlog.open(tmp_path / "twin", namespace="sales", create=True) as twin:
+        twin.create_topic("orders", SCHEMA, partitions=2)
+        for partition in (0, 1):
+            twin.produce("orders", [{"x": i} for i in range(10)], partition=partition)
+        twin.create_subscription("orders", "billing")
+        assert (twin.topic("orders").id, twin.name) == (ns.topic("orders").id, ns.name), "only the logs tell them apart"
+        options = read_options({"path": f"{twin.root}/sales/orders", "subscription": "billing"}, streaming=True)
+        plan = StreamPlan(options)
+        query.write(0, json.dumps(plan.latest(plan.initial().to_dict(), None)))
+    with pytest.raises(InvalidInputError, match="no source of the query reads the namespace 'sales'"):
+        taken_by(ns, query.checkpoint, query.checkpoint.offsets(0), "billing")
+    assert stream_commits.subscriptions_read(ns, query.checkpoint.offsets(0)) == []
 
 
 def test_offsets_of_a_later_version_are_refused(ns: Namespace, query: Query) -> None:
@@ -523,27 +540,32 @@ def test_a_damaged_offset_is_refused_and_never_rounded(change: dict[str, Any]) -
 def test_a_checkpoint_that_is_ahead_of_its_namespace_is_refused_and_passes_over_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, topics: int, limit: int | None
 ) -> None:
-    """As after a restored backup, or a namespace made again: the stream would wait, and go on behind what is new."""
-    monkeypatch.setattr(handles, "_LOOK_S", 0.0)
-    root = tmp_path / "lake"
+    """As after a restored backup: the stream would wait, and go on behind what is new."""
+    root, backup = tmp_path / "lake", tmp_path / "backup"
 
-    def made(count: int, rows: int) -> None:
+    def write(rows: int, count: int = 0) -> None:
         with txnlog.open(root, "sales", create=True) as ns:
             for number in range(count):
-                ns.create_topic(f"orders{number}", IDS)
+                ns.create_topic(f"orders{number}", IDS, if_not_exists=True)
             for number in range(rows):
                 ns.produce("orders0", [{"id": number}])
 
     def plan() -> StreamPlan:
+        monkeypatch.setattr(handles, "_handles", OrderedDict())  # as in a process that starts now
         return StreamPlan(read_options({"path": f"{root}/sales/orders0"}, streaming=True))
 
-    made(1, 8)
+    write(3, 1)
+    shutil.copytree(root, backup)
+    write(5)
     first = plan()
     end = first.latest(first.initial().to_dict(), None)
     assert plan().latest(end, limit) == end
     shutil.rmtree(root)
-    made(topics, 3)
-    with pytest.raises(InvalidInputError, match="of version 9, but it now reads a namespace 'sales' that ends before"):
+    shutil.copytree(backup, root)
+    write(0, topics)
+    with pytest.raises(
+        InvalidInputError, match=r"of version \d+, but it now reads a namespace 'sales' that ends before"
+    ):
         plan().latest(end, limit)
 
 

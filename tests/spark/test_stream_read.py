@@ -266,6 +266,22 @@ def test_a_checkpoint_of_another_namespace_or_source_or_format_is_refused(ns: Na
         Run(ns, log=[{"orders": {"0": 1}}]).batch()
 
 
+def test_a_checkpoint_goes_with_its_log_and_not_with_another_one_that_is_like_it(ns: Namespace, tmp_path: Path) -> None:
+    produce(ns, 1, 2)
+    log: list[Offset] = []
+    Run(ns, log=log).all()
+    with txnlog.open(tmp_path / "twin", namespace=ns.name, create=True) as twin:
+        twin.create_topic("orders", SCHEMA, partitions=2)
+        assert twin.topic("orders").id == ns.topic("orders").id, "only the logs tell them apart"
+        produce(twin, 11, 12, 13, 14, 15)
+        for look in (lambda run: run.batch(), lambda run: run.rows(log[-2], log[-1])):
+            with pytest.raises(InvalidInputError, match=r"of another namespace 'sales' \(in another root, or"):
+                look(Run(twin, log=list(log)))
+    earlier = [{name: value for name, value in offset.items() if name != "log"} for offset in log]
+    produce(ns, 3)
+    assert ids(Run(ns, log=earlier).all()) == [3], "offsets of the version before this one say nothing of the log"
+
+
 def test_a_topic_that_is_dropped_stops_the_query(ns: Namespace) -> None:
     produce(ns, 1)
     run = Run(ns)

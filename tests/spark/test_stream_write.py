@@ -107,6 +107,29 @@ def test_a_new_checkpoint_under_the_same_app_id_is_refused_naming_both(
     assert ids(ns, "copy") == list(range(10))
 
 
+def test_a_new_checkpoint_that_the_sink_does_not_see_is_refused_as_well(
+    ns: Namespace, spark: SparkSession, tmp_path: Path
+) -> None:
+    def run_at(folder: str) -> None:
+        spark.conf.set("spark.sql.streaming.checkpointLocation", str(tmp_path / folder))
+        writer = source(spark, ns).writeStream.format("txnlog").option("txnAppId", "copier").queryName("copier")
+        query = writer.trigger(availableNow=True).start(path_of(ns, "copy"))
+        try:
+            assert query.awaitTermination(120)
+        finally:
+            query.stop()
+            spark.conf.unset("spark.sql.streaming.checkpointLocation")
+
+    produce(ns, 0, 10)
+    run_at("one")
+    forget_commit(tmp_path / "one" / "copier", 0)
+    run_at("one")
+    assert ids(ns, "copy") == list(range(10)), "a replay is skipped"
+    with pytest.raises(StreamingQueryException, match=r"'copier' committed batch 0 of the query .* begins again"):
+        run_at("two")
+    assert ids(ns, "copy") == list(range(10))
+
+
 def test_a_query_without_an_identity_is_refused(ns: Namespace, spark: SparkSession, tmp_path: Path) -> None:
     produce(ns, 0, 10)
     spark.conf.set("spark.sql.streaming.checkpointLocation", str(tmp_path / "all"))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from pyspark.errors import PySparkException, PythonException
+from pyspark.errors import AnalysisException, PySparkException, PythonException
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
 import spark_ext
@@ -194,6 +195,46 @@ def test_what_is_refused_before_its_job_leaves_the_transaction_as_it_was(
             txn.write(orders, no_topic)
         txn.write(orders, "orders")
     assert ids(ns, "orders") == list(range(500))
+
+
+def test_rows_without_a_column_are_refused_and_not_left_out(ns: Namespace, spark: SparkSession) -> None:
+    rows = spark.range(3).select()
+    with (
+        spark_ext.transaction(spark, path_of(ns)) as txn,
+        pytest.raises(SchemaMismatch, match="the DataFrame has no column"),
+    ):
+        txn.write(rows, "audit")
+    with pytest.raises(AnalysisException, match="SchemaMismatch: the DataFrame has no column"):
+        rows.write.format("txnlog").mode("append").save(path_of(ns, "audit"))
+
+
+def test_a_stream_is_refused_with_the_call_that_takes_one(ns: Namespace, spark: SparkSession) -> None:
+    stream = spark.readStream.format("rate").load().selectExpr("timestamp at")
+    with spark_ext.transaction(spark, path_of(ns)) as txn:
+        with pytest.raises(InvalidInputError, match=r"this DataFrame is a stream \(use spark_ext\.write_stream"):
+            txn.write(stream, "audit")
+        assert txn.state == "OPEN"
+
+
+@pytest.mark.parametrize("ansi", ["true", "false"])
+def test_a_key_that_is_none_of_the_topics_type_is_refused_with_its_column(
+    namespace: Namespace, spark: SparkSession, ansi: str
+) -> None:
+    namespace.create_topic("small", pa.schema([("id", pa.int32()), ("text", pa.string())]), partitions=3, key="id")
+    spark.conf.set("spark.sql.ansi.enabled", ansi)
+    try:
+        with (
+            pytest.raises(TransactionHasFailedOperation, match="column 'id': values of type int64 that do not fit"),
+            spark_ext.transaction(spark, path_of(namespace)) as txn,
+            contextlib.suppress(SchemaMismatch),
+        ):
+            txn.write(spark.sql("SELECT id + 3000000000 id, 'x' text FROM range(2)"), "small")
+        with spark_ext.transaction(spark, path_of(namespace)) as txn:
+            txn.write(spark.sql("SELECT id, 'x' text FROM range(9)"), "small")
+    finally:
+        spark.conf.unset("spark.sql.ansi.enabled")
+    for row in namespace.snapshot().read("small", include_metadata=True).to_pylist():
+        assert row["_partition"] == partitioner.partition_of_key(row["id"], pa.int32(), 3)
 
 
 @pytest.mark.clause("P-203")
