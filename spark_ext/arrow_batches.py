@@ -92,9 +92,11 @@ def _share(frame: DataFrame) -> int | None:
     values would take longer to compute, and where Python has a part in the frame: it gets rows of other widths, in the
     same job.
     """
-    spark = frame.sparkSession
     jvm_frame: Any = getattr(frame, "_jdf", None)  # a client of Connect has none
-    if jvm_frame is None or spark.conf.get(MAX_BYTES, None) is not None or not spark.conf.isModifiable(MAX_BYTES):
+    if jvm_frame is None:
+        return None
+    spark = frame.sparkSession
+    if spark.conf.get(MAX_BYTES, None) is not None:
         return None
     kinds = [field.dataType for field in frame.schema.fields]
     if not all(isinstance(kind, _FLAT) for kind in kinds):
@@ -105,7 +107,7 @@ def _share(frame: DataFrame) -> int | None:
         return None
     limit = int(str(spark.conf.get(MAX_BYTES)).removesuffix("b"))
     rows = int(str(spark.conf.get(MAX_ROWS)))
-    if rows < 1:  # as many as a task has
+    if limit == NOT_MEASURED or rows < 1:  # rows without a limit are as many as a task has
         return None
     share = limit // rows - sum(_TEXT_BYTES if isinstance(kind, _TEXTS) else _FIXED_BYTES for kind in kinds)
     return share if share >= 0 else None
