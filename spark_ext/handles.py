@@ -45,7 +45,12 @@ class _Kept:
     looked_s: float = 0.0
 
     def is_there(self) -> bool:
-        """Whether the log still begins as it did: who deletes a namespace's files does not know of the handle."""
+        """Whether the log still begins as it did: who deletes a namespace's files does not know of the handle.
+
+        The caller's own is there until it was closed.
+        """
+        if self.namespace.connection.is_closed:
+            return False
         now_s = time.monotonic()
         if self.first is None or now_s - self.looked_s < _LOOK_S:
             return True
@@ -112,7 +117,14 @@ def use(namespace: Namespace, mode: Mode = "rw", storage_options: Mapping[str, A
 
     It stays the caller's to close. What Spark starts besides (planning and executor processes) opens handles for
     itself: of a driver this is the side that commits for ``transaction``, ``write_stream`` and ``process``.
+
+    Raises InvalidInputError for a handle of another mode: by a read-only one nothing could be written.
     """
+    if namespace.connection.mode != mode:
+        raise InvalidInputError(
+            f"the handle was opened with mode={namespace.connection.mode!r}, and is to serve calls with mode={mode!r}",
+            advice=f"open it with mode={mode!r}, or say use(ns, mode={namespace.connection.mode!r})",
+        )
     key = (normal(namespace.root), namespace.name, mode, digest_of(storage_options))
     with _lock:
         _handles[key] = _Kept(namespace)

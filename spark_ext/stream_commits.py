@@ -232,11 +232,16 @@ def taken_by(ns: Namespace, checkpoint: Checkpoint, offsets: BatchOffsets, subsc
             number = _subscription_id(ns, topic, end, subscription)
             taken.append(BatchRange(topic, number, ends if same else end.start.get(topic, {}), ends))
     if not taken:
-        raise InvalidInputError(
-            f"no source of the query reads the namespace {ns.name!r} with the subscription {subscription!r}",
-            advice="give the source the option 'subscription', and the sink the same name as 'acknowledge'",
-        )
+        raise not_read(ns.name, subscription)
     return taken
+
+
+def not_read(namespace: str, subscription: str) -> InvalidInputError:
+    """What is acknowledged must have been read."""
+    return InvalidInputError(
+        f"no source of the query reads the namespace {namespace!r} with the subscription {subscription!r}",
+        advice="give the source the option 'subscription', and the sink the same name as 'acknowledge'",
+    )
 
 
 def subscriptions_read(ns: Namespace, offsets: BatchOffsets) -> list[str]:
@@ -403,6 +408,7 @@ __all__ = [
     "committed_before",
     "identity_of",
     "not_held_in_doubt",
+    "not_read",
     "stream_batch",
     "subscriptions_read",
     "taken_by",

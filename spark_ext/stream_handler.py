@@ -93,11 +93,27 @@ def write_stream(
     writer = _triggered(df.writeStream.option("checkpointLocation", checkpoint), trigger)
     target = target_of(df.sparkSession, path, storage_options, advice="name it in txn.write(df, topic)")
     batches = _Batches(target, checkpoint, handler, acknowledge, txn_app_id, uuid.uuid4().hex)
-    batches.open()  # refuses here what cannot be opened
+    ns, _ = batches.open()  # refuses here what cannot be opened
+    if acknowledge is not None and not _reads(df, acknowledge):
+        raise stream_commits.not_read(ns.name, acknowledge)  # before a source makes the subscription it reads under
     writer = writer.foreachBatch(batches.run)
     if query_name is not None:
         writer = writer.queryName(query_name)
     return writer.start()
+
+
+def _reads(df: DataFrame, subscription: str) -> bool:
+    """Whether a source of a stream may read under a subscription, as far as its plan tells: Connect's shows nothing."""
+    jvm_frame: Any = getattr(df, "_jdf", None)
+    if jvm_frame is None:
+        return True
+    leaves = jvm_frame.queryExecution().analyzed().collectLeaves()
+    sources = [leaves.apply(place) for place in range(leaves.size())]
+    return any(
+        source.extraOptions().get("subscription") == subscription
+        for source in sources
+        if source.getClass().getSimpleName() == "StreamingRelationV2"
+    )
 
 
 def _triggered(writer: DataStreamWriter, trigger: object) -> DataStreamWriter:

@@ -18,6 +18,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 
 from spark_ext.executor_writer import WriteSpec, WrittenSegment, write_batches
 from spark_ext.handles import target_at
+from spark_ext.paths import check_absolute_checkpoint
 from spark_ext.short_errors import short_errors
 from txnlog.errors import InvalidInputError
 
@@ -64,7 +65,9 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
                 "the query's identity is unknown: a sink sees no checkpoint that comes from a setting",
                 advice="pass checkpointLocation as an option, or txnAppId",
             )
-        if options.acknowledge is not None and options.checkpoint_location is None:
+        if options.checkpoint_location is not None:
+            check_absolute_checkpoint(options.checkpoint_location)
+        elif options.acknowledge is not None:
             raise InvalidInputError(
                 "acknowledge needs the query's offsets, which are in its checkpoint",
                 advice="pass checkpointLocation as an option",

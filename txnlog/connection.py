@@ -239,6 +239,11 @@ class Connection:
         """The writer of this connection. Raises ReadOnly for mode="r"."""
         return self.session.appender
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it serves no call any more."""
+        return self._closed
+
     def check_owner(self, owner: object, what: str) -> None:
         """Raise unless what was made by this connection belongs to this process, and the connection is open."""
         if self._closed:

@@ -15,7 +15,16 @@ from txnlog.appender import Appender
 from txnlog.apply import check_writable
 from txnlog.arguments import shortened
 from txnlog.codec import digest_of
-from txnlog.errors import ClockSkew, CorruptionError, Durable, NamespaceNotFound, ReadOnly, TxnLogError, after_writing
+from txnlog.errors import (
+    ClockSkew,
+    CorruptionError,
+    Durable,
+    InvalidInputError,
+    NamespaceNotFound,
+    ReadOnly,
+    TxnLogError,
+    after_writing,
+)
 from txnlog.follower import Follower
 from txnlog.heartbeats import Heartbeats
 from txnlog.holds import Holds
@@ -112,10 +121,9 @@ class Session:
 
     def _nearest(self) -> str | None:
         """Advice; None where the root lists the very name."""
-        inner = Root(PrefixStore(self.requests, self.name), self.runtime)
-        if inner.exists():
-            names = ", ".join([item.name for item in inner.namespaces()][:8])
-            return f"this is a root: append one of its namespaces ({names or 'there is none yet'})"
+        below = self._below()
+        if below is not None:
+            return f"this is a root: append one of its namespaces ({below})"
         if not self._root.exists():
             if Log(self.requests, self.runtime).exists():
                 return "the folder above it is a namespace itself: leave out the last part of the path to open that"
@@ -125,8 +133,21 @@ class Session:
             return None
         return f"{nearest(self.name, names_here)}; {_HOW_MADE} makes it"
 
+    def _below(self) -> str | None:
+        """The namespaces of the root that the folder of the namespace is; None where it is none."""
+        inner = Root(PrefixStore(self.requests, self.name), self.runtime)
+        if not inner.exists():
+            return None
+        return ", ".join([item.name for item in inner.namespaces()][:8]) or "there is none yet"
+
     def _create(self) -> int:
         """Make the namespace, and the root if need be. Returns the coordinator id of its registration."""
+        below = self._below()
+        if below is not None:
+            raise InvalidInputError(
+                f"{self._shown_url()} is a root, a folder of namespaces, and cannot be a namespace itself",
+                advice=f"name one of its namespaces ({below}), or a new one: txnlog.open(root, namespace=...)",
+            )
         self._root.ensure_safe()
         self._refuse_leftovers()
         record = self._root.register(self.name)

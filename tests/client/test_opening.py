@@ -53,6 +53,21 @@ def test_a_namespace_that_does_not_exist_offers_the_nearest(place: Place) -> Non
     assert not [key for key in objects(place.store()) if key.startswith("slaes")]
 
 
+@pytest.mark.parametrize("names", [["sales"], []], ids=["with a namespace", "empty"])
+def test_a_root_is_not_made_a_namespace_where_its_namespace_was_not_named(tmp_path: Path, names: list[str]) -> None:
+    txnlog.open(tmp_path / "lake", "sales", create=True).close()
+    if not names:
+        with catalog.open(tmp_path / "lake") as root:
+            root.drop_namespace("sales")
+    before = sorted(tmp_path.rglob("*"))
+    for above, name in ((tmp_path / "lake", None), (tmp_path, "lake")):  # the second is one folder too high
+        with raises(InvalidInputError, match="is a root, a folder of namespaces") as caught:
+            txnlog.open(above, name, create=True)
+        assert caught.value.durable is Durable.NOTHING
+        assert (names or ["there is none yet"])[0] in caught.value.advice
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 def test_namespaces_of_a_root_have_ids_of_their_own(place: Place) -> None:
     one, two = place.open("one"), place.open("two")
     assert (one.connection.coordinator, two.connection.coordinator) == (0, 1)

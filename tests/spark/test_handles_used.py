@@ -11,7 +11,7 @@ import spark_ext
 import txnlog
 from spark_ext import handles
 from spark_ext.paths import Location
-from txnlog.errors import TransactionAborted
+from txnlog.errors import InvalidInputError, TransactionAborted
 from txnlog.store import CountingStore, open_store
 
 
@@ -29,6 +29,16 @@ def test_a_handle_of_ones_own_is_used_for_its_namespace(root):
         assert handles.namespace_at(handles.location_of(f"{root}/sales"), "rw") is own
         assert handles.namespace_at(handles.location_of(f"{root}/sales"), "rw", {}) is own
         assert handles.namespace_at(handles.location_of(f"{root}/sales"), "r") is not own
+
+
+def test_one_that_cannot_serve_is_refused_and_one_that_was_closed_is_forgotten(root):
+    place = handles.location_of(f"{root}/sales")
+    with txnlog.open(root, "sales", mode="r") as reader:
+        with pytest.raises(InvalidInputError, match="mode='r', and is to serve calls with mode='rw'"):
+            handles.use(reader)
+        handles.use(reader, mode="r")
+        assert handles.namespace_at(place, "r") is reader
+    assert handles.namespace_at(place, "r").snapshot().topics() == ("orders",)
 
 
 def test_the_driver_commits_through_a_handle_of_ones_own(root, spark):

@@ -231,6 +231,17 @@ def test_options_that_make_no_sense_are_refused(
     assert ids(ns, "copy") == []
 
 
+def test_a_relative_checkpoint_is_refused(
+    ns: Namespace, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is another one in another working directory, where the same query would write all rows again."""
+    produce(ns, 0, 10)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(StreamingQueryException, match=r"the checkpoint's location .* is relative.*os.path.abspath"):
+        run(source(spark, ns), path_of(ns, "copy"), Path("checkpoint"))
+    assert ids(ns, "copy") == []
+
+
 def test_complete_mode_and_rows_that_do_not_fit_are_refused(ns: Namespace, spark: SparkSession, tmp_path: Path) -> None:
     produce(ns, 0, 10)
     counts = source(spark, ns).groupBy("customer").count()

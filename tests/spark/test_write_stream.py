@@ -415,11 +415,25 @@ def test_arguments_are_looked_at_before_anything_is_started(
     assert not pipeline.checkpoint.exists()
 
 
-def test_a_query_that_could_not_commit_fails_before_its_handler_is_called(pipeline: Pipeline) -> None:
+def test_a_subscription_that_no_source_reads_under_is_told_before_a_query_starts(pipeline: Pipeline) -> None:
+    """A source makes the subscription that it reads under, so that a misspelt one would be left behind."""
     pipeline.produce(0)
-    with pytest.raises(StreamingQueryException, match=r"reads the namespace 'sales' with the subscription 'bills'"):
-        pipeline.run(acknowledge="bills")
+    before = pipeline.ns.snapshot().version
+    unnamed = pipeline.spark.readStream.format("txnlog").load(f"{pipeline.path}/orders")
+    misspelt = pipeline.source(subscription="bilingz").union(unnamed).where("id > 0")
+    with pytest.raises(InvalidInputError, match=r"reads the namespace 'sales' with the subscription 'billing'"):
+        spark_ext.write_stream(
+            misspelt,
+            pipeline.path,
+            checkpoint=str(pipeline.checkpoint),
+            handler=pipeline.handle,
+            acknowledge="billing",
+        )
     assert pipeline.calls == []
+    assert not pipeline.checkpoint.exists()
+    assert pipeline.ns.snapshot().version == before
+    with pytest.raises(InvalidInputError, match="with the subscription 'bills'"):
+        pipeline.run(acknowledge="bills")
 
 
 def test_a_stopped_query_whose_subscription_was_sought_back_acknowledges_nothing(pipeline: Pipeline) -> None:
