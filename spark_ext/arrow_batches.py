@@ -49,6 +49,9 @@ _FIXED_BYTES: Final = 17
 _TEXT_BYTES: Final = 5
 """Of a text or a binary, beside its bytes: where it begins, and whether it is null."""
 
+_MOST_TEXTS: Final = 100
+"""Of a row: the sum of more widths takes its time, and from some hundreds on Spark's analysis has no stack for it."""
+
 _MOST: Final = 1_000
 _wide: Final[OrderedDict[Hashable, None]] = OrderedDict()
 """What had a row that was too wide: whoever writes there again does not try first."""
@@ -89,8 +92,8 @@ def _share(frame: DataFrame) -> int | None:
     """How many bytes the texts of a row may have; None where Spark's own measuring stays.
 
     So it does where the session was given a limit of its own (or the version has none), where the widths of nested
-    values would take longer to compute, and where Python has a part in the frame: it gets rows of other widths, in the
-    same job.
+    values or of very many texts would take longer to compute, and where Python has a part in the frame: it gets rows of
+    other widths, in the same job.
     """
     spark = frame.sparkSession
     jvm_frame: Any = getattr(frame, "_jdf", None)  # a client of Connect has none
@@ -98,6 +101,8 @@ def _share(frame: DataFrame) -> int | None:
         return None
     kinds = [field.dataType for field in frame.schema.fields]
     if not all(isinstance(kind, _FLAT) for kind in kinds):
+        return None
+    if sum(isinstance(kind, _TEXTS) for kind in kinds) > _MOST_TEXTS:
         return None
     patterns: Any = spark._jvm
     python = patterns.org.apache.spark.sql.catalyst.trees.TreePattern.PYTHON_UDF()

@@ -107,6 +107,12 @@ def test_what_has_no_width_at_a_glance_is_measured(spark: SparkSession, calls: P
     assert measured(seen(plain(spark).selectExpr("id", f"{expression} AS other"), calls, expression)[0])
 
 
+def test_rows_of_very_many_texts_are_measured(spark: SparkSession, calls: Path) -> None:
+    texts = [f"'text' AS c{position}" for position in range(1_000)]
+    assert not measured(seen(spark.range(1).selectExpr(*texts[:100]), calls, "many")[0])
+    assert measured(seen(spark.range(1).selectExpr(*texts), calls, "very many")[0])
+
+
 def test_frames_in_which_python_has_a_part_are_measured(spark: SparkSession, calls: Path) -> None:
     function = F.udf(str.upper, "string", useArrow=True)
     assert measured(seen(plain(spark).withColumn("text", function("text")), calls, "a function")[0])
