@@ -8,6 +8,7 @@ widths of a row's texts, which costs next to nothing, takes the place of the mea
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
@@ -49,6 +50,13 @@ _FIXED_BYTES: Final = 17
 _TEXT_BYTES: Final = 5
 """Of a text or a binary, beside its bytes: where it begins, and whether it is null."""
 
+_MOST_TEXTS: Final = 100
+"""Of a row: the sum of more widths takes its time, and from some hundreds on Spark's analysis has no stack for it."""
+
+_MOST_RDDS: Final = 200
+_PYTHON: Final = re.compile("Python|PySpark|InPandas|InArrow")
+"""In the names of all steps of Spark that hand rows to Python."""
+
 _MOST: Final = 1_000
 _wide: Final[OrderedDict[Hashable, None]] = OrderedDict()
 """What had a row that was too wide: whoever writes there again does not try first."""
@@ -89,8 +97,8 @@ def _share(frame: DataFrame) -> int | None:
     """How many bytes the texts of a row may have; None where Spark's own measuring stays.
 
     So it does where the session was given a limit of its own (or the version has none), where the widths of nested
-    values would take longer to compute, and where Python has a part in the frame: it gets rows of other widths, in the
-    same job.
+    values or of very many texts would take longer to compute, and where Python has a part in the frame: it gets rows of
+    other widths, in the same job.
     """
     jvm_frame: Any = getattr(frame, "_jdf", None)  # a client of Connect has none
     if jvm_frame is None:
@@ -101,9 +109,9 @@ def _share(frame: DataFrame) -> int | None:
     kinds = [field.dataType for field in frame.schema.fields]
     if not all(isinstance(kind, _FLAT) for kind in kinds):
         return None
-    patterns: Any = spark._jvm
-    python = patterns.org.apache.spark.sql.catalyst.trees.TreePattern.PYTHON_UDF()
-    if jvm_frame.queryExecution().analyzed().containsPattern(python):
+    if sum(isinstance(kind, _TEXTS) for kind in kinds) > _MOST_TEXTS:
+        return None
+    if _has_python(spark, jvm_frame.queryExecution()):
         return None
     limit = int(str(spark.conf.get(MAX_BYTES)).removesuffix("b"))
     rows = int(str(spark.conf.get(MAX_ROWS)))
@@ -111,6 +119,42 @@ def _share(frame: DataFrame) -> int | None:
         return None
     share = limit // rows - sum(_TEXT_BYTES if isinstance(kind, _TEXTS) else _FIXED_BYTES for kind in kinds)
     return share if share >= 0 else None
+
+
+def _has_python(spark: SparkSession, execution: Any) -> bool:
+    """Whether rows go to Python before they come to us, in the plan or in what hides another one."""
+    jvm: Any = spark._jvm
+    pattern = jvm.org.apache.spark.sql.catalyst.trees.TreePattern
+    plan = execution.analyzed()
+    if plan.containsPattern(pattern.PYTHON_UDF()):
+        return True
+    # Only the optimizer tells table functions of Python from others.
+    if plan.containsPattern(pattern.GENERATOR()) and execution.optimizedPlan().containsPattern(
+        pattern.EVAL_PYTHON_UDTF()
+    ):
+        return True
+    leaves = plan.collectLeaves()
+    found = [leaves.apply(index) for index in range(leaves.size())]
+    return any(leaf.nodeName() == "LogicalRDD" and _comes_from_python(leaf.rdd()) for leaf in found)
+
+
+def _comes_from_python(rdd: Any) -> bool:
+    """Of a checkpoint that is yet to be made, or of a stream's batch, there are only RDDs, with their steps' names.
+
+    It is said also of what comes from more of them than are looked at.
+    """
+    waiting, seen = [rdd], set()
+    while waiting:
+        item = waiting.pop()
+        if item.id() in seen:
+            continue
+        seen.add(item.id())
+        scope = item.scope()
+        if len(seen) > _MOST_RDDS or (scope.isDefined() and _PYTHON.search(scope.get().name())):
+            return True
+        steps = item.dependencies()
+        waiting += [steps.apply(index).rdd() for index in range(steps.size())]
+    return False
 
 
 def _too_wide(mark: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -107,11 +107,39 @@ def test_what_has_no_width_at_a_glance_is_measured(spark: SparkSession, calls: P
     assert measured(seen(plain(spark).selectExpr("id", f"{expression} AS other"), calls, expression)[0])
 
 
+def test_rows_of_very_many_texts_are_measured(spark: SparkSession, calls: Path) -> None:
+    texts = [f"'text' AS c{position}" for position in range(1_000)]
+    assert not measured(seen(spark.range(1).selectExpr(*texts[:100]), calls, "many")[0])
+    assert measured(seen(spark.range(1).selectExpr(*texts), calls, "very many")[0])
+
+
 def test_frames_in_which_python_has_a_part_are_measured(spark: SparkSession, calls: Path) -> None:
     function = F.udf(str.upper, "string", useArrow=True)
     assert measured(seen(plain(spark).withColumn("text", function("text")), calls, "a function")[0])
     mapped = plain(spark).mapInArrow(lambda batches: batches, "id long, text string, empty binary")
     assert measured(seen(mapped, calls, "mapped")[0])
+
+
+def test_so_are_those_with_a_table_function_of_python(spark: SparkSession, calls: Path) -> None:
+    class Twice:
+        def eval(self, text: str) -> Iterator[tuple[str]]:
+            yield from [(text,), (text,)]
+
+    function: Any = F.udtf(Twice, returnType="more string", useArrow=True)
+    spark.udtf.register("arrow_batches_twice", function)
+    plain(spark).createOrReplaceTempView("arrow_batches_plain")
+    called = spark.sql("SELECT more FROM arrow_batches_plain, LATERAL arrow_batches_twice(text)")
+    assert measured(seen(called, calls, "a table function")[0])
+    exploded = spark.sql("SELECT explode(array(text, text)) AS more FROM arrow_batches_plain")
+    assert not measured(seen(exploded, calls, "one of Spark's")[0])
+
+
+def test_so_are_those_that_hide_where_they_come_from(spark: SparkSession, calls: Path) -> None:
+    function = F.udf(str.upper, "string", useArrow=True)
+    behind = plain(spark).withColumn("text", function("text")).groupBy("text").count()
+    assert measured(seen(behind.localCheckpoint(eager=False), calls, "a function before a checkpoint")[0])
+    grouped = plain(spark).groupBy("text").count()
+    assert not measured(seen(grouped.localCheckpoint(eager=False), calls, "a checkpoint")[0])
 
 
 def test_a_limit_of_ones_own_is_kept(spark: SparkSession, calls: Path) -> None:
