@@ -8,7 +8,6 @@ widths of a row's texts, which costs next to nothing, takes the place of the mea
 
 from __future__ import annotations
 
-import re
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
@@ -47,15 +46,11 @@ _FLAT: Final = (*_TEXTS, BooleanType, NumericType, DateType, TimestampType, Time
 _FIXED_BYTES: Final = 17
 """Of a value: a decimal has 16, none has more; a byte stands for what says whether it is null."""
 
-_TEXT_BYTES: Final = 5
+_TEXT_BYTES: Final = 9
 """Of a text or a binary, beside its bytes: where it begins, and whether it is null."""
 
 _MOST_TEXTS: Final = 100
 """Of a row: the sum of more widths takes its time, and from some hundreds on Spark's analysis has no stack for it."""
-
-_MOST_RDDS: Final = 200
-_PYTHON: Final = re.compile("Python|PySpark|InPandas|InArrow")
-"""In the names of all steps of Spark that hand rows to Python."""
 
 _MOST: Final = 1_000
 _wide: Final[OrderedDict[Hashable, None]] = OrderedDict()
@@ -122,7 +117,7 @@ def _share(frame: DataFrame) -> int | None:
 
 
 def _has_python(spark: SparkSession, execution: Any) -> bool:
-    """Whether rows go to Python before they come to us, in the plan or in what hides another one."""
+    """Whether rows may go to Python before they come to us."""
     jvm: Any = spark._jvm
     pattern = jvm.org.apache.spark.sql.catalyst.trees.TreePattern
     plan = execution.analyzed()
@@ -134,27 +129,8 @@ def _has_python(spark: SparkSession, execution: Any) -> bool:
     ):
         return True
     leaves = plan.collectLeaves()
-    found = [leaves.apply(index) for index in range(leaves.size())]
-    return any(leaf.nodeName() == "LogicalRDD" and _comes_from_python(leaf.rdd()) for leaf in found)
-
-
-def _comes_from_python(rdd: Any) -> bool:
-    """Of a checkpoint that is yet to be made, or of a stream's batch, there are only RDDs, with their steps' names.
-
-    It is said also of what comes from more of them than are looked at.
-    """
-    waiting, seen = [rdd], set()
-    while waiting:
-        item = waiting.pop()
-        if item.id() in seen:
-            continue
-        seen.add(item.id())
-        scope = item.scope()
-        if len(seen) > _MOST_RDDS or (scope.isDefined() and _PYTHON.search(scope.get().name())):
-            return True
-        steps = item.dependencies()
-        waiting += [steps.apply(index).rdd() for index in range(steps.size())]
-    return False
+    # A checkpoint that is yet to be made, or a stream's batch: what is before it is in no plan.
+    return any(leaves.apply(index).nodeName() == "LogicalRDD" for index in range(leaves.size()))
 
 
 def _too_wide(mark: str) -> str:
