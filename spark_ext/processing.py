@@ -78,7 +78,9 @@ def process(
         trigger: ``"available_now"``: all that is there at the start, then return. ``{"interval_ms": 1000}``: until
             something stops it; a batch begins so long after the one before it began, or at once where that took longer.
         on_error: ``"stop"``: the batch is aborted, and what the handler raised is raised. ``"dead_letter"``: the
-            batch's messages go to the subscription's dead-letter topic, in one transaction with their acknowledgement.
+            batch's messages go to the subscription's dead-letter topic, in one transaction with their acknowledgement;
+            but trouble with the store, and a call that txnlog refuses on the driver, before it saw a row (a topic that
+            is not there, columns that do not fit), say nothing about messages and end the run at once.
         max_rows: of one batch; a transaction with more is taken whole.
         max_attempts: how often the handler is called on a batch before ``on_error`` counts: once for ``"stop"``, else
             three times.

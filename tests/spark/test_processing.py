@@ -382,6 +382,59 @@ def test_files_that_spark_cannot_read_are_no_reason_to_give_up_on_messages(shop:
     shop.check(0, 4)
 
 
+@pytest.mark.parametrize(
+    ("write", "kind", "problem"),
+    [
+        (lambda batch, txn: txn.write(batch, "evne"), TopicNotFound, "did you mean 'even'"),
+        (lambda batch, txn: txn.write(batch, "a/b"), NameNotAllowed, "a/b"),
+        (lambda batch, txn: txn.write(batch.withColumn("x", F.lit(1)), "odd"), SchemaMismatch, "no column 'x'"),
+        (lambda batch, txn: txn.write(batch.collect(), "odd"), InvalidInputError, "takes a Spark DataFrame"),
+    ],
+    ids=["unknown topic", "no name", "unknown column", "no DataFrame"],
+)
+def test_a_call_that_is_wrong_whatever_the_messages_are_ends_the_run_and_gives_up_on_none(
+    shop: Shop, write: Any, kind: type[Exception], problem: str
+) -> None:
+    def handler(batch: DataFrame, txn: DataFrameTransaction) -> None:
+        shop.calls.append([])
+        write(batch, txn)
+
+    shop.ns.create_subscription("orders", "billing", dead_letter_topic="orders-dead")
+    shop.produce(0)
+    with pytest.raises(kind, match=problem) as raised:
+        shop.run(handler, on_error="dead_letter")
+    assert "nothing of its batch was committed" in raised.value.__notes__[-1]
+    assert (len(shop.calls), ids(shop.ns, "orders-dead"), shop.behind()) == (1, [], 4)
+
+
+def _writes_null(batch: DataFrame, txn: DataFrameTransaction) -> None:
+    txn.write(batch.selectExpr("if(id = 2, null, id) AS id"), "odd")
+
+
+def _ends_it(batch: DataFrame, txn: DataFrameTransaction) -> None:
+    txn.abort()
+    txn.write(batch, "odd")
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        (_writes_null, "SchemaMismatch: topic 'odd', column 'id': null"),
+        (_swallows, "TransactionHasFailedOperation: "),
+        (_ends_it, "InvalidTransactionState: "),
+    ],
+    ids=["null", "swallows", "aborts"],
+)
+def test_an_error_of_ours_that_came_of_a_row_brings_its_batch_to_the_dead_letters(
+    shop: Shop, bad: Any, reason: str
+) -> None:
+    shop.ns.create_subscription("orders", "billing", dead_letter_topic="orders-dead")
+    shop.produce(0, 8)
+    assert shop.run(bad, on_error="dead_letter", max_attempts=1, max_rows=None).dead_letters == 8
+    reasons = shop.ns.snapshot().read("orders-dead").column("_dead_reason").to_pylist()
+    assert all(f"the handler failed 1 times: {reason}" in text for text in reasons)
+
+
 def test_dead_letters_need_a_topic_that_can_take_them_before_anything_is_done(shop: Shop) -> None:
     shop.produce(0)
     with pytest.raises(InvalidInputError, match="'billing' of 'orders' does not exist yet"):
