@@ -437,7 +437,7 @@ def test_an_error_of_ours_that_came_of_a_row_brings_its_batch_to_the_dead_letter
 
 def test_dead_letters_need_a_topic_that_can_take_them_before_anything_is_done(shop: Shop) -> None:
     shop.produce(0)
-    with pytest.raises(InvalidInputError, match="'billing' of 'orders' does not exist yet"):
+    with pytest.raises(InvalidInputError, match=r"'billing' of 'orders' does not exist yet.* makes one that has"):
         shop.run(on_error="dead_letter")
     assert shop.ns.subscriptions("orders") == ()
     shop.ns.create_subscription("orders", "billing")
@@ -448,6 +448,29 @@ def test_dead_letters_need_a_topic_that_can_take_them_before_anything_is_done(sh
     shop.ns.drop_subscription("orders", "other")
     assert shop.ns.subscription("orders", "billing").epoch == epoch
     assert shop.calls == []
+
+
+def test_a_subscription_without_a_dead_letter_topic_is_succeeded_by_one_that_has_it_as_advised(shop: Shop) -> None:
+    for first in (0, 4):
+        shop.produce(first)
+    asked = iter([False, True])
+    assert shop.run(stop=lambda: next(asked)).rows == 4
+    with pytest.raises(InvalidInputError, match="has no dead-letter topic") as refused:
+        shop.run(on_error="dead_letter")
+    assert "ns.create_subscription('orders', 'another name', start={0: 2, 1: 2}, dead_letter" in refused.value.advice
+    shop.ns.create_subscription("orders", "again", start={0: 2, 1: 2}, dead_letter_topic="orders-dead")
+    assert shop.run(subscription="again", on_error="dead_letter").rows == 4
+    shop.check(0, 8)
+
+
+def test_the_advice_about_dead_letters_names_no_more_positions_than_a_person_reads(shop: Shop) -> None:
+    shop.ns.create_topic("wide", SCHEMA, partitions=9)
+    shop.ns.create_subscription("wide", "billing")
+    with pytest.raises(InvalidInputError) as refused:
+        shop.run(topics="wide", on_error="dead_letter")
+    assert "start={item.partition: item.cursor for item in ns.lag('wide', 'billing')}" in refused.value.advice
+    named = {item.partition: item.cursor for item in shop.ns.lag("wide", "billing")}
+    shop.ns.create_subscription("wide", "again", start=named, dead_letter_topic="dead")
 
 
 # --- what it is asked -------------------------------------------------------------------------------------------------
