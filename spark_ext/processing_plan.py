@@ -11,6 +11,7 @@ import msgspec
 from spark_ext.batch_ends import limited
 from txnlog import dead_letters, ranges, subscriptions
 from txnlog.actions import Acknowledgement, PartitionRanges
+from txnlog.connection import check_position
 from txnlog.errors import Durable, InvalidInputError, OutcomeUnknown, TxnLogError
 from txnlog.leases import available
 from txnlog.names import nearest
@@ -81,7 +82,9 @@ def claim(
                 advice="pass query_name=..., the same at every run",
             )
         known.append(record)
-    starts = {topic: _start_of(topic, start, topics) for topic in missing}
+    starts = {topic: _start_of(topic, start, topics) for topic in topics}
+    for topic, position in starts.items():  # of a subscription that is there as well, where it would count for nothing
+        check_position(connection.topic_record(topic), position)
     check_all_free(connection, known, name)
     made: list[SubscriptionRecord] = []
     try:

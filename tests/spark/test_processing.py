@@ -17,8 +17,10 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
 import spark_ext
 from spark_ext import handles
+from spark_ext.processing_plan import claim
 from spark_ext.processing_progress import progress_line
 from spark_ext.processing_run import Run
+from tests.client.support import Place, memory_place
 from tests.spark.shop import SCHEMA, Shop, shop
 from tests.spark.support import append, ids, path_of, versions
 from txnlog.actions import Commit, DeleteRecords
@@ -28,6 +30,7 @@ from txnlog.errors import (
     InvalidTransactionState,
     NameNotAllowed,
     NamespaceNotFound,
+    OffsetOutOfRange,
     SchemaMismatch,
     StoreError,
     TopicNotFound,
@@ -44,7 +47,7 @@ if TYPE_CHECKING:
     from spark_ext.transactions import DataFrameTransaction
     from txnlog.namespace import Namespace
 
-__all__ = ["shop"]  # a fixture
+__all__ = ["memory_place", "shop"]  # fixtures
 
 
 def commits(ns: Namespace, numbers: tuple[int, ...]) -> list[Commit]:
@@ -510,6 +513,41 @@ def test_what_makes_no_sense_is_refused_before_anything_is_written(
     with pytest.raises(kind, match=problem):
         shop.run(**options)
     assert shop.ns.snapshot().version == version
+
+
+@pytest.mark.parametrize(
+    ("start", "kind", "problem"),
+    [
+        ("begin", InvalidInputError, "unknown position 'begin'"),
+        (None, InvalidInputError, "unknown position None"),
+        ({2: 0}, OffsetOutOfRange, "no partition 2"),
+        ({0: -1}, InvalidInputError, "an offset is a whole number"),
+        ({"audit": "begin"}, InvalidInputError, "unknown position 'begin'"),
+        ({"ordres": "latest"}, InvalidInputError, "did you mean 'orders'"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("there", [(), ("orders",), ("audit",), ("orders", "audit")], ids=str)
+def test_a_start_that_is_none_is_refused_whether_or_not_the_subscription_is_there(
+    memory: Place, there: tuple[str, ...], start: Any, kind: type[Exception], problem: str
+) -> None:
+    ns = memory.open()
+    topics = ["orders", "audit"]
+    for topic in topics:
+        ns.create_topic(topic, SCHEMA)
+    for topic in there:
+        ns.create_subscription(topic, "billing")
+    version = ns.snapshot().version
+    with pytest.raises(kind, match=problem):
+        claim(ns.connection, topics, "billing", query_name="q", start=start, gives_up=False)
+    assert ns.snapshot().version == version
+
+
+def test_a_start_that_was_deleted_meanwhile_is_no_reason_to_refuse_a_subscription_that_is_there(shop: Shop) -> None:
+    shop.run(start={0: 0, 1: 0})
+    shop.produce(0, 20)
+    append(shop.ns, DeleteRecords(shop.ns.topic("orders").id, ((0, 7),)))
+    assert shop.run(start={0: 0, 1: 0}).rows == 13
 
 
 @pytest.mark.parametrize("connect", [False, True], ids=["", "connect"])
