@@ -83,7 +83,8 @@ def process(
             is not there, columns that do not fit), say nothing about messages and end the run at once.
         max_rows: of one batch; a transaction with more is taken whole.
         max_attempts: how often the handler is called on a batch before ``on_error`` counts: once for ``"stop"``, else
-            three times.
+            three times. Before it is called again the run waits: a second, then twice as long each time, half a minute
+            at most; by chance down to half of that. ``stop`` and signals end the pause, and the run with it.
         include_metadata: add ``_partition``, ``_offset``, ``_timestamp``, ``_txn_id``, ``_version`` to the batch.
         native: read batches by Spark's own Parquet scan. False: by the format, which is slower and needs no file system
             of Spark's, where it has none for the root (``s3://`` without hadoop-aws).

@@ -64,6 +64,10 @@ _MOST_REASON: Final = 500
 _PAUSE_MS: Final = 100.0
 _LONGEST_PAUSE_MS: Final = 5_000.0
 
+_HANDLER_PAUSE_MS: Final = 1_000.0
+_LONGEST_HANDLER_PAUSE_MS: Final = 30_000.0
+"""Before a handler that failed is called again: what it asks elsewhere may be down for some seconds."""
+
 
 @dataclass(frozen=True, slots=True)
 class Processed:
@@ -237,7 +241,8 @@ class Run:
         elsewhere = _cannot_read(error) or _is_the_programs(error)
         if failures < self._order.attempts and not elsewhere:
             _logger.warning("%r: the handler failed (%s)", name, item.batch, exc_info=error)
-            return None if self._pause(failures) else replace(item, failures=failures)
+            asked = self._pause(failures, _HANDLER_PAUSE_MS, _LONGEST_HANDLER_PAUSE_MS)
+            return None if asked else replace(item, failures=failures)
         if elsewhere or not self._order.gives_up:
             error.add_note(f"process {name!r}: nothing of its batch was committed ({item.batch})")
             raise error from error.__cause__
@@ -251,7 +256,7 @@ class Run:
         if lost >= _LOST_ATTEMPTS:
             raise error
         _logger.info("%r: the batch is tried again after %s (%s)", self._order.name, error, item.batch)
-        if self._pause(lost):
+        if self._pause(lost, _PAUSE_MS, _LONGEST_PAUSE_MS):
             return None
         scan = self._look()
         again = plan_batch(scan, self._claims, self._order.max_rows, item.batch.end)
@@ -274,9 +279,9 @@ class Run:
         _logger.warning("%r: %s; it comes again (%s)", self._order.name, wanted, batch)
         return _Try(scan, batch, repeats=True)
 
-    def _pause(self, attempt: int) -> bool:
+    def _pause(self, attempt: int, first_ms: float, longest_ms: float) -> bool:
         """Wait before the next attempt; whether the run is to stop instead."""
-        pause_ms = min(_PAUSE_MS * 2 ** min(attempt - 1, 20), _LONGEST_PAUSE_MS)
+        pause_ms = min(first_ms * 2 ** min(attempt - 1, 20), longest_ms)
         return self._stop.wait(self._runtime, self._runtime.spread(pause_ms))
 
     def _attempt(self, item: _Try) -> Committed:

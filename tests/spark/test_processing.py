@@ -20,6 +20,7 @@ from spark_ext import handles
 from spark_ext.processing_plan import claim
 from spark_ext.processing_progress import progress_line
 from spark_ext.processing_run import Run
+from spark_ext.processing_stop import Stop
 from tests.client.support import Place, memory_place
 from tests.spark.shop import SCHEMA, Shop, shop
 from tests.spark.support import append, ids, path_of, versions
@@ -269,6 +270,31 @@ def test_a_handler_is_tried_as_often_as_asked(shop: Shop) -> None:
     assert shop.run(flaky, max_attempts=3).rows == 4
     assert shop.calls == [[0, 1, 2, 3]] * 3
     shop.check(0, 4)
+
+
+def test_a_handler_that_fails_is_tried_again_after_longer_and_longer_pauses(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A service that it calls may be down for some seconds: that says nothing of the messages."""
+
+    def flaky(batch: DataFrame, txn: DataFrameTransaction) -> None:
+        shop.handle(batch, txn)
+        if len(shop.calls) < 8:
+            raise OSError("not there yet")
+
+    pauses: list[float] = []
+
+    def wait(_self: Stop, _runtime: object, milliseconds: float) -> bool:
+        pauses.append(milliseconds)
+        return False
+
+    monkeypatch.setattr("spark_ext.processing_run._HANDLER_PAUSE_MS", 1000.0)
+    monkeypatch.setattr(Stop, "wait", wait)
+    shop.produce(0)
+    assert shop.run(flaky, max_attempts=8).rows == 4
+    assert len(pauses) == 7
+    for pause, most in zip(pauses, [1000, 2000, 4000, 8000, 16_000, 30_000, 30_000], strict=True):
+        assert most / 2 <= pause <= most
 
 
 def test_a_handler_that_fails_behind_its_own_commit_is_not_run_again(shop: Shop) -> None:
