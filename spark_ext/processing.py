@@ -78,15 +78,19 @@ def process(
         trigger: ``"available_now"``: all that is there at the start, then return. ``{"interval_ms": 1000}``: until
             something stops it; a batch begins so long after the one before it began, or at once where that took longer.
         on_error: ``"stop"``: the batch is aborted, and what the handler raised is raised. ``"dead_letter"``: the
-            batch's messages go to the subscription's dead-letter topic, in one transaction with their acknowledgement.
+            batch's messages go to the subscription's dead-letter topic, in one transaction with their acknowledgement;
+            but trouble with the store, and a call that txnlog refuses on the driver, before it saw a row (a topic that
+            is not there, columns that do not fit), say nothing about messages and end the run at once.
         max_rows: of one batch; a transaction with more is taken whole.
         max_attempts: how often the handler is called on a batch before ``on_error`` counts: once for ``"stop"``, else
-            three times.
+            three times. Before it is called again the run waits: a second, then twice as long each time, half a minute
+            at most; by chance down to half of that. ``stop`` and signals end the pause, and the run with it.
         include_metadata: add ``_partition``, ``_offset``, ``_timestamp``, ``_txn_id``, ``_version`` to the batch.
         native: read batches by Spark's own Parquet scan. False: by the format, which is slower and needs no file system
             of Spark's, where it has none for the root (``s3://`` without hadoop-aws).
         query_name: the consumer's name, by which a ``same_name`` subscription is taken over again; shown in the log.
-        start: where a new subscription begins, as in ``create_subscription``; or that by topic.
+        start: where a new subscription begins: ``"earliest"``, ``"latest"``, ``{partition: offset}`` or a time with a
+            zone, as in ``create_subscription``; or that by topic. One that is there goes on at its cursor.
         stop: an event, or a function that tells, by which a program ends the run after the batch at hand. Ctrl-C and
             SIGTERM do the same; the second one aborts the batch.
         progress: show a line on a terminal, if the package ``rich`` is there. The logger ``txnlog.spark`` has a line a

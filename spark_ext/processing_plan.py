@@ -11,6 +11,7 @@ import msgspec
 from spark_ext.batch_ends import limited
 from txnlog import dead_letters, ranges, subscriptions
 from txnlog.actions import Acknowledgement, PartitionRanges
+from txnlog.connection import check_position
 from txnlog.errors import Durable, InvalidInputError, OutcomeUnknown, TxnLogError
 from txnlog.leases import available
 from txnlog.names import nearest
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 _CLAIM_ATTEMPTS: Final = 4
 _CLAIM_PAUSE_MS: Final = 500.0
+
+_SHOWN_POSITIONS: Final = 8
+"""Partitions of an advice that is to be copied; for more it says how to ask."""
 
 
 # --- whose it is ------------------------------------------------------------------------------------------------------
@@ -78,7 +82,9 @@ def claim(
                 advice="pass query_name=..., the same at every run",
             )
         known.append(record)
-    starts = {topic: _start_of(topic, start, topics) for topic in missing}
+    starts = {topic: _start_of(topic, start, topics) for topic in topics}
+    for topic, position in starts.items():  # of a subscription that is there as well, where it would count for nothing
+        check_position(connection.topic_record(topic), position)
     check_all_free(connection, known, name)
     made: list[SubscriptionRecord] = []
     try:
@@ -112,12 +118,22 @@ def _check_dead_letters(
     connection: Connection, topic: str, subscription: str, record: SubscriptionRecord | None
 ) -> None:
     """Raise unless there is a topic that can take what the handler fails on."""
-    if record is None or record.dead_letter_topic is None:
-        what = "does not exist yet" if record is None else "has no dead-letter topic"
+    what = f'on_error="dead_letter", but the subscription {subscription!r} of {topic!r}'
+    if record is None:
         raise InvalidInputError(
-            f'on_error="dead_letter", but the subscription {subscription!r} of {topic!r} {what}',
+            f"{what} does not exist yet",
             advice=f"ns.create_subscription({topic!r}, ..., dead_letter_topic=...) makes one that has, and the topic; "
             'or pass on_error="stop"',
+        )
+    if record.dead_letter_topic is None:
+        start = f"{{item.partition: item.cursor for item in ns.lag({topic!r}, {subscription!r})}}"
+        cursors = connection.cursors_of(record.id)
+        if len(cursors) <= _SHOWN_POSITIONS:
+            start = str({partition: cursor.position for partition, cursor in sorted(cursors.items())})
+        raise InvalidInputError(
+            f"{what} has no dead-letter topic, and keeps its settings",
+            advice=f"ns.create_subscription({topic!r}, 'another name', start={start}, dead_letter_topic=...) makes one "
+            'that goes on where this one is: process that, and this one no more; or pass on_error="stop"',
         )
     dead_letters.target(connection, record)
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 
 from spark_ext import jobs
 from spark_ext.delta_identity import RepeatBatchError, of_run
@@ -63,6 +63,10 @@ _MOST_REASON: Final = 500
 
 _PAUSE_MS: Final = 100.0
 _LONGEST_PAUSE_MS: Final = 5_000.0
+
+_HANDLER_PAUSE_MS: Final = 1_000.0
+_LONGEST_HANDLER_PAUSE_MS: Final = 30_000.0
+"""Before a handler that failed is called again: what it asks elsewhere may be down for some seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,11 +238,12 @@ class Run:
     def _after_failure(self, item: _Try, error: Exception) -> _Try | None:
         """The handler again, or the dead letters. Raises the error where neither is wanted, or would be of any use."""
         name, failures = self._order.name, item.failures + 1
-        unread = _cannot_read(error)
-        if failures < self._order.attempts and not unread:
+        elsewhere = _cannot_read(error) or _is_the_programs(error)
+        if failures < self._order.attempts and not elsewhere:
             _logger.warning("%r: the handler failed (%s)", name, item.batch, exc_info=error)
-            return None if self._pause(failures) else replace(item, failures=failures)
-        if unread or not self._order.gives_up:
+            asked = self._pause(failures, _HANDLER_PAUSE_MS, _LONGEST_HANDLER_PAUSE_MS)
+            return None if asked else replace(item, failures=failures)
+        if elsewhere or not self._order.gives_up:
             error.add_note(f"process {name!r}: nothing of its batch was committed ({item.batch})")
             raise error from error.__cause__
         text = "%r: the handler failed %d times, the batch goes to the dead letters (%s)"
@@ -251,7 +256,7 @@ class Run:
         if lost >= _LOST_ATTEMPTS:
             raise error
         _logger.info("%r: the batch is tried again after %s (%s)", self._order.name, error, item.batch)
-        if self._pause(lost):
+        if self._pause(lost, _PAUSE_MS, _LONGEST_PAUSE_MS):
             return None
         scan = self._look()
         again = plan_batch(scan, self._claims, self._order.max_rows, item.batch.end)
@@ -274,9 +279,9 @@ class Run:
         _logger.warning("%r: %s; it comes again (%s)", self._order.name, wanted, batch)
         return _Try(scan, batch, repeats=True)
 
-    def _pause(self, attempt: int) -> bool:
+    def _pause(self, attempt: int, first_ms: float, longest_ms: float) -> bool:
         """Wait before the next attempt; whether the run is to stop instead."""
-        pause_ms = min(_PAUSE_MS * 2 ** min(attempt - 1, 20), _LONGEST_PAUSE_MS)
+        pause_ms = min(first_ms * 2 ** min(attempt - 1, 20), longest_ms)
         return self._stop.wait(self._runtime, self._runtime.spread(pause_ms))
 
     def _attempt(self, item: _Try) -> Committed:
@@ -375,6 +380,17 @@ class Run:
 def _cannot_read(error: Exception) -> bool:
     """Whether Spark could not read a file: the batch's, or one of the handler's own. That is the store's trouble."""
     return any(_condition(item).startswith("FAILED_READ_FILE") for item in (error, error.__cause__))
+
+
+def _is_the_programs(error: Exception) -> bool:
+    """Whether txnlog refused a call on the driver: it had seen no row, so any other messages would fare the same.
+
+    What a task found has an error of Spark's behind it; one of its analysis is of the driver, too. In which state a
+    transaction is may be the handler's answer to a message.
+    """
+    if not isinstance(error, InvalidInputError) or isinstance(error, InvalidTransactionState):
+        return False
+    return not isinstance(error.__cause__, PySparkException) or isinstance(error.__cause__, AnalysisException)
 
 
 def _condition(error: BaseException | None) -> str:

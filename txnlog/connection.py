@@ -505,18 +505,7 @@ class Connection:
             return ends
         if isinstance(position, Mapping):
             return _offsets_of(topic, position)
-        if isinstance(position, datetime.datetime | str):  # no number: an offset would be taken for a time of long ago
-            timestamp_ms = None
-            with contextlib.suppress(InvalidInputError):
-                timestamp_ms = epoch_ms(position)
-            if timestamp_ms is not None:
-                return self._offsets_at(topic, timestamp_ms, starts)
-        raise InvalidInputError(
-            f"unknown position {shown(position)}",
-            advice='use "earliest", "latest", {partition: offset}, or a time with a zone: '
-            "datetime(..., tzinfo=datetime.UTC), datetime.fromtimestamp(seconds, datetime.UTC) or "
-            '"2026-11-21T12:00:00Z"; a number alone could be an offset',
-        )
+        return self._offsets_at(topic, _time_of(position), starts)
 
     def _offsets_at(self, topic: TopicRecord, timestamp_ms: int, starts: Mapping[int, int]) -> dict[int, int]:
         """Behind what was visible at a time."""
@@ -672,6 +661,32 @@ def _repeated(session: Session, result: Duplicate) -> Committed:
     return Committed(txn, version, offsets, duplicate=True)
 
 
+def check_position(topic: TopicRecord, position: object) -> None:
+    """Raise what ``Connection.resolve_position`` raises for what is no position of a topic. Asks no store.
+
+    Raises:
+        OffsetOutOfRange: the topic has no such partition.
+        InvalidInputError: it is of no kind that a position has.
+    """
+    if isinstance(position, Mapping):
+        _offsets_of(topic, position)
+    elif not isinstance(position, str) or position not in {"earliest", "latest"}:
+        _time_of(position)
+
+
+def _time_of(position: object) -> int:
+    """Milliseconds since the epoch. Raises InvalidInputError for what is no time either."""
+    if isinstance(position, datetime.datetime | str):  # no number: an offset would be taken for a time of long ago
+        with contextlib.suppress(InvalidInputError):
+            return epoch_ms(position)
+    raise InvalidInputError(
+        f"unknown position {shown(position)}",
+        advice='use "earliest", "latest", {partition: offset}, or a time with a zone: '
+        "datetime(..., tzinfo=datetime.UTC), datetime.fromtimestamp(seconds, datetime.UTC) or "
+        '"2026-11-21T12:00:00Z"; a number alone could be an offset',
+    )
+
+
 def _offsets_of(topic: TopicRecord, position: Mapping[Any, Any]) -> dict[int, int]:
     found: dict[int, int] = {}
     for partition, offset in position.items():
@@ -679,4 +694,4 @@ def _offsets_of(topic: TopicRecord, position: Mapping[Any, Any]) -> dict[int, in
     return found
 
 
-__all__ = ["Connection", "Mode", "Position", "TopicHandle"]
+__all__ = ["Connection", "Mode", "Position", "TopicHandle", "check_position"]

@@ -72,7 +72,8 @@ class Shop:
 
 
 @pytest.fixture
-def shop(spark: SparkSession, namespace: Namespace) -> Iterator[Shop]:
+def shop(spark: SparkSession, namespace: Namespace, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
+    monkeypatch.setattr("spark_ext.processing_run._HANDLER_PAUSE_MS", 1.0)
     namespace.create_topic("orders", SCHEMA, partitions=2)
     namespace.create_topic("even", SCHEMA)
     namespace.create_topic("odd", SCHEMA)

@@ -17,8 +17,11 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
 import spark_ext
 from spark_ext import handles
+from spark_ext.processing_plan import claim
 from spark_ext.processing_progress import progress_line
 from spark_ext.processing_run import Run
+from spark_ext.processing_stop import Stop
+from tests.client.support import Place, memory_place
 from tests.spark.shop import SCHEMA, Shop, shop
 from tests.spark.support import append, ids, path_of, versions
 from txnlog.actions import Commit, DeleteRecords
@@ -28,6 +31,7 @@ from txnlog.errors import (
     InvalidTransactionState,
     NameNotAllowed,
     NamespaceNotFound,
+    OffsetOutOfRange,
     SchemaMismatch,
     StoreError,
     TopicNotFound,
@@ -44,7 +48,7 @@ if TYPE_CHECKING:
     from spark_ext.transactions import DataFrameTransaction
     from txnlog.namespace import Namespace
 
-__all__ = ["shop"]  # a fixture
+__all__ = ["memory_place", "shop"]  # fixtures
 
 
 def commits(ns: Namespace, numbers: tuple[int, ...]) -> list[Commit]:
@@ -268,6 +272,31 @@ def test_a_handler_is_tried_as_often_as_asked(shop: Shop) -> None:
     shop.check(0, 4)
 
 
+def test_a_handler_that_fails_is_tried_again_after_longer_and_longer_pauses(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A service that it calls may be down for some seconds: that says nothing of the messages."""
+
+    def flaky(batch: DataFrame, txn: DataFrameTransaction) -> None:
+        shop.handle(batch, txn)
+        if len(shop.calls) < 8:
+            raise OSError("not there yet")
+
+    pauses: list[float] = []
+
+    def wait(_self: Stop, _runtime: object, milliseconds: float) -> bool:
+        pauses.append(milliseconds)
+        return False
+
+    monkeypatch.setattr("spark_ext.processing_run._HANDLER_PAUSE_MS", 1000.0)
+    monkeypatch.setattr(Stop, "wait", wait)
+    shop.produce(0)
+    assert shop.run(flaky, max_attempts=8).rows == 4
+    assert len(pauses) == 7
+    for pause, most in zip(pauses, [1000, 2000, 4000, 8000, 16_000, 30_000, 30_000], strict=True):
+        assert most / 2 <= pause <= most
+
+
 def test_a_handler_that_fails_behind_its_own_commit_is_not_run_again(shop: Shop) -> None:
     def handler(batch: DataFrame, txn: DataFrameTransaction) -> None:
         shop.handle(batch, txn)
@@ -382,9 +411,62 @@ def test_files_that_spark_cannot_read_are_no_reason_to_give_up_on_messages(shop:
     shop.check(0, 4)
 
 
+@pytest.mark.parametrize(
+    ("write", "kind", "problem"),
+    [
+        (lambda batch, txn: txn.write(batch, "evne"), TopicNotFound, "did you mean 'even'"),
+        (lambda batch, txn: txn.write(batch, "a/b"), NameNotAllowed, "a/b"),
+        (lambda batch, txn: txn.write(batch.withColumn("x", F.lit(1)), "odd"), SchemaMismatch, "no column 'x'"),
+        (lambda batch, txn: txn.write(batch.collect(), "odd"), InvalidInputError, "takes a Spark DataFrame"),
+    ],
+    ids=["unknown topic", "no name", "unknown column", "no DataFrame"],
+)
+def test_a_call_that_is_wrong_whatever_the_messages_are_ends_the_run_and_gives_up_on_none(
+    shop: Shop, write: Any, kind: type[Exception], problem: str
+) -> None:
+    def handler(batch: DataFrame, txn: DataFrameTransaction) -> None:
+        shop.calls.append([])
+        write(batch, txn)
+
+    shop.ns.create_subscription("orders", "billing", dead_letter_topic="orders-dead")
+    shop.produce(0)
+    with pytest.raises(kind, match=problem) as raised:
+        shop.run(handler, on_error="dead_letter")
+    assert "nothing of its batch was committed" in raised.value.__notes__[-1]
+    assert (len(shop.calls), ids(shop.ns, "orders-dead"), shop.behind()) == (1, [], 4)
+
+
+def _writes_null(batch: DataFrame, txn: DataFrameTransaction) -> None:
+    txn.write(batch.selectExpr("if(id = 2, null, id) AS id"), "odd")
+
+
+def _ends_it(batch: DataFrame, txn: DataFrameTransaction) -> None:
+    txn.abort()
+    txn.write(batch, "odd")
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        (_writes_null, "SchemaMismatch: topic 'odd', column 'id': null"),
+        (_swallows, "TransactionHasFailedOperation: "),
+        (_ends_it, "InvalidTransactionState: "),
+    ],
+    ids=["null", "swallows", "aborts"],
+)
+def test_an_error_of_ours_that_came_of_a_row_brings_its_batch_to_the_dead_letters(
+    shop: Shop, bad: Any, reason: str
+) -> None:
+    shop.ns.create_subscription("orders", "billing", dead_letter_topic="orders-dead")
+    shop.produce(0, 8)
+    assert shop.run(bad, on_error="dead_letter", max_attempts=1, max_rows=None).dead_letters == 8
+    reasons = shop.ns.snapshot().read("orders-dead").column("_dead_reason").to_pylist()
+    assert all(f"the handler failed 1 times: {reason}" in text for text in reasons)
+
+
 def test_dead_letters_need_a_topic_that_can_take_them_before_anything_is_done(shop: Shop) -> None:
     shop.produce(0)
-    with pytest.raises(InvalidInputError, match="'billing' of 'orders' does not exist yet"):
+    with pytest.raises(InvalidInputError, match=r"'billing' of 'orders' does not exist yet.* makes one that has"):
         shop.run(on_error="dead_letter")
     assert shop.ns.subscriptions("orders") == ()
     shop.ns.create_subscription("orders", "billing")
@@ -395,6 +477,29 @@ def test_dead_letters_need_a_topic_that_can_take_them_before_anything_is_done(sh
     shop.ns.drop_subscription("orders", "other")
     assert shop.ns.subscription("orders", "billing").epoch == epoch
     assert shop.calls == []
+
+
+def test_a_subscription_without_a_dead_letter_topic_is_succeeded_by_one_that_has_it_as_advised(shop: Shop) -> None:
+    for first in (0, 4):
+        shop.produce(first)
+    asked = iter([False, True])
+    assert shop.run(stop=lambda: next(asked)).rows == 4
+    with pytest.raises(InvalidInputError, match="has no dead-letter topic") as refused:
+        shop.run(on_error="dead_letter")
+    assert "ns.create_subscription('orders', 'another name', start={0: 2, 1: 2}, dead_letter" in refused.value.advice
+    shop.ns.create_subscription("orders", "again", start={0: 2, 1: 2}, dead_letter_topic="orders-dead")
+    assert shop.run(subscription="again", on_error="dead_letter").rows == 4
+    shop.check(0, 8)
+
+
+def test_the_advice_about_dead_letters_names_no_more_positions_than_a_person_reads(shop: Shop) -> None:
+    shop.ns.create_topic("wide", SCHEMA, partitions=9)
+    shop.ns.create_subscription("wide", "billing")
+    with pytest.raises(InvalidInputError) as refused:
+        shop.run(topics="wide", on_error="dead_letter")
+    assert "start={item.partition: item.cursor for item in ns.lag('wide', 'billing')}" in refused.value.advice
+    named = {item.partition: item.cursor for item in shop.ns.lag("wide", "billing")}
+    shop.ns.create_subscription("wide", "again", start=named, dead_letter_topic="dead")
 
 
 # --- what it is asked -------------------------------------------------------------------------------------------------
@@ -434,6 +539,41 @@ def test_what_makes_no_sense_is_refused_before_anything_is_written(
     with pytest.raises(kind, match=problem):
         shop.run(**options)
     assert shop.ns.snapshot().version == version
+
+
+@pytest.mark.parametrize(
+    ("start", "kind", "problem"),
+    [
+        ("begin", InvalidInputError, "unknown position 'begin'"),
+        (None, InvalidInputError, "unknown position None"),
+        ({2: 0}, OffsetOutOfRange, "no partition 2"),
+        ({0: -1}, InvalidInputError, "an offset is a whole number"),
+        ({"audit": "begin"}, InvalidInputError, "unknown position 'begin'"),
+        ({"ordres": "latest"}, InvalidInputError, "did you mean 'orders'"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("there", [(), ("orders",), ("audit",), ("orders", "audit")], ids=str)
+def test_a_start_that_is_none_is_refused_whether_or_not_the_subscription_is_there(
+    memory: Place, there: tuple[str, ...], start: Any, kind: type[Exception], problem: str
+) -> None:
+    ns = memory.open()
+    topics = ["orders", "audit"]
+    for topic in topics:
+        ns.create_topic(topic, SCHEMA)
+    for topic in there:
+        ns.create_subscription(topic, "billing")
+    version = ns.snapshot().version
+    with pytest.raises(kind, match=problem):
+        claim(ns.connection, topics, "billing", query_name="q", start=start, gives_up=False)
+    assert ns.snapshot().version == version
+
+
+def test_a_start_that_was_deleted_meanwhile_is_no_reason_to_refuse_a_subscription_that_is_there(shop: Shop) -> None:
+    shop.run(start={0: 0, 1: 0})
+    shop.produce(0, 20)
+    append(shop.ns, DeleteRecords(shop.ns.topic("orders").id, ((0, 7),)))
+    assert shop.run(start={0: 0, 1: 0}).rows == 13
 
 
 @pytest.mark.parametrize("connect", [False, True], ids=["", "connect"])

@@ -225,6 +225,7 @@ def without_spark(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(Run, "_frame", frame)
     monkeypatch.setattr("spark_ext.processing.check_reads", lambda *_: None)
     monkeypatch.setattr("spark_ext.processing_run._PAUSE_MS", 0.0)
+    monkeypatch.setattr("spark_ext.processing_run._HANDLER_PAUSE_MS", 0.0)
     monkeypatch.setattr("spark_ext.processing_plan._CLAIM_PAUSE_MS", 0.0)
     monkeypatch.setattr(Runtime, "sleep_ms", lambda _self, _milliseconds: None)
     yield
