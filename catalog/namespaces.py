@@ -93,11 +93,14 @@ class Catalog:
     # --- looking ----------------------------------------------------------------------------------------------------
 
     def namespaces(self) -> tuple[str, ...]:
-        """Names of the namespaces, sorted; none where nothing was ever created in the root."""
+        """Names of the namespaces, sorted; none where nothing was ever created in the root, or its path is misspelt.
+
+        Raises InvalidInputError where the path is that of a namespace.
+        """
         return tuple(record.name for record in self._records())
 
     def namespace(self, name: str) -> NamespaceInfo:
-        """What a namespace is. Raises NamespaceNotFound with the nearest name."""
+        """What a namespace is. Raises NamespaceNotFound with the nearest name, and what ``namespaces`` raises."""
         parse_namespace_name(name)
         records = self._records()
         for record in records:
@@ -108,7 +111,10 @@ class Catalog:
         )
 
     def _records(self) -> list[NamespaceRecord]:
-        return self._root.namespaces() if self._root.exists() else []
+        if self._root.exists():
+            return self._root.namespaces()
+        self._root.refuse_namespace()
+        return []
 
     # --- changing ---------------------------------------------------------------------------------------------------
 
@@ -386,7 +392,8 @@ class Catalog:
         return f"Catalog({self.root!r})"
 
     def _repr_html_(self) -> str:
-        rows = "".join(_row(NamespaceInfo(record.name, record.coordinator)) for record in self._records())
+        records = self._root.namespaces() if self._root.exists() else []
+        rows = "".join(_row(NamespaceInfo(record.name, record.coordinator)) for record in records)
         return f"<table><caption>{html.escape(self.root)}</caption>{_HEAD}{rows}</table>"
 
 

@@ -73,6 +73,14 @@ class Root:
         """Whether the root has a root log."""
         return Log(self._store, self._runtime).exists()
 
+    def refuse_namespace(self) -> None:
+        """Raise InvalidInputError where the folder of a root that has no root log is a namespace."""
+        if Log(self._whole, self._runtime).exists():
+            raise InvalidInputError(
+                "a root is a folder of namespaces, and its folder is a namespace itself",
+                advice="open the namespace of that folder: the root is the folder above it",
+            )
+
     @property
     def follower(self) -> Follower:
         """The fold of the root log, loaded at the first use."""
@@ -99,11 +107,8 @@ class Root:
             self.follower.refresh()
             if (identity.store_kind, identity.endpoint_hash) in self.follower.state.verdicts:
                 return
-        elif Log(self._whole, self._runtime).exists():
-            raise InvalidInputError(
-                "a root is a folder of namespaces, and its folder is a namespace itself",
-                advice="open the namespace of that folder: the root is the folder above it",
-            )
+        else:
+            self.refuse_namespace()
         try:
             passed = probe(self._whole, keys.PROBE_FOLDER)
         except UnsafeStore:
