@@ -16,7 +16,14 @@ from catalog import registration
 from catalog.publication import MOST_VERSIONS, Publications, Published, PublishedVersion
 from txnlog import keys
 from txnlog.arguments import shown, whole_number
-from txnlog.errors import InvalidInputError, InvalidTransactionState, NamespaceNotFound, TxnLogError
+from txnlog.errors import (
+    Durable,
+    InvalidInputError,
+    InvalidTransactionState,
+    NamespaceNotFound,
+    TxnLogError,
+    refused_write,
+)
 from txnlog.limits import MAX_NUMBER
 from txnlog.log import Log
 from txnlog.names import NamespaceName, folded, nearest, parse_namespace_name
@@ -186,7 +193,9 @@ class Catalog:
         """
         wanted = parse_namespace_name(name)
         if not self._root.exists():
-            raise NamespaceNotFound(f"no namespace {name!r} in this root", advice="there is none yet")
+            raise NamespaceNotFound(
+                f"no namespace {name!r} in this root", advice="there is none yet", durable=Durable.NOTHING
+            )
         self._let_go(wanted)
         self._root.follower.refresh()
         self._root.unregister(wanted)
@@ -289,7 +298,8 @@ class Catalog:
             TopicNotFound, NamespaceNotFound: with the nearest name.
             CorruptionError: the table shows more than the log has.
         """
-        ns, publications = self._publications(namespace)
+        with refused_write():
+            ns, publications = self._publications(namespace)
         ns.connection.follower.refresh()
         if topic is not None:
             return publications.publish(ns.connection.topic_record(topic).id)
@@ -301,7 +311,8 @@ class Catalog:
         Without a topic, of the table of segments. Also makes a checkpoint. :meth:`publish` looks at the newest versions
         only. Raises what it raises.
         """
-        ns, publications = self._publications(namespace)
+        with refused_write():
+            ns, publications = self._publications(namespace)
         ns.connection.follower.refresh()
         if topic is None:
             return publications.repair_segments()

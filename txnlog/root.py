@@ -12,7 +12,15 @@ from txnlog.apply import check_writable
 from txnlog.codec import decode_entry, encode_action, encode_entry
 from txnlog.commands import ONE_REGISTRATION, Answer, Piece, Simple, effect
 from txnlog.entry_builder import SharedWave
-from txnlog.errors import InvalidInputError, NamespaceNotFound, StoreError, TxnLogError, UnsafeStore, in_doubt
+from txnlog.errors import (
+    Durable,
+    InvalidInputError,
+    NamespaceNotFound,
+    StoreError,
+    TxnLogError,
+    UnsafeStore,
+    in_doubt,
+)
 from txnlog.follower import Follower
 from txnlog.limits import FORMAT_VERSION
 from txnlog.log import Log
@@ -185,6 +193,7 @@ class Root:
                 raise NamespaceNotFound(
                     f"no namespace {name!r}",
                     advice=nearest(name, [item.name for _, item in draft.namespaces.items() if not item.dropped]),
+                    durable=Durable.NOTHING,
                 )
             return [Unregister(record.id)]
 

@@ -95,13 +95,15 @@ def test_names_that_could_leave_the_root_are_refused(cat: Catalog, root: str, na
 
 
 def test_an_unknown_name_is_answered_with_the_nearest_one(cat: Catalog) -> None:
-    with pytest.raises(NamespaceNotFound, match="there is none yet"):
+    with pytest.raises(NamespaceNotFound, match="there is none yet; nothing was written"):
         cat.drop_namespace("sales")
     cat.create_namespace("sales")
     cat.create_namespace("sale-old")
     cat.drop_namespace("sale-old")
-    for call in (cat.namespace, cat.drop_namespace):
-        with pytest.raises(NamespaceNotFound, match="did you mean 'sales'"):
+    with pytest.raises(NamespaceNotFound, match="did you mean 'sales'"):
+        cat.namespace("sale")
+    for call in (cat.drop_namespace, cat.publish, cat.repair):
+        with pytest.raises(NamespaceNotFound, match=r"did you mean 'sales'.*; nothing was written"):
             call("sale")
 
 
