@@ -41,7 +41,10 @@ class Unfit(Exception):
     def mismatch(self, topic: str, where: str = "") -> SchemaMismatch:
         """The error for a user, once the path is whole; ``where`` says which row."""
         path = ".".join(reversed(self.path))
-        return SchemaMismatch(f"topic {topic!r}, column {path!r}{where}: {self.reason}", advice=self.advice)
+        advice = self.advice
+        if self.reason == NULL_REFUSED and len(self.path) == 1:
+            advice += f", or allow null: ns.alter_topic({topic!r}, widen={{{path!r}: pa.field({path!r}, its type)}})"
+        return SchemaMismatch(f"topic {topic!r}, column {path!r}{where}: {self.reason}", advice=advice)
 
 
 def is_text(kind: pa.DataType) -> bool:
