@@ -16,7 +16,14 @@ from catalog import registration
 from catalog.publication import MOST_VERSIONS, Publications, Published, PublishedVersion
 from txnlog import keys
 from txnlog.arguments import shown, whole_number
-from txnlog.errors import InvalidInputError, InvalidTransactionState, NamespaceNotFound, TxnLogError
+from txnlog.errors import (
+    Durable,
+    InvalidInputError,
+    InvalidTransactionState,
+    NamespaceNotFound,
+    TxnLogError,
+    refused_write,
+)
 from txnlog.limits import MAX_NUMBER
 from txnlog.log import Log
 from txnlog.names import NamespaceName, folded, nearest, parse_namespace_name
@@ -93,11 +100,14 @@ class Catalog:
     # --- looking ----------------------------------------------------------------------------------------------------
 
     def namespaces(self) -> tuple[str, ...]:
-        """Names of the namespaces, sorted; none where nothing was ever created in the root."""
+        """Names of the namespaces, sorted; none where nothing was ever created in the root, or its path is misspelt.
+
+        Raises InvalidInputError where the path is that of a namespace.
+        """
         return tuple(record.name for record in self._records())
 
     def namespace(self, name: str) -> NamespaceInfo:
-        """What a namespace is. Raises NamespaceNotFound with the nearest name."""
+        """What a namespace is. Raises NamespaceNotFound with the nearest name, and what ``namespaces`` raises."""
         parse_namespace_name(name)
         records = self._records()
         for record in records:
@@ -108,7 +118,10 @@ class Catalog:
         )
 
     def _records(self) -> list[NamespaceRecord]:
-        return self._root.namespaces() if self._root.exists() else []
+        if self._root.exists():
+            return self._root.namespaces()
+        self._root.refuse_namespace()
+        return []
 
     # --- changing ---------------------------------------------------------------------------------------------------
 
@@ -180,7 +193,9 @@ class Catalog:
         """
         wanted = parse_namespace_name(name)
         if not self._root.exists():
-            raise NamespaceNotFound(f"no namespace {name!r} in this root", advice="there is none yet")
+            raise NamespaceNotFound(
+                f"no namespace {name!r} in this root", advice="there is none yet", durable=Durable.NOTHING
+            )
         self._let_go(wanted)
         self._root.follower.refresh()
         self._root.unregister(wanted)
@@ -283,7 +298,8 @@ class Catalog:
             TopicNotFound, NamespaceNotFound: with the nearest name.
             CorruptionError: the table shows more than the log has.
         """
-        ns, publications = self._publications(namespace)
+        with refused_write():
+            ns, publications = self._publications(namespace)
         ns.connection.follower.refresh()
         if topic is not None:
             return publications.publish(ns.connection.topic_record(topic).id)
@@ -295,7 +311,8 @@ class Catalog:
         Without a topic, of the table of segments. Also makes a checkpoint. :meth:`publish` looks at the newest versions
         only. Raises what it raises.
         """
-        ns, publications = self._publications(namespace)
+        with refused_write():
+            ns, publications = self._publications(namespace)
         ns.connection.follower.refresh()
         if topic is None:
             return publications.repair_segments()
@@ -386,7 +403,8 @@ class Catalog:
         return f"Catalog({self.root!r})"
 
     def _repr_html_(self) -> str:
-        rows = "".join(_row(NamespaceInfo(record.name, record.coordinator)) for record in self._records())
+        records = self._root.namespaces() if self._root.exists() else []
+        rows = "".join(_row(NamespaceInfo(record.name, record.coordinator)) for record in records)
         return f"<table><caption>{html.escape(self.root)}</caption>{_HEAD}{rows}</table>"
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from spark_ext.options import storage_of_call
 from spark_ext.paths import Location, check_absolute, locate, normal
 from spark_ext.process_state import ProcessLock, digest_of, keep_modules
-from txnlog.errors import InvalidInputError
+from txnlog.errors import InvalidInputError, refused_write
 from txnlog.keys import entry_key
 from txnlog.store.base import ObjectNotFound
 
@@ -178,7 +178,8 @@ def target_at(path: str, storage_options: Mapping[str, Any], *, topics_named: bo
             "storage options for Spark are plain values: text, numbers, true, false, lists, objects",
             advice="executors make their own clients from them; pass keys, not objects",
         ) from None
-    return Target(location_of(path, storage_options, topics_named=topics_named), storage)
+    with refused_write():
+        return Target(location_of(path, storage_options, topics_named=topics_named), storage)
 
 
 def target_of(spark: SparkSession, path: str, storage_options: Mapping[str, Any] | None, *, advice: str) -> Target:

@@ -8,6 +8,7 @@ from typing import Final
 
 from spark_ext.option_values import EARLIEST_OFFSET, LATEST_OFFSET, Position
 from spark_ext.scan import Scan
+from txnlog.arguments import IN_SECONDS, is_in_seconds
 from txnlog.errors import InvalidInputError, OffsetOutOfRange
 from txnlog.names import nearest
 from txnlog.snapshot import Snapshot
@@ -23,7 +24,7 @@ def starts_of(scan: Scan) -> Offsets:
 
     Raises:
         VersionNotAvailable: ``startingVersion`` was vacuumed, or is not there yet.
-        InvalidInputError: ``startingOffsets`` does not fit the topics; ``startingTimestamp`` is yet to come.
+        InvalidInputError: ``startingOffsets`` does not fit the topics; a time is yet to come, or in seconds.
     """
     options = scan.options
     if options.starting_version is not None:
@@ -36,7 +37,7 @@ def starts_of(scan: Scan) -> Offsets:
                 f"the option 'startingTimestamp' is {options.starting_timestamp - now_ms} ms in the future",
                 advice="give a time that has come; all digits are epoch milliseconds",
             )
-        return _offsets_from(scan, options.starting_timestamp)
+        return _offsets_from(scan, options.starting_timestamp, "startingTimestamp")
     return _resolve(options.starting_offsets or "earliest", scan, "startingOffsets")
 
 
@@ -44,7 +45,7 @@ def ends_of(scan: Scan) -> Offsets:
     """Where the options say that a read ends, else the ends at the scan's version. Not clipped to what is there."""
     options = scan.options
     if options.ending_timestamp is not None:
-        return _offsets_from(scan, options.ending_timestamp)
+        return _offsets_from(scan, options.ending_timestamp, "endingTimestamp")
     return _resolve(options.ending_offsets or "latest", scan, "endingOffsets")
 
 
@@ -73,11 +74,14 @@ def _check_version(scan: Scan, version: int) -> None:
         )
 
 
-def _offsets_from(scan: Scan, timestamp_ms: int) -> Offsets:
+def _offsets_from(scan: Scan, timestamp_ms: int, option: str) -> Offsets:
     """By partition the first offset that can be read and whose message is not older than a time.
 
     The time of the log never goes back, so that these are the ends at the last version before the time.
+    Raises InvalidInputError for seconds, which would be a time of 1970: all messages, or none.
     """
+    if is_in_seconds(timestamp_ms, scan.namespace.connection.log_now_ms()):
+        raise InvalidInputError(f"the option {option!r} is {timestamp_ms}, a time of 1970", advice=IN_SECONDS)
     before = scan.namespace.connection.follower.log.version_at(timestamp_ms - 1, scan.snapshot.version)
     result: Offsets = {}
     for topic in scan.topics:
@@ -146,7 +150,9 @@ def clip(topic: str, start: Mapping[int, int], end: Mapping[int, int], scan: Sca
         if low > high:
             raise OffsetOutOfRange(
                 f"partition {partition} of {topic!r}: the start {low} is behind the end {high}",
-                advice=f"it holds offsets {first} to {last}",
+                advice=f"give a start from {first} to {last}, where its next message will be"
+                if low > last
+                else f"give a start of at most {high}, or an end of at least {low}",
             )
         kept = (min(max(low, first), last), max(min(high, last), first))
         lost = (high - low) - max(0, kept[1] - kept[0])

@@ -12,6 +12,9 @@ from txnlog.errors import InvalidInputError
 
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MILLISECOND: Final = datetime.timedelta(milliseconds=1)
+_TEN_YEARS_MS: Final = 3_652 * 86_400_000
+
+IN_SECONDS: Final = "these seem to be seconds: give epoch milliseconds, 1,000 times as many"
 
 
 def shown(value: object) -> str:
@@ -75,4 +78,9 @@ def epoch_ms(timestamp: object) -> int:
     return (timestamp - _EPOCH) // _MILLISECOND
 
 
-__all__ = ["epoch_ms", "mapping", "shortened", "shown", "text_mapping", "whole_number"]
+def is_in_seconds(timestamp_ms: int, log_ms: int) -> bool:
+    """Whether epoch milliseconds are surely epoch seconds: far before a log's time, and near it if they are."""
+    return timestamp_ms < log_ms - _TEN_YEARS_MS and abs(1_000 * timestamp_ms - log_ms) < _TEN_YEARS_MS
+
+
+__all__ = ["IN_SECONDS", "epoch_ms", "is_in_seconds", "mapping", "shortened", "shown", "text_mapping", "whole_number"]

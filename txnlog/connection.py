@@ -319,6 +319,7 @@ class Connection:
 
     def topic_record(self, name: str, version: int | None = None) -> TopicRecord:
         """The record of a live topic, or of one that lived at a version."""
+        text, later = f"no topic {name!r} in the namespace {self.name!r}", list[int]()
         parse_topic_name(name)
         with self.follower.lock:
             state = self.follower.state
@@ -333,7 +334,10 @@ class Connection:
                     if item.name == name:
                         return item
                 candidates = [item.name for item in living]
-        raise TopicNotFound(f"no topic {name!r} in the namespace {self.name!r}", advice=nearest(name, candidates))
+                text += f" at version {version}"
+                later = [item.id for item in state.topics.values() if item.name == name and item.id > version]
+        advice = f"there is one from version {min(later)} on" if later else nearest(name, candidates)
+        raise TopicNotFound(text, advice=advice)
 
     def topic_record_by_id(self, topic: int) -> TopicRecord:
         """The record of a topic that was once there."""

@@ -15,7 +15,7 @@ from txnlog import administration, dead_letters, schema, subscriptions
 from txnlog.actions import DropTopic, Header, Topic
 from txnlog.alteration import Alteration
 from txnlog.apply_topics import topic_named
-from txnlog.arguments import epoch_ms, mapping, shown, text_mapping, whole_number
+from txnlog.arguments import IN_SECONDS, epoch_ms, is_in_seconds, mapping, shown, text_mapping, whole_number
 from txnlog.commands import ONE_CREATION, Answer, Simple, effect
 from txnlog.connection import Connection, Mode, Position
 from txnlog.consumer import Consumer
@@ -409,7 +409,9 @@ class Namespace:
         version = self.connection.follower.log.version_at(epoch_ms(timestamp), self.connection.follower.version)
         if version is None:
             unit = " (epoch milliseconds)" if isinstance(timestamp, int) else ""
-            raise VersionNotAvailable(f"the log begins after {timestamp}{unit}", advice="ask for a later time")
+            seconds = is_in_seconds(epoch_ms(timestamp), self.connection.log_now_ms())
+            advice = IN_SECONDS if seconds else "ask for a later time"
+            raise VersionNotAvailable(f"the log begins after {timestamp}{unit}", advice=advice)
         return version
 
     # --- subscriptions ----------------------------------------------------------------------------------------------

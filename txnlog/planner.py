@@ -55,7 +55,12 @@ def check_offsets(wanted: OffsetRanges, starts: Mapping[int, int], ends: Mapping
         if partition not in ends:
             raise OffsetOutOfRange(f"there is no partition {partition}", advice=f"partitions are 0 to {len(ends) - 1}")
         low, high = starts.get(partition, 0), ends[partition]
-        if start > end or start < low or end > high:
+        if start > end:
+            raise OffsetOutOfRange(
+                f"partition {partition}: the start {start} is behind the end {end}",
+                advice=f"offsets are (start, end), without the end; there are some between {low} and {high}",
+            )
+        if start < low or end > high:
             raise OffsetOutOfRange(
                 f"partition {partition} holds offsets {low} to {high}; {start} to {end} is outside",
                 advice=f"ask for offsets between {low} and {high}",

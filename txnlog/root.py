@@ -12,7 +12,15 @@ from txnlog.apply import check_writable
 from txnlog.codec import decode_entry, encode_action, encode_entry
 from txnlog.commands import ONE_REGISTRATION, Answer, Piece, Simple, effect
 from txnlog.entry_builder import SharedWave
-from txnlog.errors import InvalidInputError, NamespaceNotFound, StoreError, TxnLogError, UnsafeStore, in_doubt
+from txnlog.errors import (
+    Durable,
+    InvalidInputError,
+    NamespaceNotFound,
+    StoreError,
+    TxnLogError,
+    UnsafeStore,
+    in_doubt,
+)
 from txnlog.follower import Follower
 from txnlog.limits import FORMAT_VERSION
 from txnlog.log import Log
@@ -73,6 +81,14 @@ class Root:
         """Whether the root has a root log."""
         return Log(self._store, self._runtime).exists()
 
+    def refuse_namespace(self) -> None:
+        """Raise InvalidInputError where the folder of a root that has no root log is a namespace."""
+        if Log(self._whole, self._runtime).exists():
+            raise InvalidInputError(
+                "a root is a folder of namespaces, and its folder is a namespace itself",
+                advice="open the namespace of that folder: the root is the folder above it",
+            )
+
     @property
     def follower(self) -> Follower:
         """The fold of the root log, loaded at the first use."""
@@ -99,11 +115,8 @@ class Root:
             self.follower.refresh()
             if (identity.store_kind, identity.endpoint_hash) in self.follower.state.verdicts:
                 return
-        elif Log(self._whole, self._runtime).exists():
-            raise InvalidInputError(
-                "a root is a folder of namespaces, and its folder is a namespace itself",
-                advice="open the namespace of that folder: the root is the folder above it",
-            )
+        else:
+            self.refuse_namespace()
         try:
             passed = probe(self._whole, keys.PROBE_FOLDER)
         except UnsafeStore:
@@ -180,6 +193,7 @@ class Root:
                 raise NamespaceNotFound(
                     f"no namespace {name!r}",
                     advice=nearest(name, [item.name for _, item in draft.namespaces.items() if not item.dropped]),
+                    durable=Durable.NOTHING,
                 )
             return [Unregister(record.id)]
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txnlog.errors import SchemaMismatch
-from txnlog.names import nearest, shown
+from txnlog.names import folded, nearest, shown
 
 ARROW_ERRORS: Final = (pa.ArrowException, ValueError, TypeError, KeyError, OverflowError, NotImplementedError)
 """What Arrow raises for data that it cannot take (some of its own errors are Python's)."""
@@ -41,7 +41,10 @@ class Unfit(Exception):
     def mismatch(self, topic: str, where: str = "") -> SchemaMismatch:
         """The error for a user, once the path is whole; ``where`` says which row."""
         path = ".".join(reversed(self.path))
-        return SchemaMismatch(f"topic {topic!r}, column {path!r}{where}: {self.reason}", advice=self.advice)
+        advice = self.advice
+        if self.reason == NULL_REFUSED and len(self.path) == 1:
+            advice += f", or allow null: ns.alter_topic({topic!r}, widen={{{path!r}: pa.field({path!r}, its type)}})"
+        return SchemaMismatch(f"topic {topic!r}, column {path!r}{where}: {self.reason}", advice=advice)
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -81,6 +84,8 @@ def unknown_column(topic: str, name: object, known: Sequence[str], where: str = 
         )
     else:
         advice = nearest(name, known)
+        if folded(name) not in map(folded, known):  # such a one could not be added
+            advice += f"; or leave the column out, or first add it: ns.alter_topic({topic!r}, add_columns=[...])"
     return SchemaMismatch(f"topic {topic!r} has no column {shown(name)}{where}", advice=advice)
 
 

@@ -48,6 +48,15 @@ def test_a_root_without_anything_has_no_namespaces_and_looking_creates_none(cat:
     assert not Path(root).exists()
 
 
+def test_the_path_of_a_namespace_is_no_root(cat: Catalog, root: str) -> None:
+    cat.create_namespace("sales")
+    inner = txn_catalog.open(f"{root}/sales")
+    for look in (inner.namespaces, lambda: inner.namespace("sales")):
+        with pytest.raises(InvalidInputError, match=r"is a namespace itself .*the root is the folder above it"):
+            look()
+    assert f"{root}/sales" in inner._repr_html_()
+
+
 def test_created_namespaces_are_listed_and_can_be_opened(cat: Catalog, root: str) -> None:
     first = cat.create_namespace("sales")
     second = cat.create_namespace("audit")
@@ -86,13 +95,15 @@ def test_names_that_could_leave_the_root_are_refused(cat: Catalog, root: str, na
 
 
 def test_an_unknown_name_is_answered_with_the_nearest_one(cat: Catalog) -> None:
-    with pytest.raises(NamespaceNotFound, match="there is none yet"):
+    with pytest.raises(NamespaceNotFound, match="there is none yet; nothing was written"):
         cat.drop_namespace("sales")
     cat.create_namespace("sales")
     cat.create_namespace("sale-old")
     cat.drop_namespace("sale-old")
-    for call in (cat.namespace, cat.drop_namespace):
-        with pytest.raises(NamespaceNotFound, match="did you mean 'sales'"):
+    with pytest.raises(NamespaceNotFound, match="did you mean 'sales'"):
+        cat.namespace("sale")
+    for call in (cat.drop_namespace, cat.publish, cat.repair):
+        with pytest.raises(NamespaceNotFound, match=r"did you mean 'sales'.*; nothing was written"):
             call("sale")
 
 

@@ -46,6 +46,28 @@ def at(milliseconds: int) -> datetime.datetime:
             lambda ns: ns.snapshot().read("orders", offsets={7: (0, 1)}),
             "there is no partition 7 (partitions are 0 to 1)",
         ),
+        (
+            lambda ns: ns.snapshot().read("orders", offsets={0: (10, 5)}),
+            (
+                "partition 0: the start 10 is behind the end 5 (offsets are (start, end), without the end; there are "
+                "some between 0 and 0)"
+            ),
+        ),
+        (
+            lambda ns: ns.snapshot(version=0).read("orders"),
+            "no topic 'orders' in the namespace 'sales' at version 0 (there is one from version 1 on)",
+        ),
+        (
+            lambda ns: ns.snapshot(version=1).read("order"),
+            "no topic 'order' in the namespace 'sales' at version 1 (did you mean 'orders'?)",
+        ),
+        (
+            lambda ns: ns.snapshot(timestamp=START_MS // 1000),
+            (
+                f"the log begins after {START_MS // 1000} (epoch milliseconds) (these seem to be seconds: give epoch "
+                "milliseconds, 1,000 times as many)"
+            ),
+        ),
     ],
 )
 def test_an_error_of_a_look_does_not_say_that_nothing_was_written(ns: Any, call: Any, told: str) -> None:

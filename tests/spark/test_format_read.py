@@ -363,7 +363,7 @@ def test_offsets_of_several_topics_and_of_an_old_version(spark: SparkSession, la
         (
             {"startingOffsets": '{"audit": {"0": 3, "1": 0}}', "endingOffsets": '{"audit": {"0": 2, "1": 0}}'},
             "OffsetOutOfRange",
-            r"the start 3 is behind the end 2",
+            r"the start 3 is behind the end 2 .give a start of at most 2, or an end of at least 3",
         ),
         (
             {"startingOffsets": "earliest", "isolationLevel": "read_uncommitted"},

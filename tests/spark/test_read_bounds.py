@@ -148,6 +148,14 @@ def test_a_time_that_is_yet_to_come_is_no_beginning_but_may_be_an_end(lake: Any)
     assert batch(lake.ns, "orders", startingTimestamp=newest + 1) == []
 
 
+@pytest.mark.parametrize("option", ["startingTimestamp", "endingTimestamp"])
+def test_epoch_seconds_are_told_from_milliseconds(lake: Any, option: str) -> None:
+    with pytest.raises(InvalidInputError, match=rf"{option}' is \d+, a time of 1970 .these seem to be seconds"):
+        batch(lake.ns, "orders", **{option: START_MS // 1000})
+    everything = batch(lake.ns, "orders")
+    assert batch(lake.ns, "orders", **{option: 0}) == (everything if option == "startingTimestamp" else [])
+
+
 # --- versions ---------------------------------------------------------------------------------------------------------
 
 

@@ -292,7 +292,7 @@ def test_bad_calls_are_refused_before_anything_is_done(ns: Namespace, spark: Spa
     version = ns.connection.follower.refresh()
     with pytest.raises(InvalidInputError, match="names the topic 'orders'"):
         spark_ext.transaction(spark, f"{path_of(ns)}/orders")
-    with pytest.raises(NamespaceNotFound):
+    with pytest.raises(NamespaceNotFound, match="nothing was written"):
         spark_ext.transaction(spark, str(tmp_path / "nowhere" / "sales"))
     with pytest.raises(InvalidInputError, match="'lake/sales' is relative"):
         spark_ext.transaction(spark, "lake/sales")

@@ -214,6 +214,15 @@ def test_an_unknown_key_is_refused_and_the_nearest_column_offered():
         conform([{"x": {"aa": 1}}], one(pa.struct([("a", pa.int64())])), topic="t")
 
 
+def test_an_unknown_column_is_left_out_or_added_unless_it_differs_in_case_only():
+    with pytest.raises(SchemaMismatch, match=r"leave .* out, or first add it: ns.alter_topic\('t', add_") as told:
+        conform([{"value2": b"1"}], DEFAULT, topic="t")
+    assert told.value.advice.startswith("did you mean 'value'?; ")
+    with pytest.raises(SchemaMismatch) as told:
+        conform([{"VALUE": b"1"}], DEFAULT, topic="t")
+    assert told.value.advice == "did you mean 'value'?"
+
+
 def test_a_key_that_is_no_text_is_refused():
     with pytest.raises(SchemaMismatch, match="has no column '<int>'"):
         conform([{1: b""}], DEFAULT, topic="t")
@@ -222,7 +231,7 @@ def test_a_key_that_is_no_text_is_refused():
 def test_null_in_a_column_that_is_never_null_is_refused_whether_given_or_left_out():
     schema = one(pa.int64(), nullable=False)
     for row in ({}, {"x": None}, {"x": pd.NA}):
-        with pytest.raises(SchemaMismatch, match=r"column 'x'.*not null"):
+        with pytest.raises(SchemaMismatch, match=r"column 'x'.*not null .*ns.alter_topic\('t', widen={'x': pa.field"):
             conform([row], schema, topic="t")
 
 
