@@ -73,7 +73,7 @@ def test_a_copy_under_a_writer_at_work_is_the_namespace_where_it_began(
         return copytree(source, target, *args, **options)
 
     monkeypatch.setattr(shutil, "copytree", slowly)
-    section = PAGE.read_text(encoding="utf-8").split("\n## A copy of a live namespace\n")[1]
+    section = PAGE.read_text(encoding="utf-8").split("\n## A copy of a live namespace\n")[1].partition("\n## ")[0]
     (code,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
     exec(code.replace("/tmp/lake-copy", f"{tmp_path}/copy").replace("/tmp/lake", local.root), {"txnlog": txnlog})
     assert ns.snapshot().version > began + 5, "it was written to meanwhile"
