@@ -21,7 +21,7 @@ from tests.client.support import Place, unique_name
 from txnlog.actions import AlterTopic
 from txnlog.schema import StructField, StructType
 
-HISTORIES = int(os.environ.get("TXNLOG_HISTORIES", "25"))
+HISTORIES = int(os.environ.get("TXNLOG_HISTORIES", "12"))
 """``make conformance`` asks for 200."""
 
 MANY = settings(

@@ -14,7 +14,7 @@ import pytest
 from tests.crash.run import carry_out
 from tests.crash_delta.run import LONGEST, SUPERVISOR, numbers, plan_for, problems
 
-SECONDS = float(os.environ.get("TXNLOG_CRASH_DELTA_SECONDS", "12"))
+SECONDS = float(os.environ.get("TXNLOG_CRASH_DELTA_SECONDS", "8"))
 
 
 @pytest.mark.clause("P-99")
