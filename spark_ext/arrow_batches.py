@@ -106,11 +106,11 @@ def _share(frame: DataFrame) -> int | None:
         return None
     if sum(isinstance(kind, _TEXTS) for kind in kinds) > _MOST_TEXTS:
         return None
-    if _has_python(spark, jvm_frame.queryExecution()):
-        return None
     limit = int(str(spark.conf.get(MAX_BYTES)).removesuffix("b"))
     rows = int(str(spark.conf.get(MAX_ROWS)))
     if limit == NOT_MEASURED or rows < 1:  # rows without a limit are as many as a task has
+        return None
+    if _has_python(spark, jvm_frame.queryExecution()):
         return None
     share = limit // rows - sum(_TEXT_BYTES if isinstance(kind, _TEXTS) else _FIXED_BYTES for kind in kinds)
     return share if share >= 0 else None

@@ -75,8 +75,8 @@ def log_of(connection: Connection) -> str:
     """
     found = _logs.get(connection)
     if found is None:
-        found = _logs[connection] = _first_entry(connection)[:16]
-    return found
+        found = _logs[connection] = _first_entry(connection)
+    return found[:16]
 
 
 _handles: Final[OrderedDict[_Key, _Kept]] = OrderedDict()
@@ -100,7 +100,8 @@ def namespace_at(location: Location, mode: Mode, storage_options: Mapping[str, A
     if kept is not None and kept.is_there():
         return kept.namespace
     opened = open_namespace(location.root, location.namespace, mode=mode, storage_options=storage_options)
-    made = _Kept(opened, _first_entry(opened.connection), time.monotonic())
+    first = _logs[opened.connection] = _first_entry(opened.connection)
+    made = _Kept(opened, first, time.monotonic())
     with _lock:
         found = _handles.get(key)
         if found is None or found is kept:
