@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import secrets
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from tests.crash.command_line import Surroundings, add_arguments
 from tests.crash.plan import Plan
 from tests.crash.supervisor import PROGRESS
 from tools.servers import S3Server, s3_server
@@ -190,36 +188,25 @@ LINES: tuple[tuple[str, Line], ...] = (
 )
 
 
+KEPT = "journals and logs"
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--local", type=int, default=2000, metavar="KILLS", help="over local files (2000)")
     parser.add_argument("--s3", type=int, default=300, metavar="KILLS", help="over an S3 server on loopback (300)")
-    parser.add_argument("--seed", type=int, help="repeats the choices of a run, not what the machine makes of them")
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="a new folder for logs and journals, which stay")
+    add_arguments(parser, KEPT)
     given = parser.parse_args(arguments)
-    seed = secrets.randbits(32) if given.seed is None else given.seed
-    console = Console(width=None if sys.stdout.isatty() else 120)
-    console.print(f"seed {seed}", highlight=False)
+    here = Surroundings.of(given, "crash")
     rows: list[tuple[str, Report]] = []
     found: list[str] = []
-    if given.keep is None:
-        base = Path(tempfile.mkdtemp(prefix="txnlog-crash-"))
-    else:
-        base = given.keep.resolve()
-        base.mkdir(parents=True)
-    for name, plan in _plans(base, seed, given.local, given.s3):
-        report = _watched(name, plan, console)
+    for name, plan in _plans(here.base, here.seed, given.local, given.s3):
+        report = _watched(name, plan, here.console)
         rows.append((name, report))
         found += problems(plan, report)
-    if given.keep is None and not found:
-        shutil.rmtree(base)
-    elif found:
-        found.append(f"journals and logs are in {base}")
-    console.print(table(rows))
-    for text in found:
-        console.print(text, markup=False, highlight=False)
-    return 1 if found or not rows else 0
+    here.console.print(table(rows))
+    return here.end(found, KEPT) or int(not rows)
 
 
 def _plans(base: Path, seed: int, local: int, s3: int) -> Iterator[tuple[str, Plan]]:

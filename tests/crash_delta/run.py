@@ -8,10 +8,7 @@ the same for a few seconds.
 from __future__ import annotations
 
 import argparse
-import secrets
-import shutil
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from tests.crash.command_line import Surroundings, add_arguments
 from tests.crash.run import Report, carry_out
 from tests.crash_delta.plan import PHASES, DeltaPlan
 from tests.crash_delta.processes import CAST
@@ -157,32 +155,20 @@ LINES: tuple[tuple[str, str], ...] = (
 )
 
 
+KEPT = "journals, logs and the namespace"
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=600.0, help="of load (600)")
-    parser.add_argument("--seed", type=int, help="repeats the choices of a run, not what the machine makes of them")
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="a new folder for everything, which stays")
+    add_arguments(parser, KEPT)
     given = parser.parse_args(arguments)
-    seed = secrets.randbits(32) if given.seed is None else given.seed
-    console = Console(width=None if sys.stdout.isatty() else 120)
-    console.print(f"seed {seed}", highlight=False)
-    if given.keep is None:
-        base = Path(tempfile.mkdtemp(prefix="txnlog-crash-delta-"))
-    else:
-        base = given.keep.resolve()
-        base.mkdir(parents=True)
-    plan = plan_for(base, seed, given.seconds)
-    report = _watched(plan, console)
-    found = problems(plan, report)
-    if given.keep is None and not found:
-        shutil.rmtree(base)
-    elif found:
-        found.append(f"everything is in {base}")
-    console.print(table(report))
-    for text in found:
-        console.print(text, markup=False, highlight=False)
-    return 1 if found else 0
+    here = Surroundings.of(given, "crash-delta")
+    plan = plan_for(here.base, here.seed, given.seconds)
+    report = _watched(plan, here.console)
+    here.console.print(table(report))
+    return here.end(problems(plan, report), KEPT)
 
 
 def _watched(plan: DeltaPlan, console: Console) -> Report:

@@ -13,10 +13,7 @@ import contextlib
 import json
 import math
 import os
-import secrets
-import shutil
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
@@ -24,13 +21,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 import txnlog
 from examples.demo.kills import Kill, Place, kill_plan
 from examples.demo.runs import DemoFailed, Event, run_with_kills
+from tests.crash.command_line import Surroundings, add_arguments
 from tests.crash_spark import workers
 from tests.crash_spark.deaths import Manner, death_of, processes_of
 from tests.crash_spark.driver import REPOSITORY, events_of, root_of
@@ -279,41 +276,30 @@ def tables(outcomes: Sequence[Outcome]) -> Iterator[Table]:
         yield result
 
 
+KEPT = "namespaces and logs"
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--drivers", type=int, default=100, metavar="KILLS", help="of drivers, at least (100)")
     parser.add_argument("--executors", type=int, default=50, metavar="KILLS", help="of executors, at least (50)")
     parser.add_argument("--engine", type=Engine, action="append", help="one of them only, may be repeated")
-    parser.add_argument("--seed", type=int, help="repeats the choices of a run, not what the machine makes of them")
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="a new folder for namespaces and logs, which stay")
+    add_arguments(parser, KEPT)
     given = parser.parse_args(arguments)
-    seed = secrets.randbits(32) if given.seed is None else given.seed
     engines = given.engine or REAL
-    console = Console(width=None if sys.stdout.isatty() else 120)
-    console.print(f"seed {seed}", highlight=False)
-    if given.keep is None:
-        base = Path(tempfile.mkdtemp(prefix="txnlog-crash-spark-"))
-    else:
-        base = given.keep.resolve()
-        base.mkdir(parents=True)
+    here = Surroundings.of(given, "crash-spark")
     find_project()
     outcomes: list[Outcome] = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+    with Progress(*columns, console=here.console, disable=not here.console.is_terminal) as progress:
         for engine in engines:
-            outcomes += _of_engine(base / engine.name.lower(), engine, seed, given, len(engines), progress)
+            outcomes += _of_engine(here.base / engine.name.lower(), engine, here.seed, given, len(engines), progress)
     for found_there in tables(outcomes):
-        console.print(found_there)
+        here.console.print(found_there)
     found = [f"{outcome.title}: {text}" for outcome in outcomes for text in outcome.findings[:MOST_FINDINGS]]
     found += too_little(outcomes, given.drivers, given.executors)
-    if given.keep is None and not found:
-        shutil.rmtree(base)
-    elif found:
-        found += [f"seed {seed}; namespaces and logs are in {base}"]
-    for text in found:
-        console.print(text, markup=False, highlight=False)
-    return 1 if found else 0
+    return here.end(found, KEPT)
 
 
 def find_project() -> None:
