@@ -85,6 +85,8 @@ class Plan:
         folder: where journals, late requests and the report go.
         seed: of every choice that a process makes; what the machine makes of it differs from run to run.
         seconds: of load; it goes on until the least numbers are met, up to ``longest_seconds``.
+        least_counts: of what the supervisor counts, by name.
+        least_figures: of what the journals tell, by name.
         pause_ms: of a worker between two transactions, at most.
         faults: rates by name, see ``faulty_store``.
     """
@@ -97,10 +99,8 @@ class Plan:
     workers: int = 8
     pause_ms: float = 140.0
     kills_per_second: float = 8.0
-    least_kills: int = 100
-    least_ambiguous: int = 20
-    least_unknown: int = 10
-    least_fenced: int = 3
+    least_counts: dict[str, int] = field(default_factory=dict)
+    least_figures: dict[str, int] = field(default_factory=dict)
     longest_seconds: float = 180.0
     faults: dict[str, float] = field(default_factory=dict)
 

@@ -28,6 +28,7 @@ import s3fs  # noqa: F401 - likewise
 
 import txnlog
 from tests.crash import journal, keepers, verify, worker
+from tests.crash.evidence import read_journals
 from tests.crash.faulty_store import deliver
 from tests.crash.plan import (
     DEAD_LETTERS,
@@ -230,14 +231,14 @@ class Supervisor:
         plan = self._plan
         if seconds >= plan.longest_seconds:
             return True
-        if self.counts["kills"] < plan.least_kills or self.counts["fenced"] < plan.least_fenced:
+        if any(self.counts[name] < wanted for name, wanted in plan.least_counts.items()):
             return False
-        return self.has_enough()
+        figures = self.figures()
+        return all(figures[name] >= wanted for name, wanted in plan.least_figures.items())
 
-    def has_enough(self) -> bool:
-        """Whether what the journals tell is enough."""
-        ambiguous, unknown = verify.count_ambiguous(self._plan)
-        return ambiguous >= self._plan.least_ambiguous and unknown >= self._plan.least_unknown
+    def figures(self) -> Mapping[str, int]:
+        """What the journals tell so far."""
+        return verify.journal_figures(read_journals(self._plan))
 
     def helpers(self) -> Mapping[str, Callable[[], int]]:
         """Processes that work until the load is over, and are left alone."""

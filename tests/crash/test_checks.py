@@ -13,7 +13,7 @@ from tests.crash import checks
 from tests.crash.evidence import Evidence, Letter, Row, Told
 from tests.crash.journal import Journal, read
 from tests.crash.plan import MAX_REDELIVERIES, Plan, decision
-from tests.crash.run import SEEN, SEEN_IN_MANY, problems
+from tests.crash.run import SEEN, SEEN_IN_MANY, local_plan, problems
 from tests.crash.supervisor import Unsettled
 from tests.crash.worker import open_intents
 
@@ -349,14 +349,18 @@ def test_a_generation_is_settled_when_one_that_saw_it_dead_recovered():
     assert unsettled.start(5, alone=True, recovered=4) == {3, 4}, "a zombie may intend more after it was looked at"
 
 
-def test_a_run_fails_for_too_little_of_anything():
-    plan = Plan(root="", folder="", seed=7, seconds=0, least_kills=100, least_fenced=2)
+def test_a_run_fails_for_too_little_of_anything(tmp_path):
+    plan = local_plan(tmp_path, 7, 100, 0, 0)
     counts = {"kills": 120, "fenced": 3, "keepers killed": 4}
-    figures = dict.fromkeys((*SEEN, *SEEN_IN_MANY), 1) | {"ambiguous": 30, "unknown": 20}
+    figures = dict.fromkeys((*SEEN, *SEEN_IN_MANY), 1) | dict.fromkeys(plan.least_figures, 30)
     found: dict[str, Any] = {"findings": 0, "explained": [], "figures": figures}
     report: dict[str, Any] = {"counts": counts, "broken": [], "found": found}
     assert problems(plan, report) == []
-    for name, text in {"dead letters": "no dead letters", "unknown": "OutcomeUnknown: 0, wanted were 10"}.items():
+    for name, text in {
+        "dead letters": "no dead letters",
+        "unknown": "unknown: 0, wanted were 10",
+        "blocks closed": "blocks closed: 0, wanted were 1",
+    }.items():
         bad = report | {"found": found | {"figures": figures | {name: 0}}}
         assert problems(plan, bad) == [f"seed 7: {text}"]
     assert problems(plan, report | {"counts": counts | {"kills": 99}}) == ["seed 7: kills: 99, wanted were 100"]

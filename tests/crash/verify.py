@@ -22,12 +22,6 @@ MOST_EXPLAINED = 8
 _DRAINED_AT_ONCE = 1_000
 
 
-def count_ambiguous(plan: Plan) -> tuple[int, int]:
-    """Attempts in doubt so far, and those of them for which OutcomeUnknown was raised."""
-    known = checks.attempts(read_journals(plan)).values()
-    return sum(item.ambiguous for item in known), sum(item.unknown for item in known)
-
-
 def ask(plan: Plan, clock: Clock, name: str) -> int:
     """Ask for every attempt that was ever in doubt or prepared, and write down what was told."""
     told: dict[str, Told] = {}
@@ -84,18 +78,31 @@ def main(plan: Plan) -> int:
     return 0
 
 
+def journal_figures(evidence: Evidence) -> dict[str, int]:
+    """What the journals tell, of a run that goes on as well."""
+    known = checks.attempts(evidence).values()
+    return {
+        "attempts": len(known),
+        "acknowledged": sum(item.committed is not None for item in known),
+        "ambiguous": sum(item.ambiguous for item in known),
+        "unknown": sum(item.unknown for item in known),
+        "without answer": sum(not item.outcomes for item in known),
+        "prepared": sum(item.prepared for item in known),
+        "decided from outside": sum(map(len, evidence.decided.values())),
+        "nights": evidence.nights,
+        "files deleted": evidence.deleted,
+        "blocks closed": evidence.closed,
+    }
+
+
 def figures(evidence: Evidence) -> dict[str, int]:
     """What there was to check."""
     known = checks.attempts(evidence).values()
     sources = (row.source for row in evidence.rows["derived"])
     consumed = Counter(SUBSCRIPTIONS[source] for source in sources if source is not None)
     return {
-        "attempts": len(known),
-        "acknowledged": sum(item.committed is not None for item in known),
+        **journal_figures(evidence),
         "visible": sum(bool(item.rows) for item in known),
-        "ambiguous": sum(item.ambiguous for item in known),
-        "unknown": sum(item.unknown for item in known),
-        "without answer": sum(not item.outcomes for item in known),
         "in doubt, then committed": sum(item.ambiguous and bool(item.rows) for item in known),
         "answers": sum(map(len, evidence.asked.values())),
         "rows": sum(map(len, evidence.rows.values())),
@@ -104,12 +111,7 @@ def figures(evidence: Evidence) -> dict[str, int]:
         **{f"consumed, {kind}": consumed[kind] for kind in sorted(set(SUBSCRIPTIONS.values()))},
         "dead letters": len(evidence.letters),
         "drained": sum(len(found) for parts in evidence.drained.values() for found in parts.values()),
-        "prepared": sum(item.prepared for item in known),
         "prepared, then committed": sum(item.prepared and bool(item.rows) for item in known),
-        "decided from outside": sum(map(len, evidence.decided.values())),
-        "nights": evidence.nights,
-        "files deleted": evidence.deleted,
-        "blocks closed": evidence.closed,
         "version": evidence.version,
     }
 

@@ -46,11 +46,9 @@ class DeltaPlan(plan.Plan):
     """One run.
 
     Attributes:
-        least_versions: of published versions whose rows are compared.
         sample: versions of each table that the other engines read as well.
     """
 
-    least_versions: int = 100
     sample: int = 3
 
     @classmethod

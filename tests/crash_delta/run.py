@@ -70,9 +70,8 @@ def plan_for(folder: Path, seed: int, seconds: float) -> DeltaPlan:
         longest_seconds=LONGEST * seconds + 20,
         pause_ms=700.0,
         kills_per_second=1.5,
-        least_kills=max(6, round(seconds / 3)),
-        least_fenced=0,
-        least_versions=max(20, round(seconds)),
+        least_counts={"kills": max(6, round(seconds / 3))},
+        least_figures={"compared": max(20, round(seconds))},
     )
 
 
@@ -83,7 +82,7 @@ def problems(plan: DeltaPlan, report: Report) -> list[str]:
     if result:
         return [f"seed {plan.seed}: {text}" for text in result]  # a run that ended early has little of anything
     counts = numbers(report)
-    least = {"kills": plan.least_kills, "compared": plan.least_versions}
+    least = {**plan.least_counts, **plan.least_figures}
     result = [
         f"{name}: {counts[name]}, wanted were {wanted}" for name, wanted in least.items() if counts[name] < wanted
     ]

@@ -40,11 +40,10 @@ class DeltaSupervisor(supervisor.Supervisor):
         """The courier, and who compares."""
         return {**super().helpers(), "comparing": partial(compare, self._delta_plan, self.board, self.progress)}
 
-    def has_enough(self) -> bool:
-        """What is compared, and in a long run that every place was met."""
+    def figures(self) -> Mapping[str, int]:
+        """How many versions were compared so far."""
         compared = self._delta_plan.compared
-        versions = len(compared.read_bytes().splitlines()) if compared.exists() else 0
-        return versions >= self._delta_plan.least_versions
+        return {"compared": len(compared.read_bytes().splitlines()) if compared.exists() else 0}
 
     def count_end(self, process: supervisor.Process, status: int) -> None:
         """Also by what it was and where it stood."""

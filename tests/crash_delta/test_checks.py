@@ -341,7 +341,7 @@ def report(**changed: int) -> dict[str, Any]:
 
 def test_too_little_of_anything_fails_a_run(tmp_path: Path) -> None:
     long, short = plan_for(tmp_path, 1, 600), plan_for(tmp_path, 1, 15)
-    assert long.least_kills == 200
+    assert long.least_counts == {"kills": 200}
     assert problems(long, report()) == []
     for name in (*SEEN, *SEEN_IN_LONG):
         assert problems(long, report(**{name: 0})) == [f"seed 1: no {name}"]
