@@ -8,13 +8,12 @@ from typing import Any, Final
 
 import msgspec
 
-from txnlog.schema import StructType
+from txnlog.schema import WHOLE_NUMBERS, StructType
 from txnlog.state import SegmentRecord
 
 _EXACT_DIGITS: Final = 15
 """A decimal with more might be rounded by who reads numbers of JSON as doubles."""
 
-_WHOLE_NUMBERS: Final = frozenset({"byte", "short", "integer", "long"})
 _REAL_NUMBERS: Final = frozenset({"float", "double"})
 
 _encode: Final = msgspec.json.Encoder(decimal_format="number").encode
@@ -41,7 +40,7 @@ def statistics_json(record: SegmentRecord, schema: StructType) -> str:
 
 def _bound(kind: str, value: object, *, upper: bool) -> Any:
     """A bound in Delta's form; None where the log has none, or Delta no form for it."""
-    if kind in _WHOLE_NUMBERS:
+    if kind in WHOLE_NUMBERS:
         return value if type(value) is int else None
     if kind in _REAL_NUMBERS:
         return value if type(value) in {int, float} else None

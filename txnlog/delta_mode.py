@@ -11,7 +11,7 @@ from typing import Final, Literal, get_args
 
 from txnlog.errors import InvalidInputError, SchemaMismatch
 from txnlog.names import nearest
-from txnlog.schema import ArrayType, DataType, MapType, StructType
+from txnlog.schema import WHOLE_NUMBERS, ArrayType, DataType, MapType, StructType
 
 DeltaMode = Literal["auto", "manual", "off"]
 DELTA_MODES: Final[tuple[DeltaMode, ...]] = get_args(DeltaMode)
@@ -24,8 +24,6 @@ DELTA_PROPERTY: Final = f"{RESERVED}delta"
 """Where the mode stands, unless it is the default."""
 
 _Path = tuple[str, ...]
-
-_WHOLE: Final = frozenset({"byte", "short", "integer", "long"})
 
 _WIDENING_ADVICE: Final = (
     'add a column of the wider type, or alter the topic with delta="off", so that it is never published'
@@ -98,7 +96,7 @@ def check_delta_widening(old: StructType, new: StructType, mode: DeltaMode) -> N
     before = dict(_types(old, ()))
     for path, wider in _types(new, ()):
         narrow = before.get(path, wider)
-        if narrow == wider or (narrow in _WHOLE and wider in _WHOLE):
+        if narrow == wider or (narrow in WHOLE_NUMBERS and wider in WHOLE_NUMBERS):
             continue
         scale = narrow.rpartition(",")[2]
         if narrow.startswith("decimal(") and wider.startswith("decimal(") and wider.rpartition(",")[2] == scale:

@@ -17,10 +17,7 @@ import msgspec
 from txnlog import schema as schemas
 from txnlog.errors import SchemaMismatch
 from txnlog.names import nearest
-from txnlog.schema import ArrayType, DataType, MapType, StructField, StructType
-
-_WHOLE: Final = ("byte", "short", "integer", "long")
-"""Each holds all values of those before it."""
+from txnlog.schema import WHOLE_NUMBERS, ArrayType, DataType, MapType, StructField, StructType
 
 _EXACT_AS_DOUBLE: Final = frozenset({"byte", "short", "integer", "float"})
 """A double has 53 bits: not for every long."""
@@ -34,8 +31,8 @@ def widens(old: str, new: str) -> bool:
     """Whether every value of one simple type is one of the other."""
     if old == new:
         return True
-    if old in _WHOLE and new in _WHOLE:
-        return _WHOLE.index(old) < _WHOLE.index(new)
+    if old in WHOLE_NUMBERS and new in WHOLE_NUMBERS:
+        return WHOLE_NUMBERS.index(old) < WHOLE_NUMBERS.index(new)
     if new == "double":
         return old in _EXACT_AS_DOUBLE
     before, after = _DECIMAL.fullmatch(old), _DECIMAL.fullmatch(new)

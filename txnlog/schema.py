@@ -74,7 +74,10 @@ _DECIMAL: Final = re.compile(r"decimal\(([1-9][0-9]?),(0|[1-9][0-9]?)\)", re.ASC
 _UNSIGNED: Final = {pa.uint8(): "int16", pa.uint16(): "int32", pa.uint32(): "int64", pa.uint64(): "decimal128(20, 0)"}
 _COLUMN: Final = re.compile(r"[^\x00-\x1f\x7f ,;{}()=]+")
 
-KEY_TYPES: Final = frozenset({"string", "binary", "byte", "short", "integer", "long"})
+WHOLE_NUMBERS: Final = ("byte", "short", "integer", "long")
+"""Each holds all values of those before it."""
+
+KEY_TYPES: Final = frozenset({"string", "binary", *WHOLE_NUMBERS})
 """Types whose xxhash64 Spark and Python compute alike (PROTOCOL.md, "Partition of a key")."""
 
 DEAD_LETTER_COLUMNS: Final[dict[str, DataType]] = {
@@ -235,6 +238,7 @@ __all__ = [
     "DEAD_LETTER_COLUMNS",
     "DEFAULT_SCHEMA",
     "KEY_TYPES",
+    "WHOLE_NUMBERS",
     "ArrayType",
     "DataType",
     "MapType",
