@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Use = Literal["read", "readStream", "write", "writeStream"]
 STORAGE_CONF: Final = "spark.txnlog.storage."
-"""Session settings under this prefix are storage options, where a session can be asked (see ``session_storage``)."""
+"""Session settings under this prefix are storage options of calls, not of the format (see ``session_storage``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,30 +245,22 @@ def write_options(given: Mapping[str, str], *, streaming: bool) -> WriteOptions:
 
 
 def _fields(found: Mapping[str, Any]) -> dict[str, Any]:
-    """What was given, by the names of the typed options; storage options come from the session where there are none."""
-    fields = {field: value for name, value in found.items() if (field := _BY_NAME[name.lower()].field) is not None}
-    if "storage_options" not in fields:
-        fields["storage_options"] = session_storage()
-    return fields
+    """What was given, by the names of the typed options."""
+    return {field: value for name, value in found.items() if (field := _BY_NAME[name.lower()].field) is not None}
 
 
-def session_storage(spark: SparkSession | None = None) -> dict[str, Any]:
-    """Storage options from the settings ``spark.txnlog.storage.<name>`` of a session; empty where there is none.
+def session_storage(spark: SparkSession) -> dict[str, Any]:
+    """Storage options from the settings ``spark.txnlog.storage.<name>`` of a session; empty where it has none.
 
-    Spark gives the processes that plan a Python data source no session and no settings of it: there the option
-    ``storageOptions``, or the environment (``AWS_*``, a role of the machine), is the only way.
+    For calls of ``spark_ext`` only: Spark gives the processes that plan a Python data source no session and no settings
+    of it, so that the format has the option ``storageOptions``, or the environment (``AWS_*``, a role of the machine).
     A value that is a JSON object or array is taken as one, so that nested options can be given.
     """
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - options can be read without Spark's client
-
-    session = SparkSession.getActiveSession() if spark is None else spark
-    if session is None:
-        return {}
-    jvm_session = getattr(session, "_jsparkSession", None)
+    jvm_session = getattr(spark, "_jsparkSession", None)
     if jvm_session is not None and STORAGE_CONF not in str(jvm_session.conf().getAll().mkString("\n")):
         return {}  # as nearly always: one call of the JVM, where each setting takes two
     result: dict[str, Any] = {}
-    for name, value in session.conf.getAll.items():
+    for name, value in spark.conf.getAll.items():
         if name.startswith(STORAGE_CONF):
             result[name[len(STORAGE_CONF) :]] = _conf_value(name, value)
     return result
