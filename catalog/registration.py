@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from txnlog.arguments import mapping, shown
-from txnlog.errors import Durable, InvalidInputError, TopicNotFound, UnsupportedFeature
+from txnlog.errors import Durable, InvalidInputError, TopicNotFound, no_delta
 from txnlog.names import folded, nearest
 from txnlog.store.open import hadoop_url
 
@@ -153,13 +153,7 @@ def _detail(spark: SparkSession, table: str) -> str | None:
         # To Spark alone DETAIL is a table, and what follows one of its columns.
         if not isinstance(error, ParseException) and "`DETAIL`" not in str(error).upper():
             return None
-        raise UnsupportedFeature(
-            "this session has no Delta",
-            advice="install the extra 'delta', build the session with delta.configure_spark_with_delta_pip(builder) "
-            "and the settings spark.sql.extensions and spark.sql.catalog.spark_catalog of Delta's documentation; or "
-            'use as_="views"',
-            durable=Durable.NOTHING,
-        ) from None
+        raise no_delta(instead='use as_="views"') from None
     location: str = found.location
     return location if found.format == "delta" else None
 

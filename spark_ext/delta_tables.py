@@ -17,7 +17,7 @@ from pyspark.errors import PySparkException
 
 from spark_ext.columns import named
 from txnlog.arguments import shortened, shown
-from txnlog.errors import InvalidInputError, TransactionConflict, UnsupportedFeature
+from txnlog.errors import InvalidInputError, TransactionConflict, UnsupportedFeature, no_delta
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -176,10 +176,7 @@ def _delta_log(spark: SparkSession) -> Any:
         )
     found = spark._jvm.org.apache.spark.sql.delta.DeltaLog  # type: ignore[union-attr]
     if not isinstance(found, JavaClass):
-        raise UnsupportedFeature(
-            "this session has no Delta",
-            advice="install the extra 'delta' and build the session with delta.configure_spark_with_delta_pip(builder)",
-        )
+        raise no_delta()
     return found
 
 

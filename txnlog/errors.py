@@ -261,6 +261,21 @@ class UnsupportedFeature(InvalidInputError):
     default_advice = "use a version that has the feature"
 
 
+def no_delta(*, instead: str | None = None) -> UnsupportedFeature:
+    """A Spark session has no Delta. Here, since ``catalog`` and ``spark_ext`` tell it, which do not know each other.
+
+    Args:
+        instead: a way that needs none.
+    """
+    advice = (
+        "install the extra 'delta', and build the session with delta.configure_spark_with_delta_pip(builder) and the "
+        "settings spark.sql.extensions and spark.sql.catalog.spark_catalog of Delta's documentation"
+    )
+    return UnsupportedFeature(
+        "this session has no Delta", advice=advice if instead is None else f"{advice}; or {instead}"
+    )
+
+
 class InvalidTransactionState(InvalidInputError):
     """The transaction's state does not allow the operation."""
 
@@ -380,5 +395,6 @@ __all__ = [
     "VersionNotAvailable",
     "after_writing",
     "in_doubt",
+    "no_delta",
     "refused_write",
 ]
