@@ -233,7 +233,7 @@ class Catalog:
             topics: which; all if nothing is said.
             names: by topic another name.
             database: of the tables; as the namespace is called, and created if it is missing.
-            replace: take the place of views of these names.
+            replace: take the place of views of these names. Not for tables.
 
         Returns:
             By topic its name, with the database if it is a table.
@@ -248,6 +248,11 @@ class Catalog:
             raise InvalidInputError(
                 f"topics cannot be registered as {shown(as_)}: a table over the format would lose its path",
                 advice='pass as_="views", or as_="delta" for the published tables',
+            )
+        if as_ == "delta" and replace:
+            raise InvalidInputError(
+                "replace is for views: tables show without it what was published last, and no other one is taken away",
+                advice="leave replace out; a table that is in the way is an error that names it",
             )
         found = self.namespace(namespace).name
         with open_namespace(

@@ -79,6 +79,7 @@ def test_two_topics_under_one_name_are_refused_before_anything_is_made(
     [
         ({"as_": "tables"}, InvalidInputError, "would lose its path"),
         ({"as_": "delta"}, UnsupportedFeature, "this session has no Delta"),
+        ({"as_": "delta", "replace": True}, InvalidInputError, "replace is for views"),
         ({"database": "lake"}, InvalidInputError, "temporary views are in no database"),
         ({"topics": ["order"]}, TopicNotFound, "did you mean 'orders'"),
         ({"names": {"order": "x"}}, TopicNotFound, "did you mean 'orders'"),
