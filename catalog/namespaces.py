@@ -117,10 +117,12 @@ class Catalog:
             f"no namespace {name!r} in this root", advice=nearest(name, [record.name for record in records])
         )
 
-    def _records(self) -> list[NamespaceRecord]:
+    def _records(self, *, refuse_namespace: bool = True) -> list[NamespaceRecord]:
+        """The namespaces; none where there is no root. A path of a namespace raises InvalidInputError, if it is to."""
         if self._root.exists():
             return self._root.namespaces()
-        self._root.refuse_namespace()
+        if refuse_namespace:
+            self._root.refuse_namespace()
         return []
 
     # --- changing ---------------------------------------------------------------------------------------------------
@@ -408,7 +410,7 @@ class Catalog:
         return f"Catalog({self.root!r})"
 
     def _repr_html_(self) -> str:
-        records = self._root.namespaces() if self._root.exists() else []
+        records = self._records(refuse_namespace=False)  # a notebook shows the path, and not an error
         rows = "".join(_row(NamespaceInfo(record.name, record.coordinator)) for record in records)
         return f"<table><caption>{html.escape(self.root)}</caption>{_HEAD}{rows}</table>"
 
