@@ -275,7 +275,7 @@ def commit_lines(
         metadata: at the first version, and where the schema changed.
         ended: the topic was dropped: nothing will follow.
     """
-    says = says_json(identity, shown, ended=ended)
+    stamp = stamp_json(identity, shown, ended=ended)
     lines: list[Mapping[str, Any]] = [
         {
             "commitInfo": {
@@ -284,7 +284,7 @@ def commit_lines(
                 "operation": operation,
                 "operationParameters": {"namespaceVersion": str(shown.version)},
                 "engineInfo": "txnlog",
-                "txnlog": says,
+                "txnlog": stamp,
             }
         }
     ]
@@ -292,19 +292,19 @@ def commit_lines(
         lines.append({"protocol": PROTOCOL})
     if metadata is not None:
         lines.append({"metaData": metadata})
-    lines.append({"domainMetadata": domain_metadata(says, shown)})
+    lines.append({"domainMetadata": domain_metadata(stamp, shown)})
     return b"".join(_encode(line) + b"\n" for line in (*lines, *actions))
 
 
-def says_json(identity: Identity, shown: Shown, *, ended: bool) -> dict[str, Any]:
-    """What a commit says of itself."""
-    says: dict[str, Any] = {**identity.as_json(), "before": shown.before, "version": shown.version}
-    return {**says, "ended": True} if ended else says
+def stamp_json(identity: Identity, shown: Shown, *, ended: bool) -> dict[str, Any]:
+    """The stamp of a commit: what it says of itself."""
+    stamp: dict[str, Any] = {**identity.as_json(), "before": shown.before, "version": shown.version}
+    return {**stamp, "ended": True} if ended else stamp
 
 
-def domain_metadata(says: Mapping[str, Any], shown: Shown) -> dict[str, Any]:
+def domain_metadata(stamp: Mapping[str, Any], shown: Shown) -> dict[str, Any]:
     """What lasts, when the commits are gone."""
-    configuration = _encode({**says, "timestamp": shown.timestamp_ms}).decode()
+    configuration = _encode({**stamp, "timestamp": shown.timestamp_ms}).decode()
     return {"domain": DOMAIN, "configuration": configuration, "removed": False}
 
 
@@ -351,12 +351,12 @@ def topic_checkpoint(
 ) -> list[Mapping[str, Mapping[str, Any]]]:
     """The actions of a checkpoint: all that makes the table at a Delta version."""
     schema = history.topic.schema_at(shown.version)
-    says = says_json(identity, shown, ended=has_ended(history.topic, shown.version))
+    stamp = stamp_json(identity, shown, ended=has_ended(history.topic, shown.version))
     files = (add_action(item, schema, changes=False) for item in history.visible(shown.version))
     return [
         {"protocol": PROTOCOL},
         {"metaData": metadata.as_json(schema_json(schema))},
-        {"domainMetadata": domain_metadata(says, shown)},
+        {"domainMetadata": domain_metadata(stamp, shown)},
         *({"add": file} for file in files),
     ]
 
@@ -412,8 +412,8 @@ __all__ = [
     "has_ended",
     "needs_metadata",
     "remove_action",
-    "says_json",
     "schema_json",
+    "stamp_json",
     "topic_checkpoint",
     "topic_commit",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from catalog.delta_actions import NOTHING_SHOWN, Shown
@@ -70,7 +71,8 @@ class Publications:
     def publish(self, topic: int, *, look: bool = True) -> Published:
         """Bring a topic's table up to what the fold shows. Raises InvalidInputError for one that is never published."""
         record = self._check(topic)
-        return self._told(record, *self._table(record).publish(look=look))
+        table = self._table(record)
+        return _published(record.name, table, *table.publish(look=look))
 
     def publish_all(self) -> tuple[Published, ...]:
         """Bring all tables up to what the fold shows, that of the segments last; those that are there.
@@ -91,18 +93,19 @@ class Publications:
             raise failed or error from None
         if failed is not None:
             raise failed
-        done.append(_told(SEGMENTS_TABLE, segments.log.url(), shown, work))
+        done.append(_published(SEGMENTS_TABLE, segments, shown, work))
         return tuple(item for item in done if item.delta_version >= 0)
 
     def repair_segments(self) -> Published:
         """The same as :meth:`repair` for the table of segments."""
         segments = self._segments_table()
-        return _told(SEGMENTS_TABLE, segments.log.url(), *segments.repair())
+        return _published(SEGMENTS_TABLE, segments, *segments.repair())
 
     def repair(self, topic: int) -> Published:
         """Look at every version of a topic's table, and write again what is not what the log gives."""
         record = self._check(topic)
-        return self._told(record, *self._table(record).repair())
+        table = self._table(record)
+        return _published(record.name, table, *table.repair())
 
     def _check(self, topic: int) -> TopicRecord:
         record = self._follower.state.topics[topic]
@@ -131,9 +134,6 @@ class Publications:
                 self._segments = TablePublisher(log, SegmentsTable(self._follower, log, self._runtime))
             return self._segments
 
-    def _told(self, record: TopicRecord, shown: Shown, work: Work) -> Published:
-        return _told(record.name, self._store.url(record.folder), shown, work)
-
     def _topics(self) -> list[int]:
         """The topics that may be published, those that are gone too, whose tables end."""
         with self._follower.lock:
@@ -145,8 +145,7 @@ class Publications:
         table = self._table(self._check(topic))
         last = table.look().delta_version
         wanted = range(last, max(-1, last - most), -1)
-        found = self._runtime.run_all([_asking(table, version) for version in wanted])
-        return tuple(found)
+        return tuple(self._runtime.run_all([partial(_published_version, table, version) for version in wanted]))
 
     def delta_version(self, topic: int, version: int) -> int:
         """The Delta version that shows what the topic was at a version of the namespace.
@@ -171,32 +170,35 @@ class Publications:
         low, high = -1, newest.delta_version
         while high - low > 1:
             middle = (low + high) // 2
-            if table.says(middle).version < wanted:
+            if table.stamp(middle).version < wanted:
                 low = middle
             else:
                 high = middle
-        if table.says(high).version != wanted:
-            before = "" if high == 0 else f"version {high - 1} shows {table.says(high - 1).version}, "
+        if table.stamp(high).version != wanted:
+            before = "" if high == 0 else f"version {high - 1} shows {table.stamp(high - 1).version}, "
             raise VersionNotAvailable(
                 f"no version of the Delta table of {record.name!r} shows version {version} alone: several entries were "
                 "published as one",
-                advice=f"{before}version {high} shows {table.says(high).version}; snapshot(version=...) reads any",
+                advice=f"{before}version {high} shows {table.stamp(high).version}; snapshot(version=...) reads any",
             )
         return high
 
 
-def _told(name: str, url: str, shown: Shown, work: Work) -> Published:
+def _published(name: str, table: TablePublisher, shown: Shown, work: Work) -> Published:
     return Published(
-        name, shown.delta_version, shown.version, shown.timestamp_ms, work.created, tuple(work.repaired), url
+        name,
+        shown.delta_version,
+        shown.version,
+        shown.timestamp_ms,
+        work.created,
+        tuple(work.repaired),
+        table.log.url(),
     )
 
 
-def _asking(table: TablePublisher, version: int) -> Callable[[], PublishedVersion]:
-    def ask() -> PublishedVersion:
-        says = table.says(version)
-        return PublishedVersion(version, says.version, says.timestamp_ms)
-
-    return ask
+def _published_version(table: TablePublisher, version: int) -> PublishedVersion:
+    stamp = table.stamp(version)
+    return PublishedVersion(version, stamp.version, stamp.timestamp_ms)
 
 
 def publisher(follower: Follower, store: Store, runtime: Runtime) -> Callable[[int | None], object]:

@@ -23,10 +23,10 @@ from catalog.delta_actions import (
     TableMetadata,
     commit_lines,
     domain_metadata,
-    says_json,
+    stamp_json,
 )
 from catalog.delta_log import DeltaLog
-from catalog.delta_says import same_content
+from catalog.delta_stamp import same_content
 from catalog.table_publisher import Action
 from catalog.topic_table import LogTimes, table_id
 from txnlog.follower import Follower
@@ -188,11 +188,11 @@ class SegmentsView:
 
     def checkpoint(self, shown: Shown) -> Sequence[Action]:
         """See View."""
-        says = says_json(self._table.identity, shown, ended=False)
+        stamp = stamp_json(self._table.identity, shown, ended=False)
         return [
             {"protocol": PROTOCOL},
             {"metaData": self._table.metadata().as_json(_schema_json())},
-            {"domainMetadata": domain_metadata(says, shown)},
+            {"domainMetadata": domain_metadata(stamp, shown)},
             *({"add": self._add(unique, versions)} for unique, versions in self.files(shown.version)),
         ]
 

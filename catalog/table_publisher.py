@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 from catalog.delta_actions import NOTHING_SHOWN, Identity, Shown
 from catalog.delta_checkpoint import checkpoint_bytes, hint_bytes
 from catalog.delta_log import COMMITS_AT_ONCE, DeltaLog
-from catalog.delta_says import DamagedCommitError, Says, hint_of, says_of
+from catalog.delta_stamp import DamagedCommitError, Stamp, hint_of, stamp_of
 from catalog.errors import ForeignDeltaLog
 from txnlog.errors import CorruptionError, Durable, TxnLogError
 
@@ -148,12 +148,12 @@ class TablePublisher:
             shown = self._find(Work()) if self._shown is None else self._follow(self._shown, Work(), ahead=2)
             return self._note(shown)
 
-    def says(self, version: int) -> Says:
-        """What a commit says of itself. Raises CorruptionError."""
+    def stamp(self, version: int) -> Stamp:
+        """The stamp of a commit of this table. Raises CorruptionError."""
         data = self.log.get(version)
         try:
-            if data is not None and (says := says_of(data)).is_of(self._table.identity):
-                return says
+            if data is not None and (stamp := stamp_of(data)).is_of(self._table.identity):
+                return stamp
         except DamagedCommitError:
             pass
         raise CorruptionError(
@@ -219,8 +219,8 @@ class TablePublisher:
         if data is None:
             return None
         try:
-            says = self._says(version, data)
-            shown = Shown(version, says.version, says.timestamp_ms, says.before)
+            stamp = self._own_stamp(version, data)
+            shown = Shown(version, stamp.version, stamp.timestamp_ms, stamp.before)
         except DamagedCommitError:
             return None
         if not -1 <= shown.before <= shown.version or shown.version < 0:
@@ -229,12 +229,12 @@ class TablePublisher:
             return None
         return self._judge(shown, data)
 
-    def _says(self, version: int, data: bytes) -> Says:
-        """What a commit says. Raises DamagedCommitError, ForeignDeltaLog, CorruptionError."""
-        says = says_of(data)
-        if not says.is_of(self._table.identity):
-            raise self._foreign(version, says)
-        return says
+    def _own_stamp(self, version: int, data: bytes) -> Stamp:
+        """The stamp of a commit that was read. Raises DamagedCommitError, ForeignDeltaLog for one of another table."""
+        stamp = stamp_of(data)
+        if not stamp.is_of(self._table.identity):
+            raise self._foreign(version, stamp)
+        return stamp
 
     def _view(self, after: int, until: int) -> View:
         """A look at the fold that shows some version: the last one where that does, since a look takes a while."""
@@ -316,7 +316,7 @@ class TablePublisher:
         found: dict[int, int] = {}
         for version, data in commits.items():
             try:
-                found[version] = self._says(version, data).before
+                found[version] = self._own_stamp(version, data).before
             except DamagedCommitError:
                 continue
         return found
@@ -334,13 +334,13 @@ class TablePublisher:
     def _next(self, shown: Shown, data: bytes) -> Shown | None:
         """What the next version shows, by its bytes; None where they are damaged."""
         try:
-            says = self._says(shown.delta_version + 1, data)
-            if says.before != shown.version or says.version < max(says.before, 0):
+            stamp = self._own_stamp(shown.delta_version + 1, data)
+            if stamp.before != shown.version or stamp.version < max(stamp.before, 0):
                 return None
         except DamagedCommitError:
             return None
-        view = self._view(shown.version, says.version)
-        return self._judge(self._after(shown, says.version, view), data)
+        view = self._view(shown.version, stamp.version)
+        return self._judge(self._after(shown, stamp.version, view), data)
 
     def _lost(self, shown: Shown, data: bytes | None, befores: Mapping[int, int], view: View) -> int:
         """Which version a lost commit showed that others follow: the next one says it.
@@ -392,9 +392,9 @@ class TablePublisher:
         work.repaired.append(wanted.delta_version)
         return wanted
 
-    def _foreign(self, version: int, says: Says) -> ForeignDeltaLog:
+    def _foreign(self, version: int, stamp: Stamp) -> ForeignDeltaLog:
         url = self.log.commit_url(version)
-        what = "was not written by txnlog" if says.ours is None else "belongs to another topic or namespace"
+        what = "was not written by txnlog" if stamp.fields is None else "belongs to another topic or namespace"
         return ForeignDeltaLog(
             f"version {version} of the Delta table in the folder of {self._table.name!r} {what}: {url}",
             advice="it is not overwritten. Where nobody needs it, remove that object and those of later versions and "

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from catalog import delta_actions
 from catalog.delta_actions import Identity, Shown, TableMetadata, TopicHistory, needs_metadata
-from catalog.delta_says import same_content
+from catalog.delta_stamp import same_content
 from catalog.table_publisher import Action
 from txnlog.codec import decode_entry, digest_of
 from txnlog.errors import CorruptionError

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog.delta_actions import Identity, Shown, TopicHistory, commit_lines, schema_json
-from catalog.delta_says import DamagedCommitError, hint_of, same_content, says_of
+from catalog.delta_stamp import DamagedCommitError, hint_of, same_content, stamp_of
 from catalog.delta_statistics import statistics_json
 from tests.memory_log import Log
 from tests.unit.random_entries import append, entries
@@ -108,13 +108,13 @@ def written(**changes: Any) -> bytes:
 
 
 def test_a_commit_says_what_it_shows() -> None:
-    says = says_of(written())
-    assert says.is_of(IDENTITY)
-    assert not says.is_of(Identity(7, topic=4))
-    assert not says.is_of(Identity(8, topic=3))
-    assert not says.is_of(Identity(7, table="segments"))
-    assert (says.before, says.version, says.timestamp_ms, says.ended) == (40, 42, 1_000, False)
-    assert says_of(written(ended=True)).ended
+    stamp = stamp_of(written())
+    assert stamp.is_of(IDENTITY)
+    assert not stamp.is_of(Identity(7, topic=4))
+    assert not stamp.is_of(Identity(8, topic=3))
+    assert not stamp.is_of(Identity(7, table="segments"))
+    assert (stamp.before, stamp.version, stamp.timestamp_ms, stamp.ended) == (40, 42, 1_000, False)
+    assert stamp_of(written(ended=True)).ended
     assert hint_of(written()) == 42
 
 
@@ -133,13 +133,13 @@ def test_a_commit_says_what_it_shows() -> None:
 )
 def test_a_commit_that_contradicts_itself_is_damaged(old: bytes, new: bytes) -> None:
     with pytest.raises(DamagedCommitError):
-        says_of(written().replace(old, new, 1))
+        stamp_of(written().replace(old, new, 1))
 
 
 @given(st.binary(max_size=40) | st.text(max_size=40).map(str.encode))
 def test_any_bytes_are_damaged_or_not_ours(data: bytes) -> None:
     with contextlib.suppress(DamagedCommitError):
-        assert says_of(data).ours is None
+        assert stamp_of(data).fields is None
     assert hint_of(data) is None
     assert not same_content(written(), data)
 
@@ -157,7 +157,7 @@ HUGE = b"1" + b"0" * 400
 )
 def test_what_is_too_deep_is_damage(line: bytes) -> None:
     with pytest.raises(DamagedCommitError):
-        says_of(line + b"\n")
+        stamp_of(line + b"\n")
 
 
 def test_a_version_beyond_all_numbers_is_damage() -> None:
@@ -166,7 +166,7 @@ def test_a_version_beyond_all_numbers_is_damage() -> None:
     )
     assert data.count(HUGE) == 2
     with pytest.raises(DamagedCommitError, match="does not say its version"):
-        _ = says_of(data).version
+        _ = stamp_of(data).version
 
 
 @pytest.mark.parametrize(

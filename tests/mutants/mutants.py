@@ -1821,8 +1821,8 @@ MUTANTS = (
     Mutant(
         "a commit of somebody else is passed over",
         "catalog/table_publisher.py",
-        "if not says.is_of(self._table.identity):",
-        "if says.ours is not None and not says.is_of(self._table.identity):",
+        "if not stamp.is_of(self._table.identity):",
+        "if stamp.fields is not None and not stamp.is_of(self._table.identity):",
         "a foreign commit is overwritten as damaged",
         (PUBLICATION + "a_commit_of_somebody_else_is_refused",),
     ),

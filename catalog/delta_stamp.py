@@ -1,4 +1,7 @@
-"""What a stored Delta commit says of itself, and whether it is what it should be: bytes back, never trusted. Pure."""
+"""The stamp of a stored Delta commit: what it says of itself. Also whether a commit is what it should be. Pure.
+
+Bytes back, never trusted.
+"""
 
 from __future__ import annotations
 
@@ -17,30 +20,32 @@ class DamagedCommitError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Says:
-    """What a commit says of itself. ``ours`` is None where it is no commit of txnlog."""
+class Stamp:
+    """What a commit says of itself. ``fields`` is None where it is no commit of txnlog."""
 
-    ours: Mapping[str, Any] | None
+    fields: Mapping[str, Any] | None
     timestamp_ms: int = 0
 
     @property
     def before(self) -> int:
         """The version of the namespace that the Delta version before shows."""
-        return _number(self.ours, "before")
+        return _number(self.fields, "before")
 
     @property
     def version(self) -> int:
         """The version of the namespace that it shows."""
-        return _number(self.ours, "version")
+        return _number(self.fields, "version")
 
     @property
     def ended(self) -> bool:
         """Whether nothing follows."""
-        return bool(self.ours and self.ours.get("ended"))
+        return bool(self.fields and self.fields.get("ended"))
 
     def is_of(self, identity: Identity) -> bool:
         """Whether it is a commit of this table."""
-        return self.ours is not None and all(self.ours.get(name) == item for name, item in identity.as_json().items())
+        return self.fields is not None and all(
+            self.fields.get(name) == item for name, item in identity.as_json().items()
+        )
 
 
 def _number(found: Mapping[str, Any] | None, name: str) -> int:
@@ -60,8 +65,8 @@ def _objects(data: bytes) -> list[dict[str, Any]]:
     return lines
 
 
-def says_of(data: bytes) -> Says:
-    """What a stored commit says of itself. Raises DamagedCommitError."""
+def stamp_of(data: bytes) -> Stamp:
+    """The stamp of a stored commit. Raises DamagedCommitError."""
     lines = _objects(data)
     infos = [line["commitInfo"] for line in lines if isinstance(line.get("commitInfo"), dict)]
     info: dict[str, Any] = infos[0] if infos else {}
@@ -69,7 +74,7 @@ def says_of(data: bytes) -> Says:
     domain = next((item for item in domains if item.get("domain") == DOMAIN), None)
     own = info.get("txnlog")
     if not isinstance(own, dict) and domain is None:
-        return Says(None)
+        return Stamp(None)
     try:
         lasting = msgspec.json.decode((domain or {}).get("configuration") or "null")
     except (msgspec.DecodeError, TypeError, RecursionError):
@@ -79,7 +84,7 @@ def says_of(data: bytes) -> Says:
     timestamp_ms = lasting.pop("timestamp", None)
     if lasting != own or timestamp_ms != info.get("inCommitTimestamp") or type(timestamp_ms) is not int:
         raise DamagedCommitError("it contradicts itself")
-    return Says(own, timestamp_ms)
+    return Stamp(own, timestamp_ms)
 
 
 def hint_of(data: bytes) -> int | None:
@@ -116,4 +121,4 @@ def _content(line: dict[str, Any]) -> object:
     return kind, body
 
 
-__all__ = ["DamagedCommitError", "Says", "hint_of", "same_content", "says_of"]
+__all__ = ["DamagedCommitError", "Stamp", "hint_of", "same_content", "stamp_of"]
