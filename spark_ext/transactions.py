@@ -213,8 +213,7 @@ class DataFrameTransaction:
                     jobs.hand_over(self._txn, self._segments)
                     self.result = self._txn.commit() if self._decide is None else self._decide(self._txn)
             except BaseException as error:
-                for where, _ in self._elsewhere.values():
-                    error.add_note(f"the {where} has its rows; the same work again appends them to it no second time")
+                self._note_elsewhere(error)
                 raise
         return self.result
 
@@ -256,6 +255,13 @@ class DataFrameTransaction:
                 self._txn.discard()
                 raise
             self._elsewhere[key] = (where, None)  # done, also where the commit is asked for again
+
+    def _note_elsewhere(self, error: BaseException) -> None:
+        """Note with an error of the commit what was done before it. Asked again the commit may raise the same one."""
+        for where, _ in self._elsewhere.values():
+            note = f"the {where} has its rows; the same work again appends them to it no second time"
+            if note not in getattr(error, "__notes__", ()):
+                error.add_note(note)
 
     def _check_usable(self) -> None:
         """Raise what stands against more work, and the commit, before the transaction itself is asked."""

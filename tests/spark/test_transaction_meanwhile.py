@@ -21,6 +21,7 @@ from txnlog.block_keeper import BlockKeeper
 from txnlog.errors import (
     InvalidInputError,
     InvalidTransactionState,
+    ProducerFenced,
     RetriableError,
     SchemaMismatch,
     StoreError,
@@ -218,6 +219,18 @@ def test_a_race_lost_in_a_block_is_run_again_from_the_blocks_beginning(
             lost()
         monkeypatch.setattr(ns.connection.appender, "call", lost)
     assert txn.state == "ABORTED"
+
+
+def test_a_refused_commit_says_once_what_was_done_elsewhere_however_often_it_is_asked_for(ns: txnlog.Namespace) -> None:
+    txn: Any = spark_ext.transaction(None, f"{ns.root}/{ns.name}", producer="nightly", storage_options={})
+    with pytest.raises(ProducerFenced), txn:  # noqa: PT012 - the end of the block raises, too
+        txn.write(Frame(), "orders")
+        txn.before_commit("Delta table '/bills'", "bills", lambda: ns.producer("nightly"))
+        for _ in range(2):
+            with pytest.raises(ProducerFenced) as told:
+                txn.commit()
+            (note,) = told.value.__notes__
+            assert note.startswith("the Delta table '/bills' has its rows")
 
 
 # --- errors of tasks --------------------------------------------------------------------------------------------------
