@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
+import catalog as txn_catalog
+from catalog import Catalog
 from tests.catalog.engines import Engines, engines_in
-from tests.client.support import FakeRuntime, Place
+from tests.client.support import SCHEMA, FakeRuntime, Place
 from txnlog import connection, root
+from txnlog.namespace import Namespace
 from txnlog.store import identity_of
 from txnlog.store.base import Store
 from txnlog.store.probe import Passed
@@ -33,6 +36,21 @@ def place(tmp_path: Path, quick: None) -> Iterator[Place]:
     found = Place("local", str(tmp_path / "lake"))
     yield found
     found.close()
+
+
+@pytest.fixture
+def ns(place: Place) -> Namespace:
+    """A namespace with the topic ``orders``, of two partitions."""
+    handle = place.open()
+    handle.create_topic("orders", SCHEMA, partitions=2)
+    return handle
+
+
+@pytest.fixture
+def cat(place: Place, ns: Namespace) -> Iterator[Catalog]:
+    """The catalog of its root."""
+    with txn_catalog.open(place.root) as handle:
+        yield handle
 
 
 @pytest.fixture(scope="session")

@@ -17,11 +17,12 @@ import pytest
 
 import catalog as txn_catalog
 import txnlog
-from catalog import Catalog, ForeignDeltaLog, Published, delta_actions, table_publisher, topic_table
+from catalog import Catalog, ForeignDeltaLog, delta_actions, table_publisher, topic_table
 from catalog.publication import Publications
 from tests.catalog.judging import actions_of, check_table, commits_of
+from tests.catalog.published import commit, folder, grown
 from tests.catalog.stories import add_column, append, compact, mergeable
-from tests.client.support import Place, raises, rows
+from tests.client.support import SCHEMA, Place, raises, rows
 from txnlog import keys
 from txnlog.actions import Begin, Commit, DeleteRecords, Replace, Segment, SliceRows
 from txnlog.errors import (
@@ -30,52 +31,13 @@ from txnlog.errors import (
     InvalidTransactionState,
     NamespaceNotFound,
     TopicNotFound,
-    TxnLogError,
     VersionNotAvailable,
 )
 from txnlog.limits import DEFAULT_GRACE_MS
 from txnlog.store import MemoryStore
 from txnlog.testing import ManualClock
 
-SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("name", pa.string())])
 DAY_MS = 24 * 3_600_000
-
-
-@pytest.fixture
-def ns(place: Place) -> Any:
-    handle = place.open()
-    handle.create_topic("orders", SCHEMA, partitions=2)
-    return handle
-
-
-@pytest.fixture
-def cat(place: Place, ns: Any) -> Any:
-    with txn_catalog.open(place.root) as handle:
-        yield handle
-
-
-def folder(place: Place, topic: str = "orders") -> Path:
-    return Path(place.root) / "sales" / topic / "_delta_log"
-
-
-def commit(place: Place, version: int, topic: str = "orders") -> Path:
-    return folder(place, topic) / f"{version:020d}.json"
-
-
-def grown(ns: Any, cat: Catalog, versions: int) -> Published:
-    """A table of so many versions, with a merged one among them where there are four."""
-    done = None
-    for number in range(versions):
-        if number == 3:
-            ((partition, run),) = mergeable(ns, "orders")
-            compact(ns, "orders", run[:2], partition)
-        else:
-            ns.produce("orders", rows(2 * number, 2 * number + 1), partition=0)
-        done = cat.publish("sales", "orders")
-        assert done.delta_version == number
-        assert done.created == 1
-    assert done is not None
-    return done
 
 
 # --- versions ---------------------------------------------------------------------------------------------------------
@@ -378,65 +340,6 @@ def test_repair_mends_more_than_is_read_at_once(ns: Any, cat: Catalog, place: Pl
     assert check_table(ns, "orders")[79] == ns.snapshot().version
 
 
-def ids(url: str, version: int | None = None) -> list[int]:
-    """The rows of a table as a reader gives them who begins at a checkpoint."""
-    return sorted(deltalake.DeltaTable(url, version=version).to_pyarrow_table().column("id").to_pylist())
-
-
-def check_read(ns: Any, cat: Catalog, done: Published) -> None:
-    """Every version reads as the log says, from whatever checkpoint a reader begins at."""
-    for item in cat.published("sales", "orders"):
-        wanted = ns.snapshot(version=item.version).read("orders").column("id").to_pylist()
-        assert ids(done.url, item.delta_version) == sorted(wanted), f"version {item.delta_version}"
-    check_table(ns, "orders")
-
-
-@pytest.mark.parametrize("how", ["publish", "repair"])
-def test_a_newest_version_whose_checkpoint_was_left_is_there_again(
-    ns: Any, cat: Catalog, place: Place, monkeypatch: pytest.MonkeyPatch, how: str
-) -> None:
-    """Readers take the checkpoint for the version: another one of that number would never be seen, nor its rows."""
-    monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 3)
-    grown(ns, cat, 3)
-    commit(place, 2).unlink()
-    ns.produce("orders", rows(50))
-    with txn_catalog.open(place.root) as other:
-        done = getattr(other, how)("sales", "orders")
-        assert done.repaired == (2,)
-        check_read(ns, other, done)
-        ns.produce("orders", rows(51))
-        check_read(ns, other, other.publish("sales", "orders"))
-
-
-@pytest.mark.parametrize("how", ["publish", "repair"])
-def test_checkpoints_show_what_lost_versions_became(
-    ns: Any, cat: Catalog, place: Place, monkeypatch: pytest.MonkeyPatch, how: str
-) -> None:
-    """Else rows were there twice: in a segment of the checkpoint, and in the merged one that took its place."""
-    monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 3)
-    grown(ns, cat, 5)
-    (folder(place) / "_last_checkpoint").unlink()
-    for version in (2, 3):
-        commit(place, version).unlink()
-    with txn_catalog.open(place.root) as other:
-        done = getattr(other, how)("sales", "orders")
-        assert done.repaired == (2, 3)
-        check_read(ns, other, done)
-
-
-def test_repair_writes_damaged_checkpoints_again(
-    ns: Any, cat: Catalog, place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 3)
-    done = grown(ns, cat, 8)
-    path = folder(place) / f"{2:020d}.checkpoint.parquet"
-    before = path.read_bytes()
-    path.write_bytes(b"garbage")
-    cat.repair("sales", "orders")
-    assert path.read_bytes() == before
-    check_read(ns, cat, done)
-
-
 def test_a_removed_version_that_others_made_again_stays_as_they_made_it(ns: Any, cat: Catalog, place: Place) -> None:
     """Who knew it as it was would else break the chain to those behind it, and they that to his, for ever."""
     grown(ns, cat, 3)
@@ -449,49 +352,6 @@ def test_a_removed_version_that_others_made_again_stays_as_they_made_it(ns: Any,
         for each in (cat, other, cat):
             assert each.publish("sales", "orders").repaired == ()
             check_table(ns, "orders")
-
-
-@pytest.mark.parametrize(
-    "hint",
-    [
-        b"",
-        b"garbage",
-        b"[]",
-        b'{"version": 7000}',
-        b'{"version": "1"}',
-        b'{"version": -1}',
-        b'{"version": 1%s}' % (b"0" * 400),
-        b"[" * 100_000,
-    ],
-)
-def test_a_wrong_hint_misleads_nobody(
-    ns: Any, cat: Catalog, place: Place, hint: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 3)
-    grown(ns, cat, 5)
-    (folder(place) / "_last_checkpoint").write_bytes(hint)
-    with txn_catalog.open(place.root) as other:
-        ns.produce("orders", rows(60))
-        assert other.publish("sales", "orders").delta_version == 5
-        for number in range(4):
-            ns.produce("orders", rows(70 + number))
-            other.publish("sales", "orders")
-    assert json.loads((folder(place) / "_last_checkpoint").read_bytes())["version"] >= 5
-    check_table(ns, "orders")
-
-
-def test_many_versions_without_a_hint_are_found_by_a_listing(
-    ns: Any, cat: Catalog, place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(table_publisher, "_WALKED", 32)
-    for number in range(100):
-        ns.produce("orders", rows(number))
-        cat.publish("sales", "orders")
-    for name in ("_last_checkpoint",):
-        (folder(place) / name).unlink(missing_ok=True)
-    with txn_catalog.open(place.root) as other:
-        assert other.publish("sales", "orders").delta_version == 99
-    check_table(ns, "orders")
 
 
 # --- what belongs to others -------------------------------------------------------------------------------------------
@@ -542,41 +402,6 @@ def test_a_table_ahead_of_the_log_is_no_table_to_go_on_with(ns: Any, cat: Catalo
     entries[-1].unlink()
     with txn_catalog.open(place.root) as other, raises(CorruptionError, match="whose log ends at"):
         other.publish("sales", "orders")
-
-
-# --- checkpoints ------------------------------------------------------------------------------------------------------
-
-
-def test_checkpoints_are_made_now_and_then(
-    ns: Any, cat: Catalog, place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 3)
-    done = grown(ns, cat, 8)
-    found = sorted(int(item.name.split(".")[0]) for item in folder(place).glob("*.checkpoint.parquet"))
-    assert found == [2, 5]
-    assert json.loads((folder(place) / "_last_checkpoint").read_bytes())["version"] == 5
-    for item in folder(place).glob("*.json"):
-        if int(item.stem) < 5:
-            item.unlink()
-    assert deltalake.DeltaTable(done.url).to_pyarrow_table().num_rows == 14
-    with txn_catalog.open(place.root) as other:
-        ns.produce("orders", rows(99))
-        assert other.publish("sales", "orders").delta_version == 8
-        assert deltalake.DeltaTable(done.url).to_pyarrow_table().num_rows == 15
-
-
-def test_a_checkpoint_that_fails_fails_no_publication(
-    ns: Any, cat: Catalog, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 2)
-
-    def fail(*_: object) -> None:
-        raise TxnLogError("no space left")
-
-    monkeypatch.setattr("catalog.delta_log.DeltaLog.create_checkpoint", fail)
-    with caplog.at_level(logging.WARNING, "txnlog.publication"):
-        grown(ns, cat, 3)
-    assert "no checkpoint of the Delta table of 'orders': no space left" in caplog.text
 
 
 # --- what maps to what ------------------------------------------------------------------------------------------------

@@ -7,19 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import deltalake
-import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 
 import catalog as txn_catalog
 from catalog import segments_table, table_publisher
 from tests.catalog.stories import Step, Story, steps
-from tests.client.support import Place, rows, unique_name
+from tests.client.support import SCHEMA, Place, rows, unique_name
 from txnlog import keys
 from txnlog.ids import TxnId
 from txnlog.testing import ManualClock
 
-SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("name", pa.string())])
 DAY_MS = 24 * 3_600_000
 
 
