@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import os
-import re
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -275,7 +274,7 @@ class Catalog:
                 raise InvalidInputError("temporary views are in no database", advice="leave database out")
             registration.register_views(spark, wanted, self._storage_options, replace=replace)
             return {item.topic: item.name for item in wanted}
-        target = re.sub(r"[.-]", "_", found) if database is None else database
+        target = registration.spark_name(found) if database is None else database
         registration.check_name("a database", target)
         tables = registration.register_tables(spark, wanted, target)
         return {item.topic: f"{target}.{item.name}" for item in tables}

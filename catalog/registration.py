@@ -54,7 +54,7 @@ def chosen(
             raise TopicNotFound(f"no topic {shown(topic)}", advice=nearest(str(topic), known), durable=Durable.NOTHING)
     found: dict[str, Registered] = {}
     for topic in dict.fromkeys(asked):
-        name = given.get(topic, re.sub(r"[.-]", "_", topic))
+        name = given.get(topic, spark_name(topic))
         check_name("a view or table", name)
         other = found.get(folded(name))
         if other is not None:
@@ -66,6 +66,11 @@ def chosen(
         item = known[topic]
         found[folded(name)] = Registered(topic, name, item.path, item.folder)
     return list(found.values())
+
+
+def spark_name(name: str) -> str:
+    """What Spark's catalog takes in the place of a name of ours: ``.`` and ``-`` become ``_``."""
+    return re.sub(r"[.-]", "_", name)
 
 
 def check_name(what: str, name: object) -> None:
@@ -171,4 +176,4 @@ def _literal(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-__all__ = ["WAYS", "Registered", "check_name", "chosen", "register_tables", "register_views"]
+__all__ = ["WAYS", "Registered", "check_name", "chosen", "register_tables", "register_views", "spark_name"]
