@@ -21,7 +21,7 @@ from catalog.delta_stamp import DamagedCommitError, Stamp, hint_of, stamp_of
 from catalog.errors import ForeignDeltaLog
 from txnlog.errors import CorruptionError, Durable, TxnLogError
 
-_logger = logging.getLogger("txnlog.publication")
+_logger = logging.getLogger("txnlog.publisher")
 
 CHECKPOINT_VERSIONS: Final = 100
 """Versions behind a checkpoint after which the next one is due; more where there are many files, for its own cost."""

@@ -266,7 +266,7 @@ def test_a_damaged_version_is_written_again_as_it_was(
     damaged = DAMAGE[kind](before)
     assert damaged != before
     path.unlink() if damaged is None else path.write_bytes(damaged)
-    with txn_catalog.open(place.root) as other, caplog.at_level(logging.WARNING, "txnlog.publication"):
+    with txn_catalog.open(place.root) as other, caplog.at_level(logging.WARNING, "txnlog.publisher"):
         done = other.publish("sales", "orders")
     assert done.repaired == (version,)
     assert path.read_bytes() == before

@@ -44,7 +44,7 @@ def test_a_checkpoint_that_fails_fails_no_publication(
         raise TxnLogError("no space left")
 
     monkeypatch.setattr("catalog.delta_log.DeltaLog.create_checkpoint", fail)
-    with caplog.at_level(logging.WARNING, "txnlog.publication"):
+    with caplog.at_level(logging.WARNING, "txnlog.publisher"):
         grown(ns, cat, 3)
     assert "no checkpoint of the Delta table of 'orders': no space left" in caplog.text
 

@@ -355,7 +355,7 @@ def lost_and_torn(
     yield from (f"{label} was refused, and is published" for label in refused if label in found)
 
 
-_PUBLISHING = re.compile(r"txnlog\.(publisher|publication|upkeep) ")
+_PUBLISHING = re.compile(r"txnlog\.(publisher|upkeep) ")
 _WITHOUT_ANSWER = re.compile(r"\(planted\)|the store did not say")
 
 

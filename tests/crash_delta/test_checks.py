@@ -321,12 +321,12 @@ def test_what_is_only_said_in_logs_is_found() -> None:
         "2026 txnlog.slots put of orders/_delta_log/7.json: create was lost (planted) (attempt 1)",
         "2026 txnlog.publisher the topic 'orders' was not published; the next commit tries again: get failed (planted)",
         "2026 txnlog.publisher the topic 'orders' was not published; ...: the store did not say whether 7.json exists",
-        "2026 txnlog.publication no checkpoint of the Delta table of 'orders': put failed (planted)",
+        "2026 txnlog.publisher no checkpoint of the Delta table of 'orders': put failed (planted)",
     ]
     assert list(told_in("\n".join(quiet), "w1g1")) == []
     for odd in (
         "2026 txnlog.publisher a topic was not published: a bug, which harms no commit",
-        "2026 txnlog.publication version 7 of the Delta table of 'orders' was damaged: it was written again",
+        "2026 txnlog.publisher version 7 of the Delta table of 'orders' was damaged: it was written again",
         "2026 txnlog.publisher the topic 'orders' was not published; ...: version 7 was not written by txnlog",
     ):
         assert list(told_in("\n".join([*quiet, odd]), "w1g1")) == [f"w1g1 says: {odd}"]
