@@ -275,7 +275,7 @@ def commit_lines(
         metadata: at the first version, and where the schema changed.
         ended: the topic was dropped: nothing will follow.
     """
-    stamp = stamp_json(identity, shown, ended=ended)
+    stamp = _stamp_json(identity, shown, ended=ended)
     lines: list[Mapping[str, Any]] = [
         {
             "commitInfo": {
@@ -292,17 +292,35 @@ def commit_lines(
         lines.append({"protocol": PROTOCOL})
     if metadata is not None:
         lines.append({"metaData": metadata})
-    lines.append({"domainMetadata": domain_metadata(stamp, shown)})
+    lines.append({"domainMetadata": _domain_metadata(stamp, shown)})
     return b"".join(_encode(line) + b"\n" for line in (*lines, *actions))
 
 
-def stamp_json(identity: Identity, shown: Shown, *, ended: bool) -> dict[str, Any]:
+def checkpoint_actions(
+    identity: Identity,
+    shown: Shown,
+    files: Iterable[Mapping[str, Any]],
+    *,
+    metadata: Mapping[str, Any],
+    ended: bool = False,
+) -> list[Mapping[str, Mapping[str, Any]]]:
+    """All that makes a table at a version: what :func:`commit_lines` says over time. ``files`` are the adds."""
+    stamp = _stamp_json(identity, shown, ended=ended)
+    return [
+        {"protocol": PROTOCOL},
+        {"metaData": metadata},
+        {"domainMetadata": _domain_metadata(stamp, shown)},
+        *({"add": file} for file in files),
+    ]
+
+
+def _stamp_json(identity: Identity, shown: Shown, *, ended: bool) -> dict[str, Any]:
     """The stamp of a commit: what it says of itself."""
     stamp: dict[str, Any] = {**identity.as_json(), "before": shown.before, "version": shown.version}
     return {**stamp, "ended": True} if ended else stamp
 
 
-def domain_metadata(stamp: Mapping[str, Any], shown: Shown) -> dict[str, Any]:
+def _domain_metadata(stamp: Mapping[str, Any], shown: Shown) -> dict[str, Any]:
     """What lasts, when the commits are gone."""
     configuration = _encode({**stamp, "timestamp": shown.timestamp_ms}).decode()
     return {"domain": DOMAIN, "configuration": configuration, "removed": False}
@@ -351,14 +369,13 @@ def topic_checkpoint(
 ) -> list[Mapping[str, Mapping[str, Any]]]:
     """The actions of a checkpoint: all that makes the table at a Delta version."""
     schema = history.topic.schema_at(shown.version)
-    stamp = stamp_json(identity, shown, ended=has_ended(history.topic, shown.version))
-    files = (add_action(item, schema, changes=False) for item in history.visible(shown.version))
-    return [
-        {"protocol": PROTOCOL},
-        {"metaData": metadata.as_json(schema_json(schema))},
-        {"domainMetadata": domain_metadata(stamp, shown)},
-        *({"add": file} for file in files),
-    ]
+    return checkpoint_actions(
+        identity,
+        shown,
+        (add_action(item, schema, changes=False) for item in history.visible(shown.version)),
+        metadata=metadata.as_json(schema_json(schema)),
+        ended=has_ended(history.topic, shown.version),
+    )
 
 
 def _operation(change: Difference, shown: Shown, *, changed: bool) -> str:
@@ -407,13 +424,12 @@ __all__ = [
     "TableMetadata",
     "TopicHistory",
     "add_action",
+    "checkpoint_actions",
     "commit_lines",
-    "domain_metadata",
     "has_ended",
     "needs_metadata",
     "remove_action",
     "schema_json",
-    "stamp_json",
     "topic_checkpoint",
     "topic_commit",
 ]

@@ -16,15 +16,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from catalog.delta_actions import (
-    PROTOCOL,
-    Identity,
-    Shown,
-    TableMetadata,
-    commit_lines,
-    domain_metadata,
-    stamp_json,
-)
+from catalog.delta_actions import Identity, Shown, TableMetadata, checkpoint_actions, commit_lines
 from catalog.delta_log import DeltaLog
 from catalog.delta_stamp import same_content
 from catalog.table_publisher import Action
@@ -188,13 +180,9 @@ class SegmentsView:
 
     def checkpoint(self, shown: Shown) -> Sequence[Action]:
         """See View."""
-        stamp = stamp_json(self._table.identity, shown, ended=False)
-        return [
-            {"protocol": PROTOCOL},
-            {"metaData": self._table.metadata().as_json(_schema_json())},
-            {"domainMetadata": domain_metadata(stamp, shown)},
-            *({"add": self._add(unique, versions)} for unique, versions in self.files(shown.version)),
-        ]
+        files = (self._add(unique, versions) for unique, versions in self.files(shown.version))
+        metadata = self._table.metadata().as_json(_schema_json())
+        return checkpoint_actions(self._table.identity, shown, files, metadata=metadata)
 
     def _add(self, unique: str, versions: range) -> dict[str, Any]:
         table = self._rows(versions)
