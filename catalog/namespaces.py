@@ -327,12 +327,17 @@ class Catalog:
     def published(self, namespace: str, topic: str, limit: int = 100) -> tuple[PublishedVersion, ...]:
         """Which version of the namespace each version of a topic's Delta table shows, newest first.
 
-        A version of the table stands until the next one; entries that change nothing of the topic have none.
+        A version of the table stands until the next one; entries that change nothing of the topic have none. Nothing
+        new is published, but where the newest versions are damaged they are written again from the log.
 
         Args:
             namespace: the namespace.
             topic: the topic.
-            limit: how many of the newest, one request each.
+            limit: how many of the newest, one request each; 1 to 10,000.
+
+        Raises:
+            CorruptionError: an older version is damaged or missing; :meth:`repair` writes it again.
+            ForeignDeltaLog, OutcomeUnknown, TopicNotFound, NamespaceNotFound: as :meth:`publish`.
         """
         most = whole_number("limit", limit, 1, MOST_VERSIONS)
         ns, publications = self._publications(namespace)
@@ -345,6 +350,7 @@ class Catalog:
         Raises:
             VersionNotAvailable: it is not published yet, or only together with later entries; the message tells which
                 versions are near.
+            And what :meth:`published` raises, which looks at the table in the same way.
         """
         wanted = whole_number("version", version, 0, MAX_NUMBER)
         ns, publications = self._publications(namespace)
