@@ -306,7 +306,6 @@ class Catalog:
         """
         with refused_write():
             ns, publications = self._publications(namespace)
-        ns.connection.follower.refresh()
         if topic is not None:
             return publications.publish(ns.connection.topic_record(topic).id)
         return publications.publish_all()
@@ -319,7 +318,6 @@ class Catalog:
         """
         with refused_write():
             ns, publications = self._publications(namespace)
-        ns.connection.follower.refresh()
         if topic is None:
             return publications.repair_segments()
         return publications.repair(ns.connection.topic_record(topic).id)
@@ -341,7 +339,6 @@ class Catalog:
         """
         most = whole_number("limit", limit, 1, MOST_VERSIONS)
         ns, publications = self._publications(namespace)
-        ns.connection.follower.refresh()
         return publications.versions(ns.connection.topic_record(topic).id, most)
 
     def delta_version(self, namespace: str, topic: str, version: int) -> int:
@@ -354,7 +351,6 @@ class Catalog:
         """
         wanted = whole_number("version", version, 0, MAX_NUMBER)
         ns, publications = self._publications(namespace)
-        ns.connection.follower.refresh()
         return publications.delta_version(ns.connection.topic_record(topic).id, wanted)
 
     def _let_go(self, namespace: NamespaceName) -> None:
@@ -365,7 +361,7 @@ class Catalog:
             known[0].close()
 
     def _publications(self, namespace: str) -> tuple[Namespace, Publications]:
-        """The namespace, kept open, and what is known of its tables."""
+        """The namespace, kept open, as its log is now, and what is known of its tables."""
         _ = self._root  # refused where the handle was closed
         with self._lock:
             known = self._opened.get(namespace)
@@ -380,7 +376,8 @@ class Catalog:
                 of = ns.connection
                 known = ns, Publications(of.follower, of.store, of.runtime)
                 self._opened[namespace] = known
-            return known
+        known[0].connection.follower.refresh()
+        return known
 
     # --- the handle -------------------------------------------------------------------------------------------------
 
