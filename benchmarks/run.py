@@ -42,6 +42,8 @@ def _cpuinfo() -> list[str]:
 
 def main() -> None:
     chosen = sys.argv[1:] or list(SCRIPTS.values())
+    if unknown := set(chosen) - set(SCRIPTS.values()):
+        sys.exit(f"no benchmark is called {', '.join(sorted(unknown))}: there are {', '.join(SCRIPTS.values())}")
     for title, script in SCRIPTS.items():
         if script not in chosen:
             continue
