@@ -1,7 +1,8 @@
 """Errors of ours as the first thing that a person sees, not behind a traceback through Spark's processes and ours.
 
 What Spark's Python processes raise reaches people as the text of a Java exception, which begins with the traceback: our
-class, the message and what to do next would stand last. Executors use this: it needs the standard library only.
+class, the message and what to do next would stand last. Executors use this: it needs the standard library, and
+``txnlog.errors``, which needs no more.
 """
 
 from __future__ import annotations
