@@ -40,7 +40,7 @@ format: install ## Format the code and sort the imports.
 	@$(RUN)/ruff check --quiet --select I --fix $(SOURCES)
 	@$(RUN)/ruff format --quiet $(SOURCES)
 
-test: check ## Everything: the checks, then all tests (ARGS="-n 0 -k fence": some, in one process).
+test: check ## The checks, then all tests but test-delta's (ARGS="-n 0 -k fence": some, in one process); needs Maven, once.
 	@$(SPARK_ENV) $(RUN)/python -m pytest -n 2 --dist loadfile --ignore tests/delta $(ARGS)
 
 test-delta: install ## Foreign Delta tables, in a session that has Delta: minutes, fetches its jars with Maven once.
