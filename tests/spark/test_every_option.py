@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -117,10 +118,34 @@ TESTS: dict[str, dict[str, str]] = {
 
 
 @functools.cache
-def sources(file: str) -> dict[str, str]:
-    """The tests of a module by name, with what they and the module's helpers are written as."""
+def statements(file: str) -> dict[str, tuple[ast.stmt, str]]:
+    """What a module has at its top level: by each name it gives the statement, and how that is written."""
     text = (HERE / file).read_text(encoding="utf-8")
-    return {node.name: text for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef)}
+    found: dict[str, tuple[ast.stmt, str]] = {}
+    for node in ast.parse(text).body:
+        first = min([node.lineno, *(item.lineno for item in getattr(node, "decorator_list", ()))])
+        source = "\n".join(text.split("\n")[first - 1 : node.end_lineno])
+        targets = (
+            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        )
+        names = [getattr(node, "name", ""), *(item.id for item in targets if isinstance(item, ast.Name))]
+        found.update({name: (node, source) for name in names if name})
+    return found
+
+
+def written(file: str, test: str) -> str:
+    """A test with all that it uses of its module: helpers, fixtures, constants, and what those use."""
+    known, seen, waiting = statements(file), set[str](), [test]
+    while waiting:
+        name = waiting.pop()
+        if name in seen or name not in known:
+            continue
+        seen.add(name)
+        for node in ast.walk(known[name][0]):
+            match node:
+                case ast.Name(id=used) | ast.arg(arg=used) | ast.Attribute(attr=used):
+                    waiting.append(used)
+    return "\n".join(known[name][1] for name in seen)
 
 
 def test_every_option_has_a_test_for_each_place_where_it_may_stand() -> None:
@@ -128,8 +153,8 @@ def test_every_option_has_a_test_for_each_place_where_it_may_stand() -> None:
     for name, uses in TESTS.items():
         for test in uses.values():
             file, _, function = test.partition("::")
-            assert function in sources(file), test
-            assert name == "path" or name in sources(file)[function], f"{file} does not name {name}"
+            assert function in statements(file), test
+            assert name == "path" or re.search(rf"\b{name}\b", written(file, function)), f"{test} does not use {name}"
 
 
 # --- what no other module tests ---------------------------------------------------------------------------------------
