@@ -262,8 +262,7 @@ def was_committed(ns: Namespace, claims: Iterable[Claim], txn: str, read: Mappin
             continue  # of a run over other topics
         cursors = ns.connection.cursors_of(of_topic[topic])
         for p, (low, high) in offsets.items():
-            unheld = msgspec.structs.replace(cursors[p], holds=(), cumulative=None)
-            if available(unheld, low, high, ()):
+            if available(_unheld(cursors[p]), low, high, ()):
                 return False
     return True
 
@@ -275,10 +274,14 @@ def count_left(scan: Scan, claims: Iterable[Claim], until: End) -> tuple[int, in
         starts, ends = scan.snapshot.start_offsets(topic), until.offsets[topic]
         for p, cursor in cursors.items():
             free = ranges.size(available(cursor, starts[p], ends.get(p, 0), ()))
-            unheld = msgspec.structs.replace(cursor, holds=(), cumulative=None)
             left += free
-            pending += ranges.size(available(unheld, starts[p], ends.get(p, 0), ())) - free
+            pending += ranges.size(available(_unheld(cursor), starts[p], ends.get(p, 0), ())) - free
     return left, pending
+
+
+def _unheld(cursor: Cursor) -> Cursor:
+    """A cursor as if nothing were pending in a transaction."""
+    return msgspec.structs.replace(cursor, holds=(), cumulative=None)
 
 
 __all__ = ["Batch", "Claim", "End", "claim", "count_left", "offsets_text", "plan_batch", "was_committed"]

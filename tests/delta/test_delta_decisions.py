@@ -9,6 +9,7 @@ import pytest
 from pyspark.errors import AnalysisException
 
 import spark_ext
+from spark_ext.delta_identity import app_of
 from spark_ext.delta_tables import DeltaTable
 from tests.delta.lives import Death, Shop, dying_at_every_step, shop
 from txnlog.errors import ConsumerFenced, InvalidInputError, ProducerFenced, TransactionConflict
@@ -116,8 +117,8 @@ def test_a_table_that_has_a_later_decision_does_not_decide(shop: Shop) -> None:
     shop.born()
     (prepared,) = shop.ns.transactions(state="PREPARED")
     table = DeltaTable(shop.spark, shop.table)
-    digest = spark_ext.delta_identity.app_of(shop.ns.connection, "producer/bills")
-    table.take(digest, 2 * prepared.version + 4, {})
+    app = app_of(shop.ns.connection, "producer/bills")
+    table.take(app, 2 * prepared.version + 4, {})
     with pytest.raises(TransactionConflict, match="does not tell how it decided"):
         shop.decided()
     shop.ns.complete(prepared.txn_id, commit=False)
