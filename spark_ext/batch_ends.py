@@ -6,10 +6,21 @@ Streams of the format and ``spark_ext.process`` take their batches from here.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from spark_ext.scan import Scan
 
 Ends = Mapping[int, int]
+
+
+class _Step(NamedTuple):
+    """Rows of one partition that became visible at a version: ``rows`` up to the offset ``end``. In this order."""
+
+    version: int
+    topic: str
+    partition: int
+    end: int
+    rows: int
 
 
 def limited(
@@ -21,7 +32,7 @@ def limited(
     partition in each of them.
     """
     connection = scan.namespace.connection
-    steps: list[tuple[int, str, int, int, int]] = []
+    steps: list[_Step] = []
     last = scan.snapshot.version if newest is None else newest
     for topic in scan.topics:
         record = connection.topic_record(topic, scan.snapshot.version)
@@ -37,37 +48,35 @@ def limited(
                 end = item.offset + item.rows
                 low = max(item.offset, begin[topic].get(item.partition, 0))
                 if low < end:
-                    steps.append((segment.ended_version, topic, item.partition, end, end - low))
+                    steps.append(_Step(segment.ended_version, topic, item.partition, end, end - low))
     steps.sort()
     offsets = {topic: dict(ends) for topic, ends in begin.items()}
     version, taken, position = scan.snapshot.version, 0, 0
     while position < len(steps):
         behind = position
-        while behind < len(steps) and steps[behind][0] == steps[position][0]:
+        while behind < len(steps) and steps[behind].version == steps[position].version:
             behind += 1
-        rows = sum(step[4] for step in steps[position:behind])
+        rows = sum(step.rows for step in steps[position:behind])
         if taken and taken + rows > limit:
             break
         if split and rows > limit:
-            return steps[position][0], _part(offsets, steps[position:behind], rows, limit)
+            return steps[position].version, _part(offsets, steps[position:behind], rows, limit)
         for step in steps[position:behind]:
-            offsets[step[1]][step[2]] = max(offsets[step[1]][step[2]], step[3])
-        version, taken, position = steps[position][0], taken + rows, behind
+            offsets[step.topic][step.partition] = max(offsets[step.topic][step.partition], step.end)
+        version, taken, position = steps[position].version, taken + rows, behind
     return version, offsets
 
 
-def _part(
-    offsets: dict[str, dict[int, int]], steps: list[tuple[int, str, int, int, int]], rows: int, limit: int
-) -> dict[str, dict[int, int]]:
+def _part(offsets: dict[str, dict[int, int]], steps: list[_Step], rows: int, limit: int) -> dict[str, dict[int, int]]:
     """The ends of a batch of ``limit`` rows out of the ``rows`` of one version, in which each partition has one run."""
     left: dict[tuple[str, int], int] = {}
-    for _, topic, partition, _, count in steps:
-        left[topic, partition] = left.get((topic, partition), 0) + count
+    for step in steps:
+        left[step.topic, step.partition] = left.get((step.topic, step.partition), 0) + step.rows
     room = limit
     for (topic, partition), count in left.items():
         # Rounded up, so that small partitions come to their end as well; what is left over bounds the last ones.
         share = min(-(-limit * count // rows), room)
-        first = min(end - length for _, t, p, end, length in steps if (t, p) == (topic, partition))
+        first = min(step.end - step.rows for step in steps if (step.topic, step.partition) == (topic, partition))
         offsets[topic][partition] = first + share
         room -= share
     return offsets
