@@ -19,12 +19,11 @@ from spark_ext import lookups, predicates
 from spark_ext.columns import named
 from spark_ext.handles import location_of, namespace_at
 from spark_ext.options import storage_of_call
-from spark_ext.scan import metadata_fields, spark_schema
+from spark_ext.scan import metadata_fields, no_topic, spark_schema
 from spark_ext.scan_session import load_files, session_beside, taken_over
 from txnlog.errors import CorruptionError, InvalidInputError, LimitExceeded
 from txnlog.ids import TxnId
 from txnlog.keys import SEGMENT_COLUMN, entry_key
-from txnlog.names import nearest
 from txnlog.store.base import ObjectNotFound
 from txnlog.store.open import hadoop_url
 from txnlog.visibility import Visibility
@@ -169,10 +168,7 @@ def _snapshot(
     namespace = namespace_at(location, "r", storage)
     snapshot = namespace.snapshot(version, timestamp)
     if location.topic is None:
-        raise InvalidInputError(
-            f"the path names the namespace {location.namespace!r} and no topic",
-            advice=f"append the topic; {nearest('', snapshot.topics())}",
-        )
+        raise no_topic(snapshot, location.namespace, "append the topic")
     return namespace, snapshot, location.topic
 
 

@@ -122,16 +122,20 @@ def open_scan(options: ReadOptions, *, mode: Mode = "r", columns: schemas.Struct
     elif location.topic is not None:
         topics = (location.topic,)
     else:
-        raise InvalidInputError(
-            f"the path names the namespace {location.namespace!r} and no topic",
-            advice=f"append the topic, or name some in the option subscribe; {nearest('', snapshot.topics())}",
-        )
+        raise no_topic(snapshot, location.namespace, "append the topic, or name some in the option subscribe")
     if columns is None:
         columns = _common_columns(namespace, snapshot, topics)
     else:
         _check_readable(namespace, snapshot, topics, columns)
     offered = _offered(options, columns)
     return Scan(options, location.root, namespace, topics, snapshot, columns, offered, _conditions(options, columns))
+
+
+def no_topic(snapshot: Snapshot, namespace: str, advice: str) -> InvalidInputError:
+    """The error where a path names a namespace, and a topic is wanted."""
+    return InvalidInputError(
+        f"the path names the namespace {namespace!r} and no topic", advice=f"{advice}; {nearest('', snapshot.topics())}"
+    )
 
 
 def _conditions(options: ReadOptions, columns: schemas.StructType) -> tuple[Condition, ...]:
@@ -358,6 +362,7 @@ __all__ = [
     "check_schema",
     "input_partitions",
     "metadata_fields",
+    "no_topic",
     "open_scan",
     "spark_schema",
     "tasks_of",
