@@ -218,7 +218,7 @@ class DataFrameTransaction:
         return self.result
 
     def abort(self) -> None:
-        """End without effect; called when the block raises."""
+        """End without effect, as the block does by itself when it raises."""
         if self._skipped is None:
             self._txn.abort()
 
