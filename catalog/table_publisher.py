@@ -152,7 +152,7 @@ class TablePublisher:
         """What a commit says of itself. Raises CorruptionError."""
         data = self.log.get(version)
         try:
-            if data is not None and (says := says_of(data)).is_of(self._table.identity):
+            if data is not None and (says := says_of(data)).is_of(self._table.identity) and says.version >= 0:
                 return says
         except DamagedCommitError:
             pass
