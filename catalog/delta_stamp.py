@@ -109,15 +109,17 @@ def _content(line: dict[str, Any]) -> object:
     match kind:
         case "add":
             stats = msgspec.json.decode(body["stats"])
-            return kind, body["path"], body["partitionValues"], body["size"], body["dataChange"], stats
+            hidden = body.get("deletionVector")  # never ours: rows that readers would leave out
+            return kind, body["path"], body["partitionValues"], body["size"], body["dataChange"], stats, hidden
         case "remove":
             return kind, body["path"], body["dataChange"]
         case "metaData":
-            return kind, body["id"], msgspec.json.decode(body["schemaString"]), body["partitionColumns"]
+            schema = msgspec.json.decode(body["schemaString"])
+            return kind, body["id"], schema, body["partitionColumns"], body["format"], body["configuration"]
         case "commitInfo":
             return kind, body["inCommitTimestamp"], body["txnlog"]
         case "domainMetadata":
-            return kind, body["domain"], msgspec.json.decode(body["configuration"])
+            return kind, body["domain"], msgspec.json.decode(body["configuration"]), body["removed"]
     return kind, body
 
 

@@ -152,7 +152,7 @@ class TablePublisher:
         """The stamp of a commit of this table. Raises CorruptionError."""
         data = self.log.get(version)
         try:
-            if data is not None and (stamp := stamp_of(data)).is_of(self._table.identity):
+            if data is not None and (stamp := stamp_of(data)).is_of(self._table.identity) and stamp.version >= 0:
                 return stamp
         except DamagedCommitError:
             pass
@@ -291,8 +291,11 @@ class TablePublisher:
         while most is None or shown.delta_version - begun < most:
             first = shown.delta_version + 1
             found = self.log.get_many(first, ahead)
-            befores.update(self._known_befores(found))
             last = max(found, default=first - 1)
+            for version in range(first, last):  # what is missing may have come while those behind it were read
+                if version not in found and (data := self.log.get(version)) is not None:
+                    found[version] = data
+            befores.update(self._known_befores(found))
             if until > last:
                 last = min(until, first + ahead - 1)
             for version in range(first, last + 1):

@@ -82,7 +82,7 @@ def check_delta_widening(old: StructType, new: StructType, mode: DeltaMode) -> N
 
     Whole numbers as longer ones and decimals with more digits before the point they all do. Polars refuses whole
     numbers as doubles, decimals with more digits behind the point, and other keys of maps; DuckDB compares floats that
-    became doubles as floats, and so leaves out rows.
+    became doubles as floats, and so leaves out rows. The queries of delta-rs refuse maps whose values lack a field.
     """
     if mode == "off":
         return
@@ -95,6 +95,13 @@ def check_delta_widening(old: StructType, new: StructType, mode: DeltaMode) -> N
             )
     before = dict(_types(old, ()))
     for path, wider in _types(new, ()):
+        inside = next((known for known in keys if path[: len(known)] == known), None)
+        if path not in before and inside is not None:
+            raise SchemaMismatch(
+                f"the map {_named(inside)} gets the field {_named(path)}, which not every reader of the topic's Delta "
+                "table reads where older files lack it",
+                advice=_WIDENING_ADVICE,
+            )
         narrow = before.get(path, wider)
         if narrow == wider or (narrow in WHOLE_NUMBERS and wider in WHOLE_NUMBERS):
             continue

@@ -10,7 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog.delta_actions import Identity, Shown, TopicHistory, commit_lines, schema_json
+from catalog.delta_actions import (
+    Identity,
+    Shown,
+    TableMetadata,
+    TopicHistory,
+    add_action,
+    commit_lines,
+    schema_json,
+)
 from catalog.delta_stamp import DamagedCommitError, hint_of, same_content, stamp_of
 from catalog.delta_statistics import statistics_json
 from tests.memory_log import Log
@@ -179,6 +187,26 @@ def test_a_version_beyond_all_numbers_is_damage() -> None:
 def test_deep_texts_are_other_content(line: bytes) -> None:
     assert not same_content(written(), written() + line + b"\n")
     assert not same_content(written() + b"{}\n", written() + line + b"\n")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b'"provider":"parquet"', b'"provider":"parquex"'),
+        (b'"delta.appendOnly":"true"', b'"delta.appendOnly":"trua"'),
+        (b'"configuration":{', b'"configuration":{"delta.columnMapping.mode":"name",'),
+        (b'"dataChange":true', b'"dataChange":true,"deletionVector":{"storageType":"u"}'),
+        (b'"removed":false', b'"removed":true'),
+    ],
+)
+def test_what_readers_go_by_is_content(old: bytes, new: bytes) -> None:
+    columns = StructType((StructField("x", "long"),))
+    metadata = TableMetadata("id", "orders", 1).as_json(schema_json(columns))
+    added = add_action(record({"x": (1, 2, 0)}), columns, changes=True)
+    data = commit_lines(IDENTITY, SHOWN, [{"add": added}], operation="WRITE", metadata=metadata)
+    assert data.count(old) == 1
+    assert same_content(data, data.replace(b'"engineInfo":"txnlog"', b'"engineInfo":"txnlog 9"'))
+    assert not same_content(data, data.replace(old, new))
 
 
 def test_other_words_for_the_same_table_are_the_same() -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import logging
+import re
 import shutil
 import tomllib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -444,6 +446,17 @@ def test_a_damaged_version_is_named_where_it_is_asked_for(ns: Any, cat: Catalog,
         cat.published("sales", "orders")
     cat.repair("sales", "orders")
     assert len(cat.published("sales", "orders")) == 3
+
+
+def test_a_damaged_version_that_does_not_say_what_it_shows_is_named_too(ns: Any, cat: Catalog, place: Place) -> None:
+    version = grown(ns, cat, 3).version
+    damaged = re.sub(rb'(\\?"version\\?"):\d+', rb"\1:null", commit(place, 1).read_bytes())
+    assert damaged.count(b":null") == 2, "it does not contradict itself"
+    commit(place, 1).write_bytes(damaged)
+    for ask in (partial(cat.published, "sales", "orders"), partial(cat.delta_version, "sales", "orders", version)):
+        with raises(CorruptionError, match=r"version 1 .* repair\("):
+            ask()
+    assert cat.repair("sales", "orders").repaired == (1,)
 
 
 # --- the handle -------------------------------------------------------------------------------------------------------

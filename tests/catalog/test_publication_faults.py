@@ -20,6 +20,7 @@ from txnlog import keys
 from txnlog.errors import TxnLogError
 from txnlog.namespace import Namespace
 from txnlog.store import MemoryStore, Store
+from txnlog.store.wrappers import Call, HookStore
 from txnlog.testing import ManualClock
 from txnlog.testing.scheduler import START_MS
 
@@ -215,6 +216,34 @@ def test_two_publishers_who_know_the_table_in_every_interleaving(
     """With many files a version they want to show different ends in the same one."""
     monkeypatch.setattr(delta_actions, "MOST_FILES", files)
     assert 1 < _duels("history", grow=grow, most=2_000, known=True) < 2_000
+
+
+def test_a_version_that_came_while_those_behind_it_were_read_is_not_taken_for_lost() -> None:
+    """Else its checkpoint would be written anew, with what was shown before it, until it is found in its place."""
+    inner = copied(prepared("partly_published"))
+    one, two = client(inner, "a"), client(inner, "b")
+    folder = one.connection.topic_record(TOPIC).folder
+    missed = keys.delta_commit_key(folder, max(commits_of(one.connection.store, folder)) + 1)
+    written: list[str] = []
+
+    def before(call: Call, key: str) -> None:
+        if call in {Call.CREATE, Call.PUT}:
+            written.append(key)
+
+    def after(call: Call, key: str, _result: object) -> None:
+        nonlocal missed
+        if key == missed:
+            missed = ""
+            for number in range(60, 63):
+                one.produce(TOPIC, rows(number))
+                publish(one)
+
+    of = two.connection
+    own = Publications(of.follower, HookStore(of.store, before=before, after=after), of.runtime)
+    done = own.publish(of.topic_record(TOPIC).id)
+    assert (done.repaired, written) == ((), [])
+    assert done.version == one.snapshot().version
+    check_table(one, TOPIC)
 
 
 @pytest.mark.parametrize("files", [2, 100])

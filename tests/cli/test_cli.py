@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import io
 import json
 import os
 import subprocess
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import txnlog
+from txnlog.cli import main
 from txnlog.cli.output import StatusLine
 
 
@@ -29,8 +31,15 @@ def lake(tmp_path):
 
 
 def run(*arguments):
-    command = [sys.executable, "-c", "from txnlog.cli import main; main()", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    """The command line, in this process: one of its own for each call is most of what these tests would take."""
+    with pytest.MonkeyPatch.context() as patch:
+        streams = {name: io.TextIOWrapper(io.BytesIO(), write_through=True) for name in ("stdin", "stdout", "stderr")}
+        for name, stream in streams.items():
+            patch.setattr(sys, name, stream)
+        with pytest.raises(SystemExit) as ended:
+            main([*arguments])
+    told, said = (streams[name].buffer.getvalue().decode() for name in ("stdout", "stderr"))
+    return subprocess.CompletedProcess(arguments, ended.value.code or 0, told, said)
 
 
 def test_python_runs_it_as_a_module(lake):

@@ -434,6 +434,31 @@ def test_keys_of_maps_do_not_widen_where_there_is_a_table(ns: Any, old: pa.DataT
         ns.alter_topic("wide", delta="auto")
 
 
+FEWER = pa.struct([("a", pa.int8())])
+MORE = pa.struct([("a", pa.int8()), ("b", pa.struct([("c", pa.string())]))])
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (pa.map_(pa.string(), FEWER), pa.map_(pa.string(), MORE)),
+        (pa.struct([("m", pa.map_(pa.string(), FEWER))]), pa.struct([("m", pa.map_(pa.string(), MORE))])),
+        (pa.list_(pa.map_(pa.string(), pa.list_(FEWER))), pa.list_(pa.map_(pa.string(), pa.list_(MORE)))),
+    ],
+)
+def test_structs_inside_of_maps_get_no_fields_where_there_is_a_table(
+    ns: Any, old: pa.DataType, new: pa.DataType
+) -> None:
+    """The queries of delta-rs refuse to read the older files."""
+    ns.create_topic("wide", pa.schema([("x", old), ("s", FEWER)]))
+    with raises(SchemaMismatch, match=r"the map 'x.* gets the field 'x.*b.c'"):
+        ns.alter_topic("wide", widen={"x": new})
+    ns.alter_topic("wide", [("another", new)], widen={"s": MORE})
+    ns.alter_topic("wide", widen={"x": new}, delta="off")
+    with raises(SchemaMismatch, match=r"the map 'x.* gets the field 'x.*b.c'"):
+        ns.alter_topic("wide", delta="auto")
+
+
 def test_columns_whose_names_hold_dots_are_no_fields_of_others(ns: Any) -> None:
     fields = pa.struct([("b", pa.float64())])
     ns.create_topic("apart", pa.schema([("a.b", pa.string()), ("a", fields)]))

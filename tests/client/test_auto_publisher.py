@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from tests.client.support import SCHEMA, Place, rows, wait_for
+from tests.spark.support import append
+from txnlog.actions import DeleteRecords
 from txnlog.errors import StoreError
 from txnlog.maintenance import auto_publisher
 from txnlog.maintenance.auto_publisher import GROUP
@@ -99,6 +101,19 @@ def test_a_dropped_topic_is_published_once_more(ns: Any, recorder: Recorder) -> 
     ns.drop_topic("orders")
     settled(ns)
     assert recorder.asked == [orders]
+
+
+def test_what_only_takes_files_away_is_published_too(ns: Any, recorder: Recorder) -> None:
+    """Else a vacuum deletes what the table still names."""
+    orders = ns.topic("orders")
+    ns.produce("orders", rows(1, 2), partition=0)
+    append(ns, DeleteRecords(orders.id, ((0, 2),)))
+    settled(ns)
+    recorder.asked.clear()
+    done = ns.optimize("orders")
+    assert (done.merged_segments, done.written_segments) == (1, 0)
+    settled(ns)
+    assert recorder.asked == [orders.id]
 
 
 def test_while_one_is_under_way_at_most_one_waits(ns: Any, recorder: Recorder) -> None:

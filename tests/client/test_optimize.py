@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tests.catalog.stories import compact as merge_by_hand
 from tests.client.support import (
     SCHEMA,
     Place,
@@ -377,6 +378,27 @@ def test_a_checkpoint_in_between_costs_a_look_and_not_the_work(memory: Place) ->
     assert (done.lost_races, done.entries, done.finished) == (0, 1, True)
     assert len([call for call in store.calls if call[0] == "put" and kind_of(call[1]) == "segment"]) == puts + 1
     assert [row["id"] for row in whole(ns)] == [*[row["id"] for row in before], 100]
+
+
+@pytest.mark.clause("P-90", "P-91")
+def test_a_look_for_one_merge_says_nothing_of_the_next_one(memory: Place) -> None:
+    """What others merged of the second one is as far back in a checkpoint as what was looked at for the first."""
+    ns, store = memory.faulty()
+    filled(ns, partitions=2)
+    ns.checkpoint()
+    other = memory.open()
+    of_others = [segment for segment in other.snapshot().plan("orders").segments if segment.slices[0].partition == 1]
+
+    def meanwhile() -> None:
+        merge_by_hand(other, "orders", [segment.number for segment in of_others], 1)
+        ns.connection.follower.refresh()
+        ns.connection.session.checkpointer.make()
+
+    store.script.append(meanwhile)
+    before = whole(ns)
+    ns.optimize("orders")
+    for client in (ns, memory.open(mode="r")):
+        assert whole(client) == before
 
 
 def test_a_part_that_is_left_is_merged_after_a_lost_race(memory: Place) -> None:

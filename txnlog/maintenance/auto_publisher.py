@@ -71,6 +71,9 @@ class AutoPublisher:
             changed = draft.segments.changed().values()
             self._touched.update(topics)
             self._touched.update(record.topic for record in changed if record is not None)
+            for number in draft.removals.changed():  # which may be all that a replacement does
+                removed = draft.segments.get(number)
+                self._touched.update(self._auto if removed is None else (removed.topic,))
 
     def _note_modes(self, topics: Mapping[int, TopicRecord | None]) -> None:
         for topic, record in topics.items():

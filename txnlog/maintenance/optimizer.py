@@ -225,6 +225,7 @@ class _Optimize:
         """
         follower = self._connection.follower
         removed = tuple(record.number for record in merge.removed)
+        known = self._known  # a look at these segments says nothing of those of the next merge
         for _ in range(_MOST_LOOKS):
             command = ReplaceCommand(
                 txn,
@@ -232,7 +233,7 @@ class _Optimize:
                 tuple(written),
                 tuple(output.offset for output in merge.outputs),
                 removed,
-                self._known,
+                known,
                 lambda: -1 if follower.base is None else follower.base.version,
             )
             try:
@@ -242,7 +243,7 @@ class _Optimize:
                 raise
             if version is not None:
                 return version
-            self._known = follower.version
+            known = follower.version
             removals = follower.segments(self._topic.id)[1]
             if not removals.keys().isdisjoint(removed):
                 return None
