@@ -39,7 +39,7 @@ def run(*arguments):
         with pytest.raises(SystemExit) as ended:
             main([*arguments])
     told, said = (streams[name].buffer.getvalue().decode() for name in ("stdout", "stderr"))
-    return subprocess.CompletedProcess(arguments, ended.value.code or 0, told, said)
+    return subprocess.CompletedProcess(arguments, int(ended.value.code or 0), told, said)
 
 
 def test_python_runs_it_as_a_module(lake):
