@@ -22,7 +22,7 @@ ON_OLDER_SPARK = -m pytest -n 2 --dist loadfile -W ignore::ResourceWarning -W ig
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install check format test test-fast test-delta test-s3a test-spark40 test-spark41 mutants sim crash crash-spark crash-delta conformance demo notebooks bench lock clean
+.PHONY: help install check format test test-long test-fast test-delta test-s3a test-spark40 test-spark41 mutants sim crash crash-spark crash-delta conformance demo notebooks bench lock clean
 
 help: ## Show this list.
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -42,6 +42,9 @@ format: install ## Format the code and sort the imports.
 
 test: check ## The checks, then all tests but test-delta's (ARGS="-n 0 -k fence": some, in one process); needs Maven, once.
 	@$(SPARK_ENV) $(RUN)/python -m pytest -n 2 --dist loadfile --ignore tests/delta $(ARGS)
+
+test-long: export TXNLOG_TESTS = long
+test-long: test ## The same tests, which try three times as much where that has no end.
 
 test-delta: install ## Foreign Delta tables, in a session that has Delta: minutes, fetches its jars with Maven once.
 	@$(SPARK_ENV) $(RUN)/python -m pytest -n 0 tests/delta $(ARGS)

@@ -13,6 +13,7 @@ from catalog import delta_actions, table_publisher
 from catalog.publication import Publications
 from tests.catalog.judging import check_table, commits_of
 from tests.catalog.stories import compact, mergeable
+from tests.effort import tries
 from tests.sim.scopes import copied, founded, open_client, rows
 from tests.sim.test_every_call import Fate, FateStore, fates_of
 from tests.sim.test_every_interleaving import Duel, Redundant, ScriptedScheduler, _after
@@ -205,7 +206,7 @@ def _duels(name: str, *, grow: bool, most: int, known: bool = False) -> int:
 @pytest.mark.parametrize("name", PREPARED)
 @pytest.mark.parametrize("grow", [False, True])
 def test_two_publishers_in_many_interleavings(name: str, grow: bool) -> None:
-    assert _duels(name, grow=grow, most=120) > 10
+    assert _duels(name, grow=grow, most=tries(120, 40)) > 10
 
 
 @pytest.mark.parametrize("grow", [False, True])
@@ -252,7 +253,7 @@ def test_three_publishers_in_many_interleavings(files: int, monkeypatch: pytest.
     monkeypatch.setattr(delta_actions, "MOST_FILES", files)
     script: list[int] | None = []
     runs, ends = 0, set()
-    while script is not None and runs < 150:
+    while script is not None and runs < tries(150, 50):
         scheduler = ScriptedScheduler(script)
         duel = Duel(copied(prepared("history")))
         clients = [duel.client(name) for name in "abc"]

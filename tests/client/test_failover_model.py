@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 from tests.client.support import SCHEMA, START_MS, FakeRuntime, Place, ids, raises, read, received, rows
+from tests.effort import tries
 from txnlog.errors import (
     ConsumerBusy,
     ConsumerFenced,
@@ -578,7 +579,7 @@ OPERATIONS = {
     FailoverConsumers.open_again: 0.3,
 }
 STEPS = {"memory": 60, "local": 60, "s3": 25}
-SEEDS = {"memory": range(90), "local": range(90, 94), "s3": range(94, 96)}
+SEEDS = {"memory": range(tries(90, 45)), "local": range(90, tries(94, 92)), "s3": range(94, tries(96, 95))}
 """By kind of root: where a request takes its time there are fewer."""
 
 REACHED = {

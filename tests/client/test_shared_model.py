@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.client.support import SCHEMA, START_MS, Place, ids, rows
+from tests.effort import tries
 from txnlog.errors import TransactionConflict
 from txnlog.limits import EXPIRY_GRACE_MS
 from txnlog.testing import ManualClock
@@ -271,7 +272,11 @@ OPERATIONS = {
 }
 STEPS = 40
 PAST_FAILURES = (1_052,)
-SEEDS = {"memory": (*range(30), *PAST_FAILURES), "local": range(30, 34), "s3": range(34, 36)}
+SEEDS = {
+    "memory": (*range(tries(30, 15)), *PAST_FAILURES),
+    "local": range(30, tries(34, 32)),
+    "s3": range(34, tries(36, 35)),
+}
 """By kind of root: where a request takes its time there are fewer."""
 
 

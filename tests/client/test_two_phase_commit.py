@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 import txnlog
+from tests.effort import every
 from txnlog.errors import TxnLogError
 
 PAGE = Path(__file__).parents[2] / "docs" / "python.md"
@@ -95,9 +96,10 @@ def ended(process: Any) -> int:
     return int(process.exitcode)
 
 
-def shops(tmp_path: Path) -> Iterator[tuple[int, Shop]]:
-    """A number of a line, and a shop to try it in."""
-    for line in itertools.count(1):
+def shops(tmp_path: Path, step: int = 1) -> Iterator[tuple[int, Shop]]:
+    """Numbers of lines, and for each a shop to try it in; ``step`` takes one line of so many."""
+    first, step = every(step)
+    for line in itertools.count(1 + first, step):
         (folder := tmp_path / str(line)).mkdir()
         yield line, Shop(folder)
 
@@ -107,7 +109,7 @@ def killed(shop: Shop, line: int) -> int:
 
 
 def test_killed_before_any_line_it_pays_once(tmp_path: Path) -> None:
-    for line, shop in shops(tmp_path):
+    for line, shop in shops(tmp_path, step=3):
         ends = {ended(start(killed, shop, line)), ended(start(killed, shop, line))}
         assert ended(start(shop.pay)) == 0
         assert shop.paid() == (ONCE, ONCE), f"killed before line {line} of those that were run"

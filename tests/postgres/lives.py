@@ -19,6 +19,7 @@ import pyarrow as pa
 
 import txnlog
 from examples.postgres import payments, totals
+from tests.effort import every
 from tests.postgres.server import Server
 from txnlog.errors import TxnLogError
 
@@ -125,9 +126,10 @@ def _sums(table: pa.Table) -> Mapping[str, int]:
     return dict(sums)
 
 
-def shops(tmp_path: Path, server: Server, work: Work) -> Iterator[tuple[int, Shop]]:
-    """A number of a line, and a shop to try it in."""
-    for line in itertools.count(1):
+def shops(tmp_path: Path, server: Server, work: Work, step: int = 1) -> Iterator[tuple[int, Shop]]:
+    """Numbers of lines, and for each a shop to try it in; ``step`` takes one line of so many."""
+    first, step = every(step)
+    for line in itertools.count(1 + first, step):
         (folder := tmp_path / f"{getattr(work, '__name__', 'work')}-{line}").mkdir()
         yield line, Shop(folder, server, work)
 

@@ -18,6 +18,7 @@ import psycopg
 import pytest
 
 from examples.postgres import payments, totals
+from tests.effort import LONG
 from tests.postgres import naive
 from tests.postgres.lives import (
     DONE,
@@ -51,7 +52,7 @@ BY_NAME = pytest.mark.parametrize(("work", "exact"), RIGHT, ids=["totals", "paym
 
 @BY_NAME
 def test_killed_before_any_line_it_is_exact(tmp_path: Path, server: Server, work: Work, exact: Any) -> None:
-    for line, shop in shops(tmp_path, server, work):
+    for line, shop in shops(tmp_path, server, work, step=3):
         ends = {ended(start(shop.killed_at, line)), ended(start(shop.killed_at, line))}
         assert ended(start(shop.run)) == DONE
         assert exact(shop), f"killed before line {line} of those that were run: {shop.counted()}, {shop.paid()}"
@@ -66,7 +67,7 @@ def test_overtaken_before_any_line_while_it_lives_it_is_exact(
     tmp_path: Path, server: Server, work: Work, exact: Any
 ) -> None:
     ends = set()
-    for line, shop in shops(tmp_path, server, work):
+    for line, shop in shops(tmp_path, server, work, step=3):
         end, other, reached = taken_over(shop, line)
         ends.add(end)
         assert other in {DONE, REFUSED}
@@ -147,13 +148,15 @@ def test_killed_somewhere_the_obvious_order_is_wrong(
     for line, shop in shops(tmp_path, server, work):
         end = ended(start(shop.killed_at, line))
         assert ended(start(shop.run)) == DONE
-        found = sums(shop)
-        difference = sum(found.values()) - sum(SUMS.values())
+        difference = sum(sums(shop).values()) - sum(SUMS.values())
         seen.add("doubled" if difference > 0 else "lost" if difference < 0 else "exact")
-        if end == DONE:
-            assert found == SUMS, "with nobody killed"
+        if end == DONE or (not LONG and seen == {"exact", wrong}):
             break
     assert seen == {"exact", wrong}
+    (folder := tmp_path / "unharmed").mkdir()
+    unharmed = Shop(folder, server, work)
+    assert ended(start(unharmed.run)) == DONE
+    assert sums(unharmed) == SUMS, "with nobody killed"
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.effort import tries
 from tests.sim.model import Model
 from txnlog.testing import operations as of
 from txnlog.testing.checker import check
 from txnlog.testing.history import History
 
-SEEDS = range(150)
+SEEDS = range(tries(150, 60))
 replace = msgspec.structs.replace
 
 

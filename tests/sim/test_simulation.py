@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from tests.effort import tries
 from tests.sim.mutants import ALARM, MUTANTS, Mutant, schedules_until_found
 from tests.sim.run import REACHED_MAINTAINED, failed, kept_seeds
 from txnlog import keys
@@ -54,7 +55,7 @@ def test_one_seed_is_one_run_in_any_process_under_any_hash_seed():
 
 @pytest.fixture(scope="module")
 def some_runs() -> Tally:
-    return run_seeds(range(10_000, 10_100))
+    return run_seeds(range(10_000, 10_000 + tries(100, 50)))
 
 
 def test_a_good_client_passes(some_runs: Tally):
@@ -106,7 +107,7 @@ def test_a_planted_bug_that_is_not_found_fails_make_sim():
 
 @pytest.fixture(scope="module")
 def maintained_runs() -> Tally:
-    return run_seeds(range(20_000, 20_080), make=maintained)
+    return run_seeds(range(20_000, 20_000 + tries(80, 40)), make=maintained)
 
 
 def test_a_good_client_passes_beside_one_who_merges_and_alters(maintained_runs: Tally):

@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from tests.effort import every
 from tests.segments import encode_many, footer_checksum
 from txnlog.errors import CorruptionError
 from txnlog.segment_file import decode, encode
@@ -133,7 +134,8 @@ def test_a_flipped_bit_of_what_spark_wrote_never_gives_other_rows(written_by_spa
     checksum = footer_checksum(data)
     outcomes: Counter[str] = Counter()
     dice = random.Random(5)
-    for position in range(len(data)):
+    first, step = every(4)
+    for position in range(first, len(data), step):
         damaged = bytearray(data)
         damaged[position] ^= 1 << dice.randrange(8)
         try:
@@ -144,4 +146,4 @@ def test_a_flipped_bit_of_what_spark_wrote_never_gives_other_rows(written_by_spa
         assert result.equals(TABLE), position
         outcomes["harmless"] += 1
     assert outcomes["harmless"] > 0
-    assert outcomes["found"] > 0.8 * len(data)
+    assert outcomes["found"] > 0.8 * len(data) // step

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import tries
 from tests.unit.arrow_strategies import junk, schemas, tables
 from txnlog import row_columns, rows, segment_file
 from txnlog.errors import InvalidInputError, SchemaMismatch
@@ -636,7 +637,7 @@ def test_buffers_of_equal_schemas_go_together():
 
 
 @given(tables())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=tries(300, 100), deadline=None)
 def test_rows_of_any_schema_come_back_as_they_are(table):
     listed = table.to_pylist()
     from_rows = conform(listed, table.schema, topic="t")
@@ -648,7 +649,7 @@ def test_rows_of_any_schema_come_back_as_they_are(table):
 
 
 @given(tables(), st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=tries(300, 100), deadline=None)
 def test_other_encodings_of_the_same_values_give_the_same_rows(table, data):
     def encoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
         kind = column.type
@@ -674,7 +675,7 @@ def test_other_encodings_of_the_same_values_give_the_same_rows(table, data):
 
 
 @given(schemas(), st.data())
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=tries(500, 150), deadline=None)
 def test_junk_is_taken_whole_or_refused_with_one_error(schema, data):
     names = st.sampled_from([*schema.names, "other"])
     rows_ = data.draw(st.lists(st.dictionaries(names, junk), min_size=1, max_size=3))
@@ -693,7 +694,7 @@ def test_junk_is_taken_whole_or_refused_with_one_error(schema, data):
 
 
 @given(schemas(), tables())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=tries(300, 100), deadline=None)
 def test_a_strangers_table_is_taken_whole_or_refused_with_one_error(schema, table):
     names = [*schema.names, *(f"more{i}" for i in range(table.num_columns))][: table.num_columns]
     try:

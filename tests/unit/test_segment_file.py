@@ -22,6 +22,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import tries
 from tests.segments import encode_many, footer_checksum
 from tests.unit.arrow_strategies import tables
 from txnlog import parquet_pages, segment_file
@@ -116,7 +117,7 @@ def same(left: pa.Table, right: pa.Table) -> bool:
 
 
 @given(tables())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=tries(200, 70), deadline=None)
 def test_rows_of_any_schema_come_back_as_they_are(table):
     segment = encode(table)
     assert segment.rows == table.num_rows
@@ -131,7 +132,7 @@ def test_rows_of_any_schema_come_back_as_they_are(table):
 
 
 @given(tables(), st.integers(1, 300))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=tries(150, 50), deadline=None)
 def test_a_stream_of_batches_comes_back_in_order(table, target):
     segments = list(encode_many([table, *table.to_batches()], table.schema, target))
     expected = pa.concat_tables([table, table])
@@ -270,7 +271,7 @@ def comparable(value: Any, kind: pa.DataType) -> Any:
 
 
 @given(tables())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=tries(200, 70), deadline=None)
 def test_statistics_bound_every_row_and_survive_json(table):
     segment = encode(table)
     check_statistics(segment, table)
