@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from spark_ext.delta_tables import DeltaTable
     from spark_ext.transactions import DataFrameTransaction
     from txnlog.namespace import Namespace
-    from txnlog.results import Committed
+    from txnlog.results import Committed, TransactionInfo
     from txnlog.transaction import Transaction
 
 _logger: Final = logging.getLogger("txnlog.spark")
@@ -73,14 +73,16 @@ class DeltaDecision:
     def _finish(self, df: DataFrame, options: Mapping[str, str], inner: Transaction) -> Committed:
         """Prepare, let the table decide, tell the log. Repeated it does what is left."""
         token = inner.prepare()
-        yes = self._yes(token)
+        found = self._ns.transaction(token)
         error: Exception | None = None
-        try:
-            last = self._table.last(self._app)
-            if last is None or last < yes:
-                self._table.append(df, self._app, yes, {"txn": token}, options)
-        except Exception as failure:  # noqa: BLE001 - whatever it was, the table tells whether the rows are there
-            error = failure
+        if found.state == "PREPARED":  # else it was decided before: by a newer owner, or by an earlier call
+            yes = _yes(found)
+            try:
+                last = self._table.last(self._app)
+                if last is None or last < yes:
+                    self._table.append(df, self._app, yes, {"txn": token}, options)
+            except Exception as failure:  # noqa: BLE001 - whatever it was, the table tells whether the rows are there
+                error = failure
         committed = self._settled(token)
         if committed is not None:
             return committed
@@ -88,18 +90,12 @@ class DeltaDecision:
             raise error
         raise ProducerFenced(f"a newer {self.producer} took over and decided against {token}", durable=Durable.NOTHING)
 
-    def _yes(self, token: str) -> int:
-        """The version under which the table says yes. Twice as large as that at which the log shows the transaction."""
-        version = self._ns.transaction(token).version
-        assert version is not None, "what was prepared is in the log"
-        return 2 * version
-
     def _settled(self, token: str) -> Committed | None:
         """The end of a prepared transaction, as the table decided, or decides now: None where it is an abort."""
         found = self._ns.transaction(token)
         if found.state != "PREPARED":  # somebody else told the log
             return self._ns.complete(token, commit=found.state == "COMMITTED")
-        yes = self._yes(token)
+        yes = _yes(found)
         for _ in range(_ATTEMPTS):
             last = self._table.last(self._app)
             if last in {yes, yes + 1}:
@@ -117,6 +113,13 @@ class DeltaDecision:
             "or --abort",
             durable=Durable.MAYBE,
         )
+
+
+def _yes(prepared: TransactionInfo) -> int:
+    """The version under which the table says yes. Of one that has ended the log tells another version: its end's."""
+    assert prepared.state == "PREPARED", "whoever asks has seen that it is"
+    assert prepared.version is not None, "what was prepared is in the log"
+    return 2 * prepared.version
 
 
 __all__ = ["DeltaDecision"]

@@ -127,17 +127,20 @@ class DeltaTable:
         """Append under a version of an application. Where Delta knows it, or a later one, nothing is written.
 
         Raises:
-            TransactionConflict: another append of the application was committed meanwhile; this one was not.
+            TransactionConflict: another append of the application was committed meanwhile, or the table is another one
+                by now; this one was not.
             Exception: what Spark raises, for columns that do not fit and so on. Nothing was appended.
         """
+        if self._snapshot().metadata().id() != self.id:  # Delta would make a table where there is none
+            raise TransactionConflict(
+                f"the Delta table {shortened(self.name)} was dropped, or replaced by another one, since it was named",
+                advice="do the work again, if there is a table for it",
+            )
         note = json.dumps({_OURS: {"app": app, "version": version, **record}}, separators=(",", ":"))
         writer = df.write.format("delta").mode("append").options(**options)
         writer = writer.option("txnAppId", app).option("txnVersion", str(version)).option("userMetadata", note)
         try:
-            if self._is_path:
-                writer.save(self._location)
-            else:
-                writer.saveAsTable(self.name)
+            writer.save(self._location)  # not by its name: that may mean another table by now
         except (Py4JError, PySparkException) as error:
             if "DELTA_CONCURRENT_TRANSACTION" not in str(error):
                 raise

@@ -38,25 +38,30 @@ _LOOK_S: Final = 1.0
 
 @dataclass(slots=True)
 class _Kept:
-    """A handle, a digest of its log's first entry (None where it is the caller's own), and when that was compared."""
+    """A handle, whether it is the caller's own, and when its log was looked at."""
 
     namespace: Namespace
-    first: str | None = None
+    own: bool = False
     looked_s: float = 0.0
 
     def is_there(self) -> bool:
-        """Whether the log still begins as it did: who deletes a namespace's files does not know of the handle.
+        """Whether the log still holds what the handle has read of it.
 
-        The caller's own is there until it was closed.
+        Who deletes a namespace's files, or puts an older copy in their place, does not know of the handle. An entry's
+        digest holds all before it, so the newest one tells. The caller's own is there until it was closed.
         """
-        if self.namespace.connection.is_closed:
+        from txnlog.codec import digest_of as digest_of_entry  # noqa: PLC0415 - needs what executors may not have
+
+        connection = self.namespace.connection
+        if connection.is_closed:
             return False
         now_s = time.monotonic()
-        if self.first is None or now_s - self.looked_s < _LOOK_S:
+        if self.own or now_s - self.looked_s < _LOOK_S:
             return True
         self.looked_s = now_s
+        head = connection.follower.state.head
         try:
-            return _first_entry(self.namespace.connection) == self.first
+            return digest_of_entry(connection.store.get(entry_key(head.version))) == head.digest
         except ObjectNotFound:
             return False
 
@@ -100,8 +105,8 @@ def namespace_at(location: Location, mode: Mode, storage_options: Mapping[str, A
     if kept is not None and kept.is_there():
         return kept.namespace
     opened = open_namespace(location.root, location.namespace, mode=mode, storage_options=storage_options)
-    first = _logs[opened.connection] = _first_entry(opened.connection)
-    made = _Kept(opened, first, time.monotonic())
+    _logs[opened.connection] = _first_entry(opened.connection)
+    made = _Kept(opened, looked_s=time.monotonic())
     with _lock:
         found = _handles.get(key)
         if found is None or found is kept:
@@ -128,7 +133,7 @@ def use(namespace: Namespace, mode: Mode = "rw", storage_options: Mapping[str, A
         )
     key = (normal(namespace.root), namespace.name, mode, digest_of(storage_options))
     with _lock:
-        _handles[key] = _Kept(namespace)
+        _handles[key] = _Kept(namespace, own=True)
 
 
 def location_of(path: str, storage_options: Mapping[str, Any] | None = None, *, topics_named: bool = False) -> Location:

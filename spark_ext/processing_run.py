@@ -208,7 +208,7 @@ class Run:
                 self._stop.wait(self._runtime, interval_ms - (self._runtime.elapsed_ms() - began_ms))
 
     def _look(self) -> Scan:
-        """The newest version of the namespace. Two requests where nothing is new: its next entry, and its first."""
+        """The newest version of the namespace. Two requests where nothing is new: its next entry, and its newest."""
         scan = open_scan(self._order.read, mode="rw")
         scan.namespace.connection.end_overdue([item.subscription for item in self._claims])
         return scan

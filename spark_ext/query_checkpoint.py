@@ -23,14 +23,20 @@ _NO_OFFSET: Final = "-"
 
 @dataclass(frozen=True, slots=True)
 class BatchOffsets:
-    """Where a batch ends in every source: by the source's name (its number in ``v1``) the offset's JSON, as written."""
+    """Where a batch ends in every source: by the source's name (its number in ``v1``) the offset's JSON, as written.
+
+    ``planned`` is what Spark notes of the batch beside that: among others when it planned it.
+    """
 
     batch: int
     sources: Mapping[str, str | None]
+    planned: str = ""
 
     def digest(self) -> str:
         """Equal for equal offsets of all sources."""
         lines = sorted(f"{name}:{_NO_OFFSET if text is None else text}" for name, text in self.sources.items())
+        if any(_counts_batches(text) for text in self.sources.values()):
+            lines.append(self.planned)  # what a number means may be another thing in a copy of the checkpoint
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
@@ -97,7 +103,16 @@ def parse_offsets(batch: int, data: bytes) -> BatchOffsets:
         raise _unknown(batch, f"the format {version[:20]!a}")
     if not sources:
         raise _unknown(batch, "no source")
-    return BatchOffsets(batch, sources)
+    return BatchOffsets(batch, sources, lines[1])
+
+
+def _counts_batches(text: str | None) -> bool:
+    """Whether an offset is one of Spark's source of files: the number of a list that the checkpoint holds."""
+    try:
+        value = None if text is None else json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(value, dict) and value.keys() == {"logOffset"}
 
 
 def _offset(text: str) -> str | None:

@@ -12,7 +12,9 @@ import spark_ext
 from spark_ext.delta_identity import app_of
 from spark_ext.delta_tables import DeltaTable
 from tests.delta.lives import Death, Shop, dying_at_every_step, shop
-from txnlog.errors import ConsumerFenced, InvalidInputError, ProducerFenced, TransactionConflict
+from txnlog.errors import ConsumerFenced, InvalidInputError, OutcomeUnknown, ProducerFenced, TransactionConflict
+from txnlog.namespace import Namespace
+from txnlog.transaction import Transaction
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -85,6 +87,71 @@ def test_an_owner_whose_transaction_was_settled_meanwhile_appends_nothing(
     with pytest.raises(ProducerFenced, match="decided against"):
         shop.decided()
     assert (shop.in_topic(), shop.in_delta(), shop.behind()) == ([], [], 8)
+    shop.decided()
+    shop.check()
+
+
+def test_an_owner_that_was_settled_before_it_asks_the_log_appends_nothing(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, prepared = Transaction.prepare, []
+
+    def prepare(txn: Transaction) -> str:
+        token = original(txn)
+        prepared.append(token)
+        if len(prepared) == 1:
+            with spark_ext.transaction(shop.spark, shop.path, producer="bills", decided_by=shop.table):
+                pass  # it settles, and has no work of its own
+        return token
+
+    shop.born()
+    monkeypatch.setattr(Transaction, "prepare", prepare)
+    with pytest.raises(ProducerFenced, match="decided against"):
+        shop.decided()
+    assert (shop.in_topic(), shop.in_delta(), shop.behind()) == ([], [], 8)
+    shop.decided()
+    shop.check()
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_commit_that_is_asked_for_again_appends_nothing_that_was_decided(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, *, commit: bool
+) -> None:
+    """Its end is in the log, and the answer did not come."""
+    complete, append = Namespace.complete, DeltaTable.append
+    answers: list[str] = []
+
+    def without_an_answer(ns: Namespace, token: str, *, commit: bool) -> Any:
+        found = complete(ns, token, commit=commit)
+        if not answers:
+            answers.append(token)
+            raise OutcomeUnknown("the store did not answer")
+        return found
+
+    def unheard(table: DeltaTable, df: Any, app: str, version: int, *given: Any) -> None:
+        if not commit and version % 2 == 0 and not answers:
+            raise OSError("an executor was lost")
+        append(table, df, app, version, *given)
+
+    shop.born()
+    monkeypatch.setattr(Namespace, "complete", without_an_answer)
+    monkeypatch.setattr(DeltaTable, "append", unheard)
+    consumer = shop.ns.consumer("orders", subscription="billing")
+    with spark_ext.transaction(shop.spark, shop.path, producer="bills", decided_by=shop.table) as txn:
+        messages = consumer.receive(max_messages=1000, timeout_ms=0)
+        rows = shop.spark.createDataFrame(messages.table.select(["id", "customer"]))
+        txn.write(rows, "bills")
+        spark_ext.write_delta(rows, shop.table, txn)
+        txn.acknowledge(messages)
+        with pytest.raises(OutcomeUnknown):
+            txn.commit()
+        if commit:
+            txn.commit()
+        else:
+            with pytest.raises(ProducerFenced):
+                txn.commit()
+    consumer.close()
+    assert shop.in_delta() == shop.in_topic()
     shop.decided()
     shop.check()
 

@@ -250,6 +250,34 @@ def test_a_table_has_a_name_or_a_path_and_must_be_there(shop: Shop) -> None:
         shop.spark.sql("DROP DATABASE elsewhere CASCADE")
 
 
+def test_a_name_is_the_table_that_had_it_when_it_was_given(shop: Shop) -> None:
+    sql = shop.spark.sql
+    for place in ("here", "there"):
+        sql(f"CREATE DATABASE {place}")
+        sql(f"CREATE TABLE {place}.bills (id BIGINT, customer STRING) USING DELTA")
+    rows = shop.spark.range(3).selectExpr("id", "'c' customer")
+    try:
+        sql("USE here")
+        with spark_ext.transaction(shop.spark, shop.path, txn_app_id="nightly", txn_version=1) as txn:
+            txn.write(rows, "bills")
+            spark_ext.write_delta(rows, "bills", txn)
+            sql("USE there")
+        counts = [shop.spark.table(f"{place}.bills").count() for place in ("here", "there")]
+        assert (counts, shop.in_topic()) == ([3, 0], [0, 1, 2])
+
+        with spark_ext.transaction(shop.spark, shop.path, txn_app_id="nightly", txn_version=2) as txn:
+            spark_ext.write_delta(rows, "bills", txn)
+            sql("DROP TABLE there.bills")
+            with pytest.raises(TransactionConflict, match="dropped, or replaced"):
+                txn.commit()
+            txn.abort()
+        assert not shop.spark.catalog.tableExists("there.bills")
+    finally:
+        sql("USE default")
+        for place in ("here", "there"):
+            sql(f"DROP DATABASE {place} CASCADE")
+
+
 def test_a_transaction_that_no_second_run_could_know_is_refused(shop: Shop) -> None:
     rows = shop.spark.range(2).selectExpr("id", "'ann' AS customer")
     with spark_ext.transaction(shop.spark, shop.path) as txn:

@@ -18,7 +18,7 @@ from spark_ext.batch_writer import TopicBatchWriter
 from spark_ext.options import WriteOptions
 from tests.spark.support import ids, path_of, versions
 from txnlog import partitioner
-from txnlog.errors import InvalidInputError, ProducerFenced
+from txnlog.errors import InvalidInputError, ProducerFenced, TransactionConflict
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -261,6 +261,20 @@ def _one_file(writer: TopicBatchWriter) -> Any:
 
     batch = pa.RecordBatch.from_pydict({"id": [5_000], "customer": ["c"], "amount": [1.0]})
     return TaskWritten(tuple(write_batches(iter([batch]), writer._plan.spec, TaskIdentity(0, 1))))
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_rows_of_a_topic_that_is_dropped_while_they_are_written_are_not_left_out_silently(
+    ns: Namespace, orders: DataFrame, *, again: bool
+) -> None:
+    writer = writer_for(ns, orders)
+    message = _one_file(writer)
+    ns.drop_topic("orders")
+    if again:
+        ns.create_topic("orders", SCHEMA)
+    with pytest.raises(TransactionConflict, match="'orders' was dropped while its rows were written"):
+        writer.commit([message])
+    writer.abort([message])
 
 
 def test_an_aborted_writer_cannot_commit_any_more(ns: Namespace, orders: DataFrame) -> None:

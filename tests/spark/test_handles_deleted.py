@@ -48,6 +48,31 @@ def test_a_namespace_that_was_deleted_and_made_again_is_not_the_one_that_was_ope
         assert handles.namespace_at(handles.location_of(path), "rw") is new
 
 
+def test_a_namespace_that_older_files_took_the_place_of_is_not_the_one_that_was_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a copy that was put back the first entry is the same: the old handle would append behind a gap as well."""
+    monkeypatch.setattr(handles, "_LOOK_S", 0.0)
+    root, copy = tmp_path / "lake", tmp_path / "copy"
+    path = f"{root}/sales"
+    with _made(root, "orders"):
+        pass
+    shutil.copytree(root, copy)
+    kept = handles.namespace_at(handles.location_of(path), "rw")
+    with kept.begin() as txn:
+        txn.produce("orders", [{"id": 1}])
+    kept.create_topic("more", IDS)
+    assert handles.namespace_at(handles.location_of(path), "rw") is kept
+    shutil.rmtree(root)
+    shutil.copytree(copy, root)
+    new = handles.namespace_at(handles.location_of(path), "rw")
+    with new.begin() as txn:
+        txn.produce("orders", [{"id": 2}])
+    with txnlog.open(root, "sales") as again:
+        assert again.snapshot().read("orders").column("id").to_pylist() == [2]
+    assert handles.namespace_at(handles.location_of(path), "rw") is new
+
+
 def test_a_streams_writer_knows_the_topic_that_is_there(tmp_path: Path) -> None:
     """Processes that plan live long: what the last batch knew of the topic is not what this one needs."""
 

@@ -136,6 +136,16 @@ def test_the_digest_is_of_the_sources_offsets_alone(query: Query) -> None:
     assert query.checkpoint.offsets(1).digest() == named
 
 
+def test_of_a_source_that_counts_its_batches_the_digest_is_of_when_it_was_planned_as_well(query: Query) -> None:
+    """Its offset says the same of other files, where an older copy of the checkpoint took the checkpoint's place."""
+    for texts in (['{"logOffset":1}'], ['{"a":1}', '{"logOffset":1}']):
+        query.write(1, *texts)
+        first = query.checkpoint.offsets(1).digest()
+        assert query.checkpoint.offsets(1).digest() == first
+        (query.folder / "offsets" / "1").write_text("\n".join(["v1", '{"batchTimestampMs":9}', *texts]))
+        assert query.checkpoint.offsets(1).digest() != first
+
+
 def test_a_query_is_known_by_its_checkpoint_or_its_app_id(query: Query, tmp_path: Path) -> None:
     own = "8aba74d1-2b49-4518-8ea2-51b06a0e81ac"
     assert identity_of(query.checkpoint, None) == QueryIdentity(own, own)

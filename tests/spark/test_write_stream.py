@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -125,6 +126,37 @@ def test_a_batch_is_one_entry_over_all_topics_with_its_acknowledgement(pipeline:
         assert commit.stream.query == query.id
         assert len(commit.acknowledgements) == 1
     assert len(pipeline.ns.transactions()) == 3 + 3, "three orders, three batches, and nothing was aborted"
+
+
+def test_an_older_copy_of_the_checkpoint_leaves_no_file_out(pipeline: Pipeline, tmp_path: Path) -> None:
+    """The offset of Spark's source of files counts its batches: it is the same for others, in such a copy."""
+    files, copy = tmp_path / "files", tmp_path / "copy"
+    files.mkdir()
+
+    def add(number: int) -> None:
+        (files / f"{number}.json").write_text(f'{{"id": {number}, "customer": "c"}}')
+
+    def run() -> None:
+        query = spark_ext.write_stream(
+            pipeline.spark.readStream.schema("id long, customer string").json(str(files)),
+            pipeline.path,
+            checkpoint=str(pipeline.checkpoint),
+            handler=lambda batch, txn: txn.write(batch, "odd"),
+            trigger={"availableNow": True},
+        )
+        assert query.awaitTermination(120)
+
+    add(1)
+    run()
+    shutil.copytree(pipeline.checkpoint, copy)
+    add(2)
+    run()
+    shutil.rmtree(pipeline.checkpoint)
+    shutil.copytree(copy, pipeline.checkpoint)
+    add(3)
+    with pytest.raises(StreamingQueryException, match="offsets"):
+        run()
+    assert ids(pipeline.ns, "odd") == [1, 2]
 
 
 def test_a_restart_and_a_crash_before_sparks_commit_log_double_nothing(pipeline: Pipeline) -> None:
