@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import Final
 
 from catalog.delta_actions import NOTHING_SHOWN, Shown
 from catalog.delta_log import DeltaLog
+from catalog.errors import ForeignDeltaLog
 from catalog.segments_table import SegmentsTable
 from catalog.table_publisher import TablePublisher, Work
 from catalog.topic_table import TopicTable
@@ -19,6 +21,8 @@ from txnlog.keys import SEGMENTS_TABLE
 from txnlog.runtime import Runtime
 from txnlog.state import TopicRecord
 from txnlog.store.base import Store
+
+_logger = logging.getLogger("txnlog.publication")
 
 MOST_VERSIONS: Final = 10_000
 """Versions whose mapping one call gives."""
@@ -91,8 +95,13 @@ class Publications:
                 done.append(self.publish(number))
             except TxnLogError as error:
                 record = self._follower.state.topics[number]
-                gone = f" (dropped at version {record.dropped_version})" if record.dropped else ""
-                failed[record.name + gone] = error
+                if not record.dropped:
+                    failed[record.name] = error
+                elif isinstance(error, ForeignDeltaLog):
+                    # Nobody awaits the end of this table, and what lies there instead may stay for ever.
+                    _logger.info("the table of the dropped topic %r does not say so: %s", record.name, error.message)
+                else:
+                    failed[f"{record.name} (dropped at version {record.dropped_version})"] = error
         segments = self._segments_table()
         try:
             done.append(_told(SEGMENTS_TABLE, segments.log.url(), *segments.publish()))

@@ -307,6 +307,15 @@ def test_maintenance_names_the_topics_whose_tables_failed_and_those_that_did_not
     assert commit(place, 0, "audit").exists()
 
 
+def test_somebody_elses_table_is_in_nobodys_way_when_the_topic_is_dropped(ns: Any, cat: Catalog, place: Place) -> None:
+    ns.create_topic("audit", SCHEMA)
+    deltalake.write_deltalake(str(folder(place).parent), pa.table({"x": [1]}))
+    ns.drop_topic("orders")
+    before = sorted(folder(place).iterdir())
+    assert [item.topic for item in cat.publish("sales")] == ["audit", keys.SEGMENTS_TABLE]
+    assert (ns.maintain().failures, sorted(folder(place).iterdir())) == ({}, before)
+
+
 # --- damage -----------------------------------------------------------------------------------------------------------
 
 DAMAGE: dict[str, Callable[[bytes], bytes | None]] = {
