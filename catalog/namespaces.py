@@ -296,7 +296,8 @@ class Catalog:
 
         All tables are those of the topics and, last, the one of the namespace's segments (``_delta/segments``).
 
-        Returns what the table shows then; of all tables those that are there.
+        Returns what the table shows then; of all tables those that are there. Of all tables one that fails keeps no
+        other back: the first error is raised in the end, and its text says which are up to date and which are not.
 
         Raises:
             ForeignDeltaLog: somebody else's table is in the topic's folder, or somebody else wrote to the topic's.

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from catalog.delta_actions import NOTHING_SHOWN, Shown
 from catalog.delta_log import DeltaLog
+from catalog.errors import ForeignDeltaLog
 from catalog.segments_table import SegmentsTable
 from catalog.table_publisher import TablePublisher, Work
 from catalog.topic_table import TopicTable
 from txnlog.delta_mode import check_delta_columns, delta_mode
-from txnlog.errors import InvalidInputError, TxnLogError, VersionNotAvailable
+from txnlog.errors import Durable, InvalidInputError, TxnLogError, VersionNotAvailable
 from txnlog.follower import Follower
 from txnlog.keys import SEGMENTS_TABLE
 from txnlog.runtime import Runtime
 from txnlog.state import TopicRecord
 from txnlog.store.base import Store
+
+_logger = logging.getLogger("txnlog.publisher")
 
 MOST_VERSIONS: Final = 10_000
 """Versions whose mapping one call gives."""
@@ -77,24 +81,35 @@ class Publications:
     def publish_all(self) -> tuple[Published, ...]:
         """Bring all tables up to what the fold shows, that of the segments last; those that are there.
 
-        One that fails keeps no other back; the first failure is raised in the end.
+        One that fails keeps no other back; the first failure is raised in the end, and says what became of the others.
         """
+        done, failed = self.publish_each()
+        if failed:
+            raise _partly(done, failed)
+        return tuple(done)
+
+    def publish_each(self) -> tuple[list[Published], dict[str, TxnLogError]]:
+        """As :meth:`publish_all`: the tables that are there and up to date, and by the name of others what failed."""
         done: list[Published] = []
-        failed: TxnLogError | None = None
+        failed: dict[str, TxnLogError] = {}
         for number in self._topics():
             try:
                 done.append(self.publish(number))
             except TxnLogError as error:
-                failed = failed or error
+                record = self._follower.state.topics[number]
+                if not record.dropped:
+                    failed[record.name] = error
+                elif isinstance(error, ForeignDeltaLog):
+                    # Nobody awaits the end of this table, and what lies there instead may stay for ever.
+                    _logger.info("the table of the dropped topic %r does not say so: %s", record.name, error.message)
+                else:
+                    failed[f"{record.name} (dropped at version {record.dropped_version})"] = error
         segments = self._segments_table()
         try:
-            shown, work = segments.publish()
+            done.append(_published(SEGMENTS_TABLE, segments, *segments.publish()))
         except TxnLogError as error:
-            raise failed or error from None
-        if failed is not None:
-            raise failed
-        done.append(_published(SEGMENTS_TABLE, segments, shown, work))
-        return tuple(item for item in done if item.delta_version >= 0)
+            failed[SEGMENTS_TABLE] = error
+        return [item for item in done if item.delta_version >= 0], failed
 
     def repair_segments(self) -> Published:
         """The same as :meth:`repair` for the table of segments."""
@@ -201,12 +216,30 @@ def _published_version(table: TablePublisher, version: int) -> PublishedVersion:
     return PublishedVersion(version, stamp.version, stamp.timestamp_ms)
 
 
-def publisher(follower: Follower, store: Store, runtime: Runtime) -> Callable[[int | None], object]:
+def _partly(done: Sequence[Published], failed: Mapping[str, TxnLogError]) -> TxnLogError:
+    """The first failure of several tables: what it says of its own holds of that table, the rest of all of them."""
+    first, *others = failed.values()
+    if done:
+        names = ", ".join(repr(item.topic) for item in done)
+        first.message += f"; up to date are {names}, not {', '.join(map(repr, failed))}"
+    elif others:
+        first.message += f"; none is up to date of {', '.join(map(repr, failed))}"
+    if any(item.created or item.repaired for item in done) or any(item.durable is Durable.MAYBE for item in others):
+        first.durable = Durable.MAYBE
+    for name, error in list(failed.items())[1:]:
+        first.add_note(f"{name!r}: {error}")
+    return first
+
+
+def publisher(follower: Follower, store: Store, runtime: Runtime) -> Callable[[int | None], Mapping[str, TxnLogError]]:
     """What publishes topics after commits, and everything (None) in maintenance: ``txnlog.publisher``."""
     publications = Publications(follower, store, runtime)
 
-    def publish(topic: int | None) -> object:
-        return publications.publish_all() if topic is None else publications.publish(topic, look=False)
+    def publish(topic: int | None) -> Mapping[str, TxnLogError]:
+        if topic is None:
+            return publications.publish_each()[1]
+        publications.publish(topic, look=False)
+        return {}
 
     return publish
 

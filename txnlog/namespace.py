@@ -675,7 +675,7 @@ class Namespace:
             grace_ms: as of :meth:`vacuum`.
             progress: called with ``"optimize"`` or ``"vacuum"``, and what progress of those is called with.
 
-        A topic with a damaged file is passed over, and named in ``failures``.
+        A topic with a damaged file, or whose Delta table cannot be published, is passed over and named in ``failures``.
 
         Raises:
             InvalidInputError: a value that makes no sense; nothing was done.

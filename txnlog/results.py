@@ -211,9 +211,9 @@ class Maintained(_Shown):
         optimized: of each topic in which segments were merged, what was done.
         published: topics whose Delta tables were brought up to date.
         vacuumed: what was deleted.
-        failures: by topic what stood against optimizing it, and as ``Delta tables`` what did against publishing them;
-            everything else was done.
-        finished: whether nothing is left to do: else call it again.
+        failures: by topic what stood against optimizing or publishing it, and the way out; as ``_delta/segments`` what
+            stood against that table, as ``Delta tables`` against any. Everything else was done.
+        finished: whether nothing is left to do but what is in ``failures``: else call it again.
     """
 
     checkpoint: int

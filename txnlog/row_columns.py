@@ -22,6 +22,8 @@ MAX_PART_BYTES: Final = 1 << 30
 """Converted at once: the offsets of Arrow's strings, lists and maps have 31 bits."""
 
 NULL_REFUSED: Final = "null, or missing, where the schema says not null"
+NAIVE_REFUSED: Final = "a naive datetime in a timestamp with zone"
+ZONE_REFUSED: Final = "a datetime with a zone in a timestamp without one"
 
 
 class Unfit(Exception):
@@ -161,7 +163,7 @@ def conform_array(array: pa.Array, kind: pa.DataType, *, nullable: bool = True) 
     if array.type == kind:
         return array
     if not _may_cast(array.type, kind):
-        raise Unfit(f"{array.type} does not fit into {kind}")
+        raise _unlike(array.type, kind)
     try:
         return _cast(array, kind)
     except ARROW_ERRORS:
@@ -200,6 +202,17 @@ def _may_cast(source: pa.DataType, kind: pa.DataType) -> bool:
             return source.tz is None
         return types.is_timestamp(kind) and (source.tz is None) == (kind.tz is None)
     return types.is_date(source) and types.is_date(kind)
+
+
+def _unlike(source: pa.DataType, kind: pa.DataType) -> Unfit:
+    """The error for values of a kind that is never the other one."""
+    if not (pa.types.is_timestamp(source) and pa.types.is_timestamp(kind)):
+        return Unfit(f"{source} does not fit into {kind}")
+    if source.tz is None:
+        ways = "tz_localize('UTC') in pandas, pyarrow.compute.assume_timezone(column, 'UTC') in Arrow"
+        return Unfit(NAIVE_REFUSED, f"say which zone: {ways}")
+    ways = "tz_localize(None) in pandas, pyarrow.compute.local_timestamp(column) in Arrow"
+    return Unfit(ZONE_REFUSED, f"leave the zone out, the column has none: {ways}")
 
 
 def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -338,7 +351,9 @@ def _values(array: pa.Array) -> pa.Buffer:
 
 __all__ = [
     "ARROW_ERRORS",
+    "NAIVE_REFUSED",
     "NULL_REFUSED",
+    "ZONE_REFUSED",
     "Unfit",
     "check_names",
     "conform_array",

@@ -15,7 +15,16 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from txnlog.row_columns import ARROW_ERRORS, NULL_REFUSED, Unfit, check_names, conform_array, is_text
+from txnlog.row_columns import (
+    ARROW_ERRORS,
+    NAIVE_REFUSED,
+    NULL_REFUSED,
+    ZONE_REFUSED,
+    Unfit,
+    check_names,
+    conform_array,
+    is_text,
+)
 
 Converter = Callable[[Any], Any]
 
@@ -268,10 +277,10 @@ def _timestamp_value(value: object, kind: pa.DataType) -> datetime.datetime | No
         return None
     if kind.tz is None:
         if value.tzinfo is not None:
-            raise Unfit("a datetime with a zone in a timestamp without one", "leave the zone out: the column has none")
+            raise Unfit(ZONE_REFUSED, "leave the zone out: the column has none")
         return value
     if value.utcoffset() is None:
-        raise Unfit("a naive datetime in a timestamp with zone", "say which zone: value.replace(tzinfo=datetime.UTC)")
+        raise Unfit(NAIVE_REFUSED, "say which zone: value.replace(tzinfo=datetime.UTC)")
     try:
         return value.astimezone(_UTC)
     except OverflowError:

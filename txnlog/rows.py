@@ -24,7 +24,7 @@ import msgspec
 import pyarrow as pa
 import xxhash
 
-from txnlog.errors import SchemaMismatch
+from txnlog.errors import SchemaMismatch, TxnLogError
 from txnlog.names import shown
 from txnlog.row_columns import ARROW_ERRORS, Unfit, conform_columns, is_text, unknown_column
 from txnlog.row_values import Converter, converter, deep_size
@@ -333,11 +333,25 @@ def _imported(data: Any, topic: str) -> pa.Table | None:
             return pa.RecordBatchReader.from_stream(data).read_all()
         if hasattr(data, "__arrow_c_array__"):
             return pa.Table.from_batches([pa.record_batch(data)])
-    except ARROW_ERRORS as error:
+    except TxnLogError:
+        raise
+    except Exception as error:  # noqa: BLE001 - foreign code raises what it likes
+        why = next(iter(str(error).splitlines()), "") or type(error).__name__
         raise SchemaMismatch(
-            f"topic {topic!r}: {type(data).__name__} does not become an Arrow table: {error}"
-        ) from None
+            f"topic {topic!r}: {type(data).__name__} does not become an Arrow table: {why}",
+            advice=_as_arrow(topic, data),
+        ) from (None if isinstance(error, ARROW_ERRORS) else error)
     return None
+
+
+def _as_arrow(topic: str, data: object) -> str:
+    """How data becomes something that is taken."""
+    if type(data).__module__.startswith("pyspark.sql."):
+        return (
+            "pass df.toArrow(), which is all in memory, or let Spark write it: spark_ext.transaction(...) and "
+            f"txn.write(df, {topic!r})"
+        )
+    return "pass a pyarrow Table, RecordBatches, a list of dicts or a data frame"
 
 
 def _copied(table: pa.Table) -> pa.Table:
@@ -351,7 +365,7 @@ def _copied(table: pa.Table) -> pa.Table:
 def _not_rows(topic: str, data: object) -> SchemaMismatch:
     return SchemaMismatch(
         f"topic {topic!r}: a value of type {type(data).__name__} is no table and no row",
-        advice="pass a pyarrow Table, RecordBatches, a list of dicts or a data frame",
+        advice=_as_arrow(topic, data),
     )
 
 

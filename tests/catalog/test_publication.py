@@ -29,6 +29,7 @@ from txnlog import keys
 from txnlog.actions import Begin, Commit, DeleteRecords, Replace, Segment, SliceRows
 from txnlog.errors import (
     CorruptionError,
+    Durable,
     InvalidInputError,
     InvalidTransactionState,
     NamespaceNotFound,
@@ -234,9 +235,48 @@ def test_a_topic_that_is_off_is_refused_and_left_out(ns: Any, cat: Catalog, plac
 def test_one_topic_that_fails_keeps_no_other_back(ns: Any, cat: Catalog, place: Place) -> None:
     ns.create_topic("audit", SCHEMA)
     deltalake.write_deltalake(str(folder(place).parent), pa.table({"x": [1]}))
-    with raises(ForeignDeltaLog):
+    with raises(
+        ForeignDeltaLog, durable=Durable.MAYBE, match="; up to date are 'audit', '_delta/segments', not 'orders' "
+    ):
         cat.publish("sales")
     assert commit(place, 0, "audit").exists()
+    with raises(ForeignDeltaLog, match=r"up to date are 'audit'.*; nothing was written\)$"):
+        cat.publish("sales")
+
+
+def test_of_several_topics_that_fail_the_error_names_all(ns: Any, cat: Catalog, place: Place) -> None:
+    for topic in ("audit", "returns"):
+        ns.create_topic(topic, SCHEMA)
+    for topic in ("orders", "returns"):
+        deltalake.write_deltalake(str(folder(place, topic).parent), pa.table({"x": [1]}))
+    told = r"folder of 'orders' .*'audit', '_delta/segments', not 'orders', 'returns'"
+    with raises(ForeignDeltaLog, durable=Durable.MAYBE, match=told) as caught:
+        cat.publish("sales")
+    (note,) = caught.value.__notes__
+    assert re.match(r"'returns': version 0 .* folder of 'returns' .* \(it is not overwritten", note)
+
+
+def test_maintenance_names_the_topics_whose_tables_failed_and_those_that_did_not(
+    ns: Any, cat: Catalog, place: Place
+) -> None:
+    ns.create_topic("audit", SCHEMA)
+    deltalake.write_deltalake(str(folder(place).parent), pa.table({"x": [1]}))
+    found = ns.maintain()
+    assert found.published == ("audit",)
+    assert list(found.failures) == ["orders"]
+    assert re.search(
+        r"was not written by txnlog.*\(it is not overwritten.*then publish again\)", found.failures["orders"]
+    )
+    assert commit(place, 0, "audit").exists()
+
+
+def test_somebody_elses_table_is_in_nobodys_way_when_the_topic_is_dropped(ns: Any, cat: Catalog, place: Place) -> None:
+    ns.create_topic("audit", SCHEMA)
+    deltalake.write_deltalake(str(folder(place).parent), pa.table({"x": [1]}))
+    ns.drop_topic("orders")
+    before = sorted(folder(place).iterdir())
+    assert [item.topic for item in cat.publish("sales")] == ["audit", keys.SEGMENTS_TABLE]
+    assert (ns.maintain().failures, sorted(folder(place).iterdir())) == ({}, before)
 
 
 # --- damage -----------------------------------------------------------------------------------------------------------

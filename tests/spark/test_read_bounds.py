@@ -127,6 +127,22 @@ def test_times_go_with_the_bounds_of_the_other_side_with_a_version_and_with_seve
     assert ids(both) == ids(row for row in everything if at_ms(row) >= moment)
 
 
+def test_a_read_of_a_version_ends_with_it_or_at_an_earlier_end_that_another_option_says(lake: Any) -> None:
+    rows = committed(lake.ns)
+    versions = sorted({row["_version"] for row in rows})
+    for version, moment in itertools.product((versions[2], versions[5]), instants(lake.ns)):
+        assert ids(batch(lake.ns, "orders", versionAsOf=version, endingTimestamp=moment)) == ids(
+            row for row in rows if row["_version"] <= version and at_ms(row) < moment
+        )
+    ends = lake.ns.snapshot(versions[2]).end_offsets("orders")
+    offsets = json.dumps({"orders": {str(partition): end for partition, end in ends.items()}})
+    assert batch(lake.ns, "orders", versionAsOf=versions[5], endingOffsets=offsets) == batch(
+        lake.ns, "orders", versionAsOf=versions[2]
+    )
+    with pytest.raises(OffsetOutOfRange):
+        batch(lake.ns, "orders", versionAsOf=versions[1], endingOffsets=offsets)
+
+
 def test_a_stream_begins_with_the_first_message_of_a_time_or_a_version(lake: Any) -> None:
     rows = committed(lake.ns)
     for moment in instants(lake.ns):

@@ -376,3 +376,12 @@ def test_jobs_may_take_longer_than_any_timeout_and_the_log_shows_a_deadline_once
         with pytest.raises(TransactionTimedOut):
             hanging.commit()
         assert ids(ns, "orders") == [1]
+
+
+def test_a_frame_that_pyspark_does_not_hand_over_is_refused_with_the_two_ways_to_write_it(
+    spark: SparkSession, ns: Namespace
+) -> None:
+    frame = spark.sql("SELECT timestamp '2026-01-01 00:00:00' AS at, 'x' AS text")
+    with pytest.raises(SchemaMismatch, match=r"\(pass df\.toArrow\(\).*txn\.write\(df, 'audit'\)"):
+        ns.produce("audit", frame)
+    assert ns.produce("audit", frame.toArrow()).offsets

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from tests.effort import tries
 from tests.unit.arrow_strategies import junk, schemas, tables
 from txnlog import row_columns, rows, segment_file
-from txnlog.errors import InvalidInputError, SchemaMismatch
+from txnlog.errors import InvalidInputError, SchemaMismatch, StoreError
 from txnlog.rows import RowBuffer, concat, conform
 
 ROME = zoneinfo.ZoneInfo("Europe/Rome")
@@ -337,6 +337,41 @@ def test_an_arrow_column_that_does_not_fit_is_refused(array, kind):
         stored_array(pa.chunked_array([array, array]), kind)
 
 
+WITHOUT = pa.timestamp("us")
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "way"),
+    [
+        (UTC_TYPE, [{"x": NOON}], r"value\.replace\(tzinfo"),
+        (UTC_TYPE, [{"x": pd.Timestamp(NOON)}], r"tz_localize\('UTC'\)"),
+        (UTC_TYPE, [{"x": np.datetime64(NOON)}], r"tz_localize\('UTC'\)"),
+        (UTC_TYPE, pd.DataFrame({"x": [pd.Timestamp(NOON)]}), r"tz_localize\('UTC'\)"),
+        (UTC_TYPE, pa.table({"x": [NOON]}), r"assume_timezone\(column, 'UTC'\)"),
+        (pa.list_(UTC_TYPE), pa.table({"x": [[NOON]]}), r"assume_timezone\(column, 'UTC'\)"),
+        (WITHOUT, [{"x": UTC_NOON}], "leave the zone out"),
+        (WITHOUT, [{"x": pd.Timestamp(UTC_NOON)}], r"tz_localize\(None\)"),
+        (WITHOUT, pd.DataFrame({"x": [pd.Timestamp(UTC_NOON)]}), r"tz_localize\(None\)"),
+        (WITHOUT, pa.table({"x": [UTC_NOON]}), r"local_timestamp\(column\)"),
+    ],
+)
+def test_a_zone_that_is_missing_or_too_much_is_told_the_same_way_in_every_kind_of_input(kind, data, way):
+    what = "a datetime with a zone in a timestamp without one" if kind == WITHOUT else "a naive datetime in a timestamp"
+    with pytest.raises(SchemaMismatch, match=rf"column 'x(\.element)?'.*: {what}.*{way}"):
+        conform(data, one(kind), topic="t")
+
+
+def test_the_ways_out_of_a_wrong_zone_are_ways_out():
+    naive, aware = pa.array([NOON]), pa.array([UTC_NOON], UTC_TYPE)
+    assert stored_array(pc.assume_timezone(naive, "UTC"), UTC_TYPE) == [UTC_NOON]
+    assert stored_array(pc.local_timestamp(aware), WITHOUT) == [NOON]
+    frame = pd.DataFrame({"x": naive.to_pandas()})
+    frame["x"] = frame["x"].dt.tz_localize("UTC")
+    assert conform(frame, one(UTC_TYPE), topic="t")["x"].to_pylist() == [UTC_NOON]
+    frame["x"] = frame["x"].dt.tz_localize(None)
+    assert conform(frame, one(WITHOUT), topic="t")["x"].to_pylist() == [NOON]
+
+
 def test_what_is_no_number_is_one_value_in_every_width():
     for source in (pa.float64(), pa.float16()):
         (value,) = stored_array(pa.array([np.float16(math.nan)]).cast(source), pa.float32())
@@ -521,6 +556,45 @@ def test_a_series_is_no_table():
 def test_a_data_frame_that_does_not_convert_is_refused():
     with pytest.raises(SchemaMismatch, match="DataFrame does not become an Arrow table"):
         conform(pd.DataFrame({"id": [1, "a"]}), SMALL, topic="t")
+
+
+class Broken:
+    error: Exception = AssertionError()
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (AssertionError(), "AssertionError"),
+        (RuntimeError("no stream\nat org.apache"), "no stream"),
+        (OSError("x"), "x"),
+    ],
+)
+def test_whatever_a_data_frame_raises_is_our_refusal(error, told):
+    data = Broken()
+    data.error = error
+    match = rf"Broken does not become an Arrow table: {told} \(pass a py"
+    for taken in (data, [data]):
+        with pytest.raises(SchemaMismatch, match=match) as caught:
+            conform(taken, SMALL, topic="t")
+        assert caught.value.__cause__ is error
+
+
+def test_an_error_of_our_own_under_a_stream_stays_what_it_is():
+    data = Broken()
+    data.error = StoreError("gone")
+    with pytest.raises(StoreError, match="gone"):
+        conform(data, SMALL, topic="t")
+
+
+@pytest.mark.parametrize("base", [Broken, object])
+def test_a_data_frame_of_spark_is_answered_with_the_two_ways_to_write_it(base):
+    frame = type("DataFrame", (base,), {"__module__": "pyspark.sql.classic.dataframe"})()
+    with pytest.raises(SchemaMismatch, match=r"\(pass df\.toArrow\(\).* or .*spark_ext\.transaction"):
+        conform(frame, SMALL, topic="t")
 
 
 def test_an_error_of_the_users_own_iterator_comes_through():

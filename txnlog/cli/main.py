@@ -438,7 +438,10 @@ def optimize(
 def maintain(
     target: Target, target_size_bytes: int, max_bytes: int, retain_ms: int, grace_ms: int, *, as_json: bool
 ) -> None:
-    """Make a checkpoint, merge small segments of all topics, and vacuum. Exit code 1: call it again."""
+    """Make a checkpoint, merge small segments of all topics, and vacuum.
+
+    Exit code 1: call it again. Exit code 2: ``failures`` says what stood against some of it; the rest was done.
+    """
     with target.open(write=True) as ns, StatusLine() as status:
         found = ns.maintain(
             target_size_bytes=target_size_bytes,

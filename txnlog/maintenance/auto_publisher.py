@@ -31,8 +31,10 @@ meanwhile goes with it."""
 _LINGER_MS: Final = 1_000.0
 """For how long the thread waits for more: to start one is a good part of what a commit takes."""
 
-Publisher = Callable[[int | None], object]
-"""Publishes the topic with an id, or all there is (None), up to what the fold shows. Thread-safe."""
+Publisher = Callable[[int | None], Mapping[str, TxnLogError]]
+"""Publishes the topic with an id, or all there is (None), up to what the fold shows. Thread-safe.
+
+What stands against one topic it raises; asked for all it gives, by name, what stood against those that failed."""
 
 MakePublisher = Callable[[Follower, Store, Runtime], Publisher]
 
@@ -118,12 +120,12 @@ class AutoPublisher:
         """Whether there is a publisher at all: where only a part of the package is shipped there may be none."""
         return bool(importlib.metadata.entry_points(group=GROUP))
 
-    def publish_all(self) -> None:
-        """Publish all topics that are not ``off`` now, in this thread: for maintenance. Raises what the publisher does.
+    def publish_all(self) -> Mapping[str, TxnLogError]:
+        """Publish all topics that are not ``off`` now, in this thread: for maintenance; by name what stood against it.
 
-        Of every topic also what ``auto`` publishes by itself.
+        Of every topic also what ``auto`` publishes by itself. Raises TxnLogError where there is no one publisher.
         """
-        self._installed()(None)
+        return self._installed()(None)
 
     def _installed(self) -> Publisher:
         publisher = self._publisher

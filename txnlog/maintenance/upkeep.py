@@ -7,7 +7,7 @@ deletes. Each step stands by itself: a call that ends anywhere is simply made ag
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("txnlog.upkeep")
 
 DELTA_TABLES: Final = "Delta tables"
-"""The key of ``failures`` for what stood against publishing; no topic can have that name."""
+"""The key of ``failures`` for what stood against publishing at all; no topic can have that name."""
 
 Progress = Callable[[str, str, int, int], object]
 """Told of the step, ``optimize`` or ``vacuum``, and what that step tells of itself."""
@@ -62,17 +62,16 @@ def maintain(
         except CorruptionError as error:
             # One file that is damaged must not keep all others from being looked after.
             _logger.warning("%r was not optimized: %s", topic.name, error.message)
-            failures[topic.name] = error.message
+            _tell(failures, topic.name, error)
             continue
         left = max(0, left - done.read_bytes)
         finished = finished and done.finished
         if done.entries:
             optimized.append(done)
-    try:
-        published = _published(connection)
-    except TxnLogError as error:
-        _logger.warning("the Delta tables were not all brought up to date: %s", error.message)
-        published, failures[DELTA_TABLES] = (), error.message
+    published, unpublished = _published(connection)
+    for name, against in unpublished.items():
+        _logger.warning("the Delta table of %r was not brought up to date: %s", name, against.message)
+        _tell(failures, name, against)
     vacuumed = vacuum.vacuum(connection, retain_ms, grace_ms, dry_run=False, progress=_told(progress, "vacuum"))
     return Maintained(checkpoint, tuple(optimized), published, vacuumed, failures, finished)
 
@@ -81,14 +80,23 @@ def _told(progress: Progress | None, step: str) -> optimizer.Progress | None:
     return None if progress is None else partial(progress, step)
 
 
-def _published(connection: Connection) -> tuple[str, ...]:
-    """Bring the Delta tables of the topics up to date that are published at all; their names."""
+def _tell(failures: dict[str, str], name: str, error: TxnLogError) -> None:
+    """Add what stood against one of the steps, with the way out of it."""
+    told = f"{error.message} ({error.advice})"
+    failures[name] = f"{failures[name]}; {told}" if name in failures else told
+
+
+def _published(connection: Connection) -> tuple[tuple[str, ...], Mapping[str, TxnLogError]]:
+    """Bring the Delta tables of the topics up to date that are published at all; their names, and what failed."""
     publisher = connection.session.auto_publisher
     if not publisher.is_installed():
-        return ()
-    publisher.publish_all()
-    connection.follower.refresh()
-    return tuple(sorted(item.name for item in connection.live_topics() if delta_mode(item.properties) != "off"))
+        return (), {}
+    wanted = [item.name for item in connection.live_topics() if delta_mode(item.properties) != "off"]
+    try:
+        failed = publisher.publish_all()
+    except TxnLogError as error:
+        return (), {DELTA_TABLES: error}
+    return tuple(sorted(name for name in wanted if name not in failed)), failed
 
 
 __all__ = ["DELTA_TABLES", "Progress", "maintain"]
