@@ -6,6 +6,7 @@ The module is not called ``transaction``: a package cannot have a function and a
 from __future__ import annotations
 
 import contextlib
+import inspect
 import threading
 import uuid
 from collections.abc import Callable, Mapping
@@ -300,12 +301,23 @@ Handler = Callable[["DataFrame", DataFrameTransaction], object]
 
 
 def check_handler(handler: object) -> None:
-    """Raise InvalidInputError for what cannot be called."""
+    """Raise InvalidInputError for what cannot be called with a batch and its transaction."""
+    advice = "pass handler=lambda batch, txn: txn.write(batch, topic)"
     if not callable(handler):
         raise InvalidInputError(
-            f"the handler is a function of a batch and its transaction, not {shown(handler)}",
-            advice="pass handler=lambda batch, txn: txn.write(batch, topic)",
+            f"the handler is a function of a batch and its transaction, not {shown(handler)}", advice=advice
         )
+    try:
+        # What is called, not what a decorator says that it wraps, and may give more arguments to.
+        signature = inspect.signature(handler, follow_wrapped=False)
+    except (TypeError, ValueError):
+        return  # of what is not written in Python
+    try:
+        signature.bind(None, None)
+    except TypeError as error:
+        raise InvalidInputError(
+            f"the handler cannot be called with a batch and its transaction: {error}", advice=advice
+        ) from None
 
 
 def _no_frame(value: object) -> InvalidInputError:
