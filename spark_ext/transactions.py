@@ -386,7 +386,7 @@ def transaction(
     Raises:
         NamespaceNotFound: the path is no namespace.
         InvalidInputError: the path names a topic; half of ``txn_app_id`` and ``txn_version``; ``decided_by`` without
-            ``producer``, with ``txn_app_id``, or no Delta table.
+            ``producer``, with ``txn_app_id``, or no Delta table of somebody else's.
         TransactionConflict: the table does not tell how it decided about an older transaction.
     """
     if decided_by is not None and (producer is None or txn_app_id is not None):
