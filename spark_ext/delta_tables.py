@@ -15,6 +15,7 @@ from py4j.java_gateway import JavaClass
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
+from catalog.delta_actions import DOMAIN
 from spark_ext.columns import named
 from txnlog.arguments import shortened, shown
 from txnlog.errors import InvalidInputError, TransactionConflict, UnsupportedFeature, no_delta
@@ -44,7 +45,8 @@ class DeltaTable:
         table: a path or URL, or a name as SQL has it (``sales.orders``, with backticks where it needs them).
 
     Raises:
-        InvalidInputError: there is no such table, it is none of Delta's, or it forgets applications.
+        InvalidInputError: there is no such table, it is none of Delta's or the table of a topic, or it forgets
+            applications.
         UnsupportedFeature: the session has no Delta, or is behind Spark Connect.
     """
 
@@ -59,6 +61,9 @@ class DeltaTable:
         snapshot = self._snapshot()
         if snapshot.version() < 0:
             raise self._missing()
+        features = snapshot.protocol().writerFeatures()
+        if features.isDefined() and features.get().contains(DOMAIN):
+            raise InvalidInputError(f"{shortened(table)} is the table of a topic", advice="use txn.write(df, topic)")
         metadata = snapshot.metadata()
         if metadata.configuration().contains(_FORGETS):
             raise InvalidInputError(

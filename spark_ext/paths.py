@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from txnlog.arguments import shortened
 from txnlog.errors import InvalidInputError, NamespaceNotFound
 from txnlog.keys import entry_key
-from txnlog.names import nearest
 from txnlog.store.base import ObjectNotFound
 from txnlog.store.open import local_path_of, open_store
 from txnlog.store.wrappers import PrefixStore
@@ -117,10 +116,7 @@ def locate(path: str, storage_options: Mapping[str, Any] | None = None, *, topic
                 advice=f"leave out one of them: the namespace's path ends in {namespace!r}",
             )
         return Location(root, namespace, name)
-    raise NamespaceNotFound(
-        f"{shortened(text)} is neither a namespace nor a topic of one",
-        advice=_nearby(above, name, root, namespace, storage_options),
-    )
+    raise _not_found(text, ((above, name), (root, namespace)), storage_options)
 
 
 def _split(text: str) -> tuple[str, str]:
@@ -143,22 +139,27 @@ def _is_namespace(root: str, name: str, storage_options: Mapping[str, Any] | Non
     return True
 
 
-def _nearby(above: str, name: str, root: str, namespace: str, storage_options: Mapping[str, Any] | None) -> str:
-    """Advice: the namespaces of whatever root is near the path."""
-    from txnlog.root import Root  # noqa: PLC0415 - for the message only
+def _not_found(
+    text: str, places: Iterable[tuple[str, str]], storage_options: Mapping[str, Any] | None
+) -> NamespaceNotFound:
+    """What ``txnlog.open`` would say: of the root that the path is, or of the nearest one above it."""
+    from txnlog.root import Root, append_one, namespaces_below, not_found  # noqa: PLC0415 - for the message only
     from txnlog.runtime import Runtime  # noqa: PLC0415
 
+    advice = "a path is ROOT/NAMESPACE/TOPIC, or ROOT/NAMESPACE with the topics in an option"
     runtime = Runtime()
     try:
-        for candidate, wanted in ((root, namespace), (above, name)):
-            if not candidate:
-                continue
-            log = Root(open_store(candidate, storage_options), runtime)
-            if log.exists():
-                return nearest(wanted, [item.name for item in log.namespaces()])
+        below = namespaces_below(open_store(text, storage_options), runtime)
+        if below is not None:
+            advice = append_one(below)
+        else:
+            for root, wanted in places:
+                store = open_store(root, storage_options) if wanted else None
+                if store is not None and Root(store, runtime).exists():
+                    return not_found(store, wanted, runtime)
     finally:
         runtime.close()
-    return "a path is ROOT/NAMESPACE/TOPIC, or ROOT/NAMESPACE with the topics in an option"
+    return NamespaceNotFound(f"{shortened(text)} is neither a namespace nor a topic of one", advice=advice)
 
 
 __all__ = [

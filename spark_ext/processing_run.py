@@ -383,11 +383,13 @@ def _cannot_read(error: Exception) -> bool:
 
 
 def _is_the_programs(error: Exception) -> bool:
-    """Whether txnlog refused a call on the driver: it had seen no row, so any other messages would fare the same.
+    """Whether txnlog, or Spark's planning, refused a call on the driver.
 
-    What a task found has an error of Spark's behind it; one of its analysis is of the driver, too. In which state a
-    transaction is may be the handler's answer to a message.
+    It had seen no row, so any other messages would fare the same. What a task found has an error of Spark's behind it;
+    one of its analysis is of the driver, too. In which state a transaction is may be the handler's answer to a message.
     """
+    if isinstance(error, AnalysisException):
+        return True
     if not isinstance(error, InvalidInputError) or isinstance(error, InvalidTransactionState):
         return False
     return not isinstance(error.__cause__, PySparkException) or isinstance(error.__cause__, AnalysisException)

@@ -6,6 +6,7 @@ The module is not called ``transaction``: a package cannot have a function and a
 from __future__ import annotations
 
 import contextlib
+import inspect
 import threading
 import uuid
 from collections.abc import Callable, Mapping
@@ -306,12 +307,23 @@ Handler = Callable[["DataFrame", DataFrameTransaction], object]
 
 
 def check_handler(handler: object) -> None:
-    """Raise InvalidInputError for what cannot be called."""
+    """Raise InvalidInputError for what cannot be called with a batch and its transaction."""
+    advice = "pass handler=lambda batch, txn: txn.write(batch, topic)"
     if not callable(handler):
         raise InvalidInputError(
-            f"the handler is a function of a batch and its transaction, not {shown(handler)}",
-            advice="pass handler=lambda batch, txn: txn.write(batch, topic)",
+            f"the handler is a function of a batch and its transaction, not {shown(handler)}", advice=advice
         )
+    try:
+        # What is called, not what a decorator says that it wraps, and may give more arguments to.
+        signature = inspect.signature(handler, follow_wrapped=False)
+    except (TypeError, ValueError):
+        return  # of what is not written in Python
+    try:
+        signature.bind(None, None)
+    except TypeError as error:
+        raise InvalidInputError(
+            f"the handler cannot be called with a batch and its transaction: {error}", advice=advice
+        ) from None
 
 
 def _no_frame(value: object) -> InvalidInputError:
@@ -380,7 +392,7 @@ def transaction(
     Raises:
         NamespaceNotFound: the path is no namespace.
         InvalidInputError: the path names a topic; half of ``txn_app_id`` and ``txn_version``; ``decided_by`` without
-            ``producer``, with ``txn_app_id``, or no Delta table.
+            ``producer``, with ``txn_app_id``, or no Delta table of somebody else's.
         TransactionConflict: the table does not tell how it decided about an older transaction.
     """
     if decided_by is not None and (producer is None or txn_app_id is not None):

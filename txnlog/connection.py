@@ -356,9 +356,10 @@ class Connection:
         if handle is not None and state.topics.get(handle.id) is handle.record:
             return handle
         parse_topic_name(name)
-        try:
+        record: TopicRecord | None = None
+        with contextlib.suppress(TopicNotFound):
             record = self.topic_record(name)
-        except TopicNotFound:
+        if record is None:  # and nobody is told twice: the first look's error is none of the second one's
             self.follower.refresh()
             with refused_write():
                 record = self.topic_record(name)

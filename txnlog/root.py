@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from typing import Final
 
 from txnlog import keys
 from txnlog.actions import AnyAction, Header, Namespace, Protocol, Register, Unregister, Verdict
 from txnlog.appender import Appender
 from txnlog.apply import check_writable
+from txnlog.arguments import shortened
 from txnlog.codec import decode_entry, encode_action, encode_entry
 from txnlog.commands import ONE_REGISTRATION, Answer, Piece, Simple, effect
 from txnlog.entry_builder import SharedWave
@@ -35,6 +37,9 @@ from txnlog.store.probe import probe
 from txnlog.store.wrappers import PrefixStore
 
 _logger = logging.getLogger("txnlog.root")
+
+_HOW_MADE: Final = "in Python txnlog.open(root, namespace=..., create=True)"
+"""Advice that is as good on the command line and in Spark, where nothing makes a namespace."""
 
 
 class _NoRows:
@@ -208,4 +213,49 @@ def _namespace_named(draft: Draft, name: NamespaceName) -> NamespaceRecord | Non
     return record if record is not None and record.name == name else None
 
 
-__all__ = ["Root", "check_coordinator", "create_log"]
+# --- what is told of a namespace that is not there ---------------------------------------------------------------------
+
+
+def not_found(store: Store, name: str, runtime: Runtime) -> NamespaceNotFound:
+    """What to do instead of opening ``name`` below a folder, whose ``store`` it is.
+
+    A namespace of the root with a like name, or of the root that the path itself is.
+    """
+    url = shortened(store.url(name))
+    text, advice = f"there is no namespace {name!r} at {url}", _instead(store, name, runtime)
+    if advice is None:
+        text = f"the root lists the namespace {name!r}, but its log at {url} is missing"
+        advice = "restore its folder from a copy; one whose making was cut short is finished by create=True, empty"
+    return NamespaceNotFound(text, advice=advice)
+
+
+def _instead(store: Store, name: str, runtime: Runtime) -> str | None:
+    """Advice; None where the root lists the very name."""
+    below = namespaces_below(PrefixStore(store, name), runtime)
+    if below is not None:
+        return append_one(below)
+    root = Root(store, runtime)
+    if not root.exists():
+        if Log(store, runtime).exists():
+            return "the folder above it is a namespace itself: leave out the last part of the path to open that"
+        return f"nothing of txnlog is there: check the path; {_HOW_MADE} makes root and namespace"
+    names_here = [item.name for item in root.namespaces()]
+    if name in names_here:
+        return None
+    return f"{nearest(name, names_here)}; {_HOW_MADE} makes it"
+
+
+def append_one(below: str) -> str:
+    """Advice to whoever gives a root where a namespace is wanted."""
+    return f"this is a root: append one of its namespaces ({below})"
+
+
+def namespaces_below(folder: Store, runtime: Runtime) -> str | None:
+    """The namespaces of the root that a folder is, as a person reads them; None where it is none."""
+    inner = Root(folder, runtime)
+    if not inner.exists():
+        return None
+    return ", ".join([item.name for item in inner.namespaces()][:8]) or "there is none yet"
+
+
+__all__ = ["Root", "append_one", "check_coordinator", "create_log", "namespaces_below", "not_found"]

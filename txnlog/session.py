@@ -32,9 +32,9 @@ from txnlog.limits import FORMAT_VERSION, MAX_CLOCK_AHEAD_MS
 from txnlog.log import Log
 from txnlog.maintenance.auto_publisher import AutoPublisher
 from txnlog.maintenance.checkpointer import Checkpointer
-from txnlog.names import NamespaceName, nearest
+from txnlog.names import NamespaceName
 from txnlog.reader import SegmentReader
-from txnlog.root import Root, check_coordinator, create_log
+from txnlog.root import Root, check_coordinator, create_log, namespaces_below, not_found
 from txnlog.runtime import Runtime
 from txnlog.segment_builder import SharedSegmentBuilder
 from txnlog.store.base import Store
@@ -48,9 +48,6 @@ _CUT_MS: Final = 1_000
 
 _IDLE_MS: Final = 60_000
 """Whoever paused for so long looks whether its log is still there. A commit of a writer at work stays one PUT."""
-
-_HOW_MADE: Final = "in Python txnlog.open(root, namespace=..., create=True)"
-"""Advice that is as good on the command line and in Spark, where nothing makes a namespace."""
 
 
 class Session:
@@ -90,7 +87,7 @@ class Session:
             if create:
                 registered = self._create()
             else:
-                error = self._not_found()
+                error = not_found(self.requests, self.name, runtime)
                 if not log.exists():  # it may have been made meanwhile
                     raise error
         self.follower = Follower(log)
@@ -108,41 +105,12 @@ class Session:
             check_writable(self.follower.state)
             self.auto_publisher.watch()
 
-    def _not_found(self) -> NamespaceNotFound:
-        """What to do instead: a namespace of the root with a like name, or of the root that the path itself is."""
-        text, advice = f"there is no namespace {self.name!r} at {self._shown_url()}", self._nearest()
-        if advice is None:
-            text = f"the root lists the namespace {self.name!r}, but its log at {self._shown_url()} is missing"
-            advice = "restore its folder from a copy; one whose making was cut short is finished by create=True, empty"
-        return NamespaceNotFound(text, advice=advice)
-
     def _shown_url(self) -> str:
         return shortened(self.requests.url(self.name))
 
-    def _nearest(self) -> str | None:
-        """Advice; None where the root lists the very name."""
-        below = self._below()
-        if below is not None:
-            return f"this is a root: append one of its namespaces ({below})"
-        if not self._root.exists():
-            if Log(self.requests, self.runtime).exists():
-                return "the folder above it is a namespace itself: leave out the last part of the path to open that"
-            return f"nothing of txnlog is there: check the path; {_HOW_MADE} makes root and namespace"
-        names_here = [item.name for item in self._root.namespaces()]
-        if self.name in names_here:
-            return None
-        return f"{nearest(self.name, names_here)}; {_HOW_MADE} makes it"
-
-    def _below(self) -> str | None:
-        """The namespaces of the root that the folder of the namespace is; None where it is none."""
-        inner = Root(PrefixStore(self.requests, self.name), self.runtime)
-        if not inner.exists():
-            return None
-        return ", ".join([item.name for item in inner.namespaces()][:8]) or "there is none yet"
-
     def _create(self) -> int:
         """Make the namespace, and the root if need be. Returns the coordinator id of its registration."""
-        below = self._below()
+        below = namespaces_below(PrefixStore(self.requests, self.name), self.runtime)
         if below is not None:
             raise InvalidInputError(
                 f"{self._shown_url()} is a root, a folder of namespaces, and cannot be a namespace itself",

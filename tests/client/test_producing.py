@@ -90,6 +90,7 @@ def test_a_topic_that_does_not_exist_offers_the_nearest(ns: Any, place: Place) -
     with Unchanged(place), raises(TopicNotFound) as caught:
         ns.produce("ordres", rows(1))
     assert caught.value.advice == "did you mean 'orders'?"
+    assert caught.value.__context__ is None, "it is told once"
     with raises(TopicNotFound) as caught:
         ns.topic("nothing-like-it")
     assert "audit, orders" in caught.value.advice

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
 
+import catalog
 import spark_ext
 from spark_ext.delta_identity import app_of
 from spark_ext.delta_tables import DeltaTable
@@ -276,6 +277,22 @@ def test_a_name_is_the_table_that_had_it_when_it_was_given(shop: Shop) -> None:
         sql("USE default")
         for place in ("here", "there"):
             sql(f"DROP DATABASE {place} CASCADE")
+
+
+def test_the_table_of_a_topic_is_refused_by_a_call_before_a_row_is_computed(shop: Shop) -> None:
+    shop.produce()
+    with catalog.open(shop.root) as cat:
+        cat.publish("sales", "orders")
+    table = f"{shop.path}/orders"
+    refused = r"/orders' is the table of a topic \(use txn.write\(df, topic\); nothing was written"
+    with spark_ext.transaction(shop.spark, shop.path, txn_app_id="a", txn_version=1) as txn:
+        with pytest.raises(InvalidInputError, match=refused):
+            spark_ext.write_delta(shop.empty(), table, txn)
+    with shop.open() as ns:
+        version = ns.snapshot().version
+        with pytest.raises(InvalidInputError, match=refused):
+            spark_ext.transaction(shop.spark, shop.path, producer="billing", decided_by=table)
+        assert ns.snapshot().version == version
 
 
 def test_a_transaction_that_no_second_run_could_know_is_refused(shop: Shop) -> None:

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import txnlog
 from spark_ext.options import OPTIONS, ReadOptions, WriteOptions, read_options, session_storage, write_options
 from spark_ext.paths import Location, locate, normal
 from txnlog.errors import InvalidInputError, NamespaceNotFound
-from txnlog.store.open import hadoop_url
+from txnlog.root import Root
+from txnlog.store.open import hadoop_url, open_store
 
 if TYPE_CHECKING:
     from txnlog.namespace import Namespace
@@ -418,9 +420,9 @@ def test_the_store_tells_whether_a_path_names_a_namespace_or_a_topic(namespace: 
 @pytest.mark.parametrize(
     ("tail", "problem"),
     [
-        ("", "neither a namespace nor a topic"),
-        ("/saels", "did you mean 'sales'"),
-        ("/saels/orders", "did you mean 'sales'"),
+        ("", r"neither a namespace nor a topic of one \(this is a root: append one of its namespaces \(sales\)"),
+        ("/saels", r"no namespace 'saels' at '.*/lake/saels' \(did you mean 'sales'\?; in Python txnlog.open\("),
+        ("/saels/orders", r"no namespace 'saels' at '.*/lake/saels' \(did you mean 'sales'"),
         ("/sales/orders/more", "neither a namespace nor a topic"),
         ("-elsewhere/a/b", "a path is ROOT/NAMESPACE/TOPIC"),
     ],
@@ -428,3 +430,18 @@ def test_the_store_tells_whether_a_path_names_a_namespace_or_a_topic(namespace: 
 def test_a_path_without_a_log_is_refused_with_what_is_near(namespace: Namespace, tail: str, problem: str) -> None:
     with pytest.raises(NamespaceNotFound, match=problem):
         locate(f"{namespace.root}{tail}")
+
+
+def test_the_nearest_root_above_a_path_tells_of_it_as_python_does(namespace: Namespace) -> None:
+    """Whatever folder further up is a root, too: one that somebody made by mistake, and that has no namespace."""
+    above, _, name = namespace.root.rpartition("/")
+    with pytest.raises(InvalidInputError, match="is a root, a folder"):
+        txnlog.open(above, namespace=name, create=True)
+    Root(open_store(above), namespace.connection.runtime).ensure_safe()
+    with pytest.raises(NamespaceNotFound) as pythons:
+        txnlog.open(namespace.root, namespace="saels")
+    with pytest.raises(NamespaceNotFound, match="did you mean 'sales'") as sparks:
+        locate(f"{namespace.root}/saels")
+    assert str(sparks.value) == str(pythons.value)
+    with pytest.raises(NamespaceNotFound, match=r"append one of its namespaces \(sales\)"):
+        locate(namespace.root)

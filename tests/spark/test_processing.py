@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import logging
 import os
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
 import spark_ext
@@ -421,8 +423,9 @@ def test_files_that_spark_cannot_read_are_no_reason_to_give_up_on_messages(shop:
         (lambda batch, txn: txn.write(batch, "a/b"), NameNotAllowed, "a/b"),
         (lambda batch, txn: txn.write(batch.withColumn("x", F.lit(1)), "odd"), SchemaMismatch, "no column 'x'"),
         (lambda batch, txn: txn.write(batch.collect(), "odd"), InvalidInputError, "takes a Spark DataFrame"),
+        (lambda batch, txn: txn.write(batch.select("custmer"), "odd"), AnalysisException, "UNRESOLVED_COLUMN.*custmer"),
     ],
-    ids=["unknown topic", "no name", "unknown column", "no DataFrame"],
+    ids=["unknown topic", "no name", "unknown column", "no DataFrame", "misspelt column"],
 )
 def test_a_call_that_is_wrong_whatever_the_messages_are_ends_the_run_and_gives_up_on_none(
     shop: Shop, write: Any, kind: type[Exception], problem: str
@@ -518,6 +521,8 @@ def test_the_advice_about_dead_letters_names_no_more_positions_than_a_person_rea
         ({"subscription": "a/b"}, NameNotAllowed, "a/b"),
         ({"subscription": None}, NameNotAllowed, "None"),
         ({"handler": "no function"}, InvalidInputError, "handler is a function"),
+        ({"handler": len}, InvalidInputError, "handler cannot be called with a batch and its tra"),
+        ({"handler": setattr}, InvalidInputError, "cannot be called .*: missing a required argument: 'value'"),
         ({"trigger": "once"}, InvalidInputError, "unknown trigger 'once'"),
         ({"trigger": {"processingTime": "1 second"}}, InvalidInputError, "interval_ms"),
         ({"trigger": {"interval_ms": 0}}, InvalidInputError, "interval_ms is a whole number"),
@@ -542,6 +547,18 @@ def test_what_makes_no_sense_is_refused_before_anything_is_written(
     with pytest.raises(kind, match=problem):
         shop.run(**options)
     assert shop.ns.snapshot().version == version
+
+
+def test_a_handler_is_called_as_it_is_not_as_what_it_wraps(shop: Shop) -> None:
+    def inner(batch: DataFrame, txn: DataFrameTransaction, handle: Any) -> None:
+        handle(batch, txn)
+
+    @functools.wraps(inner)
+    def outer(batch: DataFrame, txn: DataFrameTransaction) -> None:
+        inner(batch, txn, shop.handle)
+
+    shop.produce(0)
+    assert shop.run(outer).rows == 4
 
 
 @pytest.mark.parametrize(

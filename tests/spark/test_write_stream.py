@@ -423,6 +423,7 @@ def test_what_makes_no_stream_is_refused_before_a_query_starts(pipeline: Pipelin
     ("options", "problem"),
     [
         ({"handler": None}, r"the handler is a function of a batch .*, not None \(pass handler=lambda batch, txn"),
+        ({"handler": lambda batch: None}, r"the handler cannot be called with .*: too many .* \(pass handler=la"),
         ({"trigger": "10 seconds"}, r"trigger is a dict .*, not '10 seconds' \(pass a dict like \{\"processingTime\""),
         ({"trigger": {"processingtime": "1 second"}}, r"no trigger 'processingtime' \(did you mean 'processingTime'"),
         ({"trigger": {"processingTime": 5}}, r"refuses the trigger \{'processingTime': 5\}.*pass a dict like"),
