@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from txnlog import keys
 from txnlog.actions import AnyAction, Header, Namespace, Protocol, Register, Unregister, Verdict
 from txnlog.appender import Appender
 from txnlog.apply import check_writable
+from txnlog.arguments import shortened
 from txnlog.codec import decode_entry, encode_action, encode_entry
 from txnlog.commands import ONE_REGISTRATION, Answer, Piece, Simple, effect
 from txnlog.entry_builder import SharedWave
@@ -88,6 +89,13 @@ class Root:
                 "a root is a folder of namespaces, and its folder is a namespace itself",
                 advice="open the namespace of that folder: the root is the folder above it",
             )
+
+    def lacks(
+        self, name: NamespaceName, known: Iterable[str] = (), *, durable: Durable | None = None
+    ) -> NamespaceNotFound:
+        """The error for a namespace that the root does not have; it has those that are known."""
+        text = f"there is no namespace {name!r} at {shortened(self._whole.url(name))}"
+        return NamespaceNotFound(text, advice=nearest(name, known), durable=durable)
 
     @property
     def follower(self) -> Follower:
@@ -190,11 +198,8 @@ class Root:
         def decide(draft: Draft, _at: Header) -> list[Unregister]:
             record = _namespace_named(draft, name)
             if record is None:
-                raise NamespaceNotFound(
-                    f"no namespace {name!r}",
-                    advice=nearest(name, [item.name for _, item in draft.namespaces.items() if not item.dropped]),
-                    durable=Durable.NOTHING,
-                )
+                known = [item.name for _, item in draft.namespaces.items() if not item.dropped]
+                raise self.lacks(name, known, durable=Durable.NOTHING)
             return [Unregister(record.id)]
 
         with in_doubt("look whether it was done: namespaces(); one of this name may be another, made since"):
