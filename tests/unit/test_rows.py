@@ -558,7 +558,7 @@ def test_a_data_frame_that_does_not_convert_is_refused():
 
 
 class Broken:
-    error = AssertionError()
+    error: Exception = AssertionError()
 
     def __arrow_c_stream__(self, requested_schema=None):
         raise self.error
