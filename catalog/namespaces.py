@@ -19,13 +19,12 @@ from txnlog.errors import (
     Durable,
     InvalidInputError,
     InvalidTransactionState,
-    NamespaceNotFound,
     TxnLogError,
     refused_write,
 )
 from txnlog.limits import MAX_NUMBER
 from txnlog.log import Log
-from txnlog.names import NamespaceName, folded, nearest, parse_namespace_name
+from txnlog.names import NamespaceName, folded, parse_namespace_name
 from txnlog.namespace import Namespace, open_namespace
 from txnlog.root import Root, check_coordinator
 from txnlog.runtime import Clock, Runtime, renew_in_child
@@ -101,20 +100,20 @@ class Catalog:
     def namespaces(self) -> tuple[str, ...]:
         """Names of the namespaces, sorted; none where nothing was ever created in the root, or its path is misspelt.
 
+        The two look the same: an object store has no folders.
+
         Raises InvalidInputError where the path is that of a namespace.
         """
         return tuple(record.name for record in self._records())
 
     def namespace(self, name: str) -> NamespaceInfo:
         """What a namespace is. Raises NamespaceNotFound with the nearest name, and what ``namespaces`` raises."""
-        parse_namespace_name(name)
+        wanted = parse_namespace_name(name)
         records = self._records()
         for record in records:
             if record.name == name:
                 return NamespaceInfo(record.name, record.coordinator)
-        raise NamespaceNotFound(
-            f"no namespace {name!r} in this root", advice=nearest(name, [record.name for record in records])
-        )
+        raise self._root.lacks(wanted, [record.name for record in records])
 
     def _records(self, *, refuse_namespace: bool = True) -> list[NamespaceRecord]:
         """The namespaces; none where there is no root. A path of a namespace raises InvalidInputError, if it is to."""
@@ -194,9 +193,7 @@ class Catalog:
         """
         wanted = parse_namespace_name(name)
         if not self._root.exists():
-            raise NamespaceNotFound(
-                f"no namespace {name!r} in this root", advice="there is none yet", durable=Durable.NOTHING
-            )
+            raise self._root.lacks(wanted, durable=Durable.NOTHING)
         self._let_go(wanted)
         self._root.follower.refresh()
         self._root.unregister(wanted)
@@ -426,6 +423,9 @@ def open_catalog(
     store: Store | None = None,
 ) -> Catalog:
     """Open the catalog of a root. Writes nothing, also where there is no root yet.
+
+    There is no mode: to the store write ``create_namespace``, ``drop_namespace``, ``publish`` and ``repair``, and where
+    versions of a Delta table are damaged ``published`` and ``delta_version``. The other calls only read.
 
     Args:
         root: a local path or any fsspec URL.

@@ -117,7 +117,7 @@ class TablePublisher:
             CorruptionError: the table shows what the log does not have.
         """
         work = Work()
-        with self._at_work():
+        with self._at_work(work):
             shown = self._shown
             if shown is None:
                 shown = self._find(work)
@@ -130,7 +130,7 @@ class TablePublisher:
     def repair(self) -> tuple[Shown, Work]:
         """Look at every version, write again what is missing or damaged, and make a checkpoint."""
         work = Work()
-        with self._at_work():
+        with self._at_work(work):
             listed = self.log.listed()
             if not listed.commits and listed.others:
                 raise self._foreign_remains()
@@ -144,8 +144,9 @@ class TablePublisher:
 
     def look(self) -> Shown:
         """What the newest version shows. Nothing is published, but what is damaged is repaired."""
-        with self._at_work():
-            shown = self._find(Work()) if self._shown is None else self._follow(self._shown, Work(), ahead=2)
+        work = Work()
+        with self._at_work(work):
+            shown = self._find(work) if self._shown is None else self._follow(self._shown, work, ahead=2)
             return self._note(shown)
 
     def stamp(self, version: int) -> Stamp:
@@ -162,11 +163,15 @@ class TablePublisher:
         )
 
     @contextmanager
-    def _at_work(self) -> Iterator[None]:
-        """One call at a time. What it saw of the fold is let go of afterwards."""
+    def _at_work(self, work: Work) -> Iterator[None]:
+        """One call at a time. What it saw of the fold is let go of afterwards; an error knows what was done before."""
         with self._lock:
             try:
                 yield
+            except TxnLogError as error:
+                if work.created or work.repaired:
+                    error.durable = Durable.MAYBE
+                raise
             finally:
                 self._seen = None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from txnlog import keys
@@ -93,6 +93,13 @@ class Root:
                 "a root is a folder of namespaces, and its folder is a namespace itself",
                 advice="open the namespace of that folder: the root is the folder above it",
             )
+
+    def lacks(
+        self, name: NamespaceName, known: Iterable[str] = (), *, durable: Durable | None = None
+    ) -> NamespaceNotFound:
+        """The error for a namespace that the root does not have; it has those that are known."""
+        text = f"there is no namespace {name!r} at {shortened(self._whole.url(name))}"
+        return NamespaceNotFound(text, advice=nearest(name, known), durable=durable)
 
     @property
     def follower(self) -> Follower:
@@ -195,11 +202,8 @@ class Root:
         def decide(draft: Draft, _at: Header) -> list[Unregister]:
             record = _namespace_named(draft, name)
             if record is None:
-                raise NamespaceNotFound(
-                    f"no namespace {name!r}",
-                    advice=nearest(name, [item.name for _, item in draft.namespaces.items() if not item.dropped]),
-                    durable=Durable.NOTHING,
-                )
+                known = [item.name for _, item in draft.namespaces.items() if not item.dropped]
+                raise self.lacks(name, known, durable=Durable.NOTHING)
             return [Unregister(record.id)]
 
         with in_doubt("look whether it was done: namespaces(); one of this name may be another, made since"):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import re
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +107,26 @@ def test_an_unknown_name_is_answered_with_the_nearest_one(cat: Catalog) -> None:
     for call in (cat.drop_namespace, cat.publish, cat.repair):
         with pytest.raises(NamespaceNotFound, match=r"did you mean 'sales'.*; nothing was written"):
             call("sale")
+
+
+def test_a_root_that_is_not_there_is_named_by_whoever_looks_for_a_namespace_in_it(cat: Catalog, root: str) -> None:
+    calls: list[Callable[[], object]] = [
+        lambda: cat.namespace("sales"),
+        lambda: cat.drop_namespace("sales"),
+        lambda: cat.register(None, "sales"),  # no session is needed to find out
+        lambda: cat.publish("sales"),
+        lambda: cat.repair("sales"),
+        lambda: cat.published("sales", "orders"),
+        lambda: cat.delta_version("sales", "orders", 0),
+    ]
+    for call in calls:
+        with pytest.raises(NamespaceNotFound, match=rf"there is no namespace 'sales' at '{re.escape(root)}/sales' \("):
+            call()
+    assert not Path(root).exists()
+    cat.create_namespace("audit")
+    for call in calls:
+        with pytest.raises(NamespaceNotFound, match=rf"there is no namespace 'sales' at '{re.escape(root)}/sales' \("):
+            call()
 
 
 def test_dropping_removes_the_registration_and_nothing_else(cat: Catalog, root: str) -> None:

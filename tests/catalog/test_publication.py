@@ -20,6 +20,7 @@ import pytest
 import catalog as txn_catalog
 import txnlog
 from catalog import Catalog, ForeignDeltaLog, delta_actions, table_publisher, topic_table
+from catalog.delta_log import DeltaLog
 from catalog.publication import Publications
 from tests.catalog.judging import actions_of, check_table, commits_of
 from tests.catalog.published import commit, folder, grown
@@ -33,6 +34,7 @@ from txnlog.errors import (
     InvalidInputError,
     InvalidTransactionState,
     NamespaceNotFound,
+    StoreError,
     TopicNotFound,
     VersionNotAvailable,
 )
@@ -268,6 +270,27 @@ def test_maintenance_names_the_topics_whose_tables_failed_and_those_that_did_not
         r"was not written by txnlog.*\(it is not overwritten.*then publish again\)", found.failures["orders"]
     )
     assert commit(place, 0, "audit").exists()
+
+
+def test_an_error_behind_the_first_of_several_versions_does_not_say_that_nothing_was_written(
+    ns: Any, cat: Catalog, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delta_actions, "MOST_FILES", 1)
+    for number in range(3):
+        ns.produce("orders", rows(number))
+    inner = DeltaLog.create
+
+    def create(log: DeltaLog, version: int, data: bytes) -> bytes:
+        if version == 1:
+            raise StoreError("no space")
+        return inner(log, version, data)
+
+    monkeypatch.setattr(DeltaLog, "create", create)
+    with raises(StoreError, durable=Durable.MAYBE, match="no space"):
+        cat.publish("sales", "orders")
+    assert commit(place, 0).exists()
+    with raises(StoreError, match="no space"):
+        cat.publish("sales", "orders")
 
 
 def test_somebody_elses_table_is_in_nobodys_way_when_the_topic_is_dropped(ns: Any, cat: Catalog, place: Place) -> None:

@@ -66,7 +66,7 @@ def settled(ns: Any) -> None:
     ns.connection.session.auto_publisher.close()
 
 
-def test_topics_that_want_it_are_published_after_each_commit(ns: Any, recorder: Recorder) -> None:
+def test_topics_that_want_it_are_published_after_each_commit(recorder: Recorder, ns: Any) -> None:
     orders = ns.topic("orders").id
     with ns.begin() as txn:
         for topic in ("orders", "audit", "secret"):
@@ -94,7 +94,7 @@ def test_nobody_is_asked_for_before_the_first_commit_to_such_a_topic(memory: Pla
     assert recorder.asked == [handle.topic("orders").id]
 
 
-def test_a_dropped_topic_is_published_once_more(ns: Any, recorder: Recorder) -> None:
+def test_a_dropped_topic_is_published_once_more(recorder: Recorder, ns: Any) -> None:
     orders = ns.topic("orders").id
     settled(ns)
     recorder.asked.clear()
@@ -103,7 +103,7 @@ def test_a_dropped_topic_is_published_once_more(ns: Any, recorder: Recorder) -> 
     assert recorder.asked == [orders]
 
 
-def test_what_only_takes_files_away_is_published_too(ns: Any, recorder: Recorder) -> None:
+def test_what_only_takes_files_away_is_published_too(recorder: Recorder, ns: Any) -> None:
     """Else a vacuum deletes what the table still names."""
     orders = ns.topic("orders")
     ns.produce("orders", rows(1, 2), partition=0)
@@ -116,7 +116,7 @@ def test_what_only_takes_files_away_is_published_too(ns: Any, recorder: Recorder
     assert recorder.asked == [orders.id]
 
 
-def test_while_one_is_under_way_at_most_one_waits(ns: Any, recorder: Recorder) -> None:
+def test_while_one_is_under_way_at_most_one_waits(recorder: Recorder, ns: Any) -> None:
     settled(ns)
     recorder.asked.clear()
     recorder.gate.clear()
@@ -131,7 +131,7 @@ def test_while_one_is_under_way_at_most_one_waits(ns: Any, recorder: Recorder) -
 
 @pytest.mark.parametrize("error", [StoreError("no space left"), ValueError("a bug")])
 def test_a_failure_is_told_once_and_harms_no_commit(
-    ns: Any, recorder: Recorder, caplog: pytest.LogCaptureFixture, error: Exception
+    recorder: Recorder, ns: Any, caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
     settled(ns)
     recorder.error = error
@@ -151,7 +151,7 @@ def test_a_failure_is_told_once_and_harms_no_commit(
     assert len(recorder.asked) >= 5
 
 
-def test_closing_the_handle_waits_for_what_was_asked(ns: Any, recorder: Recorder) -> None:
+def test_closing_the_handle_waits_for_what_was_asked(recorder: Recorder, ns: Any) -> None:
     settled(ns)
     recorder.asked.clear()
     recorder.gate.clear()
@@ -163,7 +163,7 @@ def test_closing_the_handle_waits_for_what_was_asked(ns: Any, recorder: Recorder
     assert len(recorder.asked) == 2
 
 
-def test_what_others_appended_is_published_with_ones_own(ns: Any, memory: Place, recorder: Recorder) -> None:
+def test_what_others_appended_is_published_with_ones_own(recorder: Recorder, ns: Any, memory: Place) -> None:
     settled(ns)
     other = memory.open()
     other.produce("orders", rows(1))
@@ -192,7 +192,7 @@ def test_without_one_publisher_a_warning_says_so(
     assert ns.snapshot().read("orders").num_rows == 1
 
 
-def test_the_mode_that_holds_now_counts(ns: Any, memory: Place, recorder: Recorder) -> None:
+def test_the_mode_that_holds_now_counts(recorder: Recorder, ns: Any, memory: Place) -> None:
     settled(ns)
     recorder.asked.clear()
     memory.open().alter_topic("orders", delta="manual")
@@ -206,7 +206,7 @@ def test_the_mode_that_holds_now_counts(ns: Any, memory: Place, recorder: Record
     assert recorder.asked == [audit, audit]
 
 
-def test_who_has_nothing_to_publish_notes_nothing_of_what_it_folds(ns: Any, memory: Place, recorder: Recorder) -> None:
+def test_who_has_nothing_to_publish_notes_nothing_of_what_it_folds(recorder: Recorder, ns: Any, memory: Place) -> None:
     reader, writer, other = memory.open(mode="r"), memory.open("elsewhere"), memory.open("elsewhere")
     ns.produce("orders", rows(1))
     other.create_topic("audit", SCHEMA)
