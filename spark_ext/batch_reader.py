@@ -79,7 +79,12 @@ def _check_positions(position: Position | None, option: str, word: str, number: 
     else:
         wrong = any(number in partitions.values() for partitions in position.values())
     if wrong:
-        raise InvalidInputError(f"the option {option!r} of a batch is not {word} ({number})", advice="leave it out")
+        begins = option.startswith("starting")
+        raise InvalidInputError(
+            f"the option {option!r} has a batch {'begin' if begins else 'end'} at {word!r} ({number}), "
+            f"{'behind' if begins else 'before'} all messages",
+            advice=f"leave it out, and it {'begins at the earliest' if begins else 'ends at the latest'}",
+        )
 
 
 __all__ = ["TopicBatchReader"]

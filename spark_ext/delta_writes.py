@@ -57,8 +57,8 @@ def write_delta(
         options: of Delta's writer, such as ``{"mergeSchema": "true"}``.
 
     Raises:
-        InvalidInputError: there is no such table, it is a topic's, or the transaction has no identity that a second run would have
-            again: it is without ``txn_app_id``.
+        InvalidInputError: there is no such table, it is a topic's, or the transaction has no identity that a second
+            run would have again: it is without ``txn_app_id``.
         UnsupportedFeature: the session has no Delta, or is Spark Connect's.
         TransactionHasFailedOperation, InvalidTransactionState: the transaction takes no more work.
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from spark_ext import option_values as values
 from spark_ext.option_values import Position
 from spark_ext.paths import check_absolute
-from txnlog.arguments import mapping
+from txnlog.arguments import mapping, type_of
 from txnlog.errors import InvalidInputError
 from txnlog.names import nearest
 
@@ -267,7 +267,14 @@ def session_storage(spark: SparkSession) -> dict[str, Any]:
 
 
 def storage_of_call(spark: SparkSession, given: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Storage options of a call: those that it was given, else the session's. Raises InvalidInputError for no dict."""
+    """Storage options of a call: those that it was given, else the session's.
+
+    Raises InvalidInputError for no dict, and for what is no session.
+    """
+    if not hasattr(spark, "createDataFrame"):
+        raise InvalidInputError(
+            f"the first argument is a SparkSession, not {type_of(spark)}", advice="call it with (spark, path, ...)"
+        )
     return session_storage(spark) if given is None else mapping("storage_options", given)
 
 

@@ -232,15 +232,16 @@ def taken_by(ns: Namespace, checkpoint: Checkpoint, offsets: BatchOffsets, subsc
             number = _subscription_id(ns, topic, end, subscription)
             taken.append(BatchRange(topic, number, ends if same else end.start.get(topic, {}), ends))
     if not taken:
-        raise not_read(ns.name, subscription)
+        raise not_read(ns.name, subscription, subscriptions_read(ns, offsets))
     return taken
 
 
-def not_read(namespace: str, subscription: str) -> InvalidInputError:
-    """What is acknowledged must have been read."""
+def not_read(namespace: str, subscription: str, read: Sequence[str]) -> InvalidInputError:
+    """What is acknowledged must have been read: ``read`` are the subscriptions that were."""
+    others = f"it reads with {', '.join(map(repr, read[:8]))}: " if read else ""
     return InvalidInputError(
         f"no source of the query reads the namespace {namespace!r} with the subscription {subscription!r}",
-        advice="give the source the option 'subscription', and the sink the same name as 'acknowledge'",
+        advice=f"{others}give the source the option 'subscription', and the sink the same name as 'acknowledge'",
     )
 
 

@@ -16,7 +16,7 @@ from spark_ext.delta_identity import of_stream
 from spark_ext.handles import Target, target_of
 from spark_ext.paths import check_absolute_checkpoint
 from spark_ext.query_checkpoint import Checkpoint
-from spark_ext.transactions import DataFrameTransaction, Handler, check_handler
+from spark_ext.transactions import DataFrameTransaction, Handler, check_handler, no_frame
 from txnlog.arguments import shown
 from txnlog.errors import InvalidInputError, TransactionAborted
 from txnlog.names import nearest, parse_label
@@ -75,6 +75,8 @@ def write_stream(
             relative or nothing that can be read. No query was started.
         NamespaceNotFound: the path is no namespace.
     """
+    if not hasattr(df, "mapInArrow"):
+        raise no_frame("write_stream", df, "call it with (df, path, ...), df = spark.readStream....load(...)")
     if not getattr(df, "isStreaming", False):
         raise InvalidInputError("the DataFrame is no stream", advice="use spark_ext.transaction for a batch")
     check_handler(handler)
@@ -94,26 +96,29 @@ def write_stream(
     target = target_of(df.sparkSession, path, storage_options, advice="name it in txn.write(df, topic)")
     batches = _Batches(target, checkpoint, handler, acknowledge, txn_app_id, uuid.uuid4().hex)
     ns, _ = batches.open()  # refuses here what cannot be opened
-    if acknowledge is not None and not _reads(df, acknowledge):
-        raise stream_commits.not_read(ns.name, acknowledge)  # before a source makes the subscription it reads under
+    if acknowledge is not None:
+        read = _subscriptions(df)
+        if read is not None and acknowledge not in read:
+            raise stream_commits.not_read(ns.name, acknowledge, read)  # before a source makes the subscription it reads
     writer = writer.foreachBatch(batches.run)
     if query_name is not None:
         writer = writer.queryName(query_name)
     return writer.start()
 
 
-def _reads(df: DataFrame, subscription: str) -> bool:
-    """Whether a source of a stream may read under a subscription, as far as its plan tells: Connect's shows nothing."""
+def _subscriptions(df: DataFrame) -> list[str] | None:
+    """Those that the sources of a stream read under, as far as its plan tells. Connect's shows nothing: None."""
     jvm_frame: Any = getattr(df, "_jdf", None)
     if jvm_frame is None:
-        return True
+        return None
     leaves = jvm_frame.queryExecution().analyzed().collectLeaves()
     sources = [leaves.apply(place) for place in range(leaves.size())]
-    return any(
-        source.extraOptions().get("subscription") == subscription
+    named = [
+        source.extraOptions().get("subscription")
         for source in sources
         if source.getClass().getSimpleName() == "StreamingRelationV2"
-    )
+    ]
+    return sorted({name for name in named if name is not None})
 
 
 def _triggered(writer: DataStreamWriter, trigger: object) -> DataStreamWriter:

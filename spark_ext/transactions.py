@@ -23,7 +23,7 @@ from spark_ext.delta_identity import of_app
 from spark_ext.executor_writer import PARTITION_COLUMN, WriteSpec, WrittenSegment, write_marked
 from spark_ext.handles import target_of
 from txnlog.actions import Segment
-from txnlog.arguments import shown
+from txnlog.arguments import shown, type_of
 from txnlog.errors import InvalidInputError, InvalidTransactionState, TransactionHasFailedOperation, TxnLogError
 from txnlog.names import parse_topic_name
 from txnlog.producer import begin_transaction
@@ -121,7 +121,7 @@ class DataFrameTransaction:
         if self._skipped is not None:
             return 0
         if not hasattr(df, "mapInArrow"):
-            raise _no_frame(df)
+            raise no_frame("write", df, "make one of it with spark.createDataFrame(...)")
         if getattr(df, "isStreaming", False):
             raise InvalidInputError(
                 "write takes a batch, and this DataFrame is a stream",
@@ -326,13 +326,11 @@ def check_handler(handler: object) -> None:
         ) from None
 
 
-def _no_frame(value: object) -> InvalidInputError:
-    kind = type(value)
-    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+def no_frame(call: str, value: object, advice: str) -> InvalidInputError:
+    """What a call says that wants a Spark DataFrame and is given something else."""
     own = callable(getattr(value, "to_spark", None))
     return InvalidInputError(
-        f"write takes a Spark DataFrame, not {name[:120]}",
-        advice="use its to_spark()" if own else "make one of it with spark.createDataFrame(...)",
+        f"{call} takes a Spark DataFrame, not {type_of(value)}", advice="use its to_spark()" if own else advice
     )
 
 
@@ -433,4 +431,4 @@ def _decision(spark: SparkSession, ns: Namespace, table: str, producer: str) -> 
     return DeltaDecision(ns, DeltaTable(spark, table), producer)
 
 
-__all__ = ["DataFrameTransaction", "Handler", "check_handler", "transaction"]
+__all__ = ["DataFrameTransaction", "Handler", "check_handler", "no_frame", "transaction"]

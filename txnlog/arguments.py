@@ -31,6 +31,12 @@ def shortened(text: str, most: int = 120) -> str:
     return ascii(text if len(text) <= most else f"...{text[3 - most :]}")
 
 
+def type_of(value: object) -> str:
+    """The name of a value's type for a message, with its module where it has one of its own."""
+    kind = type(value)
+    return (kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}")[:120]
+
+
 def whole_number(what: str, value: object, least: int, most: int | None = None) -> int:
     """A whole number in a range (NumPy's too, but no truth value), or InvalidInputError."""
     number = None
@@ -83,4 +89,14 @@ def is_in_seconds(timestamp_ms: int, log_ms: int) -> bool:
     return timestamp_ms < log_ms - _TEN_YEARS_MS and abs(1_000 * timestamp_ms - log_ms) < _TEN_YEARS_MS
 
 
-__all__ = ["IN_SECONDS", "epoch_ms", "is_in_seconds", "mapping", "shortened", "shown", "text_mapping", "whole_number"]
+__all__ = [
+    "IN_SECONDS",
+    "epoch_ms",
+    "is_in_seconds",
+    "mapping",
+    "shortened",
+    "shown",
+    "text_mapping",
+    "type_of",
+    "whole_number",
+]

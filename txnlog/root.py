@@ -217,7 +217,7 @@ def _namespace_named(draft: Draft, name: NamespaceName) -> NamespaceRecord | Non
     return record if record is not None and record.name == name else None
 
 
-# --- what is told of a namespace that is not there ---------------------------------------------------------------------
+# --- what is told of a namespace that is not there --------------------------------------------------------------------
 
 
 def not_found(store: Store, name: str, runtime: Runtime) -> NamespaceNotFound:

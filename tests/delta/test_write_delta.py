@@ -285,9 +285,11 @@ def test_the_table_of_a_topic_is_refused_by_a_call_before_a_row_is_computed(shop
         cat.publish("sales", "orders")
     table = f"{shop.path}/orders"
     refused = r"/orders' is the table of a topic \(use txn.write\(df, topic\); nothing was written"
-    with spark_ext.transaction(shop.spark, shop.path, txn_app_id="a", txn_version=1) as txn:
-        with pytest.raises(InvalidInputError, match=refused):
-            spark_ext.write_delta(shop.empty(), table, txn)
+    with (
+        spark_ext.transaction(shop.spark, shop.path, txn_app_id="a", txn_version=1) as txn,
+        pytest.raises(InvalidInputError, match=refused),
+    ):
+        spark_ext.write_delta(shop.empty(), table, txn)
     with shop.open() as ns:
         version = ns.snapshot().version
         with pytest.raises(InvalidInputError, match=refused):

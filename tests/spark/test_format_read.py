@@ -352,10 +352,10 @@ def test_offsets_of_several_topics_and_of_an_old_version(spark: SparkSession, la
 @pytest.mark.parametrize(
     ("options", "kind", "problem"),
     [
-        ({"startingOffsets": "latest"}, "InvalidInputError", r"'startingOffsets' of a batch is not latest"),
-        ({"startingOffsets": '{"audit": {"0": -1, "1": 0}}'}, "InvalidInputError", r"is not latest \(-1\)"),
-        ({"endingOffsets": "earliest"}, "InvalidInputError", r"'endingOffsets' of a batch is not earliest"),
-        ({"endingOffsets": '{"audit": {"0": -2, "1": 0}}'}, "InvalidInputError", r"is not earliest \(-2\)"),
+        ({"startingOffsets": "latest"}, "InvalidInputError", r"'latest' \(-1\), behind all messages \(leave it out"),
+        ({"startingOffsets": '{"audit": {"0": -1, "1": 0}}'}, "InvalidInputError", r"begin at 'latest' \(-1\)"),
+        ({"endingOffsets": "earliest"}, "InvalidInputError", r"'earliest' \(-2\), before all .* \(leave it out"),
+        ({"endingOffsets": '{"audit": {"0": -2, "1": 0}}'}, "InvalidInputError", r"end at 'earliest' \(-2\)"),
         ({"startingOffsets": '{"audit": {"0": 0}}'}, "InvalidInputError", r"leaves out partition 1.*partitions 0 to 1"),
         ({"endingOffsets": '{"audit": {"0": 0, "1": 0, "2": 0}}'}, "InvalidInputError", r"names partition 2 of the"),
         ({"startingOffsets": '{"audits": {"0": 0}}'}, "InvalidInputError", r"names the topic 'audits', which is not"),

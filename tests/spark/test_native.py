@@ -736,6 +736,14 @@ def test_wrong_calls_give_typed_errors_before_anything_is_read(ns: Namespace, sp
         refused(VersionNotAvailable, path_of(ns, "orders"), version=version)
 
 
+def test_a_path_in_the_sessions_place_is_refused(ns: Namespace, spark: SparkSession) -> None:
+    swapped: Any = (path_of(ns, "orders"), spark)
+    calls: tuple[Any, ...] = (spark_ext.read_topic, spark_ext.visible, spark_ext.transaction)
+    for call in calls:
+        with pytest.raises(InvalidInputError, match=r"is a SparkSession, not str \(call it with \(spark, path,"):
+            call(*swapped)
+
+
 def test_an_unknown_isolation_level_is_refused(ns: Namespace, spark: SparkSession) -> None:
     with pytest.raises(InvalidInputError, match="isolation level") as caught:
         spark_ext.read_topic(spark, path_of(ns, "orders"), isolation_level="read_comitted")

@@ -220,7 +220,8 @@ def test_sources_of_other_places_and_subscriptions_are_not_ours(ns: Namespace, q
         "-",
     ]
     query.write(0, *strangers)
-    with pytest.raises(InvalidInputError, match="no source of the query reads the namespace 'sales'"):
+    refused = r"reads the namespace 'sales' with the subscription 'billing' \(it reads with 'audit': give the source"
+    with pytest.raises(InvalidInputError, match=refused):
         taken_by(ns, query.checkpoint, query.checkpoint.offsets(0), "billing")
     query.write(0, *strangers, offset(ns, (0, 0), (4, 4)))
     assert len(taken_by(ns, query.checkpoint, query.checkpoint.offsets(0), "billing")) == 1

@@ -395,6 +395,9 @@ def test_what_makes_no_stream_is_refused_before_a_query_starts(pipeline: Pipelin
     checkpoint = str(pipeline.checkpoint)
     with pytest.raises(InvalidInputError, match=r"is no stream \(use spark_ext.transaction for a batch"):
         spark_ext.write_stream(pipeline.spark.range(1), pipeline.path, checkpoint=checkpoint, handler=handler)
+    swapped: Any = (pipeline.path, pipeline.source())
+    with pytest.raises(InvalidInputError, match=r"write_stream takes a Spark DataFrame, not str \(call it with"):
+        spark_ext.write_stream(*swapped, checkpoint=checkpoint, handler=handler)
     for path, kind, problem in (
         (f"{pipeline.path}/even", InvalidInputError, r"names the topic 'even'.*name it in txn.write"),
         (f"{pipeline.ns.root}/saels", NamespaceNotFound, r"did you mean 'sales'"),
@@ -453,7 +456,7 @@ def test_a_subscription_that_no_source_reads_under_is_told_before_a_query_starts
     before = pipeline.ns.snapshot().version
     unnamed = pipeline.spark.readStream.format("txnlog").load(f"{pipeline.path}/orders")
     misspelt = pipeline.source(subscription="bilingz").union(unnamed).where("id > 0")
-    with pytest.raises(InvalidInputError, match=r"reads the namespace 'sales' with the subscription 'billing'"):
+    with pytest.raises(InvalidInputError, match=r"with the subscription 'billing' \(it reads with 'bilingz': give"):
         spark_ext.write_stream(
             misspelt,
             pipeline.path,
