@@ -19,7 +19,6 @@ from spark_ext.paths import Location, check_absolute, locate, normal
 from spark_ext.process_state import ProcessLock, digest_of, keep_modules
 from txnlog.errors import InvalidInputError, refused_write
 from txnlog.keys import entry_key
-from txnlog.store.base import ObjectNotFound
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,13 +44,7 @@ class _Kept:
     looked_s: float = 0.0
 
     def is_there(self) -> bool:
-        """Whether the log still holds what the handle has read of it.
-
-        Who deletes a namespace's files, or puts an older copy in their place, does not know of the handle. An entry's
-        digest holds all before it, so the newest one tells. The caller's own is there until it was closed.
-        """
-        from txnlog.codec import digest_of as digest_of_entry  # noqa: PLC0415 - needs what executors may not have
-
+        """Whether the log still holds what the handle has read of it. The caller's own is there until it was closed."""
         connection = self.namespace.connection
         if connection.is_closed:
             return False
@@ -59,11 +52,7 @@ class _Kept:
         if self.own or now_s - self.looked_s < _LOOK_S:
             return True
         self.looked_s = now_s
-        head = connection.follower.state.head
-        try:
-            return digest_of_entry(connection.store.get(entry_key(head.version))) == head.digest
-        except ObjectNotFound:
-            return False
+        return connection.is_in_log()
 
 
 def _first_entry(connection: Connection) -> str:

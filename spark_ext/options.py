@@ -8,6 +8,7 @@ where it belongs.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -269,9 +270,9 @@ def session_storage(spark: SparkSession) -> dict[str, Any]:
 def storage_of_call(spark: SparkSession, given: Mapping[str, Any] | None) -> dict[str, Any]:
     """Storage options of a call: those that it was given, else the session's.
 
-    Raises InvalidInputError for no dict, and for what is no session.
+    Raises InvalidInputError for no dict, and for a path in the session's place.
     """
-    if not hasattr(spark, "createDataFrame"):
+    if isinstance(spark, str | os.PathLike):
         raise InvalidInputError(
             f"the first argument is a SparkSession, not {type_of(spark)}", advice="call it with (spark, path, ...)"
         )

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from txnlog import numbers, ranges, schema
+from txnlog import keys, numbers, ranges, schema
 from txnlog.acknowledgements import check_epoch, live_subscription, unknown_subscription
 from txnlog.actions import AbortReason, Acknowledgement, Header, Reserve, StreamBatch, Subscription
 from txnlog.appender import Appender
@@ -18,6 +18,7 @@ from txnlog.apply_producers import check_producer, committed_app
 from txnlog.apply_topics import topic_named
 from txnlog.arguments import epoch_ms, shown, whole_number
 from txnlog.block_keeper import BlockKeeper
+from txnlog.codec import digest_of
 from txnlog.commands import ONE_RESERVATION, Answer, Simple
 from txnlog.errors import (
     Durable,
@@ -45,7 +46,7 @@ from txnlog.sequences import before_first
 from txnlog.session import Session
 from txnlog.snapshot import Snapshot, ends_at
 from txnlog.state import Cursor, Draft, Outcome, StreamRecord, SubscriptionRecord, TopicRecord
-from txnlog.store.base import Store
+from txnlog.store.base import ObjectNotFound, Store
 from txnlog.store.open import absolute, open_store
 from txnlog.transaction_commands import CommitResult, Duplicate, Skipped, replayed
 
@@ -309,6 +310,19 @@ class Connection:
     def log_now_ms(self) -> int:
         """The time of the log, by which leases and blocks end: the next entry would have at least this timestamp."""
         return max(self.follower.state.head.timestamp_ms, self.runtime.now_ms())
+
+    def is_in_log(self) -> bool:
+        """Whether the log still holds what this handle has read of it, by its newest entry: a digest covers all before.
+
+        Who deletes a namespace's files, or puts an older copy in their place, does not know of the handle.
+        """
+        with self.follower.lock:
+            head = self.follower.state.head
+            version, digest = head.version, head.digest
+        try:
+            return digest_of(self.store.get(keys.entry_key(version))) == digest
+        except ObjectNotFound:
+            return False
 
     @property
     def next_number(self) -> int:
