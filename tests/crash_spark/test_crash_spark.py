@@ -18,6 +18,7 @@ from tests.crash_spark.deaths import Manner, death_of
 from tests.crash_spark.history import differences, disagreements
 from tests.crash_spark.orders import Blow, Board, Moment, Order, orders_for
 from tests.crash_spark.workload import COUNTS, EVEN, ODD, REAL, Engine, counts_of, expected, order
+from tests.effort import LONG
 
 
 @pytest.fixture
@@ -33,12 +34,14 @@ def seed(monkeypatch: pytest.MonkeyPatch) -> int:
 # --- kills ------------------------------------------------------------------------------------------------------------
 
 
+DEATHS = [
+    pytest.param(Engine.SINK, Kill(Place.BEFORE_ENTRY, 1), id="sink"),
+    pytest.param(Engine.PROCESS, Kill(Place.BEFORE_SPARK, 1), id="process"),
+]
+
+
 @pytest.mark.timeout(600)  # four drivers are started: half a minute, unless the machine does much else
-@pytest.mark.parametrize(
-    ("engine", "kill"),
-    [(Engine.SINK, Kill(Place.BEFORE_ENTRY, 1)), (Engine.PROCESS, Kill(Place.BEFORE_SPARK, 1))],
-    ids=["sink", "process"],
-)
+@pytest.mark.parametrize(("engine", "kill"), DEATHS if LONG else DEATHS[:1])
 def test_a_driver_is_killed_and_every_version_is_that_of_an_undisturbed_run(tmp_path, seed, engine, kill):
     outcome = run.with_dead_drivers(tmp_path, engine, seed, [kill], batches=5)
     assert outcome.findings == []
