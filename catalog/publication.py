@@ -226,8 +226,9 @@ def _partly(done: Sequence[Published], failed: Mapping[str, TxnLogError]) -> Txn
         first.message += f"; none is up to date of {', '.join(map(repr, failed))}"
     if any(item.created or item.repaired for item in done) or any(item.durable is Durable.MAYBE for item in others):
         first.durable = Durable.MAYBE
-    for name, error in list(failed.items())[1:]:
-        first.add_note(f"{name!r}: {error}")
+    for name, error in failed.items():
+        if error is not first:
+            first.add_note(f"{name!r}: {error}")
     return first
 
 
