@@ -8,7 +8,7 @@ whoever commits opens the namespace for itself.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +18,12 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from spark_ext.executor_writer import WriteSpec, WrittenSegment, write_batches
 from spark_ext.handles import Target, target_at
 from spark_ext.short_errors import short_errors
-from txnlog.errors import Durable, InvalidInputError, TransactionConflict, TxnLogError
+from txnlog.errors import InvalidInputError, TxnLogError
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from spark_ext.options import WriteOptions
-    from txnlog.namespace import Namespace
 
 _logger = logging.getLogger("txnlog.spark")
 
@@ -87,7 +86,10 @@ class TopicBatchWriter(DataSourceArrowWriter):
             number=plan.number,
         )
         written = [item for message in messages if message is not None for item in message.segments]
-        _check_there(ns, {item.topic for item in written})
+        for topic in sorted({item.topic for item in written}):
+            jobs.check_there(
+                ns, topic, "its rows were written", advice="write them again, if there is a topic for them"
+            )
         jobs.hand_over(txn, jobs.segments_of(written, plan.spec.first_number, plan.number))
         result = txn.commit()
         _logger.info("committed %s at version %d%s", txn.id, result.version, " (skipped)" if result.skipped else "")
@@ -109,18 +111,6 @@ class TopicBatchWriter(DataSourceArrowWriter):
                 "the job failed after its transaction %d was committed at version %d: its rows are visible",
                 plan.number,
                 outcome.version,
-            )
-
-
-def _check_there(ns: Namespace, topics: Iterable[int]) -> None:
-    """Raise TransactionConflict where a topic was dropped: its rows would be left out, and nobody sees the result."""
-    for number in sorted(topics):
-        record = ns.connection.topic_record_by_id(number)
-        if record.dropped:
-            raise TransactionConflict(
-                f"the topic {record.name!r} was dropped while its rows were written",
-                advice="write them again, if there is a topic for them",
-                durable=Durable.NOTHING,
             )
 
 

@@ -55,10 +55,6 @@ class _Kept:
         return connection.is_in_log()
 
 
-def _first_entry(connection: Connection) -> str:
-    return hashlib.sha256(connection.store.get(entry_key(0))).hexdigest()
-
-
 _logs: Final[weakref.WeakKeyDictionary[Connection, str]] = weakref.WeakKeyDictionary()
 
 
@@ -69,8 +65,9 @@ def log_of(connection: Connection) -> str:
     """
     found = _logs.get(connection)
     if found is None:
-        found = _logs[connection] = _first_entry(connection)
-    return found[:16]
+        digest = hashlib.sha256(connection.store.get(entry_key(0))).hexdigest()
+        found = _logs[connection] = digest[:16]
+    return found
 
 
 _handles: Final[OrderedDict[_Key, _Kept]] = OrderedDict()
@@ -94,7 +91,6 @@ def namespace_at(location: Location, mode: Mode, storage_options: Mapping[str, A
     if kept is not None and kept.is_there():
         return kept.namespace
     opened = open_namespace(location.root, location.namespace, mode=mode, storage_options=storage_options)
-    _logs[opened.connection] = _first_entry(opened.connection)
     made = _Kept(opened, looked_s=time.monotonic())
     with _lock:
         found = _handles.get(key)

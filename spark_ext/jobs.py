@@ -25,7 +25,7 @@ from spark_ext.process_state import ProcessLock
 from txnlog import errors, schema
 from txnlog.actions import Segment, SliceRows
 from txnlog.codec import encode_action
-from txnlog.errors import InvalidInputError, SchemaMismatch, TxnLogError
+from txnlog.errors import Durable, InvalidInputError, SchemaMismatch, TransactionConflict, TxnLogError
 from txnlog.limits import MAX_BLOCK_NUMBERS
 from txnlog.names import shown
 from txnlog.numbers import CHUNK
@@ -246,6 +246,19 @@ def begin(ns: Namespace, number: int) -> Transaction:
     return begin_transaction(ns.connection, None, None, timed_from_log=True, number=number)
 
 
+def check_there(ns: Namespace, topic: int, meanwhile: str, *, advice: str) -> TopicRecord:
+    """The topic that a job has written files for, by what is known of the log.
+
+    Raises TransactionConflict where it was dropped: the commit would leave the rows out, and nobody sees its result.
+    """
+    record = ns.connection.topic_record_by_id(topic)
+    if record.dropped:
+        raise TransactionConflict(
+            f"the topic {record.name!r} was dropped while {meanwhile}", advice=advice, durable=Durable.NOTHING
+        )
+    return record
+
+
 def hand_over(txn: Transaction, segments: list[Segment]) -> None:
     """Give a transaction the files of its jobs, taking them off the list: its commit brings them.
 
@@ -277,7 +290,7 @@ def _entries(segments: Sequence[Segment]) -> Iterator[list[Segment]]:
 # --- errors of tasks --------------------------------------------------------------------------------------------------
 
 _RAISED: Final = re.compile(r"^txnlog\.errors\.([A-Za-z]+): (.*)$", re.MULTILINE)
-_DURABLE: Final = {**{f"; {item.value})": item for item in errors.Durable}, ")": None}
+_DURABLE: Final = {**{f"; {item.value})": item for item in Durable}, ")": None}
 """How an error's text ends, and what that says; the last one says nothing, as some errors of reads do."""
 
 
@@ -295,7 +308,7 @@ def typed(error: BaseException, mark: str) -> TxnLogError | None:
     return None
 
 
-def _taken_apart(text: str) -> tuple[str, str | None, errors.Durable | None]:
+def _taken_apart(text: str) -> tuple[str, str | None, Durable | None]:
     """Message, advice and durability of an error's text: the inverse of ``str(error)``."""
     for ending, durable in _DURABLE.items():
         if not text.endswith(ending):
@@ -313,6 +326,7 @@ __all__ = [
     "arrow_schema",
     "begin",
     "check_columns",
+    "check_there",
     "hand_over",
     "planned",
     "reserve_job",

@@ -16,20 +16,14 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Final
 
 from spark_ext.handles import log_of
+from spark_ext.jobs import check_there
 from spark_ext.process_state import ProcessLock
 from spark_ext.query_checkpoint import BatchOffsets, Checkpoint
 from spark_ext.stream_offsets import StreamOffset, cursor_moved, is_stream_offset
 from txnlog.acknowledgements import check_epoch
 from txnlog.actions import Acknowledgement, Commit, StreamBatch
 from txnlog.actions import Consumer as ConsumerAction
-from txnlog.errors import (
-    Durable,
-    InvalidInputError,
-    OutcomeUnknown,
-    SubscriptionNotFound,
-    TopicNotFound,
-    TransactionConflict,
-)
+from txnlog.errors import InvalidInputError, OutcomeUnknown, SubscriptionNotFound, TopicNotFound
 from txnlog.names import parse_label
 from txnlog.takeover import check_streamable, take_epoch
 from txnlog.transaction_commands import Skipped
@@ -149,8 +143,7 @@ def check_sources(ns: Namespace, offsets: BatchOffsets) -> None:
 def check_targets(ns: Namespace, batch: StreamBatch, topics: Iterable[int]) -> None:
     """See that the topics that a batch was written for are those that its query wrote to before.
 
-    A transaction would leave out rows of a dropped topic, and say so to nobody. After ``committed_before``, which looks
-    at the log.
+    After ``committed_before``, which looks at the log.
 
     Raises:
         TransactionConflict: a topic was dropped while the batch was written. Spark brings the batch again.
@@ -158,13 +151,12 @@ def check_targets(ns: Namespace, batch: StreamBatch, topics: Iterable[int]) -> N
     """
     last = ns.connection.stream(batch.identity)
     for number in sorted(topics):
-        record = ns.connection.topic_record_by_id(number)
-        if record.dropped:
-            raise TransactionConflict(
-                f"the topic {record.name!r} was dropped while batch {batch.batch} of {batch.identity!r} was written",
-                advice="start the query again: it writes the batch anew, if there is a topic for it",
-                durable=Durable.NOTHING,
-            )
+        record = check_there(
+            ns,
+            number,
+            f"batch {batch.batch} of {batch.identity!r} was written",
+            advice="start the query again: it writes the batch anew, if there is a topic for it",
+        )
         if last is None:
             continue
         with suppress(TopicNotFound):  # the topic is newer than the last batch, and its name as well

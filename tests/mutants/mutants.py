@@ -1626,9 +1626,9 @@ MUTANTS = (
     ),
     Mutant(
         "a batch is committed without the rows of a dropped topic",
-        "spark_ext/stream_commits.py",
-        "        if record.dropped:\n",
-        "        if record.id < 0:\n",
+        "spark_ext/jobs.py",
+        "    if record.dropped:\n",
+        "    if record.id < 0:\n",
         "its source is acknowledged, and its rows are nowhere",
         (REMADE_TOPICS + "rows_of_a_batch_that_were_written_for_a_topic_that_is_gone_are_not_passed_over",),
     ),
