@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -231,8 +230,7 @@ class Story:
     def close(self) -> None:
         for cat in self.catalogs:
             cat.close()
-        with contextlib.suppress(Exception):
-            self.ns.close()
+        self.ns.close()
 
 
 def check_versions(
