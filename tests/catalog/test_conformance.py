@@ -15,8 +15,9 @@ from hypothesis import HealthCheck, example, given, settings
 
 import catalog as txn_catalog
 from catalog import delta_actions, table_publisher
+from tests.by_hand import append, compact
 from tests.catalog.engines import FAST, WRITES, EngineError, Engines, assert_same
-from tests.catalog.stories import SCHEMA, Step, Story, append, check_versions, compact, mergeable, steps
+from tests.catalog.stories import SCHEMA, Step, Story, check_versions, mergeable, steps
 from tests.client.support import Place, unique_name
 from txnlog.actions import AlterTopic
 from txnlog.schema import StructField, StructType

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.by_hand import compact
 from tests.client.support import SCHEMA, FaultyStore, Place, ids, raises, read, rows, run_threads
-from tests.spark.support import compact
 from txnlog import checkpoint, keys
 from txnlog.apply import apply_entry
 from txnlog.checkpoint import decode_manifest
@@ -208,7 +208,7 @@ def test_ends_and_offsets_are_found_again_after_a_checkpoint(ns: Any, place: Pla
 @pytest.mark.clause("P-55", "P-125")
 def test_the_end_of_a_replacement_is_the_same_after_a_checkpoint(ns: Any) -> None:
     old = [ns.produce("orders", rows(number), partition=0) for number in range(2)]
-    compact(ns, [item.number for item in ns.snapshot().plan("orders").segments], 0)
+    compact(ns, "orders", [item.number for item in ns.snapshot().plan("orders").segments], 0)
     number, known = max(ns.connection.follower.state.outcomes.items())
     assert number not in {item.txn_id.number for item in old}
     ns.checkpoint()
