@@ -27,7 +27,7 @@ import pyarrow as pa
 import catalog as txn_catalog
 import txnlog
 from benchmarks.report import Row, report, scratch
-from benchmarks.spark_pairs import Pair, all_of, seconds, start_spark
+from benchmarks.spark_pairs import Pair, all_of, start_spark
 from txnlog.namespace import Namespace
 
 A_SECOND = 20
@@ -190,17 +190,11 @@ def openings(folder: Path, spark: Any, many: int, few: int, turns: int) -> list[
         2,
         lambda: _opened(spark, old),
         lambda: _opened(spark, new),
-    ).measured(turns)
-    deltalake_ms = [
-        (seconds(lambda: deltalake.DeltaTable(old)) * 1e3, seconds(lambda: deltalake.DeltaTable(new)) * 1e3)
-        for _ in range(2 + turns)
-    ][2:]
-    ratio = statistics.median(a / b for a, b in deltalake_ms)
-    own, other = (statistics.median(values) for values in zip(*deltalake_ms, strict=True))
-    return [
-        by_spark,
-        Row("the same by deltalake", f"{ratio:.2f} ({own:.1f} ms, {other:.1f} ms)", "at most 2", ratio <= 2),
-    ]
+    )
+    by_deltalake = Pair(
+        "the same by deltalake", 2, lambda: deltalake.DeltaTable(old), lambda: deltalake.DeltaTable(new), unit="ms"
+    )
+    return [pair.measured(turns) for pair in (by_spark, by_deltalake)]
 
 
 def _opened(spark: Any, path: str) -> None:

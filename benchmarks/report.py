@@ -1,12 +1,13 @@
-"""What benchmarks share: a row of the result table, a scratch folder on a real disk, printing."""
+"""What benchmarks share: a row of the result table, also of two ways compared, a scratch folder on a real disk."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import shutil
+import statistics
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +20,20 @@ class Row:
     figure: str
     goal: str
     reached: bool
+
+
+_UNITS = {"s": (1, 2), "ms": (1_000, 1)}
+"""How many of one are a second, and the decimals of a figure in it."""
+
+
+def compared(what: str, goal: float, pairs_s: Sequence[tuple[float, float]], unit: str = "s") -> Row:
+    """The row of two ways that were timed in turns: the median of the pairs' ratios, and both medians in a unit."""
+    of_a_second, decimals = _UNITS[unit]
+    ours, theirs = (
+        f"{statistics.median(values) * of_a_second:.{decimals}f} {unit}" for values in zip(*pairs_s, strict=True)
+    )
+    ratio = statistics.median(a / b for a, b in pairs_s)
+    return Row(what, f"{ratio:.2f} ({ours}, {theirs})", f"at most {goal:.2f}", ratio <= goal)
 
 
 @contextlib.contextmanager
@@ -45,4 +60,4 @@ def report(rows: list[Row]) -> None:
     print(table(rows))
 
 
-__all__ = ["Row", "report", "scratch", "table"]
+__all__ = ["Row", "compared", "report", "scratch", "table"]

@@ -32,7 +32,7 @@ from pyspark.sql import DataFrame, SparkSession
 import spark_ext
 import txnlog
 from benchmarks.report import Row, report, scratch
-from benchmarks.spark_pairs import Pair, all_of, seconds, start_spark
+from benchmarks.spark_pairs import WARM_UPS, Pair, all_of, seconds, start_spark
 from txnlog.keys import SEGMENT_COLUMN
 from txnlog.namespace import Namespace
 
@@ -277,7 +277,7 @@ class Scans:
             frame: Any = self.native("many")
             frame._jdf.queryExecution().executedPlan()
 
-        measured = statistics.median([seconds(plan) for _ in range(turns + 2)][2:])
+        measured = statistics.median([seconds(plan) for _ in range(WARM_UPS + turns)][WARM_UPS:])
         return Row(
             f"planning of {MANY_SEGMENTS:,} segments",
             f"{measured:.2f} s",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -12,7 +11,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from benchmarks.report import Row
+from benchmarks.report import Row, compared
 from tools import delta_jars
 
 WARM_UPS = 2
@@ -51,22 +50,19 @@ def seconds(work: Callable[[], object]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two ways to do the same. ``prepare`` is run before each of them, and not timed."""
+    """Two ways to do the same. ``prepare`` is run before each of them, and not timed; ``unit`` is that of the row."""
 
     what: str
     goal: float
     ours: Callable[[], object]
     theirs: Callable[[], object]
     prepare: Callable[[], object] = lambda: None
+    unit: str = "s"
 
     def measured(self, turns: int) -> Row:
         """Run both in turns (A B A B), after two to warm up: the median of the pairs' ratios, and both medians."""
         pairs = [(self._seconds(self.ours), self._seconds(self.theirs)) for _ in range(WARM_UPS + turns)][WARM_UPS:]
-        own, other = (statistics.median(values) for values in zip(*pairs, strict=True))
-        ratio = statistics.median(a / b for a, b in pairs)
-        row = Row(
-            self.what, f"{ratio:.2f} ({own:.2f} s, {other:.2f} s)", f"at most {self.goal:.2f}", ratio <= self.goal
-        )
+        row = compared(self.what, self.goal, pairs, self.unit)
         print(row, file=sys.stderr, flush=True)
         return row
 
@@ -75,4 +71,4 @@ class Pair:
         return seconds(work)
 
 
-__all__ = ["Pair", "all_of", "seconds", "start_spark"]
+__all__ = ["WARM_UPS", "Pair", "all_of", "seconds", "start_spark"]

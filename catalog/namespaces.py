@@ -36,6 +36,8 @@ from txnlog.store.wrappers import PrefixStore
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from txnlog.connection import Mode
+
 
 @dataclass(frozen=True, slots=True)
 class NamespaceInfo:
@@ -157,14 +159,7 @@ class Catalog:
                     f"the namespace {wanted!r} exists", advice="open it, or use if_not_exists=True if that is fine"
                 )
         # A creation that was interrupted is finished by this: the registration is there, the log not yet.
-        with open_namespace(
-            self.root,
-            wanted,
-            create=True,
-            storage_options=self._storage_options,
-            clock=self._clock,
-            store=self._store,
-        ) as made:
+        with self._handle(wanted, create=True) as made:
             return NamespaceInfo(wanted, made.connection.coordinator)
 
     def _coordinator_in_folder(self, name: NamespaceName) -> int | None:
@@ -253,9 +248,7 @@ class Catalog:
                 advice="leave replace out; a table that is in the way is an error that names it",
             )
         found = self.namespace(namespace).name
-        with open_namespace(
-            self.root, found, mode="r", storage_options=self._storage_options, clock=self._clock, store=self._store
-        ) as opened:
+        with self._handle(found, mode="r") as opened:
             known = [
                 registration.Registered(
                     record.name,
@@ -364,18 +357,27 @@ class Catalog:
         with self._lock:
             known = self._opened.get(namespace)
             if known is None:
-                ns = open_namespace(
-                    self.root,
-                    parse_namespace_name(namespace),
-                    storage_options=self._storage_options,
-                    clock=self._clock,
-                    store=self._given_store,
-                )
+                ns = self._handle(parse_namespace_name(namespace))
                 of = ns.connection
                 known = ns, Publications(of.follower, of.store, of.runtime)
                 self._opened[namespace] = known
         known[0].connection.follower.refresh()
         return known
+
+    def _handle(self, namespace: str, *, create: bool = False, mode: Mode = "rw") -> Namespace:
+        """A handle of a namespace over the catalog's own store, which a child of a fork has opened anew by now.
+
+        Whoever calls has asked for ``_root``; it does not outlive the catalog.
+        """
+        return open_namespace(
+            self.root,
+            namespace,
+            create=create,
+            mode=mode,
+            storage_options=self._storage_options,
+            clock=self._clock,
+            store=self._store,
+        )
 
     # --- the handle -------------------------------------------------------------------------------------------------
 

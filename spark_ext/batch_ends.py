@@ -11,6 +11,7 @@ from typing import NamedTuple
 from spark_ext.scan import Scan
 
 Ends = Mapping[int, int]
+"""By partition an offset behind the last row."""
 
 
 class _Step(NamedTuple):
@@ -82,4 +83,4 @@ def _part(offsets: dict[str, dict[int, int]], steps: list[_Step], rows: int, lim
     return offsets
 
 
-__all__ = ["limited"]
+__all__ = ["Ends", "limited"]

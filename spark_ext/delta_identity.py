@@ -188,8 +188,8 @@ class RunIdentity:
         self._app = self._app or app_of(self.connection, self.name)
         return self._app
 
-    def version(self) -> int:
-        """The next one of this run."""
+    def next_version(self) -> int:
+        """A version that this run has not used."""
         if self._next >= 1 << _RUN_BITS:
             raise LimitExceeded(f"a run writes to Delta tables {1 << _RUN_BITS} times at most", advice="start it again")
         self._next += 1
@@ -235,7 +235,7 @@ class RunIdentity:
         Also nothing of one that hangs right before its append.
         """
         for attempt in itertools.count(1):
-            version = self.version()
+            version = self.next_version()
             try:
                 table.take(app, version, {"taken": self.epoch})
                 self.check(table, app, version)
@@ -283,7 +283,7 @@ class BatchIdentity(_AppendsFirst):
                 )
             repeated = True
             _logger.info("%s has this batch already: nothing is appended (%s)", table.name, self.batch)
-        version = self.run.version()
+        version = self.run.next_version()
         record = {
             "txn": str(txn),
             "offsets": offsets,

@@ -16,7 +16,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from catalog.delta_actions import DOMAIN
-from spark_ext.columns import named
+from spark_ext.columns import named, quoted
 from txnlog.arguments import shortened, shown
 from txnlog.errors import InvalidInputError, TransactionConflict, UnsupportedFeature, no_delta
 
@@ -115,7 +115,7 @@ class DeltaTable:
         """
         oldest: int | None = None
         for limit in (f" LIMIT {_LOOKED_AT}", ""):
-            history = self._spark.sql(f"DESCRIBE HISTORY delta.`{self._location.replace('`', '``')}`{limit}")
+            history = self._spark.sql(f"DESCRIBE HISTORY delta.{quoted(self._location)}{limit}")
             for row in history.select("version", "userMetadata").collect():
                 if oldest is not None and row.version >= oldest:
                     continue

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from spark_ext.delta_tables import DeltaTable, check_options
+from spark_ext.transactions import no_frame
 from txnlog.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def write_delta(
             advice="begin it with txn_app_id=... and txn_version=..., or write in a handler of process or write_stream",
         )
     if not hasattr(df, "sparkSession"):
-        raise InvalidInputError(f"write_delta takes a Spark DataFrame, not {type(df).__qualname__}")
+        raise no_frame("write_delta", df, "make one of it with spark.createDataFrame(...)")
     given = check_options(options)
     found = DeltaTable(df.sparkSession, table)
     if txn.skipped or identity is None:

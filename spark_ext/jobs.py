@@ -27,7 +27,7 @@ from txnlog.actions import Segment, SliceRows
 from txnlog.codec import encode_action
 from txnlog.errors import Durable, InvalidInputError, SchemaMismatch, TransactionConflict, TxnLogError
 from txnlog.limits import MAX_BLOCK_NUMBERS
-from txnlog.names import shown
+from txnlog.names import quoted_name
 from txnlog.numbers import CHUNK
 from txnlog.producer import begin_transaction
 from txnlog.row_columns import Unfit, conform_columns, unknown_column
@@ -95,14 +95,14 @@ def arrow_schema(spark_schema: StructType) -> pa.Schema:
     for field in json.loads(spark_schema.json())["fields"]:
         name = field["name"]
         if name in seen:
-            raise SchemaMismatch(f"the column {shown(name)} is there twice", advice="rename one of them")
+            raise SchemaMismatch(f"the column {quoted_name(name)} is there twice", advice="rename one of them")
         seen.add(name)
         try:
             kind = msgspec.convert(without_metadata(field["type"]), schema.DataType)
             fields.append(pa.field(name, schema.type_to_arrow(kind), field["nullable"]))
         except (SchemaMismatch, msgspec.ValidationError):
             raise SchemaMismatch(
-                f"the column {shown(name)} has the Spark type {spark_schema[name].dataType.simpleString()[:80]}, "
+                f"the column {quoted_name(name)} has the Spark type {spark_schema[name].dataType.simpleString()[:80]}, "
                 "which no topic can have",
                 advice="cast it to a string, binary, number, date, timestamp, array, map or struct",
             ) from None

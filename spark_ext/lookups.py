@@ -104,12 +104,8 @@ def _perfect_hash(numbers: Sequence[int], buckets: int) -> tuple[int, list[int],
 
 
 def _get(values: Sequence[int], place: Column) -> Column:
-    return F.get(number_array(values), place)
-
-
-def number_array(values: Sequence[int]) -> Column:
-    """A literal array of 64-bit integers, quick to plan."""
-    return F.split(F.lit(",".join(map(str, values))), ",").cast("array<bigint>")
+    """An element of a literal array of 64-bit integers that is quick to plan."""
+    return F.get(F.split(F.lit(",".join(map(str, values))), ",").cast("array<bigint>"), place)
 
 
 def number(values: Sequence[int], place: Column) -> Column:
@@ -134,4 +130,4 @@ def blob(values: Sequence[bytes], place: Column) -> Column:
     return F.substring(F.lit(bytearray(b"".join(values))), place * F.lit(length) + F.lit(1), F.lit(length))
 
 
-__all__ = ["Places", "blob", "number", "number_array", "text"]
+__all__ = ["Places", "blob", "number", "text"]

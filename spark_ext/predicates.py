@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - as everybody imports it
 
+from spark_ext.columns import quoted
 from txnlog.keys import SEGMENT_COLUMN
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 def to_sql(visibility: Visibility, column: str = SEGMENT_COLUMN) -> str:
     """Whether a row's segment is in the set, as text that Spark parses: literals one by one take far longer."""
-    name = f"`{column.replace('`', '``')}`"
+    name = quoted(column)
     parts = [f"{name} BETWEEN {first}L AND {last}L" for first, last in visibility.runs()]
     singles = visibility.singles()
     if singles:

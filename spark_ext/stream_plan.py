@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from spark_ext.batch_ends import limited
+from spark_ext.batch_ends import Ends, limited
 from spark_ext.executor_reader import ReadPartition
 from spark_ext.handles import log_of
 from spark_ext.options import ReadOptions
@@ -23,8 +23,6 @@ from txnlog.takeover import check_streamable, take_epoch
 if TYPE_CHECKING:
     from txnlog.schema import StructType
     from txnlog.state import SubscriptionRecord, TopicRecord
-
-Ends = Mapping[int, int]
 
 
 class StreamPlan:

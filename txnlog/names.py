@@ -37,19 +37,22 @@ def _parse(kind: str, text: object) -> str:
         raise NameNotAllowed(f"the {kind} name is empty", advice="give it a name")
     if len(text) > MAX_NAME_CHARACTERS:
         raise NameNotAllowed(
-            f"the {kind} name {shown(text)} has {len(text):,} characters", advice=f"use at most {MAX_NAME_CHARACTERS}"
+            f"the {kind} name {quoted_name(text)} has {len(text):,} characters",
+            advice=f"use at most {MAX_NAME_CHARACTERS}",
         )
     if not _NAME.fullmatch(text):
         raise NameNotAllowed(
-            f"the {kind} name {shown(text)} is not allowed",
+            f"the {kind} name {quoted_name(text)} is not allowed",
             advice="use ASCII letters, digits, '-', '_' and single inner dots, beginning with a letter or digit",
         )
     if text.split(".", 1)[0].lower() in _DEVICES:
-        raise NameNotAllowed(f"the {kind} name {shown(text)} is a device name on Windows", advice="choose another name")
+        raise NameNotAllowed(
+            f"the {kind} name {quoted_name(text)} is a device name on Windows", advice="choose another name"
+        )
     return text
 
 
-def shown(name: object) -> str:
+def quoted_name(name: object) -> str:
     """A stranger's name for a message: quoted, control characters escaped, cut short; of anything else its type."""
     text = name if isinstance(name, str) else f"<{type(name).__name__}>"
     return ascii(text if len(text) <= 60 else text[:57] + "...")
@@ -79,7 +82,9 @@ def parse_label(kind: str, text: object) -> str:
             f"the {kind} has {len(text):,} characters", advice=f"use 1 to {MAX_LABEL_CHARACTERS} characters"
         )
     if not _LABEL.fullmatch(text):
-        raise NameNotAllowed(f"the {kind} {shown(text)} holds control characters", advice="use printable characters")
+        raise NameNotAllowed(
+            f"the {kind} {quoted_name(text)} holds control characters", advice="use printable characters"
+        )
     return text
 
 
@@ -119,5 +124,5 @@ __all__ = [
     "parse_producer_name",
     "parse_subscription_name",
     "parse_topic_name",
-    "shown",
+    "quoted_name",
 ]

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txnlog.errors import SchemaMismatch
-from txnlog.names import folded, nearest, shown
+from txnlog.names import folded, nearest, quoted_name
 
 ARROW_ERRORS: Final = (pa.ArrowException, ValueError, TypeError, KeyError, OverflowError, NotImplementedError)
 """What Arrow raises for data that it cannot take (some of its own errors are Python's)."""
@@ -88,7 +88,7 @@ def unknown_column(topic: str, name: object, known: Sequence[str], where: str = 
         advice = nearest(name, known)
         if folded(name) not in map(folded, known):  # such a one could not be added
             advice += f"; or leave the column out, or first add it: ns.alter_topic({topic!r}, add_columns=[...])"
-    return SchemaMismatch(f"topic {topic!r} has no column {shown(name)}{where}", advice=advice)
+    return SchemaMismatch(f"topic {topic!r} has no column {quoted_name(name)}{where}", advice=advice)
 
 
 # --- columns ----------------------------------------------------------------------------------------------------------
@@ -292,9 +292,9 @@ def check_names(given: Sequence[str], known: Sequence[str]) -> None:
     seen: set[str] = set()
     for name in given:
         if name not in known:
-            raise Unfit(f"the struct has no field {shown(name)}", nearest(str(name), known))
+            raise Unfit(f"the struct has no field {quoted_name(name)}", nearest(str(name), known))
         if name in seen:
-            raise Unfit(f"the struct has the field {shown(name)} twice", "rename one of them")
+            raise Unfit(f"the struct has the field {quoted_name(name)} twice", "rename one of them")
         seen.add(name)
 
 

@@ -25,7 +25,7 @@ import pyarrow as pa
 import xxhash
 
 from txnlog.errors import SchemaMismatch, TxnLogError
-from txnlog.names import shown
+from txnlog.names import quoted_name
 from txnlog.row_columns import ARROW_ERRORS, Unfit, conform_columns, is_text, unknown_column
 from txnlog.row_values import Converter, converter, deep_size
 
@@ -313,7 +313,9 @@ def _conform_table(table: pa.Table | pa.RecordBatch, plan: _Plan, topic: str) ->
     given: dict[str, pa.Array | pa.ChunkedArray] = {}
     for index, name in enumerate(table.schema.names):
         if name in given:
-            raise SchemaMismatch(f"topic {topic!r}: column {shown(name)} is there twice", advice="rename one of them")
+            raise SchemaMismatch(
+                f"topic {topic!r}: column {quoted_name(name)} is there twice", advice="rename one of them"
+            )
         if name not in plan.names:
             if name.startswith(_PANDAS_INDEX):
                 continue

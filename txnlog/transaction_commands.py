@@ -41,7 +41,7 @@ from txnlog.errors import (
     TxnLogError,
 )
 from txnlog.ids import TxnId
-from txnlog.names import shown
+from txnlog.names import quoted_name
 from txnlog.sequences import repeated_rows
 from txnlog.state import Draft, Outcome
 from txnlog.transaction_end import outcome_error
@@ -383,8 +383,8 @@ def replayed(draft: Draft, batch: StreamBatch) -> Skipped | None:
         if batch.batch > last.batch:
             return None
         raise InvalidInputError(
-            f"the stream {batch.identity!r} committed batch {last.batch} of the query {shown(last.query)}; the query "
-            f"{shown(batch.query)} begins again at batch {batch.batch}",
+            f"the stream {batch.identity!r} committed batch {last.batch} of the query {quoted_name(last.query)}; "
+            f"the query {quoted_name(batch.query)} begins again at batch {batch.batch}",
             advice="use another txnAppId for a new checkpoint, or go on with the old checkpoint",
         )
     if batch.batch > last.batch:

@@ -27,7 +27,7 @@ spark merge, spark optimize, spark zorder, spark vacuum, spark restore, spark pr
 )
 """What others may try to do to a table."""
 
-_PROGRAM = Path(__file__).with_name("reading.py")
+_PROGRAM = Path(__file__).with_name("engine_process.py")
 _numbers = itertools.count()
 
 

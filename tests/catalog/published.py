@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from catalog import Catalog, Published
-from tests.catalog.stories import compact, mergeable
+from tests.by_hand import compact
+from tests.catalog.stories import mergeable
 from tests.client.support import Place, rows
 
 

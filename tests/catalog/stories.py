@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,16 +10,13 @@ from hypothesis import strategies as st
 
 import catalog as txn_catalog
 from catalog import Catalog, Published
+from tests.by_hand import append, compact
 from tests.catalog.engines import Engines, assert_same
 from tests.client.support import Place
 from txnlog import schema as schemas
-from txnlog.actions import AlterTopic, AnyAction, Begin, Replace, Segment, SliceRows
-from txnlog.commands import Simple
+from txnlog.actions import AlterTopic
 from txnlog.errors import TopicNotFound
-from txnlog.ids import TxnId
-from txnlog.keys import segment_key
 from txnlog.namespace import Namespace
-from txnlog.segment_file import encode
 from txnlog.state import TopicRecord
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("price", pa.float64())])
@@ -43,47 +39,6 @@ steps = st.lists(
     max_size=30,
 )
 """What is done, and two numbers for it."""
-
-
-def append(ns: Namespace, *actions: AnyAction) -> int:
-    """One entry with these actions; its version."""
-    return ns.connection.appender.call(Simple(lambda _draft, _at: list(actions), lambda draft, _at: draft.head.version))
-
-
-def compact(ns: Namespace, topic: str, numbers: Sequence[int], partition: int) -> int:
-    """Replace neighbours of one partition by one segment, as ``optimize`` does; the version."""
-    snapshot = ns.snapshot()
-    record = ns.connection.topic_record(topic)
-    spans = [item.slices[0] for item in snapshot.plan(topic).segments if item.number in numbers]
-    first = min(span.offset for span in spans if span.offset is not None)
-    rows = sum(span.rows for span in spans)
-    table = snapshot.read(topic, offsets={partition: (first, first + rows)}, include_metadata=True)
-    stored = (
-        table.select([field.name for field in record.schema.fields])
-        .append_column(
-            pa.field("_txn", pa.int64(), nullable=False),
-            pa.array([TxnId.from_bytes(value).number for value in table.column("_txn_id").to_pylist()], pa.int64()),
-        )
-        .append_column(pa.field("_version", pa.int64(), nullable=False), table.column("_version"))
-        .append_column(pa.field("_timestamp", pa.timestamp("us", "UTC"), nullable=False), table.column("_timestamp"))
-    )
-    number, txn = ns.connection.reserve_block(2)[:2]
-    data = encode(stored)
-    file = f"{number:032x}.parquet"
-    ns.connection.store.put(segment_key(record.folder, number, file), data.data)
-    merged = Segment(
-        number,
-        record.id,
-        file,
-        rows,
-        data.size_bytes,
-        data.checksum,
-        (SliceRows(partition, rows),),
-        txn=txn,
-        compacted=True,
-        statistics=data.statistics,
-    )
-    return append(ns, Begin(txn), merged, Replace(record.id, txn, tuple(sorted(numbers)), (first,)))
 
 
 def mergeable(ns: Namespace, topic: str) -> list[tuple[int, list[int]]]:
@@ -231,8 +186,7 @@ class Story:
     def close(self) -> None:
         for cat in self.catalogs:
             cat.close()
-        with contextlib.suppress(Exception):
-            self.ns.close()
+        self.ns.close()
 
 
 def check_versions(

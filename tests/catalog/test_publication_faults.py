@@ -11,8 +11,9 @@ import pytest
 
 from catalog import delta_actions, table_publisher
 from catalog.publication import Publications
+from tests.by_hand import compact
 from tests.catalog.judging import check_table, commits_of
-from tests.catalog.stories import compact, mergeable
+from tests.catalog.stories import mergeable
 from tests.effort import every, tries
 from tests.sim.scopes import copied, founded, open_client, rows
 from tests.sim.test_every_call import Fate, FateStore, fates_of

@@ -8,12 +8,19 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, START_MS, FakeRuntime, FaultyStore, Place, memory_place, rows, unique_name  # noqa: F401 - a fixture
+from tests.client.support import (
+    SCHEMA,
+    START_MS,
+    FakeRuntime,
+    FaultyStore,
+    Place,
+    memory_place,  # noqa: F401 - a fixture
+    rows,
+    trusting_probe,
+    unique_name,
+)
 from tools.servers import s3_server
 from txnlog import connection, root
-from txnlog.store import identity_of
-from txnlog.store.base import Store
-from txnlog.store.probe import Passed
 from txnlog.testing import ManualClock
 
 
@@ -23,11 +30,7 @@ def _fast(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
     if request.node.get_closest_marker("real_runtime") is None:
         monkeypatch.setattr(connection, "Runtime", FakeRuntime)
     if request.node.get_closest_marker("real_probe") is None:
-        monkeypatch.setattr(root, "probe", _trusting_probe)
-
-
-def _trusting_probe(store: Store, prefix: str, **_: Any) -> Passed:
-    return Passed(identity_of(store), 1, 1, 0)
+        monkeypatch.setattr(root, "probe", trusting_probe)
 
 
 @pytest.fixture

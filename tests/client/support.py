@@ -18,8 +18,9 @@ from txnlog import keys
 from txnlog.errors import Durable, StoreError, TxnLogError
 from txnlog.namespace import Namespace
 from txnlog.runtime import Clock, Runtime
-from txnlog.store import CountingStore, Created, ForwardingStore, Store, open_store
+from txnlog.store import CountingStore, Created, ForwardingStore, Store, identity_of, open_store
 from txnlog.store.base import ObjectNotFound
+from txnlog.store.probe import Passed
 
 _unique = itertools.count()
 
@@ -44,6 +45,11 @@ class FakeRuntime(Runtime):
         self.slept_ms.append(milliseconds)
         self._elapsed_ms += milliseconds
         time.sleep(0.000_01)  # others get their turn
+
+
+def trusting_probe(store: Store, prefix: str, **_: Any) -> Passed:
+    """Stands in for the probe of a store: nothing is asked of it."""
+    return Passed(identity_of(store), 1, 1, 0)
 
 
 class Place:

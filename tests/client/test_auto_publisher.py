@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.by_hand import append
 from tests.client.support import SCHEMA, Place, rows, wait_for
-from tests.spark.support import append
 from txnlog.actions import DeleteRecords
 from txnlog.errors import StoreError
 from txnlog.maintenance import auto_publisher

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.by_hand import append
 from tests.client.support import SCHEMA, START_MS, Place, Unchanged, read, rows
-from tests.spark.support import append
 from txnlog.actions import Begin, Close, Commit, Renew
 from txnlog.errors import CoordinatorFenced
 from txnlog.numbers import block_of

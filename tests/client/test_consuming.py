@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.by_hand import compact
 from tests.client.support import SCHEMA, Place, Unchanged, cursor, ids, raises, received, rows
-from tests.spark.support import compact
 from txnlog import ranges, reader
 from txnlog.errors import (
     InvalidInputError,
@@ -129,7 +129,7 @@ def test_a_segment_that_was_replaced_is_not_read_any_more(ten: Any, place: Place
     assert received(consumer, 4) == [0, 1, 2, 3]
     other = place.open()
     old = [segment for segment in other.snapshot().plan("orders").segments if segment.slices]
-    compact(other, [segment.number for segment in old], 0)
+    compact(other, "orders", [segment.number for segment in old], 0)
     for segment in old:
         other.connection.store.delete(segment.key)
     consumer.seek("earliest")

@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.catalog.stories import compact as merge_by_hand
+from tests.by_hand import append
+from tests.by_hand import compact as merge_by_hand
 from tests.client.support import (
     SCHEMA,
     Place,
@@ -24,7 +25,6 @@ from tests.client.support import (
     run_threads,
     take,
 )
-from tests.spark.support import append
 from txnlog import codec, compaction, keys
 from txnlog.actions import Close, DeleteRecords, Replace, Segment
 from txnlog.errors import (

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.by_hand import append, compact
 from tests.client.support import (
     SCHEMA,
     START_MS,
@@ -20,7 +21,6 @@ from tests.client.support import (
     rows,
     run_threads,
 )
-from tests.spark.support import append, compact
 from txnlog import keys
 from txnlog.actions import Begin, Close, Commit, Vacuum
 from txnlog.errors import (
@@ -161,7 +161,7 @@ def test_blocks_are_closed_then_folders_listed_then_files_deleted(lake: Any, mem
     left_behind(memory, clock, 1).close()
     first = lake.produce("orders", rows(2)).version
     lake.produce("orders", rows(3))
-    compact(lake, [item.number for item in lake.snapshot().plan("orders").segments], 0)
+    compact(lake, "orders", [item.number for item in lake.snapshot().plan("orders").segments], 0)
     txn = lake.begin()
     txn.produce("orders", rows(4))
     txn.flush()
@@ -407,7 +407,7 @@ def compacted(lake: Any) -> tuple[Any, int]:
     """Three rows in two segments, which one replaced; the version that replaced them."""
     lake.produce("orders", rows(1))
     lake.produce("orders", rows(2, 3))
-    return lake, compact(lake, [item.number for item in lake.snapshot().plan("orders").segments], 0)
+    return lake, compact(lake, "orders", [item.number for item in lake.snapshot().plan("orders").segments], 0)
 
 
 @pytest.mark.clause("P-103", "P-130", "P-132")
@@ -606,7 +606,7 @@ def _littered(place: Place, clock: ManualClock) -> list[int]:
     lake.create_topic("orders", SCHEMA)
     lake.produce("orders", rows(1))
     lake.produce("orders", rows(2))
-    compact(lake, [item.number for item in lake.snapshot().plan("orders").segments], 0)
+    compact(lake, "orders", [item.number for item in lake.snapshot().plan("orders").segments], 0)
     for number in (3, 4):
         txn = lake.begin()
         txn.produce("orders", rows(number))

@@ -35,6 +35,7 @@ DOUBT_OF_TRANSACTIONS = "tests/client/test_doubt_of_transactions.py::test_"
 TARGETS = "tests/mutants/test_targets.py::test_"
 ANSWERS = "tests/client/test_answers.py::test_"
 CLIENT_TRANSACTIONS = "tests/client/test_transactions.py::test_"
+FAILED_BLOCKS = "tests/client/test_failed_blocks.py::test_"
 TRANSACTION_ENDS = "tests/client/test_transaction_ends.py::test_"
 TRANSACTION_BATCHES = "tests/client/test_transaction_batches.py::test_"
 PRODUCING = "tests/client/test_producing.py::test_"
@@ -356,7 +357,7 @@ MUTANTS = (
         "for connection in self._holders:  # also to other handles, whose",
         "for connection in self._holders[:1]:  # also to other handles, whose",
         "messages of an abort that did not reach the log stay withheld from the handle that received them",
-        (CLIENT_TRANSACTIONS + "what_was_given_up_withholds_nothing_from_the_handle_that_received_it",),
+        (FAILED_BLOCKS + "what_was_given_up_withholds_nothing_from_the_handle_that_received_it",),
     ),
     Mutant(
         "what does not fit is led by nobody",
@@ -1445,7 +1446,7 @@ MUTANTS = (
         "                self.leave(refusal)  # nobody calls commit() again",
         "                pass  # nobody calls commit() again",
         "after a full disk the messages of a block are withheld from everybody until its timeout",
-        (CLIENT_TRANSACTIONS + "a_block_whose_commit_wrote_nothing_aborts_and_gives_its_messages_back",),
+        (FAILED_BLOCKS + "a_block_whose_commit_wrote_nothing_aborts_and_gives_its_messages_back",),
     ),
     Mutant(
         "what committed by itself runs again",

@@ -1,19 +1,12 @@
-"""What the tests over Spark share: paths, committed rows, a driver that dies, native scans, segments laid by hand."""
+"""What the tests over Spark share: paths, committed rows, a driver that dies, native scans."""
 
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-
-from txnlog.actions import AnyAction, Begin, Commit, Replace, Segment, SliceRows
-from txnlog.commands import Simple
-from txnlog.ids import TxnId
-from txnlog.keys import segment_key
-from txnlog.segment_file import EncodedSegment, encode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -72,67 +65,3 @@ def executed(frame: DataFrame) -> Any:
 def partition_filters(frame: DataFrame) -> str:
     """What Spark decides by the path alone, once a folder, while it plans."""
     return str(executed(frame).partitionFilters().mkString(" AND "))
-
-
-# --- by hand ----------------------------------------------------------------------------------------------------------
-
-
-def append(ns: Namespace, *actions: AnyAction) -> int:
-    """One entry with these actions; its version."""
-    return ns.connection.appender.call(Simple(lambda _draft, _at: list(actions), lambda draft, _at: draft.head.version))
-
-
-def lay(
-    ns: Namespace,
-    number: int,
-    data: pa.Table | EncodedSegment,
-    txn: int,
-    partitions: Mapping[int, int],
-    *,
-    compacted: bool = False,
-) -> Segment:
-    """Store a file of ``orders`` under a number of one's choice; the action that names it."""
-    record = ns.connection.topic_record("orders")
-    if isinstance(data, pa.Table):
-        data = encode(data)
-    file = f"{number:032x}.parquet"
-    ns.connection.store.put(segment_key(record.folder, number, file), data.data)
-    slices = tuple(SliceRows(partition, rows) for partition, rows in sorted(partitions.items()))
-    return Segment(
-        number, record.id, file, data.rows, data.size_bytes, data.checksum, slices, txn=txn, compacted=compacted
-    )
-
-
-def commit_sparse(ns: Namespace, positions: Sequence[int], tables: Sequence[pa.Table]) -> list[int]:
-    """One segment of one row's partition 0 each, in one transaction each; numbers at these positions of a block."""
-    block = ns.connection.reserve_block(2 * max(positions) + 4)
-    actions: list[AnyAction] = []
-    numbers: list[int] = []
-    for position, table in zip(positions, tables, strict=True):
-        number, txn = block[2 * position], block[2 * position + 1]
-        actions += [Begin(txn), lay(ns, number, table, txn, {0: table.num_rows}), Commit(txn)]
-        numbers.append(number)
-    append(ns, *actions)
-    return numbers
-
-
-def compact(ns: Namespace, chosen: Sequence[int], partition: int) -> int:
-    """Replace neighbours of one partition by one segment that stores what the log knew of each; the version."""
-    snapshot = ns.snapshot()
-    spans = [s.slices[0] for s in snapshot.plan("orders").segments if s.number in chosen]
-    first = min(span.offset for span in spans if span.offset is not None)
-    rows = sum(span.rows for span in spans)
-    table = snapshot.read("orders", offsets={partition: (first, first + rows)}, include_metadata=True)
-    numbers = [TxnId.from_bytes(value).number for value in table.column("_txn_id").to_pylist()]
-    user = [field.name for field in ns.connection.topic_record("orders").schema.fields]
-    stored = (
-        table.select(user)
-        .append_column(pa.field("_txn", pa.int64(), nullable=False), pa.array(numbers, pa.int64()))
-        .append_column(pa.field("_version", pa.int64(), nullable=False), table.column("_version"))
-        .append_column(pa.field("_timestamp", pa.timestamp("us", "UTC"), nullable=False), table.column("_timestamp"))
-    )
-    number, txn = ns.connection.reserve_block(2)[:2]
-    merged = lay(ns, number, stored, txn, {partition: rows}, compacted=True)
-    return append(
-        ns, Begin(txn), merged, Replace(ns.connection.topic_record("orders").id, txn, tuple(sorted(chosen)), (first,))
-    )

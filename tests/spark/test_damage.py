@@ -26,9 +26,10 @@ from pyspark.errors import PythonException
 import spark_ext
 import txnlog
 from spark_ext.source import TxnLogDataSource
+from tests.by_hand import append, compact, lay
 from tests.effort import tries
 from tests.segments import encode_many, footer_checksum
-from tests.spark.support import append, compact, lay, path_of
+from tests.spark.support import path_of
 from txnlog.actions import Begin, Commit
 from txnlog.errors import CorruptionError
 from txnlog.parquet_pages import TAIL_BYTES, DamagedError, Footer, _Reader, check_chunk, footer_length, parse_footer
@@ -121,7 +122,7 @@ def laid_by_spark(ns: Namespace, spark: SparkSession, folder: Path, number: int,
     frame.write.options(**pages).parquet(str(folder))
     (file,) = folder.glob("*.parquet")
     data = file.read_bytes()
-    return lay(ns, number, EncodedSegment(data, 72, footer_checksum(data), {}), txn, {1: 72})
+    return lay(ns, "orders", number, EncodedSegment(data, 72, footer_checksum(data), {}), txn, {1: 72})
 
 
 @contextmanager
@@ -148,13 +149,13 @@ def ns(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             with ns.begin() as txn:
                 txn.produce("orders", rows(20), partition=1)
                 txn.flush()
-        compact(ns, [s.number for s in ns.snapshot().plan("orders").segments if not s.stores_partition], 1)
+        compact(ns, "orders", [s.number for s in ns.snapshot().plan("orders").segments if not s.stores_partition], 1)
         with ns.begin() as txn:
             txn.produce("orders", rows(20), partition=0)
             txn.flush()
         block = ns.connection.reserve_block(4)
         (big,) = encode_many([rows(50)], SCHEMA)
-        append(ns, Begin(block[0]), lay(ns, block[1], big, block[0], {0: 50}), Commit(block[0]))
+        append(ns, Begin(block[0]), lay(ns, "orders", block[1], big, block[0], {0: 50}), Commit(block[0]))
         append(ns, Begin(block[2]), laid_by_spark(ns, spark, folder / "spark", block[3], block[2]), Commit(block[2]))
         yield ns
 

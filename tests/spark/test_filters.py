@@ -27,8 +27,9 @@ from spark_ext.conditions import OPERATORS, Condition, Span
 from spark_ext.executor_reader import _batches, _decode
 from spark_ext.options import read_options
 from spark_ext.scan import _conditions, open_scan
+from tests.by_hand import compact
 from tests.spark.runs import Row, Run, batch, batch_reader
-from tests.spark.support import compact, path_of
+from tests.spark.support import path_of
 from txnlog.errors import InvalidInputError
 from txnlog.testing import ManualClock
 
@@ -135,7 +136,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
         aborted.abort()
         alone = [s.number for s in ns.snapshot().plan("orders").segments if [p.partition for p in s.slices] == [2]]
         merged = next([a, b] for a, b in itertools.pairwise(alone) if neighbours(ns, a, b))
-        compact(ns, merged, 2)
+        compact(ns, "orders", merged, 2)
         rows = {
             level: ns.snapshot().read("orders", include_metadata=True, isolation_level=level).to_pylist()
             for level in ("read_committed", "read_uncommitted")

@@ -21,15 +21,8 @@ import txnlog
 from spark_ext import lookups, native, scan_session
 from spark_ext.lookups import Places
 from spark_ext.scan import metadata_fields, spark_schema
-from tests.spark.support import (
-    append,
-    assert_same_rows,
-    commit_sparse,
-    compact,
-    executed,
-    partition_filters,
-    path_of,
-)
+from tests.by_hand import append, commit_sparse, compact
+from tests.spark.support import assert_same_rows, executed, partition_filters, path_of
 from txnlog import schema as schemas
 from txnlog.actions import AlterTopic, Commit, DeleteRecords, Prepare
 from txnlog.errors import (
@@ -116,7 +109,7 @@ def build(root: Path) -> tuple[Namespace, dict[str, int]]:
         version = flushed(ns, p3=tuple(range(first, first + 5))).commit().version
         chosen += [item.number for item in planned(ns) if item.version == version]
     steps["before compaction"] = ns.snapshot().version
-    steps["compacted"] = compact(ns, chosen, 3)
+    steps["compacted"] = compact(ns, "orders", chosen, 3)
     steps["newest"] = ns.produce("orders", rows(500, 501), partition=0).version
     assert open_one.state == "OPEN"
     return ns, steps
@@ -305,7 +298,7 @@ def test_many_partitions(ns: Namespace, spark: SparkSession) -> None:
 )
 def test_sparse_segment_numbers(ns: Namespace, spark: SparkSession, positions: list[int]) -> None:
     tables = [rows(*range(10 * n, 10 * n + 1 + n % 3)) for n in range(len(positions))]
-    numbers = commit_sparse(ns, positions, tables)
+    numbers = commit_sparse(ns, "orders", positions, tables)
     assert len(Places.of(numbers).offsets) == (1 if len(positions) == 3 else pytest.approx(157, abs=10))
     wanted = ns.snapshot().read("orders", include_metadata=True)
     assert_same_rows(spark_ext.read_topic(spark, path_of(ns, "orders"), include_metadata=True), wanted)
@@ -532,7 +525,7 @@ def jobs_of(spark: SparkSession, group: str, work: Any) -> int:
 
 
 def test_many_files_are_found_without_a_job_that_lists_them(ns: Namespace, spark: SparkSession) -> None:
-    commit_sparse(ns, list(range(0, 400, 10)), [rows(n) for n in range(40)])
+    commit_sparse(ns, "orders", list(range(0, 400, 10)), [rows(n) for n in range(40)])
     files = [ns.connection.store.url(item.key) for item in planned(ns)]
     assert len(files) == 40
     assert jobs_of(spark, "plain", lambda: spark.read.schema("id BIGINT").parquet(*files)) == 1, "how Spark does it"
@@ -547,7 +540,7 @@ def tasks_of(frame: DataFrame) -> int:
 
 
 def test_many_small_files_share_few_tasks_whenever_the_query_runs(ns: Namespace, spark: SparkSession) -> None:
-    commit_sparse(ns, list(range(0, 1_000, 5)), [rows(n) for n in range(200)])
+    commit_sparse(ns, "orders", list(range(0, 1_000, 5)), [rows(n) for n in range(200)])
     files = [ns.connection.store.url(item.key) for item in planned(ns)]
     assert tasks_of(spark.read.schema("id BIGINT").parquet(*files)) > 5, "how Spark does it"
     frame = spark_ext.read_topic(spark, path_of(ns, "orders"), include_metadata=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from spark_ext import handles, jobs, process_state, scan_session, stream_commits
+from spark_ext import arrow_batches, handles, jobs, process_state, scan_session, stream_commits
 from spark_ext.executor_reader import ReadJob, read_batches
 from spark_ext.process_state import ProcessLock, digest_of, store_of
 from txnlog.store.base import Store
@@ -52,6 +52,7 @@ def taken(lock: Any) -> bool:
 @pytest.mark.parametrize(
     "lock",
     [
+        arrow_batches._lock,
         handles._lock,
         jobs._stocks_lock,
         stream_commits._epochs_lock,

@@ -23,9 +23,10 @@ from spark_ext.processing_plan import claim
 from spark_ext.processing_progress import progress_line
 from spark_ext.processing_run import Run
 from spark_ext.processing_stop import Stop
+from tests.by_hand import append
 from tests.client.support import Place, memory_place
 from tests.spark.shop import SCHEMA, Shop, shop
-from tests.spark.support import append, ids, path_of, versions
+from tests.spark.support import ids, path_of, versions
 from txnlog.actions import Commit, DeleteRecords
 from txnlog.errors import (
     ConsumerFenced,

@@ -13,8 +13,9 @@ import pyarrow as pa
 import pytest
 
 import txnlog
+from tests.by_hand import append, compact
 from tests.spark.runs import Offset, Options, Row, Run, batch
-from tests.spark.support import append, compact, path_of
+from tests.spark.support import path_of
 from txnlog.actions import DeleteRecords, Vacuum
 from txnlog.errors import InvalidInputError, OffsetOutOfRange, VersionNotAvailable
 from txnlog.testing import ManualClock
@@ -53,7 +54,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
         clock.advance(1_000)
         opened.commit()  # its time is that of the commit
         segments = [item.number for item in ns.snapshot().plan("orders").segments if item.slices[0].partition == 1]
-        compact(ns, segments[:2], 1)
+        compact(ns, "orders", segments[:2], 1)
         yield SimpleNamespace(ns=ns)
 
 
