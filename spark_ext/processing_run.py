@@ -243,7 +243,7 @@ class Run:
             _logger.warning("%r: the handler failed (%s)", name, item.batch, exc_info=error)
             asked = self._pause(failures, _HANDLER_PAUSE_MS, _LONGEST_HANDLER_PAUSE_MS)
             return None if asked else replace(item, failures=failures)
-        if elsewhere or not self._order.gives_up:
+        if elsewhere or not self._order.gives_up or not self._is_read(item):
             error.add_note(f"process {name!r}: nothing of its batch was committed ({item.batch})")
             raise error from error.__cause__
         text = "%r: the handler failed %d times, the batch goes to the dead letters (%s)"
@@ -348,6 +348,18 @@ class Run:
     def _frame(self, item: _Try) -> DataFrame:
         make = native_frame if self._order.native else format_frame
         return make(self._spark, item.scan, item.batch)
+
+    def _is_read(self, item: _Try) -> bool:
+        """Whether Spark reads the batch by itself: where it does not, a failure says nothing about the messages.
+
+        It may be gone, or its tasks may come to no store, while this process, which gives up on messages, does.
+        """
+        try:
+            self._frame(item).write.format("noop").mode("overwrite").save()
+        except Exception:
+            _logger.exception("%r: Spark cannot read the batch (%s)", self._order.name, item.batch)
+            return False
+        return True
 
     def _give_up(self, item: _Try, inner: Transaction, reason: str) -> None:
         """Bring the messages to the dead-letter topics, in this process, a few segments in memory at a time."""
