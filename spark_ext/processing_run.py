@@ -332,6 +332,8 @@ class Run:
         frame = self._frame(item)
         try:
             self._order.handler(frame, txn)
+            if inner.state == "OPEN":
+                txn.work_elsewhere()  # the handler's as well: Spark computes only now what it gave to a Delta table
         except _NOT_THE_HANDLERS:
             raise
         except Exception as error:
