@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -21,7 +22,7 @@ from spark_ext.processing_progress import progress_line
 from spark_ext.processing_stop import interruptible
 from spark_ext.scan import Scan, open_scan
 from spark_ext.transactions import DataFrameTransaction, Handler
-from txnlog import dead_letters
+from txnlog import dead_letters, errors
 from txnlog.errors import (
     AbortableError,
     CoordinatorFenced,
@@ -391,9 +392,22 @@ class Run:
             _logger.warning(text, self._order.name, batch.deleted)
 
 
+_TOLD_SHORTLY: Final = re.compile(r"[^\n]*\ntxnlog\.errors\.([A-Za-z]+): ")
+"""How Spark begins to tell what a task of the format raised: no traceback comes first, as it does of a function's."""
+
+
 def _cannot_read(error: Exception) -> bool:
     """Whether Spark could not read a file: the batch's, or one of the handler's own. That is the store's trouble."""
-    return any(_condition(item).startswith("FAILED_READ_FILE") for item in (error, error.__cause__))
+    return any(
+        _condition(item).startswith("FAILED_READ_FILE") or _is_the_formats(item) for item in (error, error.__cause__)
+    )
+
+
+def _is_the_formats(error: BaseException | None) -> bool:
+    """Whether a task of the format raised what says nothing about messages."""
+    found = _TOLD_SHORTLY.match(str(error)) if isinstance(error, PySparkException) else None
+    kind = None if found is None else getattr(errors, found[1], None)
+    return isinstance(kind, type) and issubclass(kind, _NOT_THE_HANDLERS)
 
 
 def _is_the_programs(error: Exception) -> bool:

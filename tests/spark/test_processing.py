@@ -393,8 +393,11 @@ def test_trouble_with_the_store_is_no_reason_to_give_up_on_messages(shop: Shop) 
     assert (len(shop.calls), ids(shop.ns, "orders-dead"), shop.behind()) == (1, [], 4)
 
 
+@pytest.mark.parametrize("native", [True, False])
 @pytest.mark.parametrize("inside", ["collect", "write"])
-def test_files_that_spark_cannot_read_are_no_reason_to_give_up_on_messages(shop: Shop, inside: str) -> None:
+def test_files_that_spark_cannot_read_are_no_reason_to_give_up_on_messages(
+    shop: Shop, inside: str, native: bool
+) -> None:
     """They are there again later, or they are damaged; of the messages in them it says nothing."""
 
     def handler(batch: DataFrame, txn: DataFrameTransaction) -> None:
@@ -410,8 +413,8 @@ def test_files_that_spark_cannot_read_are_no_reason_to_give_up_on_messages(shop:
 
     shop.ns.create_subscription("orders", "billing", dead_letter_topic="orders-dead")
     shop.produce(0)
-    with pytest.raises(Exception, match="FAILED_READ_FILE"):
-        shop.run(handler, on_error="dead_letter")
+    with pytest.raises(Exception, match="FAILED_READ_FILE" if native else "CorruptionError: the segment"):
+        shop.run(handler, on_error="dead_letter", native=native)
     assert (len(shop.calls), ids(shop.ns, "orders-dead"), shop.behind()) == (1, [], 4)
     shop.run()
     shop.check(0, 4)
@@ -504,6 +507,13 @@ def _writes_null(batch: DataFrame, txn: DataFrameTransaction) -> None:
     txn.write(batch.selectExpr("if(id = 2, null, id) AS id"), "odd")
 
 
+def _claims_trouble(batch: DataFrame, _txn: DataFrameTransaction) -> None:
+    def fails(_: int) -> int:
+        raise ValueError("\ntxnlog.errors.CorruptionError: the text of a message")
+
+    batch.select(F.udf(fails, "bigint", useArrow=False)("id")).collect()
+
+
 def _ends_it(batch: DataFrame, txn: DataFrameTransaction) -> None:
     txn.abort()
     txn.write(batch, "odd")
@@ -515,8 +525,9 @@ def _ends_it(batch: DataFrame, txn: DataFrameTransaction) -> None:
         (_writes_null, "SchemaMismatch: topic 'odd', column 'id': null"),
         (_swallows, "TransactionHasFailedOperation: "),
         (_ends_it, "InvalidTransactionState: "),
+        (_claims_trouble, "PythonException: "),
     ],
-    ids=["null", "swallows", "aborts"],
+    ids=["null", "swallows", "aborts", "claims trouble"],
 )
 def test_an_error_of_ours_that_came_of_a_row_brings_its_batch_to_the_dead_letters(
     shop: Shop, bad: Any, reason: str
