@@ -82,7 +82,8 @@ def read_topic(
         storage_options: fsspec's, with which the log is read; Spark's own reader has settings of its own.
 
     The sizes of files are compared with the log at once, pages verified by their checksums while they are read: damage
-    is an error of the query. For whole files against the log's checksums use the format ``txnlog``.
+    there is an error of the query. **Parquet's footers have no checksum**: of a flipped bit there Spark may make other
+    rows, or leave some out, without a word. For whole files against the log's checksums use the format ``txnlog``.
 
     Raises:
         NamespaceNotFound, TopicNotFound, VersionNotAvailable, InvalidInputError: as they say.

@@ -81,7 +81,7 @@ def process(
             batch's messages go to the subscription's dead-letter topic, in one transaction with their acknowledgement;
             but trouble with the store, and a call that txnlog or Spark's planning refuses on the driver, before it saw
             a row (a topic that is not there, columns that do not fit, a misspelt one), say nothing about messages and
-            end the run at once.
+            end the run at once. Nor does a batch that Spark cannot read without the handler, which is tried first.
         max_rows: of one batch; a transaction with more is taken whole.
         max_attempts: how often the handler is called on a batch before ``on_error`` counts: once for ``"stop"``, else
             three times. Before it is called again the run waits: a second, then twice as long each time, half a minute

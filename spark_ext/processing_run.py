@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -21,7 +22,7 @@ from spark_ext.processing_progress import progress_line
 from spark_ext.processing_stop import interruptible
 from spark_ext.scan import Scan, open_scan
 from spark_ext.transactions import DataFrameTransaction, Handler
-from txnlog import dead_letters
+from txnlog import dead_letters, errors
 from txnlog.errors import (
     AbortableError,
     CoordinatorFenced,
@@ -243,7 +244,7 @@ class Run:
             _logger.warning("%r: the handler failed (%s)", name, item.batch, exc_info=error)
             asked = self._pause(failures, _HANDLER_PAUSE_MS, _LONGEST_HANDLER_PAUSE_MS)
             return None if asked else replace(item, failures=failures)
-        if elsewhere or not self._order.gives_up:
+        if elsewhere or not self._order.gives_up or not self._is_read(item):
             error.add_note(f"process {name!r}: nothing of its batch was committed ({item.batch})")
             raise error from error.__cause__
         text = "%r: the handler failed %d times, the batch goes to the dead letters (%s)"
@@ -332,6 +333,8 @@ class Run:
         frame = self._frame(item)
         try:
             self._order.handler(frame, txn)
+            if inner.state == "OPEN":
+                txn.work_elsewhere()  # the handler's as well: Spark computes only now what it gave to a Delta table
         except _NOT_THE_HANDLERS:
             raise
         except Exception as error:
@@ -348,6 +351,18 @@ class Run:
     def _frame(self, item: _Try) -> DataFrame:
         make = native_frame if self._order.native else format_frame
         return make(self._spark, item.scan, item.batch)
+
+    def _is_read(self, item: _Try) -> bool:
+        """Whether Spark reads the batch by itself: where it does not, a failure says nothing about the messages.
+
+        It may be gone, or its tasks may come to no store, while this process, which gives up on messages, does.
+        """
+        try:
+            self._frame(item).write.format("noop").mode("overwrite").save()
+        except Exception:
+            _logger.exception("%r: Spark cannot read the batch (%s)", self._order.name, item.batch)
+            return False
+        return True
 
     def _give_up(self, item: _Try, inner: Transaction, reason: str) -> None:
         """Bring the messages to the dead-letter topics, in this process, a few segments in memory at a time."""
@@ -377,9 +392,22 @@ class Run:
             _logger.warning(text, self._order.name, batch.deleted)
 
 
+_TOLD_SHORTLY: Final = re.compile(r"[^\n]*\ntxnlog\.errors\.([A-Za-z]+): ")
+"""How Spark begins to tell what a task of the format raised: no traceback comes first, as it does of a function's."""
+
+
 def _cannot_read(error: Exception) -> bool:
     """Whether Spark could not read a file: the batch's, or one of the handler's own. That is the store's trouble."""
-    return any(_condition(item).startswith("FAILED_READ_FILE") for item in (error, error.__cause__))
+    return any(
+        _condition(item).startswith("FAILED_READ_FILE") or _is_the_formats(item) for item in (error, error.__cause__)
+    )
+
+
+def _is_the_formats(error: BaseException | None) -> bool:
+    """Whether a task of the format raised what says nothing about messages."""
+    found = _TOLD_SHORTLY.match(str(error)) if isinstance(error, PySparkException) else None
+    kind = None if found is None else getattr(errors, found[1], None)
+    return isinstance(kind, type) and issubclass(kind, _NOT_THE_HANDLERS)
 
 
 def _is_the_programs(error: Exception) -> bool:

@@ -7,7 +7,7 @@ import signal
 import threading
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -115,7 +115,8 @@ def interruptible(spark: SparkSession) -> Iterator[None]:
             _logger.warning("the jobs of the interrupted batch could not be cancelled", exc_info=True)
         raise
     finally:
-        remove(tag)
+        with suppress(Exception):  # the session may have been stopped inside: what came of that is what is told
+            remove(tag)
 
 
 __all__ = ["Asked", "Stop", "interruptible"]

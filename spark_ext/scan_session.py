@@ -37,6 +37,9 @@ _NULL_STRUCTS: Final = "spark.sql.legacy.parquet.returnNullStructIfAllFieldsMiss
 _DECIMALS: Final = "spark.sql.parquet.filterPushdown.decimal"
 """Of a file whose decimals have fewer digits than the column, Spark fails on a comparison that it hands down to it."""
 
+_LISTS: Final = "spark.sql.parquet.pushdown.inFilterThreshold"
+"""To a file of shorter whole numbers Spark hands down those of a list without their upper bits: NOT IN loses rows."""
+
 _sessions: Final[dict[tuple[str, int, bool], SparkSession]] = {}
 """By the settings of the user's session (the application's id is one of them), the number of tasks, and whether columns
 were altered."""
@@ -85,6 +88,7 @@ def _made(spark: SparkSession, tasks: int, *, altered: bool) -> SparkSession:
     made.conf.set(_NULL_STRUCTS, "false")
     if altered:
         made.conf.set(_DECIMALS, "false")
+        made.conf.set(_LISTS, "0")
     return made
 
 

@@ -35,6 +35,8 @@ class StreamOffset:
             opened or moved the subscription since.
         log: which log it is (``handles.log_of``), which tells namespaces of several roots apart, and one that was
             deleted and made again; None where an older version wrote the offsets.
+        entry: version and digest of the newest entry that there was, which tells a log from one that was put back to an
+            older state and went on otherwise; None as of ``log``.
     """
 
     namespace: str
@@ -47,6 +49,7 @@ class StreamOffset:
     query: str | None = None
     epochs: Mapping[str, int] = field(default_factory=dict)
     log: str | None = None
+    entry: tuple[int, str] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """As Spark writes it into the offset log, in an order that is always the same."""
@@ -62,6 +65,7 @@ class StreamOffset:
             "query": self.query,
             "epochs": dict(sorted(self.epochs.items())),
             "log": self.log,
+            "entry": None if self.entry is None else list(self.entry),
         }
 
     @classmethod
@@ -89,6 +93,7 @@ class StreamOffset:
                 None if value.get("query") is None else _text(value["query"]),
                 {topic: _number(epoch) for topic, epoch in value.get("epochs", {}).items()},
                 None if value.get("log") is None else _text(value["log"]),
+                None if value.get("entry") is None else _entry(*value["entry"]),
             )
         except (KeyError, TypeError, ValueError, AttributeError):
             raise InvalidInputError(
@@ -118,6 +123,10 @@ def _number(value: Any) -> int:
     if type(value) is not int or value < 0:
         raise ValueError
     return value
+
+
+def _entry(version: Any, digest: Any) -> tuple[int, str]:
+    return _number(version), _text(digest)
 
 
 def _text(value: Any) -> str:

@@ -44,6 +44,7 @@ class StreamPlan:
         if options.txn_app_id is not None:
             parse_label("txnAppId", options.txn_app_id)
         self._last: StreamOffset | None = None
+        self._entry: tuple[int, str] | None = None  # the newest one that is known to be in the log
         self._epochs: dict[int, int] = {}
 
     @property
@@ -91,6 +92,7 @@ class StreamPlan:
             query,
             epochs or {},
             log_of(scan.namespace.connection),
+            scan.namespace.connection.newest_entry,
         )
 
     # --- where batches begin and end --------------------------------------------------------------------------------
@@ -151,7 +153,9 @@ class StreamPlan:
         if offsets == begin.offsets:
             return dict(start)
         query = begin.query or scan.namespace.connection.runtime.unique()
-        return self._offset(scan, offsets, version, first, query, epochs).to_dict()
+        found = self._offset(scan, offsets, version, first, query, epochs)
+        self._entry = found.entry
+        return found.to_dict()
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[ReadPartition]:
         """The rows of the batch that ends at ``end``.
@@ -178,6 +182,14 @@ class StreamPlan:
         if not offset.is_of(namespace.name, namespace.connection.coordinator, log_of(namespace.connection)):
             which = "" if offset.namespace != namespace.name else " (in another root, or deleted and made again since)"
             raise _changed(f"of another namespace {offset.namespace!r}{which}", f"the namespace {namespace.name!r}")
+        entry = offset.entry
+        if entry is not None and (self._entry is None or entry[0] > self._entry[0]):
+            if not namespace.connection.has_entry(*entry):
+                raise _changed(
+                    f"of version {entry[0]}",
+                    f"a namespace {namespace.name!r} that ends before, or was put back to an older state and went on",
+                )
+            self._entry = entry
         if offset.subscription != self._options.subscription:
             before, now = offset.subscription, self._options.subscription
             raise _changed(
@@ -292,7 +304,10 @@ def _subscription(scan: Scan, topic: str, name: str) -> SubscriptionRecord | Non
 
 
 def _check_not_ahead(scan: Scan, offset: StreamOffset) -> None:
-    """Raise InvalidInputError where the log ends before the checkpoint: what comes up to there would be passed over."""
+    """Raise InvalidInputError where the log ends before the checkpoint: what comes up to there would be passed over.
+
+    By the offsets alone, for those that an older version wrote, which say nothing of an entry.
+    """
     known = {topic: bounds(scan, topic)[1] for topic in offset.offsets}
     ahead = any(end > known[topic].get(p, 0) for topic, ends in offset.offsets.items() for p, end in ends.items())
     if ahead or offset.version > scan.snapshot.version:

@@ -208,7 +208,7 @@ class DataFrameTransaction:
         if self._skipped is not None:
             self.result = self._ns.connection.committed(self._skipped)
         else:
-            self._work_elsewhere()
+            self.work_elsewhere()
             try:
                 with self._lock:
                     jobs.hand_over(self._txn, self._segments)
@@ -244,7 +244,12 @@ class DataFrameTransaction:
                 raise _twice("deciding table", self.id)
             self._decide = decide
 
-    def _work_elsewhere(self) -> None:
+    def work_elsewhere(self) -> None:
+        """Do now what was asked for before the commit, which does it otherwise; each of it once.
+
+        Raises what that raises: the transaction is aborted then. Where a write failed before, nothing is done.
+        """
+        self._check_usable()
         for key, (where, work) in self._elsewhere.items():
             if work is None:
                 continue

@@ -311,18 +311,26 @@ class Connection:
         """The time of the log, by which leases and blocks end: the next entry would have at least this timestamp."""
         return max(self.follower.state.head.timestamp_ms, self.runtime.now_ms())
 
-    def is_in_log(self) -> bool:
-        """Whether the log still holds what this handle has read of it, by its newest entry: a digest covers all before.
-
-        Who deletes a namespace's files, or puts an older copy in their place, does not know of the handle.
-        """
+    @property
+    def newest_entry(self) -> tuple[int, str]:
+        """Version and digest of the newest entry that this handle has read: the digest covers all before."""
         with self.follower.lock:
             head = self.follower.state.head
-            version, digest = head.version, head.digest
+            return head.version, head.digest
+
+    def has_entry(self, version: int, digest: str) -> bool:
+        """Whether the log holds this very entry."""
         try:
             return digest_of(self.store.get(keys.entry_key(version))) == digest
         except ObjectNotFound:
             return False
+
+    def is_in_log(self) -> bool:
+        """Whether the log still holds what this handle has read of it.
+
+        Who deletes a namespace's files, or puts an older copy in their place, does not know of the handle.
+        """
+        return self.has_entry(*self.newest_entry)
 
     @property
     def next_number(self) -> int:

@@ -100,6 +100,19 @@ def test_what_spark_pushes_down_to_old_files_finds_the_rows_of_both(
             assert sorted(found) == sorted(value for value in values if holds(value, wanted)), (operator, wanted)
 
 
+@pytest.mark.parametrize("some", [(1, 2**32 + 2), (2**32 + 2, 1), (1, *range(5, 14), 2**32 + 2)])
+def test_a_list_with_values_that_an_old_file_cannot_hold_finds_the_rows_of_both(
+    spark: SparkSession, namespace: Namespace, some: tuple[int, ...]
+) -> None:
+    namespace.create_topic("orders", pa.schema([("x", pa.int32())]))
+    namespace.produce("orders", [{"x": 2}, {"x": 2}])
+    namespace.alter_topic("orders", widen={"x": pa.int64()})
+    namespace.produce("orders", [{"x": 2**32 + 2}, {"x": 1}, {"x": 2}])
+    frame = spark_ext.read_topic(spark, path_of(namespace, "orders"))
+    for text, wanted in (("NOT IN", [2, 2, 2]), ("IN", [1, 2**32 + 2])):
+        assert sorted(row.x for row in frame.where(f"x {text} {some}").collect()) == wanted, text
+
+
 def test_the_option_filters_leaves_out_no_file_that_an_alteration_made_older(namespace: Namespace) -> None:
     namespace.create_topic(
         "orders", pa.schema([("id", pa.int32()), ("rate", pa.float32()), ("price", pa.decimal128(5, 2))]), delta="off"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
@@ -42,11 +43,11 @@ from txnlog.errors import (
     UnsupportedFeature,
 )
 from txnlog.keys import kind_of
-from txnlog.store import CountingStore
+from txnlog.store import CountingStore, ForwardingStore, ObjectNotFound
 from txnlog.store.local import LocalStore
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from spark_ext.transactions import DataFrameTransaction
     from txnlog.namespace import Namespace
@@ -393,8 +394,11 @@ def test_trouble_with_the_store_is_no_reason_to_give_up_on_messages(shop: Shop) 
     assert (len(shop.calls), ids(shop.ns, "orders-dead"), shop.behind()) == (1, [], 4)
 
 
+@pytest.mark.parametrize("native", [True, False])
 @pytest.mark.parametrize("inside", ["collect", "write"])
-def test_files_that_spark_cannot_read_are_no_reason_to_give_up_on_messages(shop: Shop, inside: str) -> None:
+def test_files_that_spark_cannot_read_are_no_reason_to_give_up_on_messages(
+    shop: Shop, inside: str, native: bool
+) -> None:
     """They are there again later, or they are damaged; of the messages in them it says nothing."""
 
     def handler(batch: DataFrame, txn: DataFrameTransaction) -> None:
@@ -410,11 +414,68 @@ def test_files_that_spark_cannot_read_are_no_reason_to_give_up_on_messages(shop:
 
     shop.ns.create_subscription("orders", "billing", dead_letter_topic="orders-dead")
     shop.produce(0)
-    with pytest.raises(Exception, match="FAILED_READ_FILE"):
-        shop.run(handler, on_error="dead_letter")
+    with pytest.raises(Exception, match="FAILED_READ_FILE" if native else "CorruptionError: the segment"):
+        shop.run(handler, on_error="dead_letter", native=native)
     assert (len(shop.calls), ids(shop.ns, "orders-dead"), shop.behind()) == (1, [], 4)
     shop.run()
     shop.check(0, 4)
+
+
+class _Unreachable:
+    """A session whose jobs come to nothing: its tasks have no way to the store, or it was stopped."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self.down = False
+
+    def __getattr__(self, name: str) -> Any:
+        if self.down and name in {"read", "_jsparkSession"}:
+            raise Py4JError("the session was stopped")
+        return getattr(self._spark, name)
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_a_spark_that_is_gone_is_no_reason_to_give_up_on_messages(shop: Shop, native: bool) -> None:
+    shop.ns.create_subscription("orders", "billing", dead_letter_topic="orders-dead")
+    shop.produce(0)
+    shop.spark = session = _Unreachable(shop.spark)  # type: ignore[assignment]
+
+    def handler(_batch: DataFrame, _txn: DataFrameTransaction) -> None:
+        session.down = True
+        raise Py4JError("Cannot call methods on a stopped SparkContext")
+
+    with pytest.raises(Py4JError, match="stopped SparkContext"):
+        shop.run(handler, on_error="dead_letter", max_attempts=1, native=native)
+    assert (ids(shop.ns, "orders-dead"), shop.behind()) == ([], 4)
+
+
+class _WayToAll(ForwardingStore):
+    """A store whose client finds files that were taken away from everybody else."""
+
+    def get(self, key: str) -> bytes:
+        try:
+            return super().get(key)
+        except ObjectNotFound:
+            away = Path(f"{self.url(key)}.away")
+            if not away.exists():
+                raise
+            return away.read_bytes()
+
+
+def test_files_to_which_tasks_have_no_way_are_no_reason_to_give_up_on_messages(shop: Shop) -> None:
+    shop.ns.create_subscription("orders", "billing", dead_letter_topic="orders-dead")
+    shop.produce(0)
+    shop.wrapped(_WayToAll)  # this process, which would bring them to the dead letters, does not notice
+
+    def handler(batch: DataFrame, _txn: DataFrameTransaction) -> None:
+        shop.calls.append([])
+        for file in Path(path_of(shop.ns, "orders")).rglob("*.parquet"):
+            file.rename(f"{file}.away")
+        batch.collect()
+
+    with pytest.raises(Exception, match="CorruptionError: the segment"):
+        shop.run(handler, on_error="dead_letter", max_attempts=2, native=False)
+    assert (len(shop.calls), ids(shop.ns, "orders-dead"), shop.behind()) == (2, [], 4)
 
 
 @pytest.mark.parametrize(
@@ -447,6 +508,13 @@ def _writes_null(batch: DataFrame, txn: DataFrameTransaction) -> None:
     txn.write(batch.selectExpr("if(id = 2, null, id) AS id"), "odd")
 
 
+def _claims_trouble(batch: DataFrame, _txn: DataFrameTransaction) -> None:
+    def fails(_: int) -> int:
+        raise ValueError("\ntxnlog.errors.CorruptionError: the text of a message")
+
+    batch.select(F.udf(fails, "bigint", useArrow=False)("id")).collect()
+
+
 def _ends_it(batch: DataFrame, txn: DataFrameTransaction) -> None:
     txn.abort()
     txn.write(batch, "odd")
@@ -458,8 +526,9 @@ def _ends_it(batch: DataFrame, txn: DataFrameTransaction) -> None:
         (_writes_null, "SchemaMismatch: topic 'odd', column 'id': null"),
         (_swallows, "TransactionHasFailedOperation: "),
         (_ends_it, "InvalidTransactionState: "),
+        (_claims_trouble, "PythonException: "),
     ],
-    ids=["null", "swallows", "aborts"],
+    ids=["null", "swallows", "aborts", "claims trouble"],
 )
 def test_an_error_of_ours_that_came_of_a_row_brings_its_batch_to_the_dead_letters(
     shop: Shop, bad: Any, reason: str

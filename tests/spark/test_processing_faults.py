@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 import txnlog
 from spark_ext import handles
 from spark_ext.processing_plan import claim
+from spark_ext.processing_stop import interruptible
 from tests.client.support import SCHEMA, FaultyStore, Place, memory_place, raises
 from tests.spark.shop import Shop, shop
 from tests.spark.support import path_of
@@ -22,6 +24,7 @@ from txnlog.errors import (
     ConsumerFenced,
     Durable,
     OutcomeUnknown,
+    StoreError,
     SubscriptionNotFound,
     TopicNotFound,
     TransactionAborted,
@@ -387,6 +390,16 @@ def test_an_aborted_batch_leaves_no_job_behind(shop: Shop, caplog: pytest.LogCap
     assert shop.run(handler).stopped == "signal"
     wait_for(lambda: not running.getActiveJobsIds())
     assert (shop.behind(), shop.ns.transactions("OPEN")) == (4, ())
+
+
+def test_a_session_that_was_stopped_inside_hides_no_error() -> None:
+    def gone(_tag: str) -> None:
+        raise AttributeError("'NoneType' object has no attribute 'removeJobTag'")  # as PySpark's own
+
+    context = SimpleNamespace(addJobTag=lambda _tag: None, cancelJobsWithTag=gone, removeJobTag=gone)
+    session: Any = SimpleNamespace(sparkContext=context)
+    with pytest.raises(StoreError, match="what came of it"), interruptible(session):
+        raise StoreError("what came of it")
 
 
 def test_an_interrupt_that_no_signal_of_ours_brought_is_the_callers(shop: Shop) -> None:

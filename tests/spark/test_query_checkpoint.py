@@ -536,6 +536,8 @@ def test_a_namespaces_url_is_not_cut_short(path: str) -> None:
         {"offsets": {"orders": {"0": -1}}},
         {"offsets": {"orders": {"zero": 1}}},
         {"offsets": {"orders": [5]}},
+        {"entry": [7]},
+        {"entry": [-7, "0"]},
         {"start": {"orders": {"0": None}}},
         {"start": 1},
     ],
@@ -546,10 +548,11 @@ def test_a_damaged_offset_is_refused_and_never_rounded(change: dict[str, Any]) -
         StreamOffset.from_dict(json.loads(json.dumps({**GOOD, **change})))
 
 
+@pytest.mark.parametrize("earlier", [False, True])
 @pytest.mark.parametrize("topics", [1, 30])
 @pytest.mark.parametrize("limit", [None, 2])
 def test_a_checkpoint_that_is_ahead_of_its_namespace_is_refused_and_passes_over_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, topics: int, limit: int | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, topics: int, limit: int | None, earlier: bool
 ) -> None:
     """As after a restored backup: the stream would wait, and go on behind what is new."""
     root, backup = tmp_path / "lake", tmp_path / "backup"
@@ -570,6 +573,8 @@ def test_a_checkpoint_that_is_ahead_of_its_namespace_is_refused_and_passes_over_
     write(5)
     first = plan()
     end = first.latest(first.initial().to_dict(), None)
+    if earlier:  # offsets of the version before this one say nothing of an entry
+        del end["entry"]
     assert plan().latest(end, limit) == end
     shutil.rmtree(root)
     shutil.copytree(backup, root)
@@ -578,6 +583,38 @@ def test_a_checkpoint_that_is_ahead_of_its_namespace_is_refused_and_passes_over_
         InvalidInputError, match=r"of version \d+, but it now reads a namespace 'sales' that ends before"
     ):
         plan().latest(end, limit)
+
+
+@pytest.mark.parametrize("limit", [None, 2])
+def test_a_namespace_that_was_put_back_and_went_on_is_not_the_one_that_a_checkpoint_is_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int | None
+) -> None:
+    """It ends behind the checkpoint by now: what came since the older state would be passed over."""
+    root, backup = tmp_path / "lake", tmp_path / "backup"
+
+    def write(first: int, count: int) -> None:
+        with txnlog.open(root, "sales", create=True) as ns:
+            ns.create_topic("orders", IDS, if_not_exists=True)
+            for number in range(first, first + count):
+                ns.produce("orders", [{"id": number}])
+
+    def plan() -> StreamPlan:
+        monkeypatch.setattr(handles, "_handles", OrderedDict())  # as in a process that starts now
+        return StreamPlan(read_options({"path": f"{root}/sales/orders"}, streaming=True))
+
+    write(0, 3)
+    shutil.copytree(root, backup)
+    write(3, 5)
+    first = plan()
+    start = first.initial().to_dict()
+    end = first.latest(start, limit)
+    assert plan().partitions(start, end)
+    shutil.rmtree(root)
+    shutil.copytree(backup, root)
+    write(100, 12)
+    for look in (lambda: plan().latest(end, limit), lambda: plan().partitions(start, end)):
+        with pytest.raises(InvalidInputError, match="or was put back to an older state and went on"):
+            look()
 
 
 DEEP = "[" * 200_000
