@@ -230,7 +230,8 @@ class TablePublisher:
             return None
         if not -1 <= shown.before <= shown.version or shown.version < 0:
             return None
-        if shown.timestamp_ms < self._view(shown.before, shown.version).time_of(shown.version):
+        earliest_ms = self._view(shown.before, shown.version).time_of(shown.version)
+        if not 0 <= shown.timestamp_ms - earliest_ms <= version:  # later by a millisecond for each version before it
             return None
         return self._judge(shown, data)
 
