@@ -146,8 +146,10 @@ class TablePublisher:
         """What the newest version shows. Nothing is published, but what is damaged is repaired."""
         work = Work()
         with self._at_work(work):
-            shown = self._find(work) if self._shown is None else self._follow(self._shown, work, ahead=2)
-            return self._note(shown)
+            shown = self._shown
+            if shown is None:
+                return self._note(self._find(work))
+            return self._note(self._follow(self._looked_at(shown, work), work, ahead=2))
 
     def stamp(self, version: int) -> Stamp:
         """The stamp of a commit of this table. Raises CorruptionError."""
@@ -186,6 +188,8 @@ class TablePublisher:
 
         Where it was removed somebody else may have made another one of it, with others behind: that one counts.
         """
+        if shown == NOTHING_SHOWN:
+            return shown
         found = self.log.get(shown.delta_version)
         sound = None if found is None else self._begin_at(shown.delta_version, found)
         return self._write(None, shown, found, work) if sound is None else sound
@@ -435,8 +439,9 @@ class TablePublisher:
             if found == prepared:
                 work.created += 1
                 shown = self._note(wanted)
-            else:  # somebody else was first
-                shown = self._note(self._step(shown, found, {}, work, followed=False))
+            else:  # somebody else was first; what does not follow may be damaged, or what this process knows is no more
+                sound = self._next(shown, found)
+                shown = self._note(self._looked_at(shown, work) if sound is None else sound)
                 shown = self._follow(shown, work, ahead=2)
 
     # --- checkpoints ------------------------------------------------------------------------------------------------

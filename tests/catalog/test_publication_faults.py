@@ -248,6 +248,33 @@ def test_a_version_that_came_while_those_behind_it_were_read_is_not_taken_for_lo
     check_table(one, TOPIC)
 
 
+@pytest.mark.parametrize("how", ["after a commit", "asked", "looked at"])
+def test_who_knew_a_version_that_others_made_again_goes_on_from_what_is_there(how: str) -> None:
+    """Else he would write the next one behind what he knew, and the rows in between would be in none."""
+    inner = copied(prepared("history"))
+    one, other = client(inner, "a"), client(inner, "b")
+    of = one.connection.topic_record(TOPIC)
+    own = publications(one)
+    own.publish(of.id)
+    for number in (60, 61):
+        other.produce(TOPIC, rows(number))
+    one.connection.follower.refresh()
+    newest = own.publish(of.id).delta_version
+    other.connection.store.put(keys.delta_commit_key(of.folder, newest), b"garbage")
+    assert publish(other).repaired == (newest,)
+    other.produce(TOPIC, rows(62))
+    publish(other)
+    before = check_table(other, TOPIC)
+    assert before[newest] < other.snapshot().version - 1, "it shows less than it did"
+    other.produce(TOPIC, rows(63))
+    one.connection.follower.refresh()
+    if how == "looked at":
+        assert len(own.versions(of.id, 100)) == len(before)
+    else:
+        assert own.publish(of.id, look=how == "asked").repaired == ()
+    assert check_table(other, TOPIC, complete=how != "looked at")[: len(before)] == before
+
+
 @pytest.mark.parametrize("files", [2, 100])
 def test_three_publishers_in_many_interleavings(files: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of them knows an entry more than the one before."""
