@@ -340,6 +340,8 @@ class TablePublisher:
         """What the next version shows, which was read; it is repaired where it is not what the log gives."""
         if data is not None and (found := self._next(shown, data)) is not None:
             return found
+        # By all that the log has: somebody else may repair it at the same time, who knows more and goes on behind it.
+        self._table.refresh()
         view = self._table.view(shown.version)
         to = self._lost(shown, data, befores, view) if followed else self._damaged(shown, data, view)
         return self._write(shown, self._after(shown, to, view), data, work)

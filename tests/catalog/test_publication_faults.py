@@ -275,6 +275,31 @@ def test_who_knew_a_version_that_others_made_again_goes_on_from_what_is_there(ho
     assert check_table(other, TOPIC, complete=how != "looked at")[: len(before)] == before
 
 
+def test_two_who_repair_a_version_write_the_same_though_one_knows_less() -> None:
+    """Else what he writes late would take the place of what others have gone on behind, and show less than that."""
+    inner = copied(prepared("history"))
+    late, other = client(inner, "a"), client(inner, "b")
+    publish(other)
+    late.connection.follower.refresh()
+    other.produce(TOPIC, rows(60))
+    newest = publish(other).delta_version
+    key = keys.delta_commit_key(late.connection.topic_record(TOPIC).folder, newest)
+    other.connection.store.put(key, b"garbage")
+    other.produce(TOPIC, rows(61))
+    met = False
+
+    def before(call: Call, written: str) -> None:
+        nonlocal met
+        if call is Call.PUT and written == key and not met:
+            met = True
+            assert publish(client(inner, "c")).delta_version == newest + 1
+
+    of = late.connection
+    Publications(of.follower, HookStore(of.store, before=before), of.runtime).publish(of.topic_record(TOPIC).id)
+    assert met
+    check_table(other, TOPIC)
+
+
 @pytest.mark.parametrize("files", [2, 100])
 def test_three_publishers_in_many_interleavings(files: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of them knows an entry more than the one before."""
