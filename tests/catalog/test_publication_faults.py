@@ -7,18 +7,20 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from catalog import delta_actions, table_publisher
 from catalog.publication import Publications
 from tests.catalog.judging import check_table, commits_of
 from tests.catalog.stories import compact, mergeable
+from tests.client.support import raises
 from tests.effort import every, tries
 from tests.sim.scopes import copied, founded, open_client, rows
 from tests.sim.test_every_call import Fate, FateStore, fates_of
 from tests.sim.test_every_interleaving import Duel, Redundant, ScriptedScheduler, _after
 from txnlog import keys
-from txnlog.errors import TxnLogError
+from txnlog.errors import Durable, InvalidInputError, TxnLogError
 from txnlog.namespace import Namespace
 from txnlog.store import MemoryStore, Store
 from txnlog.store.wrappers import Call, HookStore
@@ -298,6 +300,31 @@ def test_two_who_repair_a_version_write_the_same_though_one_knows_less() -> None
     Publications(of.follower, HookStore(of.store, before=before), of.runtime).publish(of.topic_record(TOPIC).id)
     assert met
     check_table(other, TOPIC)
+
+
+def test_a_topic_that_is_turned_off_while_it_is_published_gets_no_column_that_delta_lacks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else nobody could read its table any more, which is left where it is."""
+    monkeypatch.setattr(delta_actions, "MOST_FILES", 100)
+    inner = copied(prepared("history"))
+    one, other = client(inner, "a"), client(inner, "b")
+    met = False
+
+    def before(call: Call, key: str) -> None:
+        nonlocal met
+        if call is Call.CREATE and key.startswith(keys.delta_prefix(TOPIC)) and not met:
+            met = True
+            other.produce(TOPIC, rows(60))
+            publish(other)
+            other.alter_topic(TOPIC, [("at", pa.timestamp("us"))], delta="off")
+
+    of = one.connection
+    own = Publications(of.follower, HookStore(of.store, before=before), of.runtime)
+    with raises(InvalidInputError, match="it is never published", durable=Durable.MAYBE):
+        own.publish(of.topic_record(TOPIC).id)
+    shown = check_table(other, TOPIC, complete=False)
+    assert shown[-1] == other.snapshot().version - 1
 
 
 @pytest.mark.parametrize("files", [2, 100])
