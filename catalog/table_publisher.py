@@ -31,6 +31,9 @@ _FILES_PER_VERSION: Final = 100
 _WALKED: Final = 8 * COMMITS_AT_ONCE
 """Versions that are read one by one from the beginning before a listing is asked for the newest."""
 
+_MOST_LOOKS: Final = 8
+"""At what was repaired: each ends with nothing to do unless others repair it at the same time."""
+
 Action = Mapping[str, Mapping[str, Any]]
 
 
@@ -123,8 +126,8 @@ class TablePublisher:
                 shown = self._find(work)
             elif look and shown != NOTHING_SHOWN:
                 shown = self._follow(self._looked_at(shown, work), work, ahead=2)
-            shown = self._advance(self._note(shown), work)
-            self._keep_checkpoint(shown, anew=bool(work.repaired))
+            shown = self._settled(self._advance(self._note(shown), work), work)
+            self._keep_checkpoint(shown, work)
         return shown, work
 
     def repair(self) -> tuple[Shown, Work]:
@@ -137,9 +140,9 @@ class TablePublisher:
             newest = self._view(-1, -1).newest
             there = {*listed.commits, *(version for version in listed.checkpoints if version <= newest)}
             shown = self._follow(NOTHING_SHOWN, work, until=max(there, default=-1), renewed=listed.checkpoints)
-            shown = self._advance(self._note(shown), work)
+            shown = self._settled(self._advance(self._note(shown), work), work)
             if shown != NOTHING_SHOWN:
-                self._make_checkpoint(shown, anew=True)
+                self._make_checkpoint_anew(shown, work)
         return shown, work
 
     def look(self) -> Shown:
@@ -384,6 +387,24 @@ class TablePublisher:
         least = view.least_version(shown.version)
         return shown.version if least is None else least
 
+    def _settled(self, shown: Shown, work: Work) -> Shown:
+        """Look again at what was repaired, until nothing was: others who repaired it too may know less or more of it.
+
+        Whoever writes last looks last, so that the versions follow each other in the end.
+        """
+        for _ in range(_MOST_LOOKS):
+            if not work.repaired:
+                break
+            first, count = min(work.repaired), len(work.repaired)
+            before = NOTHING_SHOWN if first == 0 else self._begin_at(first - 1)
+            if before is None:
+                break
+            shown = self._follow(before, work, ahead=2)
+            shown = self._advance(self._note(shown), work)
+            if len(work.repaired) == count:
+                break
+        return shown
+
     def _write(self, shown: Shown | None, wanted: Shown, data: bytes | None, work: Work) -> Shown:
         """Write a commit in the place of a missing or damaged one, behind what is shown before it, if that is known."""
         prepared = self._view(wanted.before, wanted.version).commit(wanted)
@@ -398,6 +419,7 @@ class TablePublisher:
                     self._renew_checkpoint(sound)
                     return sound
                 self.log.overwrite(wanted.delta_version, prepared)
+        self._renew_checkpoint(wanted)  # again: who repaired it too may have made one
         _logger.warning(
             "version %d of the Delta table of %r was %s: it was written again from the log",
             wanted.delta_version,
@@ -448,17 +470,17 @@ class TablePublisher:
 
     # --- checkpoints ------------------------------------------------------------------------------------------------
 
-    def _keep_checkpoint(self, shown: Shown, *, anew: bool) -> None:
+    def _keep_checkpoint(self, shown: Shown, work: Work) -> None:
         """Make a checkpoint if one is due. A failure is told in the log: the versions are published.
 
         Also where versions were repaired: what was before them need not be read any more.
         """
         known = -1 if self._checkpoint is None else self._checkpoint
-        if shown.delta_version - known < CHECKPOINT_VERSIONS and not anew:
+        if shown.delta_version - known < CHECKPOINT_VERSIONS and not work.repaired:
             return
         try:
-            if anew:
-                self._make_checkpoint(shown, anew=True)
+            if work.repaired:
+                self._make_checkpoint_anew(shown, work)
                 return
             hint = self.log.hint()  # somebody else may have made one
             known = max(known, -1 if hint is None or hint > shown.delta_version else hint)
@@ -473,6 +495,13 @@ class TablePublisher:
         if self.log.has_checkpoint(shown.delta_version):
             data, _ = checkpoint_bytes(self._view(-1, shown.version).checkpoint(shown))
             self.log.overwrite_checkpoint(shown.delta_version, data)
+
+    def _make_checkpoint_anew(self, shown: Shown, work: Work) -> None:
+        """Of a version that others may have repaired too, who knew more or less of it: it shows what theirs does."""
+        self._make_checkpoint(shown, anew=True)
+        there = self._looked_at(shown, work)
+        if there != shown:
+            self._renew_checkpoint(there)
 
     def _make_checkpoint(self, shown: Shown, *, anew: bool) -> None:
         actions = self._table.view(-1).checkpoint(shown)
