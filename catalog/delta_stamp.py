@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from catalog.delta_actions import DOMAIN, Identity
 from txnlog.limits import MAX_NUMBER
+
+_encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
 
 class DamagedCommitError(ValueError):
@@ -99,9 +101,14 @@ def hint_of(data: bytes) -> int | None:
 def same_content(one: bytes, two: bytes) -> bool:
     """Whether two commits make the same table: other versions of txnlog may word them otherwise."""
     try:
-        return one == two or [_content(line) for line in _objects(one)] == [_content(line) for line in _objects(two)]
+        return one == two or _content_of(one) == _content_of(two)
     except (DamagedCommitError, KeyError, TypeError, ValueError, RecursionError):
         return False
+
+
+def _content_of(data: bytes) -> bytes:
+    """What readers go by, as text: to Python 1, 1.0 and true are equal, and readers may refuse one for the other."""
+    return _encode([_content(line) for line in _objects(data)])
 
 
 def _content(line: dict[str, Any]) -> object:
@@ -109,10 +116,10 @@ def _content(line: dict[str, Any]) -> object:
     match kind:
         case "add":
             stats = msgspec.json.decode(body["stats"])
-            hidden = body.get("deletionVector")  # never ours: rows that readers would leave out
-            return kind, body["path"], body["partitionValues"], body["size"], body["dataChange"], stats, hidden
+            numbers = body["size"], body["modificationTime"]
+            return kind, body["path"], body["partitionValues"], *numbers, body["dataChange"], stats, _hidden(body)
         case "remove":
-            return kind, body["path"], body["dataChange"]
+            return kind, body["path"], body["dataChange"], _hidden(body)
         case "metaData":
             schema = msgspec.json.decode(body["schemaString"])
             return kind, body["id"], schema, body["partitionColumns"], body["format"], body["configuration"]
@@ -121,6 +128,11 @@ def _content(line: dict[str, Any]) -> object:
         case "domainMetadata":
             return kind, body["domain"], msgspec.json.decode(body["configuration"]), body["removed"]
     return kind, body
+
+
+def _hidden(body: dict[str, Any]) -> object:
+    """Never ours: rows that readers leave out. To them the file is another one with it, also where it is removed."""
+    return body.get("deletionVector")
 
 
 __all__ = ["DamagedCommitError", "Stamp", "hint_of", "same_content", "stamp_of"]

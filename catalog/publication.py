@@ -14,9 +14,9 @@ from catalog.delta_log import DeltaLog
 from catalog.errors import ForeignDeltaLog
 from catalog.segments_table import SegmentsTable
 from catalog.table_publisher import TablePublisher, Work
-from catalog.topic_table import TopicTable
-from txnlog.delta_mode import check_delta_columns, delta_mode
-from txnlog.errors import Durable, InvalidInputError, TxnLogError, VersionNotAvailable
+from catalog.topic_table import TopicTable, check_published
+from txnlog.delta_mode import delta_mode
+from txnlog.errors import Durable, TxnLogError, VersionNotAvailable
 from txnlog.follower import Follower
 from txnlog.keys import SEGMENTS_TABLE
 from txnlog.runtime import Runtime
@@ -124,14 +124,7 @@ class Publications:
 
     def _check(self, topic: int) -> TopicRecord:
         record = self._follower.state.topics[topic]
-        mode = delta_mode(record.properties)
-        if mode == "off":
-            raise InvalidInputError(
-                f'the topic {record.name!r} has delta="off": it is never published',
-                advice=f'ns.alter_topic({record.name!r}, delta="manual"), or "auto", unless its columns are none of a '
-                "Delta table",
-            )
-        check_delta_columns(record.schema, mode)  # an older txnlog refused none
+        check_published(record)
         return record
 
     def _table(self, record: TopicRecord) -> TablePublisher:

@@ -8,7 +8,7 @@ of the namespace alone, and there are few files.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -97,11 +97,13 @@ class SegmentsTable:
 
     def tidy(self, shown: Shown) -> None:
         """Delete files that no version names which anybody reads: all but those of the newest one, after a week."""
-        named = {file for file, _ in self.view(-1).files(shown.version)}
-        files = list(self.log.files())
+        view = self.view(-1)
+        named = {file for file, _ in view.files(shown.version)}
+        files = dict(self.log.files())
         # Not later than the newest of them: a clock that is ahead must not take those away that others just made.
-        now_ms = min(self.runtime.now_ms(), max((modified_ms for _, modified_ms in files), default=0))
-        old = [unique for unique, modified_ms in files if unique not in named and now_ms - modified_ms > KEPT_MS]
+        now_ms = min(self.runtime.now_ms(), max(files.values(), default=0))
+        since_ms = files | view.followed(files)
+        old = [unique for unique in files if unique not in named and now_ms - since_ms[unique] > KEPT_MS]
         self.runtime.run_all([partial(self.log.delete_file, unique) for unique in old])
 
 
@@ -160,6 +162,23 @@ class SegmentsView:
             if item <= version:
                 found[item // STRETCH] = item
         return [(self._unique(last), range(stretch * STRETCH, last + 1)) for stretch, last in sorted(found.items())]
+
+    def followed(self, files: Mapping[str, int]) -> dict[str, int]:
+        """Since when a longer file of its stretch is there: until then the newest version named it, however old it is.
+
+        Args:
+            files: by name the modification times of those that are there, in epoch milliseconds.
+        """
+        found: dict[str, int] = {}
+        stretch, longer = -1, None
+        for last in reversed(self._versions):
+            unique = self._unique(last)
+            if unique not in files:
+                continue
+            if longer is not None and last // STRETCH == stretch:
+                found[unique] = files[longer]
+            stretch, longer = last // STRETCH, unique
+        return found
 
     def _unique(self, last: int) -> str:
         """The name of the file whose newest segments became visible at a version."""

@@ -31,6 +31,9 @@ _FILES_PER_VERSION: Final = 100
 _WALKED: Final = 8 * COMMITS_AT_ONCE
 """Versions that are read one by one from the beginning before a listing is asked for the newest."""
 
+_MOST_LOOKS: Final = 8
+"""At what was repaired: each ends with nothing to do unless others repair it at the same time."""
+
 Action = Mapping[str, Mapping[str, Any]]
 
 
@@ -123,8 +126,8 @@ class TablePublisher:
                 shown = self._find(work)
             elif look and shown != NOTHING_SHOWN:
                 shown = self._follow(self._looked_at(shown, work), work, ahead=2)
-            shown = self._advance(self._note(shown), work)
-            self._keep_checkpoint(shown, anew=bool(work.repaired))
+            shown = self._settled(self._advance(self._note(shown), work), work)
+            self._keep_checkpoint(shown, work)
         return shown, work
 
     def repair(self) -> tuple[Shown, Work]:
@@ -137,17 +140,19 @@ class TablePublisher:
             newest = self._view(-1, -1).newest
             there = {*listed.commits, *(version for version in listed.checkpoints if version <= newest)}
             shown = self._follow(NOTHING_SHOWN, work, until=max(there, default=-1), renewed=listed.checkpoints)
-            shown = self._advance(self._note(shown), work)
+            shown = self._settled(self._advance(self._note(shown), work), work)
             if shown != NOTHING_SHOWN:
-                self._make_checkpoint(shown, anew=True)
+                self._make_checkpoint_anew(shown, work)
         return shown, work
 
     def look(self) -> Shown:
         """What the newest version shows. Nothing is published, but what is damaged is repaired."""
         work = Work()
         with self._at_work(work):
-            shown = self._find(work) if self._shown is None else self._follow(self._shown, work, ahead=2)
-            return self._note(shown)
+            shown = self._shown
+            if shown is None:
+                return self._note(self._find(work))
+            return self._note(self._follow(self._looked_at(shown, work), work, ahead=2))
 
     def stamp(self, version: int) -> Stamp:
         """The stamp of a commit of this table. Raises CorruptionError."""
@@ -186,6 +191,8 @@ class TablePublisher:
 
         Where it was removed somebody else may have made another one of it, with others behind: that one counts.
         """
+        if shown == NOTHING_SHOWN:
+            return shown
         found = self.log.get(shown.delta_version)
         sound = None if found is None else self._begin_at(shown.delta_version, found)
         return self._write(None, shown, found, work) if sound is None else sound
@@ -230,7 +237,8 @@ class TablePublisher:
             return None
         if not -1 <= shown.before <= shown.version or shown.version < 0:
             return None
-        if shown.timestamp_ms < self._view(shown.before, shown.version).time_of(shown.version):
+        earliest_ms = self._view(shown.before, shown.version).time_of(shown.version)
+        if not 0 <= shown.timestamp_ms - earliest_ms <= version:  # later by a millisecond for each version before it
             return None
         return self._judge(shown, data)
 
@@ -335,6 +343,8 @@ class TablePublisher:
         """What the next version shows, which was read; it is repaired where it is not what the log gives."""
         if data is not None and (found := self._next(shown, data)) is not None:
             return found
+        # By all that the log has: somebody else may repair it at the same time, who knows more and goes on behind it.
+        self._table.refresh()
         view = self._table.view(shown.version)
         to = self._lost(shown, data, befores, view) if followed else self._damaged(shown, data, view)
         return self._write(shown, self._after(shown, to, view), data, work)
@@ -377,6 +387,24 @@ class TablePublisher:
         least = view.least_version(shown.version)
         return shown.version if least is None else least
 
+    def _settled(self, shown: Shown, work: Work) -> Shown:
+        """Look again at what was repaired, until nothing was: others who repaired it too may know less or more of it.
+
+        Whoever writes last looks last, so that the versions follow each other in the end.
+        """
+        for _ in range(_MOST_LOOKS):
+            if not work.repaired:
+                break
+            first, count = min(work.repaired), len(work.repaired)
+            before = NOTHING_SHOWN if first == 0 else self._begin_at(first - 1)
+            if before is None:
+                break
+            shown = self._follow(before, work, ahead=2)
+            shown = self._advance(self._note(shown), work)
+            if len(work.repaired) == count:
+                break
+        return shown
+
     def _write(self, shown: Shown | None, wanted: Shown, data: bytes | None, work: Work) -> Shown:
         """Write a commit in the place of a missing or damaged one, behind what is shown before it, if that is known."""
         prepared = self._view(wanted.before, wanted.version).commit(wanted)
@@ -391,6 +419,7 @@ class TablePublisher:
                     self._renew_checkpoint(sound)
                     return sound
                 self.log.overwrite(wanted.delta_version, prepared)
+        self._renew_checkpoint(wanted)  # again: who repaired it too may have made one
         _logger.warning(
             "version %d of the Delta table of %r was %s: it was written again from the log",
             wanted.delta_version,
@@ -434,23 +463,24 @@ class TablePublisher:
             if found == prepared:
                 work.created += 1
                 shown = self._note(wanted)
-            else:  # somebody else was first
-                shown = self._note(self._step(shown, found, {}, work, followed=False))
+            else:  # somebody else was first; what does not follow may be damaged, or what this process knows is no more
+                sound = self._next(shown, found)
+                shown = self._note(self._looked_at(shown, work) if sound is None else sound)
                 shown = self._follow(shown, work, ahead=2)
 
     # --- checkpoints ------------------------------------------------------------------------------------------------
 
-    def _keep_checkpoint(self, shown: Shown, *, anew: bool) -> None:
+    def _keep_checkpoint(self, shown: Shown, work: Work) -> None:
         """Make a checkpoint if one is due. A failure is told in the log: the versions are published.
 
         Also where versions were repaired: what was before them need not be read any more.
         """
         known = -1 if self._checkpoint is None else self._checkpoint
-        if shown.delta_version - known < CHECKPOINT_VERSIONS and not anew:
+        if shown.delta_version - known < CHECKPOINT_VERSIONS and not work.repaired:
             return
         try:
-            if anew:
-                self._make_checkpoint(shown, anew=True)
+            if work.repaired:
+                self._make_checkpoint_anew(shown, work)
                 return
             hint = self.log.hint()  # somebody else may have made one
             known = max(known, -1 if hint is None or hint > shown.delta_version else hint)
@@ -465,6 +495,13 @@ class TablePublisher:
         if self.log.has_checkpoint(shown.delta_version):
             data, _ = checkpoint_bytes(self._view(-1, shown.version).checkpoint(shown))
             self.log.overwrite_checkpoint(shown.delta_version, data)
+
+    def _make_checkpoint_anew(self, shown: Shown, work: Work) -> None:
+        """Of a version that others may have repaired too, who knew more or less of it: it shows what theirs does."""
+        self._make_checkpoint(shown, anew=True)
+        there = self._looked_at(shown, work)
+        if there != shown:
+            self._renew_checkpoint(there)
 
     def _make_checkpoint(self, shown: Shown, *, anew: bool) -> None:
         actions = self._table.view(-1).checkpoint(shown)

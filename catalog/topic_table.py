@@ -10,7 +10,8 @@ from catalog.delta_actions import Identity, Shown, TableMetadata, TopicHistory, 
 from catalog.delta_stamp import same_content
 from catalog.table_publisher import Action
 from txnlog.codec import decode_entry, digest_of
-from txnlog.errors import CorruptionError
+from txnlog.delta_mode import check_delta_columns, delta_mode
+from txnlog.errors import CorruptionError, InvalidInputError
 from txnlog.follower import Follower
 from txnlog.keys import SEGMENT_COLUMN
 from txnlog.state import SegmentRecord, TopicRecord
@@ -38,6 +39,18 @@ def table_id(follower: Follower, version: int) -> tuple[str, int]:
     return str(uuid.UUID(hex=digest_of(data), version=4)), decode_entry(data, version).header.timestamp_ms
 
 
+def check_published(record: TopicRecord) -> None:
+    """Raise InvalidInputError for a topic that is never published, SchemaMismatch for a column that no table has."""
+    mode = delta_mode(record.properties)
+    if mode == "off":
+        raise InvalidInputError(
+            f'the topic {record.name!r} has delta="off": it is never published',
+            advice=f'ns.alter_topic({record.name!r}, delta="manual"), or "auto", unless its columns are none of a '
+            "Delta table",
+        )
+    check_delta_columns(record.schema, mode)  # an older txnlog refused none
+
+
 class TopicView:
     """What a topic's table shows behind a version, by one look at the fold."""
 
@@ -49,6 +62,7 @@ class TopicView:
             self.newest = state.head.version
             self._oldest_readable = state.head.oldest_readable
             record = state.topics[table.topic]
+            check_published(record)  # it may have been turned off, and got such columns, since the call began
             base = follower.base
             # What changed behind the checkpoint that the fold was trimmed to is in the fold.
             whole = base is None or after >= base.version
@@ -140,4 +154,4 @@ class TopicTable:
         return self._metadata
 
 
-__all__ = ["LogTimes", "TopicTable", "TopicView", "table_id"]
+__all__ = ["LogTimes", "TopicTable", "TopicView", "check_published", "table_id"]

@@ -105,6 +105,21 @@ def _with_dictionary(table: pa.Table, *, numbers: bool) -> list[str]:
     return names
 
 
+def _with_statistics(schema: pa.Schema, fields: Sequence[pa.Field]) -> list[str]:
+    """The columns of which the footer holds bounds.
+
+    Parquet's writer tells columns apart by their paths as text: to it the column ``a.b`` and the field ``b`` of the
+    struct ``a`` are one. There may be a NaN in the field, so neither gets any.
+    """
+    names = [field.name for field in fields]
+    if not any("." in name for name in names):
+        return names
+    nested = [
+        leaf for field in schema if pa.types.is_nested(field.type) for leaf in _leaf_paths(field.name, field.type)
+    ]
+    return [name for name in names if name not in nested]
+
+
 def _leaf_paths(path: str, kind: pa.DataType) -> list[str]:
     """The Parquet columns of a type, as their paths are written."""
     if pa.types.is_struct(kind):
@@ -127,7 +142,7 @@ def encode(table: pa.Table) -> EncodedSegment:
     columns = measured(table.schema)
     reals = reals_of(table, columns)
     with_nan = {name for name, found in reals.items() if found.has_nan}
-    names = [field.name for _, field in columns if field.name not in with_nan]
+    names = _with_statistics(table.schema, [field for _, field in columns if field.name not in with_nan])
     collected: list[Any] = []
     sink = pa.BufferOutputStream()
     writer = _writer(sink, table, names, collected, small=table.nbytes < SMALL_PRODUCE_BYTES)
@@ -191,7 +206,8 @@ class SegmentWriter:
         if self._writer is None:
             self._sink = pa.BufferOutputStream()
             # Of floats none: a NaN may yet come, and what has statistics is settled at the beginning.
-            names = [field.name for _, field in self._columns if not pa.types.is_floating(field.type)]
+            fields = [field for _, field in self._columns if not pa.types.is_floating(field.type)]
+            names = _with_statistics(table.schema, fields)
             self._writer = _writer(self._sink, table, names, self._collected, small=False)
         self._writer.write_table(table, row_group_size=max(1, table.num_rows))
         for name, found in reals_of(table, self._columns).items():

@@ -197,6 +197,9 @@ def test_deep_texts_are_other_content(line: bytes) -> None:
         (b'"configuration":{', b'"configuration":{"delta.columnMapping.mode":"name",'),
         (b'"dataChange":true', b'"dataChange":true,"deletionVector":{"storageType":"u"}'),
         (b'"removed":false', b'"removed":true'),
+        (b'"dataChange":true', b'"dataChange":1'),
+        (b'"inCommitTimestamp":1000', b'"inCommitTimestamp":1000.0'),
+        (b'"modificationTime"', b'"modificationTimf"'),
     ],
 )
 def test_what_readers_go_by_is_content(old: bytes, new: bytes) -> None:
@@ -206,6 +209,14 @@ def test_what_readers_go_by_is_content(old: bytes, new: bytes) -> None:
     data = commit_lines(IDENTITY, SHOWN, [{"add": added}], operation="WRITE", metadata=metadata)
     assert data.count(old) == 1
     assert same_content(data, data.replace(b'"engineInfo":"txnlog"', b'"engineInfo":"txnlog 9"'))
+    assert not same_content(data, data.replace(old, new))
+
+
+def test_who_removes_a_file_with_a_deletion_vector_removes_another_one() -> None:
+    """Readers tell files apart by both: the rows would be there twice, in the file and in what took its place."""
+    data = written()
+    old, new = b'"dataChange":false', b'"dataChange":false,"deletionVector":{"storageType":"u"}'
+    assert data.count(old) == 1
     assert not same_content(data, data.replace(old, new))
 
 

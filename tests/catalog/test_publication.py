@@ -368,6 +368,25 @@ def test_the_newest_version_is_repaired_by_others_too(ns: Any, cat: Catalog, pla
     check_table(ns, "orders")
 
 
+@pytest.mark.parametrize("later_ms", [3, 10**30])
+def test_a_newest_version_whose_time_the_log_does_not_give_is_written_again(
+    ns: Any, cat: Catalog, place: Place, later_ms: int
+) -> None:
+    """All that follow would be later still, and at the end beyond what readers take for a time."""
+    time_ms = grown(ns, cat, 3).timestamp_ms
+    before = commit(place, 2).read_bytes()
+    damaged = before
+    for name in (b'"inCommitTimestamp":%d', b'\\"timestamp\\":%d'):
+        assert damaged.count(name % time_ms) == 1
+        damaged = damaged.replace(name % time_ms, name % (time_ms + later_ms))
+    commit(place, 2).write_bytes(damaged)
+    ns.produce("orders", rows(50))
+    done = cat.publish("sales", "orders")
+    assert (done.repaired, done.created) == ((2,), 1)
+    assert commit(place, 2).read_bytes() == before
+    check_table(ns, "orders")
+
+
 def test_several_lost_versions_in_a_row_are_there_again(ns: Any, cat: Catalog, place: Place) -> None:
     grown(ns, cat, 8)
     for version in (0, 1, 4, 5, 6):

@@ -175,6 +175,24 @@ def test_vacuum_leaves_it_alone_and_what_is_old_goes(place: Place) -> None:
     assert sorted(told(place), key=key) == wanted(ns, ns.snapshot().version)
 
 
+def test_a_file_that_was_named_until_now_stays_for_who_began_to_read(place: Place) -> None:
+    """However long ago it was written: nothing was committed for a week."""
+    ns = place.open()
+    ns.create_topic("orders", SCHEMA)
+    with txn_catalog.open(place.root) as cat:
+        while ns.snapshot().version % 5 != 2:
+            ns.produce("orders", rows(1))
+        version = cat.publish("sales")[-1].delta_version
+        before = told(place)
+        (item,) = path(place).glob("*.parquet")
+        old_s = item.stat().st_mtime - 8 * DAY_MS / 1_000
+        os.utime(item, (old_s, old_s))
+        ns.produce("orders", rows(2))
+        assert cat.publish("sales")[-1].delta_version == version + 1
+        cat.repair("sales")
+        assert told(place, version) == before != told(place)
+
+
 @pytest.mark.parametrize("data", [None, b"garbage"])
 def test_a_damaged_version_is_written_again(place: Place, data: bytes | None) -> None:
     ns = place.open()

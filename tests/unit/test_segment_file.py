@@ -378,6 +378,25 @@ def test_a_footer_has_no_bounds_of_a_column_with_a_nan(monkeypatch):
         assert streamed.statistics == {"x": (None, None, 0), "y": (1.0, 1.0, 2), "n": (1, 2, 0)}
 
 
+@pytest.mark.clause("P-222")
+def test_a_footer_takes_no_column_for_the_field_whose_path_is_its_name():
+    """Parquet's writer tells columns apart by their paths as text, and in the field there may be a NaN."""
+    nested = {
+        "a": pa.array([{"b": 1.0}, {"b": math.nan}]),
+        "l": pa.array([[1.0], [math.nan]]),
+        "m": pa.array([[("x", 1.0)], [("x", math.nan)]], pa.map_(pa.string(), pa.float64())),
+    }
+    names = ["a.b", "l.list.element", "m.key_value.value", "m.x"]
+    table = pa.table({**{name: [1, 2] for name in names}, **nested, "n": [1, 2]})
+    (streamed,) = encode_many([table], table.schema)
+    for segment in (encode(table), streamed):
+        metadata = pq.ParquetFile(io.BytesIO(segment.data)).metadata.row_group(0)
+        bounded = [item for item in map(metadata.column, range(metadata.num_columns)) if item.statistics is not None]
+        assert [item.path_in_schema for item in bounded] == ["m.x", "n"]
+        assert segment.statistics["m.x"] == segment.statistics["n"] == (1, 2, 0)
+        assert [segment.statistics[name] for name in names[:3]] == [(None, None, None)] * 3
+
+
 def test_the_bounds_of_zero_hold_for_both_of_its_signs():
     for values in ([0.0], [-0.0], [0.0, -0.0], [-0.0, 0.0]):
         table = pa.table({"x": values})
