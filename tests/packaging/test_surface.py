@@ -118,7 +118,7 @@ INTERNALS = {
     Namespace: "connection",
     Transaction: "acknowledge_ranges adopt_segments check_open discard leave leave_in_doubt refuse_prepare set_stream",
     Consumer: "check_delivered check_usable connection give_back",
-    DataFrameTransaction: "before_commit decide_by identity",
+    DataFrameTransaction: "before_commit decide_by identity work_elsewhere",
     Processed: "",
     Producer: "",
     Snapshot: "",
