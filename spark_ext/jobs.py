@@ -294,6 +294,19 @@ _DURABLE: Final = {**{f"; {item.value})": item for item in Durable}, ")": None}
 """How an error's text ends, and what that says; the last one says nothing, as some errors of reads do."""
 
 
+def in_a_line(error: BaseException) -> str:
+    """An error's class and the line of it that tells most, for a message or a table.
+
+    Of what a Python function raised in a task, Spark tells the traceback first: the line behind that one.
+    """
+    text = error.message if isinstance(error, TxnLogError) else str(error)
+    lines = text.strip().split("\n")
+    _, traceback, behind = text.rpartition("Traceback (most recent call last):\n")
+    if traceback:
+        lines = [line for line in behind.split("\n") if line and not line.startswith(" ")] or lines
+    return f"{type(error).__qualname__}: {lines[0]}"
+
+
 def typed(error: BaseException, mark: str) -> TxnLogError | None:
     """The error of ours that a task raised, from the text that Spark hands to the driver; None where it was none.
 
@@ -328,6 +341,7 @@ __all__ = [
     "check_columns",
     "check_there",
     "hand_over",
+    "in_a_line",
     "planned",
     "reserve_job",
     "segments_of",

@@ -18,6 +18,7 @@ from spark_ext.processing_plan import claim
 from spark_ext.processing_run import Order, Processed, Run
 from spark_ext.processing_stop import Stop
 from spark_ext.scan import open_scan
+from spark_ext.spark_versions import warn_of_functions_that_hang
 from spark_ext.transactions import Handler, check_handler
 from txnlog.arguments import shown, whole_number
 from txnlog.errors import InvalidInputError
@@ -139,6 +140,7 @@ def process(
     namespace = open_scan(order.read, mode="rw").namespace
     if order.native:
         check_reads(spark, namespace)
+        warn_of_functions_that_hang(spark)
     connection = namespace.connection
     claims = claim(connection, names, subscription, query_name=query_name, start=start, gives_up=gives_up)
     return Run(spark, order, claims, connection, asked).run(progress=progress)

@@ -434,10 +434,8 @@ def _condition(error: BaseException | None) -> str:
 
 
 def _reason(error: Exception, failures: int) -> str:
-    text = error.message if isinstance(error, TxnLogError) else str(error)
-    first_line = text.strip().partition("\n")[0]
-    first_line = first_line.encode(errors="backslashreplace").decode()  # the name of a file may be no text
-    return f"the handler failed {failures} times: {type(error).__qualname__}: {first_line}"[:_MOST_REASON]
+    told = jobs.in_a_line(error).encode(errors="backslashreplace").decode()  # the name of a file may be no text
+    return f"the handler failed {failures} times: {told}"[:_MOST_REASON]
 
 
 def _interrupt_behind(error: BaseException) -> KeyboardInterrupt | None:

@@ -1,11 +1,21 @@
-"""What an older Spark lacks is an error that names its version, and the way out."""
+"""What an older Spark lacks is an error that names its version, and the way out; what is broken in one is told."""
 
 from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
 
 import pyspark
 from pyspark.sql import datasource
 
 from txnlog.errors import UnsupportedFeature
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_logger: Final = logging.getLogger("txnlog.spark")
+
+_COLUMNAR_INPUT: Final = "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled"
 
 
 def check_streaming_source() -> None:
@@ -26,8 +36,18 @@ def check_streaming_sink() -> None:
         raise _lacks("the format as a streaming sink", "4.1", "use spark_ext.write_stream: a handler writes each batch")
 
 
+def warn_of_functions_that_hang(spark: SparkSession) -> None:
+    """Tell who is about to hand Parquet's columns to a handler that a plain ``udf`` over them never returns.
+
+    In Spark 4.2.0 only, whatever reads the Parquet files (SPARK-58241). Nothing fails there: the task waits for ever.
+    """
+    if pyspark.__version__ == "4.2.0" and spark.conf.get(_COLUMNAR_INPUT, None) == "true":
+        text = "Spark 4.2.0 waits for ever where a plain Python udf is computed over Parquet files: set %s to false"
+        _logger.warning(text, _COLUMNAR_INPUT)
+
+
 def _lacks(what: str, since: str, instead: str) -> UnsupportedFeature:
     return UnsupportedFeature(f"{what} needs PySpark {since}, this is {pyspark.__version__}", advice=instead)
 
 
-__all__ = ["check_streaming_sink", "check_streaming_source"]
+__all__ = ["check_streaming_sink", "check_streaming_source", "warn_of_functions_that_hang"]

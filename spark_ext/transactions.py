@@ -277,12 +277,9 @@ class DataFrameTransaction:
                 advice="write `with spark_ext.transaction(...) as txn:`, and use txn inside",
             )
         if self._failed is not None:
-            cause = self._failed
-            text = cause.message if isinstance(cause, TxnLogError) else f"{type(cause).__name__}: {cause}"
-            first_line = text.strip().partition("\n")[0]
             raise TransactionHasFailedOperation(
-                f"a write of the transaction {self.id} failed: {first_line[:300]}"
-            ) from cause
+                f"a write of the transaction {self.id} failed: {jobs.in_a_line(self._failed)[:300]}"
+            ) from self._failed
 
     def __enter__(self) -> DataFrameTransaction:
         if self._entered:

@@ -34,7 +34,7 @@ SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False)])
 TOPICS = ("orders", "returns")
 WORDS = ("lost", "dropped", "broken", "broken-after", "late", "twice")
 LIVES = 12
-SPARK: Any = SimpleNamespace(createDataFrame=id, addTag=id, interruptTag=id, removeTag=id)
+SPARK: Any = SimpleNamespace(conf={}, createDataFrame=id, addTag=id, interruptTag=id, removeTag=id)
 """Nobody asks it for more."""
 
 
@@ -92,6 +92,11 @@ class Rows:
     def mapInArrow(self, task: Any, _schema: str) -> Rows:  # noqa: N802 - Spark's name
         self._task = task
         return self
+
+    @property
+    def write(self) -> Any:
+        """What a batch is asked for before its messages are given up: Spark reads them."""
+        return SimpleNamespace(format=lambda _: SimpleNamespace(mode=lambda _: SimpleNamespace(save=lambda: None)))
 
     def collect(self) -> list[Any]:
         batches = self.table.combine_chunks().to_batches()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from types import SimpleNamespace
+from typing import Any
 
 import pyspark
 import pytest
@@ -10,6 +12,7 @@ from pyspark.sql import datasource
 from pyspark.sql.types import StructType
 
 from spark_ext.source import TxnLogDataSource
+from spark_ext.spark_versions import warn_of_functions_that_hang
 from txnlog.errors import InvalidInputError, UnsupportedFeature
 
 
@@ -44,3 +47,17 @@ def test_what_this_spark_has_is_refused_for_nothing_but_its_options(source: TxnL
         source.streamReader(StructType()).initialOffset()
     with pytest.raises(InvalidInputError, match="the path is missing"):
         source.streamWriter(StructType(), overwrite=False)
+
+
+@pytest.mark.parametrize(
+    ("version", "setting", "told"),
+    [("4.2.0", "true", 1), ("4.2.0", "false", 0), ("4.2.1", "true", 0), ("4.0.5", None, 0)],
+)
+def test_who_hands_columns_to_a_handler_is_told_of_functions_that_hang(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, version: str, setting: str | None, told: int
+) -> None:
+    monkeypatch.setattr(pyspark, "__version__", version)
+    name = "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled"
+    session: Any = SimpleNamespace(conf={} if setting is None else {name: setting})
+    warn_of_functions_that_hang(session)
+    assert [record.getMessage().endswith(f"set {name} to false") for record in caplog.records] == [True] * told
