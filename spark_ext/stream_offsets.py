@@ -140,7 +140,9 @@ def cursor_moved(topic: str, partition: int, checkpoint: int, cursor: int, name:
     return InvalidInputError(
         f"partition {partition} of {topic!r}: the checkpoint goes on at offset {checkpoint}, but the cursor of the "
         f"subscription {name!r} is at {cursor}",
-        advice="seek the subscription to the checkpoint's offset, or go on at the cursor with a new checkpointLocation",
+        advice="where another query or consumer takes from it, too, stop one of them or give it a subscription of its "
+        "own; seek the subscription to the checkpoint's offset to read again from there; or go on at the cursor with a "
+        "new checkpointLocation",
     )
 
 

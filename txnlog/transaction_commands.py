@@ -425,7 +425,8 @@ class AbortCommand(_Anybodys):
             raise InvalidTransactionState(
                 f"the transaction {self.shown(draft)} is PREPARED: an outside system may have committed",
                 advice="complete it (in Python ns.complete(token, commit=...), on the command line "
-                "transactions complete TOKEN --commit or --abort), or abort it by force",
+                "transactions complete TOKEN --commit or --abort), or abort it by force (ns.abort(..., force=True), "
+                "transactions abort ID --force)",
             )
         if known is None and self.txn >= draft.head.next_number:
             raise InvalidInputError(f"the number {self.txn} was never given to a writer", advice="check the TxnID")
