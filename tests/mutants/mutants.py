@@ -1559,7 +1559,7 @@ MUTANTS = (
         "if cursor.position != start:",
         "if cursor.position < start:",
         "the error does not say where the checkpoint is and where the cursor, nor the ways out",
-        (QUERY_CHECKPOINT + "a_cursor_elsewhere_is_refused_with_both_places_and_two_ways_out",),
+        (QUERY_CHECKPOINT + "a_cursor_elsewhere_is_refused_with_both_places_and_the_ways_out",),
     ),
     Mutant(
         "sources of another namespace of the name",

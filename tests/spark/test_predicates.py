@@ -109,10 +109,16 @@ def test_the_three_compilations_of_the_predicate_agree_over_random_histories(spa
                     assert by_arrow(predicate.numbers) == wanted
                     found[predicate.numbers] = wanted
 
-    look()
+    def enough() -> bool:
+        often = min(seen[kind] for kind in ("visible", "aborted", "pending")) >= HISTORIES / 8
+        return often and min(seen[kind] for kind in ("replaced", "deleted")) >= 1
+
+    for _ in range(8):  # what is rare may not come in the first round
+        look()
+        if enough():
+            break
+    assert enough(), seen
     assert seen["histories"] >= HISTORIES / 2
-    assert min(seen[kind] for kind in ("visible", "aborted", "pending")) >= HISTORIES / 8
-    assert min(seen[kind] for kind in ("replaced", "deleted")) >= 1
     flags = evaluated_by_spark(spark, map(Visibility, found))
     assert len(flags) == len(found) > HISTORIES / 2
     for (ranges, wanted_numbers), column in zip(found.items(), flags, strict=True):

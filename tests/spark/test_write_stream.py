@@ -197,7 +197,10 @@ def _swallows(batch: Any, txn: Any) -> None:
         (lambda batch, txn: txn.write(batch.withColumn("x", F.lit(1)), "odd"), r"topic 'odd' has no column 'x'"),
         (lambda batch, txn: txn.write(batch.count(), "odd"), r"takes a Spark DataFrame, not int"),
         (_fails_in_a_task, r"topic 'odd', column 'id': null"),
-        (_swallows, r"TransactionHasFailedOperation: a write of .* failed: topic 'odd', column 'id': null"),
+        (
+            _swallows,
+            r"TransactionHasFailedOperation: a write of .* failed: SchemaMismatch: topic 'odd', column 'id': null",
+        ),
         (lambda batch, txn: txn.abort(), r"the handler aborted the transaction of batch 0"),
     ],
     ids=["raises", "unknown topic", "unknown column", "no frame", "fails in a task", "swallows", "aborts"],
