@@ -237,8 +237,10 @@ class Supervisor:
         return all(figures[name] >= wanted for name, wanted in plan.least_figures.items())
 
     def figures(self) -> Mapping[str, int]:
-        """What the journals tell so far."""
-        return verify.journal_figures(read_journals(self._plan))
+        """What the journals tell so far, less what is at work: it has no answer yet, and gets one in the end."""
+        known = verify.journal_figures(read_journals(self._plan))
+        known["ambiguous"] -= len(self._processes)
+        return known
 
     def helpers(self) -> Mapping[str, Callable[[], int]]:
         """Processes that work until the load is over, and are left alone."""
