@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
@@ -17,9 +18,9 @@ from tests.catalog.judging import check_table, commits_of
 from tests.catalog.stories import mergeable
 from tests.client.support import raises
 from tests.effort import every, tries
+from tests.sim.interleaving import Duel, ScriptedScheduler, in_schedules
 from tests.sim.scopes import copied, founded, open_client, rows
 from tests.sim.test_every_call import Fate, FateStore, fates_of
-from tests.sim.test_every_interleaving import Duel, Redundant, ScriptedScheduler, _after
 from txnlog import keys
 from txnlog.errors import Durable, InvalidInputError, TxnLogError
 from txnlog.namespace import Namespace
@@ -39,9 +40,28 @@ def _small(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) ->
     prepared.cache_clear()
 
 
-def publications(ns: Namespace) -> Publications:
+@dataclass
+class Once:
+    """Others work before the first request that is meant, and never again."""
+
+    is_meant: Callable[[Call, str], bool]
+    work: Callable[[], object]
+    came: bool = False
+
+    def __call__(self, call: Call, key: str) -> None:
+        if not self.came and self.is_meant(call, key):
+            self.came = True
+            self.work()
+
+
+def publications(
+    ns: Namespace,
+    before: Callable[[Call, str], None] | None = None,
+    after: Callable[[Call, str, object], None] | None = None,
+) -> Publications:
+    """A client's, with hooks around the requests of this publisher alone."""
     of = ns.connection
-    return Publications(of.follower, of.store, of.runtime)
+    return Publications(of.follower, HookStore(of.store, before=before, after=after), of.runtime)
 
 
 def publish(ns: Namespace) -> Any:
@@ -163,10 +183,8 @@ def _duels(name: str, *, grow: bool, most: int, known: bool = False) -> int:
 
     With ``known`` both know the table as it was, and what follows is new to it: then there are few.
     """
-    script: list[int] | None = []
-    runs = 0
-    while script is not None and runs < most:
-        scheduler = ScriptedScheduler(script)
+
+    def play(scheduler: ScriptedScheduler) -> None:
         duel = Duel(copied(prepared(name)))
         one, two = duel.client("a"), duel.client("b")
         one.connection.follower.refresh()
@@ -182,29 +200,20 @@ def _duels(name: str, *, grow: bool, most: int, known: bool = False) -> int:
         if grow:  # what the one knows the other does not
             two.produce(TOPIC, rows(70))
         duel.meet(partial(mine.publish, of, look=not known), partial(yours.publish, of, look=not known))
-        try:
-            duel.run(scheduler)
-        except Redundant:
-            script = _after(scheduler.choices)
-            continue
-        runs += 1
-        try:
-            for answer in duel.answers:
-                assert not isinstance(answer, TxnLogError), answer
-            fresh = client(duel.store, "fresh")
-            check_table(fresh, TOPIC)
-            for ns, own in ((one, mine), (two, yours)):
-                fresh.produce(TOPIC, rows(80))
-                ns.connection.follower.refresh()
-                done = own.publish(of)
-                assert done.version == fresh.snapshot().version
-                assert done.repaired == (), "nobody was wrong about what is there"
-            check_table(fresh, TOPIC)
-        except Exception as error:
-            error.add_note(f"{name}, choices {script}")
-            raise
-        script = _after(scheduler.choices)
-    return runs
+        duel.run(scheduler)
+        for answer in duel.answers:
+            assert not isinstance(answer, TxnLogError), answer
+        fresh = client(duel.store, "fresh")
+        check_table(fresh, TOPIC)
+        for ns, own in ((one, mine), (two, yours)):
+            fresh.produce(TOPIC, rows(80))
+            ns.connection.follower.refresh()
+            done = own.publish(of)
+            assert done.version == fresh.snapshot().version
+            assert done.repaired == (), "nobody was wrong about what is there"
+        check_table(fresh, TOPIC)
+
+    return len(in_schedules(play, most=most))
 
 
 @pytest.mark.parametrize("name", PREPARED)
@@ -243,9 +252,7 @@ def test_a_version_that_came_while_those_behind_it_were_read_is_not_taken_for_lo
                 one.produce(TOPIC, rows(number))
                 publish(one)
 
-    of = two.connection
-    own = Publications(of.follower, HookStore(of.store, before=before, after=after), of.runtime)
-    done = own.publish(of.topic_record(TOPIC).id)
+    done = publications(two, before, after).publish(two.connection.topic_record(TOPIC).id)
     assert (done.repaired, written) == ((), [])
     assert done.version == one.snapshot().version
     check_table(one, TOPIC)
@@ -289,17 +296,13 @@ def test_two_who_repair_a_version_write_the_same_though_one_knows_less() -> None
     key = keys.delta_commit_key(late.connection.topic_record(TOPIC).folder, newest)
     other.connection.store.put(key, b"garbage")
     other.produce(TOPIC, rows(61))
-    met = False
-
-    def before(call: Call, written: str) -> None:
-        nonlocal met
-        if call is Call.PUT and written == key and not met:
-            met = True
-            assert publish(client(inner, "c")).delta_version == newest + 1
-
-    of = late.connection
-    Publications(of.follower, HookStore(of.store, before=before), of.runtime).publish(of.topic_record(TOPIC).id)
-    assert met
+    gone_on: list[Any] = []
+    first = Once(
+        lambda call, written: call is Call.PUT and written == key,
+        lambda: gone_on.append(publish(client(inner, "c"))),
+    )
+    publications(late, first).publish(late.connection.topic_record(TOPIC).id)
+    assert [done.delta_version for done in gone_on] == [newest + 1]
     check_table(other, TOPIC)
 
 
@@ -315,17 +318,13 @@ def test_a_checkpoint_shows_what_its_version_does_though_one_who_repairs_it_knew
     one.connection.follower.refresh()
     key = keys.delta_commit_key(topic.folder, own.publish(topic.id).delta_version)
     other.connection.store.put(key, b"garbage")
-    met = False
-
-    def before(call: Call, written: str) -> None:
-        nonlocal met
-        if call is Call.PUT and written == key and not met:
-            met = True
-            assert own.publish(topic.id).repaired, "and it has a checkpoint then"
-
-    of = other.connection
-    Publications(of.follower, HookStore(of.store, before=before), of.runtime).publish(topic.id)
-    assert met
+    made: list[Any] = []
+    first = Once(
+        lambda call, written: call is Call.PUT and written == key,
+        lambda: made.append(own.publish(topic.id)),
+    )
+    publications(other, first).publish(topic.id)
+    assert [bool(done.repaired) for done in made] == [True], "and it has a checkpoint then"
     check_table(other, TOPIC)
 
 
@@ -333,10 +332,8 @@ def test_two_who_repair_a_version_of_which_one_knew_more_in_many_interleavings(m
     """Each may write over the other's: the versions follow each other in the end, and checkpoints show what they do."""
     before = prepared("history")
     monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 1_000)  # of repairs alone
-    script: list[int] | None = [0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1]  # both had read it before either wrote
-    runs = 0
-    while script is not None and runs < tries(60, 3):
-        scheduler = ScriptedScheduler(script)
+
+    def play(scheduler: ScriptedScheduler) -> None:
         duel = Duel(copied(before))
         one, two, other = duel.client("a"), duel.client("b"), client(duel.store, "c")
         topic = one.connection.topic_record(TOPIC)
@@ -350,19 +347,11 @@ def test_two_who_repair_a_version_of_which_one_knew_more_in_many_interleavings(m
         other.produce(TOPIC, rows(70))
         two.connection.follower.refresh()
         duel.meet(partial(mine.publish, topic.id), partial(yours.publish, topic.id))
-        try:
-            duel.run(scheduler)
-        except Redundant:
-            script = _after(scheduler.choices)
-            continue
-        runs += 1
-        try:
-            check_table(client(duel.store, "fresh"), TOPIC, complete=False)
-        except Exception as error:
-            error.add_note(f"choices {script}")
-            raise
-        script = _after(scheduler.choices)
-    assert runs >= 3
+        duel.run(scheduler)
+        check_table(client(duel.store, "fresh"), TOPIC, complete=False)
+
+    both_had_read_it = [0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1]  # before either wrote
+    assert len(in_schedules(play, most=tries(60, 3), first=both_had_read_it)) >= 3
 
 
 def test_a_topic_that_is_turned_off_while_it_is_published_gets_no_column_that_delta_lacks(
@@ -372,20 +361,16 @@ def test_a_topic_that_is_turned_off_while_it_is_published_gets_no_column_that_de
     monkeypatch.setattr(delta_actions, "MOST_FILES", 100)
     inner = copied(prepared("history"))
     one, other = client(inner, "a"), client(inner, "b")
-    met = False
 
-    def before(call: Call, key: str) -> None:
-        nonlocal met
-        if call is Call.CREATE and key.startswith(keys.delta_prefix(TOPIC)) and not met:
-            met = True
-            other.produce(TOPIC, rows(60))
-            publish(other)
-            other.alter_topic(TOPIC, [("at", pa.timestamp("us"))], delta="off")
+    def turned_off() -> None:
+        other.produce(TOPIC, rows(60))
+        publish(other)
+        other.alter_topic(TOPIC, [("at", pa.timestamp("us"))], delta="off")
 
-    of = one.connection
-    own = Publications(of.follower, HookStore(of.store, before=before), of.runtime)
+    first = Once(lambda call, key: call is Call.CREATE and key.startswith(keys.delta_prefix(TOPIC)), turned_off)
     with raises(InvalidInputError, match="it is never published", durable=Durable.MAYBE):
-        own.publish(of.topic_record(TOPIC).id)
+        publications(one, first).publish(one.connection.topic_record(TOPIC).id)
+    assert first.came
     shown = check_table(other, TOPIC, complete=False)
     assert shown[-1] == other.snapshot().version - 1
 
@@ -394,10 +379,8 @@ def test_a_topic_that_is_turned_off_while_it_is_published_gets_no_column_that_de
 def test_three_publishers_in_many_interleavings(files: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of them knows an entry more than the one before."""
     monkeypatch.setattr(delta_actions, "MOST_FILES", files)
-    script: list[int] | None = []
-    runs, ends = 0, set()
-    while script is not None and runs < tries(150, 50):
-        scheduler = ScriptedScheduler(script)
+
+    def play(scheduler: ScriptedScheduler) -> tuple[int, ...]:
         duel = Duel(copied(prepared("history")))
         clients = [duel.client(name) for name in "abc"]
         topic = clients[0].connection.topic_record(TOPIC).id
@@ -409,19 +392,11 @@ def test_three_publishers_in_many_interleavings(files: int, monkeypatch: pytest.
             clients[-1].produce(TOPIC, rows(60 + number))
             ns.connection.follower.refresh()
         duel.calls = [partial(one.publish, topic, look=False) for one in own]
-        try:
-            duel.run(scheduler)
-        except Redundant:
-            script = _after(scheduler.choices)
-            continue
-        runs += 1
-        try:
-            assert not [answer for answer in duel.answers if isinstance(answer, TxnLogError)]
-            assert all(answer.repaired == () for answer in duel.answers)
-            ends.add(tuple(check_table(client(duel.store, "fresh"), TOPIC)))
-        except Exception as error:
-            error.add_note(f"choices {script}")
-            raise
-        script = _after(scheduler.choices)
-    assert runs > 10
-    assert len(ends) > 1 or files == 2, "who came first decided where versions end"
+        duel.run(scheduler)
+        assert not [answer for answer in duel.answers if isinstance(answer, TxnLogError)]
+        assert all(answer.repaired == () for answer in duel.answers)
+        return tuple(check_table(client(duel.store, "fresh"), TOPIC))
+
+    ends = in_schedules(play, most=tries(150, 50))
+    assert len(ends) > 10
+    assert len(set(ends)) > 1 or files == 2, "who came first decided where versions end"

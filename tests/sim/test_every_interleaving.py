@@ -1,20 +1,17 @@
-"""All interleavings of two actors, at the granularity of store calls.
-
-The scheduler of the simulation has a script in place of its clock: at each store call it says whose call goes on. A run
-tells where there was a choice, and the next script takes the other way at the last of them (depth first).
-"""
+"""Pairs of clients that meet in every interleaving of their store calls, and keep their promises in each."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any, Final
 
 import pytest
 
 from tests.effort import LONG
+from tests.sim.interleaving import Duel, ScriptedScheduler, in_schedules
 from tests.sim.scopes import (
     FIRST,
     NAMESPACE,
@@ -44,10 +41,9 @@ from txnlog.ids import TxnId
 from txnlog.limits import DEFAULT_TIMEOUT_MS, EXPIRY_GRACE_MS
 from txnlog.namespace import Namespace
 from txnlog.results import Committed
-from txnlog.store import HookStore, MemoryStore
-from txnlog.store.wrappers import Call
+from txnlog.store import MemoryStore
 from txnlog.testing import ManualClock
-from txnlog.testing.scheduler import START_MS, Actor, Scheduler, Task
+from txnlog.testing.scheduler import START_MS
 from txnlog.transaction import Transaction
 
 MOST_SCHEDULES: Final = 3_000
@@ -55,136 +51,6 @@ LARGE: Final = {"checkpoint_and_checkpoint", "commit_and_vacuum"}
 """Pairs with too many schedules to run those too that differ by the order of requests that commute."""
 
 HOUR_MS: Final = 3_600_000
-
-
-Request = tuple[Call, str]
-
-WRITES: Final = frozenset({Call.CREATE, Call.PUT, Call.DELETE})
-
-
-def commute(one: Request, two: Request) -> bool:
-    """Whether the order of two requests makes no difference."""
-    if WRITES.isdisjoint((one[0], two[0])):
-        return True
-    listings = [key for call, key in (one, two) if call is Call.LIST]
-    return not (one[1].startswith(two[1]) or two[1].startswith(one[1])) if listings else one[1] != two[1]
-
-
-class Redundant(Exception):
-    """What follows differs from a schedule that was seen by the order of requests that commute."""
-
-
-class ScriptedScheduler(Scheduler):
-    """Lets the actor go on that the script names; the first one where the script has ended.
-
-    Where an actor was passed over for another one, the schedules in which it went first were seen before. It sleeps
-    until a request that does not commute with its own was carried out (sleep sets).
-
-    Args:
-        script: the places to take, one for each choice.
-        every: nobody sleeps: every schedule is run, however many are alike.
-
-    Attributes:
-        choices: by decision the place that was taken, and how many there were.
-    """
-
-    def __init__(self, script: list[int], *, every: bool = False) -> None:
-        super().__init__(0)
-        self.choices: list[tuple[int, int]] = []
-        self._script = script
-        self._every = every
-        self._waiting: dict[Task, Request] = {}
-        self._asleep: set[Task] = set()
-
-    def gate(self, request: Request) -> None:
-        """Where a request of the running task waits for its turn."""
-        task = self.current
-        assert task is not None, "only tasks meet"
-        self._waiting[task] = request
-        self._hub.switch()
-        task.actor.check_alive()
-
-    def run_script(self) -> None:
-        """To the end of all tasks. Raises Redundant."""
-        self.run()  # to the first request of each
-        while self._waiting:
-            ways = [task for task in self._waiting if task not in self._asleep]
-            if not ways:
-                raise Redundant
-            place = 0
-            if len(ways) > 1:
-                made = len(self.choices)
-                place = self._script[made] if made < len(self._script) else 0
-                self.choices.append((place, len(ways)))
-            if not self._every:
-                self._asleep.update(ways[:place])
-            request = self._waiting.pop(ways[place])
-            self._asleep = {task for task in self._asleep if commute(self._waiting[task], request)}
-            self._switch(ways[place])
-
-
-@dataclass
-class Duel:
-    """One run of a pair.
-
-    Attributes:
-        calls: what the actors do; each ends with a value or a TxnLogError.
-        answers: of the calls, once they ended.
-    """
-
-    store: MemoryStore
-    clients: list[Namespace] = field(default_factory=list)
-    clocks: list[ManualClock] = field(default_factory=list)
-    calls: list[Callable[[], Any]] = field(default_factory=list)
-    answers: list[Any] = field(default_factory=list)
-    scheduler: ScriptedScheduler | None = None
-
-    def __post_init__(self) -> None:
-        self._gated = HookStore(self.store, before=self._gate)
-
-    def _gate(self, call: Call, key: str) -> None:
-        if self.scheduler is not None:
-            self.scheduler.gate((call, key))
-
-    def client(self, name: str, later_ms: int = 0) -> Namespace:
-        """A client that has numbers and has appended before, so that a schedule is about what it does next."""
-
-        clock = ManualClock(START_MS + 1_000 + later_ms)
-        ns = open_client(self._gated, name, clock)
-        ns.connection.appender.take_numbers(1)
-        self.clients.append(ns)
-        self.clocks.append(clock)
-        return ns
-
-    def meet(self, first: Callable[[], Any], second: Callable[[], Any]) -> None:
-        """What the actors do, from what each of them knows."""
-        self.calls = [first, second]
-
-    def run(self, scheduler: ScriptedScheduler) -> None:
-        """Let them meet. Raises Redundant."""
-        self.scheduler = scheduler
-        self.answers = [None] * len(self.calls)
-        tasks = []
-        for place, call in enumerate(self.calls):
-
-            def work(place: int = place, call: Callable[[], Any] = call) -> None:
-                try:
-                    self.answers[place] = call()
-                except TxnLogError as error:
-                    self.answers[place] = error
-
-            tasks.append(Actor(scheduler, f"actor{place}").start(work, "main"))
-        try:
-            scheduler.run_script()
-        finally:
-            self.scheduler = None
-            for task in tasks:  # those that wait yet: the schedule was left
-                task.actor.alive = False
-                scheduler.unwind(task.actor)
-        for task in tasks:
-            if task.error is not None:
-                raise task.error
-
 
 Check = Callable[[Namespace], None]
 Setup = Callable[[Duel], Check]
@@ -623,29 +489,9 @@ def play(name: str, scheduler: ScriptedScheduler) -> End:
 
 def ends(name: str, *, every: bool = False) -> list[End]:
     """What all schedules of a pair led to; fails with the first that breaks a promise."""
-    found: list[End] = []
-    script: list[int] | None = []
-    while script is not None:
-        assert len(found) < MOST_SCHEDULES, f"{name} has more than {MOST_SCHEDULES} schedules"
-        scheduler = ScriptedScheduler(script, every=every)
-        try:
-            found.append(play(name, scheduler))
-        except Redundant:
-            pass
-        except Exception as error:
-            error.add_note(f"{name}, schedule {len(found) + 1}, choices {script}")
-            raise
-        script = _after(scheduler.choices)
+    found = in_schedules(partial(play, name), most=MOST_SCHEDULES, every=every)
+    assert len(found) < MOST_SCHEDULES, f"{name} has more schedules"
     return found
-
-
-def _after(choices: list[tuple[int, int]]) -> list[int] | None:
-    """The script that takes the next way at the last choice that has one; None after the last schedule."""
-    for place in range(len(choices) - 1, -1, -1):
-        taken, ways = choices[place]
-        if taken + 1 < ways:
-            return [*(item for item, _ in choices[:place]), taken + 1]
-    return None
 
 
 @pytest.fixture(autouse=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import OrderedDict
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -550,71 +551,75 @@ def test_a_damaged_offset_is_refused_and_never_rounded(change: dict[str, Any]) -
         StreamOffset.from_dict(json.loads(json.dumps({**GOOD, **change})))
 
 
+class PutBack:
+    """A namespace that is put back to a backup, and streams of it, each in a process of its own."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.root, self._backup = folder / "lake", folder / "backup"
+        self._monkeypatch = monkeypatch
+
+    def write(self, ids: Iterable[int], topics: int = 1) -> None:
+        with txnlog.open(self.root, "sales", create=True) as ns:
+            for number in range(topics):
+                ns.create_topic(f"orders{number}", IDS, if_not_exists=True)
+            for number in ids:
+                ns.produce("orders0", [{"id": number}])
+
+    def save(self) -> None:
+        shutil.copytree(self.root, self._backup)
+
+    def put_back(self) -> None:
+        shutil.rmtree(self.root)
+        shutil.copytree(self._backup, self.root)
+
+    def plan(self) -> StreamPlan:
+        self._monkeypatch.setattr(handles, "_handles", OrderedDict())  # as in a process that starts now
+        return StreamPlan(read_options({"path": f"{self.root}/sales/orders0"}, streaming=True))
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PutBack:
+    return PutBack(tmp_path, monkeypatch)
+
+
 @pytest.mark.parametrize("earlier", [False, True])
 @pytest.mark.parametrize("topics", [1, 30])
 @pytest.mark.parametrize("limit", [None, 2])
 def test_a_checkpoint_that_is_ahead_of_its_namespace_is_refused_and_passes_over_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, topics: int, limit: int | None, earlier: bool
+    lake: PutBack, topics: int, limit: int | None, earlier: bool
 ) -> None:
     """As after a restored backup: the stream would wait, and go on behind what is new."""
-    root, backup = tmp_path / "lake", tmp_path / "backup"
-
-    def write(rows: int, count: int = 0) -> None:
-        with txnlog.open(root, "sales", create=True) as ns:
-            for number in range(count):
-                ns.create_topic(f"orders{number}", IDS, if_not_exists=True)
-            for number in range(rows):
-                ns.produce("orders0", [{"id": number}])
-
-    def plan() -> StreamPlan:
-        monkeypatch.setattr(handles, "_handles", OrderedDict())  # as in a process that starts now
-        return StreamPlan(read_options({"path": f"{root}/sales/orders0"}, streaming=True))
-
-    write(3, 1)
-    shutil.copytree(root, backup)
-    write(5)
-    first = plan()
+    lake.write(range(3))
+    lake.save()
+    lake.write(range(5))
+    first = lake.plan()
     end = first.latest(first.initial().to_dict(), None)
     if earlier:  # offsets of the version before this one say nothing of an entry
         del end["entry"]
-    assert plan().latest(end, limit) == end
-    shutil.rmtree(root)
-    shutil.copytree(backup, root)
-    write(0, topics)
+    assert lake.plan().latest(end, limit) == end
+    lake.put_back()
+    lake.write([], topics)
     with pytest.raises(
         InvalidInputError, match=r"of version \d+, but it now reads a namespace 'sales' that ends before"
     ):
-        plan().latest(end, limit)
+        lake.plan().latest(end, limit)
 
 
 @pytest.mark.parametrize("limit", [None, 2])
 def test_a_namespace_that_was_put_back_and_went_on_is_not_the_one_that_a_checkpoint_is_of(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int | None
+    lake: PutBack, limit: int | None
 ) -> None:
     """It ends behind the checkpoint by now: what came since the older state would be passed over."""
-    root, backup = tmp_path / "lake", tmp_path / "backup"
-
-    def write(first: int, count: int) -> None:
-        with txnlog.open(root, "sales", create=True) as ns:
-            ns.create_topic("orders", IDS, if_not_exists=True)
-            for number in range(first, first + count):
-                ns.produce("orders", [{"id": number}])
-
-    def plan() -> StreamPlan:
-        monkeypatch.setattr(handles, "_handles", OrderedDict())  # as in a process that starts now
-        return StreamPlan(read_options({"path": f"{root}/sales/orders"}, streaming=True))
-
-    write(0, 3)
-    shutil.copytree(root, backup)
-    write(3, 5)
-    first = plan()
+    lake.write(range(3))
+    lake.save()
+    lake.write(range(3, 8))
+    first = lake.plan()
     start = first.initial().to_dict()
     end = first.latest(start, limit)
-    assert plan().partitions(start, end)
-    shutil.rmtree(root)
-    shutil.copytree(backup, root)
-    write(100, 12)
-    for look in (lambda: plan().latest(end, limit), lambda: plan().partitions(start, end)):
+    assert lake.plan().partitions(start, end)
+    lake.put_back()
+    lake.write(range(100, 112))
+    for look in (lambda: lake.plan().latest(end, limit), lambda: lake.plan().partitions(start, end)):
         with pytest.raises(InvalidInputError, match="or was put back to an older state and went on"):
             look()
 
