@@ -16,7 +16,6 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -121,43 +120,26 @@ def reads(folder: Path, spark: Any, count: int, turns: int) -> list[Row]:
     plain.mkdir()
     for number, key in enumerate(segments):
         (plain / f"{number}.parquet").write_bytes((root / "bench" / key).read_bytes())
-    path, other = str(root / "bench/events"), str(folder / "written")
-    spark.read.parquet(str(plain)).coalesce(len(segments)).write.format("delta").save(other)
+    written = str(folder / "written")
+    spark.read.parquet(str(plain)).coalesce(len(segments)).write.format("delta").save(written)
 
     def published() -> Any:
-        return spark.read.format("delta").load(path)
+        return spark.read.format("delta").load(str(root / "bench/events"))
 
-    def parquet() -> Any:
-        return spark.read.parquet(str(plain))
+    others: dict[str, Callable[[], Any]] = {
+        "plain Parquet": lambda: spark.read.parquet(str(plain)),
+        "a Delta table of the same rows that Spark wrote": lambda: spark.read.format("delta").load(written),
+    }
+    actions: dict[str, Callable[[Any], object]] = {
+        f"Spark reads {count:,} published rows as Delta": all_of,
+        "a sum of one column of them by another": lambda frame: frame.groupBy("day").sum("amount").collect(),
+    }
 
-    def written() -> Any:
-        return spark.read.format("delta").load(other)
+    def pair(name: str, against: str) -> Pair:
+        act, other = actions[name], others[against]
+        return Pair(f"{name}; {against}", 1.10, lambda: act(published()), lambda: act(other()))
 
-    pairs = []
-    for frame, against in ((parquet, "plain Parquet"), (written, "a Delta table of the same rows that Spark wrote")):
-        pairs += [
-            Pair(
-                f"Spark reads {count:,} published rows as Delta; {against}",
-                1.10,
-                partial(_all_of, published),
-                partial(_all_of, frame),
-            ),
-            Pair(
-                f"a sum of one column of them by another; {against}",
-                1.10,
-                partial(_sum, published),
-                partial(_sum, frame),
-            ),
-        ]
-    return [pair.measured(turns) for pair in pairs]
-
-
-def _all_of(frame: Callable[[], Any]) -> None:
-    all_of(frame())
-
-
-def _sum(frame: Callable[[], Any]) -> None:
-    frame().groupBy("day").sum("amount").collect()
+    return [pair(name, against).measured(turns) for against in others for name in actions]
 
 
 # --- opening ----------------------------------------------------------------------------------------------------------
