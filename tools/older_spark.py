@@ -33,9 +33,9 @@ def install(version: str) -> Path:
     packages = Path(sysconfig.get_path("purelib", vars={"base": str(folder)}))
     # Behind the environment's own packages, so that its PySpark is found first; this one's path files count as well.
     (packages / "usual.pth").write_text(f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n")
-    uv = [str(Path(sys.executable).parent / "uv"), "pip", "install", "--quiet", "--python", str(python)]
     digest = hashlib.sha256(lock.read_bytes()).hexdigest()
-    command = [*uv, "--no-deps", "--require-hashes", "--requirement", str(lock)]
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    command = [*pip, "--use-pep517", "--no-deps", "--require-hashes", "--requirement", str(lock)]
     ensure_installed(folder / "pyspark.sha256", digest, command)
     return python
 
