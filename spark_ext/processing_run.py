@@ -392,8 +392,11 @@ class Run:
             _logger.warning(text, self._order.name, batch.deleted)
 
 
-_TOLD_SHORTLY: Final = re.compile(r"[^\n]*\ntxnlog\.errors\.([A-Za-z]+): ")
-"""How Spark begins to tell what a task of the format raised: no traceback comes first, as it does of a function's."""
+_TOLD_SHORTLY: Final = re.compile(r"\n?[^\n]*\ntxnlog\.errors\.([A-Za-z]+): ")
+"""How Spark begins to tell what a task of the format raised: no traceback comes first, as it does of a function's.
+
+Before Spark 4.2 its own line was the second one.
+"""
 
 
 def _cannot_read(error: Exception) -> bool:

@@ -28,11 +28,13 @@ _MAX_SCHEMA_DEPTH: Final = 3 * MAX_SCHEMA_DEPTH + 1
 
 _DATA_PAGE, _DICTIONARY_PAGE, _DATA_PAGE_V2 = 0, 2, 3
 _HEADER_OF_PAGE: Final = {_DATA_PAGE: 5, _DICTIONARY_PAGE: 7, _DATA_PAGE_V2: 8}
-# Of each header: the fields that must be there, and the one that may (is_sorted, and statistics).
+_IS_COMPRESSED: Final = 7
+# Of each header: the fields that must be there, and those that may (is_sorted, statistics; is_compressed, which Spark
+# 4.0 leaves out where it is true).
 _FIELDS: Final = {
-    _DATA_PAGE: ({1, 2, 3, 4}, 5),
-    _DICTIONARY_PAGE: ({1, 2}, 3),
-    _DATA_PAGE_V2: ({1, 2, 3, 4, 5, 6, 7}, 8),
+    _DATA_PAGE: ({1, 2, 3, 4}, {5}),
+    _DICTIONARY_PAGE: ({1, 2}, {3}),
+    _DATA_PAGE_V2: ({1, 2, 3, 4, 5, 6}, {_IS_COMPRESSED, 8}),
 }
 _LEVEL_ENCODINGS: Final = frozenset({3, 4})  # RLE, BIT_PACKED
 _DICTIONARY_ENCODINGS: Final = frozenset({0, 2})  # PLAIN, PLAIN_DICTIONARY
@@ -303,7 +305,7 @@ def check_chunk(chunk: ColumnChunk, data: memoryview) -> None:
             raise DamagedError("a page's checksum differs")
         details = _get(header, _HEADER_OF_PAGE[kind], dict)
         must, may = _FIELDS[kind]
-        if details.keys() - {may} != must:
+        if details.keys() - may != must:
             raise DamagedError("a page's header has not the fields that it must have")
         encoding = _check_page(chunk, kind, details, header, first=not pages)
         if kind == _DATA_PAGE_V2:
@@ -340,7 +342,8 @@ def _check_page(chunk: ColumnChunk, kind: int, details: Struct, header: Struct, 
             raise DamagedError("a page's levels have an unknown encoding")
     else:
         encoding = _count(details, 4)
-        if not _get(details, 7, bool) and size != uncompressed:
+        compressed = _IS_COMPRESSED not in details or _get(details, _IS_COMPRESSED, bool)
+        if not compressed and size != uncompressed:
             raise DamagedError("a page that is not compressed has two sizes")
     if encoding not in chunk.encodings:
         raise DamagedError("a page has an encoding that its column does not have")

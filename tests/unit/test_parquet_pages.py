@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -98,6 +99,18 @@ def test_every_flipped_bit_is_found_but_for_what_rows_do_not_depend_on(kind):
                     for field in fields:
                         inner = {k for k in before[field] if before[field][k] != after[field].get(k)}
                         assert (before[1], *inner) in UNSEEN or {(before[1], k) for k in inner} <= UNSEEN
+
+
+def test_a_page_of_the_second_version_need_not_say_that_it_is_compressed():
+    """Spark 4.0 does not: true is what Parquet takes a missing field for."""
+    for chunk, data in chunks_of(written(**WRITERS["second version"], use_dictionary=False)):
+        ((header, body),) = headers(data)
+        assert (header[8][7], data[body - 5 : body]) == (True, b"\x11\x1c\0\0\0")
+        shorter = data[: body - 5] + b"\x2c\0\0\0" + data[body:]  # of statistics the id is told by what is before
+        other = replace(chunk, size_bytes=len(shorter), uncompressed_bytes=chunk.uncompressed_bytes - 1)
+        check_chunk(other, memoryview(shorter))
+        ((without, _),) = headers(shorter)
+        assert 7 not in without[8]
 
 
 def test_pages_that_do_not_fill_their_column_are_damage():
