@@ -72,11 +72,11 @@ class Publications:
         self._tables: dict[int, TablePublisher] = {}
         self._segments: TablePublisher | None = None
 
-    def publish(self, topic: int, *, look: bool = True) -> Published:
+    def publish(self, topic: int) -> Published:
         """Bring a topic's table up to what the fold shows. Raises InvalidInputError for one that is never published."""
         record = self._check(topic)
         table = self._table(record)
-        return _published(record.name, table, *table.publish(look=look))
+        return _published(record.name, table, *table.publish())
 
     def publish_all(self) -> tuple[Published, ...]:
         """Bring all tables up to what the fold shows, that of the segments last; those that are there.
@@ -232,7 +232,7 @@ def publisher(follower: Follower, store: Store, runtime: Runtime) -> Callable[[i
     def publish(topic: int | None) -> Mapping[str, TxnLogError]:
         if topic is None:
             return publications.publish_each()[1]
-        publications.publish(topic, look=False)
+        publications.publish(topic)
         return {}
 
     return publish

@@ -108,11 +108,11 @@ class TablePublisher:
         self._checkpoint: int | None = None
         self._seen: tuple[int, View] | None = None
 
-    def publish(self, *, look: bool = True) -> tuple[Shown, Work]:
+    def publish(self) -> tuple[Shown, Work]:
         """Bring the table up to what the fold shows; what its newest version shows then.
 
-        Args:
-            look: look whether the newest version that this process knows is still there, which costs a request.
+        The newest version that this process knows is looked at first: what follows a version that was removed, or that
+        others made again, would tear the table.
 
         Raises:
             ForeignDeltaLog: somebody else's table is there, or somebody else wrote to it.
@@ -121,12 +121,7 @@ class TablePublisher:
         """
         work = Work()
         with self._at_work(work):
-            shown = self._shown
-            if shown is None:
-                shown = self._find(work)
-            elif look and shown != NOTHING_SHOWN:
-                shown = self._follow(self._looked_at(shown, work), work, ahead=2)
-            shown = self._settled(self._advance(self._note(shown), work), work)
+            shown = self._settled(self._advance(self._note(self._newest(work)), work), work)
             self._keep_checkpoint(shown, work)
         return shown, work
 
@@ -149,10 +144,7 @@ class TablePublisher:
         """What the newest version shows. Nothing is published, but what is damaged is repaired."""
         work = Work()
         with self._at_work(work):
-            shown = self._shown
-            if shown is None:
-                return self._note(self._find(work))
-            return self._note(self._follow(self._looked_at(shown, work), work, ahead=2))
+            return self._note(self._newest(work))
 
     def stamp(self, version: int) -> Stamp:
         """The stamp of a commit of this table. Raises CorruptionError."""
@@ -185,6 +177,12 @@ class TablePublisher:
         return shown
 
     # --- what is there ----------------------------------------------------------------------------------------------
+
+    def _newest(self, work: Work) -> Shown:
+        """What the newest version shows; damage to it, and to what came since this process looked, is repaired."""
+        if self._shown is None:
+            return self._find(work)
+        return self._follow(self._looked_at(self._shown, work), work, ahead=2)
 
     def _looked_at(self, shown: Shown, work: Work) -> Shown:
         """What a version that this process knows shows now; it is repaired where it is missing or damaged.
@@ -458,6 +456,9 @@ class TablePublisher:
             if to is None:
                 return shown
             wanted = self._after(shown, to, view)
+            if self._was_there(wanted.delta_version):
+                shown = self._follow(shown, work, until=wanted.delta_version, ahead=2)
+                continue
             prepared = view.commit(wanted)
             found = self.log.create(wanted.delta_version, prepared)
             if found == prepared:

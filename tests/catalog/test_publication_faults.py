@@ -199,7 +199,7 @@ def _duels(name: str, *, grow: bool, most: int, known: bool = False) -> int:
             one.connection.follower.refresh()
         if grow:  # what the one knows the other does not
             two.produce(TOPIC, rows(70))
-        duel.meet(partial(mine.publish, of, look=not known), partial(yours.publish, of, look=not known))
+        duel.meet(partial(mine.publish, of), partial(yours.publish, of))
         duel.run(scheduler)
         for answer in duel.answers:
             assert not isinstance(answer, TxnLogError), answer
@@ -258,9 +258,13 @@ def test_a_version_that_came_while_those_behind_it_were_read_is_not_taken_for_lo
     check_table(one, TOPIC)
 
 
-@pytest.mark.parametrize("how", ["after a commit", "asked", "looked at"])
-def test_who_knew_a_version_that_others_made_again_goes_on_from_what_is_there(how: str) -> None:
-    """Else he would write the next one behind what he knew, and the rows in between would be in none."""
+@pytest.mark.parametrize("followed", [True, False])
+@pytest.mark.parametrize("how", ["publish", "look"])
+def test_who_knew_a_version_that_others_made_again_goes_on_from_what_is_there(
+    how: str, followed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else he would write the next one behind what he knew: the rows in between would be in none, or in two."""
+    monkeypatch.setattr(delta_actions, "MOST_FILES", 2 if followed else 100)
     inner = copied(prepared("history"))
     one, other = client(inner, "a"), client(inner, "b")
     of = one.connection.topic_record(TOPIC)
@@ -269,20 +273,62 @@ def test_who_knew_a_version_that_others_made_again_goes_on_from_what_is_there(ho
     for number in (60, 61):
         other.produce(TOPIC, rows(number))
     one.connection.follower.refresh()
-    newest = own.publish(of.id).delta_version
-    other.connection.store.put(keys.delta_commit_key(of.folder, newest), b"garbage")
-    assert publish(other).repaired == (newest,)
-    other.produce(TOPIC, rows(62))
+    known = own.publish(of.id)
+    other.connection.store.put(keys.delta_commit_key(of.folder, known.delta_version), b"garbage")
+    if followed:
+        assert publish(other).repaired == (known.delta_version,)
+        other.produce(TOPIC, rows(62))
+    else:
+        other.connection.store.delete(keys.delta_commit_key(of.folder, known.delta_version))
+        other.produce(TOPIC, rows(62))
     publish(other)
     before = check_table(other, TOPIC)
-    assert before[newest] < other.snapshot().version - 1, "it shows less than it did"
+    if followed:
+        assert before[known.delta_version] < known.version, "it shows less than it did"
+    else:
+        assert before[known.delta_version] > known.version, "it shows more than it did"
     other.produce(TOPIC, rows(63))
     one.connection.follower.refresh()
-    if how == "looked at":
+    if how == "look":
         assert len(own.versions(of.id, 100)) == len(before)
     else:
-        assert own.publish(of.id, look=how == "asked").repaired == ()
-    assert check_table(other, TOPIC, complete=how != "looked at")[: len(before)] == before
+        assert own.publish(of.id).repaired == ()
+    assert check_table(other, TOPIC, complete=how == "publish")[: len(before)] == before
+
+
+def test_a_newest_version_that_was_removed_comes_back_before_the_next_one() -> None:
+    """Else a gap would be left, and nobody could open the table."""
+    inner = copied(prepared("history"))
+    one = client(inner, "a")
+    of = one.connection.topic_record(TOPIC)
+    own = publications(one)
+    newest = own.publish(of.id).delta_version
+    shown = check_table(one, TOPIC)
+    one.connection.store.delete(keys.delta_commit_key(of.folder, newest))
+    one.produce(TOPIC, rows(60))
+    done = own.publish(of.id)
+    assert (done.delta_version, done.repaired) == (newest + 1, (newest,))
+    assert check_table(one, TOPIC)[:-1] == shown
+
+
+def test_a_version_that_was_removed_beside_its_checkpoint_comes_back_with_one_that_shows_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Readers begin at the checkpoint: what the version adds beyond it they would never see."""
+    inner = copied(prepared("history"))
+    monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 1)
+    late, other = client(inner, "a"), client(inner, "b")
+    of = late.connection.topic_record(TOPIC)
+    own = publications(late)
+    own.publish(of.id)
+    other.produce(TOPIC, rows(60))
+    removed = publish(other).delta_version
+    assert other.connection.store.info(keys.delta_checkpoint_key(of.folder, removed))
+    other.connection.store.delete(keys.delta_commit_key(of.folder, removed))
+    other.produce(TOPIC, rows(61))
+    late.connection.follower.refresh()
+    assert own.publish(of.id).version == other.snapshot().version
+    check_table(other, TOPIC)
 
 
 def test_two_who_repair_a_version_write_the_same_though_one_knows_less() -> None:
@@ -391,7 +437,7 @@ def test_three_publishers_in_many_interleavings(files: int, monkeypatch: pytest.
         for number, ns in enumerate(clients):
             clients[-1].produce(TOPIC, rows(60 + number))
             ns.connection.follower.refresh()
-        duel.calls = [partial(one.publish, topic, look=False) for one in own]
+        duel.calls = [partial(one.publish, topic) for one in own]
         duel.run(scheduler)
         assert not [answer for answer in duel.answers if isinstance(answer, TxnLogError)]
         assert all(answer.repaired == () for answer in duel.answers)

@@ -1836,6 +1836,25 @@ MUTANTS = (
         (PUBLISHERS + "two_publishers_who_know_the_table_in_every_interleaving",),
     ),
     Mutant(
+        "a publisher goes on behind what it knows without a look",
+        "catalog/table_publisher.py",
+        "return self._follow(self._looked_at(self._shown, work), work, ahead=2)",
+        "return self._shown",
+        "a gap where the newest version was removed, rows in two versions where others made it again",
+        (
+            PUBLISHERS + "a_newest_version_that_was_removed_comes_back_before_the_next_one",
+            PUBLISHERS + "who_knew_a_version_that_others_made_again_goes_on_from_what_is_there",
+        ),
+    ),
+    Mutant(
+        "whether a checkpoint is left of the next version is not asked",
+        "catalog/table_publisher.py",
+        "            if self._was_there(wanted.delta_version):\n",
+        "            if not wanted:\n",
+        "rows that readers who begin at the checkpoint never see",
+        (PUBLISHERS + "a_version_that_was_removed_beside_its_checkpoint_comes_back_with_one_that_shows_the_same",),
+    ),
+    Mutant(
         "what a lost version showed is not looked up",
         "catalog/table_publisher.py",
         "if following == version + 1 and max(shown.version, 0) <= limit <= view.newest:",

@@ -6,6 +6,7 @@ tells where there was a choice, and the next script takes the other way at the l
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
@@ -67,6 +68,11 @@ class ScriptedScheduler(Scheduler):
         self._hub.switch()
         task.actor.check_alive()
 
+    def _chosen(self, _ways: list[Task]) -> int:
+        """The place of the task that goes on, where several could."""
+        made = len(self.choices)
+        return self._script[made] if made < len(self._script) else 0
+
     def run_script(self) -> None:
         """To the end of all tasks. Raises Redundant."""
         self.run()  # to the first request of each
@@ -76,14 +82,28 @@ class ScriptedScheduler(Scheduler):
                 raise Redundant
             place = 0
             if len(ways) > 1:
-                made = len(self.choices)
-                place = self._script[made] if made < len(self._script) else 0
+                place = self._chosen(ways)
                 self.choices.append((place, len(ways)))
             if not self._every:
                 self._asleep.update(ways[:place])
             request = self._waiting.pop(ways[place])
             self._asleep = {task for task in self._asleep if commute(self._waiting[task], request)}
             self._switch(ways[place])
+
+
+class RandomScheduler(ScriptedScheduler):
+    """Lets any actor go on; the one that went on last with a probability of ``stays``, whatever it is beyond."""
+
+    def __init__(self, chance: random.Random, *, stays: float = 0.0) -> None:
+        super().__init__([], every=True)
+        self.chance = chance
+        self._stays = stays
+        self._last: Task | None = None
+
+    def _chosen(self, ways: list[Task]) -> int:
+        if self._last not in ways or self.chance.random() >= self._stays:
+            self._last = self.chance.choice(ways)
+        return ways.index(self._last)
 
 
 @dataclass
