@@ -207,7 +207,7 @@ class TablePublisher:
             self._checkpoint = hint
             return self._follow(shown, work)
         if self.log.get(0) is not None:
-            until = -1 if hint is None or not self._was_there(hint) else hint
+            until = -1 if hint is None or not self._was_there(hint, self._view(-1, -1)) else hint
             shown = self._follow(NOTHING_SHOWN, work, until=until, most=_WALKED if hint is None else None)
             if shown.delta_version < _WALKED - 1:
                 return shown
@@ -221,12 +221,12 @@ class TablePublisher:
             raise self._foreign_remains()
         return NOTHING_SHOWN
 
-    def _was_there(self, version: int) -> bool:
+    def _was_there(self, version: int, view: View) -> bool:
         """Whether a commit that is missing has left its checkpoint: readers take that for the version, so it must be.
 
         The table has no more versions than the log has entries: whoever claims more is not believed.
         """
-        return version <= self._view(-1, -1).newest and self.log.has_checkpoint(version)
+        return version <= view.newest and self.log.has_checkpoint(version)
 
     def _begin_at(self, version: int, data: bytes | None = None) -> Shown | None:
         """What a commit shows whose predecessors are not looked at; None where it is missing or damaged."""
@@ -462,7 +462,7 @@ class TablePublisher:
             if to is None:
                 return shown
             wanted = self._after(shown, to, view)
-            if self._was_there(wanted.delta_version):
+            if self._was_there(wanted.delta_version, view):  # it comes back with a checkpoint that shows the same
                 shown = self._follow(shown, work, until=wanted.delta_version, ahead=2)
                 continue
             prepared = view.commit(wanted)

@@ -1849,8 +1849,8 @@ MUTANTS = (
     Mutant(
         "whether a checkpoint is left of the next version is not asked",
         "catalog/table_publisher.py",
-        "            if self._was_there(wanted.delta_version):\n",
-        "            if not wanted:\n",
+        "            if self._was_there(wanted.delta_version, view):",
+        "            if not wanted:",
         "rows that readers who begin at the checkpoint never see",
         (PUBLISHERS + "a_version_that_was_removed_beside_its_checkpoint_comes_back_with_one_that_shows_the_same",),
     ),
