@@ -54,7 +54,10 @@ class Scene:
         self.clients[number].connection.follower.refresh()
 
     def damage(self, store: Store) -> None:
-        """Something of the table is no more what it was, most often the newest commit. One commit always stays."""
+        """Something of the table is no more what it was, most often the newest commit.
+
+        Version 1 is never removed: a table that lost all of them is nobody's, and several may remove at once.
+        """
         names = [info.key for info in store.list(keys.delta_prefix(self.folder))]
         commits = sorted(name for name in names if name.endswith(".json"))
         others = sorted(set(names) - set(commits))
@@ -65,7 +68,7 @@ class Scene:
             key = self.chance.choice(others)
         as_another = partial(_as_another, self.chance.choice(commits))
         hows: list[Change] = [_garbage, _empty, _cut, _without_a_line, as_another]
-        if len(commits) > 1 or key in others:
+        if key in others or (len(commits) > 1 and key != keys.delta_commit_key(self.folder, 1)):
             hows += [_removed] * 2
         self._change(store, key, self.chance.choice(hows))
 
