@@ -7,7 +7,6 @@ trusted: it must be what the log gives for the versions that it names, or it is 
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -108,8 +107,6 @@ class TablePublisher:
         self._shown: Shown | None = None
         self._checkpoint: int | None = None
         self._seen: tuple[int, View] | None = None
-        self._sound: tuple[Shown, bytes] | None = None
-        """A version that is what the log gives, with the digest of its commit."""
 
     def publish(self) -> tuple[Shown, Work]:
         """Bring the table up to what the fold shows; what its newest version shows then.
@@ -183,7 +180,7 @@ class TablePublisher:
 
     def _newest(self, work: Work) -> Shown:
         """What the newest version shows; damage to it, and to what came since this process looked, is repaired."""
-        if self._shown is None:
+        if self._shown is None or self._shown == NOTHING_SHOWN:
             return self._find(work)
         return self._follow(self._looked_at(self._shown, work), work, ahead=2)
 
@@ -195,8 +192,6 @@ class TablePublisher:
         if shown == NOTHING_SHOWN:
             return shown
         found = self.log.get(shown.delta_version)
-        if found is not None and self._sound == (shown, _digest(found)):
-            return shown  # as it was: the log need not be asked, which may have to read a checkpoint for it
         sound = None if found is None else self._begin_at(shown.delta_version, found)
         return self._write(None, shown, found, work) if sound is None else sound
 
@@ -275,7 +270,6 @@ class TablePublisher:
         view = self._view(wanted.before, wanted.version)
         if not self._table.same_content(view.commit(wanted), data):
             return None
-        self._sound = wanted, _digest(data)
         return wanted
 
     def _after(self, shown: Shown, version: int, view: View) -> Shown:
@@ -469,7 +463,6 @@ class TablePublisher:
             found = self.log.create(wanted.delta_version, prepared)
             if found == prepared:
                 work.created += 1
-                self._sound = wanted, _digest(prepared)
                 shown = self._note(wanted)
             else:  # somebody else was first; what does not follow may be damaged, or what this process knows is no more
                 sound = self._next(shown, found)
@@ -525,10 +518,6 @@ class TablePublisher:
         self.log.put_hint(hint_bytes(shown.delta_version, data, count, files))
         self._checkpoint = shown.delta_version
         self._table.tidy(shown)
-
-
-def _digest(data: bytes) -> bytes:
-    return hashlib.sha256(data).digest()
 
 
 __all__ = ["CHECKPOINT_VERSIONS", "Action", "Table", "TablePublisher", "View", "Work"]

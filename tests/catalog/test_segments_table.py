@@ -124,6 +124,23 @@ def test_files_are_few_and_a_lost_one_is_there_again(place: Place) -> None:
         assert sorted(told(place), key=key) == wanted(ns, newest)
 
 
+@pytest.mark.parametrize("grows", [False, True])
+def test_a_lost_file_of_the_newest_version_is_there_again_with_the_next_publication(place: Place, grows: bool) -> None:
+    """Also where its commit is as it was, and the publisher the same."""
+    ns = place.open()
+    ns.create_topic("orders", SCHEMA)
+    with txn_catalog.open(place.root) as cat:
+        ns.produce("orders", rows(1))
+        version = cat.publish("sales")[-1].delta_version
+        shown = told(place)
+        (newest,) = path(place).glob("*.parquet")
+        newest.unlink()
+        if grows:
+            ns.produce("orders", rows(2))
+        cat.publish("sales")
+        assert told(place, version) == shown
+
+
 def test_a_backlog_is_cut_into_versions(place: Place) -> None:
     ns = place.open()
     ns.create_topic("orders", SCHEMA)
