@@ -121,7 +121,7 @@ class TablePublisher:
         """
         work = Work()
         with self._at_work(work):
-            shown = self._settled(self._advance(self._note(self._newest(work)), work), work)
+            shown = self._settled(self._advance(self._newest(work), work), work)
             self._keep_checkpoint(shown, work)
         return shown, work
 
@@ -144,7 +144,7 @@ class TablePublisher:
         """What the newest version shows. Nothing is published, but what is damaged is repaired."""
         work = Work()
         with self._at_work(work):
-            return self._note(self._newest(work))
+            return self._newest(work)
 
     def stamp(self, version: int) -> Stamp:
         """The stamp of a commit of this table. Raises CorruptionError."""
@@ -181,8 +181,8 @@ class TablePublisher:
     def _newest(self, work: Work) -> Shown:
         """What the newest version shows; damage to it, and to what came since this process looked, is repaired."""
         if self._shown is None or self._shown == NOTHING_SHOWN:
-            return self._find(work)
-        return self._follow(self._looked_at(self._shown, work), work, ahead=2)
+            return self._note(self._find(work))
+        return self._note(self._follow(self._looked_at(self._shown, work), work, ahead=2))
 
     def _looked_at(self, shown: Shown, work: Work) -> Shown:
         """What a version that this process knows shows now; it is repaired where it is missing or damaged.

@@ -67,6 +67,7 @@ COMPACTION = "tests/unit/test_compaction.py::test_"
 ARROW_BATCHES = "tests/spark/test_arrow_batches.py::test_"
 ALTERED_TOPICS = "tests/spark/test_altered_topics.py::test_"
 PUBLICATION = "tests/catalog/test_publication.py::test_"
+DAMAGED_PUBLICATION = "tests/catalog/test_publication_damage.py::test_"
 PUBLISHERS = "tests/catalog/test_publication_faults.py::test_"
 DELTA_ACTIONS = "tests/catalog/test_delta_actions.py::test_"
 SEGMENTS_TABLE = "tests/catalog/test_segments_table.py::test_"
@@ -1817,7 +1818,7 @@ MUTANTS = (
         "if not self._table.same_content(view.commit(wanted), data):",
         "if not data:",
         "a commit that lost a line stays, and its files are never read",
-        (PUBLICATION + "a_damaged_version_is_written_again_as_it_was",),
+        (DAMAGED_PUBLICATION + "a_damaged_version_is_written_again_as_it_was",),
     ),
     Mutant(
         "a commit of somebody else is passed over",
@@ -1825,7 +1826,7 @@ MUTANTS = (
         "if not stamp.is_of(self._table.identity):",
         "if stamp.fields is not None and not stamp.is_of(self._table.identity):",
         "a foreign commit is overwritten as damaged",
-        (PUBLICATION + "a_commit_of_somebody_else_is_refused",),
+        (DAMAGED_PUBLICATION + "a_commit_of_somebody_else_is_refused",),
     ),
     Mutant(
         "who lost a race to publish goes on as if it had won",
@@ -1860,7 +1861,7 @@ MUTANTS = (
         "if following == version + 1 and max(shown.version, 0) <= limit <= view.newest:",
         "if following == version and max(shown.version, 0) <= limit <= view.newest:",
         "a version that others have read becomes another one",
-        (PUBLICATION + "a_damaged_version_is_written_again_as_it_was",),
+        (DAMAGED_PUBLICATION + "a_damaged_version_is_written_again_as_it_was",),
     ),
     Mutant(
         "the file of a stretch keeps its first name",
