@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 from typing import Any
 
 import pyarrow.parquet as pq
 
 from txnlog import keys
+from txnlog.ids import TxnId
 from txnlog.namespace import Namespace
 from txnlog.store.base import Store
 
@@ -85,6 +87,73 @@ def check_table(
     return shown
 
 
+SEGMENT_COLUMNS = ("segment", "topic", "topic_id", "partition", "base_offset", "first_row", "rows", "version", "txn_id")
+
+
+def segment_rows(ns: Namespace, version: int) -> list[tuple[Any, ...]]:
+    """What the log says, in SEGMENT_COLUMNS, of the segments that were visible at a version or before."""
+    follower = ns.connection.follower
+    found: list[tuple[Any, ...]] = []
+    for topic in follower.state.topics.values():
+        for record in follower.segments(topic.id)[0]:
+            if record.state != "visible" or record.ended_version is None or record.ended_version > version:
+                continue
+            first = 0
+            for item in record.slices:
+                own = record.txn is not None and not record.compacted
+                txn = str(TxnId(ns.connection.coordinator, record.txn)) if own and record.txn is not None else None
+                ended = None if record.compacted else record.ended_version
+                place = (record.number, topic.name, topic.id, item.partition, item.offset, first, item.rows)
+                found.append((*place, ended, txn))
+                first += item.rows
+    return sorted(found, key=segment_place)
+
+
+def segment_place(row: tuple[Any, ...]) -> Any:
+    """What such rows are sorted by: all columns but those that may be null."""
+    return row[:7]
+
+
+def check_segments_table(ns: Namespace, *, complete: bool = True) -> list[int]:
+    """Every version of the table of segments says what the log says, the newest one all of it where it is ``complete``.
+
+    Returns what its versions show.
+    """
+    store, folder = ns.connection.store, keys.SEGMENTS_TABLE
+    ns.connection.follower.refresh()
+    files: dict[str, int] = {}
+    shown: list[int] = []
+    at: dict[int, set[str]] = {}
+    last_ms = -1
+    commits = commits_of(store, folder)
+    assert list(commits) == list(range(len(commits))), "no gap"
+    for version, data in commits.items():
+        actions = actions_of(data)
+        info = actions[0][1]
+        assert info["inCommitTimestamp"] > last_ms
+        last_ms = info["inCommitTimestamp"]
+        assert info["txnlog"]["before"] == (shown[-1] if shown else -1)
+        shown.append(info["txnlog"]["version"])
+        for kind, body in actions:
+            if kind == "add":
+                assert body["path"] not in files
+                files[body["path"]] = body["size"]
+            elif kind == "remove":
+                del files[body["path"]]
+        told: list[tuple[Any, ...]] = []
+        for path, size in files.items():
+            content = store.get(f"{folder}/{path}")
+            assert len(content) == size
+            told += [
+                tuple(row[name] for name in SEGMENT_COLUMNS) for row in pq.read_table(io.BytesIO(content)).to_pylist()
+            ]
+        assert sorted(told, key=segment_place) == segment_rows(ns, shown[-1]), f"version {version}"
+        at[version] = set(files)
+    assert not complete or segment_rows(ns, shown[-1]) == segment_rows(ns, ns.connection.follower.state.head.version)
+    _check_checkpoint(store, folder, at)
+    return shown
+
+
 def _carry_out(
     ns: Namespace,
     topic: str,
@@ -116,8 +185,6 @@ def _check_checkpoint(store: Store, folder: str, at: dict[int, set[str]]) -> Non
     for key in found:
         name = key.rpartition("/")[2]
         if name.endswith(".checkpoint.parquet"):
-            import io
-
             table = pq.read_table(io.BytesIO(store.get(key)))
             paths = {row["path"] for row in table.column("add").to_pylist() if row is not None}
             assert paths == at[int(name.split(".")[0])]

@@ -13,8 +13,9 @@ from functools import partial
 
 import pytest
 
-from catalog import delta_actions, table_publisher
-from tests.catalog.judging import check_table, commits_of
+from catalog import delta_actions, segments_table, table_publisher
+from catalog.publication import Publications, Published
+from tests.catalog.judging import actions_of, check_segments_table, check_table, commits_of
 from tests.catalog.test_publication_faults import TOPIC, client, prepared, publications
 from tests.effort import tries
 from tests.sim.interleaving import Duel, RandomScheduler
@@ -28,16 +29,20 @@ Change = Callable[[Store, str, random.Random], None]
 
 
 class Scene:
-    """Some publishers of a topic, one who only writes, and what is done to the files of the table."""
+    """Some publishers of a topic, one who only writes, and what is done to the files of the table.
 
-    def __init__(self, chance: random.Random, publishers: int) -> None:
+    Where it is the table of ``segments``, they publish the topic too.
+    """
+
+    def __init__(self, chance: random.Random, publishers: int, *, segments: bool) -> None:
         self.chance = chance
         self.duel = Duel(copied(prepared("history")))
         self.clients = [self.duel.client(f"publisher{number}") for number in range(publishers)]
         self.own = [publications(ns) for ns in self.clients]
         self.writer = client(self.duel.store, "writer")
         record = self.writer.connection.topic_record(TOPIC)
-        self.topic, self.folder = record.id, record.folder
+        self.topic, self.segments = record.id, segments
+        self.folder = keys.SEGMENTS_TABLE if segments else record.folder
         self.done: list[str] = []
         self._value = 100
 
@@ -45,6 +50,17 @@ class Scene:
     def store(self) -> Store:
         """Not in the schedule."""
         return self.writer.connection.store
+
+    def publish(self, publisher: Publications) -> Published:
+        return publisher.publish_all()[-1] if self.segments else publisher.publish(self.topic)
+
+    def repair(self, publisher: Publications) -> Published:
+        return publisher.repair_segments() if self.segments else publisher.repair(self.topic)
+
+    def check(self, ns: Namespace, *, complete: bool = True) -> list[int]:
+        if self.segments:
+            return check_segments_table(ns, complete=complete)
+        return check_table(ns, TOPIC, may_stop=True, complete=complete)
 
     def write(self, ns: Namespace) -> None:
         self._value += 1
@@ -66,17 +82,34 @@ class Scene:
         key = commits[-1] if self.chance.random() < 0.6 else self.chance.choice(commits)
         if others and self.chance.random() < 0.2:
             key = self.chance.choice(others)
+        files = self._files(store)
+        if files and self.chance.random() < 0.3:
+            self._change(store, self.chance.choice(files), _removed)
+            return
         as_another = partial(_as_another, self.chance.choice(commits))
         hows: list[Change] = [_garbage, _empty, _cut, _without_a_line, as_another]
         if key in others or (len(commits) > 1 and key != keys.delta_commit_key(self.folder, 1)):
             hows += [_removed] * 2
         self._change(store, key, self.chance.choice(hows))
 
+    def _files(self, store: Store) -> list[str]:
+        """The data files that publishers write: of topics it is none, whose segments are the log's."""
+        if not self.segments:
+            return []
+        log = keys.delta_prefix(self.folder)
+        return sorted(info.key for info in store.list(f"{self.folder}/") if not info.key.startswith(log))
+
     def damage_newest(self) -> None:
-        """The last version, and nothing else."""
+        """The last version, or a data file that it brought, and nothing else."""
         commits = commits_of(self.store, self.folder)
-        if len(commits) > 1:
-            key = keys.delta_commit_key(self.folder, max(commits))
+        if len(commits) < 2:
+            return
+        newest = max(commits)
+        brought = [f"{self.folder}/{body['path']}" for kind, body in actions_of(commits[newest]) if kind == "add"]
+        if self.segments and brought and self.chance.random() < 0.5:
+            self._change(self.store, self.chance.choice(brought), _removed)
+        else:
+            key = keys.delta_commit_key(self.folder, newest)
             self._change(self.store, key, self.chance.choice((_garbage, _removed, _cut)))
 
     def _change(self, store: Store, key: str, how: Change) -> None:
@@ -93,9 +126,9 @@ class Scene:
         for step in plan:
             match step:
                 case "publish":
-                    own.publish(self.topic)
+                    self.publish(own)
                 case "repair":
-                    own.repair(self.topic)
+                    self.repair(own)
                 case "write":
                     self.write(self.clients[number])
                 case "learn":
@@ -142,16 +175,18 @@ def _small(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) ->
     monkeypatch.setattr(table_publisher, "COMMITS_AT_ONCE", 4)
     monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 2)  # given back, whatever a schedule sets
     monkeypatch.setattr(delta_actions, "MOST_FILES", 2)
+    monkeypatch.setattr(segments_table, "STRETCH", 3)
+    monkeypatch.setattr(segments_table, "MOST_STRETCHES", 2)
     caplog.set_level(logging.CRITICAL, logger="txnlog")
 
 
-def play(seed: int) -> None:
+def play(seed: int, *, segments: bool) -> None:
     """One schedule, judged."""
     chance = random.Random(seed)
     prepared("history")  # with the fixture's settings, whichever schedule is first
     delta_actions.MOST_FILES = chance.choice((1, 2, 100, 100))  # type: ignore[misc]  # see the fixture
     table_publisher.CHECKPOINT_VERSIONS = chance.choice((1, 2, 3, 1_000))  # type: ignore[misc]
-    scene = Scene(chance, chance.choice((1, 2, 2, 3)))
+    scene = Scene(chance, chance.choice((1, 2, 2, 3)), segments=segments)
     try:
         newest_only = chance.random() < 0.5
         _before(scene, newest_only=newest_only)
@@ -171,7 +206,7 @@ def _before(scene: Scene, *, newest_only: bool) -> None:
         match chance.choice(("publish", "publish", "write", "learn", "damage")):
             case "publish":
                 scene.learn(number)
-                scene.own[number].publish(scene.topic)
+                scene.publish(scene.own[number])
             case "write":
                 scene.write(scene.writer)
             case "learn":
@@ -209,28 +244,28 @@ def _meet(scene: Scene, mends: str, beside: int) -> None:
 
 def _judge(scene: Scene, *, damaged_beside: bool) -> None:
     """The table is right, and stays it whoever goes on; what was damaged meanwhile needs another repair."""
-    chance, topic = scene.chance, scene.topic
+    chance = scene.chance
     fresh = client(scene.duel.store, "fresh")
     last = publications(fresh)
-    check = partial(check_table, fresh, TOPIC, may_stop=True)
+    check = partial(scene.check, fresh)
     if damaged_beside:
-        last.repair(topic)
+        scene.repair(last)
     else:
         check(complete=False)
-        assert last.publish(topic).repaired == ()
+        assert scene.publish(last).repaired == ()
     shown = check()
     if chance.random() < 0.5:
         scene.write(fresh)
     for number in chance.sample(range(len(scene.own)), len(scene.own)):
         scene.learn(number)
-        assert scene.own[number].publish(topic).repaired == (), "nobody was wrong about what is there"
+        assert scene.publish(scene.own[number]).repaired == (), "nobody was wrong about what is there"
         assert check(complete=False)[: len(shown)] == shown
-    last.publish(topic)
+    scene.publish(last)
     check()
 
 
-@pytest.mark.parametrize("part", range(4), ids=str)
-def test_who_repairs_a_table_leaves_it_right_and_nobody_harms_it_afterwards(part: int) -> None:
+@pytest.mark.parametrize("part", ["0", "1", "2", "segments"])
+def test_who_repairs_a_table_leaves_it_right_and_nobody_harms_it_afterwards(part: str) -> None:
     first, count = random.randrange(10**9), tries(2_000, 25)
     for seed in range(first, first + count):
-        play(seed)
+        play(seed, segments=part == "segments")

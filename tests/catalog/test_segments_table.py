@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, example, given, settings
 
 import catalog as txn_catalog
 from catalog import segments_table, table_publisher
+from tests.catalog.judging import SEGMENT_COLUMNS, segment_place, segment_rows
 from tests.catalog.stories import Step, Story, steps
 from tests.client.support import SCHEMA, Place, rows, unique_name
 from txnlog import keys
-from txnlog.ids import TxnId
 from txnlog.testing import ManualClock
 
 DAY_MS = 24 * 3_600_000
@@ -35,32 +35,8 @@ def path(place: Place) -> Path:
 def told(place: Place, version: int | None = None) -> list[tuple[Any, ...]]:
     """What the table says, read by somebody else."""
     table = deltalake.DeltaTable(str(path(place)), version=version).to_pyarrow_table()
-    names = ["segment", "topic", "topic_id", "partition", "base_offset", "first_row", "rows", "version", "txn_id"]
-    assert table.column_names == [*names[:8], "timestamp", "txn_id"]
-    return sorted(tuple(row[name] for name in names) for row in table.to_pylist())
-
-
-def wanted(ns: Any, version: int) -> list[tuple[Any, ...]]:
-    """What the log says of the segments that were visible at a version or before."""
-    follower = ns.connection.follower
-    found: list[tuple[Any, ...]] = []
-    for topic in follower.state.topics.values():
-        for record in follower.segments(topic.id)[0]:
-            if record.state != "visible" or record.ended_version > version:
-                continue
-            first = 0
-            for item in record.slices:
-                own = record.txn is not None and not record.compacted
-                txn = str(TxnId(ns.connection.coordinator, record.txn)) if own else None
-                ended = None if record.compacted else record.ended_version
-                place = (record.number, topic.name, topic.id, item.partition, item.offset, first, item.rows)
-                found.append((*place, ended, txn))
-                first += item.rows
-    return sorted(found, key=lambda row: row[:6])
-
-
-def key(row: tuple[Any, ...]) -> Any:
-    return row[:6]
+    assert table.column_names == [*SEGMENT_COLUMNS[:8], "timestamp", "txn_id"]
+    return sorted((tuple(row[name] for name in SEGMENT_COLUMNS) for row in table.to_pylist()), key=segment_place)
 
 
 def check(ns: Any, place: Place) -> int:
@@ -72,7 +48,7 @@ def check(ns: Any, place: Place) -> int:
     for number, item in enumerate(versions):
         assert int(item.stem) == number
         says = json.loads(item.read_text().split("\n", 1)[0])["commitInfo"]["txnlog"]
-        assert sorted(told(place, number), key=key) == wanted(ns, says["version"])
+        assert told(place, number) == segment_rows(ns, says["version"])
     return len(versions)
 
 
@@ -86,7 +62,7 @@ def test_the_table_says_what_the_log_says(tmp_path: Path, quick: None, todo: lis
         story.run([*todo, ("produce", 0, 0), ("publish", 0, 0), ("produce", 1, 0), ("publish", 1, 0)])
         assert check(story.ns, place) >= 2
         newest = story.ns.snapshot().version
-        assert sorted(told(place), key=key) == wanted(story.ns, newest)
+        assert told(place) == segment_rows(story.ns, newest)
         for row in told(place):
             where = {row[3]: (row[4], row[4] + row[6])}
             if row[2] == story.ns.topic(row[1]).id and row[0] in {
@@ -121,7 +97,7 @@ def test_files_are_few_and_a_lost_one_is_there_again(place: Place) -> None:
         assert len(list(path(place).glob("*.parquet"))) > len(live)
         Path(live[-1]).unlink()
         cat.repair("sales")
-        assert sorted(told(place), key=key) == wanted(ns, newest)
+        assert told(place) == segment_rows(ns, newest)
 
 
 @pytest.mark.parametrize("grows", [False, True])
@@ -189,7 +165,7 @@ def test_vacuum_leaves_it_alone_and_what_is_old_goes(place: Place) -> None:
         left = {item.name for item in path(place).glob("*.parquet")}
         assert not before <= left
         assert {Path(item).name for item in deltalake.DeltaTable(str(path(place))).file_uris()} <= left
-    assert sorted(told(place), key=key) == wanted(ns, ns.snapshot().version)
+    assert told(place) == segment_rows(ns, ns.snapshot().version)
 
 
 def test_a_file_that_was_named_until_now_stays_for_who_began_to_read(place: Place) -> None:
