@@ -31,6 +31,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import spark_ext
 import txnlog
+from benchmarks.orders import SCHEMA, rows
 from benchmarks.report import Row, report, scratch
 from benchmarks.spark_pairs import WARM_UPS, Pair, all_of, seconds, start_spark
 from txnlog.keys import SEGMENT_COLUMN
@@ -42,33 +43,8 @@ TRANSACTIONS = 1_000
 PARTITIONS = 4
 PLANNING_S = 0.5
 
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.int64()),
-        pa.field("customer", pa.int32()),
-        pa.field("amount", pa.float64()),
-        pa.field("country", pa.string()),
-        pa.field("comment", pa.string()),
-        pa.field("at", pa.timestamp("us", "UTC")),
-    ]
-)
 TEN = pa.schema([*SCHEMA, *(pa.field(f"{name}_before", SCHEMA.field(name).type) for name in SCHEMA.names[:4])])
 TOPICS = {"big": SCHEMA, "aborted": SCHEMA, "ten": TEN, "shared": SCHEMA, "many": SCHEMA}
-
-
-def rows(count: int, generator: np.random.Generator) -> pa.Table:
-    """So many orders."""
-    countries = pa.array(["DE", "FR", "IT", "ES", "PL", "NL", "SE", "AT"])
-    words = pa.array([f"comment number {i}, as people write them" for i in range(1_000)])
-    columns = [
-        pa.array(generator.integers(0, 1 << 40, count)),
-        pa.array(generator.integers(0, 1 << 20, count, dtype=np.int32)),
-        pa.array(generator.random(count)),
-        countries.take(pa.array(generator.integers(0, len(countries), count))),
-        words.take(pa.array(generator.integers(0, len(words), count))),
-        pa.array(generator.integers(1_700_000_000_000_000, 1_800_000_000_000_000, count), pa.timestamp("us", "UTC")),
-    ]
-    return pa.Table.from_arrays(columns, schema=SCHEMA)
 
 
 # --- the topics -------------------------------------------------------------------------------------------------------
@@ -299,14 +275,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=10_000_000, help="rows of each topic")
     parser.add_argument("--turns", type=int, default=5, help="pairs of runs")
-    parser.add_argument("--only", default="", help="a text: only rows with it in their description")
     arguments = parser.parse_args()
     with scratch() as folder:
         root = (folder / "lake").resolve()
         fill(root, arguments.rows)
         spark = start_spark(delta=True)
         scans = Scans(spark, root, folder, arguments.rows)
-        results = [pair.measured(arguments.turns) for pair in scans.all_pairs() if arguments.only in pair.what]
+        results = [pair.measured(arguments.turns) for pair in scans.all_pairs()]
         results.append(scans.planning(arguments.turns))
         results.append(scans.merged().measured(arguments.turns))
         filtered, all_of_them = sum(scans.filtered), len(scans.filtered)

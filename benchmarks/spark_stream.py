@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 import txnlog
+from benchmarks.orders import SCHEMA, rows
 from benchmarks.report import compared, report, scratch
-from benchmarks.scan import SCHEMA, rows
 from benchmarks.spark_pairs import start_spark
 
 GOAL = 0.85

@@ -23,8 +23,8 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody imports it
 
 import spark_ext
 import txnlog
+from benchmarks.orders import SCHEMA, rows
 from benchmarks.report import report, scratch
-from benchmarks.scan import SCHEMA, rows
 from benchmarks.spark_pairs import Pair, start_spark
 
 FILES = 12

@@ -26,7 +26,7 @@ from pyspark.sql.types import (
 )
 
 from spark_ext.columns import named
-from spark_ext.process_state import ProcessLock
+from spark_ext.python_process import ProcessLock
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import InputPartition
 
 from spark_ext.conditions import Column, Condition
-from spark_ext.process_state import store_of
+from spark_ext.python_process import store_of
 from txnlog import segment_file
 from txnlog.errors import CorruptionError
 from txnlog.segment_rows import PlannedSegment, PlannedSlice, file_schema, metadata_column, slices_of

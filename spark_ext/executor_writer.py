@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
-from spark_ext.process_state import store_of
+from spark_ext.python_process import store_of
 from txnlog import partitioner, segment_file
 from txnlog.errors import LimitExceeded, SchemaMismatch, TopicNotFound, TxnLogError
 from txnlog.keys import segment_key

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from spark_ext.options import storage_of_call
 from spark_ext.paths import Location, check_absolute, locate, normal
-from spark_ext.process_state import ProcessLock, digest_of, keep_modules
+from spark_ext.python_process import ProcessLock, digest_of, keep_modules
 from txnlog.errors import InvalidInputError, refused_write
 from txnlog.keys import entry_key
 

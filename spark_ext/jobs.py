@@ -21,7 +21,7 @@ from spark_ext.executor_writer import (
     WrittenSegment,
     in_order,
 )
-from spark_ext.process_state import ProcessLock
+from spark_ext.python_process import ProcessLock
 from txnlog import errors, schema
 from txnlog.actions import Segment, SliceRows
 from txnlog.codec import encode_action

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - as everybody imports it
 
-from spark_ext.columns import quoted
 from txnlog.keys import SEGMENT_COLUMN
 
 if TYPE_CHECKING:
@@ -15,22 +14,21 @@ if TYPE_CHECKING:
     from txnlog.visibility import Visibility
 
 
-def to_sql(visibility: Visibility, column: str = SEGMENT_COLUMN) -> str:
+def to_sql(visibility: Visibility) -> str:
     """Whether a row's segment is in the set, as text that Spark parses: literals one by one take far longer."""
-    name = quoted(column)
-    parts = [f"{name} BETWEEN {first}L AND {last}L" for first, last in visibility.runs()]
+    parts = [f"{SEGMENT_COLUMN} BETWEEN {first}L AND {last}L" for first, last in visibility.runs()]
     singles = visibility.singles()
     if singles:
-        parts.append(f"{name} IN ({', '.join(f'{number}L' for number in singles)})")
+        parts.append(f"{SEGMENT_COLUMN} IN ({', '.join(f'{number}L' for number in singles)})")
     return " OR ".join(parts) or "false"
 
 
-def to_column(visibility: Visibility, column: str = SEGMENT_COLUMN) -> Column:
+def to_column(visibility: Visibility) -> Column:
     """Whether a row's segment is in the set: never null for a number, so it can be negated.
 
     On the partition column of a scan Spark evaluates it while planning, once a folder, and never per row.
     """
-    return F.expr(to_sql(visibility, column))
+    return F.expr(to_sql(visibility))
 
 
 __all__ = ["to_column", "to_sql"]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import DataFrame
 
-from spark_ext.process_state import ProcessLock
+from spark_ext.python_process import ProcessLock
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrameReader, SparkSession

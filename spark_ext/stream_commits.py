@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from spark_ext.handles import log_of
 from spark_ext.jobs import check_there
-from spark_ext.process_state import ProcessLock
+from spark_ext.python_process import ProcessLock
 from spark_ext.query_checkpoint import BatchOffsets, Checkpoint
 from spark_ext.stream_offsets import StreamOffset, cursor_moved, is_stream_offset
 from txnlog.acknowledgements import check_epoch

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from txnlog import keys, numbers, ranges, schema
+from txnlog import numbers, ranges, schema
 from txnlog.acknowledgements import check_epoch, live_subscription, unknown_subscription
 from txnlog.actions import AbortReason, Acknowledgement, Header, Reserve, StreamBatch, Subscription
 from txnlog.appender import Appender
@@ -46,7 +46,7 @@ from txnlog.sequences import before_first
 from txnlog.session import Session
 from txnlog.snapshot import Snapshot, ends_at
 from txnlog.state import Cursor, Draft, Outcome, StreamRecord, SubscriptionRecord, TopicRecord
-from txnlog.store.base import ObjectNotFound, Store
+from txnlog.store.base import Store
 from txnlog.store.open import absolute, open_store
 from txnlog.transaction_commands import CommitResult, Duplicate, Skipped, replayed
 
@@ -320,10 +320,8 @@ class Connection:
 
     def has_entry(self, version: int, digest: str) -> bool:
         """Whether the log holds this very entry."""
-        try:
-            return digest_of(self.store.get(keys.entry_key(version))) == digest
-        except ObjectNotFound:
-            return False
+        data = self.follower.log.get(version)
+        return data is not None and digest_of(data) == digest
 
     def is_in_log(self) -> bool:
         """Whether the log still holds what this handle has read of it.

@@ -52,11 +52,6 @@ def topic_folder(name: TopicName, topic: int, *, first: bool) -> str:
     return name if first else f"{name}~{topic}"
 
 
-def segment_folder(folder: str, segment: int) -> str:
-    """Folder of one segment inside its topic's folder; ends in ``/``."""
-    return f"{folder}/{SEGMENT_COLUMN}={segment}/"
-
-
 def segments_prefix(folder: str) -> str:
     """What the keys of all segments of a topic's folder begin with, and nothing else of the folder does."""
     return f"{folder}/{SEGMENT_COLUMN}="
@@ -241,7 +236,6 @@ __all__ = [
     "parse_key",
     "part_key",
     "relative_segment_key",
-    "segment_folder",
     "segment_key",
     "segments_prefix",
     "table_file_key",

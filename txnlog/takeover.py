@@ -22,11 +22,9 @@ def keeps_its_place(record: SubscriptionRecord) -> bool:
     return record.type == "failover" or (record.type == "exclusive" and record.takeover == "after_lease")
 
 
-def take_epoch(
-    connection: Connection, subscription: int, consumer: str, stream: str | None = None, *, seen: int | None = None
-) -> int:
+def take_epoch(connection: Connection, subscription: int, consumer: str, stream: str | None = None) -> int:
     """Make ``consumer`` the consumer of one subscription. Returns its epoch. See :func:`take_epochs`."""
-    return take_epochs(connection, {subscription: seen}, consumer, stream)[subscription]
+    return take_epochs(connection, {subscription: None}, consumer, stream)[subscription]
 
 
 def take_epochs(

@@ -38,7 +38,7 @@ def csv_archive() -> Path:
     return Path(found.origin).parent / "data" / "flights.csv.zip"
 
 
-def read_flights(archive: Path | None = None, rows: int | None = None) -> pa.Table:
+def read_flights(rows: int | None = None) -> pa.Table:
     """All flights in the order of the CSV, or its first ``rows``; columns as in :data:`SCHEMA`."""
     kept = [field for field in SCHEMA if field.name != "id"]
     options = pyarrow.csv.ConvertOptions(
@@ -47,7 +47,7 @@ def read_flights(archive: Path | None = None, rows: int | None = None) -> pa.Tab
         null_values=_MISSING,
         strings_can_be_null=True,
     )
-    with zipfile.ZipFile(archive or csv_archive()) as package, package.open("flights.csv") as file:
+    with zipfile.ZipFile(csv_archive()) as package, package.open("flights.csv") as file:
         table = pyarrow.csv.read_csv(file, convert_options=options)
     table = table.add_column(0, SCHEMA.field("id"), pa.array(range(table.num_rows), pa.int64()))
     return table.cast(SCHEMA).slice(0, rows)

@@ -21,7 +21,7 @@ from txnlog.errors import (
     TxnLogError,
     UnsupportedFeature,
 )
-from txnlog.takeover import take_epoch
+from txnlog.takeover import take_epoch, take_epochs
 
 LEASE_MS = 9_000
 
@@ -125,7 +125,7 @@ def test_a_consumer_cannot_weaken_the_rule(kept: Any, memory: Place) -> None:
     with Unchanged(memory):
         for seen in (None, record.id, record.epoch - 1, record.epoch + 1):
             with raises(ConsumerBusy):
-                take_epoch(other.connection, record.id, "two", seen=seen)
+                take_epochs(other.connection, {record.id: seen}, "two")
 
 
 @pytest.mark.clause("P-77", "P-176")

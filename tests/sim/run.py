@@ -15,7 +15,7 @@ from typing import Final
 import click
 
 from tests.sim.mutants import ALARM, MOST_SCHEDULES, MUTANTS, schedules_until_found
-from txnlog.testing.runner import LONG, Tally, maintained, run_many, run_seeds
+from txnlog.testing.runner import Tally, maintained, run_many, run_seeds
 
 KEPT: Final = Path(__file__).parent / "seeds.txt"
 """Seeds that found something once, a line each."""
@@ -66,7 +66,7 @@ def main(schedules: int, seed: int | None, jobs: int) -> None:
     click.echo(tally.table())
     cared = run_many(first, schedules // MAINTAINED_SHARE, jobs=jobs, make=maintained)
     click.echo(f"\nwith --maintained\n{cared.table()}")
-    for name in unreached(cared):
+    for name in cared.unreached(REACHED_MAINTAINED):
         click.echo(f"{'NEVER':>12}  {name}")
     sys.exit(1 if failed(kept, found, tally, cared) else 0)
 
@@ -79,17 +79,12 @@ def _mutants(found: dict[str, int | None], first: int) -> str:
     return "\n".join([*lines, ""])
 
 
-def unreached(cared: Tally) -> list[str]:
-    """Of many maintained schedules the situations that none came to."""
-    return [name for name in REACHED_MAINTAINED if not cared.labels[name]] if cared.schedules >= LONG else []
-
-
 def failed(kept: Tally, found: dict[str, int | None], tally: Tally, cared: Tally) -> bool:
     """Whether anything is not as it has to be; the alarm rings in the first run, whatever the seed."""
     return bool(
         any(item.failures for item in (kept, tally, cared))
         or tally.missing
-        or unreached(cared)
+        or cared.unreached(REACHED_MAINTAINED)
         or None in found.values()
         or found[ALARM.name] != 1
     )

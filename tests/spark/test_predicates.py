@@ -143,10 +143,3 @@ def test_a_long_predicate_is_one_text_for_spark(spark: SparkSession) -> None:
     every_other = Visibility.of(range(0, 20_000, 2))
     (column,) = evaluated_by_spark(spark, [every_other])
     assert numbers_of(column) == {number for number in NUMBERS if number < 20_000 and number % 2 == 0}
-
-
-def test_the_column_may_have_any_name(spark: SparkSession) -> None:
-    name = "a `strange`.name"
-    frame = spark.createDataFrame([(number,) for number in range(6)], f"`{name.replace('`', '``')}` BIGINT")
-    found = frame.where(predicates.to_column(Visibility.of([1, 3, 4]), name)).collect()
-    assert [row[0] for row in found] == [1, 3, 4]

@@ -28,7 +28,6 @@ from txnlog.keys import (
     parse_key,
     part_key,
     relative_segment_key,
-    segment_folder,
     segment_key,
     table_file_key,
     topic_folder,
@@ -63,7 +62,6 @@ def test_keys_look_as_the_protocol_says():
     assert manifest_key(42) == "_log/checkpoints/00000000000000000042.json"
     assert part_key("ab" * 16) == f"_log/checkpoints/parts/{'ab' * 16}.parquet"
     assert hint_key(13, 42) == "_hints/13/00000000000000000042.json"
-    assert segment_folder("orders", 7) == "orders/_txnlog_segment=7/"
     assert segment_key("orders~12", 7, f"{'0' * 32}.parquet") == f"orders~12/_txnlog_segment=7/{'0' * 32}.parquet"
 
 

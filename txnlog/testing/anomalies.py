@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import enum
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import Final, NamedTuple
 
 from txnlog.testing.history import Operation
+
+_MOST_TOLD: Final = 6
 
 
 class Anomaly(enum.StrEnum):
@@ -155,11 +158,11 @@ class Finding(NamedTuple):
         return f"{self.anomaly}: {self.message}" + (f" (operations {numbers})" if numbers else "")
 
 
-def shortened(items: Any, most: int = 6) -> str:
+def first_of(items: Iterable[object]) -> str:
     """The first of many items, for messages."""
     found = list(items)
-    text = ", ".join(map(str, found[:most]))
-    return f"{text}, … ({len(found)})" if len(found) > most else text
+    text = ", ".join(map(str, found[:_MOST_TOLD]))
+    return f"{text}, … ({len(found)})" if len(found) > _MOST_TOLD else text
 
 
-__all__ = ["Anomaly", "Finding", "shortened"]
+__all__ = ["Anomaly", "Finding", "first_of"]

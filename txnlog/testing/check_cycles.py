@@ -14,7 +14,7 @@ from itertools import groupby, pairwise, product
 from typing import Final, Literal, NamedTuple
 
 from txnlog.testing import operations as of
-from txnlog.testing.anomalies import Anomaly, Finding, shortened
+from txnlog.testing.anomalies import Anomaly, Finding, first_of
 from txnlog.testing.facts import Facts, Unit, asked, told
 from txnlog.testing.history import Operation
 
@@ -192,7 +192,7 @@ def _describe(nodes: _Nodes, graph: _Graph, component: set[int], anomaly: Anomal
         node = min(component)
         first = next((other, kind) for other, kind in graph[node] if other in component and kind in kinds)
         cycle = [_Edge(node, *first), *(_path(graph, first[0], node, component, kinds) or ())]
-    text = shortened(f"{nodes.names[edge.start]} -{edge.kind}-> {nodes.names[edge.end]}" for edge in cycle)
+    text = first_of(f"{nodes.names[edge.start]} -{edge.kind}-> {nodes.names[edge.end]}" for edge in cycle)
     shows = dict.fromkeys(op for edge in cycle for op in nodes.shows[edge.start])
     return Finding(anomaly, text, tuple(shows))
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import chain, pairwise
 
 from txnlog.testing import operations as of
-from txnlog.testing.anomalies import Anomaly, Finding, shortened
+from txnlog.testing.anomalies import Anomaly, Finding, first_of
 from txnlog.testing.facts import Facts, Place, Run, Unit, asked, goes_to
 from txnlog.testing.history import Operation
 
@@ -24,7 +24,7 @@ def check(facts: Facts) -> Iterator[Finding]:
             yield Finding(Anomaly.OFFSETS_AGAINST_VERSIONS, text, seen)
     yield from _check_duplicates(facts)
     for run in facts.strange:
-        values = shortened(row.value for row in run.rows)
+        values = first_of(row.value for row in run.rows)
         text = f"{_name(run.place)}: nobody produced {values} (transaction {run.rows[0].txn})"
         yield Finding(Anomaly.GARBAGE, text, seen)
     yield from _check_sequences(facts)
@@ -63,7 +63,7 @@ def _check_duplicates(facts: Facts) -> Iterator[Finding]:
                 if row.value == value
             ]
             produced = tuple(op for unit in facts.owners.get(value, ()) for op in unit.produces)
-            yield Finding(Anomaly.DUPLICATE, f"{value} is visible at {shortened(at)}", produced)
+            yield Finding(Anomaly.DUPLICATE, f"{value} is visible at {first_of(at)}", produced)
 
 
 def _sent(run: Run, unit: Unit) -> list[tuple[int, Operation]]:
@@ -119,7 +119,7 @@ def _check_sends(facts: Facts) -> Iterator[Finding]:
                 start = at - run.rows[0].offset
                 found = shown[start : start + len(values)]
                 if found != values and set(values) <= set(shown):
-                    text = f"{_name(run.place)}: {shortened(found)} from offset {at}, sent was {shortened(values)}"
+                    text = f"{_name(run.place)}: {first_of(found)} from offset {at}, sent was {first_of(values)}"
                     yield Finding(Anomaly.NON_MONOTONIC_SEND, text, (op,))
             for (_, first), (_, second) in pairwise(calls):
                 if second.completed is not None and second.completed < first.invoked:

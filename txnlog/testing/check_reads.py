@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import accumulate
 
 from txnlog.testing import operations as of
-from txnlog.testing.anomalies import Anomaly, Finding, shortened
+from txnlog.testing.anomalies import Anomaly, Finding, first_of
 from txnlog.testing.check_log import check_offsets
 from txnlog.testing.facts import NEVER, Facts, Place, Unit, asked, told
 from txnlog.testing.history import Operation
@@ -72,7 +72,7 @@ def _check_rows(facts: Facts, op: Operation, place: Place, rows: tuple[of.Row, .
             text = f"{place[0]}/{place[1]}@{row.offset} is {tuple(row)[1:]} here, and {tuple(known)[1:]} elsewhere"
             yield Finding(Anomaly.INCONSISTENT_OFFSETS, text, (op,))
     for found in strange.values():
-        text = f"{place[0]}/{place[1]} shows {shortened(row.value for row in found)} of {found[0].txn}"
+        text = f"{place[0]}/{place[1]} shows {first_of(row.value for row in found)} of {found[0].txn}"
         yield _vanished(op, facts.owner(found[0]), text)
 
 
@@ -100,7 +100,7 @@ def _check_lacking(
             if row.txn in lacking:
                 places_of.setdefault(row.txn, set()).add(place)
     for txn, found in lacking.items():
-        text = f"version {version} without {shortened(row.value for _, row in found)} of {txn}"
+        text = f"version {version} without {first_of(row.value for _, row in found)} of {txn}"
         places = places_of.get(txn, set())
         if any(place in places for place, _ in found):
             yield Finding(Anomaly.INTERMEDIATE_READ, f"{text}, of which it shows a part in that partition", (op,))

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 
 from txnlog.testing import operations as of
-from txnlog.testing.anomalies import Anomaly, Finding, shortened
+from txnlog.testing.anomalies import Anomaly, Finding, first_of
 from txnlog.testing.facts import NEVER, Answer, Facts, Place, Unit, asked, epoch_of, goes_to, told
 from txnlog.testing.history import Operation
 
@@ -60,16 +60,16 @@ def _check_contents(unit: Unit, place: Place, shown: list[int], sure: list[Opera
         produced.update(item.values)
         missing = len(item.values) - len(there)
         if there and not unit.plain and not op.possible and not op.succeeded:
-            text = f"{unit.name} shows {shortened(there)} in {place[0]}/{place[1]}, of which nothing was written"
+            text = f"{unit.name} shows {first_of(there)} in {place[0]}/{place[1]}, of which nothing was written"
             yield Finding(Anomaly.FAILED_BUT_VISIBLE, text, (op,))
         elif missing and (there or op in sure):
-            values = shortened(value for value in item.values if value not in known)
+            values = first_of(value for value in item.values if value not in known)
             yield Finding(
                 Anomaly.TORN_COMMIT, f"{unit.name} is visible without {values} in {place[0]}/{place[1]}", (op,)
             )
     strange = known - produced
     if strange:
-        text = f"{unit.name} shows {shortened(sorted(strange))} in {place[0]}/{place[1]}, which it did not produce"
+        text = f"{unit.name} shows {first_of(sorted(strange))} in {place[0]}/{place[1]}, which it did not produce"
         yield Finding(Anomaly.GARBAGE, text, _all(unit))
 
 

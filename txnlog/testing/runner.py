@@ -161,8 +161,12 @@ class Tally:
 
     @property
     def missing(self) -> list[str]:
-        """Of a long run the situations that were never reached; it failed then, as much as by a failure."""
-        return [name for name in REACHED if not self.labels[name]] if self.schedules >= LONG else []
+        """What a long run of random schedules should have come to and did not; it failed then, as by a failure."""
+        return self.unreached(REACHED)
+
+    def unreached(self, situations: Iterable[str]) -> list[str]:
+        """Of these the ones that were never reached in a long run: a short one need not come to all."""
+        return [name for name in situations if not self.labels[name]] if self.schedules >= LONG else []
 
     @property
     def rate(self) -> float:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from spark_ext import arrow_batches, handles, jobs, process_state, scan_session, stream_commits
+from spark_ext import arrow_batches, handles, jobs, python_process, scan_session, stream_commits
 from spark_ext.executor_reader import ReadJob, read_batches
-from spark_ext.process_state import ProcessLock, digest_of, store_of
+from spark_ext.python_process import ProcessLock, digest_of, store_of
 from txnlog.store.base import Store
 from txnlog.store.open import open_store
 
@@ -56,7 +56,7 @@ def taken(lock: Any) -> bool:
         handles._lock,
         jobs._stocks_lock,
         stream_commits._epochs_lock,
-        process_state._lock,
+        python_process._lock,
         scan_session._lock,
         ProcessLock(),
     ],
@@ -94,10 +94,10 @@ def test_a_child_takes_no_numbers_of_the_block_that_its_parent_goes_on_with(name
 
 
 def test_no_secret_is_kept_in_the_keys_of_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_state, "open_store", lambda root, _options: open_store(root))
+    monkeypatch.setattr(python_process, "open_store", lambda root, _options: open_store(root))
     options = {"secret": "hush-hush", "key": "k"}
     store_of("memory://process-secrets", "sales", options)
-    assert "hush" not in repr(process_state._stores)
+    assert "hush" not in repr(python_process._stores)
     assert digest_of(options) == digest_of(dict(reversed(options.items()))) != digest_of(None) == digest_of({})
 
 
@@ -108,7 +108,7 @@ def test_readers_and_writers_of_a_namespace_share_a_store(monkeypatch: pytest.Mo
         opened.append(root)
         return open_store(root, options)
 
-    monkeypatch.setattr(process_state, "open_store", noted)
+    monkeypatch.setattr(python_process, "open_store", noted)
     nothing = pa.schema([])
     for _ in range(3):
         list(read_batches(ReadJob("memory://process-shared", "sales", 1, nothing, nothing), []))
@@ -118,7 +118,7 @@ def test_readers_and_writers_of_a_namespace_share_a_store(monkeypatch: pytest.Mo
 
 def frozen(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Runs in a Python worker of Spark."""
-    process_state.keep_modules()
+    python_process.keep_modules()
     for batch in batches:
         yield pa.record_batch([pa.array([gc.get_freeze_count()] * batch.num_rows)], names=["count"])
 
@@ -129,18 +129,18 @@ def test_a_worker_of_spark_keeps_its_modules_out_of_the_collectors_way(spark: Sp
 
 
 def test_the_users_process_collects_its_garbage_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_state, "_calls", 0)
+    monkeypatch.setattr(python_process, "_calls", 0)
     before = gc.get_freeze_count()
-    process_state.keep_modules()
+    python_process.keep_modules()
     assert gc.get_freeze_count() == before
 
 
 def test_objects_are_kept_a_few_times_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_state, "_calls", 0)
+    monkeypatch.setattr(python_process, "_calls", 0)
     monkeypatch.setattr(sys.modules["__main__"], "__spec__", SimpleNamespace(name="pyspark.daemon"))
     called: list[int] = []
     monkeypatch.setattr(gc, "collect", lambda: None)
-    monkeypatch.setattr(gc, "freeze", lambda: called.append(process_state._calls))
+    monkeypatch.setattr(gc, "freeze", lambda: called.append(python_process._calls))
     for _ in range(1_000):
-        process_state.keep_modules()
+        python_process.keep_modules()
     assert called == [1, 2, 4, 8, 16, 32, 64]
