@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tools import delta_jars
+from tools.java_archive import QUICK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,7 +24,6 @@ _SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
 }
-_QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 
 
 def session(folder: Path) -> SparkSession:
@@ -39,7 +39,7 @@ def session(folder: Path) -> SparkSession:
     builder: Any = SparkSession.builder
     builder = builder.master("local[2]").config("spark.jars", ",".join(delta_jars.delta_jars()))
     builder = builder.config("spark.sql.warehouse.dir", str(folder / "warehouse"))
-    options = f"-Duser.timezone=UTC -Dderby.system.home={folder} {_QUICK}"
+    options = f"-Duser.timezone=UTC -Dderby.system.home={folder} {QUICK}"
     builder = builder.config("spark.driver.extraJavaOptions", options)
     for name, value in _SETTINGS.items():
         builder = builder.config(name, value)

@@ -18,6 +18,7 @@ import pytest
 from pyspark.sql import datasource
 
 import txnlog
+from tools.java_archive import QUICK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,10 +62,6 @@ def _names_what_is_lacking(text: str) -> bool:
     return lacks is not None and version.startswith(("4.0.", "4.1."))
 
 
-# A session that lives for minutes, of queries that each run once: what the second compiler takes never comes back.
-_QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
-
-
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A small local session: two cores, UTC, few shuffle partitions, no web page."""
@@ -86,7 +83,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.default.parallelism", "2")
         .config("spark.sql.warehouse.dir", str(warehouse))
         .config("spark.driver.memory", "1g")
-        .config("spark.driver.extraJavaOptions", f"-Duser.timezone=UTC -Dderby.system.home={warehouse} {_QUICK}")
+        .config("spark.driver.extraJavaOptions", f"-Duser.timezone=UTC -Dderby.system.home={warehouse} {QUICK}")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.log.level", "ERROR")
