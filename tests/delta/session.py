@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.sessions import set_surroundings
 from tools import delta_jars
 from tools.java_archive import QUICK
 
@@ -30,12 +29,7 @@ def session(folder: Path) -> SparkSession:
     """A small local session with Delta; what it keeps is in a folder."""
     from pyspark.sql import SparkSession
 
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    repository = str(Path(__file__).parents[2])
-    path = os.environ.get("PYTHONPATH", "")
-    if repository not in path.split(os.pathsep):
-        os.environ["PYTHONPATH"] = f"{repository}{os.pathsep}{path}" if path else repository
+    set_surroundings()
     builder: Any = SparkSession.builder
     builder = builder.master("local[2]").config("spark.jars", ",".join(delta_jars.delta_jars()))
     builder = builder.config("spark.sql.warehouse.dir", str(folder / "warehouse"))
