@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -16,9 +15,10 @@ import pytest
 import txnlog
 from tests.effort import every
 from tests.lines import FORK, before_line, ended, start
+from tests.pages import blocks, page, section
 from txnlog.errors import TxnLogError
 
-PAGE = Path(__file__).parents[2] / "docs" / "python.md"
+PAGE = page("docs/python.md")
 KILLED, REFUSED, REFUSED_BY_THE_TABLE = 9, 3, 4
 ORDERS = [{"customer": name, "amount": 1.0} for name in ("ann", "bob", "cyd")]
 ONCE = ["ann", "bob", "cyd"]
@@ -35,15 +35,14 @@ class Shop:
 
     def __init__(self, folder: Path, lake: str = "lake") -> None:
         self.lake, self.bank = str(folder / lake), str(folder / "bank.db")
-        text = PAGE.read_text(encoding="utf-8")
-        blocks = re.findall(r"```python\n(.*?)```", text.split("\n## Reading\n", 1)[0], re.DOTALL)
-        blocks += re.findall(r"```python\n(.*?)```", text.split("\n## Two-phase commit\n", 1)[1], re.DOTALL)[:1]
-        code = "\n".join(blocks).replace('"/tmp/lake-bank.db"', f"{self.bank!r}, timeout=0.05")
+        found = blocks(PAGE[: PAGE.index("\n## Reading\n")])
+        found += blocks(section(PAGE, "Two-phase commit"))[:1]
+        code = "\n".join(found).replace('"/tmp/lake-bank.db"', f"{self.bank!r}, timeout=0.05")
         code = code.replace("\nbank.execute(", "\nbank.execute('PRAGMA synchronous = OFF')\nbank.execute(", 1)
         code = code.replace('log = "shop-1"', f"log = {lake!r}")
         self.code = compile(code.replace("/tmp/lake", self.lake), "the page", "exec")
         given: dict[str, Any] = {}
-        exec(compile(blocks[0].replace("/tmp/lake", self.lake), "the setup", "exec"), given)
+        exec(compile(found[0].replace("/tmp/lake", self.lake), "the setup", "exec"), given)
         given["ns"].produce("orders", ORDERS)
         given["ns"].close()
 
