@@ -31,7 +31,6 @@ from txnlog.store.probe import Passed
 _unique = itertools.count()
 
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("name", pa.string())])
-START_MS = 1_767_225_600_000
 
 
 class FakeRuntime(Runtime):
