@@ -36,8 +36,8 @@ from txnlog.codec import Entry, decode_entry, digest_of, encode_action, encode_e
 from txnlog.errors import CorruptionError, TxnLogError, UnsupportedFeature
 from txnlog.schema import StructType
 from txnlog.state import Cursor, Draft, Outcome, State, TransactionRecord
+from txnlog.testing.scheduler import START_MS
 
-START_MS = 1_767_225_600_000
 WRITER = "0" * 32
 SCHEMA = schemas.from_arrow(pa.schema([pa.field("name", pa.string()), pa.field("amount", pa.int64())]))
 PROTOCOL = Protocol(1, 1)

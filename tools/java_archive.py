@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Final
 
 import pyspark
 
@@ -19,6 +20,12 @@ from tools.java_home import find_java_home
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+QUICK: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+"""For sessions of queries that each run once: what the second compiler takes never comes back.
+
+An archive fits only the collector that it was made with, so that it and all who use it name these options.
+"""
 
 # What a Java says of an archive is nothing that anybody who runs a query wants to read.
 SILENT = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
@@ -47,8 +54,7 @@ def make(archive: Path) -> bool:
     """Make the archive; whether it is there afterwards."""
     with tempfile.TemporaryDirectory(prefix="classes-", dir=archive.parent) as folder:
         made = Path(folder) / "made.jsa"
-        # Archives are for the collector and the compiler of short lives: the settings of all sessions here.
-        options = f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ArchiveClassesAtExit={made} {SILENT}"
+        options = f"{QUICK} -XX:ArchiveClassesAtExit={made} {SILENT}"
         own = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
         environment = os.environ | own | {"SPARK_SUBMIT_OPTS": options}
         command = [sys.executable, "-m", "tools.java_archive", "session", folder]

@@ -30,6 +30,8 @@ from jupyter_client.manager import AsyncKernelManager
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
+from tools.java_archive import QUICK
+
 ROOT: Final = Path(__file__).resolve().parent.parent
 NOTEBOOKS: Final = ROOT / "notebooks"
 
@@ -50,9 +52,6 @@ _KERNEL: Final = (
     "-f",
     "{connection_file}",
 )
-
-_QUICK_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
-"""For Java processes that live for seconds: a quick start is worth more than code that is fast later."""
 
 Notebook = Any
 """A notebook as nbformat reads it: nested dictionaries whose keys are attributes, too."""
@@ -178,7 +177,7 @@ def surroundings(folder: Path) -> dict[str, str]:
         place.mkdir(exist_ok=True)
     return {
         **{name: str(place) for name, place in places.items()},
-        "PYSPARK_SUBMIT_ARGS": f'--driver-java-options "{_QUICK_JAVA} -Djava.io.tmpdir={folder}" pyspark-shell',
+        "PYSPARK_SUBMIT_ARGS": f'--driver-java-options "{QUICK} -Djava.io.tmpdir={folder}" pyspark-shell',
     }
 
 

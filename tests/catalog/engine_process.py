@@ -44,7 +44,7 @@ def spark() -> Any:
     if "spark" not in _cache:
         from pyspark.sql import SparkSession
 
-        folder = os.environ["TXNLOG_TEST_FOLDER"]
+        folder, quick = os.environ["TXNLOG_TEST_FOLDER"], os.environ["TXNLOG_TEST_JAVA"]
         settings = {
             "spark.jars": os.environ["TXNLOG_TEST_JARS"],
             "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -53,8 +53,7 @@ def spark() -> Any:
             "spark.sql.shuffle.partitions": "2",
             "spark.databricks.delta.snapshotPartitions": "2",
             "spark.driver.memory": "1g",
-            "spark.driver.extraJavaOptions": f"-Duser.timezone=UTC -Dderby.system.home={folder} "
-            "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto",
+            "spark.driver.extraJavaOptions": f"-Duser.timezone=UTC -Dderby.system.home={folder} {quick}",
             "spark.sql.warehouse.dir": folder,
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",

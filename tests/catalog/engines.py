@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tools.java_archive import QUICK
 from txnlog.keys import SEGMENT_COLUMN
 
 FAST = ("deltalake", "polars", "duckdb")
@@ -40,6 +41,7 @@ class Engines:
 
     def __init__(self, folder: Path, jars: str = "") -> None:
         environment = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
+        told = {"TXNLOG_TEST_FOLDER": str(folder), "TXNLOG_TEST_JARS": jars, "TXNLOG_TEST_JAVA": QUICK}
         self._folder = folder
         self._process = subprocess.Popen(
             [sys.executable, "-W", "ignore", str(_PROGRAM)],
@@ -47,7 +49,7 @@ class Engines:
             stdout=subprocess.PIPE,
             text=True,
             cwd=folder,
-            env=environment | {"TXNLOG_TEST_FOLDER": str(folder), "TXNLOG_TEST_JARS": jars},
+            env=environment | told,
         )
 
     def ask(self, **request: Any) -> dict[str, Any]:

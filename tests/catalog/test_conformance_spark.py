@@ -10,9 +10,7 @@ import pytest
 
 import catalog as txn_catalog
 from catalog import delta_actions, table_publisher
-from tests.catalog.engines import Engines, assert_same
-from tests.catalog.stories import Step, Story, check_versions
-from tests.catalog.test_conformance import (
+from tests.catalog.conformance import (
     CONDITIONS,
     SPARK_WRITES,
     WIDENED,
@@ -24,6 +22,8 @@ from tests.catalog.test_conformance import (
     typed,
     widened,
 )
+from tests.catalog.engines import Engines, assert_same
+from tests.catalog.stories import Step, Story, check_versions
 from tests.client.support import Place
 
 STORIES: list[list[Step]] = [

@@ -16,7 +16,7 @@ import pytest
 from catalog import delta_actions, segments_table, table_publisher
 from catalog.publication import Publications, Published
 from tests.catalog.judging import actions_of, check_segments_table, check_table, commits_of
-from tests.catalog.test_publication_faults import TOPIC, client, prepared, publications
+from tests.catalog.publishers import TOPIC, client, prepared, publications
 from tests.effort import tries
 from tests.sim.interleaving import Duel, RandomScheduler
 from tests.sim.scopes import copied, rows

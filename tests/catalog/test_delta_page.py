@@ -8,13 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.catalog.engines import Engines
+from tests.pages import blocks, page, section
 
-ROOT = Path(__file__).parents[2]
-
-
-def blocks(name: str, kind: str) -> list[str]:
-    """The blocks of a page that are marked so."""
-    return re.findall(rf"```python{kind}\n(.*?)```", (ROOT / name).read_text(encoding="utf-8"), re.DOTALL)
+PAGE = page("docs/delta.md")
 
 
 def placed(code: str, folder: Path) -> str:
@@ -23,7 +19,7 @@ def placed(code: str, folder: Path) -> str:
 
 
 def test_the_page_runs_and_prints_what_it_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    door, *found = blocks("docs/delta.md", "")
+    door, *found = blocks(PAGE)
     assert len(found) > 3
     assert len(door.strip().splitlines()) == 3
     names: dict[str, object] = {}
@@ -37,9 +33,9 @@ def test_the_page_runs_and_prints_what_it_says(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_what_spark_does_there_works_without_txnlog(tmp_path: Path, all_engines: Engines) -> None:
-    python = "\n".join(blocks("docs/delta.md", "")[1:])
+    python = "\n".join(blocks(PAGE)[1:])
     exec(compile(placed(python, tmp_path), "docs/delta.md", "exec"), {})
-    (code,) = blocks("docs/delta.md", " spark")
+    (code,) = blocks(PAGE, "python spark")
     try:
         all_engines.ask(call="exec", code=placed(code, tmp_path))
     finally:
@@ -47,10 +43,9 @@ def test_what_spark_does_there_works_without_txnlog(tmp_path: Path, all_engines:
 
 
 def test_the_exit_door_of_the_readme_is_three_lines_that_run(tmp_path: Path, all_engines: Engines) -> None:
-    python = "\n".join(blocks("docs/delta.md", "")[1:])
+    python = "\n".join(blocks(PAGE)[1:])
     exec(compile(placed(python, tmp_path), "docs/delta.md", "exec"), {})
-    text = (ROOT / "README.md").read_text(encoding="utf-8").split("\n## The exit door\n", 1)[1].split("\n## ", 1)[0]
-    code, sql = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    code, sql = blocks(section(page("README.md"), "The exit door"))
     assert len(code.strip().splitlines()) == 3
     all_engines.ask(call="exec", code=placed(code, tmp_path))
     try:

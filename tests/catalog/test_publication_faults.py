@@ -5,31 +5,23 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from catalog import delta_actions, table_publisher
-from catalog.publication import Publications
-from tests.by_hand import compact
 from tests.catalog.judging import check_table, commits_of
-from tests.catalog.stories import mergeable
+from tests.catalog.publishers import PREPARED, TOPIC, client, prepared, publications, publish
 from tests.client.support import raises
 from tests.effort import every, tries
+from tests.sim.fates import Fate, FateStore, fates_of
 from tests.sim.interleaving import Duel, ScriptedScheduler, in_schedules
-from tests.sim.scopes import copied, founded, open_client, rows
-from tests.sim.test_every_call import Fate, FateStore, fates_of
+from tests.sim.scopes import copied, rows
 from txnlog import keys
 from txnlog.errors import Durable, InvalidInputError, TxnLogError
-from txnlog.namespace import Namespace
-from txnlog.store import MemoryStore, Store
-from txnlog.store.wrappers import Call, HookStore
-from txnlog.testing import ManualClock
-from txnlog.testing.scheduler import START_MS
-
-TOPIC = "orders"
+from txnlog.store.wrappers import Call
 
 
 @pytest.fixture(autouse=True)
@@ -52,75 +44,6 @@ class Once:
         if not self.came and self.is_meant(call, key):
             self.came = True
             self.work()
-
-
-def publications(
-    ns: Namespace,
-    before: Callable[[Call, str], None] | None = None,
-    after: Callable[[Call, str, object], None] | None = None,
-) -> Publications:
-    """A client's, with hooks around the requests of this publisher alone."""
-    of = ns.connection
-    return Publications(of.follower, HookStore(of.store, before=before, after=after), of.runtime)
-
-
-def publish(ns: Namespace) -> Any:
-    ns.connection.follower.refresh()
-    return publications(ns).publish(ns.connection.topic_record(TOPIC).id)
-
-
-def history(ns: Namespace) -> None:
-    """Five segments, of which two are merged."""
-    for number in range(10, 14):
-        ns.produce(TOPIC, rows(number))
-    ((partition, run),) = mergeable(ns, TOPIC)
-    compact(ns, TOPIC, run[:2], partition)
-
-
-def partly_published(ns: Namespace) -> None:
-    """The same, and the first versions are there, with a checkpoint."""
-    ns.produce(TOPIC, rows(8))
-    publish(ns)
-    ns.produce(TOPIC, rows(9))
-    publish(ns)
-    history(ns)
-
-
-def middle_lost(ns: Namespace) -> None:
-    partly_published(ns)
-    publish(ns)
-    folder = ns.connection.topic_record(TOPIC).folder
-    newest = max(commits_of(ns.connection.store, folder))
-    ns.connection.store.delete(keys.delta_commit_key(folder, newest - 1))
-    ns.produce(TOPIC, rows(30))
-
-
-def newest_damaged(ns: Namespace) -> None:
-    partly_published(ns)
-    publish(ns)
-    folder = ns.connection.topic_record(TOPIC).folder
-    commits = commits_of(ns.connection.store, folder)
-    newest = max(commits)
-    ns.connection.store.put(keys.delta_commit_key(folder, newest), commits[newest][:-40])
-    ns.produce(TOPIC, rows(30))
-
-
-PREPARED: dict[str, Callable[[Namespace], None]] = {
-    item.__name__: item for item in (history, partly_published, middle_lost, newest_damaged)
-}
-
-
-@cache
-def prepared(name: str) -> MemoryStore:
-    """What is there before. What was lost below a checkpoint is no publisher's care, so there is none in that one."""
-    table_publisher.CHECKPOINT_VERSIONS = 1_000 if name == "middle_lost" else 2  # type: ignore[misc]  # see the fixture
-    return founded(PREPARED[name], ManualClock(START_MS))
-
-
-def client(store: Store, name: str) -> Namespace:
-    ns = open_client(store, name, ManualClock(START_MS + 1_000))
-    ns.connection.follower.refresh()
-    return ns
 
 
 def calls_of(name: str) -> list[tuple[str, str]]:

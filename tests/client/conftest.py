@@ -10,7 +10,6 @@ import pytest
 
 from tests.client.support import (
     SCHEMA,
-    START_MS,
     FakeRuntime,
     FaultyStore,
     Place,
@@ -22,6 +21,7 @@ from tests.client.support import (
 from tools.servers import s3_server
 from txnlog import connection, root
 from txnlog.testing import ManualClock
+from txnlog.testing.scheduler import START_MS
 
 
 @pytest.fixture(autouse=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 import threading
 import time
 from collections import deque
@@ -15,9 +16,14 @@ import pytest
 
 import txnlog
 from txnlog import keys
+from txnlog.actions import Close
+from txnlog.apply import apply_entry
+from txnlog.codec import decode_entry
+from txnlog.commands import Simple
 from txnlog.errors import Durable, StoreError, TxnLogError
 from txnlog.namespace import Namespace
 from txnlog.runtime import Clock, Runtime
+from txnlog.state import State
 from txnlog.store import CountingStore, Created, ForwardingStore, Store, identity_of, open_store
 from txnlog.store.base import ObjectNotFound
 from txnlog.store.probe import Passed
@@ -25,7 +31,6 @@ from txnlog.store.probe import Passed
 _unique = itertools.count()
 
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("name", pa.string())])
-START_MS = 1_767_225_600_000
 
 
 class FakeRuntime(Runtime):
@@ -362,3 +367,59 @@ def unique_name() -> str:
 def objects(store: Store, prefix: str = "") -> Iterator[str]:
     """Keys of a store."""
     return (info.key for info in store.list(prefix))
+
+
+def busy(ns: Any, seed: int, steps: int = 12) -> None:
+    """Some of everything: topics, commits, aborts, open ones, cursors, sequences, apps, producers, drops."""
+    rng = random.Random(seed)
+    if "orders" not in ns.topics():
+        ns.create_topic("orders", SCHEMA, partitions=2)
+        ns.create_topic("audit", SCHEMA)
+    consumer = ns.consumer("orders", "billing")
+    producer = ns.producer(f"loader-{seed % 3}")
+    for step in range(steps):
+        number = seed * 1_000 + step
+        ns.produce("orders", rows(number), partition=rng.randrange(2))
+        producer.produce("orders", rows(number), partition=0)
+        txn = producer.begin(txn_app_id="nightly", txn_version=number) if step % 4 == 1 else ns.begin()
+        txn.produce("orders", rows(number), partition=1)
+        if step % 2:
+            txn.produce("audit", rows(number))
+            txn.flush()
+        if step % 3 == 0:
+            txn.acknowledge(consumer.receive(3, timeout_ms=0)[[0]])
+        if step % 5 == 4:
+            txn.abort()
+        elif step % 7 != 6:
+            txn.commit()
+    ns.create_topic(f"passing-{seed}", SCHEMA)
+    ns.produce(f"passing-{seed}", rows(1))
+    passing = ns.consumer(f"passing-{seed}", "billing")
+    txns = [ns.begin() for _ in range(3)]
+    txns[1].acknowledge(passing.receive(1, timeout_ms=0))
+    for txn in txns:
+        txn.produce("orders", rows(seed), partition=1)
+        txn.produce(f"passing-{seed}", rows(seed))
+    txns[0].flush()
+    tokens = [txn.prepare() for txn in txns[1:]]
+    ns.drop_topic(f"passing-{seed}")
+    txns[0].commit()
+    for token, decision in zip(tokens, (True, False), strict=True):
+        ns.complete(token, commit=decision)
+
+
+def from_zero(ns: Any) -> State:
+    """The fold of the entries alone."""
+    state = State()
+    for version in range(ns.snapshot().version + 1):
+        apply_entry(state, decode_entry(ns.connection.follower.log.get(version), version))
+    return state
+
+
+def close_blocks(rival: Namespace, writer: str) -> None:
+    """What vacuum will do to a writer that was silent for the grace."""
+    blocks = [block.first for block in rival.connection.follower.state.blocks.values() if block.writer == writer]
+    rival.connection.follower.refresh()
+    rival.connection.appender.call(
+        Simple(lambda _draft, _at: [Close(first) for first in blocks], lambda _draft, _at: None)
+    )

@@ -10,7 +10,6 @@ import pytest
 
 from tests.client.support import (
     SCHEMA,
-    START_MS,
     Place,
     Unchanged,
     ids,
@@ -35,6 +34,7 @@ from txnlog.errors import (
     TopicNotFound,
 )
 from txnlog.testing import ManualClock
+from txnlog.testing.scheduler import START_MS
 
 NOTE = [("note", pa.string())]
 

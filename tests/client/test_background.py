@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, START_MS, FaultyStore, Place, raises, read, rows, together, wait_for
+from tests.client.support import SCHEMA, FaultyStore, Place, raises, read, rows, together, wait_for
 from txnlog import codec
 from txnlog.actions import Acknowledgement, PartitionRanges
 from txnlog.errors import (
@@ -26,6 +26,7 @@ from txnlog.errors import (
 )
 from txnlog.segment_builder import SharedSegmentBuilder
 from txnlog.testing import ManualClock
+from txnlog.testing.scheduler import START_MS
 
 
 def test_a_commit_in_the_background_gives_what_commit_gives(ns: Any) -> None:

@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from tests.by_hand import append
-from tests.client.support import SCHEMA, START_MS, Place, Unchanged, read, rows
+from tests.client.support import SCHEMA, Place, Unchanged, read, rows
 from txnlog.actions import Begin, Close, Commit, Renew
 from txnlog.errors import CoordinatorFenced
 from txnlog.numbers import block_of
 from txnlog.producer import begin_transaction
 from txnlog.testing import ManualClock
+from txnlog.testing.scheduler import START_MS
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

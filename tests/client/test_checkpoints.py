@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import random
 import threading
 from typing import Any
 
 import pytest
 
 from tests.by_hand import compact
-from tests.client.support import SCHEMA, FaultyStore, Place, ids, raises, read, rows, run_threads
+from tests.client.support import SCHEMA, FaultyStore, Place, busy, from_zero, ids, raises, read, rows, run_threads
 from txnlog import checkpoint
-from txnlog.apply import apply_entry
-from txnlog.codec import decode_entry
 from txnlog.errors import (
     CorruptionError,
     Durable,
@@ -28,45 +25,6 @@ from txnlog.store import Created, ForwardingStore
 from txnlog.testing import ManualClock
 
 
-def busy(ns: Any, seed: int, steps: int = 12) -> None:
-    """Some of everything: topics, commits, aborts, open ones, cursors, sequences, apps, producers, drops."""
-    rng = random.Random(seed)
-    if "orders" not in ns.topics():
-        ns.create_topic("orders", SCHEMA, partitions=2)
-        ns.create_topic("audit", SCHEMA)
-    consumer = ns.consumer("orders", "billing")
-    producer = ns.producer(f"loader-{seed % 3}")
-    for step in range(steps):
-        number = seed * 1_000 + step
-        ns.produce("orders", rows(number), partition=rng.randrange(2))
-        producer.produce("orders", rows(number), partition=0)
-        txn = producer.begin(txn_app_id="nightly", txn_version=number) if step % 4 == 1 else ns.begin()
-        txn.produce("orders", rows(number), partition=1)
-        if step % 2:
-            txn.produce("audit", rows(number))
-            txn.flush()
-        if step % 3 == 0:
-            txn.acknowledge(consumer.receive(3, timeout_ms=0)[[0]])
-        if step % 5 == 4:
-            txn.abort()
-        elif step % 7 != 6:
-            txn.commit()
-    ns.create_topic(f"passing-{seed}", SCHEMA)
-    ns.produce(f"passing-{seed}", rows(1))
-    passing = ns.consumer(f"passing-{seed}", "billing")
-    txns = [ns.begin() for _ in range(3)]
-    txns[1].acknowledge(passing.receive(1, timeout_ms=0))
-    for txn in txns:
-        txn.produce("orders", rows(seed), partition=1)
-        txn.produce(f"passing-{seed}", rows(seed))
-    txns[0].flush()
-    tokens = [txn.prepare() for txn in txns[1:]]
-    ns.drop_topic(f"passing-{seed}")
-    txns[0].commit()
-    for token, decision in zip(tokens, (True, False), strict=True):
-        ns.complete(token, commit=decision)
-
-
 def tables(state: State) -> dict[str, dict[Any, Any]]:
     return {name: dict(table) for name, table in state.as_tables().items()}
 
@@ -76,14 +34,6 @@ def hot(state: State) -> dict[str, dict[Any, Any]]:
     found = {name: table for name, table in tables(state).items() if name not in checkpoint.COLD_KINDS}
     found["segments"] = {n: record for n, record in state.segments.items() if record.state == "pending"}
     return found
-
-
-def from_zero(ns: Any) -> State:
-    """The fold of the entries alone."""
-    state = State()
-    for version in range(ns.snapshot().version + 1):
-        apply_entry(state, decode_entry(ns.connection.follower.log.get(version), version))
-    return state
 
 
 def cold(ns: Any) -> dict[str, Any]:

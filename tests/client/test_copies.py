@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,7 @@ import pytest
 
 import txnlog
 from tests.client.support import SCHEMA, Place, read, rows
-
-PAGE = Path(__file__).parents[2] / "docs" / "python.md"
+from tests.pages import blocks, page, section
 
 
 class Writer:
@@ -73,8 +71,7 @@ def test_a_copy_under_a_writer_at_work_is_the_namespace_where_it_began(
         return copytree(source, target, *args, **options)
 
     monkeypatch.setattr(shutil, "copytree", slowly)
-    section = PAGE.read_text(encoding="utf-8").split("\n## A copy of a live namespace\n")[1].partition("\n## ")[0]
-    (code,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    (code,) = blocks(section(page("docs/python.md"), "A copy of a live namespace"))
     exec(code.replace("/tmp/lake-copy", f"{tmp_path}/copy").replace("/tmp/lake", local.root), {"txnlog": txnlog})
     assert ns.snapshot().version > began + 5, "it was written to meanwhile"
 

@@ -9,8 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.client.support import SCHEMA, Place, raises, read, rows
-from tests.client.test_checkpoints import busy, from_zero
+from tests.client.support import SCHEMA, Place, busy, from_zero, raises, read, rows
 from txnlog import keys
 from txnlog.checkpoint import decode_manifest
 from txnlog.codec import digest_of

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, START_MS, FakeRuntime, Place, ids, raises, read, received, rows
+from tests.client.support import SCHEMA, FakeRuntime, Place, ids, raises, read, received, rows
 from tests.effort import tries
 from txnlog.errors import (
     ConsumerBusy,
@@ -32,6 +32,7 @@ from txnlog.errors import (
     TxnLogError,
 )
 from txnlog.testing import ManualClock
+from txnlog.testing.scheduler import START_MS
 
 LEASE_MS = 9_000
 SLOTS = {"one": 0, "two": 1, "three": 1}

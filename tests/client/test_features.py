@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import Place, Unchanged, raises, read, rows
-from tests.client.test_checkpoints import busy
+from tests.client.support import Place, Unchanged, busy, raises, read, rows
 from txnlog import apply
 from txnlog.actions import Protocol
 from txnlog.errors import ReadOnly, UnsupportedFeature

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, START_MS, Place, ids, read, received, rows, run_threads, take, wait_for
+from tests.client.support import SCHEMA, Place, ids, read, received, rows, run_threads, take, wait_for
 from txnlog import (
     appender,
     checkpoint,
@@ -48,6 +48,7 @@ from txnlog.errors import (
 )
 from txnlog.tables import DraftTable
 from txnlog.testing import ManualClock
+from txnlog.testing.scheduler import START_MS
 
 APPENDING = (appender, entry_builder, follower, runtime)
 FOLLOWING = (follower, segment_index, state, tables)

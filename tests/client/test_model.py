@@ -18,11 +18,12 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from tests.client.support import SCHEMA, START_MS, Place, ids
+from tests.client.support import SCHEMA, Place, ids
 from tests.effort import tries
 from txnlog.errors import ConsumerFenced, TransactionConflict, TxnLogError
 from txnlog.limits import EXPIRY_GRACE_MS
 from txnlog.testing import ManualClock
+from txnlog.testing.scheduler import START_MS
 
 EXAMPLES = {"memory": tries(120, 40), "local": tries(20, 6), "s3": tries(4, 1)}
 """By kind of root: where a request takes its time there are fewer."""

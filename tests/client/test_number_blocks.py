@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, raises, read, rows, run_threads
+from tests.client.support import SCHEMA, close_blocks, raises, read, rows, run_threads
 from txnlog import segment_builder
 from txnlog.actions import Close
 from txnlog.commands import Simple
@@ -14,16 +14,6 @@ from txnlog.errors import (
     CoordinatorFenced,
     InvalidInputError,
 )
-from txnlog.namespace import Namespace
-
-
-def close_blocks(rival: Namespace, writer: str) -> None:
-    """What vacuum will do to a writer that was silent for the grace."""
-    blocks = [block.first for block in rival.connection.follower.state.blocks.values() if block.writer == writer]
-    rival.connection.follower.refresh()
-    rival.connection.appender.call(
-        Simple(lambda _draft, _at: [Close(first) for first in blocks], lambda _draft, _at: None)
-    )
 
 
 def _segments_made(monkeypatch: pytest.MonkeyPatch) -> list[int]:

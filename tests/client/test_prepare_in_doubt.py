@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, START_MS, FaultyStore, Place, prepared, raises, read, rows
+from tests.client.support import SCHEMA, FaultyStore, Place, prepared, raises, read, rows
 from txnlog.errors import (
     Durable,
     InvalidInputError,
@@ -22,6 +22,7 @@ from txnlog.errors import (
 )
 from txnlog.keys import kind_of
 from txnlog.testing import ManualClock
+from txnlog.testing.scheduler import START_MS
 
 
 @pytest.fixture

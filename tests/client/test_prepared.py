@@ -9,7 +9,6 @@ import pytest
 
 from tests.client.support import (
     SCHEMA,
-    START_MS,
     TXN_CALLS,
     Place,
     Unchanged,
@@ -37,6 +36,7 @@ from txnlog.errors import (
     TransactionTimedOut,
 )
 from txnlog.testing import ManualClock
+from txnlog.testing.scheduler import START_MS
 
 
 @pytest.fixture

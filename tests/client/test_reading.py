@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from tests.client.support import SCHEMA, START_MS, Place, Unchanged, ids, kind_of, raises, read, rows, run_threads
+from tests.client.support import SCHEMA, Place, Unchanged, ids, kind_of, raises, read, rows, run_threads
 from txnlog import reader
 from txnlog.actions import DeleteRecords, Vacuum
 from txnlog.commands import Simple
@@ -26,6 +26,7 @@ from txnlog.errors import (
 from txnlog.store import HookStore
 from txnlog.store.wrappers import Call
 from txnlog.testing import ManualClock
+from txnlog.testing.scheduler import START_MS
 
 
 def at(milliseconds: int) -> datetime.datetime:

@@ -15,11 +15,12 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, START_MS, Place, ids, rows
+from tests.client.support import SCHEMA, Place, ids, rows
 from tests.effort import tries
 from txnlog.errors import TransactionConflict
 from txnlog.limits import EXPIRY_GRACE_MS
 from txnlog.testing import ManualClock
+from txnlog.testing.scheduler import START_MS
 
 LEASE_MS = 10_000
 MAX_REDELIVERIES = 3

@@ -11,7 +11,6 @@ import pytest
 
 from tests.client.support import (
     SCHEMA,
-    START_MS,
     FaultyStore,
     Place,
     Unchanged,
@@ -39,6 +38,7 @@ from txnlog.errors import (
     TopicNotFound,
 )
 from txnlog.testing import ManualClock
+from txnlog.testing.scheduler import START_MS
 
 # --- subscriptions ---------------------------------------------------------------------------------------------------
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, FaultyStore, Place, Unchanged, ids, raises, read, rows
-from tests.client.test_number_blocks import close_blocks
+from tests.client.support import SCHEMA, FaultyStore, Place, Unchanged, close_blocks, ids, raises, read, rows
 from txnlog.errors import (
     ConsumerBusy,
     ConsumerFenced,

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.client.support import SCHEMA, START_MS, Place, Unchanged, raises, read, rows
+from tests.client.support import SCHEMA, Place, Unchanged, raises, read, rows
 from txnlog import transaction
 from txnlog.errors import (
     InvalidInputError,
@@ -21,6 +21,7 @@ from txnlog.errors import (
 )
 from txnlog.ids import TxnId
 from txnlog.testing import ManualClock
+from txnlog.testing.scheduler import START_MS
 
 # --- deadlines -------------------------------------------------------------------------------------------------------
 

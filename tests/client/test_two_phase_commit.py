@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import itertools
-import multiprocessing
 import os
-import re
 import sqlite3
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
 
 import txnlog
 from tests.effort import every
+from tests.lines import FORK, before_line, ended, start
+from tests.pages import blocks, page, section
 from txnlog.errors import TxnLogError
 
-PAGE = Path(__file__).parents[2] / "docs" / "python.md"
-FORK = multiprocessing.get_context("fork")
+PAGE = page("docs/python.md")
 KILLED, REFUSED, REFUSED_BY_THE_TABLE = 9, 3, 4
 ORDERS = [{"customer": name, "amount": 1.0} for name in ("ann", "bob", "cyd")]
 ONCE = ["ann", "bob", "cyd"]
@@ -38,40 +35,26 @@ class Shop:
 
     def __init__(self, folder: Path, lake: str = "lake") -> None:
         self.lake, self.bank = str(folder / lake), str(folder / "bank.db")
-        text = PAGE.read_text(encoding="utf-8")
-        blocks = re.findall(r"```python\n(.*?)```", text.split("\n## Reading\n", 1)[0], re.DOTALL)
-        blocks += re.findall(r"```python\n(.*?)```", text.split("\n## Two-phase commit\n", 1)[1], re.DOTALL)[:1]
-        code = "\n".join(blocks).replace('"/tmp/lake-bank.db"', f"{self.bank!r}, timeout=0.05")
+        found = blocks(PAGE[: PAGE.index("\n## Reading\n")])
+        found += blocks(section(PAGE, "Two-phase commit"))[:1]
+        code = "\n".join(found).replace('"/tmp/lake-bank.db"', f"{self.bank!r}, timeout=0.05")
         code = code.replace("\nbank.execute(", "\nbank.execute('PRAGMA synchronous = OFF')\nbank.execute(", 1)
         code = code.replace('log = "shop-1"', f"log = {lake!r}")
         self.code = compile(code.replace("/tmp/lake", self.lake), "the page", "exec")
         given: dict[str, Any] = {}
-        exec(compile(blocks[0].replace("/tmp/lake", self.lake), "the setup", "exec"), given)
+        exec(compile(found[0].replace("/tmp/lake", self.lake), "the setup", "exec"), given)
         given["ns"].produce("orders", ORDERS)
         given["ns"].close()
 
     def pay(self, line: int = 0, at_line: Callable[[], None] = lambda: None) -> int:
         """Run the example; before that many-th line that is run, do something else. How it ended."""
-
-        def trace(frame: FrameType, event: str, _: object) -> Any:
-            nonlocal line
-            if frame.f_code.co_filename != "the page":
-                return None
-            if event == "line":
-                line -= 1
-                if line == 0:
-                    at_line()
-            return trace
-
-        sys.settrace(trace if line else None)
         try:
-            exec(self.code, {})
+            with before_line("the page", line, at_line):
+                exec(self.code, {})
         except sqlite3.IntegrityError:
             return REFUSED_BY_THE_TABLE
         except (TxnLogError, sqlite3.OperationalError):  # fenced, or the other one has the table locked
             return REFUSED
-        finally:
-            sys.settrace(None)
         return 0
 
     def paid(self) -> tuple[list[str], list[str]]:
@@ -80,20 +63,6 @@ class Shop:
             assert ns.transactions(state="PREPARED") == ()
             here = ns.snapshot().read("paid").column("customer").to_pylist()
             return sorted(here), sorted(name for (name,) in bank.execute("SELECT customer FROM payments"))
-
-
-def start(work: Callable[..., int], *args: Any) -> Any:
-    """A process that does this and exits with what it returns."""
-    process = FORK.Process(target=lambda: os._exit(work(*args)), daemon=True)
-    process.start()
-    return process
-
-
-def ended(process: Any) -> int:
-    """How a process ended."""
-    process.join(60)
-    assert process.exitcode is not None, "it hangs"
-    return int(process.exitcode)
 
 
 def shops(tmp_path: Path, step: int = 1) -> Iterator[tuple[int, Shop]]:

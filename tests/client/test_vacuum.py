@@ -11,7 +11,6 @@ import pytest
 from tests.by_hand import append, compact
 from tests.client.support import (
     SCHEMA,
-    START_MS,
     Place,
     Unchanged,
     ids,
@@ -38,6 +37,7 @@ from txnlog.numbers import TOUCH_MS
 from txnlog.results import Vacuumed
 from txnlog.store import Created, ForwardingStore, ObjectInfo, Store
 from txnlog.testing import ManualClock
+from txnlog.testing.scheduler import START_MS
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

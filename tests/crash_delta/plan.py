@@ -32,7 +32,6 @@ TOPICS = {"orders": 2, "audit": 1, "derived": 2, "keyed": 3, "hidden": 1}
 """What writers write to, by number of partitions."""
 
 KEYED = "keyed"
-HIDDEN = "hidden"
 PASSING = "passing"
 """A topic that is dropped and made again; only one process writes to it, and nothing acknowledges what that does."""
 

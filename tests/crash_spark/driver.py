@@ -20,6 +20,7 @@ from spark_ext import handles
 from tests.crash_spark import workers
 from tests.crash_spark.deaths import Dying, death_of
 from tests.crash_spark.workload import COUNTS, EVEN, NAMESPACE, ODD, ORDERS, ROWS, SUBSCRIPTION, Engine
+from tools.java_archive import QUICK
 from txnlog.store import open_store
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ SETTINGS: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto",
+    "spark.driver.extraJavaOptions": QUICK,
     # A copy of every task that takes a little longer than the others, on another host.
     "spark.speculation": "true",
     "spark.speculation.interval": "100ms",
@@ -51,7 +52,7 @@ SETTINGS: Final = {
 ON_CLUSTER: Final = {
     "spark.executor.memory": "512m",
     "spark.executor.cores": "1",
-    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto",
+    "spark.executor.extraJavaOptions": QUICK,
     # Many die, and that is no reason to give up.
     "spark.task.maxFailures": "30",
     "spark.stage.maxConsecutiveAttempts": "30",

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import txnlog
 from tests.delta.session import session
+from tests.sessions import namespace  # noqa: F401 - a fixture
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from txnlog.namespace import Namespace
 
 
 @pytest.fixture(scope="package")
@@ -34,10 +31,3 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     context._jvm = None
     process.stdin.close()  # what tells the JVM to end
     process.wait(60)
-
-
-@pytest.fixture
-def namespace(tmp_path: Path) -> Iterator[Namespace]:
-    """A fresh namespace ``sales`` in a root below the test's folder."""
-    with txnlog.open(str(tmp_path / "lake"), namespace="sales", create=True) as opened:
-        yield opened

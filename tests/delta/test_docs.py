@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ import pytest
 
 import spark_ext
 import txnlog
+from tests.pages import blocks, page, section
 from tools import delta_jars
 
 if TYPE_CHECKING:
@@ -19,20 +19,14 @@ if TYPE_CHECKING:
 
     from txnlog.namespace import Namespace
 
-PAGE = (Path(__file__).parents[2] / "docs" / "spark.md").read_text(encoding="utf-8")
+PAGE = page("docs/spark.md")
 SETUP = "\ndf.write.format('txnlog').mode('append').save('/tmp/lake/shop/orders')"
 
 
-def blocks(title: str) -> list[str]:
-    """The Python blocks of a section."""
-    section = PAGE.split(f"\n## {title}\n", 1)[1].split("\n## ", 1)[0]
-    return re.findall(r"```python\n(.*?)```", section, re.DOTALL)
-
-
 def test_the_sections_that_need_delta_run(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (beginning,) = blocks("A topic of a DataFrame's columns")
-    building, charging, welcoming = blocks("Exactly once into a Delta table")
-    (naming,) = blocks("Topics under names in SQL")
+    (beginning,) = blocks(section(PAGE, "A topic of a DataFrame's columns"))
+    building, charging, welcoming = blocks(section(PAGE, "Exactly once into a Delta table"))
+    (naming,) = blocks(section(PAGE, "Topics under names in SQL"))
     monkeypatch.setattr(delta, "configure_spark_with_delta_pip", lambda builder: builder)  # the jars are here
     given: dict[str, Any] = {}
     exec(building, given)

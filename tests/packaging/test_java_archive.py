@@ -58,3 +58,8 @@ def test_an_archive_is_there_as_a_whole(java: Path, tmp_path: Path, monkeypatch:
     assert java_archive.make(archive)
     assert archive.read_bytes() == b"classes"
     assert sorted(tmp_path.iterdir()) == sorted([archive, java])
+
+
+def test_the_demo_starts_as_the_archive_was_made() -> None:
+    session = Path(__file__).parents[2] / "examples" / "demo" / "session.py"  # an example stands alone
+    assert f'.config("spark.driver.extraJavaOptions", "{java_archive.QUICK}")' in session.read_text()

@@ -1,4 +1,4 @@
-"""docs/map.md names every module once, and nothing that is not there."""
+"""docs/map.md names every module once, the tests that one would look for, and nothing that is not there."""
 
 from __future__ import annotations
 
@@ -35,6 +35,12 @@ def test_every_package_is_named():
     packages = {Path(module).parent.as_posix() for module in modules("__init__.py")}
     assert len(packages) > 5
     assert packages - {target(link) for _, link in LINKS} == set()
+
+
+def test_every_module_of_tests_is_named_where_the_folder_alone_tells_too_little():
+    found = {path.stem for name in ("client", "catalog") for path in (ROOT / "tests" / name).glob("test_*.py")}
+    assert len(found) > 60
+    assert found - set(re.findall(r"`(test_\w+)`", TEXT)) == set(), "modules of tests without a word in docs/map.md"
 
 
 def test_what_is_named_is_there():

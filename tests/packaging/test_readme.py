@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
-ROOT = Path(__file__).parents[2]
-
-
-def blocks(text):
-    """The Python blocks of a text."""
-    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+from tests.pages import blocks, page, section
 
 
 def run(name, found, tmp_path):
@@ -20,8 +12,7 @@ def run(name, found, tmp_path):
 
 
 def test_the_quick_start_runs(tmp_path, capsys):
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    run("README.md", blocks(readme.split("\n## Quick start in Python\n", 1)[1].split("\n## ", 1)[0]), tmp_path)
+    run("README.md", blocks(section(page("README.md"), "Quick start in Python")), tmp_path)
     printed = capsys.readouterr().out
     assert "Committed(" in printed
     assert "_offset" in printed
@@ -29,7 +20,7 @@ def test_the_quick_start_runs(tmp_path, capsys):
 
 
 def test_the_page_on_python_runs_and_prints_what_it_says(tmp_path, capsys):
-    found = blocks((ROOT / "docs" / "python.md").read_text(encoding="utf-8"))
+    found = blocks(page("docs/python.md"))
     assert len(found) > 6
     run("docs/python.md", found, tmp_path)
     lines = capsys.readouterr().out.splitlines()

@@ -72,6 +72,15 @@ def test_the_search_lets_the_rest_pass(line):
     assert not FORBIDDEN.search(line)
 
 
+def test_no_file_takes_helpers_from_a_module_of_tests(project_files):
+    """They would be lost with it, or its tests collected twice: helpers have modules of their own."""
+    imports = re.compile(r"^\s*(from tests[\w.]*\.test_|import tests[\w.]*\.test_|from tests[\w.]* import .*\btest_)")
+    found = {
+        name: lines for name in project_files if name.endswith(".py") and (lines := lines_with(imports, ROOT / name))
+    }
+    assert found == {}
+
+
 def test_every_requirement_of_the_lock_is_pinned_with_hashes():
     text = (ROOT / "requirements" / "dev.lock").read_text()
     entries = re.split(r"\n(?=[a-z0-9])", text[re.search(r"^[a-z0-9]", text, re.MULTILINE).start() :])

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pyspark
 
+from tools.java_archive import QUICK
 from tools.java_home import find_java_home
 
 HOME = Path(pyspark.__file__).parent
@@ -67,7 +68,7 @@ def _java(folder: Path, log: Path, host: str, main: str, *arguments: str) -> Ite
     home = find_java_home()
     assert home is not None, "a Java"
     folder.mkdir(parents=True)
-    options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dspark.master.rest.enabled=false"]
+    options = ["-Xmx256m", *QUICK.split(), "-Dspark.master.rest.enabled=false"]
     java = [str(home / "bin" / "java"), *options, "-cp", f"{HOME / 'jars'}/*"]
     command = [*java, main, "--host", host, *arguments]
     # Outside of Spark's own scripts a worker does not find the jars of executors without the last one.

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from tests.places.servers import environment_of
+from tools.java_archive import QUICK
 from txnlog.partitioner import partition_of_key
 
 ROOT = Path(__file__).parent.parent.parent
@@ -23,9 +24,6 @@ LARGE = 200
 PARTITIONS = 4
 NAMES = {number: None if number % 50 == 49 else "c" + "é" * (number % 40) for number in range(ROWS)}
 
-# Processes that live for seconds: a quick start is worth more than code that is fast later.
-_QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
-
 SMALL: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",
@@ -33,8 +31,8 @@ SMALL: Mapping[str, str] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-    "spark.driver.extraJavaOptions": _QUICK,
-    "spark.executor.extraJavaOptions": _QUICK,
+    "spark.driver.extraJavaOptions": QUICK,
+    "spark.executor.extraJavaOptions": QUICK,
 }
 """Settings of a session on a machine of two cores that nobody looks at."""
 

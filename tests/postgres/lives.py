@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import itertools
-import multiprocessing
 import os
 import signal
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import psycopg
@@ -19,11 +17,12 @@ import pyarrow as pa
 
 import txnlog
 from examples.postgres import payments, totals
+from tests import lines
 from tests.effort import every
+from tests.lines import FORK, before_line, start
 from tests.postgres.server import Server
 from txnlog.errors import TxnLogError
 
-FORK = multiprocessing.get_context("fork")
 DONE, REFUSED = 0, 3
 KILLED = -signal.SIGKILL
 PATIENCE_S = 15
@@ -38,6 +37,7 @@ ORDERS = [
 SUMS = {"ann": 3_100, "bob": 50_020, "cyd": 4}
 
 Work = Callable[[txnlog.Namespace, "psycopg.Connection[Any]", str], int]
+ended = functools.partial(lines.ended, patience_s=PATIENCE_S)
 _numbers = itertools.count(1)
 
 
@@ -66,17 +66,6 @@ class Shop:
 
     def run(self, line: int = 0, at_line: Callable[[], None] = lambda: None) -> int:
         """Do the work; before that many-th line that is run, do something else. How it ended."""
-
-        def trace(frame: FrameType, event: str, _: object) -> Any:
-            nonlocal line
-            if frame.f_code.co_filename != self._file:
-                return None
-            if event == "line":
-                line -= 1
-                if line == 0:
-                    at_line()
-            return trace
-
         # One at a time, so that a run has several batches whatever the page says.
         receive = txnlog.Consumer.receive
         txnlog.Consumer.receive = lambda consumer, **given: receive(  # type: ignore[method-assign]
@@ -86,12 +75,9 @@ class Shop:
             with (
                 txnlog.open(self.lake, namespace="shop") as ns,
                 psycopg.connect(self.url, autocommit=True) as pg,
+                before_line(self._file, line, at_line),
             ):
-                sys.settrace(trace if line else None)
-                try:
-                    self.work(ns, pg, "shop-1")
-                finally:
-                    sys.settrace(None)
+                self.work(ns, pg, "shop-1")
         except (TxnLogError, psycopg.Error, totals.Overtaken):  # fenced, or refused by the tables
             return REFUSED
         finally:
@@ -132,20 +118,6 @@ def shops(tmp_path: Path, server: Server, work: Work, step: int = 1) -> Iterator
     for line in itertools.count(1 + first, step):
         (folder := tmp_path / f"{getattr(work, '__name__', 'work')}-{line}").mkdir()
         yield line, Shop(folder, server, work)
-
-
-def start(work: Callable[..., int], *args: Any) -> Any:
-    """A process that does this and exits with what it returns."""
-    process = FORK.Process(target=lambda: os._exit(work(*args)), daemon=True)
-    process.start()
-    return process
-
-
-def ended(process: Any) -> int:
-    """How a process ended."""
-    process.join(PATIENCE_S)
-    assert process.exitcode is not None, "it hangs"
-    return int(process.exitcode)
 
 
 # --- one that hangs while another one takes over ------------------------------------------------------------------

@@ -19,6 +19,7 @@ import pytest
 
 from examples.postgres import payments, totals
 from tests.effort import LONG
+from tests.lines import start
 from tests.postgres import naive
 from tests.postgres.lives import (
     DONE,
@@ -30,7 +31,6 @@ from tests.postgres.lives import (
     Work,
     ended,
     shops,
-    start,
     taken_over,
 )
 from tests.postgres.server import Server

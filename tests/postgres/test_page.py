@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,18 +10,16 @@ from pathlib import Path
 import psycopg
 
 import txnlog
+from tests.pages import ROOT, blocks, page
 from tests.postgres.server import Server
-
-ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "postgres.md").read_text(encoding="utf-8")
 
 
 def test_the_page_shows_the_programs_as_they_are() -> None:
     programs = [path.read_text(encoding="utf-8") for path in sorted((ROOT / "examples" / "postgres").glob("*.py"))]
-    blocks = re.findall(r"```(?:python|sql)\n(.*?)```", PAGE, re.DOTALL)
-    assert len(blocks) == 7
-    assert [block for block in blocks if not any(block in program for program in programs)] == []
-    shown = "".join(blocks)
+    found = blocks(page("docs/postgres.md"), "python|sql")
+    assert len(found) == 7
+    assert [block for block in found if not any(block in program for program in programs)] == []
+    shown = "".join(found)
     for call in ("consumer.seek(", "txn.prepare(", "ns.complete(", "raise Overtaken("):
         assert call in shown
 

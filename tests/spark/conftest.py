@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
-import os
 import re
 import sys
 import traceback
 import types
 from collections import namedtuple
 from collections.abc import Generator, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.sql import datasource
 
-import txnlog
+from tests.sessions import (
+    namespace,  # noqa: F401 - a fixture
+    set_surroundings,
+)
+from tools.java_archive import QUICK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from txnlog.namespace import Namespace
 
 
 @pytest.hookimpl(wrapper=True)
@@ -61,22 +61,12 @@ def _names_what_is_lacking(text: str) -> bool:
     return lacks is not None and version.startswith(("4.0.", "4.1."))
 
 
-# A session that lives for minutes, of queries that each run once: what the second compiler takes never comes back.
-_QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
-
-
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A small local session: two cores, UTC, few shuffle partitions, no web page."""
     from pyspark.sql import SparkSession
 
-    # Workers must be this Python, with our packages on their path; the machine's name need not resolve.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    repository = str(Path(__file__).parents[2])
-    path = os.environ.get("PYTHONPATH", "")
-    if repository not in path.split(os.pathsep):
-        os.environ["PYTHONPATH"] = f"{repository}{os.pathsep}{path}" if path else repository
+    set_surroundings()
     warehouse = tmp_path_factory.mktemp("warehouse")
     session = (
         SparkSession.builder.master("local[2]")
@@ -86,7 +76,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.default.parallelism", "2")
         .config("spark.sql.warehouse.dir", str(warehouse))
         .config("spark.driver.memory", "1g")
-        .config("spark.driver.extraJavaOptions", f"-Duser.timezone=UTC -Dderby.system.home={warehouse} {_QUICK}")
+        .config("spark.driver.extraJavaOptions", f"-Duser.timezone=UTC -Dderby.system.home={warehouse} {QUICK}")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.log.level", "ERROR")
@@ -106,10 +96,3 @@ def _active(request: pytest.FixtureRequest) -> None:
     if "spark" in request.fixturenames:
         session = request.getfixturevalue("spark")
         session._jvm.SparkSession.setActiveSession(session._jsparkSession)
-
-
-@pytest.fixture
-def namespace(tmp_path: Path) -> Iterator[Namespace]:
-    """A fresh namespace ``sales`` in a root below the test's folder."""
-    with txnlog.open(str(tmp_path / "lake"), namespace="sales", create=True) as opened:
-        yield opened

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyspark.sql.types import LongType, StructField, StructType
+
+from spark_ext.query_checkpoint import Checkpoint
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from spark_ext.stream_offsets import StreamOffset
     from txnlog.namespace import Namespace
 
 
@@ -41,6 +48,53 @@ def forget_commit(checkpoint: Path, batch: int) -> None:
     """As if the driver had died before Spark noted in the query's checkpoint that the batch was done."""
     (checkpoint / "commits" / str(batch)).unlink()
     (checkpoint / "commits" / f".{batch}.crc").unlink()
+
+
+# --- without a Spark -------------------------------------------------------------------------------------------------
+
+METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":1795234232475,"conf":{"spark.sql.shuffle.partitions":"2"}}'
+
+
+class Query:
+    """A checkpoint, written as Spark does."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "offsets").mkdir(parents=True)
+        (folder / "metadata").write_text('{"id":"8aba74d1-2b49-4518-8ea2-51b06a0e81ac"}')
+
+    def write(self, batch: int, *sources: StreamOffset | str, version: str = "v1") -> None:
+        """The offsets of a batch."""
+        texts = [source if isinstance(source, str) else json.dumps(source.to_dict()) for source in sources]
+        (self.folder / "offsets" / str(batch)).write_text("\n".join([version, METADATA, *texts]))
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """It, read."""
+        return Checkpoint(str(self.folder))
+
+
+class Frame:
+    """A DataFrame of three rows and one partition, whose job calls something when its files are written."""
+
+    columns = ["id"]  # noqa: RUF012 - as a DataFrame has them
+    schema = StructType([StructField("id", LongType())])
+
+    def __init__(self, during: Callable[[], object] = lambda: None) -> None:
+        self._during = during
+
+    def toDF(self, *_names: str) -> Frame:  # noqa: N802 - Spark's name
+        return self
+
+    def mapInArrow(self, task: Callable[..., Iterator[pa.RecordBatch]], _schema: str) -> Frame:  # noqa: N802
+        self._task = task
+        return self
+
+    def collect(self) -> list[Any]:
+        batch = pa.record_batch([pa.array([1, 2, 3])], names=["c0"])
+        answers = [text for part in self._task(iter([batch])) for text in part.column("segment").to_pylist()]
+        self._during()
+        return [SimpleNamespace(segment=text) for text in answers]
 
 
 # --- native scans -----------------------------------------------------------------------------------------------------

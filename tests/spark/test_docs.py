@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
 import txnlog
+from tests.pages import blocks, page, section
 from txnlog import schema as schemas
 from txnlog.errors import SchemaMismatch
 
@@ -18,33 +18,27 @@ if TYPE_CHECKING:
 
     from txnlog.namespace import Namespace
 
-ROOT = Path(__file__).parents[2]
-
-
 NEED_DELTA = ("Exactly once into a Delta table", "Topics under names in SQL")
 """Sections of docs/spark.md that tests/delta runs: the session here has no Delta."""
 
 
-def without_delta(page: str) -> str:
-    """A page without those sections."""
+def without_delta(text: str) -> str:
+    """A page without what stands in those sections."""
     for title in NEED_DELTA:
-        before, _, rest = page.partition(f"\n## {title}\n")
-        assert rest, title
-        page = f"{before}\n## {rest.split(chr(10) + '## ', 1)[1]}"
-    return page
+        text = text.replace(section(text, title), "")
+    return text
 
 
-def blocks(text: str, tmp_path: Path) -> list[str]:
-    return [code.replace("/tmp/", f"{tmp_path}/") for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL)]
+def placed(text: str, tmp_path: Path) -> list[str]:
+    """The Python blocks of a text, in a folder of the test's own."""
+    return [code.replace("/tmp/", f"{tmp_path}/") for code in blocks(text)]
 
 
 def test_what_the_readme_says_of_spark_runs(spark: SparkSession, namespace: Namespace, tmp_path: Path) -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
     df = spark.range(3).select("id", F.lit("ann").alias("customer"), F.current_timestamp().alias("at"))
     rate = spark.readStream.format("rate").load()
     stream = rate.selectExpr("value AS id", "'bob' AS customer", "timestamp AS at")
-    section = readme.split("\n## In Spark\n", 1)[1].split("\n## ", 1)[0]
-    creating, using, processing = blocks(section, tmp_path)
+    creating, using, processing = placed(section(page("README.md"), "In Spark"), tmp_path)
     given = {"spark": spark, "ns": namespace, "df": df, "stream": stream}
     exec(creating, given)
     assert all(column.nullable for column in namespace.topic("orders").schema)
@@ -62,7 +56,7 @@ def test_what_the_readme_says_of_spark_runs(spark: SparkSession, namespace: Name
 
 
 def test_the_page_on_spark_runs(spark: SparkSession, tmp_path: Path) -> None:
-    found = blocks(without_delta((ROOT / "docs" / "spark.md").read_text(encoding="utf-8")), tmp_path)
+    found = placed(without_delta(page("docs/spark.md")), tmp_path)
     assert len(found) > 3
     given: dict[str, Any] = {"spark": spark}
     exec("\n".join(found), given)

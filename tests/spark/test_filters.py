@@ -32,13 +32,13 @@ from tests.spark.runs import Row, Run, batch, batch_reader
 from tests.spark.support import path_of
 from txnlog.errors import InvalidInputError
 from txnlog.testing import ManualClock
+from txnlog.testing.scheduler import START_MS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from txnlog.namespace import Namespace
 
-START_MS = 1_767_225_600_000
 START = datetime.datetime.fromtimestamp(START_MS / 1000, datetime.UTC)
 SCHEMA = pa.schema(
     [

@@ -28,13 +28,13 @@ from txnlog.actions import DeleteRecords
 from txnlog.commands import Simple
 from txnlog.errors import CorruptionError
 from txnlog.testing import ManualClock
+from txnlog.testing.scheduler import START_MS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from txnlog.namespace import Namespace
 
-START_MS = 1_767_225_600_000
 ORDERS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("customer", pa.string()), ("amount", pa.float64())])
 METADATA = ["_partition", "_offset", "_timestamp", "_txn_id", "_version"]
 

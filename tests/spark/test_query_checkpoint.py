@@ -28,6 +28,7 @@ from spark_ext.stream_commits import (
 )
 from spark_ext.stream_offsets import StreamOffset
 from spark_ext.stream_plan import StreamPlan
+from tests.spark.support import Query
 from txnlog.actions import StreamBatch
 from txnlog.errors import (
     ConsumerFenced,
@@ -40,27 +41,7 @@ from txnlog.errors import (
 if TYPE_CHECKING:
     from txnlog.namespace import Namespace
 
-METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":1795234232475,"conf":{"spark.sql.shuffle.partitions":"2"}}'
 SCHEMA = pa.schema([("x", pa.int64())])
-
-
-class Query:
-    """A checkpoint, written as Spark does."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        (folder / "offsets").mkdir(parents=True)
-        (folder / "metadata").write_text('{"id":"8aba74d1-2b49-4518-8ea2-51b06a0e81ac"}')
-
-    def write(self, batch: int, *sources: StreamOffset | str, version: str = "v1") -> None:
-        """The offsets of a batch."""
-        texts = [source if isinstance(source, str) else json.dumps(source.to_dict()) for source in sources]
-        (self.folder / "offsets" / str(batch)).write_text("\n".join([version, METADATA, *texts]))
-
-    @property
-    def checkpoint(self) -> Checkpoint:
-        """It, read."""
-        return Checkpoint(str(self.folder))
 
 
 @pytest.fixture

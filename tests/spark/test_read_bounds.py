@@ -19,13 +19,13 @@ from tests.spark.support import path_of
 from txnlog.actions import DeleteRecords, Vacuum
 from txnlog.errors import InvalidInputError, OffsetOutOfRange, VersionNotAvailable
 from txnlog.testing import ManualClock
+from txnlog.testing.scheduler import START_MS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from txnlog.namespace import Namespace
 
-START_MS = 1_767_225_600_000
 SCHEMA = pa.schema([("id", pa.int64())])
 
 

@@ -19,9 +19,7 @@ from spark_ext.options import write_options
 from spark_ext.stream_handler import _Batches
 from spark_ext.stream_writer import StreamTaskWritten, TopicStreamWriter
 from tests.spark.runs import Run
-from tests.spark.support import ids, path_of
-from tests.spark.test_query_checkpoint import Query
-from tests.spark.test_transaction_meanwhile import Frame
+from tests.spark.support import Frame, Query, ids, path_of
 from txnlog.errors import InvalidInputError, TransactionConflict
 
 if TYPE_CHECKING:

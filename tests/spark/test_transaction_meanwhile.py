@@ -5,18 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.errors import PythonException
-from pyspark.sql.types import LongType, StructField, StructType
 
 import spark_ext
 import txnlog
 from spark_ext import handles, jobs
 from spark_ext.executor_writer import TaskIdentity
+from tests.spark.support import Frame
 from txnlog.block_keeper import BlockKeeper
 from txnlog.errors import (
     InvalidInputError,
@@ -34,29 +33,6 @@ from txnlog.testing import ManualClock
 IDS = pa.schema([("id", pa.int64())])
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
-
-
-class Frame:
-    """A DataFrame of three rows and one partition, whose job calls something when its files are written."""
-
-    columns = ["id"]  # noqa: RUF012 - as a DataFrame has them
-    schema = StructType([StructField("id", LongType())])
-
-    def __init__(self, during: Callable[[], object] = lambda: None) -> None:
-        self._during = during
-
-    def toDF(self, *_names: str) -> Frame:  # noqa: N802 - Spark's name
-        return self
-
-    def mapInArrow(self, task: Callable[..., Iterator[pa.RecordBatch]], _schema: str) -> Frame:  # noqa: N802
-        self._task = task
-        return self
-
-    def collect(self) -> list[Any]:
-        batch = pa.record_batch([pa.array([1, 2, 3])], names=["c0"])
-        answers = [text for part in self._task(iter([batch])) for text in part.column("segment").to_pylist()]
-        self._during()
-        return [SimpleNamespace(segment=text) for text in answers]
 
 
 @pytest.fixture

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from tools.servers import S3Server
 from txnlog.store import CountingStore, HookStore, LocalStore, MemoryStore, PrefixStore, Store, open_store
 
+T = TypeVar("T")
+
 _unique = itertools.count()
+
+RACERS = 16
+"""How many do something at the same moment."""
 
 
 @dataclass(frozen=True)
@@ -57,3 +65,15 @@ def _wrapped(folder: Path, server: Callable[[], S3Server]) -> Subject:
 
 
 SUBJECTS = {"memory": _memory, "local": _local, "local-fallback": _local_fallback, "s3": _s3, "wrapped": _wrapped}
+
+
+def run_together(calls: Sequence[Callable[[], T]]) -> list[T]:
+    """Start all calls at the same moment; their results in order."""
+    start = threading.Barrier(len(calls))
+
+    def run(call: Callable[[], T]) -> T:
+        start.wait(30)
+        return call()
+
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return list(pool.map(run, calls))

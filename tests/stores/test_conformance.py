@@ -5,22 +5,18 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TypeVar
 
 import pytest
 
-from tests.stores.subjects import Subject
+from tests.stores.subjects import RACERS, Subject, run_together
 from txnlog.errors import Durable, StoreError
 from txnlog.limits import MAX_ENTRY_BYTES
 from txnlog.store import Created, ObjectNotFound, Store, identity_of
 from txnlog.store.probe import probe
 
-T = TypeVar("T")
-
-RACERS = 16
 HOSTILE_KEYS = [
     "",
     "/",
@@ -56,18 +52,6 @@ HOSTILE_KEYS = [
     "a/" + "b" * 256,
     "/".join(["a" * 100] * 8),
 ]
-
-
-def run_together(calls: Sequence[Callable[[], T]]) -> list[T]:
-    """Start all calls at the same moment; their results in order."""
-    start = threading.Barrier(len(calls))
-
-    def run(call: Callable[[], T]) -> T:
-        start.wait(30)
-        return call()
-
-    with ThreadPoolExecutor(len(calls)) as pool:
-        return list(pool.map(run, calls))
 
 
 def keys(store: Store, prefix: str = "") -> list[str]:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import re
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.pages import blocks, page
 from txnlog import keys
-
-PAGE = Path(__file__).parents[2] / "docs" / "stores.md"
 
 
 def statements() -> dict[str, dict[str, Any]]:
-    (text,) = re.findall(r"```json\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    (text,) = blocks(page("docs/stores.md"), "json")
     return {statement["Sid"]: statement for statement in json.loads(text)["Statement"]}
 
 

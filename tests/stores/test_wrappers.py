@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.stores.test_conformance import RACERS, run_together
+from tests.stores.subjects import RACERS, run_together
 from txnlog.errors import ReadOnly, StoreError
 from txnlog.store import (
     Call,

@@ -42,9 +42,6 @@ from txnlog.errors import TxnLogError
 from txnlog.names import folded
 from txnlog.state import State
 
-Chance = Callable[[int], int]
-"""A number from 0 up to (not including) the argument."""
-
 
 class Dice:
     """Numbers for one entry, drawn beforehand so that examples shrink well."""

@@ -4,12 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.memory_log import START_MS, WRITER
+from tests.memory_log import WRITER
 from txnlog import numbers
 from txnlog.actions import Abort, Begin, Close, Commit, Header, Prepare, Renew, Reserve
 from txnlog.errors import CoordinatorFenced, InvalidInputError, InvalidTransactionState, LimitExceeded
 from txnlog.limits import MAX_BLOCK_NUMBERS, MAX_NUMBER
 from txnlog.state import Block, State
+from txnlog.testing.scheduler import START_MS
 
 
 @pytest.mark.clause("P-42")
