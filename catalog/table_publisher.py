@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 from catalog.delta_actions import NOTHING_SHOWN, Identity, Shown
 from catalog.delta_checkpoint import checkpoint_bytes, hint_bytes
 from catalog.delta_log import COMMITS_AT_ONCE, DeltaLog
-from catalog.delta_stamp import DamagedCommitError, Stamp, hint_of, stamp_of
+from catalog.delta_stamp import DamagedCommitError, Stamp, hint_of, same_content, stamp_of
 from catalog.errors import ForeignDeltaLog
 from txnlog.errors import CorruptionError, Durable, TxnLogError
 
@@ -75,9 +75,6 @@ class Table(Protocol):
     @property
     def begins(self) -> bool:
         """Whether a table that is not there is made."""
-
-    def same_content(self, one: bytes, two: bytes) -> bool:
-        """Whether two commits make the same table."""
 
     def view(self, after: int) -> View:
         """A look at the fold as it is known."""
@@ -268,7 +265,7 @@ class TablePublisher:
     def _judge(self, wanted: Shown, data: bytes) -> Shown | None:
         """``wanted``, where a commit is what the log gives for it; None: it is damaged."""
         view = self._view(wanted.before, wanted.version)
-        if not self._table.same_content(view.commit(wanted), data):
+        if not same_content(view.commit(wanted), data):
             return None
         return wanted
 
