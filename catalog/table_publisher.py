@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 from catalog.delta_actions import NOTHING_SHOWN, Identity, Shown
 from catalog.delta_checkpoint import checkpoint_bytes, hint_bytes
 from catalog.delta_log import COMMITS_AT_ONCE, DeltaLog
-from catalog.delta_stamp import DamagedCommitError, Stamp, hint_of, same_content, stamp_of
+from catalog.delta_stamp import DamagedCommitError, Stamp, claimed_version, same_content, stamp_of
 from catalog.errors import ForeignDeltaLog
 from txnlog.errors import CorruptionError, Durable, TxnLogError
 
@@ -365,7 +365,7 @@ class TablePublisher:
         limit = view.newest if following is None else befores[following]
         if following == version + 1 and max(shown.version, 0) <= limit <= view.newest:
             return limit
-        claimed = None if data is None else hint_of(data)
+        claimed = None if data is None else claimed_version(data)
         if claimed is not None and shown.version < claimed <= limit and view.may_show(claimed):
             return claimed
         if shown.version < 0:
@@ -376,7 +376,7 @@ class TablePublisher:
 
     def _damaged(self, shown: Shown, data: bytes | None, view: View) -> int:
         """Which version to show where the newest commit is damaged: what it claims, or the nearest one."""
-        claimed = None if data is None else hint_of(data)
+        claimed = None if data is None else claimed_version(data)
         if claimed is not None and shown.version < claimed <= view.newest and view.may_show(claimed):
             return claimed
         least = view.least_version(shown.version)
