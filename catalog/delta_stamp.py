@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from catalog.delta_actions import DOMAIN, Identity
+from catalog.delta_commit import DOMAIN, Identity
 from txnlog.limits import MAX_NUMBER
 
 _encode: Final = msgspec.json.Encoder(order="deterministic").encode

@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from catalog.delta_actions import Identity, Shown, TableMetadata, checkpoint_actions, commit_lines
+from catalog.delta_commit import Identity, Shown, TableMetadata, checkpoint_actions, commit_lines
 from catalog.delta_log import DeltaLog
 from catalog.table_publisher import Action
 from catalog.topic_table import LogTimes, table_id

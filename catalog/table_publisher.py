@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from catalog.delta_actions import NOTHING_SHOWN, Identity, Shown
 from catalog.delta_checkpoint import checkpoint_bytes, hint_bytes
+from catalog.delta_commit import NOTHING_SHOWN, Identity, Shown
 from catalog.delta_log import COMMITS_AT_ONCE, DeltaLog
 from catalog.delta_stamp import DamagedCommitError, Stamp, claimed_version, same_content, stamp_of
 from catalog.errors import ForeignDeltaLog

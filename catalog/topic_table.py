@@ -6,7 +6,8 @@ import uuid
 from collections.abc import Sequence
 
 from catalog import delta_actions
-from catalog.delta_actions import Identity, Shown, TableMetadata, TopicHistory, needs_metadata
+from catalog.delta_actions import TopicHistory, needs_metadata
+from catalog.delta_commit import Identity, Shown, TableMetadata
 from catalog.table_publisher import Action
 from txnlog.codec import decode_entry, digest_of
 from txnlog.delta_mode import check_delta_columns, delta_mode

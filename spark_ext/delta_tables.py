@@ -15,7 +15,7 @@ from py4j.java_gateway import JavaClass
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from catalog.delta_actions import DOMAIN
+from catalog.delta_commit import DOMAIN
 from spark_ext.columns import named, quoted
 from txnlog.arguments import shortened, shown
 from txnlog.errors import InvalidInputError, TransactionConflict, UnsupportedFeature, no_delta

@@ -10,15 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog.delta_actions import (
-    Identity,
-    Shown,
-    TableMetadata,
-    TopicHistory,
-    add_action,
-    commit_lines,
-    schema_json,
-)
+from catalog.delta_actions import TopicHistory, add_action, schema_json
+from catalog.delta_commit import Identity, Shown, TableMetadata, commit_lines
 from catalog.delta_stamp import DamagedCommitError, claimed_version, same_content, stamp_of
 from catalog.delta_statistics import statistics_json
 from tests.memory_log import Log
