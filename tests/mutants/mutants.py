@@ -1839,7 +1839,7 @@ MUTANTS = (
     Mutant(
         "a publisher goes on behind what it knows without a look",
         "catalog/table_publisher.py",
-        "return self._follow(self._looked_at(self._shown, work), work, ahead=2)",
+        "return self._note(self._follow(self._looked_at(self._shown, work), work, ahead=2))",
         "return self._shown",
         "a gap where the newest version was removed, rows in two versions where others made it again",
         (
