@@ -14,69 +14,15 @@ from typing import Any, Final
 
 import msgspec
 
+from catalog.delta_commit import Identity, Shown, TableMetadata, checkpoint_actions, commit_lines
 from catalog.delta_statistics import statistics_json
 from txnlog import ranges
 from txnlog.keys import SEGMENT_COLUMN, relative_segment_key
 from txnlog.schema import StructField, StructType
 from txnlog.state import SegmentRecord, TopicRecord
 
-DOMAIN: Final = "txnlog"
-"""Of the domain metadata that says what a Delta version shows, and of our writer feature."""
-
-PROTOCOL: Final[dict[str, Any]] = {
-    "minReaderVersion": 1,
-    "minWriterVersion": 7,
-    "writerFeatures": ["appendOnly", "changeDataFeed", "domainMetadata", "inCommitTimestamp", DOMAIN],
-}
-"""Every reader reads; no other writer knows the last feature, so none writes."""
-
-CONFIGURATION: Final[dict[str, str]] = {
-    "delta.appendOnly": "true",
-    "delta.enableChangeDataFeed": "true",
-    "delta.enableInCommitTimestamps": "true",
-    "delta.logRetentionDuration": "interval 5200 weeks",
-}
-
 MOST_FILES: Final = 5_000
 """Files that one Delta version adds and removes, unless a single entry has more: some megabytes of JSON."""
-
-_encode: Final = msgspec.json.Encoder(decimal_format="number").encode
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """Which version of the namespace a Delta version shows.
-
-    Attributes:
-        delta_version: the version of the table.
-        version: of the namespace.
-        timestamp_ms: the time that it bears, which grows from one to the next.
-        before: the version of the namespace that the Delta version before shows.
-    """
-
-    delta_version: int
-    version: int
-    timestamp_ms: int
-    before: int
-
-
-NOTHING_SHOWN: Final = Shown(-1, -1, -1, -1)
-"""Before the first one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """Whose table it is: the namespace by its coordinator id, and the topic by its id or another table by its name."""
-
-    coordinator: int
-    topic: int | None = None
-    table: str | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        """What stands in each commit."""
-        if self.topic is not None:
-            return {"coordinator": self.coordinator, "topic": self.topic}
-        return {"coordinator": self.coordinator, "table": self.table}
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,111 +165,18 @@ def _rearranged(added: Sequence[SegmentRecord], removed: Sequence[SegmentRecord]
 # --- lines ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class TableMetadata:
-    """What a table's metaData says beside its schema."""
-
-    id: str
-    name: str
-    created_ms: int
-    partition_columns: tuple[str, ...] = ()
-    configuration: tuple[tuple[str, str], ...] = tuple(CONFIGURATION.items())
-
-    def as_json(self, schema_json: str) -> dict[str, Any]:
-        """The action."""
-        return {
-            "id": self.id,
-            "name": self.name,
-            "format": {"provider": "parquet", "options": {}},
-            "schemaString": schema_json,
-            "partitionColumns": list(self.partition_columns),
-            "configuration": dict(self.configuration),
-            "createdTime": self.created_ms,
-        }
-
-
 def schema_json(schema: StructType) -> str:
     """The schema of a topic's table: the topic's columns, and the segment's number as the partition column.
 
     Of metadata only comments: names that begin with ``delta.`` would mean something to others.
     """
     fields = [_plain(field) for field in schema.fields]
-    return _encode(StructType((*fields, StructField(SEGMENT_COLUMN, "long")))).decode()
+    return msgspec.json.encode(StructType((*fields, StructField(SEGMENT_COLUMN, "long")))).decode()
 
 
 def _plain(field: StructField) -> StructField:
     kept = {name: text for name, text in field.metadata.items() if name == "comment"}
     return msgspec.structs.replace(field, metadata=kept)
-
-
-def commit_lines(
-    identity: Identity,
-    shown: Shown,
-    actions: Iterable[Mapping[str, Any]],
-    *,
-    operation: str,
-    metadata: Mapping[str, Any] | None = None,
-    ended: bool = False,
-) -> bytes:
-    """A whole commit: who wrote it and what it shows, then what it changes.
-
-    Args:
-        identity: whose table it is.
-        shown: what it shows.
-        actions: adds and removes.
-        operation: for people who look at the table's history.
-        metadata: at the first version, and where the schema changed.
-        ended: the topic was dropped: nothing will follow.
-    """
-    stamp = _stamp_json(identity, shown, ended=ended)
-    lines: list[Mapping[str, Any]] = [
-        {
-            "commitInfo": {
-                "inCommitTimestamp": shown.timestamp_ms,
-                "timestamp": shown.timestamp_ms,
-                "operation": operation,
-                "operationParameters": {"namespaceVersion": str(shown.version)},
-                "engineInfo": "txnlog",
-                "txnlog": stamp,
-            }
-        }
-    ]
-    if shown.delta_version == 0:
-        lines.append({"protocol": PROTOCOL})
-    if metadata is not None:
-        lines.append({"metaData": metadata})
-    lines.append({"domainMetadata": _domain_metadata(stamp, shown)})
-    return b"".join(_encode(line) + b"\n" for line in (*lines, *actions))
-
-
-def checkpoint_actions(
-    identity: Identity,
-    shown: Shown,
-    files: Iterable[Mapping[str, Any]],
-    *,
-    metadata: Mapping[str, Any],
-    ended: bool = False,
-) -> list[Mapping[str, Mapping[str, Any]]]:
-    """All that makes a table at a version: what :func:`commit_lines` says over time. ``files`` are the adds."""
-    stamp = _stamp_json(identity, shown, ended=ended)
-    return [
-        {"protocol": PROTOCOL},
-        {"metaData": metadata},
-        {"domainMetadata": _domain_metadata(stamp, shown)},
-        *({"add": file} for file in files),
-    ]
-
-
-def _stamp_json(identity: Identity, shown: Shown, *, ended: bool) -> dict[str, Any]:
-    """The stamp of a commit: what it says of itself."""
-    stamp: dict[str, Any] = {**identity.as_json(), "before": shown.before, "version": shown.version}
-    return {**stamp, "ended": True} if ended else stamp
-
-
-def _domain_metadata(stamp: Mapping[str, Any], shown: Shown) -> dict[str, Any]:
-    """What lasts, when the commits are gone."""
-    configuration = _encode({**stamp, "timestamp": shown.timestamp_ms}).decode()
-    return {"domain": DOMAIN, "configuration": configuration, "removed": False}
 
 
 def topic_commit(history: TopicHistory, identity: Identity, shown: Shown, metadata: TableMetadata | None) -> bytes:
@@ -413,19 +266,10 @@ def remove_action(record: SegmentRecord, timestamp_ms: int, *, loud: bool = Fals
 
 
 __all__ = [
-    "CONFIGURATION",
-    "DOMAIN",
     "MOST_FILES",
-    "NOTHING_SHOWN",
-    "PROTOCOL",
     "Difference",
-    "Identity",
-    "Shown",
-    "TableMetadata",
     "TopicHistory",
     "add_action",
-    "checkpoint_actions",
-    "commit_lines",
     "has_ended",
     "needs_metadata",
     "remove_action",

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from catalog.delta_actions import DOMAIN, Identity
+from catalog.delta_commit import DOMAIN, Identity
 from txnlog.limits import MAX_NUMBER
 
 _encode: Final = msgspec.json.Encoder(order="deterministic").encode
@@ -89,13 +89,13 @@ def stamp_of(data: bytes) -> Stamp:
     return Stamp(own, timestamp_ms)
 
 
-def hint_of(data: bytes) -> int | None:
+def claimed_version(data: bytes) -> int | None:
     """The version that a damaged commit may have shown, as far as its first line tells. To be checked."""
     try:
-        info = msgspec.json.decode(data.split(b"\n", 1)[0])["commitInfo"]["txnlog"]["version"]
+        version = msgspec.json.decode(data.split(b"\n", 1)[0])["commitInfo"]["txnlog"]["version"]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError, TypeError, IndexError):
         return None
-    return info if type(info) is int else None
+    return version if type(version) is int else None
 
 
 def same_content(one: bytes, two: bytes) -> bool:
@@ -135,4 +135,4 @@ def _hidden(body: dict[str, Any]) -> object:
     return body.get("deletionVector")
 
 
-__all__ = ["DamagedCommitError", "Stamp", "hint_of", "same_content", "stamp_of"]
+__all__ = ["DamagedCommitError", "Stamp", "claimed_version", "same_content", "stamp_of"]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from catalog.delta_actions import NOTHING_SHOWN, Shown
+from catalog.delta_commit import NOTHING_SHOWN, Shown
 from catalog.delta_log import DeltaLog
 from catalog.errors import ForeignDeltaLog
 from catalog.segments_table import SegmentsTable

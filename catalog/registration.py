@@ -29,12 +29,12 @@ _LEGAL: Final = re.compile(r"[A-Za-z0-9_]+", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """A topic as Spark finds it: its name there, the path of the topic, and the address of its folder."""
+    """A topic as Spark finds it: its name there, the path of the topic, and the URL of its folder."""
 
     topic: str
     name: str
     path: str
-    folder: str
+    url: str
 
 
 def chosen(
@@ -64,7 +64,7 @@ def chosen(
                 durable=Durable.NOTHING,
             )
         item = known[topic]
-        found[folded(name)] = Registered(topic, name, item.path, item.folder)
+        found[folded(name)] = Registered(topic, name, item.path, item.url)
     return list(found.values())
 
 
@@ -121,7 +121,7 @@ def register_tables(spark: SparkSession, topics: Sequence[Registered], database:
         UnsupportedFeature: the session has no Delta.
         InvalidInputError: none of them is published, or a name is another table's. Nothing was created.
     """
-    published = [item for item in topics if _detail(spark, f"delta.{_quoted(hadoop_url(item.folder))}") is not None]
+    published = [item for item in topics if _detail(spark, f"delta.{_quoted(hadoop_url(item.url))}") is not None]
     if not published:
         raise InvalidInputError(
             f"of {len(topics)} topics none is published as a Delta table",
@@ -135,7 +135,7 @@ def register_tables(spark: SparkSession, topics: Sequence[Registered], database:
             missing.append((name, item))
             continue
         there = _detail(spark, name)
-        if there is None or _plain(there) != _plain(hadoop_url(item.folder)):
+        if there is None or _plain(there) != _plain(hadoop_url(item.url)):
             raise InvalidInputError(
                 f"{database}.{item.name} is another table, at {there or 'a place of its own'}",
                 advice=f"if it is of an earlier topic of the name: DROP TABLE {database}.{item.name}, which deletes no "
@@ -144,7 +144,7 @@ def register_tables(spark: SparkSession, topics: Sequence[Registered], database:
             )
     spark.sql(f"CREATE DATABASE IF NOT EXISTS {_quoted(database)}")
     for name, item in missing:
-        spark.sql(f"CREATE TABLE {name} USING DELTA LOCATION {_literal(hadoop_url(item.folder))}")
+        spark.sql(f"CREATE TABLE {name} USING DELTA LOCATION {_literal(hadoop_url(item.url))}")
     return published
 
 

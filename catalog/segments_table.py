@@ -16,9 +16,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from catalog.delta_actions import Identity, Shown, TableMetadata, checkpoint_actions, commit_lines
+from catalog.delta_commit import Identity, Shown, TableMetadata, checkpoint_actions, commit_lines
 from catalog.delta_log import DeltaLog
-from catalog.delta_stamp import same_content
 from catalog.table_publisher import Action
 from catalog.topic_table import LogTimes, table_id
 from txnlog.follower import Follower
@@ -83,10 +82,6 @@ class SegmentsTable:
     def refresh(self) -> None:
         """See Table."""
         self.follower.refresh()
-
-    def same_content(self, one: bytes, two: bytes) -> bool:
-        """See Table."""
-        return same_content(one, two)
 
     def metadata(self) -> TableMetadata:
         """What does not change."""

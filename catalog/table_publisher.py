@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from catalog.delta_actions import NOTHING_SHOWN, Identity, Shown
 from catalog.delta_checkpoint import checkpoint_bytes, hint_bytes
+from catalog.delta_commit import NOTHING_SHOWN, Identity, Shown
 from catalog.delta_log import COMMITS_AT_ONCE, DeltaLog
-from catalog.delta_stamp import DamagedCommitError, Stamp, hint_of, stamp_of
+from catalog.delta_stamp import DamagedCommitError, Stamp, claimed_version, same_content, stamp_of
 from catalog.errors import ForeignDeltaLog
 from txnlog.errors import CorruptionError, Durable, TxnLogError
 
@@ -75,9 +75,6 @@ class Table(Protocol):
     @property
     def begins(self) -> bool:
         """Whether a table that is not there is made."""
-
-    def same_content(self, one: bytes, two: bytes) -> bool:
-        """Whether two commits make the same table."""
 
     def view(self, after: int) -> View:
         """A look at the fold as it is known."""
@@ -268,7 +265,7 @@ class TablePublisher:
     def _judge(self, wanted: Shown, data: bytes) -> Shown | None:
         """``wanted``, where a commit is what the log gives for it; None: it is damaged."""
         view = self._view(wanted.before, wanted.version)
-        if not self._table.same_content(view.commit(wanted), data):
+        if not same_content(view.commit(wanted), data):
             return None
         return wanted
 
@@ -368,7 +365,7 @@ class TablePublisher:
         limit = view.newest if following is None else befores[following]
         if following == version + 1 and max(shown.version, 0) <= limit <= view.newest:
             return limit
-        claimed = None if data is None else hint_of(data)
+        claimed = None if data is None else claimed_version(data)
         if claimed is not None and shown.version < claimed <= limit and view.may_show(claimed):
             return claimed
         if shown.version < 0:
@@ -379,7 +376,7 @@ class TablePublisher:
 
     def _damaged(self, shown: Shown, data: bytes | None, view: View) -> int:
         """Which version to show where the newest commit is damaged: what it claims, or the nearest one."""
-        claimed = None if data is None else hint_of(data)
+        claimed = None if data is None else claimed_version(data)
         if claimed is not None and shown.version < claimed <= view.newest and view.may_show(claimed):
             return claimed
         least = view.least_version(shown.version)

@@ -6,8 +6,8 @@ import uuid
 from collections.abc import Sequence
 
 from catalog import delta_actions
-from catalog.delta_actions import Identity, Shown, TableMetadata, TopicHistory, needs_metadata
-from catalog.delta_stamp import same_content
+from catalog.delta_actions import TopicHistory, needs_metadata
+from catalog.delta_commit import Identity, Shown, TableMetadata
 from catalog.table_publisher import Action
 from txnlog.codec import decode_entry, digest_of
 from txnlog.delta_mode import check_delta_columns, delta_mode
@@ -138,10 +138,6 @@ class TopicTable:
     def refresh(self) -> None:
         """See Table."""
         self.follower.refresh()
-
-    def same_content(self, one: bytes, two: bytes) -> bool:
-        """See Table."""
-        return same_content(one, two)
 
     def tidy(self, shown: Shown) -> None:
         """See Table: what nobody needs of a topic is vacuum's."""

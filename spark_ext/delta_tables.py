@@ -15,8 +15,9 @@ from py4j.java_gateway import JavaClass
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from catalog.delta_actions import DOMAIN
+from catalog.delta_commit import DOMAIN
 from spark_ext.columns import named, quoted
+from spark_ext.task_errors import first_line
 from txnlog.arguments import shortened, shown
 from txnlog.errors import InvalidInputError, TransactionConflict, UnsupportedFeature, no_delta
 
@@ -93,7 +94,7 @@ class DeltaTable:
             return self._log.forTableWithSnapshot(self._spark._jsparkSession, self._location)._2()
         except Py4JError as error:
             raise InvalidInputError(
-                f"the Delta table {shortened(self.name)} cannot be read: {_first_line(error)}"
+                f"the Delta table {shortened(self.name)} cannot be read: {first_line(error)}"
             ) from error
 
     # --- what it knows ----------------------------------------------------------------------------------------------
@@ -197,11 +198,6 @@ def _record_of(note: str | None) -> Mapping[str, Any] | None:
     except (ValueError, KeyError):
         return None
     return found if isinstance(found, dict) else None
-
-
-def _first_line(error: BaseException) -> str:
-    java = getattr(error, "java_exception", None)
-    return str(error if java is None else java.toString()).partition("\n")[0][:300]
 
 
 __all__ = ["DeltaTable", "check_options"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,10 +21,10 @@ from spark_ext.executor_writer import (
     in_order,
 )
 from spark_ext.python_process import ProcessLock
-from txnlog import errors, schema
+from txnlog import schema
 from txnlog.actions import Segment, SliceRows
 from txnlog.codec import encode_action
-from txnlog.errors import Durable, InvalidInputError, SchemaMismatch, TransactionConflict, TxnLogError
+from txnlog.errors import Durable, InvalidInputError, SchemaMismatch, TransactionConflict
 from txnlog.limits import MAX_BLOCK_NUMBERS
 from txnlog.names import quoted_name
 from txnlog.numbers import CHUNK
@@ -287,53 +286,6 @@ def _entries(segments: Sequence[Segment]) -> Iterator[list[Segment]]:
         yield part
 
 
-# --- errors of tasks --------------------------------------------------------------------------------------------------
-
-_RAISED: Final = re.compile(r"^txnlog\.errors\.([A-Za-z]+): (.*)$", re.MULTILINE)
-_DURABLE: Final = {**{f"; {item.value})": item for item in Durable}, ")": None}
-"""How an error's text ends, and what that says; the last one says nothing, as some errors of reads do."""
-
-
-def in_a_line(error: BaseException) -> str:
-    """An error's class and the line of it that tells most, for a message or a table.
-
-    Of what a Python function raised in a task, Spark tells the traceback first: the line behind that one.
-    """
-    text = error.message if isinstance(error, TxnLogError) else str(error)
-    lines = text.strip().split("\n")
-    _, traceback, behind = text.rpartition("Traceback (most recent call last):\n")
-    if traceback:
-        lines = [line for line in behind.split("\n") if line and not line.startswith(" ")] or lines
-    return f"{type(error).__qualname__}: {lines[0]}"
-
-
-def typed(error: BaseException, mark: str) -> TxnLogError | None:
-    """The error of ours that a task raised, from the text that Spark hands to the driver; None where it was none.
-
-    Only one with the job's ``mark`` behind it is ours: what a user's function raises may hold any text, a row's too.
-    """
-    before, found, _ = str(error).partition(f"\n{mark}")
-    for name, text in reversed(_RAISED.findall(before) if found else []):
-        kind = getattr(errors, name, None)
-        if name in errors.__all__ and isinstance(kind, type) and issubclass(kind, TxnLogError):
-            message, advice, durable = _taken_apart(text.strip())
-            return kind(message, advice=advice, durable=durable)
-    return None
-
-
-def _taken_apart(text: str) -> tuple[str, str | None, Durable | None]:
-    """Message, advice and durability of an error's text: the inverse of ``str(error)``."""
-    for ending, durable in _DURABLE.items():
-        if not text.endswith(ending):
-            continue
-        depth = 0
-        for position in range(len(text) - 1, 0, -1):
-            depth += {")": 1, "(": -1}.get(text[position], 0)
-            if not depth:
-                return text[:position].rstrip(), text[position + 1 : -len(ending)], durable
-    return text, None, None
-
-
 __all__ = [
     "Planned",
     "arrow_schema",
@@ -341,9 +293,7 @@ __all__ = [
     "check_columns",
     "check_there",
     "hand_over",
-    "in_a_line",
     "planned",
     "reserve_job",
     "segments_of",
-    "typed",
 ]

@@ -21,6 +21,7 @@ from spark_ext.handles import location_of, namespace_at
 from spark_ext.options import storage_of_call
 from spark_ext.scan import metadata_fields, no_topic, spark_schema
 from spark_ext.scan_session import load_files, session_beside, taken_over
+from spark_ext.task_errors import first_line
 from txnlog.errors import CorruptionError, InvalidInputError, LimitExceeded
 from txnlog.ids import TxnId
 from txnlog.keys import SEGMENT_COLUMN, entry_key
@@ -188,10 +189,8 @@ def check_reads(spark: SparkSession, namespace: Namespace) -> None:
         reader = spark.read.format("text").option("__globPaths__", "false")
         assert reader.load(hadoop_url(url)).schema  # a client of Connect asks not before
     except Exception as error:
-        lines = str(error).strip().split("\n")  # the first one of Py4J's tells what was called
-        told = lines[1 if lines[0].startswith("An error occurred while calling") and len(lines) > 1 else 0].lstrip(": ")
         raise InvalidInputError(
-            f"Spark's own scan cannot read {hadoop_url(f'{namespace.root}/{namespace.name}')}: {told[:300]}",
+            f"Spark's own scan cannot read {hadoop_url(f'{namespace.root}/{namespace.name}')}: {first_line(error)}",
             advice="pass native=False, or give Spark a file system for it (s3a:// needs hadoop-aws and its settings)",
         ) from error
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import re
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import pyarrow as pa
 from pyspark.errors import AnalysisException, PySparkException
 
-from spark_ext import jobs
+from spark_ext import jobs, task_errors
 from spark_ext.delta_identity import RepeatBatchError, of_run
 from spark_ext.processing_frames import format_frame, native_frame
 from spark_ext.processing_plan import Batch, Claim, End, count_left, offsets_text, plan_batch, was_committed
@@ -22,7 +21,7 @@ from spark_ext.processing_progress import progress_line
 from spark_ext.processing_stop import interruptible
 from spark_ext.scan import Scan, open_scan
 from spark_ext.transactions import DataFrameTransaction, Handler
-from txnlog import dead_letters, errors
+from txnlog import dead_letters
 from txnlog.errors import (
     AbortableError,
     CoordinatorFenced,
@@ -392,25 +391,18 @@ class Run:
             _logger.warning(text, self._order.name, batch.deleted)
 
 
-_TOLD_SHORTLY: Final = re.compile(r"\n?[^\n]*\ntxnlog\.errors\.([A-Za-z]+): ")
-"""How Spark begins to tell what a task of the format raised: no traceback comes first, as it does of a function's.
-
-Before Spark 4.2 its own line was the second one.
-"""
-
-
 def _cannot_read(error: Exception) -> bool:
     """Whether Spark could not read a file: the batch's, or one of the handler's own. That is the store's trouble."""
     return any(
-        _condition(item).startswith("FAILED_READ_FILE") or _is_the_formats(item) for item in (error, error.__cause__)
+        task_errors.condition_of(item).startswith("FAILED_READ_FILE") or _is_the_formats(item)
+        for item in (error, error.__cause__)
     )
 
 
 def _is_the_formats(error: BaseException | None) -> bool:
     """Whether a task of the format raised what says nothing about messages."""
-    found = _TOLD_SHORTLY.match(str(error)) if isinstance(error, PySparkException) else None
-    kind = None if found is None else getattr(errors, found[1], None)
-    return isinstance(kind, type) and issubclass(kind, _NOT_THE_HANDLERS)
+    kind = task_errors.raised_by_format(error)
+    return kind is not None and issubclass(kind, _NOT_THE_HANDLERS)
 
 
 def _is_the_programs(error: Exception) -> bool:
@@ -426,18 +418,8 @@ def _is_the_programs(error: Exception) -> bool:
     return not isinstance(error.__cause__, PySparkException) or isinstance(error.__cause__, AnalysisException)
 
 
-def _condition(error: BaseException | None) -> str:
-    """Spark's name for what went wrong, not its text, which may be a message's; empty where it has none."""
-    if isinstance(error, PySparkException):
-        return error.getCondition() or ""
-    java = getattr(error, "java_exception", None)  # of Py4J, where PySpark has no class of its own
-    with contextlib.suppress(Exception):  # it is none of Spark's, and has no such method
-        return "" if java is None else str(java.getCondition() or "")
-    return ""
-
-
 def _reason(error: Exception, failures: int) -> str:
-    told = jobs.in_a_line(error).encode(errors="backslashreplace").decode()  # the name of a file may be no text
+    told = task_errors.in_a_line(error).encode(errors="backslashreplace").decode()  # the name of a file may be no text
     return f"the handler failed {failures} times: {told}"[:_MOST_REASON]
 
 

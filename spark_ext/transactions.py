@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
-from spark_ext import arrow_batches, jobs
+from spark_ext import arrow_batches, jobs, task_errors
 from spark_ext.columns import named
 from spark_ext.delta_identity import of_app
 from spark_ext.executor_writer import PARTITION_COLUMN, WriteSpec, WrittenSegment, write_marked
@@ -167,7 +167,7 @@ class DataFrameTransaction:
             try:
                 answers = job()
             except PySparkException as error:
-                ours = jobs.typed(error, mark)
+                ours = task_errors.typed(error, mark)
                 if ours is None:
                     raise
                 raise ours from error
@@ -278,7 +278,7 @@ class DataFrameTransaction:
             )
         if self._failed is not None:
             raise TransactionHasFailedOperation(
-                f"a write of the transaction {self.id} failed: {jobs.in_a_line(self._failed)[:300]}"
+                f"a write of the transaction {self.id} failed: {task_errors.in_a_line(self._failed)[:300]}"
             ) from self._failed
 
     def __enter__(self) -> DataFrameTransaction:

@@ -10,16 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog.delta_actions import (
-    Identity,
-    Shown,
-    TableMetadata,
-    TopicHistory,
-    add_action,
-    commit_lines,
-    schema_json,
-)
-from catalog.delta_stamp import DamagedCommitError, hint_of, same_content, stamp_of
+from catalog.delta_actions import TopicHistory, add_action, schema_json
+from catalog.delta_commit import Identity, Shown, TableMetadata, commit_lines
+from catalog.delta_stamp import DamagedCommitError, claimed_version, same_content, stamp_of
 from catalog.delta_statistics import statistics_json
 from tests.memory_log import Log
 from tests.unit.random_entries import append, entries
@@ -123,7 +116,7 @@ def test_a_commit_says_what_it_shows() -> None:
     assert not stamp.is_of(Identity(7, table="segments"))
     assert (stamp.before, stamp.version, stamp.timestamp_ms, stamp.ended) == (40, 42, 1_000, False)
     assert stamp_of(written(ended=True)).ended
-    assert hint_of(written()) == 42
+    assert claimed_version(written()) == 42
 
 
 @pytest.mark.parametrize(
@@ -148,7 +141,7 @@ def test_a_commit_that_contradicts_itself_is_damaged(old: bytes, new: bytes) -> 
 def test_any_bytes_are_damaged_or_not_ours(data: bytes) -> None:
     with contextlib.suppress(DamagedCommitError):
         assert stamp_of(data).fields is None
-    assert hint_of(data) is None
+    assert claimed_version(data) is None
     assert not same_content(written(), data)
 
 

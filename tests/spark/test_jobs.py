@@ -10,7 +10,7 @@ import pytest
 import txnlog
 from spark_ext import jobs
 from spark_ext.executor_writer import JOB_NUMBERS
-from txnlog.errors import TopicNotFound, TxnLogError
+from txnlog.errors import TxnLogError
 from txnlog.testing import ManualClock
 
 MINUTE_MS = 60_000
@@ -56,31 +56,3 @@ def test_a_job_has_time_after_others_that_showed_no_life_of_its_block() -> None:
         txn.produce("orders", [{"key": b"1", "value": b"one", "headers": None}])
         txn.commit()
         assert ns.snapshot().read("orders").num_rows == 1
-
-
-@pytest.mark.parametrize(
-    ("error", "line"),
-    [
-        (ValueError("no five\nnor six"), "ValueError: no five"),
-        (ValueError(), "ValueError: "),
-        (TopicNotFound("no topic 'ordres'", advice="did you mean 'orders'?"), "TopicNotFound: no topic 'ordres'"),
-        (
-            RuntimeError(
-                "An exception was thrown from the Python worker:\nTraceback (most recent call last):\n"
-                '  File "a.py", line 3, in f\n    f=lambda x:{}[x]\n      ~~^^^\nKeyError: 0\nand more'
-            ),
-            "RuntimeError: KeyError: 0",
-        ),
-        (
-            RuntimeError(
-                "Traceback (most recent call last):\n  File 'a.py'\nKeyError: 0\n\nDuring handling of the above "
-                "exception, another exception occurred:\n\n"
-                "Traceback (most recent call last):\n  File 'a.py'\nOSError: gone"
-            ),
-            "RuntimeError: OSError: gone",
-        ),
-        (RuntimeError("broken\nTraceback (most recent call last):\n  cut"), "RuntimeError: broken"),
-    ],
-)
-def test_a_line_of_an_error_is_the_one_that_says_what_it_was(error: Exception, line: str) -> None:
-    assert jobs.in_a_line(error) == line

@@ -9,11 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.errors import PythonException
 
 import spark_ext
 import txnlog
-from spark_ext import handles, jobs
+from spark_ext import handles
 from spark_ext.executor_writer import TaskIdentity
 from tests.spark.support import Frame
 from txnlog.block_keeper import BlockKeeper
@@ -22,11 +21,8 @@ from txnlog.errors import (
     InvalidTransactionState,
     ProducerFenced,
     RetriableError,
-    SchemaMismatch,
-    StoreError,
     TopicNotFound,
     TransactionHasFailedOperation,
-    TxnLogError,
 )
 from txnlog.testing import ManualClock
 
@@ -207,40 +203,6 @@ def test_a_refused_commit_says_once_what_was_done_elsewhere_however_often_it_is_
                 txn.commit()
             (note,) = told.value.__notes__
             assert note.startswith("the Delta table '/bills' has its rows")
-
-
-# --- errors of tasks --------------------------------------------------------------------------------------------------
-
-MARK = "(of the job 7)"
-TASK = "Traceback (most recent call last):\n  File x, line 1, in _write_partition\n"
-
-
-@pytest.mark.parametrize(
-    ("text", "ours"),
-    [
-        (f"{TASK}txnlog.errors.SchemaMismatch: a null\n{MARK}\n", SchemaMismatch),
-        (f"{TASK}txnlog.errors.SchemaMismatch: a null\n\n\tat org.apache.spark\n", None),
-        (f"{TASK}ValueError: a row says\ntxnlog.errors.ProducerFenced: stop\n\tat org.apache.spark\n", None),
-        (f"{TASK}txnlog.errors.SchemaMismatch: a null\n{MARK}\ntxnlog.errors.ProducerFenced: stop\n", SchemaMismatch),
-    ],
-)
-def test_an_error_is_ours_only_where_our_own_task_raised_it(text: str, ours: type | None) -> None:
-    found = jobs.typed(PythonException(text), MARK)
-    assert (None if found is None else type(found)) is ours
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        TopicNotFound("no topic 'x'", advice="there are: a (and b)"),
-        SchemaMismatch("a null (in id)"),
-        StoreError("no answer"),
-    ],
-    ids=lambda error: type(error).__name__,
-)
-def test_an_error_of_a_task_is_told_as_it_was(error: TxnLogError) -> None:
-    found = jobs.typed(PythonException(f"{TASK}txnlog.errors.{type(error).__name__}: {error}\n{MARK}\n"), MARK)
-    assert (type(found), str(found)) == (type(error), str(error))
 
 
 @pytest.mark.clause("P-45", "P-147")

@@ -1,0 +1,104 @@
+"""What Spark tells of an error, taken apart: which error of ours a task raised, and the line that tells most.
+
+The driver gets text. Of Python's errors it begins with their traceback, unless it is told shortly (``short_errors``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from typing import Final
+
+from pyspark.errors import PySparkException
+
+from txnlog import errors
+from txnlog.errors import Durable, TxnLogError
+
+_RAISED: Final = re.compile(r"^txnlog\.errors\.([A-Za-z]+): (.*)$", re.MULTILINE)
+
+_TOLD_SHORTLY: Final = re.compile(r"\n?[^\n]*\ntxnlog\.errors\.([A-Za-z]+): ")
+"""How Spark begins to tell what a task of the format raised: no traceback comes first, as it does of a function's.
+
+Before Spark 4.2 its own line was the second one.
+"""
+
+_DURABLE: Final = {**{f"; {item.value})": item for item in Durable}, ")": None}
+"""How an error's text ends, and what that says; the last one says nothing, as some errors of reads do."""
+
+_MOST_OF_A_LINE: Final = 300
+
+# --- which one it was -------------------------------------------------------------------------------------------------
+
+
+def typed(error: BaseException, mark: str) -> TxnLogError | None:
+    """The error of ours that a task raised, from the text that Spark hands to the driver; None where it was none.
+
+    Only one with the job's ``mark`` behind it is ours: what a user's function raises may hold any text, a row's too.
+    """
+    before, found, _ = str(error).partition(f"\n{mark}")
+    for name, text in reversed(_RAISED.findall(before) if found else []):
+        kind = _kind(name)
+        if kind is not None:
+            message, advice, durable = _taken_apart(text.strip())
+            return kind(message, advice=advice, durable=durable)
+    return None
+
+
+def raised_by_format(error: BaseException | None) -> type[TxnLogError] | None:
+    """Which error of ours a task of the format raised; None where it was none, or another's task."""
+    found = _TOLD_SHORTLY.match(str(error)) if isinstance(error, PySparkException) else None
+    return None if found is None else _kind(found[1])
+
+
+def condition_of(error: BaseException | None) -> str:
+    """Spark's name for what went wrong, not its text, which may be a message's; empty where it has none."""
+    if isinstance(error, PySparkException):
+        return error.getCondition() or ""
+    java = getattr(error, "java_exception", None)  # of Py4J, where PySpark has no class of its own
+    with contextlib.suppress(Exception):  # it is none of Spark's, and has no such method
+        return "" if java is None else str(java.getCondition() or "")
+    return ""
+
+
+def _kind(name: str) -> type[TxnLogError] | None:
+    kind = getattr(errors, name, None) if name in errors.__all__ else None
+    return kind if isinstance(kind, type) and issubclass(kind, TxnLogError) else None
+
+
+def _taken_apart(text: str) -> tuple[str, str | None, Durable | None]:
+    """Message, advice and durability of an error's text: the inverse of ``str(error)``."""
+    for ending, durable in _DURABLE.items():
+        if not text.endswith(ending):
+            continue
+        depth = 0
+        for position in range(len(text) - 1, 0, -1):
+            depth += {")": 1, "(": -1}.get(text[position], 0)
+            if not depth:
+                return text[:position].rstrip(), text[position + 1 : -len(ending)], durable
+    return text, None, None
+
+
+# --- for people -------------------------------------------------------------------------------------------------------
+
+
+def in_a_line(error: BaseException) -> str:
+    """An error's class and the line of it that tells most, for a message or a table.
+
+    Of what a Python function raised in a task, Spark tells the traceback first: the line behind that one.
+    """
+    text = error.message if isinstance(error, TxnLogError) else str(error)
+    lines = text.strip().split("\n")
+    _, traceback, behind = text.rpartition("Traceback (most recent call last):\n")
+    if traceback:
+        lines = [line for line in behind.split("\n") if line and not line.startswith(" ")] or lines
+    return f"{type(error).__qualname__}: {lines[0]}"
+
+
+def first_line(error: BaseException) -> str:
+    """What Spark or Java says first, for the end of a message: at most 300 characters."""
+    lines = str(error).strip().split("\n")  # the first one of Py4J's tells what was called
+    told = lines[1 if lines[0].startswith("An error occurred while calling") and len(lines) > 1 else 0]
+    return told.lstrip(": ")[:_MOST_OF_A_LINE]
+
+
+__all__ = ["condition_of", "first_line", "in_a_line", "raised_by_format", "typed"]
