@@ -293,3 +293,9 @@ def test_subscriptions_show_who_has_what(tmp_path):
     assert (many["type"], many["leased"], many["pending"], many["redelivered"]) == ("shared", 3, 1, 1)
     assert many["dead_letter_topic"] == "dead"
     assert (lag["behind_messages"], lag["pending"], lag["leased"]) == (5, 1, 3)
+
+
+def test_storage_options_that_are_nested_too_deep_are_refused_as_others_are(lake):
+    done = run("--storage-options", "[" * 50_000, lake[0], "topics")
+    assert done.returncode == 2
+    assert "not a JSON object" in done.stderr

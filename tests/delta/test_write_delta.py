@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -369,3 +370,37 @@ def test_a_row_that_could_not_be_computed_the_first_time_is_tried_as_often_as_as
     shop.process(handler, max_attempts=2)
     assert len(shop.calls) == 3
     shop.check()
+
+
+@pytest.mark.parametrize("how", ["sought behind it", "sought to the newest", "acknowledged by a consumer"])
+def test_a_batch_that_was_left_and_taken_off_otherwise_stops_the_run_too(shop: Shop, how: str) -> None:
+    shop.born(5)  # before its first commit
+    with pytest.raises(Death):
+        shop.process()
+    assert (shop.in_topic(), shop.in_delta()) == ([], [0, 1, 2, 3]), "the table is ahead"
+    shop.born()
+    with shop.open() as ns:
+        consumer = ns.consumer("orders", subscription="billing")
+        if how == "acknowledged by a consumer":
+            consumer.acknowledge(consumer.receive(max_messages=8))
+        else:
+            consumer.seek("latest" if how == "sought to the newest" else {0: 2, 1: 2})
+    shop.produce()
+    with pytest.raises(InvalidInputError, match=r"cannot come again: its offsets were orders 0: 0 to 2, 1: 0 to 2"):
+        shop.process()
+    assert (shop.in_topic(), shop.in_delta()) == ([], [0, 1, 2, 3])
+
+
+def test_a_batch_that_was_left_does_not_come_twice_where_another_subscription_goes_on_at_the_cursor(shop: Shop) -> None:
+    """As docs/spark.md has a subscription exchanged for one with a dead-letter topic."""
+    shop.born(5)  # before its first commit
+    with pytest.raises(Death):
+        shop.process()
+    assert (shop.in_topic(), shop.in_delta()) == ([], [0, 1, 2, 3]), "the table is ahead"
+    shop.born()
+    with shop.open() as ns:
+        start = {item.partition: item.cursor for item in ns.lag("orders", "billing")}
+        ns.create_subscription("orders", "billing-2", dead_letter_topic="orders-dead", start=start)
+    with suppress(InvalidInputError):  # an error that says what to do is as good
+        shop.process(subscription="billing-2")
+    assert len(shop.in_delta()) == len(set(shop.in_delta())), "rows came twice"

@@ -326,3 +326,12 @@ print(*[item.to_json() for item in written], sep="\\n")
     for row in ns.snapshot().read("keyed", include_metadata=True).to_pylist():
         assert row["_partition"] == partitioner.partition_of_key(row["customer"], pa.string(), 4)
     assert ns.snapshot().read("keyed").num_rows == 100
+
+
+def test_a_topic_that_is_no_text_is_refused_as_such_a_column_is(ns: Namespace) -> None:
+    """Spark makes text of any bytes: ``CAST(X'ff' AS STRING) AS topic``."""
+    spec = jobs.Planned(pa.schema([("topic", pa.string()), ("id", pa.int64())]), None).spec(ns, "{}")
+    names = pa.array([b"single", b"\xff"]).cast(pa.binary()).view(pa.string())
+    batch = pa.RecordBatch.from_arrays([names, pa.array([1, 2])], names=["topic", "id"])
+    with pytest.raises((SchemaMismatch, TopicNotFound)):
+        write_batches(iter([batch]), spec, TASK)
