@@ -196,9 +196,9 @@ class RunIdentity:
         return (self.epoch << _RUN_BITS) + self._next - 1
 
     def of(
-        self, batch: Batch, committed: Callable[[str, Mapping[str, Mapping[int, ranges.Range]]], bool]
+        self, batch: Batch, committed: Callable[[str, Mapping[str, Mapping[int, ranges.Range]], int], bool]
     ) -> BatchIdentity:
-        """Of a batch. ``committed`` tells whether a batch that was noted in a table is in our log."""
+        """Of a batch. ``committed`` tells by its TxnID, offsets and version whether a noted batch is in our log."""
         return BatchIdentity(self, batch, committed)
 
     def known(self, table: DeltaTable, committed: Callable[[Mapping[str, Any]], bool]) -> _Known:
@@ -269,7 +269,7 @@ class BatchIdentity(_AppendsFirst):
 
     run: RunIdentity
     batch: Batch
-    committed: Callable[[str, Mapping[str, Mapping[int, ranges.Range]]], bool]
+    committed: Callable[[str, Mapping[str, Mapping[int, ranges.Range]], int], bool]
 
     def append(self, table: DeltaTable, df: DataFrame, txn: TxnId, options: Mapping[str, str]) -> None:
         """See :class:`_AppendsFirst`. Raises RepeatBatchError where another batch must come first."""
@@ -298,7 +298,7 @@ class BatchIdentity(_AppendsFirst):
         self.run.note(table, record)
 
     def _was_committed(self, record: Mapping[str, Any]) -> bool:
-        return self.committed(record["txn"], _offsets_of(record["offsets"]))
+        return self.committed(record["txn"], _offsets_of(record["offsets"]), _end_of(record).version)
 
 
 def of_run(connection: Connection, claims: tuple[Claim, ...]) -> RunIdentity:

@@ -195,7 +195,7 @@ def _record_of(note: str | None) -> Mapping[str, Any] | None:
         return None
     try:
         found = json.loads(note)[_OURS]
-    except (ValueError, KeyError):
+    except (ValueError, KeyError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
 

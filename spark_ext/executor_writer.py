@@ -205,6 +205,10 @@ class _TaskWriter:
                 f"the column {ROUTING_COLUMN!r} is null in a row: it names the row's topic",
                 advice="fill it, or write to one topic: ROOT/NAMESPACE/TOPIC",
             )
+        try:
+            _check_valid(ROUTING_COLUMN, names)
+        except Unfit as unfit:
+            raise SchemaMismatch(f"the column {ROUTING_COLUMN!r}: {unfit.reason}", advice=unfit.advice) from None
         distinct = pc.unique(names).to_pylist()
         for name in distinct:
             yield name, rest if len(distinct) == 1 else rest.filter(pc.equal(names, name))

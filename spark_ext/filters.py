@@ -15,6 +15,8 @@ from txnlog.arguments import shown
 from txnlog.errors import InvalidInputError
 from txnlog.names import nearest
 from txnlog.planner import ScanPlan
+from txnlog.row_columns import Unfit
+from txnlog.row_values import converter
 from txnlog.segment_rows import PlannedSegment, PlannedSlice
 from txnlog.state import Statistics
 
@@ -84,7 +86,7 @@ def _typed(value: Any, kind: pa.DataType) -> Any:
         if result is not None:
             pa.scalar(result, kind)  # Arrow knows the ranges and places of its types
             return result
-    except (ValueError, TypeError, OverflowError, InvalidOperation, pa.ArrowException):
+    except (ValueError, TypeError, OverflowError, InvalidOperation, Unfit, pa.ArrowException):
         result = None
     if value is None:
         raise _UnfitError("null is compared by 'is null' and 'is not null'")
@@ -122,7 +124,10 @@ def _parsed(value: Any, kind: pa.DataType) -> Any:
         found = float(value) if number else None
         return found if found is not None and abs(found) < float("inf") else None
     if pa.types.is_decimal(kind):
-        return Decimal(value) if number or isinstance(value, str) else None
+        if not number and not isinstance(value, str):
+            return None
+        # Arrow reads beyond its own tables where a decimal has very many places, so it is given none of these.
+        return converter(kind, nullable=False)(Decimal(value))
     if not isinstance(value, str):
         return None
     if pa.types.is_string(kind):

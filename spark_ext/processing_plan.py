@@ -247,15 +247,30 @@ def _taken(item: Claim, cursors: Mapping[int, Cursor], read: OffsetRanges) -> Ac
     return Acknowledgement(item.subscription, item.epoch, tuple(PartitionRanges(p, of) for p, of in wanted.items()))
 
 
-def was_committed(ns: Namespace, claims: Iterable[Claim], txn: str, read: Mapping[str, OffsetRanges]) -> bool:
+def was_committed(
+    ns: Namespace, claims: Iterable[Claim], txn: str, read: Mapping[str, OffsetRanges], after: int
+) -> bool:
     """Whether a transaction of an older run was committed, which took these offsets.
 
     An id that the log does not show can come no more: the claim is behind whatever older runs appended. Then it never
-    was committed, or so long ago that its outcome was forgotten, and its offsets are taken.
+    was committed, or so long ago that its outcome was forgotten, and its offsets are taken: only then do these tell,
+    for a seek, or a consumer, may have taken them instead.
+
+    Args:
+        ns: the namespace.
+        claims: of this run.
+        txn: its id.
+        read: what it took off the topics.
+        after: a version of the namespace that was there before it.
     """
     found = ns.transaction(txn)
     if found.state != "UNKNOWN":
         return found.state == "COMMITTED"
+    follower = ns.connection.follower
+    head = follower.state.head
+    # A version that the log does not have: it was set back, and knows nothing of what came then.
+    if after > head.version or follower.log.entry(after).header.timestamp_ms >= head.outcomes_since_ms:
+        return False
     of_topic = {item.topic: item.subscription for item in claims}
     for topic, offsets in read.items():
         if topic not in of_topic:

@@ -273,8 +273,8 @@ class Run:
         if batch is None or batch.offsets != wanted.offsets:
             raise InvalidInputError(
                 f"{wanted}, and this batch cannot come again: its offsets were {offsets_text(wanted.offsets)}",
-                advice="seek the subscription to where they begin, or take these rows out of the table and seek; or "
-                "another table of the handler, written before this one, has later rows",
+                advice="seek the subscription to where they begin: the batch comes again, and its rows stay as they "
+                "are; or another table of the handler, written before this one, has later rows",
             ) from wanted
         _logger.warning("%r: %s; it comes again (%s)", self._order.name, wanted, batch)
         return _Try(scan, batch, repeats=True)

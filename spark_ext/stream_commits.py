@@ -80,7 +80,8 @@ def committed_before(ns: Namespace, batch: StreamBatch) -> Skipped | None:
         raise InvalidInputError(
             f"the checkpoint of the stream {batch.identity!r} goes on at batch {batch.batch}, but the log shows batch "
             f"{last.batch} of it: it is an older one, and what the batches between held is not known",
-            advice="restore the newest checkpoint, or begin with a new checkpointLocation (and another txnAppId)",
+            advice="restore the newest checkpoint, or begin with a new checkpointLocation (and another txnAppId); a "
+            "subscription that was sought back for this one is to be sought forward first, or its rows come twice",
         )
     return ns.connection.committed_batch(batch)
 

@@ -137,12 +137,21 @@ def _text(value: Any) -> str:
 
 def cursor_moved(topic: str, partition: int, checkpoint: int, cursor: int, name: str) -> InvalidInputError:
     """The error where the cursor of the subscription ``name`` is not where a query's checkpoint goes on."""
+    if checkpoint < cursor:
+        advice = (
+            "restore the newest checkpoint if this is an older copy of it; else a new checkpointLocation goes on at "
+            "the cursor and repeats nothing; where another query or consumer takes from it, too, give that one a "
+            "subscription of its own; seek back only to have again what lies between: what was made of it comes twice"
+        )
+    else:
+        advice = (
+            "seek the subscription to the checkpoint's offset to go on from there; a new checkpointLocation goes on at "
+            "the cursor, and what was made of the messages between comes twice"
+        )
     return InvalidInputError(
         f"partition {partition} of {topic!r}: the checkpoint goes on at offset {checkpoint}, but the cursor of the "
         f"subscription {name!r} is at {cursor}",
-        advice="where another query or consumer takes from it, too, stop one of them or give it a subscription of its "
-        "own; seek the subscription to the checkpoint's offset to read again from there; or go on at the cursor with a "
-        "new checkpointLocation",
+        advice=advice,
     )
 
 

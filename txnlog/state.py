@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from txnlog.actions import Bound, SubscriptionType, Takeover, Verdict
 from txnlog.ids import TxnId
+from txnlog.limits import OUTCOME_RETENTION_MS
 from txnlog.ranges import EMPTY, Ranges
 from txnlog.schema import StructType
 from txnlog.tables import DraftTable, rollback
@@ -48,6 +49,11 @@ class Head(Record, frozen=True):
     reader_features: tuple[str, ...] = ()
     writer_features: tuple[str, ...] = ()
     oldest_readable: int = 0
+
+    @property
+    def outcomes_since_ms(self) -> int:
+        """The outcomes of entries from this time on are remembered; older ones may be forgotten."""
+        return self.timestamp_ms - (self.outcome_retention_ms or OUTCOME_RETENTION_MS)
 
 
 class SchemaVersion(Record, frozen=True):

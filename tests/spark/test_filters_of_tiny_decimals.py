@@ -48,7 +48,8 @@ def test_a_price_that_is_below_a_tiny_number_is_not_left_out(namespace: Namespac
 @pytest.mark.parametrize("number", ["1E-999999999", "0E-999999999"])
 def test_a_number_with_very_many_places_does_not_end_the_process(number: str) -> None:
     code = (
-        "import pyarrow as pa; from spark_ext.filters import conditions_of; from txnlog.errors import InvalidInputError\n"
+        "import pyarrow as pa\nfrom spark_ext.filters import conditions_of\n"
+        "from txnlog.errors import InvalidInputError\n"
         f"try:\n    conditions_of((('price', '=', {number!r}),), pa.schema([('price', pa.decimal128(9, 2))]))\n"
         "except InvalidInputError:\n    pass\n"
     )

@@ -373,7 +373,8 @@ def test_a_cursor_elsewhere_is_refused_with_both_places_and_the_ways_out(ns: Nam
     Run(ns, batches, "run-1").commit(0)
     ns.consumer("orders", subscription="billing").seek({0: 5})
     with pytest.raises(
-        InvalidInputError, match=r"goes on at offset 4, .* at 5 \(where another .*; seek .* new checkpointLocation"
+        InvalidInputError,
+        match=r"goes on at offset 4, .* at 5 \(restore .*; else a new .*; seek back only .* comes twice",
     ):
         Run(ns, batches, "run-2").commit(1)
     assert cursors(ns) == [5, 0]

@@ -49,7 +49,7 @@ def _options(text: str | None) -> dict[str, Any]:
         return {}
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         # Not shown: it may hold secrets.

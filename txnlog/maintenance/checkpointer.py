@@ -15,7 +15,6 @@ from txnlog.limits import (
     CHECKPOINT_TAIL_BYTES,
     FORMAT_VERSION,
     MAX_CHECKPOINT_RUNS,
-    OUTCOME_RETENTION_MS,
 )
 from txnlog.runtime import Background, Runtime
 from txnlog.slots import occupy
@@ -123,7 +122,7 @@ class Checkpointer:
     def _cold(self, state: State, base: Manifest | None, objects: list[tuple[str, bytes]]) -> tuple[Part, ...]:
         """The runs of the checkpoint before and one with what ended since; of too many the newest are merged."""
         head = state.head
-        expired_before_ms = head.timestamp_ms - (head.outcome_retention_ms or OUTCOME_RETENTION_MS)
+        expired_before_ms = head.outcomes_since_ms
         first = 0 if base is None else base.version + 1
         parts: list[Part] = []
         for kind, table in checkpoint.cold_rows(state).items():
