@@ -297,9 +297,8 @@ class Catalog:
         """
         with refused_write():
             ns, publications = self._publications(namespace)
-        if topic is not None:
-            return publications.publish(ns.connection.topic_record(topic).id)
-        return publications.publish_all()
+            number = None if topic is None else ns.connection.topic_record(topic).id
+        return publications.publish_all() if number is None else publications.publish(number)
 
     def repair(self, namespace: str, topic: str | None = None) -> Published:
         """Look at every version of a topic's Delta table, and write again from the log what is missing or damaged.
@@ -309,9 +308,8 @@ class Catalog:
         """
         with refused_write():
             ns, publications = self._publications(namespace)
-        if topic is None:
-            return publications.repair_segments()
-        return publications.repair(ns.connection.topic_record(topic).id)
+            number = None if topic is None else ns.connection.topic_record(topic).id
+        return publications.repair_segments() if number is None else publications.repair(number)
 
     def published(self, namespace: str, topic: str, limit: int = 100) -> tuple[PublishedVersion, ...]:
         """Which version of the namespace each version of a topic's Delta table shows, newest first.

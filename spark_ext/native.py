@@ -22,7 +22,7 @@ from spark_ext.options import storage_of_call
 from spark_ext.scan import metadata_fields, no_topic, spark_schema
 from spark_ext.scan_session import load_files, session_beside, taken_over
 from spark_ext.task_errors import first_line
-from txnlog.errors import CorruptionError, InvalidInputError, LimitExceeded
+from txnlog.errors import CorruptionError, InvalidInputError, LimitExceeded, only_looking
 from txnlog.ids import TxnId
 from txnlog.keys import SEGMENT_COLUMN, entry_key
 from txnlog.store.base import ObjectNotFound
@@ -57,6 +57,7 @@ _NO_VALUE: Final = -(1 << 63)
 _NO_OFFSET: Final = (1 << 63) - 1
 
 
+@only_looking()
 def read_topic(
     spark: SparkSession,
     path: str,
@@ -119,6 +120,7 @@ def read_plan(
     return frame.select(*columns, *(metadata.columns() if include_metadata else ()))
 
 
+@only_looking()
 def visible(
     spark: SparkSession,
     path: str,

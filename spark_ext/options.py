@@ -134,6 +134,12 @@ OPTIONS: Final = (
 
 _BOUNDS: Final = ("startingOffsets", "startingTimestamp", "startingVersion", "endingOffsets", "endingTimestamp")
 _BY_NAME: Final = {option.name.lower(): option for option in OPTIONS}
+_OF_DELTA: Final[Mapping[str, str]] = {
+    "endingversion": "use 'versionAsOf', the last version that is read; a stream goes on",
+    "readchangefeed": "leave it out: 'startingVersion' gives the rows that became visible since",
+    "readchangedata": "leave it out: 'startingVersion' gives the rows that became visible since",
+}
+"""What stands here for options of Delta's change feed, whose nearest names mean something else."""
 _TABLE_KEYS: Final = frozenset({"provider", "owner", "external", "location", "is_managed_location"})
 """What Spark adds at CREATE TABLE, where no reader and no writer will ever see the path."""
 
@@ -159,9 +165,10 @@ def _parsed(given: Mapping[str, str], uses: Iterable[Use]) -> dict[str, Any]:
     for lowered, name in names.items():
         option = _BY_NAME.get(lowered)
         if option is None:
+            of_delta = _OF_DELTA.get(lowered) if wanted & _READS else None
             raise InvalidInputError(
                 f"unknown option {ascii(name)[:80]}",
-                advice=nearest(name, (item.name for item in OPTIONS if item.uses & wanted)),
+                advice=of_delta or nearest(name, (item.name for item in OPTIONS if item.uses & wanted)),
             )
         if not option.uses & wanted:
             places = " and ".join(_PLACES[use] for use in _PLACES if use in option.uses)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from txnlog.arguments import shortened
+from txnlog.arguments import shortened, type_of
 from txnlog.errors import InvalidInputError, NamespaceNotFound
 from txnlog.keys import entry_key
 from txnlog.store.base import ObjectNotFound
@@ -31,11 +31,15 @@ class Location:
     topic: str | None = None
 
 
-def _text(path: object) -> str:
-    """A path as text. Raises InvalidInputError for what is none."""
+_PATH: Final = "path is"
+_CHECKPOINT: Final = "checkpoint is the location of the query's checkpoint,"
+
+
+def _text(path: object, what: str = _PATH) -> str:
+    """A path as text. Raises InvalidInputError for what is none, naming the argument."""
     text = os.fspath(path) if isinstance(path, str | os.PathLike) else path
     if not isinstance(text, str):
-        raise InvalidInputError(f"a path is text, not {type(path).__name__}", advice="give a path or a URL")
+        raise InvalidInputError(f"{what} a path or a URL as text, not {type_of(path)}", advice="give it as text")
     return text
 
 
@@ -65,7 +69,7 @@ def check_absolute(path: str) -> None:
 
 def check_absolute_checkpoint(path: str) -> None:
     """The same for a checkpoint's location, where a blank or ``~`` at the beginning is a folder's name to Spark."""
-    text = _text(path)
+    text = _text(path, _CHECKPOINT)
     if text.strip() and not text.startswith(("/", "file:")) and _SCHEME.match(text) is None:
         raise _relative("checkpoint's location", text)
 
@@ -82,7 +86,7 @@ def of_checkpoint(path: str) -> str:
 
     Raises InvalidInputError for an empty path, or a ``file:`` URL that names a host.
     """
-    text = _text(path)
+    text = _text(path, _CHECKPOINT)
     if _SCHEME.match(text) and not text.startswith("file:"):
         return normal(text)
     if not text.startswith("file:"):

@@ -21,7 +21,7 @@ from spark_ext.scan import open_scan
 from spark_ext.spark_versions import warn_of_functions_that_hang
 from spark_ext.transactions import Handler, check_handler
 from txnlog.arguments import shown, whole_number
-from txnlog.errors import InvalidInputError
+from txnlog.errors import InvalidInputError, refused_write
 from txnlog.limits import MAX_NUMBER
 from txnlog.names import nearest, parse_label, parse_subscription_name, parse_topic_name
 
@@ -137,7 +137,8 @@ def process(
         bool(native),
     )
     # All topics are there, have the same columns, and can be read, before anything is written.
-    namespace = open_scan(order.read, mode="rw").namespace
+    with refused_write():
+        namespace = open_scan(order.read, mode="rw").namespace
     if order.native:
         check_reads(spark, namespace)
         warn_of_functions_that_hang(spark)

@@ -26,8 +26,9 @@
     └── CorruptionError           stored bytes are damaged: restore data, nothing was guessed
 
 The text of an error ends with what to do and with whether anything may be durable, unless that goes without saying:
-what a look finds out was not written (a call that would have written says it: ``refused_write``). Both are attributes
-as well (``advice``, ``durable``), so that a program need not read prose.
+what a look finds out was not written (a call that would have written says it: ``refused_write``), nor was anything by a
+wrong call that only reads (``only_looking``). Both are attributes as well (``advice``, ``durable``), so that a program
+need not read prose.
 """
 
 from __future__ import annotations
@@ -86,6 +87,16 @@ def refused_write() -> Iterator[None]:
         yield
     except TxnLogError as error:
         error.unsaid = False
+        raise
+
+
+@contextlib.contextmanager
+def only_looking() -> Iterator[None]:
+    """Around a call that could not write: that it is a wrong one says nothing of what is durable."""
+    try:
+        yield
+    except InvalidInputError as error:
+        error.unsaid = True
         raise
 
 
@@ -396,5 +407,6 @@ __all__ = [
     "after_writing",
     "in_doubt",
     "no_delta",
+    "only_looking",
     "refused_write",
 ]

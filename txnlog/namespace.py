@@ -259,13 +259,16 @@ class Namespace:
         )
 
         def decide(draft: Draft, _at: Header) -> list[Topic] | Answer[TopicRecord]:
-            record = topic_named(draft, action.name) if if_not_exists else None
+            record = topic_named(draft, action.name)
             if record is not None:
                 if (clash := _clash(record, action, mode)) is not None:
                     raise TopicExists(
                         f"the topic {name!r} exists with other {clash}",
-                        advice="leave them out to use the topic as it is, or choose another name",
+                        advice=f"choose another name, or take it as it is: ns.topic({name!r}), to which "
+                        "ns.alter_topic adds columns",
                     )
+                if not if_not_exists:
+                    raise TopicExists(f"the topic {name!r} exists")
                 return Answer(record)
             check_delta_columns(stored, mode or DEFAULT_MODE)
             return [action]

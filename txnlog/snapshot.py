@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txnlog import planner
-from txnlog.arguments import mapping, shown
-from txnlog.errors import InvalidInputError
+from txnlog.arguments import shown
+from txnlog.errors import InvalidInputError, only_looking
 from txnlog.garbage import may_be_gone
 from txnlog.planner import OffsetRanges, ScanPlan
 from txnlog.reader import output_schema, parts_of
@@ -51,6 +51,7 @@ class Snapshot:
         """By partition the offset behind the last message that is visible at this version."""
         return ends_at(self._connection, self._connection.topic_record(topic, self.version), self.version)
 
+    @only_looking()
     def plan(
         self,
         topic: str,
@@ -85,6 +86,7 @@ class Snapshot:
             starts=starts,
         )
 
+    @only_looking()
     def scan(
         self,
         topic: str,
@@ -163,11 +165,12 @@ def _filtered(table: pa.Table, expression: Any, schema: pa.Schema) -> pa.Table:
 
 def _parsed_offsets(offsets: Mapping[int, Any]) -> OffsetRanges:
     try:
-        pairs = [(partition, start, end) for partition, (start, end) in mapping("offsets", offsets).items()]
+        pairs = [(partition, start, end) for partition, (start, end) in offsets.items()]
         return {index(partition): (index(start), index(end)) for partition, start, end in pairs}
-    except (TypeError, ValueError):
+    except (AttributeError, TypeError, ValueError):
         raise InvalidInputError(
-            "offsets are {partition: (start, end)}", advice="pass e.g. offsets={0: (0, 100)}"
+            f"offsets is a dict {{partition: (start, end)}}, not {shown(offsets)}",
+            advice="pass e.g. offsets={0: (0, 100)}",
         ) from None
 
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import deltalake
+import pyarrow as pa
 import pytest
 
+import catalog as txn_catalog
+import txnlog
 from tests.catalog.engines import Engines
 from tests.pages import blocks, page, section
 
@@ -40,6 +44,25 @@ def test_what_spark_does_there_works_without_txnlog(tmp_path: Path, all_engines:
         all_engines.ask(call="exec", code=placed(code, tmp_path))
     finally:
         all_engines.ask(call="exec", code='spark.sql("DROP TABLE IF EXISTS orders")')
+
+
+def test_the_page_quotes_what_delta_rs_says_of_writes(tmp_path: Path) -> None:
+    with txnlog.open(str(tmp_path), namespace="sales", create=True) as ns:
+        ns.create_topic("orders", pa.schema([("customer", pa.string())]))
+        ns.produce("orders", [{"customer": "ann"}])
+    with txn_catalog.open(str(tmp_path)) as cat:
+        url = cat.publish("sales", "orders").url
+    rows = pa.table({"customer": ["bob"]})
+    with pytest.raises(deltalake.exceptions.DeltaError, match=r"Unsupported table features required: \[.*") as appended:
+        deltalake.write_deltalake(url, rows, mode="append")
+    assert 'Unknown("txnlog")' in str(appended.value)
+    with pytest.raises(deltalake.exceptions.DeltaError, match="Delta table is append-only"):
+        deltalake.write_deltalake(url, rows, mode="overwrite")
+    with pytest.raises(deltalake.exceptions.DeltaError, match="Delta table is append-only"):
+        deltalake.DeltaTable(url).delete()
+    quoted = re.sub(r"\s+", " ", section(PAGE, "What others may not do"))
+    for words in ("Unsupported table features required: ", 'Unknown("txnlog")', "Delta table is append-only"):
+        assert words in quoted
 
 
 def test_the_exit_door_of_the_readme_is_three_lines_that_run(tmp_path: Path, all_engines: Engines) -> None:

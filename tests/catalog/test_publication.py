@@ -345,8 +345,12 @@ def test_a_closed_catalog_publishes_nothing(ns: Any, cat: Catalog, place: Place)
 def test_what_is_not_there_is_named(ns: Any, cat: Catalog) -> None:
     with raises(NamespaceNotFound):
         cat.publish("sale")
-    with raises(TopicNotFound, match="orders"):
-        cat.publish("sales", "order")
+    for call in (cat.publish, cat.repair):
+        with raises(TopicNotFound, match="orders.*; nothing was written"):
+            call("sales", "order")
+    with raises(TopicNotFound, match="orders") as caught:
+        cat.published("sales", "order")
+    assert "written" not in str(caught.value)
 
 
 def test_publication_costs_few_requests_where_the_process_knows_the_table(quick: None) -> None:

@@ -179,7 +179,7 @@ def test_a_state_is_asked_for_in_any_case(lake):
 
 
 def test_advice_for_python_is_called_so(lake):
-    done = run(lake[0], "topic", "create", "orders")
+    done = run(lake[0], "topic", "create", "orders", "--partitions", "2")
     assert "(use if_not_exists=True if that is fine, in Python;" in done.stderr
     described = run(lake[0], "topic", "describe", "order")
     assert "Python" not in described.stderr

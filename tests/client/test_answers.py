@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from tests.client.support import (
@@ -33,6 +34,7 @@ from txnlog.errors import (
     SchemaMismatch,
     StoreError,
     SubscriptionNotFound,
+    TopicExists,
     TopicNotFound,
     TransactionConflict,
     TransactionHasFailedOperation,
@@ -540,6 +542,7 @@ REFUSED_WRITES: dict[str, tuple[type[TxnLogError], Callable[[Any, Any], object]]
     "start at no offset": (OffsetOutOfRange, lambda ns, _: ns.create_subscription("orders", "b", start={0: 100})),
     "subscribe to no topic": (TopicNotFound, lambda ns, _: ns.create_subscription("ordres", "b")),
     "consume no topic": (TopicNotFound, lambda ns, _: ns.consumer("ordres", "b")),
+    "optimize no topic": (TopicNotFound, lambda ns, _: ns.optimize("ordres")),
     "drop no topic": (TopicNotFound, lambda ns, _: ns.drop_topic("ordres")),
     "drop no subscription": (SubscriptionNotFound, lambda ns, _: ns.drop_subscription("orders", "biling")),
     "drop no topic's subscription": (TopicNotFound, lambda ns, _: ns.drop_subscription("ordres", "billing")),
@@ -557,6 +560,55 @@ def test_a_call_that_would_have_written_says_that_nothing_was(ns: Any, call: str
     kind, wrong = REFUSED_WRITES[call]
     with raises(kind, match=r"\(.+; nothing was written\)$"):
         wrong(ns, consumer)
+
+
+@pytest.mark.parametrize("if_not_exists", [False, True])
+@pytest.mark.parametrize(
+    ("wanted", "problem"),
+    [
+        ({"schema": pa.schema([("no", pa.int64())])}, r"with other columns: .* instead of no: int64"),
+        ({"schema": SCHEMA, "partitions": 7}, r"with other partitions: \d instead of 7"),
+        ({"schema": SCHEMA, "partitions": 2, "key": "id"}, r"with other key: "),
+    ],
+)
+def test_a_topic_that_exists_with_other_settings_is_told_at_once(
+    ns: Any, wanted: dict[str, Any], problem: str, *, if_not_exists: bool
+) -> None:
+    with raises(TopicExists, match=problem) as caught:
+        ns.create_topic("orders", **wanted, if_not_exists=if_not_exists)
+    assert "if_not_exists" not in str(caught.value), "that would not help"
+    assert "ns.topic('orders')" in caught.value.advice
+
+
+WRONG_READS: dict[str, Callable[[Any], object]] = {
+    "offsets as a list": lambda ns: ns.snapshot().read("orders", offsets=[0, 1]),
+    "offsets as JSON": lambda ns: ns.snapshot().scan("orders", offsets='{"0": [0, 1]}'),
+    "offsets without an end": lambda ns: ns.snapshot().plan("orders", offsets={0: 1}),
+    "an unknown column": lambda ns: ns.snapshot().read("orders", columns=["idd"]),
+    "an unknown level": lambda ns: ns.snapshot().plan("orders", isolation_level="commited"),
+    "a filter that is none": lambda ns: ns.snapshot().read("orders", filter="id > 1"),
+}
+
+
+@pytest.mark.parametrize("call", WRONG_READS)
+def test_a_wrong_call_that_only_reads_does_not_say_that_nothing_was_written(ns: Any, call: str) -> None:
+    with raises(InvalidInputError) as caught:
+        WRONG_READS[call](ns)
+    assert caught.value.durable is Durable.NOTHING
+    assert str(caught.value).endswith(f"({caught.value.advice})")
+
+
+def test_an_optimize_that_would_only_foresee_does_not_say_it_either(ns: Any) -> None:
+    with raises(TopicNotFound, match=r"\(did you mean 'orders'\?\)$"):
+        ns.optimize("ordres", dry_run=True)
+
+
+@pytest.mark.parametrize("offsets", [[0, 1], "{}", {0: 1}, {0: (1, 2, 3)}, {"0": (0, 1)}, 7])
+def test_offsets_of_another_form_are_refused_with_the_form(ns: Any, offsets: Any) -> None:
+    with raises(
+        InvalidInputError, match=r"offsets is a dict \{partition: \(start, end\)\}, not .*offsets=\{0: \(0, 100\)"
+    ):
+        ns.snapshot().read("orders", offsets=offsets)
 
 
 @pytest.mark.parametrize("offsets", [{1: 5}, {0: 100}])

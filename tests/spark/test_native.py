@@ -720,6 +720,10 @@ def test_wrong_calls_give_typed_errors_before_anything_is_read(ns: Namespace, sp
     refused(NamespaceNotFound, f"{root}/sale/orders")
     refused(NamespaceNotFound, f"{root}-/sales/orders")
     assert "os.path.abspath" in refused(InvalidInputError, "lake/sales/orders").advice
+    for offsets in ([0, 1], '{"0": [0, 1]}', {0: 1}):
+        error = refused(InvalidInputError, path_of(ns, "orders"), offsets=offsets)
+        assert str(error).startswith("offsets is a dict {partition: (start, end)}, not ")
+        assert "written" not in str(error), "it only reads"
     newest = ns.snapshot().version
     for version in (newest + 1, -1):
         refused(VersionNotAvailable, path_of(ns, "orders"), version=version)

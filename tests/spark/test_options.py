@@ -258,6 +258,21 @@ def test_an_unknown_option_is_refused_with_the_nearest_one(given: str, nearest: 
             read(streaming, **{given: "1"})
 
 
+@pytest.mark.parametrize(
+    ("given", "advice"),
+    [
+        ("endingVersion", "use 'versionAsOf', the last version that is read"),
+        ("readChangeFeed", "leave it out: 'startingVersion' gives"),
+        ("readChangeData", "leave it out: 'startingVersion' gives"),
+    ],
+)
+def test_an_option_of_deltas_change_feed_is_refused_with_what_stands_here_for_it(given: str, advice: str) -> None:
+    for streaming in (False, True, None):
+        for name in (given, given.lower()):
+            with pytest.raises(InvalidInputError, match=f"unknown option '{name}' .{advice}"):
+                read(streaming, **{name: "1"})
+
+
 def test_an_unknown_option_in_lower_case_as_spark_hands_it_over_is_answered_with_the_documented_name() -> None:
     for option in OPTIONS:
         for use in option.uses:

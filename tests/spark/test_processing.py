@@ -603,7 +603,7 @@ def test_the_advice_about_dead_letters_names_no_more_positions_than_a_person_rea
     [
         ({"topics": []}, InvalidInputError, "topics is the name"),
         ({"topics": 7}, InvalidInputError, "topics is the name"),
-        ({"topics": ["ordres"]}, TopicNotFound, "did you mean 'orders'"),
+        ({"topics": ["ordres"]}, TopicNotFound, r"did you mean 'orders'\?; nothing was written"),
         ({"topics": ["orders", "counts"]}, SchemaMismatch, "different columns"),
         ({"subscription": "a/b"}, NameNotAllowed, "a/b"),
         ({"subscription": None}, NameNotAllowed, "None"),

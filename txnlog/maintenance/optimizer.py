@@ -6,6 +6,7 @@ others were ahead it is planned again. An optimize that stops anywhere leaves fi
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from txnlog import schema as schemas
 from txnlog.actions import Segment, SliceRows
 from txnlog.arguments import whole_number
 from txnlog.compaction import Merge, Output, Part, ReplaceCommand
-from txnlog.errors import CoordinatorFenced, CorruptionError, OutcomeUnknown
+from txnlog.errors import CoordinatorFenced, CorruptionError, OutcomeUnknown, refused_write
 from txnlog.keys import segment_key
 from txnlog.limits import MAX_ENTRY_BYTES, MAX_NUMBER, MAX_SEGMENT_BYTES
 from txnlog.planner import plan_segment
@@ -77,8 +78,9 @@ def optimize(
         max_bytes = whole_number("max_bytes", max_bytes, 0, MAX_NUMBER)
     if not dry_run:
         _ = connection.appender  # a reader is refused before it looks at anything
-    connection.follower.refresh()
-    record = connection.topic_record(topic)
+    with contextlib.nullcontext() if dry_run else refused_write():
+        connection.follower.refresh()
+        record = connection.topic_record(topic)
     work = _Optimize(connection, record, target_size_bytes, max_bytes, progress)
     return work.foresee() if dry_run else work.run()
 
