@@ -1769,6 +1769,14 @@ MUTANTS = (
         (PROCESSING + "whatever_happens_every_order_takes_effect_once",),
     ),
     Mutant(
+        "what somebody else took off counts as committed",
+        "spark_ext/processing_plan.py",
+        "if after > head.version or follower.log.entry(after).header.timestamp_ms >= head.outcomes_since_ms:",
+        "if after > head.version:",
+        "a Delta table keeps rows that no topic will ever show, and nobody is told",
+        ("tests/spark/test_processing_outcomes.py::test_offsets_that_somebody_else_took_are_no_commit",),
+    ),
+    Mutant(
         "messages on which a handler failed are dropped",
         "spark_ext/processing_run.py",
         "dead_letters.give_up(inner, into, source, messages, reason=reason, redeliveries=item.failures)",
