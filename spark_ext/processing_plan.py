@@ -266,10 +266,7 @@ def was_committed(
     found = ns.transaction(txn)
     if found.state != "UNKNOWN":
         return found.state == "COMMITTED"
-    follower = ns.connection.follower
-    head = follower.state.head
-    # A version that the log does not have: it was set back, and knows nothing of what came then.
-    if after > head.version or follower.log.entry(after).header.timestamp_ms >= head.outcomes_since_ms:
+    if ns.connection.remembers_outcomes_behind(after):
         return False
     of_topic = {item.topic: item.subscription for item in claims}
     for topic, offsets in read.items():

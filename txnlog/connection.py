@@ -323,6 +323,14 @@ class Connection:
         data = self.follower.log.get(version)
         return data is not None and digest_of(data) == digest
 
+    def remembers_outcomes_behind(self, version: int) -> bool:
+        """Whether the log knows the outcome of whatever ended behind a version: else it may have been forgotten.
+
+        Of a version that it does not have (it was set back) it knows that nothing ended behind it.
+        """
+        head = self.follower.state.head
+        return version > head.version or self.follower.log.entry(version).header.timestamp_ms >= head.outcomes_since_ms
+
     def is_in_log(self) -> bool:
         """Whether the log still holds what this handle has read of it.
 
