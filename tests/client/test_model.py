@@ -25,7 +25,7 @@ from txnlog.limits import EXPIRY_GRACE_MS
 from txnlog.testing import ManualClock
 from txnlog.testing.scheduler import START_MS
 
-EXAMPLES = {"memory": tries(120, 40), "local": tries(20, 6), "s3": tries(4, 1)}
+EXAMPLES = {"memory": tries(120, 20), "local": tries(20, 6), "s3": tries(4, 1)}
 """By kind of root: where a request takes its time there are fewer."""
 
 TOPICS = {"orders": 2, "audit": 1}

@@ -274,7 +274,7 @@ OPERATIONS = {
 STEPS = 40
 PAST_FAILURES = (1_052,)
 SEEDS = {
-    "memory": (*range(tries(30, 15)), *PAST_FAILURES),
+    "memory": (*range(tries(30, 8)), *PAST_FAILURES),
     "local": range(30, tries(34, 32)),
     "s3": range(34, tries(36, 35)),
 }

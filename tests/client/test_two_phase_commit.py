@@ -78,7 +78,7 @@ def killed(shop: Shop, line: int) -> int:
 
 
 def test_killed_before_any_line_it_pays_once(tmp_path: Path) -> None:
-    for line, shop in shops(tmp_path, step=3):
+    for line, shop in shops(tmp_path, step=5):
         ends = {ended(start(killed, shop, line)), ended(start(killed, shop, line))}
         assert ended(start(shop.pay)) == 0
         assert shop.paid() == (ONCE, ONCE), f"killed before line {line} of those that were run"

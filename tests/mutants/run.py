@@ -1,8 +1,8 @@
 """Plant every known bug in a copy of the project, one at a time, and see that its tests fail.
 
-``python tests/mutants/run.py [-k TEXT] [--jobs 2]`` fails where a mutant survives, where its text is not in its file
-(once), or where a test that should catch it fails without it. A change that changes nothing goes along: if it is
-"caught", the alarm is broken.
+``python tests/mutants/run.py [-k TEXT] [--jobs 2] [--one-in 2]`` fails where a mutant survives, where its text is not
+in its file (once), or where a test that should catch it fails without it. A change that changes nothing goes along: if
+it is "caught", the alarm is broken.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import itertools
 import json
 import os
 import queue
+import random
 import shutil
 import subprocess
 import sys
@@ -213,8 +214,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("-k", default="", metavar="TEXT", help="only mutants whose name or file holds this text")
     parser.add_argument("--jobs", type=int, default=2, help="mutants at work at once (2)")
+    parser.add_argument("--one-in", type=int, default=1, metavar="N", help="one mutant of so many, by chance others")
     given = parser.parse_args(arguments)
     mutants = [mutant for mutant in MUTANTS if given.k in mutant.name or given.k in mutant.file]
+    mutants = mutants[random.randrange(given.one_in) :: given.one_in]
     console = Console(width=None if sys.stdout.isatty() else 160)
     began = time.monotonic()
     verdicts, failed = run_all([HARMLESS, *mutants], given.jobs, console)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import io
+import random
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -116,3 +117,17 @@ def test_no_two_mutants_are_one():
 @pytest.mark.parametrize("mutant", [HARMLESS, *MUTANTS], ids=lambda mutant: mutant.name)
 def test_the_text_of_every_mutant_is_in_its_file_once(mutant):
     assert (ROOT / mutant.file).read_text().count(mutant.original) == 1
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_of_many_mutants_a_share_is_taken(monkeypatch: pytest.MonkeyPatch, first: int) -> None:
+    judged: list[Mutant] = []
+
+    def run_all(mutants: Sequence[Mutant], _jobs: int, _console: Console) -> tuple[list[run.Verdict], str]:
+        judged.extend(mutants)
+        return [run.Verdict(item, run.SURVIVED if item is HARMLESS else run.CAUGHT, 0.0) for item in mutants], ""
+
+    monkeypatch.setattr(run, "run_all", run_all)
+    monkeypatch.setattr(random, "randrange", lambda _end: first)
+    assert run.main(["--one-in", "2"]) == 0
+    assert judged == [HARMLESS, *MUTANTS[first::2]]

@@ -134,7 +134,7 @@ def test_a_flipped_bit_of_what_spark_wrote_never_gives_other_rows(written_by_spa
     checksum = footer_checksum(data)
     outcomes: Counter[str] = Counter()
     dice = random.Random(5)
-    first, step = every(4)
+    first, step = every(8)
     for position in range(first, len(data), step):
         damaged = bytearray(data)
         damaged[position] ^= 1 << dice.randrange(8)
