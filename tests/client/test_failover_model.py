@@ -580,7 +580,7 @@ OPERATIONS = {
     FailoverConsumers.open_again: 0.3,
 }
 STEPS = {"memory": 60, "local": 60, "s3": 25}
-SEEDS = {"memory": range(tries(90, 25)), "local": range(90, tries(94, 92)), "s3": range(94, tries(96, 95))}
+SEEDS = {"memory": range(tries(90, 45)), "local": range(90, tries(94, 92)), "s3": range(94, tries(96, 95))}
 """By kind of root: where a request takes its time there are fewer."""
 
 REACHED = {
