@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -47,29 +48,14 @@ def check_table(
     record = ns.connection.topic_record(topic)
     folder = folder or record.folder
     ns.connection.follower.refresh()
-    commits = commits_of(store, folder)
-    assert list(commits) == list(range(len(commits))), "no gap"
     files: dict[str, int] = {}
     told: dict[tuple[int, int], int] = {}
     stops = False
     shown: list[int] = []
-    last_ms = -1
     at: dict[int, set[str]] = {}
-    for version, data in commits.items():
-        actions = actions_of(data)
-        kind, info = actions[0]
-        assert kind == "commitInfo"
-        assert info["inCommitTimestamp"] > last_ms
-        last_ms = info["inCommitTimestamp"]
-        says = info["txnlog"]
+    for version, says, actions in _chain(store, folder):
         assert says["topic"] == record.id
-        assert says["before"] == (shown[-1] if shown else -1)
-        assert says["version"] >= says["before"]
         shown.append(says["version"])
-        assert [item for item, _ in actions].count("protocol") == (version == 0)
-        domains = [body for item, body in actions if item == "domainMetadata"]
-        assert [item["domain"] for item in domains] == ["txnlog"]
-        assert json.loads(domains[0]["configuration"])["version"] == says["version"]
         _carry_out(ns, topic, actions, files, told)
         changes = any(item == "remove" and body["dataChange"] is not False for item, body in actions)
         assert may_stop or not changes
@@ -85,6 +71,28 @@ def check_table(
         assert stops or told == {(row["_partition"], row["_offset"]): 1 for row in rows}
     _check_checkpoint(store, folder, at)
     return shown
+
+
+def _chain(store: Store, folder: str) -> Iterator[tuple[int, dict[str, Any], list[tuple[str, dict[str, Any]]]]]:
+    """By version what each commit of a table says of itself, and its actions: each goes on behind the one before."""
+    commits = commits_of(store, folder)
+    assert list(commits) == list(range(len(commits))), "no gap"
+    before, last_ms = -1, -1
+    for version, data in commits.items():
+        actions = actions_of(data)
+        kind, info = actions[0]
+        assert kind == "commitInfo"
+        assert info["inCommitTimestamp"] > last_ms
+        last_ms = info["inCommitTimestamp"]
+        says = info["txnlog"]
+        assert says["before"] == before
+        assert says["version"] >= says["before"]
+        before = says["version"]
+        assert [item for item, _ in actions].count("protocol") == (version == 0)
+        domains = [body for item, body in actions if item == "domainMetadata"]
+        assert [item["domain"] for item in domains] == ["txnlog"]
+        assert json.loads(domains[0]["configuration"])["version"] == says["version"]
+        yield version, says, actions
 
 
 SEGMENT_COLUMNS = ("segment", "topic", "topic_id", "partition", "base_offset", "first_row", "rows", "version", "txn_id")
@@ -124,16 +132,8 @@ def check_segments_table(ns: Namespace, *, complete: bool = True) -> list[int]:
     files: dict[str, int] = {}
     shown: list[int] = []
     at: dict[int, set[str]] = {}
-    last_ms = -1
-    commits = commits_of(store, folder)
-    assert list(commits) == list(range(len(commits))), "no gap"
-    for version, data in commits.items():
-        actions = actions_of(data)
-        info = actions[0][1]
-        assert info["inCommitTimestamp"] > last_ms
-        last_ms = info["inCommitTimestamp"]
-        assert info["txnlog"]["before"] == (shown[-1] if shown else -1)
-        shown.append(info["txnlog"]["version"])
+    for version, says, actions in _chain(store, folder):
+        shown.append(says["version"])
         for kind, body in actions:
             if kind == "add":
                 assert body["path"] not in files
