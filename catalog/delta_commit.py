@@ -18,14 +18,6 @@ PROTOCOL: Final[dict[str, Any]] = {
 }
 """Every reader reads; no other writer knows the last feature, so none writes."""
 
-CONFIGURATION: Final[dict[str, str]] = {
-    "delta.appendOnly": "true",
-    "delta.enableChangeDataFeed": "true",
-    "delta.enableInCommitTimestamps": "true",
-    "delta.logRetentionDuration": "interval 5200 weeks",
-}
-"""Of a topic's table, whose rows are only added and rearranged; another table says its own."""
-
 _encode: Final = msgspec.json.Encoder(decimal_format="number").encode
 
 
@@ -72,8 +64,8 @@ class TableMetadata:
     id: str
     name: str
     created_ms: int
+    configuration: tuple[tuple[str, str], ...]
     partition_columns: tuple[str, ...] = ()
-    configuration: tuple[tuple[str, str], ...] = tuple(CONFIGURATION.items())
 
     def as_json(self, schema_json: str) -> dict[str, Any]:
         """The action."""
@@ -159,7 +151,6 @@ def _domain_metadata(stamp: Mapping[str, Any], shown: Shown) -> dict[str, Any]:
 
 
 __all__ = [
-    "CONFIGURATION",
     "DOMAIN",
     "NOTHING_SHOWN",
     "PROTOCOL",

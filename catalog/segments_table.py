@@ -87,7 +87,7 @@ class SegmentsTable:
         """What does not change."""
         if self._metadata is None:
             identity, created_ms = table_id(self.follower, 0)
-            self._metadata = TableMetadata(identity, "segments", created_ms, configuration=_CONFIGURATION)
+            self._metadata = TableMetadata(identity, "segments", created_ms, _CONFIGURATION)
         return self._metadata
 
     def tidy(self, shown: Shown) -> None:

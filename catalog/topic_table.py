@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from typing import Final
 
 from catalog import delta_actions
 from catalog.delta_actions import TopicHistory, needs_metadata
@@ -15,6 +16,14 @@ from txnlog.errors import CorruptionError, InvalidInputError
 from txnlog.follower import Follower
 from txnlog.keys import SEGMENT_COLUMN
 from txnlog.state import SegmentRecord, TopicRecord
+
+CONFIGURATION: Final = (
+    ("delta.appendOnly", "true"),
+    ("delta.enableChangeDataFeed", "true"),
+    ("delta.enableInCommitTimestamps", "true"),
+    ("delta.logRetentionDuration", "interval 5200 weeks"),
+)
+"""Rows of a topic are only added and rearranged."""
 
 
 class LogTimes:
@@ -146,8 +155,8 @@ class TopicTable:
         """What does not change: the table's id comes from the entry that created the topic."""
         if self._metadata is None:
             identity, created_ms = table_id(self.follower, self.topic)
-            self._metadata = TableMetadata(identity, self.name, created_ms, (SEGMENT_COLUMN,))
+            self._metadata = TableMetadata(identity, self.name, created_ms, CONFIGURATION, (SEGMENT_COLUMN,))
         return self._metadata
 
 
-__all__ = ["LogTimes", "TopicTable", "TopicView", "check_published", "table_id"]
+__all__ = ["CONFIGURATION", "LogTimes", "TopicTable", "TopicView", "check_published", "table_id"]

@@ -19,7 +19,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from spark_ext.handles import log_of
 from spark_ext.processing_plan import Batch, Claim, End
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from txnlog.ids import TxnId
 
 _logger: Final = logging.getLogger("txnlog.spark")
+
+WasCommitted: TypeAlias = Callable[[str, Mapping[str, Mapping[int, ranges.Range]], int], bool]
+"""Tells by its TxnID, offsets and version whether a batch that a Delta table has is in our log."""
 
 _RUN_BITS: Final = 28
 """Of a version in a run of ``process``: 268 million batches, and runs up to version 2**35 of the log (54 years of 20
@@ -195,10 +198,8 @@ class RunIdentity:
         self._next += 1
         return (self.epoch << _RUN_BITS) + self._next - 1
 
-    def of(
-        self, batch: Batch, committed: Callable[[str, Mapping[str, Mapping[int, ranges.Range]], int], bool]
-    ) -> BatchIdentity:
-        """Of a batch. ``committed`` tells by its TxnID, offsets and version whether a noted batch is in our log."""
+    def of(self, batch: Batch, committed: WasCommitted) -> BatchIdentity:
+        """Of a batch."""
         return BatchIdentity(self, batch, committed)
 
     def known(self, table: DeltaTable, committed: Callable[[Mapping[str, Any]], bool]) -> _Known:
@@ -269,7 +270,7 @@ class BatchIdentity(_AppendsFirst):
 
     run: RunIdentity
     batch: Batch
-    committed: Callable[[str, Mapping[str, Mapping[int, ranges.Range]], int], bool]
+    committed: WasCommitted
 
     def append(self, table: DeltaTable, df: DataFrame, txn: TxnId, options: Mapping[str, str]) -> None:
         """See :class:`_AppendsFirst`. Raises RepeatBatchError where another batch must come first."""
@@ -332,6 +333,7 @@ __all__ = [
     "RepeatBatchError",
     "RunIdentity",
     "Versioned",
+    "WasCommitted",
     "app_of",
     "of_app",
     "of_run",

@@ -14,6 +14,7 @@ from catalog.delta_actions import TopicHistory, add_action, schema_json
 from catalog.delta_commit import Identity, Shown, TableMetadata, commit_lines
 from catalog.delta_stamp import DamagedCommitError, claimed_version, same_content, stamp_of
 from catalog.delta_statistics import statistics_json
+from catalog.topic_table import CONFIGURATION
 from tests.memory_log import Log
 from tests.unit.random_entries import append, entries
 from txnlog.schema import StructField, StructType
@@ -197,7 +198,7 @@ def test_deep_texts_are_other_content(line: bytes) -> None:
 )
 def test_what_readers_go_by_is_content(old: bytes, new: bytes) -> None:
     columns = StructType((StructField("x", "long"),))
-    metadata = TableMetadata("id", "orders", 1).as_json(schema_json(columns))
+    metadata = TableMetadata("id", "orders", 1, CONFIGURATION).as_json(schema_json(columns))
     added = add_action(record({"x": (1, 2, 0)}), columns, changes=True)
     data = commit_lines(IDENTITY, SHOWN, [{"add": added}], operation="WRITE", metadata=metadata)
     assert data.count(old) == 1
