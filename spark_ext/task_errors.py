@@ -12,7 +12,7 @@ from typing import Final
 from pyspark.errors import PySparkException
 
 from txnlog import errors
-from txnlog.errors import Durable, TxnLogError
+from txnlog.errors import Durable, TxnLogError, UnsupportedFeature
 
 _RAISED: Final = re.compile(r"^txnlog\.errors\.([A-Za-z]+): (.*)$", re.MULTILINE)
 
@@ -24,6 +24,8 @@ Before Spark 4.2 its own line was the second one.
 
 _DURABLE: Final = {**{f"; {item.value})": item for item in Durable}, ")": None}
 """How an error's text ends, and what that says; the last one says nothing, as some errors of reads do."""
+
+_NOT_THERE: Final = re.compile(r"^ModuleNotFoundError: No module named '((?:spark_ext|txnlog)[\w.]*)'$", re.MULTILINE)
 
 _MOST_OF_A_LINE: Final = 300
 
@@ -42,6 +44,16 @@ def typed(error: BaseException, mark: str) -> TxnLogError | None:
             message, advice, durable = _taken_apart(text.strip())
             return kind(message, advice=advice, durable=durable)
     return None
+
+
+def without_txnlog(error: BaseException) -> UnsupportedFeature | None:
+    """The error of tasks whose Python could not even import us; None where it was another one."""
+    found = _NOT_THERE.search(str(error)) if isinstance(error, PySparkException) else None
+    return found and UnsupportedFeature(
+        f"the Python of Spark's tasks has no module {found[1]}",
+        advice="on one machine activate the driver's environment, or set PYSPARK_PYTHON to its python, before the "
+        "session starts: Spark takes python3 of the path; on a cluster ship the wheel (docs/spark.md, Where it runs)",
+    )
 
 
 def raised_by_format(error: BaseException | None) -> type[TxnLogError] | None:
@@ -101,4 +113,4 @@ def first_line(error: BaseException) -> str:
     return told.lstrip(": ")[:_MOST_OF_A_LINE]
 
 
-__all__ = ["condition_of", "first_line", "in_a_line", "raised_by_format", "typed"]
+__all__ = ["condition_of", "first_line", "in_a_line", "raised_by_format", "typed", "without_txnlog"]

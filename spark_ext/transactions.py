@@ -167,7 +167,7 @@ class DataFrameTransaction:
             try:
                 answers = job()
             except PySparkException as error:
-                ours = task_errors.typed(error, mark)
+                ours = task_errors.typed(error, mark) or task_errors.without_txnlog(error)
                 if ours is None:
                     raise
                 raise ours from error

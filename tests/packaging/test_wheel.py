@@ -85,6 +85,12 @@ def test_the_wheel_fits_every_platform(wheel):
     assert wheel.name.endswith("-py3-none-any.whl")
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/spark.md", "examples/submit/late_flights.py"])
+def test_who_copies_a_command_names_the_wheel_that_is_built(wheel, page):
+    named = set(re.findall(r"[\w.-]+\.whl\b", (Path(__file__).parents[2] / page).read_text(encoding="utf-8")))
+    assert named == {wheel.name}
+
+
 def test_the_core_depends_on_a_handful_of_packages(installed):
     (distribution,) = importlib.metadata.distributions(path=[str(installed)])
     requirements = distribution.requires or []

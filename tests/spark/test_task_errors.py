@@ -41,6 +41,25 @@ def test_an_error_of_a_task_is_told_as_it_was(error: TxnLogError) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "module"),
+    [
+        ("ModuleNotFoundError: No module named 'spark_ext'\n SQLSTATE: 38000\n\tat org.apache.spark\n", "spark_ext"),
+        ("ModuleNotFoundError: No module named 'txnlog.errors'\n", "txnlog.errors"),
+        ("ModuleNotFoundError: No module named 'txnlogs'; 'txnlog' is not there\n", None),
+        ("ModuleNotFoundError: No module named 'pandas'\n", None),
+    ],
+)
+def test_tasks_that_cannot_import_us_are_told_of_the_way_out(text: str, module: str | None) -> None:
+    found = task_errors.without_txnlog(PythonException(f"{TASK}{text}"))
+    if module is None:
+        assert found is None
+    else:
+        assert found is not None
+        assert found.message.endswith(f" {module}")
+        assert "PYSPARK_PYTHON" in str(found)
+
+
+@pytest.mark.parametrize(
     ("error", "line"),
     [
         (ValueError("no five\nnor six"), "ValueError: no five"),
