@@ -10,7 +10,7 @@ import argparse
 import statistics
 
 from benchmarks.report import Row, report
-from txnlog.testing.runner import run_many
+from txnlog.testing.runner import REACHED, run_many
 
 RATE = 60
 REQUESTS = 200
@@ -55,7 +55,9 @@ def main() -> list[Row]:
             )
         )
     rows.append(Row(f"failed, of {tally.schedules:,} schedules", f"{len(tally.failures)}", "0", not tally.failures))
-    rows.append(Row("situations that they reached", f"{len(tally.labels)}", "reported", True))
+    reached = sum(tally.labels[name] > 0 for name in REACHED)
+    asked = "situations that they reached, of those that a long run must reach"
+    rows.append(Row(asked, f"{reached} of {len(REACHED)}", "reported", True))
     return rows
 
 

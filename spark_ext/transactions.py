@@ -184,7 +184,16 @@ class DataFrameTransaction:
             self._txn.acknowledge(messages, cumulative=cumulative)
 
     def flush(self) -> None:
-        """Make the work so far durable and pending: the log shows the transaction, with its deadline, from here on."""
+        """Make the work so far durable and pending: the log shows the transaction, with its deadline, from here on.
+
+        Many files take several entries. The same call again goes on with what is left, and writes nothing twice. One
+        that is skipped does nothing. What else it raises: see :meth:`txnlog.transaction.Transaction.flush`.
+
+        Raises:
+            TransactionHasFailedOperation: the job of a write failed; only the abort is left.
+            InvalidTransactionState: it is used outside of its block, or has ended.
+            OutcomeUnknown: the log may show the work, or a part of it; flush() again, or the commit, brings the rest.
+        """
         self._check_usable()
         if self._skipped is None:
             with self._lock:
@@ -219,7 +228,14 @@ class DataFrameTransaction:
         return self.result
 
     def abort(self) -> None:
-        """End without effect, as the block does by itself when it raises."""
+        """End without effect, as the block does by itself when it raises; repeated it is fine.
+
+        The files that its jobs wrote stay until a vacuum, and no reader sees them. One that is skipped does nothing.
+
+        Raises:
+            InvalidTransactionState: it was committed, or it is PREPARED and nobody has decided about it.
+            OutcomeUnknown: the store did not answer; abort() again, or ns.abort(txn.id), makes it definite.
+        """
         if self._skipped is None:
             self._txn.abort()
 

@@ -157,6 +157,10 @@ def _root_and_name(root: object, namespace: object) -> tuple[str, str]:
 class Namespace:
     """A handle of one namespace. Thread-safe; bound to its process: forked or unpickled, it is a writer of its own.
 
+    Any call, also of what it makes, may raise InvalidTransactionState where the handle was closed, and StoreError,
+    RetriableError or CorruptionError where the log cannot be read; one that writes, ReadOnly with ``mode="r"``. What a
+    call has of its own it says.
+
     Attributes:
         connection: what it and all that it makes work through. For this project's own packages and tests: its names
             may change with any version.
@@ -355,11 +359,27 @@ class Namespace:
         )
 
     def produce(self, topic: str, data: Any, partition: int | None = None) -> Committed:
-        """Produce outside a transaction: one atomic entry, visible on return."""
+        """Produce outside a transaction, in nobody's name: one atomic entry, visible on return.
+
+        See :meth:`txnlog.producer.Producer.produce`, of a producer whose name makes it idempotent.
+
+        Raises:
+            SchemaMismatch, TopicNotFound, OffsetOutOfRange: naming the column, the nearest topic, the partitions;
+                nothing was written.
+            OutcomeUnknown: the rows may be visible, now or later; the same call again would bring them twice:
+                ``ns.abort(error.txn_ids[0])`` tells what became of this one.
+        """
         return produce_plain(self.connection, None, None, topic, data, partition, None)
 
     def producer(self, name: str | None = None) -> Producer:
-        """A producer. A name makes it exclusive: it fences its predecessor and aborts its open transactions."""
+        """A producer. A name makes it exclusive: it fences its predecessor and aborts its open transactions.
+
+        A named one is an entry of the log, durable on return; one without a name writes nothing.
+
+        Raises:
+            NameNotAllowed, LimitExceeded, ReadOnly: nothing was written, and nobody is fenced.
+            OutcomeUnknown: the predecessor may be fenced; call it again: it fences what this call may have started.
+        """
         if name is None:
             _ = self.connection.appender
             return Producer(self.connection, None, None)
@@ -386,7 +406,11 @@ class Namespace:
         return transact(self.connection, partial(self.begin, **options), work, attempts)
 
     def last_txn_version(self, txn_app_id: str) -> int | None:
-        """The last committed ``txn_version`` of an application id, None before the first."""
+        """The last committed ``txn_version`` of an application id, None before the first.
+
+        Raises:
+            NameNotAllowed: no application can have this id.
+        """
         self.connection.follower.refresh()
         known = self.connection.follower.state.apps.get(parse_label("txn_app_id", txn_app_id))
         return None if known is None else known.app_version
@@ -479,17 +503,29 @@ class Namespace:
         subscriptions.drop(self.connection, topic, name)
 
     def subscriptions(self, topic: str) -> tuple[str, ...]:
-        """Names of a topic's subscriptions, sorted."""
+        """Names of a topic's subscriptions, sorted.
+
+        Raises:
+            TopicNotFound: with the nearest name.
+        """
         self.connection.follower.refresh()
         return subscriptions.names_of(self.connection, topic)
 
     def subscription(self, topic: str, name: str) -> SubscriptionInfo:
-        """A subscription: type, epoch, cursor by partition, what is pending."""
+        """A subscription: type, epoch, cursor by partition, what is pending.
+
+        Raises:
+            TopicNotFound, SubscriptionNotFound: with the nearest name.
+        """
         self.connection.follower.refresh()
         return subscriptions.describe(subscriptions.find(self.connection, topic, name))
 
     def lag(self, topic: str, subscription: str) -> Listing:
-        """By partition cursor, end, behind_messages and behind_ms of a subscription."""
+        """By partition cursor, end, behind_messages and behind_ms of a subscription.
+
+        Raises:
+            TopicNotFound, SubscriptionNotFound: with the nearest name.
+        """
         self.connection.follower.refresh()
         return subscriptions.lag(self.connection, topic, subscription)
 
@@ -526,12 +562,19 @@ class Namespace:
 
         What the log shows: a transaction is there from its first ``flush()``, its ``prepare()``, or its first
         acknowledgement on a Shared subscription, not from ``begin``.
+
+        Raises:
+            InvalidInputError: an unknown state, or an age that is no whole number of milliseconds.
         """
         self.connection.follower.refresh()
         return administration.transactions(self.connection, state, min_age_ms)
 
     def transaction(self, txn_id: TxnId | str) -> TransactionInfo:
-        """What the log shows of a transaction. UNKNOWN is no negative answer: :meth:`abort` gives a definite one."""
+        """What the log shows of a transaction. UNKNOWN is no negative answer: :meth:`abort` gives a definite one.
+
+        Raises:
+            InvalidInputError: this is no TxnID, or one of another namespace.
+        """
         return administration.transaction(self.connection, txn_id)
 
     def abort(
@@ -588,7 +631,13 @@ class Namespace:
         administration.enable(self.connection, feature)
 
     def checkpoint(self) -> int:
-        """Make a checkpoint now, in this thread; returns its version. Clients make them by themselves when due."""
+        """Make a checkpoint now, in this thread; returns its version. Clients make them by themselves when due.
+
+        Raises:
+            ReadOnly: the handle was opened with ``mode="r"``.
+            StoreError, OutcomeUnknown: call it again, any time; no commit depends on it.
+            CorruptionError: the log or a checkpoint is damaged, or the one at this version is of another log.
+        """
         _ = self.connection.appender
         self.connection.follower.refresh()
         return self.connection.session.checkpointer.make().version

@@ -67,6 +67,13 @@ class Producer(ProcessBound):
             timeout_ms: from the first produce or acknowledge to the commit; 60 s by default, capped by the namespace.
             txn_app_id: with ``txn_version`` makes a batch idempotent (Delta's names).
             txn_version: one not above the last committed version of the app is skipped, and the result says so.
+
+        Raises:
+            ProducerFenced: a newer producer has this name.
+            InvalidInputError, NameNotAllowed: a timeout above the cap, one of ``txn_app_id`` and ``txn_version`` alone,
+                or a value that neither can have.
+            LimitExceeded: the namespace has too many open transactions.
+            OutcomeUnknown: the store did not answer for a block of numbers; call it again: no transaction has begun.
         """
         self._check()
         txn = begin_transaction(
@@ -102,6 +109,7 @@ class Producer(ProcessBound):
         Raises:
             OutOfOrderSequence: a gap after the last sequence; rows up to it repeated together with new ones (leave the
                 former out); or rows below the first sequence.
+            SchemaMismatch, TopicNotFound, OffsetOutOfRange, ProducerFenced: nothing was written.
             OutcomeUnknown: with a ``sequence`` make the same call again; without, its rows would be there twice:
                 ``ns.abort(error.txn_ids[0])`` tells what became of the first call.
         """
@@ -109,7 +117,15 @@ class Producer(ProcessBound):
         return produce_plain(self._connection, self.name, self.epoch, topic, data, partition, sequence)
 
     def last_sequence(self, topic: str, partition: int) -> int | None:
-        """The last visible sequence of this name in a partition, of any epoch; None before the first."""
+        """The last visible sequence of this name in a partition, of any epoch; None before the first.
+
+        It says nothing of a batch that is in doubt: settle that one before.
+
+        Raises:
+            InvalidInputError: the producer has no name.
+            ProducerFenced: a newer producer has it.
+            TopicNotFound, OffsetOutOfRange: there is no such topic, or partition of it.
+        """
         self._check()
         if self.name is None:
             raise InvalidInputError("an anonymous producer has no sequences", advice="name it: ns.producer(name)")

@@ -44,11 +44,19 @@ class Snapshot:
         return tuple(sorted(record.name for record in records if record.exists_at(self.version)))
 
     def start_offsets(self, topic: str) -> dict[int, int]:
-        """By partition the earliest offset that can be read, now: what was removed is readable at no version."""
+        """By partition the earliest offset that can be read, now: what was removed is readable at no version.
+
+        Raises:
+            TopicNotFound: there was none at this version; with the nearest name.
+        """
         return self._connection.start_offsets(self._connection.topic_record(topic, self.version))
 
     def end_offsets(self, topic: str) -> dict[int, int]:
-        """By partition the offset behind the last message that is visible at this version."""
+        """By partition the offset behind the last message that is visible at this version.
+
+        Raises:
+            TopicNotFound: there was none at this version; with the nearest name.
+        """
         return ends_at(self._connection, self._connection.topic_record(topic, self.version), self.version)
 
     @only_looking()
@@ -59,7 +67,16 @@ class Snapshot:
         offsets: OffsetRanges | None = None,
         isolation_level: str = "read_committed",
     ) -> ScanPlan:
-        """What a scan of the topic reads: files, rows and constants. For engines that read by themselves."""
+        """What a scan of the topic reads: files, rows and constants. For engines that read by themselves.
+
+        A later vacuum may delete the files.
+
+        Raises:
+            TopicNotFound: there was none at this version; with the nearest name.
+            OffsetOutOfRange: naming the offsets that there are.
+            VersionNotAvailable: a vacuum has made this version unreadable since the snapshot was made.
+            InvalidInputError: an unknown isolation level, or offsets that are none.
+        """
         level = planner.parse_isolation_level(isolation_level)
         unavailable = self._connection.follower.unavailable(self.version)  # a vacuum, since this snapshot was made
         if unavailable is not None:
@@ -109,7 +126,8 @@ class Snapshot:
 
         Raises:
             CorruptionError: a segment is missing or damaged; no rows of it come out.
-            OffsetOutOfRange, TopicNotFound, InvalidInputError: as they say, before anything is read.
+            OffsetOutOfRange, TopicNotFound, VersionNotAvailable, InvalidInputError: as they say, before anything is
+                read.
         """
         if filter is not None and not isinstance(filter, pc.Expression):
             raise InvalidInputError(

@@ -297,7 +297,21 @@ class Transaction(ProcessBound):
             self._work.stream = batch
 
     def flush(self) -> None:
-        """Make the work so far durable and pending: the log shows the transaction, with its deadline, from here on."""
+        """Make the work so far durable and pending: the log shows the transaction, with its deadline, from here on.
+
+        Nobody sees any of it before the commit. The same call again writes nothing twice.
+
+        Raises:
+            TransactionTimedOut, TransactionAborted, ProducerFenced, CoordinatorFenced: the transaction has ended, and
+                nothing of it will be visible.
+            TransactionConflict, ConsumerFenced, OutOfOrderSequence: the log refused what is new; the transaction can
+                only be aborted.
+            TransactionHasFailedOperation: an earlier operation was refused; likewise.
+            InvalidTransactionState: it was committed, is PREPARED, or its end is under way or in doubt.
+            LimitExceeded, StoreError: nothing was logged; the transaction stays as it was, and may flush() again.
+            OutcomeUnknown: the log may show it; flush() again, or commit(), brings what is lacking, and abort() gives
+                all of it up.
+        """
         with self._mine():
             self._check_open()
             self._work.stage(everything=True)
@@ -457,8 +471,9 @@ class Transaction(ProcessBound):
     def commit_async(self) -> Future[Committed]:
         """Commit in the background; concurrent commits share an entry, in the order of the calls.
 
-        The Future gives what commit() gives. What was submitted is finished by ``ns.close()`` and when the process ends
-        by itself; of failures whose Future nobody asked the log (of Python) tells then.
+        The Future gives what commit() gives, and raises what that raises: see :meth:`commit`. What was submitted is
+        finished by ``ns.close()`` and when the process ends by itself; of failures whose Future nobody asked the log
+        (of Python) tells then.
 
         While it is under way, ``commit()`` waits for it, and a second call gives the same Future: two of them could be
         answered differently. Callbacks of the Future may call anything, but must not wait for another Future of this

@@ -159,7 +159,7 @@ class Story:
     def do_publish(self, which: int, many: int) -> None:
         self.publish(which)
 
-    def publish(self, which: int = 0, **options: Any) -> Mapping[str, Published]:
+    def publish(self, which: int = 0) -> Mapping[str, Published]:
         """Publish everything by one of two catalogs; the topics that have tables, by folder."""
         cat: Catalog = self.catalogs[which % 2]
         return {item.url.rpartition("/")[2]: item for item in cat.publish(self.name)[:-1]}

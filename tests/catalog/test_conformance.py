@@ -10,7 +10,6 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 
 import catalog as txn_catalog
-from catalog import delta_actions, table_publisher
 from tests.catalog.conformance import (
     CONDITIONS,
     FAST_WRITES,
@@ -19,6 +18,7 @@ from tests.catalog.conformance import (
     check_not_numbers,
     not_numbers,
     refused,
+    short_tables,  # noqa: F401 - a fixture
     shown,
     typed,
     widened,
@@ -33,13 +33,6 @@ HISTORIES = int(os.environ.get("TXNLOG_HISTORIES", "12"))
 MANY = settings(
     max_examples=HISTORIES, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], print_blob=True
 )
-
-
-@pytest.fixture(autouse=True)
-def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few files a version and checkpoints often, so that short histories meet both."""
-    monkeypatch.setattr(delta_actions, "MOST_FILES", 3)
-    monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 4)
 
 
 def check_chain(versions: dict[int, int]) -> None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import catalog as txn_catalog
-from catalog import delta_actions, table_publisher
 from tests.catalog.conformance import (
     CONDITIONS,
     SPARK_WRITES,
@@ -18,6 +16,7 @@ from tests.catalog.conformance import (
     check_not_numbers,
     not_numbers,
     refused,
+    short_tables,  # noqa: F401 - a fixture
     shown,
     typed,
     widened,
@@ -56,12 +55,6 @@ STORIES: list[list[Step]] = [
         ("publish", 0, 0),
     ],
 ]
-
-
-@pytest.fixture(autouse=True)
-def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delta_actions, "MOST_FILES", 3)
-    monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 4)
 
 
 @pytest.mark.parametrize("number", range(len(STORIES)))
@@ -139,7 +132,7 @@ def test_spark_writes_nothing(place: Place, all_engines: Engines, what: str) -> 
     refused(place, all_engines, what)
 
 
-def test_a_stream_goes_on_over_merged_and_new_segments(place: Place, all_engines: Engines, tmp_path: Path) -> None:
+def test_a_stream_goes_on_over_merged_and_new_segments(place: Place, all_engines: Engines) -> None:
     story = Story(place)
     for number in range(4):
         story.do_produce(0, number)

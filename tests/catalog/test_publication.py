@@ -45,7 +45,7 @@ DAY_MS = 24 * 3_600_000
 # --- versions ---------------------------------------------------------------------------------------------------------
 
 
-def test_an_empty_topic_is_an_empty_table(ns: Any, cat: Catalog, place: Place) -> None:
+def test_an_empty_topic_is_an_empty_table(ns: Any, cat: Catalog) -> None:
     done = cat.publish("sales", "orders")
     assert (done.delta_version, done.version, done.created) == (0, ns.topic("orders").id, 1)
     table = deltalake.DeltaTable(done.url)

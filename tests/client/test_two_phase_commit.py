@@ -10,11 +10,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import txnlog
 from tests.effort import every
-from tests.lines import FORK, before_line, ended, start
+from tests.lines import FORK, before_line, ended, no_fsync, start  # noqa: F401 - a fixture
 from tests.pages import blocks, page, section
 from txnlog.errors import TxnLogError
 
@@ -22,12 +20,6 @@ PAGE = page("docs/python.md")
 KILLED, REFUSED, REFUSED_BY_THE_TABLE = 9, 3, 4
 ORDERS = [{"customer": name, "amount": 1.0} for name in ("ann", "bob", "cyd")]
 ONCE = ["ann", "bob", "cyd"]
-
-
-@pytest.fixture(autouse=True)
-def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes die here, the machine does not."""
-    monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
 class Shop:

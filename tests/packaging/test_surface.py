@@ -126,6 +126,17 @@ INTERNALS = {
 }
 """What their public names hold beside the surface: for other modules, and free to change."""
 
+SILENT = {
+    (Namespace, "topics"),
+    (Namespace, "close"),
+    (Producer, "close"),
+    (Consumer, "close"),
+    (catalog, "open"),
+    (Catalog, "close"),
+    (Snapshot, "topics"),
+}
+"""Calls with no error of their own, but for a root that means nothing: what any call may meet they need not say."""
+
 SPARK = {
     "read_topic": "spark path version isolation_level include_metadata timestamp offsets storage_options",
     "visible": "spark path version timestamp offsets storage_options",
@@ -182,6 +193,23 @@ def test_what_is_public_is_the_surface_or_a_named_internal(owner):
 def test_the_spark_functions_have_their_parameters(name):
     function = getattr(importlib.import_module("spark_ext"), name)
     assert _lacking(function, SPARK[name]) == []
+
+
+def tells_errors(call: object) -> bool:
+    """Whether the docstring of a call says what it raises, by the class, or which other call does."""
+    text = inspect.getdoc(call) or ""
+    known = "|".join(errors.__all__ + catalog.errors.__all__)
+    return re.search(rf"\bRaises:?\s[^.]*?\b({known})\b|\bRaises what\b|\b[Ss]ee :(meth|func):`", text) is not None
+
+
+@pytest.mark.parametrize(("owner", "name"), CALLS, ids=lambda item: getattr(item, "__name__", item))
+def test_calls_say_what_they_raise(owner, name):
+    assert tells_errors(getattr(owner, name)) != ((owner, name) in SILENT)
+
+
+@pytest.mark.parametrize("name", SPARK)
+def test_the_spark_functions_say_what_they_raise(name):
+    assert tells_errors(getattr(importlib.import_module("spark_ext"), name))
 
 
 def test_every_error_has_one_group_and_one_base():

@@ -1,4 +1,4 @@
-"""What the places share: the wheel that is shipped with a job, and a second Python to ship it to."""
+"""What the places share: the wheel that is shipped with a job, a second Python to ship it to, and an S3 server."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import pytest
 
 from tests.packaging.conftest import project_files, wheel  # noqa: F401 - fixtures
 from tests.places.environment import second_environment
+from tests.stores.conftest import s3  # noqa: F401 - a fixture
 
 
 @pytest.fixture(scope="session")

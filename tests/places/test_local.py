@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from spark_ext.options import STORAGE_CONF
 from tests.places.support import DEADLINE_S, SMALL, check, run_pipeline
-from tools.servers import SECRET_KEY, S3Server, s3_server
+from tools.servers import SECRET_KEY, S3Server
 
 LOCAL = {**SMALL, "spark.master": "local[2]"}
 
 pytestmark = pytest.mark.timeout(2 * DEADLINE_S)
-
-
-@pytest.fixture(scope="module")
-def s3() -> Iterator[S3Server]:
-    """An S3 server that honours create-if-absent."""
-    with s3_server() as server:
-        yield server
 
 
 def test_the_pipeline_runs_in_local_mode(tmp_path: Path) -> None:

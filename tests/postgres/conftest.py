@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pytest
 
+from tests.lines import no_fsync  # noqa: F401 - a fixture
 from tests.postgres.server import Server, postgres_server
 
 
@@ -15,9 +15,3 @@ def server() -> Iterator[Server]:
     """A PostgreSQL server."""
     with postgres_server() as running:
         yield running
-
-
-@pytest.fixture(autouse=True)
-def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes die here, the machine does not."""
-    monkeypatch.setattr(os, "fsync", lambda _: None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from spark_ext.batch_reader import TopicBatchReader
@@ -86,10 +87,15 @@ class Run:
         return [row for rows in self.batches() for row in rows]
 
 
+def ids_of(rows: Iterable[Row]) -> list[int]:
+    """The ids of rows, sorted."""
+    return sorted(row["id"] for row in rows)
+
+
 def stored(offset: Offset) -> Offset:
     """An offset as it comes back from a checkpoint."""
     found: Offset = json.loads(json.dumps(offset))
     return found
 
 
-__all__ = ["Offset", "Options", "Row", "Run", "batch", "batch_reader", "stored"]
+__all__ = ["Offset", "Options", "Row", "Run", "batch", "batch_reader", "ids_of", "stored"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ import pytest
 
 import txnlog
 from tests.by_hand import append, compact
-from tests.spark.runs import Offset, Options, Row, Run, batch
+from tests.spark.runs import Offset, Options, Row, Run, batch, ids_of
 from tests.spark.support import path_of
 from txnlog.actions import DeleteRecords, Vacuum
 from txnlog.errors import InvalidInputError, OffsetOutOfRange, VersionNotAvailable
@@ -66,10 +66,6 @@ def at_ms(row: Row) -> int:
     return round(row["_timestamp"].timestamp() * 1000)
 
 
-def ids(rows: Iterable[Row]) -> list[int]:
-    return sorted(row["id"] for row in rows)
-
-
 def committed(ns: Namespace, topic: str = "orders", version: int | None = None) -> list[Row]:
     found: list[Row] = ns.snapshot(version).read(topic, include_metadata=True).to_pylist()
     return found
@@ -85,26 +81,28 @@ def instants(ns: Namespace) -> list[int]:
 
 def test_a_batch_from_one_time_to_another_holds_the_messages_between_them(lake: Any) -> None:
     rows = committed(lake.ns)
-    assert ids(batch(lake.ns, "orders")) == ids(rows)
+    assert ids_of(batch(lake.ns, "orders")) == ids_of(rows)
     moments = instants(lake.ns)
     assert len(moments) > 12
     for first, last in itertools.combinations_with_replacement(moments[::2], 2):
         found = batch(lake.ns, "orders", startingTimestamp=first, endingTimestamp=last)
-        assert ids(found) == ids(row for row in rows if first <= at_ms(row) < last), (first, last)
+        assert ids_of(found) == ids_of(row for row in rows if first <= at_ms(row) < last), (first, last)
 
 
 def test_one_time_alone_bounds_one_side_and_a_text_with_a_zone_is_a_time_as_well(lake: Any) -> None:
     rows = committed(lake.ns)
     for moment in instants(lake.ns):
-        assert ids(batch(lake.ns, "orders", startingTimestamp=moment)) == ids(
+        assert ids_of(batch(lake.ns, "orders", startingTimestamp=moment)) == ids_of(
             row for row in rows if at_ms(row) >= moment
         )
-        assert ids(batch(lake.ns, "orders", endingTimestamp=moment)) == ids(row for row in rows if at_ms(row) < moment)
+        assert ids_of(batch(lake.ns, "orders", endingTimestamp=moment)) == ids_of(
+            row for row in rows if at_ms(row) < moment
+        )
     moment = at_ms(rows[len(rows) // 2])
     text = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(moment // 1000))}.{moment % 1000:03}"
     assert batch(lake.ns, "orders", startingTimestamp=f"{text}Z") == batch(lake.ns, "orders", startingTimestamp=moment)
-    later = ids(row for row in rows if at_ms(row) > moment)
-    assert ids(batch(lake.ns, "orders", startingTimestamp=f"{text}001+00:00")) == later
+    later = ids_of(row for row in rows if at_ms(row) > moment)
+    assert ids_of(batch(lake.ns, "orders", startingTimestamp=f"{text}001+00:00")) == later
 
 
 def test_times_go_with_the_bounds_of_the_other_side_with_a_version_and_with_several_topics(lake: Any) -> None:
@@ -112,27 +110,27 @@ def test_times_go_with_the_bounds_of_the_other_side_with_a_version_and_with_seve
     moment = at_ms(rows[len(rows) // 2])
     offsets = json.dumps({"orders": {"0": 4, "1": 5, "2": 0}})
     ends = {0: 4, 1: 5, 2: 0}
-    assert ids(batch(lake.ns, "orders", startingTimestamp=moment, endingOffsets=offsets)) == ids(
+    assert ids_of(batch(lake.ns, "orders", startingTimestamp=moment, endingOffsets=offsets)) == ids_of(
         row for row in rows if at_ms(row) >= moment and row["_offset"] < ends[row["_partition"]]
     )
-    assert ids(batch(lake.ns, "orders", startingOffsets=offsets, endingTimestamp=moment)) == ids(
+    assert ids_of(batch(lake.ns, "orders", startingOffsets=offsets, endingTimestamp=moment)) == ids_of(
         row for row in rows if at_ms(row) < moment and row["_offset"] >= ends[row["_partition"]]
     )
     version = sorted({row["_version"] for row in rows})[4]
     assert batch(lake.ns, "orders", startingVersion=version, endingTimestamp=START_MS) == []
-    assert ids(batch(lake.ns, "orders", startingTimestamp=moment, versionAsOf=version)) == ids(
+    assert ids_of(batch(lake.ns, "orders", startingTimestamp=moment, versionAsOf=version)) == ids_of(
         row for row in rows if at_ms(row) >= moment and row["_version"] <= version
     )
     both = batch(lake.ns, subscribe="orders,audit", startingTimestamp=moment)
     everything = rows + committed(lake.ns, "audit")
-    assert ids(both) == ids(row for row in everything if at_ms(row) >= moment)
+    assert ids_of(both) == ids_of(row for row in everything if at_ms(row) >= moment)
 
 
 def test_a_read_of_a_version_ends_with_it_or_at_an_earlier_end_that_another_option_says(lake: Any) -> None:
     rows = committed(lake.ns)
     versions = sorted({row["_version"] for row in rows})
     for version, moment in itertools.product((versions[2], versions[5]), instants(lake.ns)):
-        assert ids(batch(lake.ns, "orders", versionAsOf=version, endingTimestamp=moment)) == ids(
+        assert ids_of(batch(lake.ns, "orders", versionAsOf=version, endingTimestamp=moment)) == ids_of(
             row for row in rows if row["_version"] <= version and at_ms(row) < moment
         )
     ends = lake.ns.snapshot(versions[2]).end_offsets("orders")
@@ -147,10 +145,12 @@ def test_a_read_of_a_version_ends_with_it_or_at_an_earlier_end_that_another_opti
 def test_a_stream_begins_with_the_first_message_of_a_time_or_a_version(lake: Any) -> None:
     rows = committed(lake.ns)
     for moment in instants(lake.ns):
-        assert ids(Run(lake.ns, "orders", startingTimestamp=moment).all()) == ids(r for r in rows if at_ms(r) >= moment)
+        assert ids_of(Run(lake.ns, "orders", startingTimestamp=moment).all()) == ids_of(
+            r for r in rows if at_ms(r) >= moment
+        )
     for version in range(lake.ns.snapshot().version + 1):
         run = Run(lake.ns, "orders", startingVersion=version, maxOffsetsPerTrigger=4)
-        assert ids(run.all()) == ids(row for row in rows if row["_version"] >= version)
+        assert ids_of(run.all()) == ids_of(row for row in rows if row["_version"] >= version)
 
 
 def test_a_time_that_is_yet_to_come_is_no_beginning_but_may_be_an_end(lake: Any) -> None:
@@ -183,7 +183,7 @@ def test_a_batch_since_a_version_holds_what_became_visible_at_it_or_later(lake: 
         for version in range((newest if last is None else last) + 1):
             options = {} if last is None else {"versionAsOf": last}
             found = batch(lake.ns, "orders", startingVersion=version, **options)
-            assert ids(found) == ids(row for row in rows if row["_version"] >= version), (version, last)
+            assert ids_of(found) == ids_of(row for row in rows if row["_version"] >= version), (version, last)
 
 
 def test_a_version_that_cannot_be_read_is_refused_with_those_that_can(lake: Any, namespace: Namespace) -> None:
@@ -203,7 +203,7 @@ def test_a_version_that_cannot_be_read_is_refused_with_those_that_can(lake: Any,
     for read in (batch, stream):
         with pytest.raises(VersionNotAvailable, match=rf"version {oldest - 1} cannot be read \(versions {oldest} to"):
             read(namespace, "orders", startingVersion=oldest - 1)
-        assert ids(read(namespace, "orders", startingVersion=oldest)) == [3]
+        assert ids_of(read(namespace, "orders", startingVersion=oldest)) == [3]
 
 
 # --- what was deleted, dropped or taken -------------------------------------------------------------------------------
@@ -215,15 +215,15 @@ def test_a_time_takes_what_is_left_of_it_and_a_version_tells_what_is_gone(namesp
     namespace.produce("orders", [{"id": 9}], partition=1)
     append(namespace, DeleteRecords(namespace.connection.topic_record("orders").id, ((0, 3),)))
     left = [3, 4, 9]
-    assert ids(batch(namespace, "orders", startingTimestamp=1)) == left
-    assert ids(Run(namespace, "orders", startingTimestamp=1).all()) == left
+    assert ids_of(batch(namespace, "orders", startingTimestamp=1)) == left
+    assert ids_of(Run(namespace, "orders", startingTimestamp=1).all()) == left
     assert batch(namespace, "orders", endingTimestamp=1) == []
     for read in (batch, stream):
         with pytest.raises(
             OffsetOutOfRange, match=r"partition 0 of 'orders' holds offsets 3 to 5; 0 to 5 were.*failOn"
         ):
             read(namespace, "orders", startingVersion=first)
-        assert ids(read(namespace, "orders", startingVersion=first, failOnDataLoss="false")) == left
+        assert ids_of(read(namespace, "orders", startingVersion=first, failOnDataLoss="false")) == left
 
 
 def test_a_topic_that_was_made_again_has_none_of_the_older_ones_offsets(namespace: Namespace) -> None:
@@ -232,8 +232,8 @@ def test_a_topic_that_was_made_again_has_none_of_the_older_ones_offsets(namespac
     namespace.drop_topic("orders")
     namespace.create_topic("orders", SCHEMA)
     namespace.produce("orders", [{"id": 70}])
-    assert ids(batch(namespace, "orders", startingVersion=before)) == [70]
-    assert ids(Run(namespace, "orders", startingVersion=before + 1).all()) == [70]
+    assert ids_of(batch(namespace, "orders", startingVersion=before)) == [70]
+    assert ids_of(Run(namespace, "orders", startingVersion=before + 1).all()) == [70]
 
 
 def test_a_checkpoint_and_a_cursor_come_before_a_time_and_a_version(namespace: Namespace) -> None:
@@ -244,11 +244,11 @@ def test_a_checkpoint_and_a_cursor_come_before_a_time_and_a_version(namespace: N
     namespace.create_subscription("orders", "billing", start={0: 1})
     cases: tuple[Options, ...] = ({"startingTimestamp": 1}, {"startingVersion": newest})
     for options in cases:
-        assert ids(Run(namespace, "orders", subscription="billing", **options).all()) == [1, 2, 3]
+        assert ids_of(Run(namespace, "orders", subscription="billing", **options).all()) == [1, 2, 3]
         log: list[Offset] = []
-        assert ids(Run(namespace, "orders", log=log).all()) == [0, 1, 2, 3]
+        assert ids_of(Run(namespace, "orders", log=log).all()) == [0, 1, 2, 3]
         assert Run(namespace, "orders", log=log, **options).all() == []
-        assert ids(Run(namespace, "orders", subscription=f"new-{next(iter(options))}", **options).all()) == (
+        assert ids_of(Run(namespace, "orders", subscription=f"new-{next(iter(options))}", **options).all()) == (
             [3] if "startingVersion" in options else [0, 1, 2, 3]
         ), "a subscription is created where the option says"
 
@@ -264,7 +264,7 @@ def test_spark_hands_the_bounds_over(spark: SparkSession, lake: Any) -> None:
         found = spark.read.format("txnlog").options(**options).load(path_of(lake.ns, "orders")).collect()
         return sorted(row["id"] for row in found)
 
-    wanted = ids(row for row in rows if at_ms(row) >= moment and row["_version"] < version)
+    wanted = ids_of(row for row in rows if at_ms(row) >= moment and row["_version"] < version)
     assert wanted
     assert load(startingTimestamp=moment, versionAsOf=version - 1) == wanted
     assert load(startingVersion=version, endingTimestamp="2026-01-01T00:00:00Z") == []

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from tests.spark.runs import Offset, Row, Run, batch
+from tests.spark.runs import Offset, Run, batch, ids_of
 from tests.spark.support import path_of
 from txnlog.errors import InvalidInputError, SchemaMismatch, TopicNotFound
 
@@ -33,10 +33,6 @@ def stream(ns: Namespace, topic: str = "", **options: Any) -> Run:
     return Run(ns, topic, **options)
 
 
-def ids(rows: list[Row]) -> list[int]:
-    return sorted(row["id"] for row in rows)
-
-
 def make(ns: Namespace, topic: str, *numbers: int) -> None:
     ns.create_topic(topic, SCHEMA, if_not_exists=True)
     ns.produce(topic, [{"id": number} for number in numbers])
@@ -47,11 +43,11 @@ def test_a_batch_reads_the_topics_whose_whole_names_match_at_its_version(ns: Nam
     rows = batch(ns, subscribePattern=PATTERN)
     assert [(row["_topic"], row["id"]) for row in rows] == [("orders-eu", 1), ("orders-us", 0)]
     make(ns, "orders-eu-2", 50)
-    assert ids(batch(ns, subscribePattern=PATTERN)) == [0, 1, 50]
-    assert ids(batch(ns, subscribePattern=PATTERN, versionAsOf=before)) == [0, 1]
+    assert ids_of(batch(ns, subscribePattern=PATTERN)) == [0, 1, 50]
+    assert ids_of(batch(ns, subscribePattern=PATTERN, versionAsOf=before)) == [0, 1]
     ns.drop_topic("orders-us")
-    assert ids(batch(ns, subscribePattern=PATTERN)) == [1, 50]
-    assert ids(batch(ns, subscribePattern=".*")) == [1, 2, 3, 50]
+    assert ids_of(batch(ns, subscribePattern=PATTERN)) == [1, 50]
+    assert ids_of(batch(ns, subscribePattern=".*")) == [1, 2, 3, 50]
 
 
 @pytest.mark.parametrize(
@@ -88,19 +84,19 @@ def test_a_pattern_that_is_none_or_beside_another_choice_of_topics_is_refused(ns
 def test_a_stream_keeps_the_topics_that_it_began_with_while_it_runs_and_after_a_restart(ns: Namespace) -> None:
     log: list[Offset] = []
     run = stream(ns, log=log, subscribePattern=PATTERN, maxOffsetsPerTrigger=1)
-    assert ids(run.all()) == [0, 1]
+    assert ids_of(run.all()) == [0, 1]
     make(ns, "orders-eu-2", 50)
     make(ns, "orders-us", 2)
-    assert ids(run.all()) == [2], "a new topic is not taken up by a query that runs"
+    assert ids_of(run.all()) == [2], "a new topic is not taken up by a query that runs"
     make(ns, "orders-eu", 3)
     for now in (False, True):
-        assert ids(stream(ns, log=log, now=now, subscribePattern=PATTERN).all()) == ([] if now else [3]), (
+        assert ids_of(stream(ns, log=log, now=now, subscribePattern=PATTERN).all()) == ([] if now else [3]), (
             "nor by its next run"
         )
     assert log[-1]["offsets"].keys() == {"orders-eu", "orders-us"}
-    assert ids(stream(ns, subscribePattern=PATTERN).all()) == [0, 1, 2, 3, 50], "a new query has it"
+    assert ids_of(stream(ns, subscribePattern=PATTERN).all()) == [0, 1, 2, 3, 50], "a new query has it"
     named = stream(ns, log=log, subscribe="orders-eu,orders-us,orders-eu-2")
-    assert ids(named.all()) == [50], "it may be named, from the same checkpoint"
+    assert ids_of(named.all()) == [50], "it may be named, from the same checkpoint"
 
 
 def test_a_batch_that_is_replayed_has_the_topics_it_had(ns: Namespace) -> None:
@@ -125,7 +121,7 @@ def test_a_query_whose_pattern_leaves_out_a_topic_of_its_checkpoint_is_refused(n
 
 def test_a_subscription_is_kept_on_every_topic_that_matches(ns: Namespace) -> None:
     run = stream(ns, subscribePattern=PATTERN, subscription="billing")
-    assert ids(run.all()) == [0, 1]
+    assert ids_of(run.all()) == [0, 1]
     run.reader.commit(run.log[-1])
     ns.connection.follower.refresh()
     for topic, names in (("orders-eu", ("billing",)), ("orders-us", ("billing",)), ("audit", ())):

@@ -393,7 +393,7 @@ def test_a_newer_run_fences_an_older_one_for_good(pipeline: Pipeline) -> None:
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 
-def test_what_makes_no_stream_is_refused_before_a_query_starts(pipeline: Pipeline, tmp_path: Path) -> None:
+def test_what_makes_no_stream_is_refused_before_a_query_starts(pipeline: Pipeline) -> None:
     handler = pipeline.handle
     checkpoint = str(pipeline.checkpoint)
     with pytest.raises(InvalidInputError, match=r"is no stream \(use spark_ext.transaction for a batch"):
