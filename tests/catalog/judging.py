@@ -1,193 +1,218 @@
-"""What a published table in any store must be, judged without the code that publishes: as Delta's rules read it."""
+"""What is published in a store and what the log says of it, gathered without the code that publishes, and judged.
+
+What must hold is in ``tests.catalog.replaying``.
+"""
 
 from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from tests.catalog.replaying import (
+    Facts,
+    File,
+    Published,
+    replay_segments,
+    replay_topic,
+    segments_difference,
+)
 from txnlog import keys
 from txnlog.ids import TxnId
 from txnlog.namespace import Namespace
+from txnlog.state import SegmentRecord, TopicRecord
 from txnlog.store.base import Store
 
+_SEGMENTS = pa.schema(
+    [
+        ("segment", pa.int64()),
+        ("topic", pa.string()),
+        ("topic_id", pa.int64()),
+        ("partition", pa.int32()),
+        ("base_offset", pa.int64()),
+        ("first_row", pa.int64()),
+        ("rows", pa.int64()),
+        ("version", pa.int64()),
+        ("txn_id", pa.string()),
+        ("since", pa.int64()),
+    ]
+)
+SEGMENT_COLUMNS = tuple(_SEGMENTS.names[:-1])
 
-def commits_of(store: Store, folder: str) -> dict[int, bytes]:
+
+# --- what lies there --------------------------------------------------------------------------------------------------
+
+
+def published_in(
+    folder: str, objects: Iterable[tuple[str, bytes]], seen: Mapping[int, bytes] | None = None
+) -> Published:
+    """All that lies in a table's Delta log, by name; ``seen`` is what somebody found there before."""
+    commits: dict[int, bytes] = {}
+    points: dict[int, frozenset[str]] = {}
+    others: list[str] = []
+    hint = None
+    for name, data in objects:
+        key = keys.parse_key(f"{keys.delta_prefix(folder)}{name}")
+        if not isinstance(key, keys.DeltaKey):
+            others.append(name)
+        elif key.version is None:
+            hint = json.loads(data)["version"]
+        elif key.checkpoint:
+            table = pq.read_table(io.BytesIO(data))
+            rows = table.column("add").to_pylist() if "add" in table.column_names else []
+            points[key.version] = frozenset(row["path"] for row in rows if row is not None)
+        else:
+            commits[key.version] = data
+    return Published(dict(sorted(commits.items())), seen or {}, points, hint, tuple(others))
+
+
+def _log_of(store: Store, folder: str) -> Iterable[tuple[str, bytes]]:
+    prefix = keys.delta_prefix(folder)
+    return ((info.key.removeprefix(prefix), store.get(info.key)) for info in store.list(prefix))
+
+
+def commits_of(store: Store, folder: str) -> Mapping[int, bytes]:
     """The commits of a table in a namespace's store, by version."""
-    found: dict[int, bytes] = {}
-    for info in store.list(keys.delta_prefix(folder)):
-        name = info.key.rpartition("/")[2]
-        if name.endswith(".json"):
-            found[int(name.removesuffix(".json"))] = store.get(info.key)
-    return dict(sorted(found.items()))
+    objects = ((name, data) for name, data in _log_of(store, folder) if name.endswith(".json"))
+    return published_in(folder, objects).commits
 
 
-def actions_of(data: bytes) -> list[tuple[str, dict[str, Any]]]:
-    """The actions of a commit."""
-    found: list[tuple[str, dict[str, Any]]] = []
-    assert data.endswith(b"\n")
-    for line in data.splitlines():
-        ((kind, body),) = json.loads(line).items()
-        found.append((kind, body))
-    return found
+# --- what the log says ------------------------------------------------------------------------------------------------
 
 
-def check_table(
-    ns: Namespace, topic: str, *, folder: str | None = None, complete: bool = True, may_stop: bool = False
-) -> list[int]:
-    """Every version of a topic's table shows the segments of a snapshot. Returns what its versions show.
-
-    Also: rows that stream readers see are new, and each is seen once; times grow; the newest checkpoint has the same
-    files. ``complete``: the newest version shows what the topic is now. ``may_stop``: streams may stop at a version
-    that is marked as a change, as where versions before a merge were damaged, and end elsewhere now.
-    """
-    store = ns.connection.store
-    record = ns.connection.topic_record(topic)
-    folder = folder or record.folder
-    ns.connection.follower.refresh()
-    files: dict[str, int] = {}
-    told: dict[tuple[int, int], int] = {}
-    stops = False
-    shown: list[int] = []
-    at: dict[int, set[str]] = {}
-    for version, says, actions in _chain(store, folder):
-        assert says["topic"] == record.id
-        shown.append(says["version"])
-        _carry_out(ns, topic, actions, files, told)
-        changes = any(item == "remove" and body["dataChange"] is not False for item, body in actions)
-        assert may_stop or not changes
-        stops = stops or changes
-        plan = ns.snapshot(version=says["version"]).plan(topic) if says["version"] >= record.id else None
-        wanted = {item.key.removeprefix(f"{folder}/") for item in plan.segments} if plan else set()
-        assert set(files) == wanted, f"version {version} shows {says['version']}"
-        at[version] = set(files)
-    if complete:
-        newest = {item.key.removeprefix(f"{folder}/") for item in ns.snapshot().plan(topic).segments}
-        assert set(files) == newest
-        rows = ns.snapshot().read(topic, include_metadata=True).select(["_partition", "_offset"]).to_pylist()
-        assert stops or told == {(row["_partition"], row["_offset"]): 1 for row in rows}
-    _check_checkpoint(store, folder, at)
-    return shown
+def facts_of(ns: Namespace, record: TopicRecord) -> Facts:
+    """Of a topic, by the fold as it is known."""
+    records, removals = ns.connection.follower.segments(record.id)
+    files = tuple(
+        File(
+            keys.relative_segment_key(item.number, item.file),
+            item.number,
+            item.rows,
+            item.size_bytes,
+            tuple((part.partition, _known(part.offset), part.rows) for part in item.slices),
+            _known(item.ended_version),
+            removals.get(item.number),
+        )
+        for item in records
+        if _is_shown(item)
+    )
+    schemas = tuple((item.version, _columns(item.schema)) for item in record.schemas)
+    return Facts(record.name, record.id, schemas, files, record.dropped_version)
 
 
-def _chain(store: Store, folder: str) -> Iterator[tuple[int, dict[str, Any], list[tuple[str, dict[str, Any]]]]]:
-    """By version what each commit of a table says of itself, and its actions: each goes on behind the one before."""
-    commits = commits_of(store, folder)
-    assert list(commits) == list(range(len(commits))), "no gap"
-    before, last_ms = -1, -1
-    for version, data in commits.items():
-        actions = actions_of(data)
-        kind, info = actions[0]
-        assert kind == "commitInfo"
-        assert info["inCommitTimestamp"] > last_ms
-        last_ms = info["inCommitTimestamp"]
-        says = info["txnlog"]
-        assert says["before"] == before
-        assert says["version"] >= says["before"]
-        before = says["version"]
-        assert [item for item, _ in actions].count("protocol") == (version == 0)
-        domains = [body for item, body in actions if item == "domainMetadata"]
-        assert [item["domain"] for item in domains] == ["txnlog"]
-        assert json.loads(domains[0]["configuration"])["version"] == says["version"]
-        yield version, says, actions
+def segments_of(ns: Namespace) -> pa.Table:
+    """What the table of segments must hold by the fold as it is known, each with the version ``since`` which."""
+    rows: list[tuple[Any, ...]] = []
+    for topic in ns.connection.follower.state.topics.values():
+        for item in filter(_is_shown, ns.connection.follower.segments(topic.id)[0]):
+            txn = None if item.compacted or item.txn is None else str(TxnId(ns.connection.coordinator, item.txn))
+            version = None if item.compacted else item.ended_version
+            first = 0
+            for part in item.slices:
+                place = (item.number, topic.name, topic.id, part.partition, part.offset, first, part.rows)
+                rows.append((*place, version, txn, item.ended_version))
+                first += part.rows
+    return pa.Table.from_pylist([dict(zip(_SEGMENTS.names, row, strict=True)) for row in rows], _SEGMENTS)
 
 
-SEGMENT_COLUMNS = ("segment", "topic", "topic_id", "partition", "base_offset", "first_row", "rows", "version", "txn_id")
+def _is_shown(record: SegmentRecord) -> bool:
+    return record.state == "visible" and record.ended_version is not None
+
+
+def _known(value: int | None) -> int:
+    assert value is not None, "what is visible has offsets and a version"
+    return value
+
+
+def _columns(schema: object) -> tuple[tuple[str, object], ...]:
+    fields = json.loads(msgspec.json.encode(schema))["fields"]
+    return tuple((item["name"], item["type"]) for item in fields)
 
 
 def segment_rows(ns: Namespace, version: int) -> list[tuple[Any, ...]]:
     """What the log says, in SEGMENT_COLUMNS, of the segments that were visible at a version or before."""
-    follower = ns.connection.follower
-    found: list[tuple[Any, ...]] = []
-    for topic in follower.state.topics.values():
-        for record in follower.segments(topic.id)[0]:
-            if record.state != "visible" or record.ended_version is None or record.ended_version > version:
-                continue
-            first = 0
-            for item in record.slices:
-                own = record.txn is not None and not record.compacted
-                txn = str(TxnId(ns.connection.coordinator, record.txn)) if own and record.txn is not None else None
-                ended = None if record.compacted else record.ended_version
-                place = (record.number, topic.name, topic.id, item.partition, item.offset, first, item.rows)
-                found.append((*place, ended, txn))
-                first += item.rows
-    return sorted(found, key=segment_place)
+    wanted = segments_of(ns)
+    return in_order(wanted.filter(pc.less_equal(wanted.column("since"), version)))
 
 
-def segment_place(row: tuple[Any, ...]) -> Any:
-    """What such rows are sorted by: all columns but those that may be null."""
-    return row[:7]
+def in_order(found: pa.Table) -> list[tuple[Any, ...]]:
+    """Rows of the table of segments in SEGMENT_COLUMNS, sorted by all of them but those that may be null."""
+    rows = found.select(SEGMENT_COLUMNS).to_pylist()
+    return sorted((tuple(row.values()) for row in rows), key=lambda row: row[:7])
 
 
-def check_segments_table(ns: Namespace, *, complete: bool = True) -> list[int]:
-    """Every version of the table of segments says what the log says, the newest one all of it where it is ``complete``.
+# --- the judgement ----------------------------------------------------------------------------------------------------
 
-    Returns what its versions show.
+
+def check_table(
+    ns: Namespace, topic: str, *, complete: bool = True, may_stop: bool = False, may_repeat: bool = False
+) -> list[int]:
+    """A topic's table is all that it must be, and what the log's own readers see. Returns what its versions show.
+
+    ``complete``, ``may_stop`` and ``may_repeat`` are those of :func:`~tests.catalog.replaying.replay_topic`.
     """
-    store, folder = ns.connection.store, keys.SEGMENTS_TABLE
     ns.connection.follower.refresh()
-    files: dict[str, int] = {}
-    shown: list[int] = []
-    at: dict[int, set[str]] = {}
-    for version, says, actions in _chain(store, folder):
-        shown.append(says["version"])
-        for kind, body in actions:
-            if kind == "add":
-                assert body["path"] not in files
-                files[body["path"]] = body["size"]
-            elif kind == "remove":
-                del files[body["path"]]
-        told: list[tuple[Any, ...]] = []
-        for path, size in files.items():
-            content = store.get(f"{folder}/{path}")
-            assert len(content) == size
-            told += [
-                tuple(row[name] for name in SEGMENT_COLUMNS) for row in pq.read_table(io.BytesIO(content)).to_pylist()
-            ]
-        assert sorted(told, key=segment_place) == segment_rows(ns, shown[-1]), f"version {version}"
-        at[version] = set(files)
-    assert not complete or segment_rows(ns, shown[-1]) == segment_rows(ns, ns.connection.follower.state.head.version)
-    _check_checkpoint(store, folder, at)
-    return shown
+    record = ns.connection.topic_record(topic)
+    facts = facts_of(ns, record)
+    published = published_in(record.folder, _log_of(ns.connection.store, record.folder))
+    replay = replay_topic(facts, published, complete=complete, may_stop=may_stop, may_repeat=may_repeat)
+    assert not replay.findings, "\n".join(replay.findings)
+    newest = [ns.snapshot().version] if complete else []
+    for version in (*replay.shown, *newest):
+        planned = {item.key for item in ns.snapshot(version=version).plan(topic).segments}
+        there = {f"{record.folder}/{item.path}" for item in facts.files if item.is_there(version)}
+        assert planned == there, f"version {version} of the namespace"
+    if complete:
+        _check_rows(ns, facts)
+    return replay.shown
 
 
-def _carry_out(
-    ns: Namespace,
-    topic: str,
-    actions: list[tuple[str, dict[str, Any]]],
-    files: dict[str, int],
-    told: dict[tuple[int, int], int],
-) -> None:
-    segments = ns.connection.follower.segments(ns.connection.topic_record(topic).id)[0]
-    records = {keys.relative_segment_key(item.number, item.file): item for item in segments}
-    for kind, body in actions:
-        if kind == "add":
-            record = records[body["path"]]
-            assert body["path"] not in files
-            assert body["partitionValues"] == {keys.SEGMENT_COLUMN: str(record.number)}
-            assert body["size"] == record.size_bytes
-            assert json.loads(body["stats"])["numRecords"] == record.rows
-            files[body["path"]] = record.number
-            if body["dataChange"]:
-                for item in record.slices:
-                    assert item.offset is not None
-                    for offset in range(item.offset, item.offset + item.rows):
-                        told[item.partition, offset] = told.get((item.partition, offset), 0) + 1
-        elif kind == "remove":
-            del files[body["path"]]
+def _check_rows(ns: Namespace, facts: Facts) -> None:
+    """Whoever reads the newest version sees all rows from the first offset on: those of its files, each once."""
+    newest = ns.snapshot()
+    offsets: dict[int, list[int]] = defaultdict(list)
+    for row in newest.read(facts.name, include_metadata=True).select(["_partition", "_offset"]).to_pylist():
+        offsets[row["_partition"]].append(row["_offset"])
+    wanted: dict[int, list[int]] = defaultdict(list)
+    for item in facts.files:
+        if item.is_there(newest.version):
+            for partition, first, count in item.spans:
+                wanted[partition] += range(first, first + count)
+    assert {partition: sorted(found) for partition, found in wanted.items()} == {
+        partition: list(range(len(found))) for partition, found in offsets.items()
+    }
+    assert all(sorted(found) == list(range(len(found))) for found in offsets.values())
 
 
-def _check_checkpoint(store: Store, folder: str, at: dict[int, set[str]]) -> None:
-    found = [info.key for info in store.list(keys.delta_prefix(folder))]
-    for key in found:
-        name = key.rpartition("/")[2]
-        if name.endswith(".checkpoint.parquet"):
-            table = pq.read_table(io.BytesIO(store.get(key)))
-            paths = {row["path"] for row in table.column("add").to_pylist() if row is not None}
-            assert paths == at[int(name.split(".")[0])]
-    if keys.delta_hint_key(folder) in found:
-        hint = json.loads(store.get(keys.delta_hint_key(folder)))
-        assert keys.delta_checkpoint_key(folder, hint["version"]) in found, "a hint names what is there"
+def check_segments_table(ns: Namespace, *, complete: bool = True, may_repeat: bool = False) -> list[int]:
+    """The table of segments is all that it must be, and every version says what the log says.
+
+    The newest one says all of it where it is ``complete``. Returns what its versions show.
+    """
+    ns.connection.follower.refresh()
+    store, folder = ns.connection.store, keys.SEGMENTS_TABLE
+    wanted = segments_of(ns)
+    published = published_in(folder, _log_of(store, folder))
+    log = keys.delta_prefix(folder)
+    contents = {
+        info.key.removeprefix(f"{folder}/"): store.get(info.key)
+        for info in store.list(f"{folder}/")
+        if not info.key.startswith(log)
+    }
+    sizes = {path: len(data) for path, data in contents.items()}
+    replay = replay_segments(wanted, published, sizes, complete=complete, may_repeat=may_repeat)
+    assert not replay.findings, "\n".join(replay.findings)
+    rows = {path: pq.read_table(io.BytesIO(data)) for path, data in contents.items()}
+    for version, (shows, files) in enumerate(zip(replay.shown, replay.files, strict=True)):
+        parts = [table.select(SEGMENT_COLUMNS) for table in (_SEGMENTS.empty_table(), *(rows[path] for path in files))]
+        found = pa.concat_tables(parts)
+        odd = segments_difference(found, wanted, shows)
+        assert odd is None, f"version {version}, which shows {shows}: {odd}"
+    return replay.shown

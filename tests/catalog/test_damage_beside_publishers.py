@@ -15,8 +15,9 @@ import pytest
 
 from catalog import delta_actions, segments_table, table_publisher
 from catalog.publication import Publications, Published
-from tests.catalog.judging import actions_of, check_segments_table, check_table, commits_of
+from tests.catalog.judging import check_segments_table, check_table, commits_of
 from tests.catalog.publishers import TOPIC, client, prepared, publications
+from tests.catalog.replaying import actions_of
 from tests.effort import tries
 from tests.sim.interleaving import Duel, RandomScheduler
 from tests.sim.scopes import copied, rows
@@ -59,8 +60,8 @@ class Scene:
 
     def check(self, ns: Namespace, *, complete: bool = True) -> list[int]:
         if self.segments:
-            return check_segments_table(ns, complete=complete)
-        return check_table(ns, TOPIC, may_stop=True, complete=complete)
+            return check_segments_table(ns, complete=complete, may_repeat=True)
+        return check_table(ns, TOPIC, complete=complete, may_stop=True, may_repeat=True)
 
     def write(self, ns: Namespace) -> None:
         self._value += 1

@@ -20,8 +20,9 @@ from catalog import Catalog, ForeignDeltaLog, delta_actions, topic_table
 from catalog.delta_log import DeltaLog
 from catalog.publication import Publications
 from tests.by_hand import append, compact
-from tests.catalog.judging import actions_of, check_table, commits_of
+from tests.catalog.judging import check_table, commits_of
 from tests.catalog.published import commit, folder, grown
+from tests.catalog.replaying import actions_of
 from tests.catalog.stories import add_column, mergeable
 from tests.client.support import SCHEMA, Place, raises, rows
 from txnlog import keys

@@ -112,7 +112,7 @@ def test_several_lost_versions_in_a_row_are_there_again(ns: Any, cat: Catalog, p
         commit(place, version).unlink()
     with txn_catalog.open(place.root) as other:
         assert other.publish("sales", "orders").repaired == (0, 1, 4, 5, 6)
-    shown = check_table(ns, "orders")
+    shown = check_table(ns, "orders", may_repeat=True)
     assert shown[7] == ns.snapshot().version
 
 
@@ -141,7 +141,7 @@ def test_repair_mends_more_than_is_read_at_once(ns: Any, cat: Catalog, place: Pl
         commit(place, version).unlink()
     with txn_catalog.open(place.root) as other:
         assert other.repair("sales", "orders").repaired == tuple(range(3, 70))
-    assert check_table(ns, "orders")[79] == ns.snapshot().version
+    assert check_table(ns, "orders", may_repeat=True)[79] == ns.snapshot().version
 
 
 def test_a_removed_version_that_others_made_again_stays_as_they_made_it(ns: Any, cat: Catalog, place: Place) -> None:

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, example, given, settings
 
 import catalog as txn_catalog
 from catalog import segments_table, table_publisher
-from tests.catalog.judging import SEGMENT_COLUMNS, segment_place, segment_rows
+from tests.catalog.judging import SEGMENT_COLUMNS, check_segments_table, in_order, segment_rows
 from tests.catalog.stories import Step, Story, steps
 from tests.client.support import SCHEMA, Place, rows, unique_name
 from txnlog import keys
@@ -36,20 +36,15 @@ def told(place: Place, version: int | None = None) -> list[tuple[Any, ...]]:
     """What the table says, read by somebody else."""
     table = deltalake.DeltaTable(str(path(place)), version=version).to_pyarrow_table()
     assert table.column_names == [*SEGMENT_COLUMNS[:8], "timestamp", "txn_id"]
-    return sorted((tuple(row[name] for name in SEGMENT_COLUMNS) for row in table.to_pylist()), key=segment_place)
+    return in_order(table)
 
 
 def check(ns: Any, place: Place) -> int:
-    """Every version of the table says what the log says at the version of the namespace that it shows."""
-    import json
-
-    ns.connection.follower.refresh()
-    versions = sorted((path(place) / "_delta_log").glob("*.json"))
-    for number, item in enumerate(versions):
-        assert int(item.stem) == number
-        says = json.loads(item.read_text().split("\n", 1)[0])["commitInfo"]["txnlog"]
-        assert told(place, number) == segment_rows(ns, says["version"])
-    return len(versions)
+    """Every version of the table is what it must be, and says to somebody else too what the log says."""
+    shown = check_segments_table(ns)
+    for number, version in enumerate(shown):
+        assert told(place, number) == segment_rows(ns, version)
+    return len(shown)
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -2,46 +2,28 @@
 
 from __future__ import annotations
 
-import io
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 import txnlog
+from tests.catalog import judging
 from tests.catalog.engines import EngineError, Engines
+from tests.catalog.replaying import Facts, Published, actions_of, difference, segments_difference
 from tests.crash.plan import NAMESPACE
-from tests.crash_delta import checks
-from tests.crash_delta.checks import Facts, File, Published
 from tests.crash_delta.plan import DeltaPlan
 from txnlog import keys
 from txnlog.delta_mode import delta_mode
 from txnlog.errors import CorruptionError, VersionNotAvailable
-from txnlog.state import SegmentRecord, TopicRecord
+from txnlog.state import TopicRecord
 
 SEGMENTS = keys.SEGMENTS_TABLE
 
 _MISSING = re.compile(r"(?i)no such file|not found|does not exist")
 """How engines say that a file is gone."""
-
-_SEGMENT_COLUMNS = pa.schema(
-    [
-        ("segment", pa.int64()),
-        ("topic", pa.string()),
-        ("topic_id", pa.int64()),
-        ("partition", pa.int32()),
-        ("base_offset", pa.int64()),
-        ("first_row", pa.int64()),
-        ("rows", pa.int64()),
-        ("version", pa.int64()),
-        ("since", pa.int64()),
-    ]
-)
 
 
 @dataclass(frozen=True)
@@ -81,57 +63,23 @@ class Tables:
 
     def published(self, folder: str, seen: dict[int, bytes]) -> Published:
         """All that lies in a table's Delta log."""
-        commits: dict[int, bytes] = {}
-        points: dict[int, frozenset[str]] = {}
-        others: list[str] = []
-        hint = None
-        for path in sorted((self._folder / folder / "_delta_log").glob("*")):
-            key = keys.parse_key(f"{folder}/_delta_log/{path.name}")
-            if not isinstance(key, keys.DeltaKey):
-                others.append(path.name)
-            elif key.version is None:
-                hint = json.loads(path.read_bytes())["version"]
-            elif key.checkpoint:
-                table = pq.read_table(io.BytesIO(path.read_bytes()))
-                rows = table.column("add").to_pylist() if "add" in table.column_names else []
-                points[key.version] = frozenset(row["path"] for row in rows if row is not None)
-            else:
-                commits[key.version] = path.read_bytes()
-        return Published(commits, seen, points, hint, tuple(others))
+        objects = sorted((self._folder / folder / "_delta_log").glob("*"))
+        return judging.published_in(folder, ((path.name, path.read_bytes()) for path in objects), seen)
 
     # --- what the log says ------------------------------------------------------------------------------------------
 
     def facts(self, record: TopicRecord) -> Facts:
         """Of a topic, by the fold as it is known."""
-        records, removals = self._ns.connection.follower.segments(record.id)
-        files = tuple(
-            File(
-                keys.relative_segment_key(item.number, item.file),
-                item.number,
-                item.rows,
-                item.size_bytes,
-                tuple((part.partition, part.offset or 0, part.rows) for part in item.slices),
-                item.ended_version or 0,
-                removals.get(item.number),
-            )
-            for item in records
-            if _is_shown(item)
-        )
-        schemas = tuple((item.version, _columns(item.schema)) for item in record.schemas)
-        return Facts(record.name, record.id, schemas, files, record.dropped_version)
+        return judging.facts_of(self._ns, record)
 
     def segments(self) -> pa.Table:
         """What the table of segments must hold, each with the version from which on."""
-        rows = []
-        for topic in self.records():
-            for item in filter(_is_shown, self._ns.connection.follower.segments(topic.id)[0]):
-                first = 0
-                for part in item.slices:
-                    version = None if item.compacted else item.ended_version
-                    place = (item.number, topic.name, topic.id, part.partition, part.offset, first, part.rows)
-                    rows.append(dict(zip(_SEGMENT_COLUMNS.names, (*place, version, item.ended_version), strict=True)))
-                    first += part.rows
-        return pa.Table.from_pylist(rows, _SEGMENT_COLUMNS)
+        self._ns.connection.follower.refresh()
+        return judging.segments_of(self._ns)
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """Of the data files in a table's folder itself."""
+        return {path.name: path.stat().st_size for path in (self._folder / folder).glob("*.parquet")}
 
     # --- rows -------------------------------------------------------------------------------------------------------
 
@@ -156,7 +104,7 @@ class Tables:
             if self._is_gone(shows):
                 return Compared(gone=True)
             return Compared(finding=f"{where}: {error}")
-        odd = checks.difference(found.drop_columns([keys.SEGMENT_COLUMN]), wanted)
+        odd = difference(found.drop_columns([keys.SEGMENT_COLUMN]), wanted)
         return Compared(wanted.num_rows, finding=None if odd is None else f"{where}: {odd}")
 
     def compare_segments(
@@ -168,7 +116,7 @@ class Tables:
             found = self.read(SEGMENTS, delta_version, engine)
         except (ValueError, KeyError, TypeError, IndexError, EngineError) as error:
             return Compared(finding=f"{SEGMENTS}, version {delta_version}: {error!r}")
-        odd = checks.check_segments(found, wanted, shows)
+        odd = segments_difference(found, wanted, shows)
         where = f"{SEGMENTS}, version {delta_version}, which shows {shows}, read by {engine}"
         return Compared(found.num_rows, finding=None if odd is None else f"{where}: {odd}")
 
@@ -187,7 +135,7 @@ class Tables:
             if _MISSING.search(str(error)):
                 return Compared(gone=True)
             return Compared(finding=f"{where}: {error}")
-        odd = checks.difference(found.select(["label", "part"]), wanted)
+        odd = difference(found.select(["label", "part"]), wanted)
         return Compared(found.num_rows, finding=None if odd is None else f"{where}: {odd}")
 
     def is_gone(self, data: bytes) -> bool:
@@ -211,14 +159,5 @@ class Tables:
         return self._engines.read(engine, self.path(folder), version, keep_segments=True)
 
 
-def _is_shown(record: SegmentRecord) -> bool:
-    return record.state == "visible" and record.ended_version is not None
-
-
-def _columns(schema: object) -> tuple[tuple[str, object], ...]:
-    fields = json.loads(msgspec.json.encode(schema))["fields"]
-    return tuple((item["name"], item["type"]) for item in fields)
-
-
 def _shown_by(data: bytes) -> int:
-    return int(checks.actions_of(data)[0][1]["txnlog"]["version"])
+    return int(actions_of(data)[0][1]["txnlog"]["version"])

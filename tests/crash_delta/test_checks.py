@@ -16,16 +16,9 @@ import catalog
 import txnlog
 from catalog import table_publisher
 from tests.catalog.engines import FAST, Engines, engines_in
+from tests.catalog.replaying import Facts, Published, difference, replay_segments, replay_topic
 from tests.crash.plan import NAMESPACE
-from tests.crash_delta.checks import (
-    Facts,
-    Published,
-    check_topic,
-    difference,
-    lost_and_torn,
-    told_in,
-    with_offsets,
-)
+from tests.crash_delta.checks import lost_and_torn, told_in, with_offsets
 from tests.crash_delta.plan import DeltaPlan, Phase, Progress
 from tests.crash_delta.run import SEEN, SEEN_IN_LONG, plan_for, problems
 from tests.crash_delta.tables import SEGMENTS, Tables
@@ -46,7 +39,7 @@ class Case:
 
     def findings(self, **changed: Any) -> str:
         """What is found where something else is published."""
-        return "\n".join(check_topic(self.facts, replace(self.published, **changed), complete=True))
+        return "\n".join(replay_topic(self.facts, replace(self.published, **changed), complete=True).findings)
 
     def with_commit(self, version: int, change: Callable[[list[Any]], object]) -> dict[int, bytes]:
         """The commits, one of which has other actions."""
@@ -122,6 +115,8 @@ BAD: dict[str, tuple[int, Callable[[list[Any]], object], str]] = {
     "half an entry": (1, without("add"), "1 too few"),
     "nothing of an entry": (1, without("add", 2), "2 too few"),
     "an action twice": (2, lambda lines: lines.append(lines[-1]), "says twice"),
+    "another domain": (2, edited("domainMetadata", domain="other"), "has the actions"),
+    "a remove that looks like a change": (3, edited("remove", dataChange=True), "streams stop there"),
     "a remove left out": (3, without("remove"), "1 too many"),
     "a merge without what comes out": (3, without("add"), "1 too few"),
     "a remove twice": (3, lambda lines: lines.append(next(filter(is_of("remove"), lines))), "says twice"),
@@ -183,6 +178,45 @@ def test_a_mapping_that_goes_back_or_shows_what_changed_nothing_is_found(case: C
     assert "behind" in case.findings(commits=case.with_commit(2, back))
     assert "where nothing changed" in case.findings(commits=case.with_commit(2, back))
     assert "contradicts itself" in case.findings(commits=case.with_commit(2, back))
+
+
+def test_a_version_that_shows_what_the_one_before_does_is_found_unless_versions_were_lost(case: Case) -> None:
+    info, domain = (json.loads(case.published.commits[5].splitlines()[number]) for number in (0, 1))
+    info["commitInfo"]["inCommitTimestamp"] += 1
+    info["commitInfo"]["txnlog"]["before"] = info["commitInfo"]["txnlog"]["version"]
+    data = b"".join(json.dumps(line).encode() + b"\n" for line in (info, domain))
+    again = replace(case.published, commits={**case.published.commits, 6: data})
+    assert "shows what the one before does" in "\n".join(replay_topic(case.facts, again, complete=True).findings)
+    assert replay_topic(case.facts, again, complete=True, may_repeat=True).findings == []
+
+
+def test_streams_may_stop_where_that_is_said(case: Case) -> None:
+    commits = case.with_commit(3, lambda lines: [edited(kind, dataChange=True)(lines) for kind in ("add", "remove")])
+    changed = replace(case.published, commits=commits, seen={})
+    assert replay_topic(case.facts, changed, complete=True, may_stop=True).findings == []
+    assert replay_topic(case.facts, changed, complete=True).findings
+
+
+def test_the_log_of_the_table_of_segments_is_judged_as_any(case: Case) -> None:
+    wanted, published = case.tables.segments(), case.tables.published(SEGMENTS, {})
+    sizes = case.tables.sizes(SEGMENTS)
+
+    def found(**changed: Any) -> str:
+        told = {"wanted": wanted, "published": published, "sizes": sizes} | changed
+        return "\n".join(replay_segments(**told, complete=True).findings)
+
+    assert found() == ""
+    assert published.checkpoints
+    (version, paths), *_ = published.checkpoints.items()
+    assert "too many" in found(published=replace(published, checkpoints={version: paths | {"x"}}))
+    assert "it has 7" in found(sizes=dict.fromkeys(sizes, 7))
+    assert "where nothing changed" in found(wanted=wanted.slice(0, 0))
+    commits = dict(published.commits)
+    newest = max(commits)
+    del commits[newest]
+    assert "the newest version shows" in found(published=replace(published, commits=commits))
+    other = published.commits[newest].replace(b'"table":"_delta/segments"', b'"table":"_delta/others"')
+    assert "behind" in found(published=replace(published, commits={**commits, newest: other}))
 
 
 def test_a_commit_that_is_cut_off_is_found(case: Case) -> None:
