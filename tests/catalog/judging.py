@@ -187,6 +187,7 @@ def _check_checkpoint(store: Store, folder: str, at: dict[int, set[str]]) -> Non
         if name.endswith(".checkpoint.parquet"):
             table = pq.read_table(io.BytesIO(store.get(key)))
             paths = {row["path"] for row in table.column("add").to_pylist() if row is not None}
+            assert not any(row["dataChange"] for row in table.column("add").to_pylist() if row is not None), key
             assert paths == at[int(name.split(".")[0])]
     if keys.delta_hint_key(folder) in found:
         hint = json.loads(store.get(keys.delta_hint_key(folder)))

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, example, given, settings
 
 import catalog as txn_catalog
 from catalog import segments_table, table_publisher
-from tests.catalog.judging import SEGMENT_COLUMNS, segment_place, segment_rows
+from tests.catalog.judging import SEGMENT_COLUMNS, check_segments_table, segment_place, segment_rows
 from tests.catalog.stories import Step, Story, steps
 from tests.client.support import SCHEMA, Place, rows, unique_name
 from txnlog import keys
@@ -49,6 +49,7 @@ def check(ns: Any, place: Place) -> int:
         assert int(item.stem) == number
         says = json.loads(item.read_text().split("\n", 1)[0])["commitInfo"]["txnlog"]
         assert told(place, number) == segment_rows(ns, says["version"])
+    assert len(check_segments_table(ns)) == len(versions)
     return len(versions)
 
 
