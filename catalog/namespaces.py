@@ -250,7 +250,7 @@ class Catalog:
         found = self.namespace(namespace).name
         with self._handle(found, mode="r") as opened:
             known = [
-                registration.Registered(
+                registration.Candidate(
                     record.name,
                     record.name,
                     f"{self.root.rstrip('/')}/{found}/{record.name}",

@@ -28,8 +28,8 @@ _LEGAL: Final = re.compile(r"[A-Za-z0-9_]+", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Registered:
-    """A topic as Spark finds it: its name there, the path of the topic, and the URL of its folder."""
+class Candidate:
+    """A topic that may be registered: under which name, the path of the topic, and the URL of its folder."""
 
     topic: str
     name: str
@@ -38,8 +38,8 @@ class Registered:
 
 
 def chosen(
-    topics: Iterable[Registered], wanted: Sequence[str] | None, names: Mapping[str, str] | None
-) -> list[Registered]:
+    topics: Iterable[Candidate], wanted: Sequence[str] | None, names: Mapping[str, str] | None
+) -> list[Candidate]:
     """Those topics that were asked for, each under a name that Spark takes and no other one has.
 
     Raises:
@@ -52,7 +52,7 @@ def chosen(
     for topic in (*asked, *given):
         if topic not in known:
             raise TopicNotFound(f"no topic {shown(topic)}", advice=nearest(str(topic), known), durable=Durable.NOTHING)
-    found: dict[str, Registered] = {}
+    found: dict[str, Candidate] = {}
     for topic in dict.fromkeys(asked):
         name = given.get(topic, spark_name(topic))
         check_name("a view or table", name)
@@ -64,7 +64,7 @@ def chosen(
                 durable=Durable.NOTHING,
             )
         item = known[topic]
-        found[folded(name)] = Registered(topic, name, item.path, item.url)
+        found[folded(name)] = Candidate(topic, name, item.path, item.url)
     return list(found.values())
 
 
@@ -87,7 +87,7 @@ def check_name(what: str, name: object) -> None:
 
 
 def register_views(
-    spark: SparkSession, topics: Sequence[Registered], storage_options: Mapping[str, Any], *, replace: bool
+    spark: SparkSession, topics: Sequence[Candidate], storage_options: Mapping[str, Any], *, replace: bool
 ) -> None:
     """A temporary view over the format for each topic.
 
@@ -114,7 +114,7 @@ def register_views(
 # --- Delta tables -----------------------------------------------------------------------------------------------------
 
 
-def register_tables(spark: SparkSession, topics: Sequence[Registered], database: str) -> list[Registered]:
+def register_tables(spark: SparkSession, topics: Sequence[Candidate], database: str) -> list[Candidate]:
     """An external table for each topic that is published; those that are.
 
     Raises:
@@ -176,4 +176,4 @@ def _literal(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-__all__ = ["WAYS", "Registered", "check_name", "chosen", "register_tables", "register_views", "spark_name"]
+__all__ = ["WAYS", "Candidate", "check_name", "chosen", "register_tables", "register_views", "spark_name"]

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from catalog.delta_commit import Identity, Shown, TableMetadata, added, checkpoint_actions, commit_lines, removed
 from catalog.delta_log import DeltaLog
 from catalog.table_publisher import Action
-from catalog.topic_table import LogTimes, table_id
+from catalog.topic_table import LogTimes, table_origin
 from txnlog.follower import Follower
 from txnlog.ids import TxnId
 from txnlog.keys import SEGMENTS_TABLE
@@ -86,8 +86,8 @@ class SegmentsTable:
     def metadata(self) -> TableMetadata:
         """What does not change."""
         if self._metadata is None:
-            identity, created_ms = table_id(self.follower, 0)
-            self._metadata = TableMetadata(identity, "segments", created_ms, _CONFIGURATION)
+            origin = table_origin(self.follower, 0)
+            self._metadata = TableMetadata(origin.id, "segments", origin.created_ms, _CONFIGURATION)
         return self._metadata
 
     def tidy(self, shown: Shown) -> None:
