@@ -196,6 +196,10 @@ class SegmentsView:
         operation = "CREATE TABLE" if shown.delta_version == 0 else "WRITE"
         return commit_lines(self._table.identity, shown, actions, operation=operation, metadata=metadata)
 
+    def file_count(self, version: int) -> int:
+        """See View."""
+        return len(self.files(version))
+
     def checkpoint(self, shown: Shown) -> Sequence[Action]:
         """See View."""
         files = (self._add(unique, versions, changes=False) for unique, versions in self.files(shown.version))

@@ -124,6 +124,10 @@ class TopicView:
         metadata = self._table.metadata() if needs_metadata(self._history.topic, shown) else None
         return delta_actions.topic_commit(self._history, self._table.identity, shown, metadata)
 
+    def file_count(self, version: int) -> int:
+        """See View."""
+        return len(self._history.visible(version))
+
     def checkpoint(self, shown: Shown) -> Sequence[Action]:
         """See View."""
         return delta_actions.topic_checkpoint(self._history, self._table.identity, shown, self._table.metadata())
