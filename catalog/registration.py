@@ -6,13 +6,12 @@ imports PySpark at its own import: a catalog needs no Spark.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from txnlog.arguments import mapping, shown
+from txnlog.arguments import mapping, options_json, shown
 from txnlog.errors import Durable, InvalidInputError, TopicNotFound, no_delta
 from txnlog.names import folded, nearest
 from txnlog.store.open import hadoop_url
@@ -93,8 +92,10 @@ def register_views(
 
     Made by calls, not by SQL: the text of a statement, options included, is what Spark shows to everybody.
 
-    Raises InvalidInputError where something has a name already, unless it may be replaced.
+    Raises InvalidInputError where something has a name already, unless it may be replaced, and for storage options that
+    are no JSON.
     """
+    options = {"storageOptions": options_json(storage_options)} if storage_options else {}
     if not replace:
         taken = [item for item in topics if spark.catalog.tableExists(item.name)]
         if taken:
@@ -105,10 +106,7 @@ def register_views(
                 durable=Durable.NOTHING,
             )
     for item in topics:
-        reader = spark.read.format("txnlog")
-        if storage_options:
-            reader = reader.option("storageOptions", json.dumps(dict(storage_options)))
-        reader.load(item.path).createOrReplaceTempView(item.name)
+        spark.read.format("txnlog").options(**options).load(item.path).createOrReplaceTempView(item.name)
 
 
 # --- Delta tables -----------------------------------------------------------------------------------------------------
