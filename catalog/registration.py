@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from catalog.delta_sql import delta_location
 from txnlog.arguments import mapping, options_json, shown
-from txnlog.errors import Durable, InvalidInputError, TopicNotFound, no_delta
+from txnlog.errors import Durable, InvalidInputError, TopicNotFound
 from txnlog.names import folded, nearest
 from txnlog.store.open import hadoop_url
 
@@ -119,7 +120,7 @@ def register_tables(spark: SparkSession, topics: Sequence[Candidate], database: 
         UnsupportedFeature: the session has no Delta.
         InvalidInputError: none of them is published, or a name is another table's. Nothing was created.
     """
-    published = [item for item in topics if _detail(spark, f"delta.{_quoted(hadoop_url(item.url))}") is not None]
+    published = [item for item in topics if _location(spark, f"delta.{_quoted(hadoop_url(item.url))}") is not None]
     if not published:
         raise InvalidInputError(
             f"of {len(topics)} topics none is published as a Delta table",
@@ -132,7 +133,7 @@ def register_tables(spark: SparkSession, topics: Sequence[Candidate], database: 
         if not spark.catalog.databaseExists(database) or not spark.catalog.tableExists(name):
             missing.append((name, item))
             continue
-        there = _detail(spark, name)
+        there = _location(spark, name)
         if there is None or _plain(there) != _plain(hadoop_url(item.url)):
             raise InvalidInputError(
                 f"{database}.{item.name} is another table, at {there or 'a place of its own'}",
@@ -146,19 +147,8 @@ def register_tables(spark: SparkSession, topics: Sequence[Candidate], database: 
     return published
 
 
-def _detail(spark: SparkSession, table: str) -> str | None:
-    """Where a Delta table lies; None where there is none. Raises UnsupportedFeature where Spark knows no Delta."""
-    from pyspark.errors import AnalysisException, ParseException  # noqa: PLC0415 - with a session only
-
-    try:
-        found = spark.sql(f"DESCRIBE DETAIL {table}").select("format", "location").collect()[0]
-    except AnalysisException as error:
-        # To Spark alone DETAIL is a table, and what follows one of its columns.
-        if not isinstance(error, ParseException) and "`DETAIL`" not in str(error).upper():
-            return None
-        raise no_delta(instead='use as_="views"') from None
-    location: str = found.location
-    return location if found.format == "delta" else None
+def _location(spark: SparkSession, table: str) -> str | None:
+    return delta_location(spark, table, instead='use as_="views"')
 
 
 def _plain(location: str) -> str:

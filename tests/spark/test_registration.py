@@ -13,6 +13,7 @@ import pytest
 
 import catalog
 import txnlog
+from catalog.delta_sql import delta_location
 from tools.servers import s3_server
 from txnlog.errors import InvalidInputError, NamespaceNotFound, TopicNotFound, UnsupportedFeature
 from txnlog.store.local import LocalStore
@@ -98,6 +99,13 @@ def test_what_cannot_be_registered_is_refused_and_nothing_is(
     with pytest.raises(error, match=text):
         cat.register(spark, **{"namespace": "sales", **given})
     assert spark.catalog.listTables() == []
+
+
+def test_a_name_that_sql_cannot_read_is_told_as_such(spark: SparkSession) -> None:
+    with pytest.raises(InvalidInputError, match=r"'my-db\.bills' is no name in SQL .*backticks"):
+        delta_location(spark, "my-db.bills")
+    with pytest.raises(UnsupportedFeature, match="this session has no Delta"):
+        delta_location(spark, "`my-db`.bills")
 
 
 def test_storage_options_that_no_view_could_carry_are_refused_and_not_shown(spark: SparkSession, cat: Catalog) -> None:
