@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from catalog.delta_commit import Identity, Shown, TableMetadata, checkpoint_actions, commit_lines
+from catalog.delta_commit import Identity, Shown, TableMetadata, added, checkpoint_actions, commit_lines, removed
 from catalog.delta_statistics import statistics_json
 from txnlog import ranges
 from txnlog.keys import SEGMENT_COLUMN, relative_segment_key
@@ -243,26 +243,25 @@ def _operation(change: Difference, shown: Shown, *, changed: bool) -> str:
 
 def add_action(record: SegmentRecord, schema: StructType, *, changes: bool) -> dict[str, Any]:
     """The action that adds a segment's file."""
-    return {
-        "path": relative_segment_key(record.number, record.file),
-        "partitionValues": {SEGMENT_COLUMN: str(record.number)},
-        "size": record.size_bytes,
-        "modificationTime": record.timestamp_ms or 0,
-        "dataChange": changes,
-        "stats": statistics_json(record, schema),
-    }
+    return added(
+        relative_segment_key(record.number, record.file),
+        record.size_bytes,
+        record.timestamp_ms or 0,
+        stats=statistics_json(record, schema),
+        changes=changes,
+        partition={SEGMENT_COLUMN: str(record.number)},
+    )
 
 
 def remove_action(record: SegmentRecord, timestamp_ms: int, *, loud: bool = False) -> dict[str, Any]:
     """The action that removes a segment's file. Its rows stay, in another one, or went by retention."""
-    return {
-        "path": relative_segment_key(record.number, record.file),
-        "deletionTimestamp": timestamp_ms,
-        "dataChange": loud,
-        "extendedFileMetadata": True,
-        "partitionValues": {SEGMENT_COLUMN: str(record.number)},
-        "size": record.size_bytes,
-    }
+    return removed(
+        relative_segment_key(record.number, record.file),
+        record.size_bytes,
+        timestamp_ms,
+        changes=loud,
+        partition={SEGMENT_COLUMN: str(record.number)},
+    )
 
 
 __all__ = [

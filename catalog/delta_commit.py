@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
@@ -17,6 +18,9 @@ PROTOCOL: Final[dict[str, Any]] = {
     "writerFeatures": ["appendOnly", "changeDataFeed", "domainMetadata", "inCommitTimestamp", DOMAIN],
 }
 """Every reader reads; no other writer knows the last feature, so none writes."""
+
+NO_PARTITION: Final[Mapping[str, str]] = MappingProxyType({})
+"""Of the files of a table without partition columns."""
 
 _encode: Final = msgspec.json.Encoder(decimal_format="number").encode
 
@@ -78,6 +82,49 @@ class TableMetadata:
             "configuration": dict(self.configuration),
             "createdTime": self.created_ms,
         }
+
+
+def added(
+    path: str,
+    size_bytes: int,
+    modified_ms: int,
+    *,
+    stats: str,
+    changes: bool,
+    partition: Mapping[str, str] = NO_PARTITION,
+) -> dict[str, Any]:
+    """The body of an action that adds a file.
+
+    Args:
+        path: relative to the table's folder.
+        size_bytes: of the file.
+        modified_ms: for people and for engines that ask: a time that follows from the log.
+        stats: Delta's statistics of the file, as JSON.
+        changes: whether streams are to see its rows; in a checkpoint never.
+        partition: by partition column its value.
+    """
+    return {
+        "path": path,
+        "partitionValues": dict(partition),
+        "size": size_bytes,
+        "modificationTime": modified_ms,
+        "dataChange": changes,
+        "stats": stats,
+    }
+
+
+def removed(
+    path: str, size_bytes: int, timestamp_ms: int, *, changes: bool, partition: Mapping[str, str] = NO_PARTITION
+) -> dict[str, Any]:
+    """The body of an action that removes a file; ``changes``: a stream is to stop rather than miss its rows."""
+    return {
+        "path": path,
+        "deletionTimestamp": timestamp_ms,
+        "dataChange": changes,
+        "extendedFileMetadata": True,
+        "partitionValues": dict(partition),
+        "size": size_bytes,
+    }
 
 
 def commit_lines(
@@ -153,10 +200,13 @@ def _domain_metadata(stamp: Mapping[str, Any], shown: Shown) -> dict[str, Any]:
 __all__ = [
     "DOMAIN",
     "NOTHING_SHOWN",
+    "NO_PARTITION",
     "PROTOCOL",
     "Identity",
     "Shown",
     "TableMetadata",
+    "added",
     "checkpoint_actions",
     "commit_lines",
+    "removed",
 ]

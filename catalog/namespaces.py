@@ -234,7 +234,8 @@ class Catalog:
         Raises:
             NamespaceNotFound, TopicNotFound: with the nearest name.
             InvalidInputError: a name that Spark does not take, that two topics would have, or that is another view's or
-                table's; nothing is published. Nothing was registered.
+                table's; nothing is published; for views, the catalog was opened with storage options that are no plain
+                values, as a credential that is an object: none of them is shown. Nothing was registered.
             UnsupportedFeature: the session has no Delta.
         """
         if as_ not in registration.WAYS:
@@ -250,7 +251,7 @@ class Catalog:
         found = self.namespace(namespace).name
         with self._handle(found, mode="r") as opened:
             known = [
-                registration.Registered(
+                registration.Candidate(
                     record.name,
                     record.name,
                     f"{self.root.rstrip('/')}/{found}/{record.name}",
@@ -300,16 +301,25 @@ class Catalog:
             number = None if topic is None else ns.connection.topic_record(topic).id
         return publications.publish_all() if number is None else publications.publish(number)
 
-    def repair(self, namespace: str, topic: str | None = None) -> Published:
+    @overload
+    def repair(self, namespace: str, topic: str) -> Published: ...
+
+    @overload
+    def repair(self, namespace: str, topic: None = None) -> tuple[Published, ...]: ...
+
+    def repair(self, namespace: str, topic: str | None = None) -> Published | tuple[Published, ...]:
         """Look at every version of a topic's Delta table, and write again from the log what is missing or damaged.
 
-        Without a topic, of the table of segments. Also makes a checkpoint. :meth:`publish` looks at the newest versions
-        only. Raises what it raises.
+        Without a topic, of all tables of the namespace: which those are, what is returned, and what becomes of them
+        where one fails is as of :meth:`publish`, which looks at the newest versions only. Also brings a table up to
+        what is committed now, and makes a checkpoint.
+
+        Raises what :meth:`publish` raises.
         """
         with refused_write():
             ns, publications = self._publications(namespace)
             number = None if topic is None else ns.connection.topic_record(topic).id
-        return publications.repair_segments() if number is None else publications.repair(number)
+        return publications.repair_all() if number is None else publications.repair(number)
 
     def published(self, namespace: str, topic: str, limit: int = 100) -> tuple[PublishedVersion, ...]:
         """Which version of the namespace each version of a topic's Delta table shows, newest first.

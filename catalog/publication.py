@@ -52,6 +52,13 @@ class Published:
     url: str
 
 
+Call = Callable[[TablePublisher], tuple[Shown, Work]]
+"""What is done to a table: publish or repair."""
+
+Outcomes = tuple[list[Published], dict[str, TxnLogError]]
+"""What became of several tables: those that are there and up to date, and by the name of others what failed."""
+
+
 @dataclass(frozen=True)
 class PublishedVersion:
     """A version of a Delta table, the version of the namespace that it shows, and the time that it bears."""
@@ -74,27 +81,38 @@ class Publications:
 
     def publish(self, topic: int) -> Published:
         """Bring a topic's table up to what the fold shows. Raises InvalidInputError for one that is never published."""
-        record = self._check(topic)
-        table = self._table(record)
-        return _published(record.name, table, *table.publish())
+        return self._of_topic(topic, TablePublisher.publish)
+
+    def repair(self, topic: int) -> Published:
+        """Look at every version of a topic's table, and write again what is not what the log gives."""
+        return self._of_topic(topic, TablePublisher.repair)
 
     def publish_all(self) -> tuple[Published, ...]:
         """Bring all tables up to what the fold shows, that of the segments last; those that are there.
 
         One that fails keeps no other back; the first failure is raised in the end, and says what became of the others.
         """
-        done, failed = self.publish_each()
-        if failed:
-            raise _partly(done, failed)
-        return tuple(done)
+        return _all(*self._of_each(TablePublisher.publish))
 
-    def publish_each(self) -> tuple[list[Published], dict[str, TxnLogError]]:
+    def repair_all(self) -> tuple[Published, ...]:
+        """As :meth:`publish_all`, but :meth:`repair`."""
+        return _all(*self._of_each(TablePublisher.repair))
+
+    def publish_each(self) -> Outcomes:
         """As :meth:`publish_all`: the tables that are there and up to date, and by the name of others what failed."""
+        return self._of_each(TablePublisher.publish)
+
+    def _of_topic(self, topic: int, call: Call) -> Published:
+        record = self._check(topic)
+        table = self._table(record)
+        return _published(record.name, table, *call(table))
+
+    def _of_each(self, call: Call) -> Outcomes:
         done: list[Published] = []
         failed: dict[str, TxnLogError] = {}
         for number in self._topics():
             try:
-                done.append(self.publish(number))
+                done.append(self._of_topic(number, call))
             except TxnLogError as error:
                 record = self._follower.state.topics[number]
                 if not record.dropped:
@@ -106,21 +124,10 @@ class Publications:
                     failed[f"{record.name} (dropped at version {record.dropped_version})"] = error
         segments = self._segments_table()
         try:
-            done.append(_published(SEGMENTS_TABLE, segments, *segments.publish()))
+            done.append(_published(SEGMENTS_TABLE, segments, *call(segments)))
         except TxnLogError as error:
             failed[SEGMENTS_TABLE] = error
         return [item for item in done if item.delta_version >= 0], failed
-
-    def repair_segments(self) -> Published:
-        """The same as :meth:`repair` for the table of segments."""
-        segments = self._segments_table()
-        return _published(SEGMENTS_TABLE, segments, *segments.repair())
-
-    def repair(self, topic: int) -> Published:
-        """Look at every version of a topic's table, and write again what is not what the log gives."""
-        record = self._check(topic)
-        table = self._table(record)
-        return _published(record.name, table, *table.repair())
 
     def _check(self, topic: int) -> TopicRecord:
         record = self._follower.state.topics[topic]
@@ -207,6 +214,12 @@ def _published(name: str, table: TablePublisher, shown: Shown, work: Work) -> Pu
 def _published_version(table: TablePublisher, version: int) -> PublishedVersion:
     stamp = table.stamp(version)
     return PublishedVersion(version, stamp.version, stamp.timestamp_ms)
+
+
+def _all(done: Sequence[Published], failed: Mapping[str, TxnLogError]) -> tuple[Published, ...]:
+    if failed:
+        raise _partly(done, failed)
+    return tuple(done)
 
 
 def _partly(done: Sequence[Published], failed: Mapping[str, TxnLogError]) -> TxnLogError:

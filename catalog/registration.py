@@ -6,14 +6,14 @@ imports PySpark at its own import: a catalog needs no Spark.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from txnlog.arguments import mapping, shown
-from txnlog.errors import Durable, InvalidInputError, TopicNotFound, no_delta
+from catalog.delta_sql import delta_location
+from txnlog.arguments import mapping, options_json, shown
+from txnlog.errors import Durable, InvalidInputError, TopicNotFound
 from txnlog.names import folded, nearest
 from txnlog.store.open import hadoop_url
 
@@ -28,8 +28,8 @@ _LEGAL: Final = re.compile(r"[A-Za-z0-9_]+", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Registered:
-    """A topic as Spark finds it: its name there, the path of the topic, and the URL of its folder."""
+class Candidate:
+    """A topic that may be registered: under which name, the path of the topic, and the URL of its folder."""
 
     topic: str
     name: str
@@ -38,8 +38,8 @@ class Registered:
 
 
 def chosen(
-    topics: Iterable[Registered], wanted: Sequence[str] | None, names: Mapping[str, str] | None
-) -> list[Registered]:
+    topics: Iterable[Candidate], wanted: Sequence[str] | None, names: Mapping[str, str] | None
+) -> list[Candidate]:
     """Those topics that were asked for, each under a name that Spark takes and no other one has.
 
     Raises:
@@ -52,7 +52,7 @@ def chosen(
     for topic in (*asked, *given):
         if topic not in known:
             raise TopicNotFound(f"no topic {shown(topic)}", advice=nearest(str(topic), known), durable=Durable.NOTHING)
-    found: dict[str, Registered] = {}
+    found: dict[str, Candidate] = {}
     for topic in dict.fromkeys(asked):
         name = given.get(topic, spark_name(topic))
         check_name("a view or table", name)
@@ -64,7 +64,7 @@ def chosen(
                 durable=Durable.NOTHING,
             )
         item = known[topic]
-        found[folded(name)] = Registered(topic, name, item.path, item.url)
+        found[folded(name)] = Candidate(topic, name, item.path, item.url)
     return list(found.values())
 
 
@@ -87,14 +87,16 @@ def check_name(what: str, name: object) -> None:
 
 
 def register_views(
-    spark: SparkSession, topics: Sequence[Registered], storage_options: Mapping[str, Any], *, replace: bool
+    spark: SparkSession, topics: Sequence[Candidate], storage_options: Mapping[str, Any], *, replace: bool
 ) -> None:
     """A temporary view over the format for each topic.
 
     Made by calls, not by SQL: the text of a statement, options included, is what Spark shows to everybody.
 
-    Raises InvalidInputError where something has a name already, unless it may be replaced.
+    Raises InvalidInputError where something has a name already, unless it may be replaced, and for storage options that
+    are no JSON.
     """
+    options = {"storageOptions": options_json(storage_options)} if storage_options else {}
     if not replace:
         taken = [item for item in topics if spark.catalog.tableExists(item.name)]
         if taken:
@@ -105,23 +107,20 @@ def register_views(
                 durable=Durable.NOTHING,
             )
     for item in topics:
-        reader = spark.read.format("txnlog")
-        if storage_options:
-            reader = reader.option("storageOptions", json.dumps(dict(storage_options)))
-        reader.load(item.path).createOrReplaceTempView(item.name)
+        spark.read.format("txnlog").options(**options).load(item.path).createOrReplaceTempView(item.name)
 
 
 # --- Delta tables -----------------------------------------------------------------------------------------------------
 
 
-def register_tables(spark: SparkSession, topics: Sequence[Registered], database: str) -> list[Registered]:
+def register_tables(spark: SparkSession, topics: Sequence[Candidate], database: str) -> list[Candidate]:
     """An external table for each topic that is published; those that are.
 
     Raises:
         UnsupportedFeature: the session has no Delta.
         InvalidInputError: none of them is published, or a name is another table's. Nothing was created.
     """
-    published = [item for item in topics if _detail(spark, f"delta.{_quoted(hadoop_url(item.url))}") is not None]
+    published = [item for item in topics if _location(spark, f"delta.{_quoted(hadoop_url(item.url))}") is not None]
     if not published:
         raise InvalidInputError(
             f"of {len(topics)} topics none is published as a Delta table",
@@ -134,7 +133,7 @@ def register_tables(spark: SparkSession, topics: Sequence[Registered], database:
         if not spark.catalog.databaseExists(database) or not spark.catalog.tableExists(name):
             missing.append((name, item))
             continue
-        there = _detail(spark, name)
+        there = _location(spark, name)
         if there is None or _plain(there) != _plain(hadoop_url(item.url)):
             raise InvalidInputError(
                 f"{database}.{item.name} is another table, at {there or 'a place of its own'}",
@@ -148,19 +147,8 @@ def register_tables(spark: SparkSession, topics: Sequence[Registered], database:
     return published
 
 
-def _detail(spark: SparkSession, table: str) -> str | None:
-    """Where a Delta table lies; None where there is none. Raises UnsupportedFeature where Spark knows no Delta."""
-    from pyspark.errors import AnalysisException, ParseException  # noqa: PLC0415 - with a session only
-
-    try:
-        found = spark.sql(f"DESCRIBE DETAIL {table}").select("format", "location").collect()[0]
-    except AnalysisException as error:
-        # To Spark alone DETAIL is a table, and what follows one of its columns.
-        if not isinstance(error, ParseException) and "`DETAIL`" not in str(error).upper():
-            return None
-        raise no_delta(instead='use as_="views"') from None
-    location: str = found.location
-    return location if found.format == "delta" else None
+def _location(spark: SparkSession, table: str) -> str | None:
+    return delta_location(spark, table, instead='use as_="views"')
 
 
 def _plain(location: str) -> str:
@@ -176,4 +164,4 @@ def _literal(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-__all__ = ["WAYS", "Registered", "check_name", "chosen", "register_tables", "register_views", "spark_name"]
+__all__ = ["WAYS", "Candidate", "check_name", "chosen", "register_tables", "register_views", "spark_name"]

@@ -16,10 +16,10 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from catalog.delta_commit import Identity, Shown, TableMetadata, checkpoint_actions, commit_lines
+from catalog.delta_commit import Identity, Shown, TableMetadata, added, checkpoint_actions, commit_lines, removed
 from catalog.delta_log import DeltaLog
 from catalog.table_publisher import Action
-from catalog.topic_table import LogTimes, table_id
+from catalog.topic_table import LogTimes, table_origin
 from txnlog.follower import Follower
 from txnlog.ids import TxnId
 from txnlog.keys import SEGMENTS_TABLE
@@ -86,8 +86,8 @@ class SegmentsTable:
     def metadata(self) -> TableMetadata:
         """What does not change."""
         if self._metadata is None:
-            identity, created_ms = table_id(self.follower, 0)
-            self._metadata = TableMetadata(identity, "segments", created_ms, _CONFIGURATION)
+            origin = table_origin(self.follower, 0)
+            self._metadata = TableMetadata(origin.id, "segments", origin.created_ms, _CONFIGURATION)
         return self._metadata
 
     def tidy(self, shown: Shown) -> None:
@@ -187,18 +187,26 @@ class SegmentsView:
         actions: list[Action] = [
             {"remove": self._remove(unique, shown.timestamp_ms)} for unique in before if unique not in after
         ]
-        actions += [{"add": self._add(unique, versions)} for unique, versions in after.items() if unique not in before]
+        actions += [
+            {"add": self._add(unique, versions, changes=True)}
+            for unique, versions in after.items()
+            if unique not in before
+        ]
         metadata = self._table.metadata().as_json(_schema_json()) if shown.delta_version == 0 else None
         operation = "CREATE TABLE" if shown.delta_version == 0 else "WRITE"
         return commit_lines(self._table.identity, shown, actions, operation=operation, metadata=metadata)
 
+    def file_count(self, version: int) -> int:
+        """See View."""
+        return len(self.files(version))
+
     def checkpoint(self, shown: Shown) -> Sequence[Action]:
         """See View."""
-        files = (self._add(unique, versions) for unique, versions in self.files(shown.version))
+        files = (self._add(unique, versions, changes=False) for unique, versions in self.files(shown.version))
         metadata = self._table.metadata().as_json(_schema_json())
         return checkpoint_actions(self._table.identity, shown, files, metadata=metadata)
 
-    def _add(self, unique: str, versions: range) -> dict[str, Any]:
+    def _add(self, unique: str, versions: range, *, changes: bool) -> dict[str, Any]:
         table = self._rows(versions)
         numbers = table.column("segment").to_pylist()
         size = self._table.log.file_size(unique)
@@ -210,24 +218,16 @@ class SegmentsView:
             "maxValues": {"segment": max(numbers)},
             "nullCount": {"segment": 0},
         }
-        return {
-            "path": f"{unique}.parquet",
-            "partitionValues": {},
-            "size": size,
-            "modificationTime": self.time_of(versions[-1]),
-            "dataChange": True,
-            "stats": msgspec.json.encode(stats).decode(),
-        }
+        return added(
+            f"{unique}.parquet",
+            size,
+            self.time_of(versions[-1]),
+            stats=msgspec.json.encode(stats).decode(),
+            changes=changes,
+        )
 
     def _remove(self, unique: str, timestamp_ms: int) -> dict[str, Any]:
-        return {
-            "path": f"{unique}.parquet",
-            "deletionTimestamp": timestamp_ms,
-            "dataChange": True,
-            "extendedFileMetadata": True,
-            "partitionValues": {},
-            "size": self._table.log.file_size(unique) or 0,
-        }
+        return removed(f"{unique}.parquet", self._table.log.file_size(unique) or 0, timestamp_ms, changes=True)
 
     def _rows(self, versions: range) -> pa.Table:
         """The rows of segments that became visible in a stretch of versions."""

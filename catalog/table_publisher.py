@@ -27,6 +27,7 @@ CHECKPOINT_VERSIONS: Final = 100
 """Versions behind a checkpoint after which the next one is due; more where there are many files, for its own cost."""
 
 _FILES_PER_VERSION: Final = 100
+"""Files of a table that one version behind a checkpoint outweighs."""
 
 _WALKED: Final = 8 * COMMITS_AT_ONCE
 """Versions that are read one by one from the beginning before a listing is asked for the newest."""
@@ -56,6 +57,9 @@ class View(Protocol):
 
     def commit(self, shown: Shown) -> bytes:
         """The commit of a Delta version, whose data files are there."""
+
+    def file_count(self, version: int) -> int:
+        """How many files the table has at a version."""
 
     def checkpoint(self, shown: Shown) -> Sequence[Action]:
         """The actions of a checkpoint at a Delta version."""
@@ -102,7 +106,9 @@ class TablePublisher:
         self._table = table
         self._lock = threading.Lock()
         self._shown: Shown | None = None
-        self._checkpoint: int | None = None
+        self._checkpoint = -1
+        self._due = -1
+        self._knows_checkpoint(-1)
         self._seen: tuple[int, View] | None = None
 
     def publish(self) -> tuple[Shown, Work]:
@@ -196,7 +202,7 @@ class TablePublisher:
         """What the newest version shows: by the newest checkpoint, or from the beginning, or by a listing."""
         hint = self.log.hint()
         if hint is not None and (shown := self._begin_at(hint)) is not None:
-            self._checkpoint = hint
+            self._knows_checkpoint(hint)
             return self._follow(shown, work)
         if self.log.get(0) is not None:
             until = -1 if hint is None or not self._was_there(hint, self._view(-1, -1)) else hint
@@ -468,25 +474,38 @@ class TablePublisher:
 
     # --- checkpoints ------------------------------------------------------------------------------------------------
 
+    def _knows_checkpoint(self, version: int) -> None:
+        """There is a checkpoint of a version, none of a later one: what was known of the next one is no more."""
+        self._checkpoint = version
+        self._due = version + CHECKPOINT_VERSIONS
+
     def _keep_checkpoint(self, shown: Shown, work: Work) -> None:
         """Make a checkpoint if one is due. A failure is told in the log: the versions are published.
 
         Also where versions were repaired: what was before them need not be read any more.
         """
-        known = -1 if self._checkpoint is None else self._checkpoint
-        if shown.delta_version - known < CHECKPOINT_VERSIONS and not work.repaired:
-            return
         try:
             if work.repaired:
                 self._make_checkpoint_anew(shown, work)
-                return
-            hint = self.log.hint()  # somebody else may have made one
-            known = max(known, -1 if hint is None or hint > shown.delta_version else hint)
-            self._checkpoint = known
-            if shown.delta_version - known >= CHECKPOINT_VERSIONS:
+            elif self._is_due(shown):
                 self._make_checkpoint(shown, anew=False)
         except TxnLogError as error:
             _logger.warning("no checkpoint of the Delta table of %r: %s", self._table.name, error.message)
+
+    def _is_due(self, shown: Shown) -> bool:
+        """Whether a checkpoint is due; before the version from which on it may be, nothing is asked or counted.
+
+        A first one is due however many files there are: without it everybody begins at the beginning.
+        """
+        if shown.delta_version < self._due:
+            return False
+        hint = self.log.hint()  # somebody else may have made one
+        if hint is not None and self._checkpoint < hint <= shown.delta_version:
+            self._knows_checkpoint(hint)
+        if self._checkpoint >= 0 and shown.delta_version >= self._due:
+            files = self._table.view(-1).file_count(shown.version)
+            self._due = max(self._due, self._checkpoint + -(-files // _FILES_PER_VERSION))
+        return shown.delta_version >= self._due
 
     def _renew_checkpoint(self, shown: Shown) -> None:
         """A checkpoint of a version that is written again must show the same: readers do not look at both."""
@@ -502,18 +521,14 @@ class TablePublisher:
             self._renew_checkpoint(there)
 
     def _make_checkpoint(self, shown: Shown, *, anew: bool) -> None:
-        actions = self._table.view(-1).checkpoint(shown)
-        files = sum("add" in action for action in actions)
-        known = -1 if self._checkpoint is None else self._checkpoint
-        if not anew and known >= 0 and (shown.delta_version - known) * _FILES_PER_VERSION < files:
-            return
-        data, count = checkpoint_bytes(actions)
+        view = self._table.view(-1)
+        data, count = checkpoint_bytes(view.checkpoint(shown))
         if anew:
             self.log.overwrite_checkpoint(shown.delta_version, data)
         else:
             data = self.log.create_checkpoint(shown.delta_version, data)
-        self.log.put_hint(hint_bytes(shown.delta_version, data, count, files))
-        self._checkpoint = shown.delta_version
+        self.log.put_hint(hint_bytes(shown.delta_version, data, count, view.file_count(shown.version)))
+        self._knows_checkpoint(shown.delta_version)
         self._table.tidy(shown)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from catalog import delta_actions
@@ -31,21 +32,31 @@ class LogTimes:
 
     def __init__(self, follower: Follower) -> None:
         self._follower = follower
-        self._known: dict[int, int] = {}
+        self._last: tuple[int, int] | None = None
 
     def of(self, version: int) -> int:
         """The timestamp of an entry."""
-        if version not in self._known:
-            self._known = {version: self._follower.log.entry(version).header.timestamp_ms}
-        return self._known[version]
+        last = self._last
+        if last is None or last[0] != version:
+            last = self._last = version, self._follower.log.entry(version).header.timestamp_ms
+        return last[1]
 
 
-def table_id(follower: Follower, version: int) -> tuple[str, int]:
-    """The id of the table that an entry is the beginning of, which no other entry gives, and that entry's timestamp."""
+@dataclass(frozen=True, slots=True)
+class TableOrigin:
+    """What a table has of the entry that it begins with: its id, which no other entry gives, and its time."""
+
+    id: str
+    created_ms: int
+
+
+def table_origin(follower: Follower, version: int) -> TableOrigin:
+    """What an entry gives to the table that begins with it. Raises CorruptionError where the entry is missing."""
     data = follower.log.get(version)
     if data is None:
         raise CorruptionError(f"entry {version} is missing below the tail of the log")
-    return str(uuid.UUID(hex=digest_of(data), version=4)), decode_entry(data, version).header.timestamp_ms
+    identity = uuid.UUID(hex=digest_of(data), version=4)
+    return TableOrigin(str(identity), decode_entry(data, version).header.timestamp_ms)
 
 
 def check_published(record: TopicRecord) -> None:
@@ -113,6 +124,10 @@ class TopicView:
         metadata = self._table.metadata() if needs_metadata(self._history.topic, shown) else None
         return delta_actions.topic_commit(self._history, self._table.identity, shown, metadata)
 
+    def file_count(self, version: int) -> int:
+        """See View."""
+        return len(self._history.visible(version))
+
     def checkpoint(self, shown: Shown) -> Sequence[Action]:
         """See View."""
         return delta_actions.topic_checkpoint(self._history, self._table.identity, shown, self._table.metadata())
@@ -154,9 +169,9 @@ class TopicTable:
     def metadata(self) -> TableMetadata:
         """What does not change: the table's id comes from the entry that created the topic."""
         if self._metadata is None:
-            identity, created_ms = table_id(self.follower, self.topic)
-            self._metadata = TableMetadata(identity, self.name, created_ms, CONFIGURATION, (SEGMENT_COLUMN,))
+            origin = table_origin(self.follower, self.topic)
+            self._metadata = TableMetadata(origin.id, self.name, origin.created_ms, CONFIGURATION, (SEGMENT_COLUMN,))
         return self._metadata
 
 
-__all__ = ["CONFIGURATION", "LogTimes", "TopicTable", "TopicView", "check_published", "table_id"]
+__all__ = ["CONFIGURATION", "LogTimes", "TableOrigin", "TopicTable", "TopicView", "check_published", "table_origin"]

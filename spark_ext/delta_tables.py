@@ -16,6 +16,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from catalog.delta_commit import DOMAIN
+from catalog.delta_sql import delta_location
 from spark_ext.columns import named, quoted
 from spark_ext.task_errors import first_line
 from txnlog.arguments import shortened, shown
@@ -46,8 +47,8 @@ class DeltaTable:
         table: a path or URL, or a name as SQL has it (``sales.orders``, with backticks where it needs them).
 
     Raises:
-        InvalidInputError: there is no such table, it is none of Delta's or the table of a topic, or it forgets
-            applications.
+        InvalidInputError: it is no name in SQL, there is no such table, it is none of Delta's or the table of a topic,
+            it cannot be read, or it forgets applications.
         UnsupportedFeature: the session has no Delta, or is behind Spark Connect.
     """
 
@@ -75,13 +76,12 @@ class DeltaTable:
 
     def _location_of(self, name: str) -> str:
         try:
-            found = self._spark.sql(f"DESCRIBE DETAIL {name}").collect()[0]
+            found = delta_location(self._spark, name)
         except PySparkException as error:
-            raise self._missing() from error
-        if found["format"] != "delta":
+            raise self._unreadable(error) from error
+        if found is None:
             raise self._missing()
-        location: str = found["location"]
-        return location
+        return found
 
     def _missing(self) -> InvalidInputError:
         return InvalidInputError(
@@ -93,9 +93,10 @@ class DeltaTable:
         try:
             return self._log.forTableWithSnapshot(self._spark._jsparkSession, self._location)._2()
         except Py4JError as error:
-            raise InvalidInputError(
-                f"the Delta table {shortened(self.name)} cannot be read: {first_line(error)}"
-            ) from error
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: Exception) -> InvalidInputError:
+        return InvalidInputError(f"the Delta table {shortened(self.name)} cannot be read: {first_line(error)}")
 
     # --- what it knows ----------------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from spark_ext.options import storage_of_call
 from spark_ext.paths import Location, check_absolute, locate, normal
 from spark_ext.python_process import ProcessLock, digest_of, keep_modules
+from txnlog.arguments import options_json
 from txnlog.errors import InvalidInputError, refused_write
 from txnlog.keys import entry_key
 
@@ -162,13 +163,7 @@ class Target:
 
 def target_at(path: str, storage_options: Mapping[str, Any], *, topics_named: bool = False) -> Target:
     """What a path names. Raises InvalidInputError, also for storage options that are no JSON; it shows none of them."""
-    try:
-        storage = json.dumps(dict(storage_options))
-    except (TypeError, ValueError):
-        raise InvalidInputError(
-            "storage options for Spark are plain values: text, numbers, true, false, lists, objects",
-            advice="executors make their own clients from them; pass keys, not objects",
-        ) from None
+    storage = options_json(storage_options)
     with refused_write():
         return Target(location_of(path, storage_options, topics_named=topics_named), storage)
 

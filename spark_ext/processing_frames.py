@@ -12,6 +12,7 @@ from spark_ext.columns import named
 from spark_ext.executor_reader import TOPIC_COLUMN
 from spark_ext.native import read_plan
 from spark_ext.scan import metadata_fields, spark_schema
+from txnlog.arguments import options_json
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -48,7 +49,7 @@ def format_frame(spark: SparkSession, scan: Scan, batch: Batch) -> DataFrame:
         .option("includeMetadata", str(several or metadata).lower())
     )
     if scan.options.storage_options:
-        reader = reader.option("storageOptions", json.dumps(dict(scan.options.storage_options)))
+        reader = reader.option("storageOptions", options_json(scan.options.storage_options))
     fields = spark_schema(scan.columns).fields + (metadata_fields(scan.options.isolation_level) if metadata else [])
     columns = [named(field.name) for field in fields] + ([named(TOPIC_COLUMN)] if several else [])
     return reader.load(scan.options.path).select(*columns)

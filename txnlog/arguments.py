@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import json
 import operator
 from collections.abc import Mapping
 from typing import Any, Final
@@ -69,6 +70,17 @@ def text_mapping(what: str, value: object) -> dict[str, str]:
     return found
 
 
+def options_json(storage_options: Mapping[str, Any]) -> str:
+    """Storage options as the JSON that travels in Spark. Raises InvalidInputError for others, and shows none."""
+    try:
+        return json.dumps(dict(storage_options))
+    except (TypeError, ValueError, RecursionError):
+        raise InvalidInputError(
+            "storage options for Spark are plain values: text, numbers, true, false, lists, objects",
+            advice="executors make their own clients from them; pass keys, not objects",
+        ) from None
+
+
 def epoch_ms(timestamp: object) -> int:
     """Epoch milliseconds of a time with a zone, also as ISO 8601 text. Raises InvalidInputError for a naive one."""
     if isinstance(timestamp, int) and not isinstance(timestamp, bool):
@@ -94,6 +106,7 @@ __all__ = [
     "epoch_ms",
     "is_in_seconds",
     "mapping",
+    "options_json",
     "shortened",
     "shown",
     "text_mapping",

@@ -56,6 +56,7 @@ def published_in(
     """All that lies in a table's Delta log, by name; ``seen`` is what somebody found there before."""
     commits: dict[int, bytes] = {}
     points: dict[int, frozenset[str]] = {}
+    loud: set[int] = set()
     others: list[str] = []
     hint = None
     for name, data in objects:
@@ -68,9 +69,10 @@ def published_in(
             table = pq.read_table(io.BytesIO(data))
             rows = table.column("add").to_pylist() if "add" in table.column_names else []
             points[key.version] = frozenset(row["path"] for row in rows if row is not None)
+            loud |= {key.version for row in rows if row is not None and row["dataChange"] is not False}
         else:
             commits[key.version] = data
-    return Published(dict(sorted(commits.items())), seen or {}, points, hint, tuple(others))
+    return Published(dict(sorted(commits.items())), seen or {}, points, frozenset(loud), hint, tuple(others))
 
 
 def _log_of(store: Store, folder: str) -> Iterable[tuple[str, bytes]]:

@@ -67,6 +67,7 @@ class Published:
         commits: by version the bytes.
         seen: by version the bytes that somebody found there before.
         checkpoints: by version the paths that a checkpoint adds.
+        loud: the versions whose checkpoint tells streams of a file.
         hint: the version that ``_last_checkpoint`` names.
         others: names in the folder that are nothing of these.
     """
@@ -74,6 +75,7 @@ class Published:
     commits: Mapping[int, bytes]
     seen: Mapping[int, bytes] = field(default_factory=dict)
     checkpoints: Mapping[int, frozenset[str]] = field(default_factory=dict)
+    loud: frozenset[int] = frozenset()
     hint: int | None = None
     others: tuple[str, ...] = ()
 
@@ -163,6 +165,8 @@ def _gap(versions: list[int]) -> list[int]:
 
 
 def _check_checkpoints(published: Published, replay: Replay) -> Iterator[str]:
+    if published.loud:
+        yield f"streams are told of files by the checkpoints of {sorted(published.loud)}"
     for version, paths in published.checkpoints.items():
         if version >= len(replay.files):
             yield f"the checkpoint of {version} has no version"

@@ -56,7 +56,7 @@ class Scene:
         return publisher.publish_all()[-1] if self.segments else publisher.publish(self.topic)
 
     def repair(self, publisher: Publications) -> Published:
-        return publisher.repair_segments() if self.segments else publisher.repair(self.topic)
+        return publisher.repair_all()[-1] if self.segments else publisher.repair(self.topic)
 
     def check(self, ns: Namespace, *, complete: bool = True) -> list[int]:
         if self.segments:

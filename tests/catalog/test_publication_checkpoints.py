@@ -11,6 +11,8 @@ import pytest
 
 import catalog as txn_catalog
 from catalog import Catalog, Published, table_publisher
+from catalog.delta_log import DeltaLog
+from catalog.topic_table import TopicView
 from tests.catalog.judging import check_table
 from tests.catalog.published import commit, folder, grown
 from tests.client.support import Place, rows
@@ -33,6 +35,40 @@ def test_checkpoints_are_made_now_and_then(
         ns.produce("orders", rows(99))
         assert other.publish("sales", "orders").delta_version == 8
         assert deltalake.DeltaTable(done.url).to_pyarrow_table().num_rows == 15
+
+
+def test_a_table_of_many_files_waits_for_its_checkpoint_without_asking_or_counting_at_each_version(
+    ns: Any, cat: Catalog, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 2)
+    monkeypatch.setattr(table_publisher, "_FILES_PER_VERSION", 2)
+    asked: list[tuple[str, int]] = []
+
+    def noted(kind: type, name: str) -> None:
+        real = getattr(kind, name)
+
+        def call(self: Any, *given: Any) -> Any:
+            asked.append((name, version))
+            return real(self, *given)
+
+        monkeypatch.setattr(kind, name, call)
+
+    noted(DeltaLog, "hint")
+    noted(TopicView, "file_count")
+    noted(TopicView, "checkpoint")
+    for number in range(12):
+        ns.produce("orders", rows(number), partition=0)
+    for version in range(16):
+        ns.produce("orders", rows(100 + version), partition=0)
+        assert cat.publish("sales", "orders").delta_version == version
+    made = sorted(int(item.name.split(".")[0]) for item in folder(place).glob("*.checkpoint.parquet"))
+    assert made == [1, 15], "14 versions outweigh the 28 files of version 15"
+    assert [at for name, at in asked if name == "checkpoint"] == made, "none was built to be thrown away"
+    assert {at for _, at in asked} == {0, 1, 3, 9, 12, 14, 15}
+    with txn_catalog.open(place.root) as other:
+        version = 16
+        ns.produce("orders", rows(200), partition=0)
+        check_read(ns, other, other.publish("sales", "orders"))
 
 
 def test_a_checkpoint_that_fails_fails_no_publication(

@@ -20,7 +20,7 @@ from catalog import Catalog, ForeignDeltaLog, table_publisher
 from tests.catalog.judging import check_table
 from tests.catalog.published import commit, folder, grown
 from tests.client.support import SCHEMA, Place, raises, rows
-from txnlog.errors import CorruptionError
+from txnlog.errors import CorruptionError, Durable
 
 # --- damage -----------------------------------------------------------------------------------------------------------
 
@@ -176,6 +176,31 @@ def test_a_damaged_version_that_does_not_say_what_it_shows_is_named_too(ns: Any,
         with raises(CorruptionError, match=r"version 1 .* repair\("):
             ask()
     assert cat.repair("sales", "orders").repaired == (1,)
+
+
+def test_repair_without_a_topic_is_of_all_tables_and_one_that_fails_keeps_no_other_back(
+    ns: Any, cat: Catalog, place: Place
+) -> None:
+    for topic in ("audit", "returns"):
+        ns.create_topic(topic, SCHEMA)
+        ns.produce(topic, rows(1))
+    grown(ns, cat, 2)
+    cat.publish("sales")
+    damaged = [commit(place, 0, topic) for topic in ("orders", "audit", "_delta/segments")]
+    for path in damaged:
+        path.write_bytes(b"garbage")
+    foreign = commit(place, 0, "returns")
+    foreign.write_text('{"commitInfo": {"operation": "WRITE"}}\n')
+    told = r"'returns'.* was not written by .*; up to date are 'orders', 'audit', '_delta/segments', not 'returns' "
+    with raises(ForeignDeltaLog, durable=Durable.MAYBE, match=told):
+        cat.repair("sales")
+    assert not any(path.read_bytes() == b"garbage" for path in damaged)
+    damaged[1].unlink()
+    shutil.rmtree(foreign.parent)
+    done = {item.topic: (item.created, item.repaired) for item in cat.repair("sales")}
+    assert done == {"orders": (0, ()), "audit": (0, (0,)), "returns": (1, ()), "_delta/segments": (0, ())}
+    for topic in ("orders", "audit", "returns"):
+        check_table(ns, topic)
 
 
 # --- what belongs to others -------------------------------------------------------------------------------------------

@@ -192,7 +192,7 @@ def test_a_damaged_version_is_written_again(place: Place, data: bytes | None) ->
         item = path(place) / "_delta_log" / f"{0:020d}.json"
         before = item.read_bytes()
         item.unlink() if data is None else item.write_bytes(data)
-        assert cat.repair("sales").repaired == (0,)
+        assert cat.repair("sales")[-1].repaired == (0,)
         assert item.read_bytes() == before
     check(ns, place)
 

@@ -206,7 +206,9 @@ class Publisher(Publishing, keepers.Keeper):
             self._take(done)
 
     def _repair(self, topic: str) -> None:
-        self._take(self._cat.repair(NAMESPACE, None if self._chance.random() < 0.2 else topic))
+        every = self._chance.random() < 0.2
+        for done in self._cat.repair(NAMESPACE) if every else (self._cat.repair(NAMESPACE, topic),):
+            self._take(done)
         self._journal.write("repair")
 
     def _take(self, done: Published) -> None:

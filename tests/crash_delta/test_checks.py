@@ -241,6 +241,7 @@ def test_a_checkpoint_of_something_else_and_strangers_are_found(case: Case) -> N
     (version, paths), *_ = case.published.checkpoints.items()
     assert "too few" in case.findings(checkpoints={version: frozenset(sorted(paths)[1:])})
     assert "has no version" in case.findings(checkpoints={17: paths})
+    assert "told of files by the checkpoints" in case.findings(loud=frozenset({version}))
     assert "_last_checkpoint names 99" in case.findings(hint=99)
     assert "strangers" in case.findings(others=("x.tmp",))
 

@@ -240,6 +240,8 @@ def test_a_table_has_a_name_or_a_path_and_must_be_there(shop: Shop) -> None:
             for missing in ("elsewhere.bill", str(shop.folder / "bill"), str(shop.folder / "lake")):
                 with pytest.raises(InvalidInputError, match="there is no Delta table"):
                     spark_ext.write_delta(rows, missing, txn)
+            with pytest.raises(InvalidInputError, match=r"'my-db\.bills' is no name in SQL .*backticks"):
+                spark_ext.write_delta(rows, "my-db.bills", txn)
             spark_ext.write_delta(rows, "elsewhere.bills", txn)
             spark_ext.write_delta(rows, shop.table, txn)
             with pytest.raises(InvalidInputError, match="is written to twice"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import traceback
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +13,10 @@ import pytest
 
 import catalog
 import txnlog
+from catalog.delta_sql import delta_location
 from tools.servers import s3_server
 from txnlog.errors import InvalidInputError, NamespaceNotFound, TopicNotFound, UnsupportedFeature
+from txnlog.store.local import LocalStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -96,6 +99,27 @@ def test_what_cannot_be_registered_is_refused_and_nothing_is(
     with pytest.raises(error, match=text):
         cat.register(spark, **{"namespace": "sales", **given})
     assert spark.catalog.listTables() == []
+
+
+def test_a_name_that_sql_cannot_read_is_told_as_such(spark: SparkSession) -> None:
+    with pytest.raises(InvalidInputError, match=r"'my-db\.bills' is no name in SQL .*backticks"):
+        delta_location(spark, "my-db.bills")
+    with pytest.raises(UnsupportedFeature, match="this session has no Delta"):
+        delta_location(spark, "`my-db`.bills")
+
+
+def test_storage_options_that_no_view_could_carry_are_refused_and_not_shown(spark: SparkSession, cat: Catalog) -> None:
+    class Credential:
+        def __repr__(self) -> str:
+            return "private-word"
+
+    with (
+        catalog.open(cat.root, {"credential": Credential()}, store=LocalStore(cat.root)) as opened,
+        pytest.raises(InvalidInputError, match="storage options for Spark are plain values") as refused,
+    ):
+        opened.register(spark, "sales")
+    assert "private-word" not in "".join(traceback.format_exception(refused.value))
+    assert spark.catalog.listTables() == [], "nothing was registered"
 
 
 def test_storage_options_are_in_no_plan_statement_or_error(spark: SparkSession) -> None:
