@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from spark_ext.delta_writes import write_delta
+    from spark_ext.handles import use
     from spark_ext.native import read_topic, visible
     from spark_ext.processing import process
     from spark_ext.stream_handler import write_stream
@@ -19,6 +20,7 @@ _HOMES = {
     "process": "spark_ext.processing",
     "read_topic": "spark_ext.native",
     "transaction": "spark_ext.transactions",
+    "use": "spark_ext.handles",
     "visible": "spark_ext.native",
     "write_delta": "spark_ext.delta_writes",
     "write_stream": "spark_ext.stream_handler",
@@ -42,6 +44,7 @@ __all__ = [
     "process",
     "read_topic",
     "transaction",
+    "use",
     "visible",
     "write_delta",
     "write_stream",

@@ -27,6 +27,7 @@ from pyspark.sql.types import (
 
 from spark_ext.columns import named
 from spark_ext.python_process import ProcessLock
+from spark_ext.spark_versions import has_jvm
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -95,11 +96,8 @@ def _share(frame: DataFrame) -> int | None:
     values or of very many texts would take longer to compute, and where Python has a part in the frame: it gets rows of
     other widths, in the same job.
     """
-    jvm_frame: Any = getattr(frame, "_jdf", None)  # a client of Connect has none
-    if jvm_frame is None:
-        return None
     spark = frame.sparkSession
-    if spark.conf.get(MAX_BYTES, None) is not None:
+    if not has_jvm(spark) or spark.conf.get(MAX_BYTES, None) is not None:
         return None
     kinds = [field.dataType for field in frame.schema.fields]
     if not all(isinstance(kind, _FLAT) for kind in kinds):
@@ -110,7 +108,7 @@ def _share(frame: DataFrame) -> int | None:
     rows = int(str(spark.conf.get(MAX_ROWS)))
     if limit == NOT_MEASURED or rows < 1:  # rows without a limit are as many as a task has
         return None
-    if _has_python(spark, jvm_frame.queryExecution()):
+    if _has_python(spark, frame._jdf.queryExecution()):
         return None
     share = limit // rows - sum(_TEXT_BYTES if isinstance(kind, _TEXTS) else _FIXED_BYTES for kind in kinds)
     return share if share >= 0 else None

@@ -39,7 +39,6 @@ class TaskWritten(WriterCommitMessage):
 class BatchPlan:
     """What was settled when the writer was made. ``spec`` is None where the batch was committed before."""
 
-    number: int
     spec: WriteSpec | None
     producer: str | None = None
     epoch: int | None = None
@@ -74,6 +73,7 @@ class TopicBatchWriter(DataSourceArrowWriter):
         plan = self._plan
         if plan.spec is None:
             return
+        numbers = plan.spec.numbers
         ns = self._target.open()
         ns.connection.follower.refresh()
         txn = begin_transaction(
@@ -83,14 +83,14 @@ class TopicBatchWriter(DataSourceArrowWriter):
             txn_app_id=plan.app_id,
             txn_version=plan.app_version,
             timed_from_log=True,
-            number=plan.number,
+            number=numbers.txn,
         )
         written = [item for message in messages if message is not None for item in message.segments]
         for topic in sorted({item.topic for item in written}):
             jobs.check_there(
                 ns, topic, "its rows were written", advice="write them again, if there is a topic for them"
             )
-        jobs.hand_over(txn, jobs.segments_of(written, plan.spec.first_number, plan.number))
+        jobs.hand_over(txn, jobs.segments_of(written, numbers, numbers.txn))
         result = txn.commit()
         _logger.info("committed %s at version %d%s", txn.id, result.version, " (skipped)" if result.skipped else "")
 
@@ -101,15 +101,16 @@ class TopicBatchWriter(DataSourceArrowWriter):
         plan = self._plan
         if plan.spec is None:
             return
+        number = plan.spec.numbers.txn
         try:
-            outcome = administration.end_failed(self._target.open().connection, plan.number)
+            outcome = administration.end_failed(self._target.open().connection, number)
         except TxnLogError:
-            _logger.warning("the abort of transaction %d could not be logged", plan.number, exc_info=True)
+            _logger.warning("the abort of transaction %d could not be logged", number, exc_info=True)
             return
         if outcome.state == "COMMITTED":
             _logger.warning(
                 "the job failed after its transaction %d was committed at version %d: its rows are visible",
-                plan.number,
+                number,
                 outcome.version,
             )
 
@@ -124,10 +125,10 @@ def _planned(target: Target, options: WriteOptions, schema: StructType) -> Batch
     skipped = ns.connection.committed_before(app_id, app_version)
     if skipped is not None:
         _logger.info("version %s of %r was committed before, at version %d", app_version, app_id, skipped.version)
-        return BatchPlan(skipped.txn, None)
+        return BatchPlan(None)
     spec = jobs.planned(ns, target.location.topic or options.topic, schema).spec(ns, target.storage)
     epoch = None if options.transactional_id is None else ns.producer(options.transactional_id).epoch
-    return BatchPlan(spec.first_number - 1, spec, options.transactional_id, epoch, app_id, app_version)
+    return BatchPlan(spec, options.transactional_id, epoch, app_id, app_version)
 
 
 __all__ = ["BatchPlan", "TaskWritten", "TopicBatchWriter"]

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
@@ -36,6 +36,31 @@ if TYPE_CHECKING:
     from txnlog.ids import TxnId
 
 _logger: Final = logging.getLogger("txnlog.spark")
+
+
+class Table(Protocol):
+    """What a Delta table is asked here: see :class:`spark_ext.delta_tables.DeltaTable`, which is one."""
+
+    id: str
+    name: str
+
+    def last(self, app: str) -> int | None:
+        """The last version of an application."""
+
+    def apps(self, prefix: str) -> list[str]:
+        """The applications whose names begin so."""
+
+    def newest_records(self, app: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
+        """What was noted with an application's commits, newest first."""
+
+    def append(
+        self, df: DataFrame, app: str, version: int, record: Mapping[str, Any], options: Mapping[str, str]
+    ) -> None:
+        """Append under a version; nothing where that one, or a later one, is there. Raises TransactionConflict."""
+
+    def take(self, app: str, version: int, record: Mapping[str, Any]) -> None:
+        """The same without a row."""
+
 
 WasCommitted: TypeAlias = Callable[[str, Mapping[str, Mapping[int, ranges.Range]], int], bool]
 """Tells by its TxnID, offsets and version whether a batch that a Delta table has is in our log."""
@@ -66,7 +91,7 @@ class _AppendsFirst:
             f"Delta table {shortened(table.name)}", table.id, partial(self.append, table, df, txn.id, options)
         )
 
-    def append(self, table: DeltaTable, df: DataFrame, txn: TxnId, options: Mapping[str, str]) -> None:
+    def append(self, table: Table, df: DataFrame, txn: TxnId, options: Mapping[str, str]) -> None:
         """Append the rows, unless the table has them; raises where it has others in their place."""
         raise NotImplementedError
 
@@ -95,7 +120,7 @@ class Versioned(_AppendsFirst):
     version: int
     content: str = ""
 
-    def append(self, table: DeltaTable, df: DataFrame, txn: TxnId, options: Mapping[str, str]) -> None:
+    def append(self, table: Table, df: DataFrame, txn: TxnId, options: Mapping[str, str]) -> None:
         """See :class:`_AppendsFirst`."""
         app = app_of(self.connection, self.name)
         if self._is_there(table, app):
@@ -110,7 +135,7 @@ class Versioned(_AppendsFirst):
         there = self._is_there(table, app)
         assert there, "an append that was not refused is there"
 
-    def _is_there(self, table: DeltaTable, app: str) -> bool:
+    def _is_there(self, table: Table, app: str) -> bool:
         """Whether the table has this batch. Raises TransactionConflict where it has another one, or a later one."""
         last = table.last(app)
         if last is None or last < self.version:
@@ -202,7 +227,7 @@ class RunIdentity:
         """Of a batch."""
         return BatchIdentity(self, batch, committed)
 
-    def known(self, table: DeltaTable, committed: Callable[[Mapping[str, Any]], bool]) -> _Known:
+    def known(self, table: Table, committed: Callable[[Mapping[str, Any]], bool]) -> _Known:
         """What is known of a table; at first it is taken over from older runs.
 
         Raises:
@@ -223,14 +248,14 @@ class RunIdentity:
             self._tables[table.id] = found
         return found
 
-    def _overlapping(self, table: DeltaTable) -> list[str]:
+    def _overlapping(self, table: Table) -> list[str]:
         """Applications of runs that have other subscriptions beside one of this run's."""
         prefix, _, own = self.app.rpartition("/")
         mine = set(own.split("+"))
         known = table.apps(f"{prefix}/")
         return [app for app in known if app != self.app and mine & set(app.rpartition("/")[2].split("+"))]
 
-    def _taken_over(self, table: DeltaTable, app: str) -> _Known:
+    def _taken_over(self, table: Table, app: str) -> _Known:
         """What an application has in a table, after which nothing of older runs is appended under it any more.
 
         Also nothing of one that hangs right before its append.
@@ -249,14 +274,14 @@ class RunIdentity:
                 return _Known(record, delta_version)
         return _Known()
 
-    def check(self, table: DeltaTable, app: str, version: int) -> None:
+    def check(self, table: Table, app: str, version: int) -> None:
         """Raise ConsumerFenced unless what was written under a version is the last thing there."""
         if table.last(app) != version:
             raise ConsumerFenced(
                 f"another run of {app} took the Delta table {shortened(table.name)} over", durable=Durable.MAYBE
             )
 
-    def note(self, table: DeltaTable, record: Mapping[str, Any] | None) -> None:
+    def note(self, table: Table, record: Mapping[str, Any] | None) -> None:
         """Remember what was appended last; None where that is not known, so that the table is asked again."""
         if record is None:
             self._tables.pop(table.id, None)
@@ -272,7 +297,7 @@ class BatchIdentity(_AppendsFirst):
     batch: Batch
     committed: WasCommitted
 
-    def append(self, table: DeltaTable, df: DataFrame, txn: TxnId, options: Mapping[str, str]) -> None:
+    def append(self, table: Table, df: DataFrame, txn: TxnId, options: Mapping[str, str]) -> None:
         """See :class:`_AppendsFirst`. Raises RepeatBatchError where another batch must come first."""
         known = self.run.known(table, self._was_committed)
         offsets, end = _written(self.batch.offsets), self.batch.end
@@ -332,6 +357,7 @@ __all__ = [
     "Identity",
     "RepeatBatchError",
     "RunIdentity",
+    "Table",
     "Versioned",
     "WasCommitted",
     "app_of",

@@ -18,6 +18,7 @@ from pyspark.errors import PySparkException
 from catalog.delta_commit import DOMAIN
 from catalog.delta_sql import delta_location
 from spark_ext.columns import named, quoted
+from spark_ext.spark_versions import has_jvm
 from spark_ext.task_errors import first_line
 from txnlog.arguments import shortened, shown
 from txnlog.errors import InvalidInputError, TransactionConflict, UnsupportedFeature, no_delta
@@ -179,7 +180,7 @@ def check_options(options: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def _delta_log(spark: SparkSession) -> Any:
-    if getattr(spark, "_jsparkSession", None) is None:
+    if not has_jvm(spark):
         raise UnsupportedFeature(
             "what a Delta table knows of an application is asked in the driver, and this session is Spark Connect's",
             advice="run it in a driver of its own, or use two-phase commit (docs/python.md)",

@@ -3,10 +3,10 @@
 Every way of writing from Spark goes through here. An executor needs PyArrow, NumPy and our own Python, and fsspec
 with the client of its store where this is no local folder.
 
-A segment's number is ``first_number + task attempt + ATTEMPTS * n`` for the n-th file of a task attempt. Spark never
-gives one task-attempt id twice in an application, whatever is retried, speculated or run again as a stage (attempt
-*numbers* begin again with every attempt of a stage), so no two files of a job share a number: what a lost task left
-behind lies alone in its folder.
+A segment's number is ``numbers.files.start + task attempt + ATTEMPTS * n`` for the n-th file of a task attempt.
+Spark never gives one task-attempt id twice in an application, whatever is retried, speculated or run again as a stage
+(attempt *numbers* begin again with every attempt of a stage), so no two files of a job share a number: what a lost task
+left behind lies alone in its folder.
 """
 
 from __future__ import annotations
@@ -60,6 +60,18 @@ class TopicTarget:
     key: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class JobNumbers:
+    """What is reserved for a job: ``txn``, for a transaction where it has one of its own, and the numbers behind it."""
+
+    txn: int
+
+    @property
+    def files(self) -> range:
+        """``JOB_NUMBERS`` of them, for the files of its tasks."""
+        return range(self.txn + 1, self.txn + 1 + JOB_NUMBERS)
+
+
 @dataclass(frozen=True)
 class WriteSpec:
     """One job, as its tasks see it.
@@ -68,7 +80,7 @@ class WriteSpec:
         root: as ``txnlog.store.open_store`` takes it.
         namespace: the folder below it.
         storage_options: JSON; they appear in no repr.
-        first_number: of ``JOB_NUMBERS`` that belong to this job.
+        numbers: that belong to this job.
         targets: where rows may go; exactly one unless ``routes``.
         routes: whether the column ``topic`` names each row's topic.
         refused: topics that rows of this schema do not fit, and why; for ``routes``.
@@ -78,7 +90,7 @@ class WriteSpec:
 
     root: str
     namespace: str
-    first_number: int
+    numbers: JobNumbers
     targets: tuple[TopicTarget, ...]
     routes: bool = False
     refused: tuple[tuple[str, str], ...] = ()
@@ -234,7 +246,7 @@ class _TaskWriter:
                     f"a task writes more than {FILES_PER_TASK:,} files",
                     advice="repartition the DataFrame into more tasks",
                 )
-            number = self._spec.first_number + self._task.attempt % ATTEMPTS + position * ATTEMPTS
+            number = self._spec.numbers.files.start + self._task.attempt % ATTEMPTS + position * ATTEMPTS
             file = f"{uuid.uuid4().hex}.parquet"
             self._store.put(segment_key(target.folder, number, file), encoded.data)
             self._written.append(
@@ -348,6 +360,7 @@ __all__ = [
     "JOB_NUMBERS",
     "PARTITION_COLUMN",
     "ROUTING_COLUMN",
+    "JobNumbers",
     "TaskIdentity",
     "TopicTarget",
     "WriteSpec",

@@ -15,6 +15,7 @@ from spark_ext.columns import without_metadata
 from spark_ext.executor_writer import (
     JOB_NUMBERS,
     ROUTING_COLUMN,
+    JobNumbers,
     TopicTarget,
     WriteSpec,
     WrittenSegment,
@@ -63,7 +64,7 @@ _stocks_lock: Final = ProcessLock(_stocks.clear)  # what is left of a block is t
 
 
 def reserve_job(ns: Namespace) -> int:
-    """The first of ``JOB_NUMBERS`` + 1 numbers that nobody else has: one for a transaction, then those of a job."""
+    """A number for a transaction that nobody else has, nor those behind it: see ``JobNumbers``."""
     with _stocks_lock:
         stock = _stocks.get(ns)
         if stock is None or ns.connection.is_silent(stock.block):
@@ -142,7 +143,7 @@ class Planned:
     record: TopicRecord | None
 
     def spec(self, ns: Namespace, storage: str) -> WriteSpec:
-        """What the tasks are told. Takes the job's numbers, at last; the one before its first is for a transaction.
+        """What the tasks are told. Takes the job's numbers, at last.
 
         Raises, where rows are routed:
             InvalidInputError: there is no column to route by.
@@ -153,7 +154,7 @@ class Planned:
         return WriteSpec(
             ns.root,
             ns.name,
-            reserve_job(ns) + 1,
+            JobNumbers(reserve_job(ns)),
             targets,
             routes=record is None,
             refused=refused,
@@ -218,11 +219,10 @@ def _turn(ns: Namespace) -> int:
 # --- what tasks answer ------------------------------------------------------------------------------------------------
 
 
-def segments_of(written: Iterable[WrittenSegment], first_number: int, txn: int) -> list[Segment]:
-    """The actions that name a job's files, in the order of its rows."""
+def segments_of(written: Iterable[WrittenSegment], own: JobNumbers, txn: int) -> list[Segment]:
+    """The actions that name a job's files in a transaction, its own or another, in the order of its rows."""
     ordered = in_order(list(written))
-    numbers = range(first_number, first_number + JOB_NUMBERS)
-    assert all(item.segment in numbers for item in ordered), "a task uses the numbers of its job"
+    assert all(item.segment in own.files for item in ordered), "a task uses the numbers of its job"
     assert len({item.segment for item in ordered}) == len(ordered), "every file has a number of its own"
     return [
         Segment(

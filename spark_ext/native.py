@@ -21,6 +21,7 @@ from spark_ext.handles import location_of, namespace_at
 from spark_ext.options import storage_of_call
 from spark_ext.scan import metadata_fields, no_topic, spark_schema
 from spark_ext.scan_session import load_files, session_beside, taken_over
+from spark_ext.spark_versions import has_jvm
 from spark_ext.task_errors import first_line
 from txnlog.errors import CorruptionError, InvalidInputError, LimitExceeded, only_looking
 from txnlog.ids import TxnId
@@ -185,7 +186,7 @@ def check_reads(spark: SparkSession, namespace: Namespace) -> None:
     Raises InvalidInputError with what Spark says.
     """
     url = namespace.connection.store.url(entry_key(0))
-    if "://" not in url and hasattr(spark, "_jsparkSession"):
+    if "://" not in url and has_jvm(spark):
         return
     try:
         reader = spark.read.format("text").option("__globPaths__", "false")
@@ -218,13 +219,12 @@ def _scan(spark: SparkSession, namespace: Namespace, plan: ScanPlan, stored: Seq
     url_of = namespace.connection.store.url
     folder = hadoop_url(url_of(plan.folder))
     files = [hadoop_url(url_of(segment.key)) for segment in plan.segments]
-    connect = not hasattr(spark, "_jsparkSession")
     altered = len(namespace.connection.topic_record(plan.topic, plan.version).schemas) > 1
     size_bytes = sum(segment.size_bytes for segment in plan.segments)
-    finder = spark if connect else session_beside(spark, size_bytes, altered=altered)
+    finder = session_beside(spark, size_bytes, altered=altered) if has_jvm(spark) else spark
     reader = finder.read.format("parquet").schema(StructType(fields)).options(**_SCAN_OPTIONS)
     try:
-        frame = load_files(reader.option("basePath", folder), files)
+        frame = load_files(finder, reader.option("basePath", folder), files)
     except AnalysisException as error:
         if error.getCondition() != "PATH_NOT_FOUND":
             raise
@@ -234,17 +234,17 @@ def _scan(spark: SparkSession, namespace: Namespace, plan: ScanPlan, stored: Seq
                 raise namespace.connection.follower.missing(plan, segment) from None
         raise CorruptionError(f"the segment {path[-160:]} of {plan.topic!r} is missing") from None
     _check_sizes(frame, namespace, plan)
-    if not connect:
+    if has_jvm(spark):
         frame = taken_over(spark, frame)
     return frame.where(predicates.to_sql(plan.visibility))
 
 
 def _check_sizes(frame: DataFrame, namespace: Namespace, plan: ScanPlan) -> None:
     """Raise CorruptionError unless the files have as many bytes as the log says: Spark passes over an empty one."""
-    jvm_frame = getattr(frame, "_jdf", None)
-    if jvm_frame is not None:
+    known = has_jvm(frame.sparkSession)
+    if known:
         # Spark has looked at every file just now: their sum is one call, and no request.
-        relation = jvm_frame.queryExecution().analyzed().relation()
+        relation = frame._jdf.queryExecution().analyzed().relation()
         if relation.location().sizeInBytes() == sum(segment.size_bytes for segment in plan.segments):
             return
     found = namespace.connection.runtime.run_all(
@@ -255,7 +255,7 @@ def _check_sizes(frame: DataFrame, namespace: Namespace, plan: ScanPlan) -> None
             raise CorruptionError(
                 f"the segment {segment.key} has {size_bytes:,} bytes, the log recorded {segment.size_bytes:,}"
             )
-    if jvm_frame is not None:
+    if known:
         raise CorruptionError(f"Spark finds files of other sizes in {plan.topic!r} than the log recorded")
 
 

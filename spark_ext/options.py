@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from spark_ext import option_values as values
 from spark_ext.option_values import Position
 from spark_ext.paths import check_absolute
+from spark_ext.spark_versions import has_jvm
 from txnlog.arguments import mapping, type_of
 from txnlog.errors import InvalidInputError
 from txnlog.names import nearest
@@ -264,8 +265,7 @@ def session_storage(spark: SparkSession) -> dict[str, Any]:
     of it, so that the format has the option ``storageOptions``, or the environment (``AWS_*``, a role of the machine).
     A value that is a JSON object or array is taken as one, so that nested options can be given.
     """
-    jvm_session = getattr(spark, "_jsparkSession", None)
-    if jvm_session is not None and STORAGE_CONF not in str(jvm_session.conf().getAll().mkString("\n")):
+    if has_jvm(spark) and STORAGE_CONF not in str(spark._jsparkSession.conf().getAll().mkString("\n")):
         return {}  # as nearly always: one call of the JVM, where each setting takes two
     result: dict[str, Any] = {}
     for name, value in spark.conf.getAll.items():

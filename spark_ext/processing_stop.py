@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from spark_ext.spark_versions import has_jvm
 from txnlog.arguments import shown
 from txnlog.errors import InvalidInputError
 
@@ -98,7 +99,7 @@ def interruptible(spark: SparkSession) -> Iterator[None]:
     What Spark does about Ctrl-C fails while a call of the same thread is under way: the job would keep its executors.
     """
     tag = f"txnlog-process-{uuid.uuid4().hex}"
-    context = getattr(spark, "sparkContext", None)  # over Spark Connect there is none
+    context = spark.sparkContext if has_jvm(spark) else None
     # A session finds its tags in the thread that set them only, which is another one in Java after an interrupt.
     add, cancel, remove = (
         (spark.addTag, spark.interruptTag, spark.removeTag)

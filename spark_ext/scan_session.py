@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import DataFrame
 
 from spark_ext.python_process import ProcessLock
+from spark_ext.spark_versions import has_jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrameReader, SparkSession
@@ -92,14 +93,16 @@ def _made(spark: SparkSession, tasks: int, *, altered: bool) -> SparkSession:
     return made
 
 
-def load_files(reader: DataFrameReader, files: Sequence[str]) -> DataFrame:
-    """``reader.load(files)``. PySpark hands over one path at a time, which takes longer than Spark needs for them."""
-    jvm_reader = getattr(reader, "_jreader", None)
-    if jvm_reader is None or any("\n" in file for file in files):
+def load_files(spark: SparkSession, reader: DataFrameReader, files: Sequence[str]) -> DataFrame:
+    """``reader.load(files)``, where the reader is of this session.
+
+    PySpark hands over one path at a time, which takes longer than Spark needs for them.
+    """
+    if not has_jvm(spark) or any("\n" in file for file in files):
         return reader.load(list(files))
-    jvm: Any = reader._spark._jvm
+    jvm: Any = spark._jvm
     paths = jvm.java.util.regex.Pattern.compile("\n").split("\n".join(files))
-    return DataFrame(jvm_reader.load(paths), reader._spark)
+    return DataFrame(reader._jreader.load(paths), spark)
 
 
 def taken_over(spark: SparkSession, frame: DataFrame) -> DataFrame:

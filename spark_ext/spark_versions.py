@@ -1,4 +1,7 @@
-"""What an older Spark lacks is an error that names its version, and the way out; what is broken in one is told."""
+"""What kind of Spark this is: a driver's or Connect's, and which version.
+
+What an older one lacks is an error that names its version, and the way out; what is broken in one is told.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,16 @@ if TYPE_CHECKING:
 _logger: Final = logging.getLogger("txnlog.spark")
 
 _COLUMNAR_INPUT: Final = "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled"
+
+
+def has_jvm(spark: SparkSession) -> bool:
+    """Whether a session has Spark's JVM beside it: else it is a client of Spark Connect, with a protocol and no more.
+
+    Neither the session nor its DataFrames have attributes of the JVM then (``_jsparkSession``, ``sparkContext``,
+    ``_jdf``), which is the same in all versions; the classes of sessions are not. Of a DataFrame ask its
+    ``sparkSession``: PySpark of one process can have sessions of both kinds.
+    """
+    return hasattr(spark, "_jsparkSession")
 
 
 def check_streaming_source() -> None:
@@ -50,4 +63,4 @@ def _lacks(what: str, since: str, instead: str) -> UnsupportedFeature:
     return UnsupportedFeature(f"{what} needs PySpark {since}, this is {pyspark.__version__}", advice=instead)
 
 
-__all__ = ["check_streaming_sink", "check_streaming_source", "warn_of_functions_that_hang"]
+__all__ = ["check_streaming_sink", "check_streaming_source", "has_jvm", "warn_of_functions_that_hang"]

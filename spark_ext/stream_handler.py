@@ -16,6 +16,8 @@ from spark_ext.delta_identity import of_stream
 from spark_ext.handles import Target, target_of
 from spark_ext.paths import check_absolute_checkpoint
 from spark_ext.query_checkpoint import Checkpoint
+from spark_ext.spark_versions import has_jvm
+from spark_ext.task_errors import first_line
 from spark_ext.transactions import DataFrameTransaction, Handler, check_handler, no_frame
 from txnlog.arguments import shown
 from txnlog.errors import InvalidInputError, TransactionAborted
@@ -108,10 +110,9 @@ def write_stream(
 
 def _subscriptions(df: DataFrame) -> list[str] | None:
     """Those that the sources of a stream read under, as far as its plan tells. Connect's shows nothing: None."""
-    jvm_frame: Any = getattr(df, "_jdf", None)
-    if jvm_frame is None:
+    if not has_jvm(df.sparkSession):
         return None
-    leaves = jvm_frame.queryExecution().analyzed().collectLeaves()
+    leaves = df._jdf.queryExecution().analyzed().collectLeaves()
     sources = [leaves.apply(place) for place in range(leaves.size())]
     named = [
         source.extraOptions().get("subscription")
@@ -135,8 +136,8 @@ def _triggered(writer: DataStreamWriter, trigger: object) -> DataStreamWriter:
     try:
         return writer.trigger(**trigger)
     except PySparkException as error:
-        text = str(error).partition("\n")[0]
-        raise InvalidInputError(f"Spark refuses the trigger {shown(dict(trigger))}: {text}", advice=example) from error
+        text = f"Spark refuses the trigger {shown(dict(trigger))}: {first_line(error)}"
+        raise InvalidInputError(text, advice=example) from error
 
 
 @dataclass(eq=False)

@@ -33,13 +33,11 @@ class StreamPlan:
     widened the query ends with SchemaMismatch. A topic that is made again under its name is another one.
     """
 
-    def __init__(
-        self, options: ReadOptions, topics: Mapping[str, int] | None = None, columns: StructType | None = None
-    ) -> None:
+    def __init__(self, options: ReadOptions, topics: Mapping[str, int], columns: StructType | None) -> None:
         """``topics`` are the ids of those that have the query's ``columns``, and that a pattern matches now."""
         self._options = options
         self._columns = columns
-        self._ids = dict(topics or {})
+        self._ids = dict(topics)
         self._topics = tuple(self._ids)
         if options.txn_app_id is not None:
             parse_label("txnAppId", options.txn_app_id)

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
-from spark_ext.executor_writer import WriteSpec, WrittenSegment, write_batches
+from spark_ext.executor_writer import JobNumbers, WriteSpec, WrittenSegment, write_batches
 from spark_ext.handles import target_at
 from spark_ext.paths import check_absolute_checkpoint
 from spark_ext.short_errors import short_errors
@@ -44,10 +44,10 @@ _QUERY: Final = "sql.streaming.queryId"
 class StreamTaskWritten(WriterCommitMessage):
     """What one task tells the commit: its files, the numbers of its job, the run of the query, and the query."""
 
-    first_number: int
+    numbers: JobNumbers
     run: str
     segments: tuple[WrittenSegment, ...]
-    query: str = ""
+    query: str
 
 
 @short_errors
@@ -101,7 +101,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         assert context is not None, "runs inside of a Spark task"
         assert self._spec is not None, "the writer was pickled for executors"
         run, query = context.getLocalProperty(_RUN) or "", context.getLocalProperty(_QUERY) or ""
-        return StreamTaskWritten(self._spec.first_number, run, tuple(write_batches(iterator, self._spec)), query)
+        return StreamTaskWritten(self._spec.numbers, run, tuple(write_batches(iterator, self._spec)), query)
 
     # --- the commit -------------------------------------------------------------------------------------------------
 
@@ -120,16 +120,16 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         if begun is None:
             return
         identity, batch = begun
-        number = answers[0].first_number - 1
+        numbers = answers[0].numbers
         written = [item for answer in answers for item in answer.segments]
         record = self._planned.record
         own = {item.topic for item in written} | ({record.id} if record is not None else set())
         stream_commits.check_targets(ns, batch, own)
         taken = self._acknowledged(ns, checkpoint, offsets, identity, answers[0].run)
-        txn = jobs.begin(ns, number)
+        txn = jobs.begin(ns, numbers.txn)
         with stream_commits.not_held_in_doubt(txn), txn:
             txn.set_stream(batch)
-            jobs.hand_over(txn, jobs.segments_of(written, number + 1, number))
+            jobs.hand_over(txn, jobs.segments_of(written, numbers, numbers.txn))
             txn.acknowledge_ranges(taken)
             result = txn.commit()
         _logger.info("batch %d of %r: %s at version %d", batchId, identity.name, txn.id, result.version)

@@ -162,7 +162,7 @@ class DataFrameTransaction:
         """The files that a job wrote."""
         with self._lock:
             # The log shows none of these numbers yet: vacuum would close their blocks while the job runs.
-            unnamed = [self._txn.id.number, *(item.segment for item in self._segments), spec.first_number]
+            unnamed = [self._txn.id.number, *(item.segment for item in self._segments), spec.numbers.txn]
         with self._ns.connection.keep_blocks_alive(unnamed):
             try:
                 answers = job()
@@ -172,7 +172,7 @@ class DataFrameTransaction:
                     raise
                 raise ours from error
         written = [WrittenSegment.from_json(row.segment) for row in answers]
-        return jobs.segments_of(written, spec.first_number, self._txn.id.number)
+        return jobs.segments_of(written, spec.numbers, self._txn.id.number)
 
     def acknowledge(self, messages: Messages, *, cumulative: bool = False) -> None:
         """Take received messages off their subscriptions when and if this transaction commits.

@@ -30,7 +30,7 @@ LONGEST: Final = (
     "tests/catalog/test_publication_faults.py",
     "tests/spark/test_damage.py",
     "tests/spark/test_write_stream.py",
-    "tests/spark/test_stream_write.py",
+    "tests/spark/test_format_stream_write.py",
 )
 
 

@@ -27,9 +27,9 @@ def shown(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def shortened(text: str, most: int = 120) -> str:
-    """A path or a URL for a message: escaped, and its end, which tells most, where it is long."""
-    return ascii(text if len(text) <= most else f"...{text[3 - most :]}")
+def shortened(text: str) -> str:
+    """A path or a URL for a message: escaped, and its end, which tells most, where it is longer than 120."""
+    return ascii(text if len(text) <= 120 else f"...{text[-117:]}")
 
 
 def type_of(value: object) -> str:
@@ -61,12 +61,12 @@ def mapping(what: str, value: object) -> dict[Any, Any]:
     return dict(value)
 
 
-def text_mapping(what: str, value: object) -> dict[str, str]:
-    """A mapping of texts to texts."""
-    found = mapping(what, value)
+def text_properties(value: object) -> dict[str, str]:
+    """Properties as a dict of texts to texts, None as an empty one, or InvalidInputError."""
+    found = mapping("properties", value)
     for key, item in found.items():
         if not isinstance(key, str) or not isinstance(item, str):
-            raise InvalidInputError(f"{what} maps texts to texts; {shown(key)} is not one", advice="use str(...)")
+            raise InvalidInputError(f"properties maps texts to texts; {shown(key)} is not one", advice="use str(...)")
     return found
 
 
@@ -109,7 +109,7 @@ __all__ = [
     "options_json",
     "shortened",
     "shown",
-    "text_mapping",
+    "text_properties",
     "type_of",
     "whole_number",
 ]

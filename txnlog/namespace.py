@@ -15,7 +15,7 @@ from txnlog import administration, dead_letters, schema, subscriptions
 from txnlog.actions import DropTopic, Header, Topic
 from txnlog.alteration import Alteration
 from txnlog.apply_topics import topic_named
-from txnlog.arguments import IN_SECONDS, epoch_ms, is_in_seconds, mapping, shown, text_mapping, whole_number
+from txnlog.arguments import IN_SECONDS, epoch_ms, is_in_seconds, mapping, shown, text_properties, whole_number
 from txnlog.commands import ONE_CREATION, Answer, Simple, effect
 from txnlog.connection import Connection, Mode, Position
 from txnlog.consumer import Consumer
@@ -252,7 +252,7 @@ class Namespace:
         if key is not None and not isinstance(key, str):
             raise InvalidInputError(f"key is the name of a column, not {type(key).__name__}")
         mode = None if delta is None else parse_delta_mode(delta)
-        settings = text_mapping("properties", properties)
+        settings = text_properties(properties)
         check_properties(settings)
         action = Topic(
             parse_topic_name(name),

@@ -18,7 +18,6 @@ import txnlog
 from examples.demo import names, transform
 from examples.demo.kills import Kill, KillStore, KillSwitch, Place, say
 from examples.demo.session import start_spark
-from spark_ext import handles
 from txnlog.store import open_store
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ def main(arguments: Sequence[str]) -> None:
     # A store that knows when an entry is created, in place of the usual one: where the process can die in between.
     store = KillStore(open_store(str(root), {}), switch)
     with txnlog.open(root, names.NAMESPACE, store=store) as ns:
-        handles.use(ns)
+        spark_ext.use(ns)
         spark = start_spark(options.folder, "pipeline")
         run(spark, root, options.folder / f"checkpoint-{options.root}", options.per_batch, switch)
         spark.stop()

@@ -183,7 +183,7 @@ def _around_commits(told: Told, text: str) -> None:
         try:
             commit(self, messages, batch)
             # A batch that the successor had committed by then is a success as well.
-            outcome = ns.connection.outcome(messages[0].first_number - 1)
+            outcome = ns.connection.outcome(messages[0].numbers.txn)
             if outcome is not None and outcome.state == "COMMITTED":
                 answer = IN_TIME
         except Exception as error:

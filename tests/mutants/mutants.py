@@ -58,8 +58,9 @@ VISIBILITY = "tests/protocol/test_visibility.py::test_"
 PARTITIONER = "tests/unit/test_partitioner.py::test_"
 PROCESSING = "tests/spark/test_processing_model.py::test_"
 QUERY_CHECKPOINT = "tests/spark/test_query_checkpoint.py::test_"
+DELTA_IDENTITY = "tests/spark/test_delta_identity.py::test_"
 REMADE_TOPICS = "tests/spark/test_remade_topics.py::test_"
-STREAM_READ = "tests/spark/test_stream_read.py::test_"
+STREAM_READ = "tests/spark/test_format_stream_read.py::test_"
 EVOLUTION = "tests/unit/test_evolution.py::test_"
 ALTER_TOPIC = "tests/client/test_alter_topic.py::test_"
 OPTIMIZE = "tests/client/test_optimize.py::test_"
@@ -1537,6 +1538,38 @@ MUTANTS = (
         "self._starts(scan), epochs=epochs",
         "messages that were acknowledged are processed again, others never",
         (STREAM_READ + "a_subscription_is_where_a_query_begins_and_what_it_moves_one_batch_late",),
+    ),
+    Mutant(
+        "a later version in a Delta table is passed over",
+        "spark_ext/delta_identity.py",
+        "        if last > self.version:",
+        "        if last < self.version:",
+        "the rows of an older version are left out silently, and its transaction commits",
+        (DELTA_IDENTITY + "a_later_version_in_the_table_is_a_conflict",),
+    ),
+    Mutant(
+        "another batch under a version of a Delta table is taken for this one",
+        "spark_ext/delta_identity.py",
+        """if record.get("content") != self.content:""",
+        """if not record.get("content"):""",
+        "after a checkpoint was changed, rows of a batch are left out silently",
+        (DELTA_IDENTITY + "another_content_under_the_same_version_is_a_conflict",),
+    ),
+    Mutant(
+        "any batch of a run is taken for the one that was left in a Delta table",
+        "spark_ext/delta_identity.py",
+        """if known.record["offsets"] != offsets:""",
+        """if not offsets:""",
+        "a batch with other messages is committed, and its rows are not in the table",
+        (DELTA_IDENTITY + "a_batch_that_no_entry_commits_must_come_first",),
+    ),
+    Mutant(
+        "a run does not look whether its append to a Delta table was skipped",
+        "spark_ext/delta_identity.py",
+        "        self.run.check(table, self.run.app, version)\n",
+        "",
+        "an older run commits a batch whose rows Delta left out",
+        (DELTA_IDENTITY + "what_an_older_run_appends_once_a_newer_one_took_the_table_over_is_refused",),
     ),
     Mutant(
         "a batch takes off what it did not read",

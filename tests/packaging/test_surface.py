@@ -27,7 +27,7 @@ from txnlog.transaction import Transaction
 ROOT = Path(__file__).parents[2]
 
 CALLS = {
-    (txnlog, "open"): "root namespace create mode storage_options clock min_commit_interval_ms",
+    (txnlog, "open"): "root namespace create mode storage_options store clock min_commit_interval_ms",
     (Namespace, "create_topic"): "name schema partitions key if_not_exists properties delta",
     (Namespace, "topics"): "",
     (Namespace, "topic"): "name",
@@ -79,7 +79,7 @@ CALLS = {
     (Consumer, "redeliver_unacknowledged"): "",
     (Consumer, "seek"): "position topic",
     (Consumer, "close"): "",
-    (catalog, "open"): "root storage_options",
+    (catalog, "open"): "root storage_options store",
     (Catalog, "namespaces"): "",
     (Catalog, "namespace"): "name",
     (Catalog, "create_namespace"): "name if_not_exists",
@@ -142,8 +142,10 @@ SPARK = {
     "visible": "spark path version timestamp offsets storage_options",
     "transaction": "spark path producer txn_app_id txn_version decided_by storage_options",
     "write_delta": "df table txn options",
-    "write_stream": "df path checkpoint acknowledge trigger handler storage_options",
-    "process": "path topics subscription handler trigger on_error storage_options",
+    "write_stream": "df path checkpoint handler acknowledge trigger query_name txn_app_id storage_options",
+    "process": "spark path topics subscription handler max_rows trigger on_error max_attempts include_metadata native "
+    "query_name start stop progress storage_options",
+    "use": "namespace mode storage_options",
 }
 
 GROUPS = "RetriableError AbortableError FencedError InvalidInputError StoreError CorruptionError"

@@ -79,6 +79,7 @@ class Frame:
 
     columns = ["id"]  # noqa: RUF012 - as a DataFrame has them
     schema = StructType([StructField("id", LongType())])
+    sparkSession = None  # noqa: N815 - Spark's name: no JVM is beside it
 
     def __init__(self, during: Callable[[], object] = lambda: None) -> None:
         self._during = during

@@ -26,9 +26,9 @@ from txnlog.segment_rows import PlannedSegment, PlannedSlice
 
 HERE = Path(__file__).parent
 READ = "test_format_read.py::"
-STREAM = "test_stream_read.py::"
+STREAM = "test_format_stream_read.py::"
 WRITE = "test_format_write.py::"
-SINK = "test_stream_write.py::"
+SINK = "test_format_stream_write.py::"
 BOUNDS = "test_read_bounds.py::"
 PATTERN = "test_subscribe_pattern.py::"
 FILTERS = "test_filters.py::"

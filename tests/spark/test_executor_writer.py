@@ -61,9 +61,8 @@ def spec_of(ns: Namespace, topic: str, **changes: object) -> WriteSpec:
 
 
 def committed(ns: Namespace, spec: WriteSpec, written: list[WrittenSegment]) -> None:
-    number = spec.first_number - 1
-    txn = jobs.begin(ns, number)
-    jobs.hand_over(txn, jobs.segments_of(written, spec.first_number, number))
+    txn = jobs.begin(ns, spec.numbers.txn)
+    jobs.hand_over(txn, jobs.segments_of(written, spec.numbers, spec.numbers.txn))
     txn.commit()
 
 
@@ -139,7 +138,7 @@ def test_attempts_of_a_task_share_no_number_and_leave_each_others_files_alone(ns
     other = write_batches(batches(500), spec, TaskIdentity(1, 7 + ATTEMPTS))
     numbers = [item.segment for item in (*lost, *again, *other)]
     assert len(set(numbers)) == len(numbers) >= 3
-    assert all(spec.first_number <= n < spec.first_number + executor_writer.JOB_NUMBERS for n in numbers)
+    assert all(n in spec.numbers.files for n in numbers)
     committed(ns, spec, again)
     assert ns.snapshot().read("single").num_rows == 500
 

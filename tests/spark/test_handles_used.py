@@ -25,7 +25,7 @@ def root(tmp_path):
 def test_a_handle_of_ones_own_is_used_for_its_namespace(root):
     store = CountingStore(open_store(str(root), {}))
     with txnlog.open(f"{root}/", "sales", store=store) as own:
-        handles.use(own)
+        spark_ext.use(own)
         assert handles.namespace_at(handles.location_of(f"{root}/sales"), "rw") is own
         assert handles.namespace_at(handles.location_of(f"{root}/sales"), "rw", {}) is own
         assert handles.namespace_at(handles.location_of(f"{root}/sales"), "r") is not own
@@ -35,8 +35,8 @@ def test_one_that_cannot_serve_is_refused_and_one_that_was_closed_is_forgotten(r
     place = handles.location_of(f"{root}/sales")
     with txnlog.open(root, "sales", mode="r") as reader:
         with pytest.raises(InvalidInputError, match="mode='r', and is to serve calls with mode='rw'"):
-            handles.use(reader)
-        handles.use(reader, mode="r")
+            spark_ext.use(reader)
+        spark_ext.use(reader, mode="r")
         assert handles.namespace_at(place, "r") is reader
     assert handles.namespace_at(place, "r").snapshot().topics() == ("orders",)
 
@@ -44,7 +44,7 @@ def test_one_that_cannot_serve_is_refused_and_one_that_was_closed_is_forgotten(r
 def test_the_driver_commits_through_a_handle_of_ones_own(root, spark):
     store = CountingStore(open_store(str(root), {}))
     with txnlog.open(root, "sales", store=store) as own:
-        handles.use(own)
+        spark_ext.use(own)
         store.reset()
         with spark_ext.transaction(spark, str(root / "sales")) as txn:
             txn.write(spark.range(10), "orders")

@@ -397,7 +397,7 @@ def test_a_session_that_was_stopped_inside_hides_no_error() -> None:
         raise AttributeError("'NoneType' object has no attribute 'removeJobTag'")  # as PySpark's own
 
     context = SimpleNamespace(addJobTag=lambda _tag: None, cancelJobsWithTag=gone, removeJobTag=gone)
-    session: Any = SimpleNamespace(sparkContext=context)
+    session: Any = SimpleNamespace(sparkContext=context, _jsparkSession=None)
     with pytest.raises(StoreError, match="what came of it"), interruptible(session):
         raise StoreError("what came of it")
 

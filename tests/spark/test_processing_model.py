@@ -83,6 +83,8 @@ class Life(FaultyStore):
 class Rows:
     """A batch: what a DataFrame is asked for by ``txn.write``."""
 
+    sparkSession = None  # noqa: N815 - Spark's name: no JVM is beside it
+
     def __init__(self, table: pa.Table, schema: Any) -> None:
         self.table, self.schema, self.columns = table, schema, table.column_names
 

@@ -217,7 +217,7 @@ def test_a_source_in_a_root_that_the_same_script_made_is_not_ours(ns: Namespace,
         twin.create_subscription("orders", "billing")
         assert (twin.topic("orders").id, twin.name) == (ns.topic("orders").id, ns.name), "only the logs tell them apart"
         options = read_options({"path": f"{twin.root}/sales/orders", "subscription": "billing"}, streaming=True)
-        plan = StreamPlan(options)
+        plan = StreamPlan(options, {}, None)
         query.write(0, json.dumps(plan.latest(plan.initial().to_dict(), None)))
     with pytest.raises(InvalidInputError, match="no source of the query reads the namespace 'sales'"):
         taken_by(ns, query.checkpoint, query.checkpoint.offsets(0), "billing")
@@ -556,7 +556,7 @@ class PutBack:
 
     def plan(self) -> StreamPlan:
         self._monkeypatch.setattr(handles, "_handles", OrderedDict())  # as in a process that starts now
-        return StreamPlan(read_options({"path": f"{self.root}/sales/orders0"}, streaming=True))
+        return StreamPlan(read_options({"path": f"{self.root}/sales/orders0"}, streaming=True), {}, None)
 
 
 @pytest.fixture

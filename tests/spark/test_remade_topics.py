@@ -131,7 +131,7 @@ class Sink:
             columns["topic"] = pa.array([into] * len(rows), pa.string())
         written = tuple(write_batches(iter([pa.record_batch(columns)] if rows else []), spec))
         during()
-        self._writer().commit([StreamTaskWritten(spec.first_number, "run", written)], next(self._batches))
+        self._writer().commit([StreamTaskWritten(spec.numbers, "run", written, "")], next(self._batches))
 
 
 @pytest.mark.parametrize("topic", ["copy", ""], ids=["one topic", "routed"])

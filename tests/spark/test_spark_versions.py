@@ -8,11 +8,12 @@ from typing import Any
 
 import pyspark
 import pytest
-from pyspark.sql import datasource
+from pyspark.sql import SparkSession, datasource
+from pyspark.sql.connect.session import SparkSession as ConnectSession
 from pyspark.sql.types import StructType
 
 from spark_ext.source import TxnLogDataSource
-from spark_ext.spark_versions import warn_of_functions_that_hang
+from spark_ext.spark_versions import has_jvm, warn_of_functions_that_hang
 from txnlog.errors import InvalidInputError, UnsupportedFeature
 
 
@@ -40,6 +41,14 @@ def test_a_streaming_sink_needs_a_spark_that_hands_it_arrow(
     monkeypatch.setattr(pyspark, "__version__", "4.0.5")
     with pytest.raises(UnsupportedFeature, match=r"sink needs PySpark 4\.1, this is 4\.0\.5.*spark_ext\.write_stream"):
         source.streamWriter(StructType(), overwrite=False)
+
+
+@pytest.mark.parametrize(("kind", "answer"), [(SparkSession, True), (ConnectSession, False)])
+def test_a_session_of_connect_is_told_from_one_with_a_jvm(kind: Any, answer: bool) -> None:
+    session = object.__new__(kind)  # there is no server
+    if answer:
+        session._jsparkSession = object()  # as its making sets it
+    assert has_jvm(session) is answer
 
 
 def test_what_this_spark_has_is_refused_for_nothing_but_its_options(source: TxnLogDataSource) -> None:

@@ -26,7 +26,7 @@ def path(namespace):
 def batches(path, limit, **options):
     """Rows by partition of each batch up to the end, as a query takes them."""
     given = {"path": path, "maxOffsetsPerTrigger": str(limit), **options}
-    plan = StreamPlan(read_options(given, streaming=True))
+    plan = StreamPlan(read_options(given, streaming=True), {}, None)
     position = plan.initial().to_dict()
     found = []
     while (end := plan.latest(position, limit)) != position:

@@ -30,7 +30,7 @@ def _source(ns: Any, _subscription: int) -> Any:
     """The first batch of a run whose source acknowledges by itself."""
     handles.use(ns)
     options = {"path": f"{ns.root}/{ns.name}/orders", "subscription": "billing"}
-    plan = StreamPlan(read_options(options, streaming=True))
+    plan = StreamPlan(read_options(options, streaming=True), {}, None)
     end = plan.latest(plan.initial().to_dict(), None)
 
     def acknowledge() -> None:
@@ -84,7 +84,7 @@ def test_a_run_and_a_consumer_that_open_in_one_entry_are_both_answered(memory: P
 def _by_source(ns: Any) -> Any:
     handles.use(ns)
     options = {"path": f"{ns.root}/{ns.name}/orders", "subscription": "billing"}
-    plan = StreamPlan(read_options(options, streaming=True))
+    plan = StreamPlan(read_options(options, streaming=True), {}, None)
     log = [plan.initial().to_dict()]
 
     def acknowledge() -> None:
@@ -208,7 +208,7 @@ class _Query:
 
     def restart(self) -> None:
         options = {"path": f"{self.ns.root}/{self.ns.name}/orders", "subscription": "billing"}
-        self.plan = StreamPlan(read_options(options, streaming=True))
+        self.plan = StreamPlan(read_options(options, streaming=True), {}, None)
 
     def batch(self) -> None:
         """The next batch is planned, and the one before acknowledged: Spark's order."""

@@ -434,6 +434,7 @@ def test_what_makes_no_stream_is_refused_before_a_query_starts(pipeline: Pipelin
         ({"trigger": {"processingtime": "1 second"}}, r"no trigger 'processingtime' \(did you mean 'processingTime'"),
         ({"trigger": {"processingTime": 5}}, r"refuses the trigger \{'processingTime': 5\}.*pass a dict like"),
         ({"trigger": {"processingTime": "soon"}}, r"refuses the trigger \{'processingTime': 'soon'\}"),
+        ({"trigger": {"processingTime": "soon" * 1000}}, r"^.{300,600}$"),
         ({"trigger": {}}, r"refuses the trigger \{\}"),
         ({"trigger": {"once": True, "availableNow": True}}, r"refuses the trigger"),
         ({"checkpoint": None}, r"checkpoint is the location of the query's checkpoint, a path or .* not NoneType"),

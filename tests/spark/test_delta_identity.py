@@ -1,0 +1,218 @@
+"""Exactly once into a Delta table of somebody else's: what a second run of the same work meets there. Without a JVM."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+import txnlog
+from spark_ext.delta_identity import (
+    BatchIdentity,
+    RepeatBatchError,
+    RunIdentity,
+    Versioned,
+    of_app,
+    of_run,
+    of_stream,
+)
+from spark_ext.processing_plan import Batch, Claim, End
+from txnlog.errors import ConsumerFenced, InvalidInputError, TransactionConflict
+from txnlog.ids import TxnId
+from txnlog.namespace import Namespace
+
+
+def nothing() -> None:
+    """What happens while an append is under way, if nobody says otherwise."""
+
+
+class Table:
+    """A Delta table in memory, with Delta's rule for applications.
+
+    An append under a version that is not above the last one is skipped, silently; one that another commit of its
+    application overtakes, after it has looked and before it is committed, is refused.
+    """
+
+    def __init__(self) -> None:
+        self.id, self.name = "3f2a", "/data/bills"
+        self.rows: list[str] = []
+        self.meanwhile: Callable[[], object] = nothing
+        self._last: dict[str, int] = {}
+        self._notes: list[str] = []
+
+    def last(self, app: str) -> int | None:
+        return self._last.get(app)
+
+    def apps(self, prefix: str) -> list[str]:
+        return [app for app in self._last if app.startswith(prefix)]
+
+    def newest_records(self, app: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
+        for version in reversed(range(len(self._notes))):
+            record = json.loads(self._notes[version])
+            if record["app"] == app:
+                yield version, record
+
+    def append(self, df: Any, app: str, version: int, record: Mapping[str, Any], options: Mapping[str, str]) -> None:
+        assert not options
+        seen = self.last(app)
+        if seen is not None and seen >= version:
+            return
+        meanwhile, self.meanwhile = self.meanwhile, nothing
+        meanwhile()
+        if self.last(app) != seen:
+            raise TransactionConflict("another batch meanwhile")
+        self._last[app] = version
+        self._notes.append(json.dumps({"app": app, "version": version, **record}))
+        self.rows += df
+
+    def take(self, app: str, version: int, record: Mapping[str, Any]) -> None:
+        self.append([], app, version, record, {})
+
+
+class Place:
+    """A Delta table, a log, and which of its transactions were committed."""
+
+    def __init__(self, ns: Namespace) -> None:
+        self.ns = ns
+        self.table = Table()
+        self.committed: set[str] = set()
+        self._numbers = iter(range(1, 1_000))
+
+    def write(self, identity: Versioned | BatchIdentity, *rows: Any) -> TxnId:
+        """Bring rows to the table, as a transaction does before it is committed here."""
+        txn = TxnId(0, next(self._numbers))
+        identity.append(self.table, rows, txn, {})  # type: ignore[arg-type]  # they are no DataFrame
+        return txn
+
+    def nightly(self, version: int) -> Versioned:
+        """A transaction of an application."""
+        return of_app(self.ns.connection, "nightly", version)
+
+    def stream(self, batch: int, content: str) -> Versioned:
+        """A micro-batch of a query, with a digest of its source offsets."""
+        return of_stream(self.ns.connection, "query", batch, content)
+
+    def run(self, epoch: int, *subscriptions: int) -> RunIdentity:
+        """A run of ``process``."""
+        claims = tuple(Claim(f"topic{number}", number, epoch) for number in subscriptions or (7,))
+        return of_run(self.ns.connection, claims)
+
+    def bring(self, run: RunIdentity, batch: Batch, *rows: str) -> str:
+        """Bring a batch of a run to the table; the transaction that is to commit it."""
+        return str(self.write(run.of(batch, lambda txn, _offsets, _version: txn in self.committed), *rows))
+
+
+@pytest.fixture
+def place() -> Iterator[Place]:
+    """An empty table, and a log in memory."""
+    with txnlog.open(f"memory://{uuid4().hex}", "sales", create=True) as ns:
+        yield Place(ns)
+
+
+def batch(start: int, end: int) -> Batch:
+    """The messages of one partition between two offsets."""
+    return Batch(End(end + 10, {"orders": {0: end}}), {"orders": {0: (start, end)}}, (), end - start, 0)
+
+
+# --- work that has a version by itself --------------------------------------------------------------------------------
+
+
+def test_a_batch_that_is_there_is_not_appended_again(place: Place) -> None:
+    place.write(place.nightly(8), "a")
+    place.write(place.nightly(8), "a")
+    place.write(place.nightly(9), "b")
+    assert place.table.rows == ["a", "b"]
+
+
+def test_a_later_version_in_the_table_is_a_conflict(place: Place) -> None:
+    place.write(place.nightly(8), "a")
+    with pytest.raises(TransactionConflict, match=r"has version 8 of txnlog/\w{16}/app/nightly, and this is 7"):
+        place.write(place.nightly(7), "b")
+    assert place.table.rows == ["a"]
+
+
+def test_another_content_under_the_same_version_is_a_conflict(place: Place) -> None:
+    place.write(place.stream(3, "offsets"), "a")
+    place.write(place.stream(3, "offsets"), "a")
+    with pytest.raises(TransactionConflict, match=r"has another batch under version 3 of .*, since its version 0"):
+        place.write(place.stream(3, "others"), "b")
+    assert place.table.rows == ["a"]
+
+
+def test_an_append_that_the_same_work_overtook_is_no_error(place: Place) -> None:
+    place.table.meanwhile = lambda: place.write(place.stream(3, "offsets"), "a")
+    place.write(place.stream(3, "offsets"), "a")
+    assert place.table.rows == ["a"]
+
+
+@pytest.mark.parametrize(("version", "content"), [(2, "before"), (3, "others"), (4, "behind")])
+def test_an_append_that_other_work_overtook_is_a_conflict(place: Place, version: int, content: str) -> None:
+    place.table.meanwhile = lambda: place.write(place.stream(version, content), content)
+    with pytest.raises(TransactionConflict):
+        place.write(place.stream(3, "offsets"), "a")
+    assert place.table.rows == [content]
+
+
+# --- runs of process --------------------------------------------------------------------------------------------------
+
+
+def test_what_an_older_run_appends_once_a_newer_one_took_the_table_over_is_refused(place: Place) -> None:
+    older, newer = place.run(5), place.run(6)
+    place.committed.add(place.bring(older, batch(0, 2), "a"))
+    place.committed.add(place.bring(newer, batch(2, 4), "b"))
+    with pytest.raises(ConsumerFenced, match=r"another run of .* took the Delta table"):
+        place.bring(older, batch(2, 4), "b")
+    assert place.table.rows == ["a", "b"]
+
+
+def test_an_older_run_does_not_take_the_table_from_a_newer_one(place: Place) -> None:
+    place.committed.add(place.bring(place.run(6), batch(0, 2), "a"))
+    with pytest.raises(ConsumerFenced, match=r"another run of .* took the Delta table"):
+        place.bring(place.run(5), batch(0, 2), "a")
+    assert place.table.rows == ["a"]
+
+
+def test_a_run_takes_the_table_over_from_one_that_is_quicker_at_that_moment(place: Place) -> None:
+    older, newer = place.run(5), place.run(6)
+    place.committed.add(place.bring(older, batch(0, 2), "a"))
+    place.table.meanwhile = lambda: place.committed.add(place.bring(older, batch(2, 4), "b"))
+    place.bring(newer, batch(4, 6), "c")
+    assert place.table.rows == ["a", "b", "c"]
+
+
+def test_a_batch_that_no_entry_commits_must_come_first(place: Place) -> None:
+    left = batch(0, 2)
+    place.bring(place.run(5), left, "a")
+    with pytest.raises(RepeatBatchError) as caught:
+        place.bring(place.run(6), batch(0, 4), "a", "b")
+    assert (caught.value.offsets, caught.value.end) == (left.offsets, left.end)
+    assert (caught.value.table, caught.value.delta_version) == ("/data/bills", 1), "behind the taking over"
+    assert place.table.rows == ["a"]
+
+
+def test_a_batch_that_comes_again_is_noted_and_not_appended(place: Place) -> None:
+    place.bring(place.run(5), batch(0, 2), "a")
+    newer = place.run(6)
+    again = place.bring(newer, batch(0, 2), "a")
+    assert place.table.rows == ["a"]
+    _, record = next(place.table.newest_records(newer.app))
+    assert (record["txn"], record["offsets"]) == (again, {"orders": {"0": [0, 2]}}), "who is to commit it now"
+    with pytest.raises(RepeatBatchError):
+        place.bring(newer, batch(2, 4), "b")
+    place.committed.add(again)
+    place.bring(newer, batch(2, 4), "b")
+    assert place.table.rows == ["a", "b"]
+
+
+def test_a_batch_that_another_subscription_of_these_left_is_not_forgotten(place: Place) -> None:
+    left = place.bring(place.run(5, 7), batch(0, 2), "a")
+    place.bring(place.run(1, 8), batch(0, 2), "elsewhere")
+    with pytest.raises(InvalidInputError, match="of a run over other topics that was never committed: orders"):
+        place.bring(place.run(6, 7, 9), batch(0, 4), "a", "b")
+    assert place.table.rows == ["a", "elsewhere"]
+    place.committed.add(left)
+    place.bring(place.run(6, 7, 9), batch(2, 4), "b")
+    assert place.table.rows == ["a", "elsewhere", "b"]
