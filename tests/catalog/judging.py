@@ -52,7 +52,7 @@ def check_table(
     told: dict[tuple[int, int], int] = {}
     stops = False
     shown: list[int] = []
-    at: dict[int, set[str]] = {}
+    at: dict[int, dict[str, int]] = {}
     for version, says, actions in _chain(store, folder):
         assert says["topic"] == record.id
         shown.append(says["version"])
@@ -63,7 +63,7 @@ def check_table(
         plan = ns.snapshot(version=says["version"]).plan(topic) if says["version"] >= record.id else None
         wanted = {item.key.removeprefix(f"{folder}/") for item in plan.segments} if plan else set()
         assert set(files) == wanted, f"version {version} shows {says['version']}"
-        at[version] = set(files)
+        at[version] = dict(files)
     if complete:
         newest = {item.key.removeprefix(f"{folder}/") for item in ns.snapshot().plan(topic).segments}
         assert set(files) == newest
@@ -131,7 +131,7 @@ def check_segments_table(ns: Namespace, *, complete: bool = True) -> list[int]:
     ns.connection.follower.refresh()
     files: dict[str, int] = {}
     shown: list[int] = []
-    at: dict[int, set[str]] = {}
+    at: dict[int, dict[str, int]] = {}
     for version, says, actions in _chain(store, folder):
         shown.append(says["version"])
         for kind, body in actions:
@@ -148,7 +148,7 @@ def check_segments_table(ns: Namespace, *, complete: bool = True) -> list[int]:
                 tuple(row[name] for name in SEGMENT_COLUMNS) for row in pq.read_table(io.BytesIO(content)).to_pylist()
             ]
         assert sorted(told, key=segment_place) == segment_rows(ns, shown[-1]), f"version {version}"
-        at[version] = set(files)
+        at[version] = dict(files)
     assert not complete or segment_rows(ns, shown[-1]) == segment_rows(ns, ns.connection.follower.state.head.version)
     _check_checkpoint(store, folder, at)
     return shown
@@ -170,7 +170,7 @@ def _carry_out(
             assert body["partitionValues"] == {keys.SEGMENT_COLUMN: str(record.number)}
             assert body["size"] == record.size_bytes
             assert json.loads(body["stats"])["numRecords"] == record.rows
-            files[body["path"]] = record.number
+            files[body["path"]] = body["size"]
             if body["dataChange"]:
                 for item in record.slices:
                     assert item.offset is not None
@@ -180,14 +180,15 @@ def _carry_out(
             del files[body["path"]]
 
 
-def _check_checkpoint(store: Store, folder: str, at: dict[int, set[str]]) -> None:
+def _check_checkpoint(store: Store, folder: str, at: dict[int, dict[str, int]]) -> None:
+    """A checkpoint names the files that the table has by its commits, ``at`` each version, and their sizes."""
     found = [info.key for info in store.list(keys.delta_prefix(folder))]
     for key in found:
         name = key.rpartition("/")[2]
         if name.endswith(".checkpoint.parquet"):
             table = pq.read_table(io.BytesIO(store.get(key)))
-            paths = {row["path"] for row in table.column("add").to_pylist() if row is not None}
-            assert paths == at[int(name.split(".")[0])]
+            sizes = {row["path"]: row["size"] for row in table.column("add").to_pylist() if row is not None}
+            assert sizes == at[int(name.split(".")[0])]
     if keys.delta_hint_key(folder) in found:
         hint = json.loads(store.get(keys.delta_hint_key(folder)))
         assert keys.delta_checkpoint_key(folder, hint["version"]) in found, "a hint names what is there"
