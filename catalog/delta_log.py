@@ -110,6 +110,14 @@ class DeltaLog:
         key = keys.table_file_key(self.folder, unique)
         return occupy(self._store, self._runtime, key, data, attempts=_ATTEMPTS)
 
+    def file(self, unique: str) -> bytes | None:
+        """The bytes of such a file, None where there is none."""
+        return self._get(keys.table_file_key(self.folder, unique))
+
+    def overwrite_file(self, unique: str, data: bytes) -> None:
+        """Put such a file in the place of a damaged one."""
+        self._store.put(keys.table_file_key(self.folder, unique), data)
+
     def file_size(self, unique: str) -> int | None:
         """The size of such a file, None where there is none."""
         try:

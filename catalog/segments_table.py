@@ -8,6 +8,7 @@ of the namespace alone, and there are few files.
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final
@@ -26,6 +27,8 @@ from txnlog.keys import SEGMENTS_TABLE
 from txnlog.runtime import Runtime
 from txnlog.schema import StructField, StructType, to_arrow
 from txnlog.state import SegmentRecord
+
+_logger = logging.getLogger("txnlog.publisher")
 
 STRETCH: Final = 1_000
 """Versions of the namespace whose segments share a file."""
@@ -181,7 +184,7 @@ class SegmentsView:
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def commit(self, shown: Shown) -> bytes:
-        """See View. Files that are not there are written first."""
+        """See View. Files that are not there, or damaged, are written first."""
         before = {} if shown.before < 0 else dict(self.files(shown.before))
         after = dict(self.files(shown.version))
         actions: list[Action] = [
@@ -209,9 +212,6 @@ class SegmentsView:
     def _add(self, unique: str, versions: range, *, changes: bool) -> dict[str, Any]:
         table = self._rows(versions)
         numbers = table.column("segment").to_pylist()
-        size = self._table.log.file_size(unique)
-        if size is None:
-            size = len(self._table.log.create_file(unique, _encoded(table)))
         stats = {
             "numRecords": table.num_rows,
             "minValues": {"segment": min(numbers)},
@@ -220,11 +220,31 @@ class SegmentsView:
         }
         return added(
             f"{unique}.parquet",
-            size,
+            self._settled_size(unique, table),
             self.time_of(versions[-1]),
             stats=msgspec.json.encode(stats).decode(),
             changes=changes,
         )
+
+    def _settled_size(self, unique: str, table: pa.Table) -> int:
+        """The size of a data file that holds these rows: one that is not there, or holds others, is written first.
+
+        What is there counts where its rows do: another version of the Parquet library wrote other bytes for them.
+        """
+        log = self._table.log
+        wanted = _encoded(table)
+        found = log.file(unique)
+        if found is None:
+            found = log.create_file(unique, wanted)
+        if found == wanted or _holds(found, table):
+            return len(found)
+        log.overwrite_file(unique, wanted)
+        _logger.warning(
+            "the file %s.parquet of the Delta table of %r was damaged: it was written again from the log",
+            unique,
+            self._table.name,
+        )
+        return len(wanted)
 
     def _remove(self, unique: str, timestamp_ms: int) -> dict[str, Any]:
         return removed(f"{unique}.parquet", self._table.log.file_size(unique) or 0, timestamp_ms, changes=True)
@@ -270,6 +290,14 @@ def _encoded(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="snappy", store_schema=False)
     return sink.getvalue().to_pybytes()
+
+
+def _holds(data: bytes, table: pa.Table) -> bool:
+    """Whether the bytes of a file are just these rows."""
+    try:
+        return bool(pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True).read().equals(table))
+    except (pa.ArrowException, OSError, ValueError, TypeError, OverflowError):
+        return False
 
 
 __all__ = ["KEPT_MS", "MOST_STRETCHES", "SCHEMA", "STRETCH", "SegmentsTable", "SegmentsView"]

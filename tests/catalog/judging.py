@@ -55,7 +55,7 @@ def published_in(
 ) -> Published:
     """All that lies in a table's Delta log, by name; ``seen`` is what somebody found there before."""
     commits: dict[int, bytes] = {}
-    points: dict[int, frozenset[str]] = {}
+    points: dict[int, dict[str, int]] = {}
     loud: set[int] = set()
     others: list[str] = []
     hint = None
@@ -68,7 +68,7 @@ def published_in(
         elif key.checkpoint:
             table = pq.read_table(io.BytesIO(data))
             rows = table.column("add").to_pylist() if "add" in table.column_names else []
-            points[key.version] = frozenset(row["path"] for row in rows if row is not None)
+            points[key.version] = {row["path"]: row["size"] for row in rows if row is not None}
             loud |= {key.version for row in rows if row is not None and row["dataChange"] is not False}
         else:
             commits[key.version] = data

@@ -66,7 +66,7 @@ class Published:
     Attributes:
         commits: by version the bytes.
         seen: by version the bytes that somebody found there before.
-        checkpoints: by version the paths that a checkpoint adds.
+        checkpoints: by version the paths that a checkpoint adds, with their sizes.
         loud: the versions whose checkpoint tells streams of a file.
         hint: the version that ``_last_checkpoint`` names.
         others: names in the folder that are nothing of these.
@@ -74,7 +74,7 @@ class Published:
 
     commits: Mapping[int, bytes]
     seen: Mapping[int, bytes] = field(default_factory=dict)
-    checkpoints: Mapping[int, frozenset[str]] = field(default_factory=dict)
+    checkpoints: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
     loud: frozenset[int] = frozenset()
     hint: int | None = None
     others: tuple[str, ...] = ()
@@ -86,12 +86,12 @@ class Replay:
 
     Attributes:
         shown: what version of the namespace each version shows.
-        files: by version the paths.
+        files: by version the paths, with their sizes.
         findings: what is wrong.
     """
 
     shown: list[int] = field(default_factory=list)
-    files: list[frozenset[str]] = field(default_factory=list)
+    files: list[Mapping[str, int]] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
 
 
@@ -167,14 +167,15 @@ def _gap(versions: list[int]) -> list[int]:
 def _check_checkpoints(published: Published, replay: Replay) -> Iterator[str]:
     if published.loud:
         yield f"streams are told of files by the checkpoints of {sorted(published.loud)}"
-    for version, paths in published.checkpoints.items():
+    for version, files in published.checkpoints.items():
         if version >= len(replay.files):
             yield f"the checkpoint of {version} has no version"
-        elif paths != replay.files[version]:
-            yield f"the checkpoint of {version} has other files than the version: {_odd(paths, replay.files[version])}"
+        elif files != replay.files[version]:
+            odd = _odd(files.items(), replay.files[version].items())
+            yield f"the checkpoint of {version} has other files than the version: {odd}"
 
 
-def _odd(found: frozenset[str], wanted: frozenset[str]) -> str:
+def _odd(found: Set[Any], wanted: Set[Any]) -> str:
     more, less = sorted(found - wanted), sorted(wanted - found)
     return f"{len(more)} too many {more[:MOST_TOLD]}, {len(less)} too few {less[:MOST_TOLD]}"
 
@@ -218,7 +219,7 @@ class _Table:
         self.changes = changes
         self.replay = Replay()
         self._identity = identity
-        self._files: set[str] = set()
+        self._files: dict[str, int] = {}
         self._last_ms = -1
 
     def carry_out(self, version: int, actions: list[tuple[str, dict[str, Any]]]) -> None:
@@ -228,17 +229,17 @@ class _Table:
             if kind == "add":
                 if body["path"] in self._files:
                     self._find(version, f"adds {body['path']}, which is there: its rows would be doubled")
-                self._files.add(body["path"])
+                self._files[body["path"]] = body["size"]
                 self._added(version, body)
             elif kind == "remove":
                 if body["path"] not in self._files:
                     self._find(version, f"removes {body['path']}, which is not there")
-                self._files.discard(body["path"])
+                self._files.pop(body["path"], None)
                 self._removed(version, body)
             elif kind == "metaData":
                 self._described(json.loads(body["schemaString"])["fields"])
         self.replay.shown.append(shows)
-        self.replay.files.append(frozenset(self._files))
+        self.replay.files.append(dict(self._files))
         self._carried_out(version, shows)
 
     def _added(self, version: int, body: dict[str, Any]) -> None:
@@ -311,8 +312,8 @@ class _TopicTable(_Table):
 
     def _carried_out(self, version: int, shows: int) -> None:
         wanted = frozenset(item.path for item in self._facts.files if item.is_there(shows))
-        if self._files != wanted:
-            self._find(version, f"shows {shows}, and has {_odd(frozenset(self._files), wanted)} files")
+        if self._files.keys() != wanted:
+            self._find(version, f"shows {shows}, and has {_odd(self._files.keys(), wanted)} files")
         if self._columns != (*self._facts.columns_at(shows), (SEGMENT_COLUMN, "long")):
             self._find(version, f"shows {shows}, and has the columns {[name for name, _ in self._columns]}")
 

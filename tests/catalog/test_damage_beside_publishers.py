@@ -85,7 +85,7 @@ class Scene:
             key = self.chance.choice(others)
         files = self._files(store)
         if files and self.chance.random() < 0.3:
-            self._change(store, self.chance.choice(files), _removed)
+            self._change(store, self.chance.choice(files), self.chance.choice(FILE_DAMAGE))
             return
         as_another = partial(_as_another, self.chance.choice(commits))
         hows: list[Change] = [_garbage, _empty, _cut, _without_a_line, as_another]
@@ -108,7 +108,7 @@ class Scene:
         newest = max(commits)
         brought = [f"{self.folder}/{body['path']}" for kind, body in actions_of(commits[newest]) if kind == "add"]
         if self.segments and brought and self.chance.random() < 0.5:
-            self._change(self.store, self.chance.choice(brought), _removed)
+            self._change(self.store, self.chance.choice(brought), self.chance.choice(FILE_DAMAGE))
         else:
             key = keys.delta_commit_key(self.folder, newest)
             self._change(self.store, key, self.chance.choice((_garbage, _removed, _cut)))
@@ -157,6 +157,10 @@ def _cut(store: Store, key: str, chance: random.Random) -> None:
     """Somewhere; the end of the last line is nothing that a reader misses."""
     data = store.get(key)
     store.put(key, data[: chance.randrange(max(1, len(data) - 1))])
+
+
+FILE_DAMAGE: tuple[Change, ...] = (_removed, _garbage, _empty, _cut)
+"""What is done to data files."""
 
 
 def _without_a_line(store: Store, key: str, chance: random.Random) -> None:

@@ -65,6 +65,10 @@ def test_the_table_says_what_the_log_says(tmp_path: Path, quick: None, todo: lis
             }:
                 plan = story.ns.snapshot().plan(row[1], offsets=where)
                 assert row[0] in {item.number for item in plan.segments}
+        sound = {item: item.read_bytes() for item in [*path(place).glob("*.parquet"), *path(place).glob("*/*.json")]}
+        with txn_catalog.open(place.root) as other:
+            assert not any(item.repaired for item in other.repair("sales"))
+        assert {item: item.read_bytes() for item in sound} == sound
     finally:
         story.close()
         place.close()

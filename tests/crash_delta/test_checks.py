@@ -207,8 +207,8 @@ def test_the_log_of_the_table_of_segments_is_judged_as_any(case: Case) -> None:
 
     assert found() == ""
     assert published.checkpoints
-    (version, paths), *_ = published.checkpoints.items()
-    assert "too many" in found(published=replace(published, checkpoints={version: paths | {"x"}}))
+    (version, files), *_ = published.checkpoints.items()
+    assert "too many" in found(published=replace(published, checkpoints={version: {**files, "x": 1}}))
     assert "it has 7" in found(sizes=dict.fromkeys(sizes, 7))
     assert "where nothing changed" in found(wanted=wanted.slice(0, 0))
     commits = dict(published.commits)
@@ -238,9 +238,10 @@ def test_a_version_that_is_missing_changed_or_behind_the_log_is_found(case: Case
 
 
 def test_a_checkpoint_of_something_else_and_strangers_are_found(case: Case) -> None:
-    (version, paths), *_ = case.published.checkpoints.items()
-    assert "too few" in case.findings(checkpoints={version: frozenset(sorted(paths)[1:])})
-    assert "has no version" in case.findings(checkpoints={17: paths})
+    (version, files), *_ = case.published.checkpoints.items()
+    assert "too few" in case.findings(checkpoints={version: dict(sorted(files.items())[1:])})
+    assert "1 too many" in case.findings(checkpoints={version: {**files, min(files): 7}})
+    assert "has no version" in case.findings(checkpoints={17: files})
     assert "told of files by the checkpoints" in case.findings(loud=frozenset({version}))
     assert "_last_checkpoint names 99" in case.findings(hint=99)
     assert "strangers" in case.findings(others=("x.tmp",))

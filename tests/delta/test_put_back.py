@@ -1,0 +1,95 @@
+"""A Delta table that a log wrote to which was put back to an older state, and records in it that nobody here wrote."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from spark_ext import handles
+from spark_ext.delta_identity import app_of
+from spark_ext.delta_tables import DeltaTable
+from tests.delta.lives import Shop, shop
+from txnlog.errors import TxnLogError
+
+__all__ = ["shop"]  # a fixture
+
+
+def produce(shop: Shop, *numbers: int) -> None:
+    with shop.open() as ns:
+        ns.produce("orders", [{"id": number, "customer": "c"} for number in numbers])
+
+
+def put_back(shop: Shop, backup: str) -> None:
+    handles._handles.clear()
+    shutil.rmtree(shop.root)
+    shutil.copytree(backup, shop.root)
+
+
+def test_a_decision_of_the_log_before_it_was_put_back_is_not_taken_for_that_of_another_transaction(shop: Shop) -> None:
+    """The table says yes to version p of a log that is no more; what the new one prepares at p has other rows."""
+    backup = str(shop.folder / "backup")
+    shop.born()
+    shop.decided()
+    shop.check()
+    with shop.open() as ns:
+        ns.snapshot()
+    handles._handles.clear()
+    shutil.copytree(shop.root, backup)
+    produce(shop, 100, 101)
+    shop.born()
+    shop.decided()
+    assert shop.in_delta()[-2:] == [100, 101]
+    put_back(shop, backup)
+    produce(shop, 200, 201)  # the sender has other messages by now
+    shop.born()
+    try:
+        shop.decided()
+    except TxnLogError:
+        return  # told: nothing is lost without a word
+    assert shop.in_topic()[-2:] == [200, 201], "committed here"
+    assert {200, 201} <= set(shop.in_delta()), "a decision of another transaction was taken for this one's"
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"offsets": 5},
+        {"offsets": {"orders": {"0": [0, 2]}}},
+        {"offsets": {"orders": {"zero": [0, 2]}}, "txn": 7, "end": 7},
+    ],
+)
+def test_a_record_that_is_damaged_is_told_with_a_type(shop: Shop, record: dict[str, object]) -> None:
+    shop.born()
+    number = shop.ns.connection.subscription_record(shop.ns.connection.topic_record("orders").id, "billing").id
+    app = app_of(shop.ns.connection, f"process/{number}")
+    note = json.dumps({"txnlog": {"app": app, "version": 0, **record}}, separators=(",", ":"))
+    row = shop.spark.createDataFrame([(-1, "x")], "id bigint, customer string")
+    row.write.format("delta").mode("append").option("userMetadata", note).save(shop.table)
+    with pytest.raises(TxnLogError):
+        shop.process()
+
+
+def test_a_run_over_a_copy_of_the_log_takes_no_version_for_its_own(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both logs give their runs the same epoch; Delta skips the append of the second without a word."""
+    other = Shop(shop.spark, shop.folder / "other", monkeypatch, new=False)
+    shutil.copytree(shop.root, other.root)
+    other.table = shop.table
+    produce(other, 300)
+    produce(shop, 400)
+    original, calls = DeltaTable.append, []
+
+    def append(table: DeltaTable, df: object, app: str, version: int, record: dict[str, object], *rest: object) -> None:
+        calls.append(version)
+        if "offsets" in record and len(calls) == 2:
+            other.process(max_rows=None)
+        original(table, df, app, version, record, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(DeltaTable, "append", append)
+    try:
+        shop.process(max_rows=None)
+    except TxnLogError:
+        return
+    assert 400 in shop.in_topic(), "committed here"
+    assert 400 in shop.in_delta(), "and left out there, without a word"

@@ -1,0 +1,61 @@
+"""Offsets of a stream's checkpoint that name a partition which the topic has not: refused, at either end of a stream."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from spark_ext import handles, stream_commits
+from spark_ext.query_checkpoint import Checkpoint
+from tests.spark.runs import Run
+from txnlog.errors import TxnLogError
+
+if TYPE_CHECKING:
+    from txnlog.namespace import Namespace
+
+SCHEMA = pa.schema([("id", pa.int64())])
+
+
+@pytest.fixture
+def ns(namespace: Namespace) -> Namespace:
+    namespace.create_topic("orders", SCHEMA)
+    namespace.produce("orders", [{"id": 1}, {"id": 2}])
+    handles.use(namespace)
+    return namespace
+
+
+@pytest.mark.parametrize("partition", ["1", "-1", str(1 << 70)])
+def test_a_source_refuses_to_acknowledge_a_partition_that_is_not_there(ns: Namespace, partition: str) -> None:
+    run = Run(ns, subscription="billing")
+    run.batch()
+    end = run.log[-1]
+    end["offsets"]["orders"][partition] = 0
+    with pytest.raises(TxnLogError):
+        run.reader.commit(end)
+
+
+@pytest.mark.parametrize("partition", ["1", "-1", str(1 << 70)])
+def test_a_sink_refuses_to_acknowledge_a_partition_that_is_not_there(
+    ns: Namespace, tmp_path: Path, partition: str
+) -> None:
+    run = Run(ns, subscription="billing")
+    run.batch()
+    end = run.log[-1]
+    end["offsets"]["orders"][partition] = 3
+    end["start"]["orders"][partition] = 0
+    place = tmp_path / "checkpoint"
+    (place / "offsets").mkdir(parents=True)
+    (place / "metadata").write_text('{"id":"q"}')
+    (place / "offsets" / "0").write_text("v1\n{}\n" + json.dumps(end))
+    checkpoint = Checkpoint(str(place))
+    offsets = checkpoint.offsets(0)
+    assert offsets is not None
+    with pytest.raises(TxnLogError):
+        identity, _ = stream_commits.begin_batch(ns, checkpoint, None, 0, offsets) or (None, None)
+        assert identity is not None
+        taken = stream_commits.taken_by(ns, checkpoint, offsets, "billing")
+        stream_commits.acknowledgements(ns, taken, identity, "run")
