@@ -262,13 +262,13 @@ def hand_over(txn: Transaction, segments: list[Segment]) -> None:
     """Give a transaction the files of its jobs, taking them off the list: its commit brings them.
 
     Where they are too many for one entry, all but the last part is logged now, pending. Called again after
-    OutcomeUnknown, it goes on with what is left.
+    OutcomeUnknown, or an interrupt, it does the part again that it was at: the transaction takes no file twice.
     """
     for part in list(_entries(segments)):
         txn.adopt_segments(part)
-        del segments[: len(part)]
-        if segments:
+        if len(part) < len(segments):
             txn.flush()
+        del segments[: len(part)]
 
 
 def _entries(segments: Sequence[Segment]) -> Iterator[list[Segment]]:

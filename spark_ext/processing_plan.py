@@ -223,11 +223,41 @@ def plan_batch(scan: Scan, claims: Iterable[Claim], max_rows: int | None, until:
     rows = sum(high - low for found in offsets.values() for low, high in found.values())
     if not rows:
         return None
-    taken = [_taken(claim, found, offsets[claim.topic]) for claim, found in cursors.values() if offsets[claim.topic]]
-    acknowledged = sum(ranges.size(item.ranges) for wanted in taken for item in wanted.ranges)
     end = End(version, {topic: {p: stops[topic][p] for p in found} for topic, found in begin.items()})
-    read = {topic: found for topic, found in offsets.items() if found}
-    return Batch(end, read, tuple(taken), rows, acknowledged - rows)
+    return _batch(scan, cursors, end, {topic: found for topic, found in offsets.items() if found})
+
+
+def plan_again(scan: Scan, claims: Iterable[Claim], again: Mapping[str, OffsetRanges], end: End) -> Batch | None:
+    """The batch that was planned before and read these offsets; None where somebody else has some of them.
+
+    What was pending below them when it was planned may be free by now: that is left to a later batch.
+
+    Raises: as ``plan_batch``.
+    """
+    cursors = _cursors(scan, claims)
+    for topic, found in again.items():
+        if topic not in cursors:
+            return None
+        starts = scan.snapshot.start_offsets(topic)
+        for p, (low, high) in found.items():
+            cursor = cursors[topic][1].get(p)
+            if cursor is None or low < starts[p] or available(cursor, low, high, ()) != ((low, high),):
+                return None
+    return _batch(scan, cursors, end, again)
+
+
+def _batch(
+    scan: Scan, cursors: Mapping[str, tuple[Claim, Mapping[int, Cursor]]], end: End, offsets: Mapping[str, OffsetRanges]
+) -> Batch:
+    rows = sum(high - low for found in offsets.values() for low, high in found.values())
+    starts = {topic: scan.snapshot.start_offsets(topic) for topic in offsets}
+    taken = [
+        _taken(item, found, starts[topic], offsets[topic])
+        for topic, (item, found) in cursors.items()
+        if topic in offsets
+    ]
+    acknowledged = sum(ranges.size(item.ranges) for wanted in taken for item in wanted.ranges)
+    return Batch(end, offsets, tuple(taken), rows, acknowledged - rows)
 
 
 def _cursors(scan: Scan, claims: Iterable[Claim]) -> dict[str, tuple[Claim, Mapping[int, Cursor]]]:
@@ -241,9 +271,14 @@ def _cursors(scan: Scan, claims: Iterable[Claim]) -> dict[str, tuple[Claim, Mapp
     return result
 
 
-def _taken(item: Claim, cursors: Mapping[int, Cursor], read: OffsetRanges) -> Acknowledgement:
-    """Message by message, also where it is all up to an end: what others hold in between stays theirs."""
-    wanted = {p: available(cursors[p], 0, high, ()) for p, (_, high) in read.items()}
+def _taken(
+    item: Claim, cursors: Mapping[int, Cursor], starts: Mapping[int, int], read: OffsetRanges
+) -> Acknowledgement:
+    """Message by message: what was deleted, and what is read. What lies between, free or not, stays as it is."""
+    wanted: dict[int, ranges.Ranges] = {}
+    for p, (low, high) in read.items():
+        left = available(cursors[p], 0, high, ())
+        wanted[p] = ranges.subtract(left, ((starts[p], low),)) if starts[p] < low else left
     return Acknowledgement(item.subscription, item.epoch, tuple(PartitionRanges(p, of) for p, of in wanted.items()))
 
 
@@ -296,4 +331,4 @@ def _unheld(cursor: Cursor) -> Cursor:
     return msgspec.structs.replace(cursor, holds=(), cumulative=None)
 
 
-__all__ = ["Batch", "Claim", "End", "claim", "count_left", "offsets_text", "plan_batch", "was_committed"]
+__all__ = ["Batch", "Claim", "End", "claim", "count_left", "offsets_text", "plan_again", "plan_batch", "was_committed"]

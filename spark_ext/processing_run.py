@@ -16,7 +16,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from spark_ext import jobs, task_errors
 from spark_ext.delta_identity import RepeatBatchError, of_run
 from spark_ext.processing_frames import format_frame, native_frame
-from spark_ext.processing_plan import Batch, Claim, End, count_left, offsets_text, plan_batch, was_committed
+from spark_ext.processing_plan import Batch, Claim, End, count_left, offsets_text, plan_again, plan_batch, was_committed
 from spark_ext.processing_progress import progress_line
 from spark_ext.processing_stop import interruptible
 from spark_ext.scan import Scan, open_scan
@@ -251,7 +251,7 @@ class Run:
         return replace(item, failures=failures, lost=0, reason=_reason(error, failures))
 
     def _after_loss(self, item: _Try, error: TxnLogError) -> _Try | None:
-        """The batch planned again, up to the same end: the same one, unless the cursors moved."""
+        """The batch again, or what is left up to its end where others took some of it."""
         lost = item.lost + 1
         if lost >= _LOST_ATTEMPTS:
             raise error
@@ -259,7 +259,9 @@ class Run:
         if self._pause(lost, _PAUSE_MS, _LONGEST_PAUSE_MS):
             return None
         scan = self._look()
-        again = plan_batch(scan, self._claims, self._order.max_rows, item.batch.end)
+        again = plan_again(scan, self._claims, item.batch.offsets, item.batch.end) or plan_batch(
+            scan, self._claims, self._order.max_rows, item.batch.end
+        )
         if again is None:
             return None  # others took what it held
         if again.offsets != item.batch.offsets:
@@ -269,12 +271,13 @@ class Run:
     def _repeated(self, item: _Try, wanted: RepeatBatchError) -> _Try:
         """The batch that a Delta table has and no entry commits, as it was: its rows are not appended again."""
         scan = self._look()
-        batch = None if item.repeats else plan_batch(scan, self._claims, None, wanted.end)
-        if batch is None or batch.offsets != wanted.offsets:
+        batch = None if item.repeats else plan_again(scan, self._claims, wanted.offsets, wanted.end)
+        if batch is None:
             raise InvalidInputError(
                 f"{wanted}, and this batch cannot come again: its offsets were {offsets_text(wanted.offsets)}",
-                advice="seek the subscription to where they begin: the batch comes again, and its rows stay as they "
-                "are; or another table of the handler, written before this one, has later rows",
+                advice="seek the subscription to where they begin, and in no partition beyond its cursor, for what is "
+                "passed over is lost: the batch comes again, and its rows stay as they are; or another table of the "
+                "handler, written before this one, has later rows",
             ) from wanted
         _logger.warning("%r: %s; it comes again (%s)", self._order.name, wanted, batch)
         return _Try(scan, batch, repeats=True)

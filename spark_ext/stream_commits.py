@@ -245,7 +245,10 @@ def subscriptions_read(ns: Namespace, offsets: BatchOffsets) -> list[str]:
 
 
 def _ours(ns: Namespace, text: str | None) -> StreamOffset | None:
-    """The offset of a source of ours in this namespace; None for any other."""
+    """The offset of a source of ours in this namespace; None for any other.
+
+    Raises InvalidInputError where it is damaged.
+    """
     if text is None:
         return None
     try:
@@ -255,7 +258,10 @@ def _ours(ns: Namespace, text: str | None) -> StreamOffset | None:
     if not is_stream_offset(value):
         return None
     found = StreamOffset.from_dict(value)
-    return found if found.is_of(ns.name, ns.connection.coordinator, log_of(ns.connection)) else None
+    if not found.is_of(ns.name, ns.connection.coordinator, log_of(ns.connection)):
+        return None
+    found.check_partitions(ns.connection)
+    return found
 
 
 def _subscription_id(ns: Namespace, topic: str, offset: StreamOffset, subscription: str) -> int:

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from txnlog.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from txnlog.connection import Connection
 
 FORMAT: Final = 1
 
@@ -103,6 +106,23 @@ class StreamOffset:
     def is_of(self, name: str, coordinator: int, log: str) -> bool:
         """Whether they are of this namespace, and of this log of it."""
         return (self.namespace, self.coordinator) == (name, coordinator) and self.log in (None, log)
+
+    def check_partitions(self, connection: Connection) -> None:
+        """Raise InvalidInputError for a partition that a topic never had: they grow in number, and none goes away.
+
+        For offsets that are of the connection's namespace. Topics that are not there are the caller's to refuse.
+        """
+        live = {record.id: record.partitions for record in connection.live_topics()}
+        counts = {topic: live[number] for topic, number in self.topic_ids.items() if number in live}
+        for offsets in (self.offsets, self.start):
+            for topic in offsets.keys() & counts.keys():
+                strange = [partition for partition in offsets[topic] if partition not in range(counts[topic])]
+                if strange:
+                    raise InvalidInputError(
+                        f"the checkpoint holds a damaged offset: of partition {str(strange[0])[:20]} of the topic "
+                        f"{topic!r}, which has {counts[topic]}",
+                        advice="restore it, or use a new checkpointLocation",
+                    )
 
 
 def _written(offsets: Mapping[str, Mapping[int, int]]) -> dict[str, dict[str, int]]:

@@ -202,6 +202,7 @@ class StreamPlan:
                 raise _changed(f"of the topic {topic!r}", f"the topics {', '.join(scan.topics)}")
             if _topic(scan, topic).id != number:
                 raise _changed(f"of a topic {topic!r} that was dropped", "a new topic of that name")
+        offset.check_partitions(namespace.connection)
 
     # --- the subscription -------------------------------------------------------------------------------------------
 

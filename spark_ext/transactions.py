@@ -142,14 +142,14 @@ class DataFrameTransaction:
         )
         try:
             segments = self._run(job, spec, mark)
-        except BaseException as error:
+            rows = sum(item.rows for item in segments)
+            with self._lock:
+                self._txn.check_open()  # it may have ended while the job ran, without these rows
+                self._segments.extend(segments)
+                self._written[topic] = self._written.get(topic, 0) + rows
+        except BaseException as error:  # also an interrupt behind the job: whoever meets it knows of no rows
             self._note_failed(error)
             raise
-        rows = sum(item.rows for item in segments)
-        with self._lock:
-            self._txn.check_open()  # it may have ended while the job ran, without these rows
-            self._segments.extend(segments)
-            self._written[topic] = self._written.get(topic, 0) + rows
         return rows
 
     def _note_failed(self, error: BaseException) -> None:

@@ -285,7 +285,10 @@ class Transaction(ProcessBound):
             self._check_open()
 
     def adopt_segments(self, segments: list[Segment]) -> None:
-        """Add segments that were written elsewhere (Spark's executors) under numbers of this client's blocks."""
+        """Add segments that were written elsewhere (Spark's executors) under numbers of this client's blocks.
+
+        Those that it was given before are left out, so that a call that was interrupted can be repeated.
+        """
         with self._mine():
             self._check_open()
             self._work.add_segments(segments)

@@ -47,6 +47,7 @@ class Work:
         self._number = number
         self._digest = xxhash.xxh3_64()
         self._owned_topics: set[int] = set()
+        self._adopted: set[tuple[int, str]] = set()
         self._buffered_bytes = 0
         self._sealed = 0
         self.pieces: list[Piece] = []
@@ -85,12 +86,17 @@ class Work:
         self._digest.update(told)
 
     def add_segments(self, segments: Iterable[Segment]) -> None:
-        """Take segments that were written elsewhere."""
-        added = list(segments)
+        """Take segments that were written elsewhere, but for those that were taken by an earlier call.
+
+        Another one under a number of these is taken, too: the log refuses it.
+        """
+        added = [item for item in segments if (item.segment, item.checksum) not in self._adopted]
+        adopted = {(item.segment, item.checksum) for item in added}
         owned = {item.topic for item in added}
         told = "".join(f"s{item.topic},{item.segment},{item.checksum};" for item in added).encode()
         self._numbers.note_unended(self._number)
         self.staged += added
+        self._adopted |= adopted
         self._owned_topics |= owned
         self._digest.update(told)
 

@@ -1,25 +1,19 @@
-"""Ctrl-C: an interrupt in the main thread tears nothing that is in memory, and no other thread waits for ever.
-
-A signal's handler runs in the main thread when a function begins, when a C function returned, and when a loop goes
-round; a profile function is called at the first two. So a call is interrupted at one place after the other until it
-ends before the next one comes: every place is tried, without a signal and without chance.
-"""
+"""Ctrl-C: an interrupt in the main thread tears nothing that is in memory, and no other thread waits for ever."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import _base
 from functools import partial
-from types import FrameType, ModuleType
 from typing import Any
 
 import pytest
 
 from tests.client.support import SCHEMA, Place, ids, read, received, rows, run_threads, take, wait_for
+from tests.interrupts import interrupted
 from txnlog import (
     appender,
     checkpoint,
@@ -52,29 +46,6 @@ from txnlog.testing.scheduler import START_MS
 
 APPENDING = (appender, entry_builder, follower, runtime)
 FOLLOWING = (follower, segment_index, state, tables)
-
-
-def interrupted(call: Callable[[], object], modules: tuple[ModuleType, ...], place: int) -> bool:
-    """Call and interrupt at a place of these modules; False where the call ends before."""
-    files = {module.__file__ for module in modules}
-    seen = 0
-
-    def profile(frame: FrameType, event: str, _: object) -> None:
-        nonlocal seen
-        if event in {"call", "c_return"} and frame.f_code.co_filename in files:
-            seen += 1
-            if seen == place:
-                sys.setprofile(None)
-                raise KeyboardInterrupt
-
-    sys.setprofile(profile)
-    try:
-        call()
-    except KeyboardInterrupt:
-        return True
-    finally:
-        sys.setprofile(None)
-    return False
 
 
 def assert_whole(ns: Any, memory: Place) -> None:

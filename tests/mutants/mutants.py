@@ -1598,8 +1598,8 @@ MUTANTS = (
     Mutant(
         "sources of another namespace of the name",
         "spark_ext/stream_commits.py",
-        "if found.is_of(ns.name, ns.connection.coordinator, log_of(ns.connection)) else None",
-        "if found.namespace == ns.name else None",
+        "if not found.is_of(ns.name, ns.connection.coordinator, log_of(ns.connection)):",
+        "if found.namespace != ns.name:",
         "a sink takes off of its own topic what was read of another one",
         (QUERY_CHECKPOINT + "sources_of_other_places_and_subscriptions_are_not_ours",),
     ),

@@ -1,4 +1,4 @@
-"""Offsets of a stream's checkpoint that name a partition which the topic has not: refused, at either end of a stream."""
+"""Offsets of a stream's checkpoint that name a partition which the topic has not: either end of a stream refuses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from spark_ext import handles, stream_commits
 from spark_ext.query_checkpoint import Checkpoint
 from tests.spark.runs import Run
-from txnlog.errors import TxnLogError
+from txnlog.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from txnlog.namespace import Namespace
@@ -34,8 +34,19 @@ def test_a_source_refuses_to_acknowledge_a_partition_that_is_not_there(ns: Names
     run.batch()
     end = run.log[-1]
     end["offsets"]["orders"][partition] = 0
-    with pytest.raises(TxnLogError):
+    with pytest.raises(InvalidInputError, match="damaged offset: of partition"):
         run.reader.commit(end)
+
+
+def test_a_source_refuses_to_plan_from_or_up_to_a_partition_that_is_not_there(ns: Namespace) -> None:
+    run = Run(ns, subscription="billing")
+    run.batch()
+    start, end = run.log
+    end["start"]["orders"]["1"] = 0
+    with pytest.raises(InvalidInputError, match="damaged offset: of partition 1 of the topic 'orders', which has 1"):
+        run.reader.partitions(start, end)
+    with pytest.raises(InvalidInputError, match="damaged offset: of partition"):
+        run.reader.latestOffset(end, run.reader.getDefaultReadLimit())
 
 
 @pytest.mark.parametrize("partition", ["1", "-1", str(1 << 70)])
@@ -54,8 +65,7 @@ def test_a_sink_refuses_to_acknowledge_a_partition_that_is_not_there(
     checkpoint = Checkpoint(str(place))
     offsets = checkpoint.offsets(0)
     assert offsets is not None
-    with pytest.raises(TxnLogError):
-        identity, _ = stream_commits.begin_batch(ns, checkpoint, None, 0, offsets) or (None, None)
-        assert identity is not None
-        taken = stream_commits.taken_by(ns, checkpoint, offsets, "billing")
-        stream_commits.acknowledgements(ns, taken, identity, "run")
+    with pytest.raises(InvalidInputError, match="damaged offset: of partition"):
+        stream_commits.begin_batch(ns, checkpoint, None, 0, offsets)
+    with pytest.raises(InvalidInputError, match="damaged offset: of partition"):
+        stream_commits.taken_by(ns, checkpoint, offsets, "billing")

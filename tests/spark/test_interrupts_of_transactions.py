@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import Row
+from pyspark.sql.types import LongType, StructField, StructType
 
-from spark_ext import jobs, transactions
+from spark_ext import arrow_batches, jobs, transactions
 from spark_ext.executor_writer import TaskIdentity, write_batches
 from spark_ext.transactions import DataFrameTransaction
-from tests.client.test_interrupts import interrupted
+from tests.interrupts import interrupted
 from txnlog import transaction, work
-from txnlog.errors import TxnLogError
+from txnlog.errors import OutcomeUnknown, TransactionHasFailedOperation, TxnLogError
 
 if TYPE_CHECKING:
     from txnlog.namespace import Namespace
@@ -46,11 +50,8 @@ def test_a_call_that_is_interrupted_anywhere_and_repeated_tells_the_true_end(nam
             more = interrupted(getattr(txn, call), MODULES, place)
             try:
                 told = txn.commit()
-            except Exception as error:
-                if not isinstance(error, TxnLogError):
-                    problems.append(f"{place}: {type(error).__name__} {error}"[:200])
-                else:
-                    problems.append(f"{place}: refused: {error}"[:300])
+            except TxnLogError as error:
+                problems.append(f"{place}: refused: {error}"[:300])
                 txn.abort()
         if told is not None:
             expected += [2 * place, 2 * place + 1]
@@ -58,3 +59,78 @@ def test_a_call_that_is_interrupted_anywhere_and_repeated_tells_the_true_end(nam
             break
     assert sorted(ns.snapshot().read("orders").column("id").to_pylist()) == expected
     assert problems == []
+
+
+class Doubtful:
+    """A transaction whose first flush is not answered; it tells what it was asked for."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def adopt_segments(self, segments: list[str]) -> None:
+        self.calls += segments
+
+    def flush(self) -> None:
+        self.calls.append("flush")
+        if self.calls.count("flush") == 1:
+            raise OutcomeUnknown("no answer")
+
+
+def test_what_a_flush_left_in_doubt_is_logged_before_more_is_handed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Call after call would else make one entry larger, until it is too large for the log."""
+    monkeypatch.setattr(jobs, "_entries", lambda segments: ([item] for item in segments))
+    txn, segments = Doubtful(), ["a", "b", "c"]
+    with pytest.raises(OutcomeUnknown):
+        jobs.hand_over(txn, segments)  # type: ignore[arg-type]
+    jobs.hand_over(txn, segments)  # type: ignore[arg-type]
+    assert txn.calls == ["a", "flush", "a", "flush", "b", "flush", "c"]
+    assert segments == []
+
+
+class Frame:
+    """As much of a DataFrame as a write asks for before its job."""
+
+    schema = StructType([StructField("id", LongType())])
+    columns = ("id",)
+
+    def toDF(self, *_: str) -> Frame:  # noqa: N802 - Spark's name
+        return self
+
+    def mapInArrow(self) -> None:  # noqa: N802 - Spark's name
+        raise NotImplementedError
+
+
+def test_a_write_that_is_interrupted_behind_its_job_leaves_only_the_abort(
+    namespace: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever catches the interrupt and commits would commit without the rows, or with rows that he writes again."""
+    ns = namespace
+    ns.create_topic("orders", SCHEMA)
+    jobs_run: list[int] = []
+
+    def collect(_: object, task: partial[object], *__: object, **___: object) -> list[Row]:
+        rows = pa.record_batch([pa.array([len(jobs_run)], pa.int64())], schema=SCHEMA)
+        written = write_batches(iter([rows]), task.keywords["spec"], TaskIdentity(0, 0))
+        jobs_run.append(len(jobs_run))
+        return [Row(segment=item.to_json()) for item in written]
+
+    monkeypatch.setattr(arrow_batches, "collect", collect)
+    expected: list[int] = []
+    refused = 0
+    for place in range(1, 500):
+        before = len(jobs_run)
+        txn = DataFrameTransaction(ns, jobs.begin(ns, jobs.reserve_job(ns)), "{}")
+        with suppress(TransactionHasFailedOperation), txn:
+            more = interrupted(partial(txn.write, Frame(), "orders"), MODULES, place)  # type: ignore[arg-type]
+            ran = len(jobs_run) > before
+            if more and ran:
+                refused += 1
+                with pytest.raises(TransactionHasFailedOperation):
+                    txn.commit()
+            elif ran:
+                expected += jobs_run[before:]
+        if not more:
+            break
+    assert refused > 5
+    assert len(expected) == 1
+    assert ns.snapshot().read("orders").column("id").to_pylist() == expected

@@ -1,0 +1,38 @@
+"""A call that is interrupted at one place after the other.
+
+A signal's handler runs in the main thread when a function begins, when a C function returned, and when a loop goes
+round; a profile function is called at the first two. So a call is interrupted at one place after the other until it
+ends before the next one comes: every place is tried, without a signal and without chance.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType, ModuleType
+
+
+def interrupted(call: Callable[[], object], modules: tuple[ModuleType, ...], place: int) -> bool:
+    """Call and interrupt at a place of these modules; False where the call ends before."""
+    files = {module.__file__ for module in modules}
+    seen = 0
+
+    def profile(frame: FrameType, event: str, _: object) -> None:
+        nonlocal seen
+        if event in {"call", "c_return"} and frame.f_code.co_filename in files:
+            seen += 1
+            if seen == place:
+                sys.setprofile(None)
+                raise KeyboardInterrupt
+
+    sys.setprofile(profile)
+    try:
+        call()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.setprofile(None)
+    return False
+
+
+__all__ = ["interrupted"]
