@@ -32,8 +32,8 @@ def begun(ns: Namespace, *numbers: int) -> DataFrameTransaction:
     spec = jobs.Planned(SCHEMA, record).spec(ns, "{}")
     rows = pa.record_batch([pa.array(numbers, pa.int64())], schema=SCHEMA)
     written = write_batches(iter([rows]), spec, TaskIdentity(0, 0))
-    txn = DataFrameTransaction(ns, jobs.begin(ns, spec.first_number - 1), "{}")
-    txn._segments.extend(jobs.segments_of(written, spec.first_number, spec.first_number - 1))
+    txn = DataFrameTransaction(ns, jobs.begin(ns, spec.numbers.txn), "{}")
+    txn._segments.extend(jobs.segments_of(written, spec.numbers, spec.numbers.txn))
     txn._written["orders"] = len(numbers)
     return txn
 
