@@ -118,8 +118,17 @@ def register_tables(spark: SparkSession, topics: Sequence[Candidate], database: 
 
     Raises:
         UnsupportedFeature: the session has no Delta.
-        InvalidInputError: none of them is published, or a name is another table's. Nothing was created.
+        InvalidInputError: none of them is published, a name is another table's, or SQL cannot name a topic's place.
+            Nothing was created.
     """
+    for item in topics:
+        if "${" in item.url:
+            raise InvalidInputError(
+                f"the topic {item.topic!r} lies at a place with ${{ in its name, for which Spark's SQL puts what a "
+                "setting says",
+                advice='use as_="views", or move the root',
+                durable=Durable.NOTHING,
+            )
     published = [item for item in topics if _location(spark, f"delta.{_quoted(hadoop_url(item.url))}") is not None]
     if not published:
         raise InvalidInputError(

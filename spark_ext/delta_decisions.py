@@ -8,15 +8,18 @@ a commit without rows: Delta skips the owner's append then, should it still come
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from spark_ext.delta_identity import app_of
+from spark_ext.delta_identity import app_of, noted
 from txnlog.arguments import shortened
 from txnlog.errors import Durable, InvalidInputError, ProducerFenced, TransactionConflict
+from txnlog.keys import entry_key
 from txnlog.names import parse_producer_name
+from txnlog.store import ObjectNotFound
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -80,7 +83,7 @@ class DeltaDecision:
             try:
                 last = self._table.last(self._app)
                 if last is None or last < yes:
-                    self._table.append(df, self._app, yes, {"txn": token}, options)
+                    self._table.append(df, self._app, yes, {"txn": token, "entry": self._entry(found)}, options)
             except Exception as failure:  # noqa: BLE001 - whatever it was, the table tells whether the rows are there
                 error = failure
         committed = self._settled(token)
@@ -91,15 +94,32 @@ class DeltaDecision:
         raise ProducerFenced(f"a newer {self.producer} took over and decided against {token}", durable=Durable.NOTHING)
 
     def _settled(self, token: str) -> Committed | None:
-        """The end of a prepared transaction, as the table decided, or decides now: None where it is an abort."""
+        """The end of a prepared transaction, as the table decided, or decides now: None where it is an abort.
+
+        Raises TransactionConflict where another transaction has its version, as one of a copy of the log has, or of the
+        log before it was put back: it is aborted then, since its own rows can come there no more.
+        """
         found = self._ns.transaction(token)
         if found.state != "PREPARED":  # somebody else told the log
             return self._ns.complete(token, commit=found.state == "COMMITTED")
         yes = _yes(found)
         for _ in range(_ATTEMPTS):
             last = self._table.last(self._app)
-            if last in {yes, yes + 1}:
-                return self._ns.complete(token, commit=last == yes)
+            if last == yes + 1:
+                return self._ns.complete(token, commit=False)
+            if last == yes:
+                decided = noted(self._table, self._app, yes)
+                if decided is None or not isinstance(decided[1].get("txn"), str):
+                    break
+                if self._is_of(found, decided[1]):
+                    return self._ns.complete(token, commit=True)
+                self._ns.complete(token, commit=False)
+                raise TransactionConflict(
+                    f"the Delta table {shortened(self._table.name)} has version {yes} of {self._app}, since its "
+                    f"version {decided[0]}, not of {token}, which is aborted: nothing of it is committed",
+                    advice="a copy of the namespace writes there, or it was put back to an older state: compare the "
+                    "table's rows with the topics, then do the work again, or under another producer",
+                )
             if last is not None and last > yes:
                 break
             try:
@@ -108,11 +128,27 @@ class DeltaDecision:
                 continue
         raise TransactionConflict(
             f"the Delta table {shortened(self._table.name)} does not tell how it decided about {token}: it has version "
-            f"{self._table.last(self._app)} of {self._app}, and should have {yes} or {yes + 1}",
+            f"{self._table.last(self._app)} of {self._app}, and should have {yes} or {yes + 1}, and a note whose it is",
             advice="look for its rows in the table, then: txnlog ROOT/NAMESPACE transactions complete TOKEN --commit, "
             "or --abort",
             durable=Durable.MAYBE,
         )
+
+    def _entry(self, prepared: TransactionInfo) -> str:
+        """What tells a transaction from one of another log with its TxnID and version; empty once that is gone.
+
+        A digest of the entry, which holds its writer's random id.
+        """
+        assert prepared.version is not None, "what was prepared is in the log"
+        try:
+            return hashlib.sha256(self._ns.connection.store.get(entry_key(prepared.version))).hexdigest()[:16]
+        except ObjectNotFound:  # so old that the log's clean-up took it
+            return ""
+
+    def _is_of(self, prepared: TransactionInfo, record: Mapping[str, Any]) -> bool:
+        """Whether what the table has noted is this transaction's."""
+        known = {record.get("entry") or "", self._entry(prepared)} - {""}
+        return record["txn"] == str(prepared.txn_id) and len(known) <= 1
 
 
 def _yes(prepared: TransactionInfo) -> int:

@@ -25,7 +25,15 @@ from spark_ext.handles import log_of
 from spark_ext.processing_plan import Batch, Claim, End
 from txnlog import ranges
 from txnlog.arguments import shortened
-from txnlog.errors import ConsumerFenced, Durable, InvalidInputError, LimitExceeded, TransactionConflict
+from txnlog.errors import (
+    ConsumerFenced,
+    CorruptionError,
+    Durable,
+    InvalidInputError,
+    LimitExceeded,
+    TransactionConflict,
+)
+from txnlog.ids import TxnId
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -33,7 +41,6 @@ if TYPE_CHECKING:
     from spark_ext.delta_tables import DeltaTable
     from spark_ext.transactions import DataFrameTransaction
     from txnlog.connection import Connection
-    from txnlog.ids import TxnId
 
 _logger: Final = logging.getLogger("txnlog.spark")
 
@@ -85,7 +92,7 @@ class _AppendsFirst:
 
     __slots__ = ()
 
-    def attach(self, txn: DataFrameTransaction, table: DeltaTable, df: DataFrame, options: Mapping[str, str]) -> None:
+    def attach(self, txn: DataFrameTransaction, table: Table, df: DataFrame, options: Mapping[str, str]) -> None:
         """See :class:`Identity`."""
         txn.before_commit(
             f"Delta table {shortened(table.name)}", table.id, partial(self.append, table, df, txn.id, options)
@@ -99,6 +106,17 @@ class _AppendsFirst:
 def app_of(connection: Connection, name: str) -> str:
     """The application in a Delta table."""
     return f"txnlog/{log_of(connection)}/{name}"
+
+
+def noted(table: Table, app: str, version: int) -> tuple[int, Mapping[str, Any]] | None:
+    """What was noted under an application's version, with the table's own; None where clean-up took it, or nobody did.
+
+    It tells whose commit it was: Delta's own number tells only that there was one.
+    """
+    for delta_version, record in table.newest_records(app):
+        if record.get("version") == version:
+            return delta_version, record
+    return None
 
 
 # --- work that has a version by itself --------------------------------------------------------------------------------
@@ -146,15 +164,13 @@ class Versioned(_AppendsFirst):
                 "it would skip the rows",
                 advice="a later batch was written and never committed here, or this log is an older copy; compare them",
             )
-        for version, record in table.newest_records(app) if self.content else ():
-            if record.get("version") == self.version:
-                if record.get("content") != self.content:
-                    raise TransactionConflict(
-                        f"the Delta table {shortened(table.name)} has another batch under version {self.version} of "
-                        f"{app}, since its version {version}",
-                        advice="the checkpoint is another one than when that was written; compare them",
-                    )
-                break
+        found = noted(table, app, self.version) if self.content else None
+        if found is not None and found[1].get("content") != self.content:
+            raise TransactionConflict(
+                f"the Delta table {shortened(table.name)} has another batch under version {self.version} of {app}, "
+                f"since its version {found[0]}",
+                advice="the checkpoint is another one than when that was written; compare them",
+            )
         return True
 
 
@@ -263,23 +279,34 @@ class RunIdentity:
         for attempt in itertools.count(1):
             version = self.next_version()
             try:
-                table.take(app, version, {"taken": self.epoch})
-                self.check(table, app, version)
+                self.commit(table, app, version, partial(table.take, app, version, {"taken": self.epoch}))
                 break
             except TransactionConflict:
                 if attempt == _TAKING_ATTEMPTS:
                     raise
         for delta_version, record in table.newest_records(app):
             if "offsets" in record:
+                if not _is_whole(record):
+                    raise _damaged(table, app, delta_version)
                 return _Known(record, delta_version)
         return _Known()
 
-    def check(self, table: Table, app: str, version: int) -> None:
-        """Raise ConsumerFenced unless what was written under a version is the last thing there."""
-        if table.last(app) != version:
+    def commit(self, table: Table, app: str, version: int, write: Callable[[], None]) -> None:
+        """Write under a version. Raises ConsumerFenced unless that was written, by this run, and is the last there."""
+        refused: TransactionConflict | None = None
+        try:
+            write()
+        except TransactionConflict as error:
+            last = table.last(app)
+            if last is None or last < version:  # an older run was quicker, or the table is another one
+                raise
+            refused = error
+        if refused is not None or table.last(app) != version:
             raise ConsumerFenced(
-                f"another run of {app} took the Delta table {shortened(table.name)} over", durable=Durable.MAYBE
-            )
+                f"another run of {app}, perhaps over a copy of the namespace, took the Delta table "
+                f"{shortened(table.name)} over",
+                durable=Durable.MAYBE,
+            ) from refused
 
     def note(self, table: Table, record: Mapping[str, Any] | None) -> None:
         """Remember what was appended last; None where that is not known, so that the table is asked again."""
@@ -303,6 +330,8 @@ class BatchIdentity(_AppendsFirst):
         offsets, end = _written(self.batch.offsets), self.batch.end
         repeated = False
         if known.record is not None and not self._was_committed(known.record):
+            if not end.offsets.keys() <= known.record["end"]["offsets"].keys():
+                raise _damaged(table, self.run.app, known.delta_version)
             if known.record["offsets"] != offsets:
                 raise RepeatBatchError(
                     table.name, known.delta_version, _end_of(known.record), _offsets_of(known.record["offsets"])
@@ -316,11 +345,11 @@ class BatchIdentity(_AppendsFirst):
             "end": {"version": end.version, "offsets": {t: _keys(found) for t, found in end.offsets.items()}},
         }
         self.run.note(table, None)
+        app = self.run.app
         if repeated:  # the rows are there; who is to commit them is another transaction now
-            table.take(self.run.app, version, record)
+            self.run.commit(table, app, version, partial(table.take, app, version, record))
         else:
-            table.append(df, self.run.app, version, record, options)
-        self.run.check(table, self.run.app, version)
+            self.run.commit(table, app, version, partial(table.append, df, app, version, record, options))
         self.run.note(table, record)
 
     def _was_committed(self, record: Mapping[str, Any]) -> bool:
@@ -347,6 +376,51 @@ def _offsets_of(written: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[int,
     return {topic: {int(p): (low, high) for p, (low, high) in of.items()} for topic, of in written.items()}
 
 
+def _is_whole(record: Mapping[str, Any]) -> bool:
+    """Whether a record of a batch has all that is read of it, as it is written."""
+    end = record.get("end")
+    return (
+        _is_txn(record.get("txn"))
+        and _is_by_partition(record["offsets"], _is_range)
+        and isinstance(end, dict)
+        and _is_number(end.get("version"))
+        and _is_by_partition(end.get("offsets"), _is_number)
+        and record["offsets"].keys() <= end["offsets"].keys()
+    )
+
+
+def _is_txn(value: object) -> bool:
+    try:
+        return isinstance(value, str) and str(TxnId.parse(value)) == value
+    except InvalidInputError:
+        return False
+
+
+def _is_number(value: object) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _is_range(value: object) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(map(_is_number, value)) and value[0] < value[1]
+
+
+def _is_by_partition(value: object, is_one: Callable[[object], bool]) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(of, dict) and all(p.isascii() and p.isdecimal() and is_one(found) for p, found in of.items())
+        for of in value.values()
+    )
+
+
+def _damaged(table: Table, app: str, delta_version: int) -> CorruptionError:
+    """Nothing is guessed: taken for none, the batch whose rows are there would be appended once more."""
+    return CorruptionError(
+        f"what the Delta table {shortened(table.name)} notes about a batch of {app} with its version {delta_version} "
+        "is damaged, or not of this library",
+        advice="compare its rows with the topics, then go on with a new subscription, which begins behind them",
+        durable=Durable.NOTHING,
+    )
+
+
 def _end_of(record: Mapping[str, Any]) -> End:
     end = record["end"]
     return End(end["version"], {topic: {int(p): o for p, o in of.items()} for topic, of in end["offsets"].items()})
@@ -361,6 +435,7 @@ __all__ = [
     "Versioned",
     "WasCommitted",
     "app_of",
+    "noted",
     "of_app",
     "of_run",
     "of_stream",

@@ -8,23 +8,25 @@ append without rows is a commit as well: it is how a version is taken.
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from py4j.java_gateway import JavaClass
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
 
 from catalog.delta_commit import DOMAIN
 from catalog.delta_sql import delta_location
-from spark_ext.columns import named, quoted
+from spark_ext.columns import named
 from spark_ext.spark_versions import has_jvm
-from spark_ext.task_errors import first_line
+from spark_ext.task_errors import condition_of, first_line
 from txnlog.arguments import shortened, shown
-from txnlog.errors import InvalidInputError, TransactionConflict, UnsupportedFeature, no_delta
+from txnlog.errors import Durable, InvalidInputError, SchemaMismatch, TransactionConflict, UnsupportedFeature, no_delta
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 _OURS: Final = "txnlog"
 _LOOKED_AT: Final = 20
@@ -33,11 +35,17 @@ _LOOKED_AT: Final = 20
 _FORGETS: Final = "delta.setTransactionRetentionDuration"
 """A property of tables that lets them forget applications, and with them that work was done."""
 
+_NOTES: Final = "spark.databricks.delta.commitInfo.enabled"
+"""A setting of the session without which Delta notes nothing with a commit, and nothing tells whose it was."""
+
 _IDENTITY: Final = "delta.identity."
 """What the metadata of a column begins with whose values are GENERATED AS IDENTITY."""
 
 _RESERVED: Final = frozenset({"txnappid", "txnversion", "usermetadata", "path", "mode", "replacewhere"})
 """Options of Delta's that say what is written, or over what: those are the call's own."""
+
+_DO_NOT_FIT: Final = frozenset({"DELTA_METADATA_MISMATCH", "DELTA_FAILED_TO_MERGE_FIELDS"})
+"""What Delta calls it where a DataFrame's columns, or their types, are not the table's."""
 
 
 class DeltaTable:
@@ -49,7 +57,7 @@ class DeltaTable:
 
     Raises:
         InvalidInputError: it is no name in SQL, there is no such table, it is none of Delta's or the table of a topic,
-            it cannot be read, or it forgets applications.
+            it cannot be read, it forgets applications, or the session lets Delta note nothing with its commits.
         UnsupportedFeature: the session has no Delta, or is behind Spark Connect.
     """
 
@@ -58,6 +66,11 @@ class DeltaTable:
             raise InvalidInputError(f"a Delta table is a path or a name, not {shown(table)}")
         self._spark = spark
         self._log = _delta_log(spark)
+        if spark.conf.get(_NOTES, "true") != "true":
+            raise InvalidInputError(
+                f"with {_NOTES}=false nothing tells whose a commit of a Delta table is",
+                advice="set it to true, which is its default",
+            )
         self.name = table
         self._is_path = "/" in table
         self._location = table if self._is_path else self._location_of(table)
@@ -87,7 +100,8 @@ class DeltaTable:
     def _missing(self) -> InvalidInputError:
         return InvalidInputError(
             f"there is no Delta table {shortened(self.name)}",
-            advice="make it first, with the columns that it is to have: a name that is misspelt would be another table",
+            advice="make it first, with its columns: a name that is misspelt would be another table; "
+            'what has no "/" is a name of the session\'s catalog, and a path is absolute',
         )
 
     def _snapshot(self) -> Any:
@@ -114,11 +128,14 @@ class DeltaTable:
     def newest_records(self, app: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
         """What was noted with an application's commits, with their versions, newest first; what clean-up left of them.
 
-        A record is noted by :meth:`append`.
+        A record is noted by :meth:`append`. What names no application is none: it may be anything but that.
         """
+        tables = self._spark._jvm.io.delta.tables.DeltaTable  # type: ignore[union-attr]
+        # Not by a statement: Spark puts what a setting says for `${...}` in it, and the path would be another table's.
+        found = tables.forPath(self._spark._jsparkSession, self._location)
         oldest: int | None = None
-        for limit in (f" LIMIT {_LOOKED_AT}", ""):
-            history = self._spark.sql(f"DESCRIBE HISTORY delta.{quoted(self._location)}{limit}")
+        for limit in ((_LOOKED_AT,), ()):
+            history = DataFrame(found.history(*limit), self._spark)
             for row in history.select("version", "userMetadata").collect():
                 if oldest is not None and row.version >= oldest:
                     continue
@@ -134,28 +151,72 @@ class DeltaTable:
     ) -> None:
         """Append under a version of an application. Where Delta knows it, or a later one, nothing is written.
 
+        Delta tells nobody that it skipped an append. So the commits that came since are asked whether one is this.
+
         Raises:
-            TransactionConflict: another append of the application was committed meanwhile, or the table is another one
-                by now; this one was not.
-            Exception: what Spark raises, for columns that do not fit and so on. Nothing was appended.
+            TransactionConflict: another append of the application was committed meanwhile, or before under this version
+                or a later one, or the table is another one by now; this one was not.
+            SchemaMismatch: the columns are not the table's. Nothing was appended.
+            Exception: what Spark raises. Nothing was appended.
         """
-        if self._snapshot().metadata().id() != self.id:  # Delta would make a table where there is none
+        before = self._snapshot()
+        if before.metadata().id() != self.id:  # Delta would make a table where there is none
             raise TransactionConflict(
                 f"the Delta table {shortened(self.name)} was dropped, or replaced by another one, since it was named",
                 advice="do the work again, if there is a table for it",
             )
-        note = json.dumps({_OURS: {"app": app, "version": version, **record}}, separators=(",", ":"))
+        # A TxnID does not tell copies of one log apart, nor a log from what it was before it was put back.
+        noted = {"app": app, "version": version, **record, "commit": uuid.uuid4().hex}
+        note = json.dumps({_OURS: noted}, separators=(",", ":"))
         writer = df.write.format("delta").mode("append").options(**options)
         writer = writer.option("txnAppId", app).option("txnVersion", str(version)).option("userMetadata", note)
         try:
             writer.save(self._location)  # not by its name: that may mean another table by now
         except (Py4JError, PySparkException) as error:
+            if condition_of(error).partition(".")[0] in _DO_NOT_FIT:
+                raise SchemaMismatch(
+                    f"the columns do not fit the Delta table {shortened(self.name)}: {first_line(error)}",
+                    advice="select the table's columns and cast them to its types, or add new ones with "
+                    'options={"mergeSchema": "true"}',
+                ) from error
             if "DELTA_CONCURRENT_TRANSACTION" not in str(error):
                 raise
             raise TransactionConflict(
                 f"the Delta table {shortened(self.name)} got another batch of {app} meanwhile",
                 advice="one writer at a time: the other one goes on",
             ) from error
+        if note not in self._notes_behind(before.version()):
+            raise TransactionConflict(
+                f"the Delta table {shortened(self.name)} has version {self.last(app)} of {app}, and skipped this one: "
+                f"{version}",
+                advice="another one wrote it: a newer run, a copy of the namespace, or the namespace before it was put "
+                "back; compare them",
+            )
+
+    def _notes_behind(self, version: int) -> list[str]:
+        """What was noted with the commits since a version. A few milliseconds: the history would take a job."""
+        notes = []
+        try:
+            none = self._spark._jvm.scala.Option.empty()  # type: ignore[union-attr]
+            commits = self._log.forTable(self._spark._jsparkSession, self._location).getChanges(
+                version + 1, none, False
+            )
+            while commits.hasNext():
+                actions = commits.next()._2().iterator()
+                while actions.hasNext():
+                    action = actions.next()
+                    if action.getClass().getSimpleName() != "CommitInfo":
+                        continue
+                    if action.userMetadata().isDefined():
+                        notes.append(action.userMetadata().get())
+                    break  # it is nearly always the first: of the others there may be one for each file
+        except Py4JError as error:
+            raise InvalidInputError(
+                f"the Delta table {shortened(self.name)} does not tell whether it took the rows: {first_line(error)}",
+                advice="do the same work again: rows that it took are not appended a second time",
+                durable=Durable.MAYBE,
+            ) from error
+        return notes
 
     def take(self, app: str, version: int, record: Mapping[str, Any]) -> None:
         """Take a version of an application without a row: from here on nothing is appended under an older one."""

@@ -11,13 +11,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from spark_ext.delta_tables import DeltaTable, check_options
-from spark_ext.transactions import no_frame
+from spark_ext.transactions import DataFrameTransaction, no_frame
+from txnlog.arguments import type_of
 from txnlog.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-    from spark_ext.transactions import DataFrameTransaction
 
 
 def write_delta(
@@ -49,7 +48,8 @@ def write_delta(
 
     Where a table holds something later than, or other than, what is to be appended, it is an error and nothing is
     committed: no row is left out silently. A table that forgets applications
-    (``delta.setTransactionRetentionDuration``) is refused.
+    (``delta.setTransactionRetentionDuration``) is refused, and a session that lets Delta note nothing with its commits
+    (``spark.databricks.delta.commitInfo.enabled``).
 
     Args:
         df: the rows; columns by name, as Delta has it.
@@ -59,13 +59,19 @@ def write_delta(
 
     Raises:
         InvalidInputError: there is no such table, it is a topic's, or the transaction has no identity that a second
-            run would have again: it is without ``txn_app_id``.
+            run would have again: it is without ``txn_app_id``; or ``txn`` is none.
         UnsupportedFeature: the session has no Delta, or is Spark Connect's.
         TransactionHasFailedOperation, InvalidTransactionState: the transaction takes no more work.
 
-    What the append itself raises, the end of the block raises: what Spark says of columns that do not fit,
-    ``TransactionConflict`` or ``ConsumerFenced`` where another one writes under the same identity.
+    What the append itself raises, the end of the block raises: ``SchemaMismatch`` for columns that are not the table's,
+    what else Spark says, ``TransactionConflict`` or ``ConsumerFenced`` where another one writes under the same
+    identity, ``CorruptionError`` where what the table notes of the last batch is damaged. Nothing is committed here.
     """
+    if not isinstance(txn, DataFrameTransaction):
+        raise InvalidInputError(
+            f"txn is a transaction over DataFrames, not {type_of(txn)}",
+            advice="pass the one that the handler is given, or of `with spark_ext.transaction(...) as txn:`",
+        )
     identity = txn.identity
     if not txn.skipped and identity is None:
         raise InvalidInputError(

@@ -12,7 +12,7 @@ from spark_ext.batch_ends import limited
 from txnlog import dead_letters, ranges, subscriptions
 from txnlog.actions import Acknowledgement, PartitionRanges
 from txnlog.connection import check_position
-from txnlog.errors import Durable, InvalidInputError, OutcomeUnknown, TxnLogError
+from txnlog.errors import CorruptionError, Durable, InvalidInputError, OutcomeUnknown, TxnLogError
 from txnlog.leases import available
 from txnlog.names import nearest
 from txnlog.takeover import check_all_free, check_streamable, try_to_take
@@ -309,6 +309,8 @@ def was_committed(
             continue  # of a run over other topics
         cursors = ns.connection.cursors_of(of_topic[topic])
         for p, (low, high) in offsets.items():
+            if p not in cursors:
+                raise CorruptionError(f"{txn} is noted to have read {topic!r} {p}, which has no such partition")
             if available(_unheld(cursors[p]), low, high, ()):
                 return False
     return True

@@ -273,6 +273,7 @@ class DataFrameTransaction:
                 self._txn.check_open()
                 work()
             except BaseException as error:
+                self._note_elsewhere(error)
                 self._note_failed(error)
                 self._txn.discard()
                 raise
@@ -280,7 +281,7 @@ class DataFrameTransaction:
 
     def _note_elsewhere(self, error: BaseException) -> None:
         """Note with an error of the commit what was done before it. Asked again the commit may raise the same one."""
-        for where, _ in self._elsewhere.values():
+        for where in [where for where, work in self._elsewhere.values() if work is None]:
             note = f"the {where} has its rows; the same work again appends them to it no second time"
             if note not in getattr(error, "__notes__", ()):
                 error.add_note(note)

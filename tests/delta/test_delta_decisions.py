@@ -6,13 +6,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark.errors import AnalysisException
 
 import spark_ext
 from spark_ext.delta_identity import app_of
 from spark_ext.delta_tables import DeltaTable
 from tests.delta.lives import Death, Shop, dying_at_every_step, shop
-from txnlog.errors import ConsumerFenced, InvalidInputError, OutcomeUnknown, ProducerFenced, TransactionConflict
+from txnlog.errors import (
+    ConsumerFenced,
+    InvalidInputError,
+    OutcomeUnknown,
+    ProducerFenced,
+    SchemaMismatch,
+    TransactionConflict,
+)
 from txnlog.namespace import Namespace
 from txnlog.transaction import Transaction
 
@@ -168,7 +174,7 @@ def test_what_delta_refuses_is_aborted_and_its_messages_come_again(shop: Shop) -
             spark_ext.write_delta(rows.withColumnRenamed("customer", column), shop.table, txn)
             txn.acknowledge(messages)
 
-    with pytest.raises(AnalysisException, match="DELTA_METADATA_MISMATCH"):
+    with pytest.raises(SchemaMismatch, match="DELTA_METADATA_MISMATCH"):
         bill("client")
     assert (shop.in_topic(), shop.in_delta(), shop.behind()) == ([], [], 8)
     assert shop.ns.transactions(state="PREPARED") == ()

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import catalog
+import txnlog
 from txnlog.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -54,6 +55,16 @@ def test_published_topics_are_external_tables_that_show_what_is_published_later(
     assert cat.register(spark, "sales", as_="delta") == found, "again"
     spark.sql("DROP TABLE sales.orders")
     assert (folder / "_delta_log").is_dir(), "the table is external"
+
+
+def test_a_place_for_which_sql_would_put_what_a_setting_says_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    root = f"{tmp_path}/${{spark.app.name}}"
+    with txnlog.open(root, namespace="sales", create=True) as ns, catalog.open(root) as cat:
+        ns.create_topic("orders", SCHEMA)
+        publish(cat, ns, "orders", 1)
+        with pytest.raises(InvalidInputError, match=r"what a setting says .*as_=.views"):
+            cat.register(spark, "sales", as_="delta")
+    assert not spark.catalog.databaseExists("sales")
 
 
 def test_a_name_that_another_table_has_is_refused_and_nothing_is_made(

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark.errors import AnalysisException, StreamingQueryException
+from pyspark.errors import StreamingQueryException
 
 import catalog
 import spark_ext
 from spark_ext.delta_identity import app_of
 from spark_ext.delta_tables import DeltaTable
 from tests.delta.lives import SCHEMA, Death, QueryDeath, Shop, dying_at_every_step, shop
-from txnlog.errors import ConsumerFenced, InvalidInputError, TransactionConflict
+from txnlog.errors import ConsumerFenced, InvalidInputError, SchemaMismatch, TransactionConflict
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -211,6 +211,17 @@ def test_a_table_that_forgets_is_refused(shop: Shop) -> None:
     assert (shop.in_topic(), shop.in_delta()) == ([], [])
 
 
+def test_a_session_that_lets_delta_note_nothing_is_refused(shop: Shop) -> None:
+    name = "spark.databricks.delta.commitInfo.enabled"
+    shop.spark.conf.set(name, "false")
+    try:
+        with pytest.raises(InvalidInputError, match=rf"with {name}=false nothing tells whose a commit"):
+            shop.process()
+    finally:
+        shop.spark.conf.unset(name)
+    assert (shop.in_topic(), shop.in_delta()) == ([], [])
+
+
 def test_an_older_version_than_the_table_has_is_an_error_and_nothing_is_committed(shop: Shop) -> None:
     rows = shop.spark.range(3).selectExpr("id", "'ann' AS customer")
 
@@ -316,7 +327,7 @@ def test_options_that_the_call_has_itself_are_refused(shop: Shop, name: str) -> 
         txn.write(shop.empty(), "bills")
 
 
-def test_columns_that_do_not_fit_are_Deltas_error_and_nothing_is_committed(shop: Shop) -> None:  # noqa: N802
+def test_columns_that_do_not_fit_are_refused_and_nothing_is_committed(shop: Shop) -> None:
     rows = shop.spark.range(2).selectExpr("id", "'ann' AS customer")
 
     def write(**options: Any) -> None:
@@ -324,11 +335,39 @@ def test_columns_that_do_not_fit_are_Deltas_error_and_nothing_is_committed(shop:
             txn.write(rows, "bills")
             spark_ext.write_delta(rows.selectExpr("*", "1 AS more"), shop.table, txn, **options)
 
-    with pytest.raises(AnalysisException, match="DELTA_METADATA_MISMATCH"):
+    with pytest.raises(SchemaMismatch, match=r"do not fit the Delta table .*DELTA_METADATA_MISMATCH.*mergeSchema"):
         write()
     assert (shop.in_topic(), shop.in_delta()) == ([], [])
     write(options={"mergeSchema": "true"})
     assert (shop.in_topic(), shop.in_delta()) == ([0, 1], [0, 1])
+
+
+def test_a_type_that_does_not_fit_is_told_with_what_another_table_has_by_then(shop: Shop) -> None:
+    other = str(shop.folder / "other")
+    shop.empty().write.format("delta").save(other)
+    rows = shop.spark.range(2).selectExpr("CAST(id AS INT) id", "'ann' AS customer")
+
+    def write() -> None:
+        with spark_ext.transaction(shop.spark, shop.path, txn_app_id="a", txn_version=1) as txn:
+            spark_ext.write_delta(rows.selectExpr("CAST(id AS BIGINT) id"), shop.table, txn)
+            spark_ext.write_delta(rows, other, txn)
+
+    with pytest.raises(SchemaMismatch, match=r"/other'.*DELTA_FAILED_TO_MERGE_FIELDS") as told:
+        write()
+    (note,) = told.value.__notes__
+    assert "/bills' has its rows" in note
+    assert (shop.in_delta(), shop.in_delta(other)) == ([0, 1], [])
+    assert {row["customer"] for row in shop.spark.read.format("delta").load(shop.table).collect()} == {None}
+
+
+def test_arguments_that_are_mistaken_are_told_with_the_way_out(shop: Shop) -> None:
+    with pytest.raises(InvalidInputError, match="txn is a transaction over DataFrames"):
+        spark_ext.write_delta(shop.empty(), shop.table, None)
+    with (
+        spark_ext.transaction(shop.spark, shop.path, txn_app_id="a", txn_version=1) as txn,
+        pytest.raises(InvalidInputError, match=r"there is no Delta table 'fd'.*a path is absolute"),
+    ):
+        spark_ext.write_delta(shop.empty(), "fd", txn)
 
 
 # --- rows that cannot be computed -------------------------------------------------------------------------------------

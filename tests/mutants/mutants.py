@@ -1550,8 +1550,8 @@ MUTANTS = (
     Mutant(
         "another batch under a version of a Delta table is taken for this one",
         "spark_ext/delta_identity.py",
-        """if record.get("content") != self.content:""",
-        """if not record.get("content"):""",
+        """if found is not None and found[1].get("content") != self.content:""",
+        """if found is not None and not found[1].get("content"):""",
         "after a checkpoint was changed, rows of a batch are left out silently",
         (DELTA_IDENTITY + "another_content_under_the_same_version_is_a_conflict",),
     ),
@@ -1566,8 +1566,8 @@ MUTANTS = (
     Mutant(
         "a run does not look whether its append to a Delta table was skipped",
         "spark_ext/delta_identity.py",
-        "        self.run.check(table, self.run.app, version)\n",
-        "",
+        "if refused is not None or table.last(app) != version:",
+        "if not version:",
         "an older run commits a batch whose rows Delta left out",
         (DELTA_IDENTITY + "what_an_older_run_appends_once_a_newer_one_took_the_table_over_is_refused",),
     ),

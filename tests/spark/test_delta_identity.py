@@ -30,10 +30,10 @@ def nothing() -> None:
 
 
 class Table:
-    """A Delta table in memory, with Delta's rule for applications.
+    """A Delta table in memory, with what ``DeltaTable`` makes of Delta's rule for applications.
 
-    An append under a version that is not above the last one is skipped, silently; one that another commit of its
-    application overtakes, after it has looked and before it is committed, is refused.
+    An append under a version that is not above the last one is skipped, and one that another commit of its application
+    overtakes, after it has looked and before it is committed, is refused: both are conflicts.
     """
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class Table:
         assert not options
         seen = self.last(app)
         if seen is not None and seen >= version:
-            return
+            raise TransactionConflict(f"has version {seen}, and skipped this one")
         meanwhile, self.meanwhile = self.meanwhile, nothing
         meanwhile()
         if self.last(app) != seen:
@@ -214,5 +214,5 @@ def test_a_batch_that_another_subscription_of_these_left_is_not_forgotten(place:
         place.bring(place.run(6, 7, 9), batch(0, 4), "a", "b")
     assert place.table.rows == ["a", "elsewhere"]
     place.committed.add(left)
-    place.bring(place.run(6, 7, 9), batch(2, 4), "b")
+    place.bring(place.run(7, 7, 9), batch(2, 4), "b")
     assert place.table.rows == ["a", "elsewhere", "b"]
