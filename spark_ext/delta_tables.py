@@ -91,7 +91,7 @@ class DeltaTable:
     def _location_of(self, name: str) -> str:
         try:
             found = delta_location(self._spark, name)
-        except PySparkException as error:
+        except (Py4JError, PySparkException) as error:
             raise self._unreadable(error) from error
         if found is None:
             raise self._missing()

@@ -247,7 +247,7 @@ def test_a_checkpoint_of_something_else_and_strangers_are_found(case: Case) -> N
     assert "strangers" in case.findings(others=("x.tmp",))
 
 
-def test_rows_of_every_version_are_compared_as_deltalake_reads_them(case: Case, tmp_path: Path) -> None:
+def test_rows_of_every_version_are_compared_as_deltalake_reads_them(case: Case) -> None:
     (record,) = case.tables.records()
     done = [case.tables.compare(record, version, data) for version, data in case.published.commits.items()]
     assert [item.finding for item in done] == [None] * 6

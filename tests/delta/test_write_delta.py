@@ -253,6 +253,8 @@ def test_a_table_has_a_name_or_a_path_and_must_be_there(shop: Shop) -> None:
                     spark_ext.write_delta(rows, missing, txn)
             with pytest.raises(InvalidInputError, match=r"'my-db\.bills' is no name in SQL .*backticks"):
                 spark_ext.write_delta(rows, "my-db.bills", txn)
+            with pytest.raises(InvalidInputError, match=r"'a\.b\.c\.d' cannot be read: .*TABLE"):
+                spark_ext.write_delta(rows, "a.b.c.d", txn)
             spark_ext.write_delta(rows, "elsewhere.bills", txn)
             spark_ext.write_delta(rows, shop.table, txn)
             with pytest.raises(InvalidInputError, match="is written to twice"):

@@ -16,7 +16,7 @@ from pyspark.sql.types import LongType, StructType
 import txnlog
 from spark_ext.options import read_options
 from spark_ext.stream_reader import TopicStreamReader
-from tests.spark.runs import Offset, Options, Row, Run, stored
+from tests.spark.runs import Offset, Options, Row, Run, ids_of, stored
 from tests.spark.support import forget_commit, path_of
 from txnlog.actions import DeleteRecords
 from txnlog.commands import Simple
@@ -58,10 +58,6 @@ def delete_before(ns: Namespace, partition: int, offset: int) -> None:
 
 def committed(ns: Namespace, topic: str = "orders") -> list[Row]:
     return ns.snapshot().read(topic, include_metadata=True).to_pylist()
-
-
-def ids(rows: list[Row]) -> list[int]:
-    return sorted(row["id"] for row in rows)
 
 
 # --- which rows -------------------------------------------------------------------------------------------------------
@@ -115,12 +111,12 @@ def test_an_open_transaction_delays_nobody_and_comes_when_it_is_committed(ns: Na
         txn.flush()
     produce(ns, 3)
     run = Run(ns)
-    assert ids(run.all()) == [3]
+    assert ids_of(run.all()) == [3]
     aborted.abort()
     assert run.batch() is None
     opened.commit()
     produce(ns, 4)
-    assert ids(run.all()) == [1, 4]
+    assert ids_of(run.all()) == [1, 4]
 
 
 def test_a_batch_that_is_read_again_gives_the_same_rows(ns: Namespace) -> None:
@@ -133,19 +129,19 @@ def test_a_batch_that_is_read_again_gives_the_same_rows(ns: Namespace) -> None:
     again = Run(ns, startingOffsets="latest")
     start = stored(again.reader.initialOffset())
     assert start != run.log[0], "Spark asks anew where batch 0 begins, and latest is elsewhere by now"
-    assert ids(again.rows(start, run.log[1])) == ids(first) == list(range(10, 20))
+    assert ids_of(again.rows(start, run.log[1])) == ids_of(first) == list(range(10, 20))
     assert again.rows(run.log[1], run.log[1]) == [], "another source of the query had something new"
 
 
 def test_a_restart_goes_on_where_the_checkpoint_ends(ns: Namespace) -> None:
     produce(ns, *range(5))
     log: list[Offset] = []
-    assert ids(Run(ns, log=log).all()) == list(range(5))
+    assert ids_of(Run(ns, log=log).all()) == list(range(5))
     produce(ns, *range(5, 8))
     produce(ns, 100, topic="audit")
     # An option that is not about what is read may change, and so may the number of topics grow.
     more = Run(ns, "", log=log, subscribe="orders,audit", maxOffsetsPerTrigger=1, startingOffsets="latest")
-    assert ids(more.all()) == [5, 6, 7, 100]
+    assert ids_of(more.all()) == [5, 6, 7, 100]
     assert more.batch() is None
 
 
@@ -159,8 +155,8 @@ def test_available_now_ends_at_what_was_there_when_it_began(ns: Namespace) -> No
         produce(ns, 3, 4)
         rest = run.all()
         later = Run(ns, log=log, now=True, **limit).all()
-        assert ids(first + rest + later) == ids(committed(ns))
-        assert ids(later) == [3, 4]
+        assert ids_of(first + rest + later) == ids_of(committed(ns))
+        assert ids_of(later) == [3, 4]
 
 
 # --- where to begin ---------------------------------------------------------------------------------------------------
@@ -183,9 +179,9 @@ def test_a_query_without_a_checkpoint_begins_where_it_is_told(
     produce(ns, 10, 11, 12, partition=1)
     options: Options = {} if starting is None else {"startingOffsets": starting}
     run = Run(ns, **options)
-    assert ids(run.all()) == wanted
+    assert ids_of(run.all()) == wanted
     produce(ns, 50)
-    assert ids(run.all()) == [50]
+    assert ids_of(run.all()) == [50]
 
 
 @pytest.mark.parametrize(
@@ -251,7 +247,7 @@ def test_a_query_that_reads_something_else_than_its_checkpoint_is_refused(
             call()
 
 
-def test_a_checkpoint_of_another_namespace_or_source_or_format_is_refused(ns: Namespace, tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_namespace_or_source_or_format_is_refused(ns: Namespace) -> None:
     produce(ns, 1)
     log: list[Offset] = []
     Run(ns, log=log).all()
@@ -283,7 +279,7 @@ def test_a_checkpoint_goes_with_its_log_and_not_with_another_one_that_is_like_it
                 look(Run(twin, log=list(log)))
     earlier = [{name: value for name, value in offset.items() if name != "log"} for offset in log]
     produce(ns, 3)
-    assert ids(Run(ns, log=earlier).all()) == [3], "offsets of the version before this one say nothing of the log"
+    assert ids_of(Run(ns, log=earlier).all()) == [3], "offsets of the version before this one say nothing of the log"
 
 
 def test_a_topic_that_is_dropped_stops_the_query(ns: Namespace) -> None:
@@ -307,7 +303,7 @@ def test_rows_that_were_deleted_before_they_were_read_stop_the_query_unless_that
     delete_before(ns, 0, 4)
     with pytest.raises(OffsetOutOfRange, match=r"partition 0 of 'orders' holds offsets 4 to 5; 2 to 5.*failOnDataLoss"):
         Run(ns, log=list(log), **limit).all()
-    assert ids(Run(ns, log=log, failOnDataLoss="false", **limit).all()) == [4, 9]
+    assert ids_of(Run(ns, log=log, failOnDataLoss="false", **limit).all()) == [4, 9]
     assert "2 messages are not there and are left out" in caplog.text
 
 
@@ -340,7 +336,7 @@ def test_a_stream_without_a_subscription_writes_nothing(ns: Namespace) -> None:
     version = ns.snapshot().version
     before = sorted(Path(ns.root).rglob("*"))
     run = Run(ns)
-    assert ids(run.all()) == [1]
+    assert ids_of(run.all()) == [1]
     run.reader.commit(run.log[-1])
     run.reader.reportLatestOffset()
     assert ns.snapshot().version == version
@@ -359,14 +355,14 @@ def test_a_subscription_is_where_a_query_begins_and_what_it_moves_one_batch_late
     produce(ns, 10, partition=1)
     ns.create_subscription("orders", "billing", start={0: 1, 1: 0})
     run = Run(ns, subscription="billing", startingOffsets="latest", maxOffsetsPerTrigger=2)
-    assert [ids(rows) for rows in (run.batch(), run.batch())] == [[1, 2], [10]]
+    assert [ids_of(rows) for rows in (run.batch(), run.batch())] == [[1, 2], [10]]
     assert cursors(ns) == [3, 0], "Spark tells of a batch when the next one begins"
     produce(ns, 11, partition=1)
     again = Run(ns, log=run.log, subscription="billing")
-    assert ids(again.all()) == [11]
+    assert ids_of(again.all()) == [11]
     assert cursors(ns) == [3, 1]
     fresh = Run(ns, subscription="billing", startingOffsets="earliest")
-    assert ids(fresh.all()) == [11], "without its checkpoint it begins at the cursor: at least once"
+    assert ids_of(fresh.all()) == [11], "without its checkpoint it begins at the cursor: at least once"
 
 
 def test_a_subscription_that_is_missing_is_created_where_startingoffsets_says(ns: Namespace) -> None:
@@ -375,7 +371,7 @@ def test_a_subscription_that_is_missing_is_created_where_startingoffsets_says(ns
     run = Run(ns, "", subscribe="orders,audit", subscription="billing", startingOffsets="latest")
     assert run.batch() is None
     produce(ns, 2, partition=0)
-    assert ids(run.all()) == [2]
+    assert ids_of(run.all()) == [2]
     assert (cursors(ns), cursors(ns, "audit")) == ([2, 0], [1])
 
 
@@ -386,10 +382,10 @@ def test_a_newer_run_takes_the_subscription_over_from_an_older_one(ns: Namespace
     older.reader.commit(older.log[-1])
     produce(ns, 2, partition=0)
     newer = Run(ns, log=list(older.log), subscription="billing")
-    assert ids(newer.all()) == ids(older.all()) == [2]
+    assert ids_of(newer.all()) == ids_of(older.all()) == [2]
     newer.reader.commit(newer.log[-1])
     produce(ns, 3, partition=0)
-    assert (ids(newer.all()), ids(older.all())) == ([3], [3])
+    assert (ids_of(newer.all()), ids_of(older.all())) == ([3], [3])
     with pytest.raises(ConsumerFenced, match="'billing'"):
         older.reader.commit(older.log[-1])
     newer.reader.commit(newer.log[-1])
@@ -496,7 +492,7 @@ def test_a_query_of_spark_sees_each_committed_row_once_over_restarts_and_a_crash
     query.during = lambda: produce(ns, 500 + len(query.seen))
     progress = query.run(maxOffsetsPerTrigger="4").lastProgress
     query.during = lambda: None
-    assert [ids(rows) for _, rows in query.seen] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    assert [ids_of(rows) for _, rows in query.seen] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
     assert progress["sources"][0]["numInputRows"] == 4
     assert json.loads(progress["sources"][0]["latestOffset"])["offsets"].keys() == {"orders"}
     forget_commit(query.checkpoint, 2)
@@ -506,7 +502,7 @@ def test_a_query_of_spark_sees_each_committed_row_once_over_restarts_and_a_crash
     assert query.seen[3] == query.seen[2], "the batch that Spark did not note as done came again as it was"
     rows = [row for number, rows in query.seen[:3] + query.seen[4:] for row in rows]
     assert sorted(map(str, rows)) == sorted(map(str, committed(ns)))
-    assert ids(query.seen[-1][1]) == [501, 502, 503, 1_000]
+    assert ids_of(query.seen[-1][1]) == [501, 502, 503, 1_000]
     count = len(query.seen)
     query.run()
     assert len(query.seen) == count, "nothing new, no batch"
@@ -524,7 +520,7 @@ def test_errors_come_out_of_a_query_of_spark_with_their_class_and_the_way_out(qu
         StreamingQueryException, match=r"\A[^\n]*: txnlog\.errors\.InvalidInputError: the option 'versionAsOf'"
     ):
         query.run(versionAsOf="1")
-    assert [ids(rows) for _, rows in query.seen] == [[1]]
+    assert [ids_of(rows) for _, rows in query.seen] == [[1]]
 
 
 def test_a_running_query_takes_what_comes_and_stops_when_its_topic_is_dropped(
