@@ -65,7 +65,8 @@ def write_delta(
 
     What the append itself raises, the end of the block raises: ``SchemaMismatch`` for columns that are not the table's,
     what else Spark says, ``TransactionConflict`` or ``ConsumerFenced`` where another one writes under the same
-    identity, ``CorruptionError`` where what the table notes of the last batch is damaged. Nothing is committed here.
+    identity, ``CorruptionError`` where what the table notes of the last batch is damaged, ``OutcomeUnknown`` where it
+    does not tell whether it took the rows. Nothing is committed here.
     """
     if not isinstance(txn, DataFrameTransaction):
         raise InvalidInputError(
