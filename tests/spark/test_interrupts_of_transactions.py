@@ -33,7 +33,7 @@ def begun(ns: Namespace, *numbers: int) -> DataFrameTransaction:
     spec = jobs.Planned(SCHEMA, record).spec(ns, "{}")
     rows = pa.record_batch([pa.array(numbers, pa.int64())], schema=SCHEMA)
     written = write_batches(iter([rows]), spec, TaskIdentity(0, 0))
-    txn = DataFrameTransaction(ns, jobs.begin(ns, spec.numbers.txn), "{}")
+    txn = DataFrameTransaction(ns, jobs.begin(ns, spec.numbers), "{}")
     txn._segments.extend(jobs.segments_of(written, spec.numbers, spec.numbers.txn))
     txn._written["orders"] = len(numbers)
     return txn
