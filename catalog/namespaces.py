@@ -234,7 +234,8 @@ class Catalog:
         Raises:
             NamespaceNotFound, TopicNotFound: with the nearest name.
             InvalidInputError: a name that Spark does not take, that two topics would have, or that is another view's or
-                table's; nothing is published; for views, the catalog was opened with storage options that are no plain
+                table's; nothing is published; for tables, a topic's place has ``${`` in its name;
+                for views, the catalog was opened with storage options that are no plain
                 values, as a credential that is an object: none of them is shown. Nothing was registered.
             UnsupportedFeature: the session has no Delta.
         """

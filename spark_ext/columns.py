@@ -10,14 +10,14 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 
-def quoted(name: str) -> str:
+def _quoted(name: str) -> str:
     """A name as SQL and expressions take it, whatever characters are in it: dots are no paths here."""
     return f"`{name.replace('`', '``')}`"
 
 
 def named(name: str) -> Column:
     """The column of a name."""
-    return F.col(quoted(name))
+    return F.col(_quoted(name))
 
 
 def without_metadata(kind: Any) -> Any:
@@ -33,4 +33,4 @@ def without_metadata(kind: Any) -> Any:
     return kind
 
 
-__all__ = ["named", "quoted", "without_metadata"]
+__all__ = ["named", "without_metadata"]

@@ -63,8 +63,8 @@ _stocks: Final[weakref.WeakKeyDictionary[Namespace, _Stock]] = weakref.WeakKeyDi
 _stocks_lock: Final = ProcessLock(_stocks.clear)  # what is left of a block is the parent's
 
 
-def reserve_job(ns: Namespace) -> int:
-    """A number for a transaction that nobody else has, nor those behind it: see ``JobNumbers``."""
+def reserve_job(ns: Namespace) -> JobNumbers:
+    """Numbers that nobody else has."""
     with _stocks_lock:
         stock = _stocks.get(ns)
         if stock is None or ns.connection.is_silent(stock.block):
@@ -76,7 +76,7 @@ def reserve_job(ns: Namespace) -> int:
             stock.next_jobs = min(2 * stock.next_jobs, _MOST_JOBS)
             number = next(stock.numbers)
         _stocks[ns] = stock
-        return number
+        return JobNumbers(number)
 
 
 # --- schemas ----------------------------------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ class Planned:
         return WriteSpec(
             ns.root,
             ns.name,
-            JobNumbers(reserve_job(ns)),
+            reserve_job(ns),
             targets,
             routes=record is None,
             refused=refused,
@@ -240,9 +240,9 @@ def segments_of(written: Iterable[WrittenSegment], own: JobNumbers, txn: int) ->
     ]
 
 
-def begin(ns: Namespace, number: int) -> Transaction:
-    """An anonymous transaction under a number that was reserved for it; without a deadline until the log shows it."""
-    return begin_transaction(ns.connection, None, None, timed_from_log=True, number=number)
+def begin(ns: Namespace, numbers: JobNumbers) -> Transaction:
+    """An anonymous transaction under the number that was reserved for it; without a deadline until the log shows it."""
+    return begin_transaction(ns.connection, None, None, timed_from_log=True, number=numbers.txn)
 
 
 def check_there(ns: Namespace, topic: int, meanwhile: str, *, advice: str) -> TopicRecord:

@@ -101,9 +101,12 @@ def process(
 
     Raises:
         InvalidInputError, NamespaceNotFound, TopicNotFound, SchemaMismatch, UnsupportedFeature: an argument, the topics
-            or the subscription are not what they must be; nothing was written.
+            or the subscription are not what they must be, and nothing was written; or, later, a batch or a call of the
+            handler's is refused: nothing of that batch was committed, those before it were.
         ConsumerBusy: the subscription's takeover rule keeps it for another name.
         ConsumerFenced: another run, a consumer or a seek took the subscription over; the batch was not committed.
+        CorruptionError: the log, a segment, or what a Delta table notes of the last batch is damaged; nothing of the
+            batch at hand was committed.
         OutcomeUnknown: the store did not answer. Run again: the log tells what became of the batch.
         AbortableError, RetriableError: a batch was ended by others, or could not begin, five times in a row.
         Exception: what the handler raised. Nothing of its batch was committed.

@@ -7,7 +7,6 @@ read, ``[start, end)`` of every partition, valid only where the cursor stands at
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -19,7 +18,7 @@ from spark_ext.handles import log_of
 from spark_ext.jobs import check_there
 from spark_ext.python_process import ProcessLock
 from spark_ext.query_checkpoint import BatchOffsets, Checkpoint
-from spark_ext.stream_offsets import StreamOffset, cursor_moved, is_stream_offset
+from spark_ext.stream_offsets import StreamOffset, cursor_moved
 from txnlog.acknowledgements import check_epoch
 from txnlog.actions import Acknowledgement, Commit, StreamBatch
 from txnlog.actions import Consumer as ConsumerAction
@@ -219,11 +218,12 @@ def taken_by(ns: Namespace, checkpoint: Checkpoint, offsets: BatchOffsets, subsc
         end = _ours(ns, text)
         if end is None or end.subscription != subscription:
             continue
-        # A source without anything new has the offset of the batch before, which says where that one began.
+        # A source without anything new has the offset of the batch before, which says where that one began; or in the
+        # first batch the query's first one, without a start.
         same = before is not None and before.sources.get(name) == text
         for topic, ends in end.offsets.items():
             number = _subscription_id(ns, topic, end, subscription)
-            taken.append(BatchRange(topic, number, ends if same else end.start.get(topic, {}), ends))
+            taken.append(BatchRange(topic, number, ends if same or not end.start else end.start[topic], ends))
     if not taken:
         raise not_read(ns.name, subscription, subscriptions_read(ns, offsets))
     return taken
@@ -251,13 +251,9 @@ def _ours(ns: Namespace, text: str | None) -> StreamOffset | None:
     """
     if text is None:
         return None
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
+    found = StreamOffset.from_text(text)
+    if found is None:
         return None
-    if not is_stream_offset(value):
-        return None
-    found = StreamOffset.from_dict(value)
     if not found.is_of(ns.name, ns.connection.coordinator, log_of(ns.connection)):
         return None
     found.check_partitions(ns.connection)
@@ -294,7 +290,7 @@ def acknowledgements(
     named = cache(partial(_named_by_last_batch, ns, identity))
     result: list[Acknowledgement] = []
     for item in taken:
-        moved = sorted((p, item.start[p], end) for p, end in item.end.items() if end > item.start.get(p, end))
+        moved = sorted((p, item.start[p], end) for p, end in item.end.items() if end > item.start[p])
         epoch = _held_epoch(ns, item, identity, run, named)
         if moved:
             _check_cursors(ns, item, moved)

@@ -6,6 +6,7 @@ subscription they belong to, and which range a batch took.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -21,6 +22,8 @@ FORMAT: Final = 1
 @dataclass(frozen=True, slots=True)
 class StreamOffset:
     """A position of a stream: of every topic and partition the end of what was taken.
+
+    What it says by topics it says of those in ``topic_ids``: ``start`` and ``epochs`` of all of them, or of none.
 
     Attributes:
         namespace: its name.
@@ -74,7 +77,7 @@ class StreamOffset:
     @classmethod
     def from_dict(cls, value: Any) -> StreamOffset:
         """Parse what a checkpoint holds. Raises InvalidInputError where it is not ours, or of another format."""
-        if not is_stream_offset(value):
+        if not _is_ours(value):
             raise InvalidInputError(
                 "the checkpoint holds an offset of another source",
                 advice="the query was changed: start it with a new checkpointLocation",
@@ -85,7 +88,7 @@ class StreamOffset:
                 advice="use the version of txnlog that wrote it, or a new checkpointLocation",
             )
         try:
-            return cls(
+            found = cls(
                 _text(value["namespace"]),
                 _number(value["coordinator"]),
                 _number(value["version"]),
@@ -99,16 +102,37 @@ class StreamOffset:
                 None if value.get("entry") is None else _entry(*value["entry"]),
             )
         except (KeyError, TypeError, ValueError, AttributeError):
-            raise InvalidInputError(
-                "the checkpoint holds a damaged offset", advice="restore it, or use a new checkpointLocation"
-            ) from None
+            raise _damaged() from None
+        topics = found.topic_ids.keys()
+        if found.offsets.keys() != topics or any(
+            item.keys() not in (topics, set()) for item in (found.start, found.epochs)
+        ):
+            raise _damaged()
+        return found
+
+    @classmethod
+    def from_text(cls, text: str) -> StreamOffset | None:
+        """Parse what a line of the offset log holds; None for an offset of another source.
+
+        Raises InvalidInputError as ``from_dict``, and for a name that is there twice: a parser takes the last one.
+        """
+        try:
+            if not _is_ours(json.loads(text)):
+                return None
+        except (ValueError, RecursionError):
+            return None
+        try:
+            value = json.loads(text, object_pairs_hook=_without_doubles)
+        except ValueError:
+            raise _damaged() from None
+        return cls.from_dict(value)
 
     def is_of(self, name: str, coordinator: int, log: str) -> bool:
         """Whether they are of this namespace, and of this log of it."""
         return (self.namespace, self.coordinator) == (name, coordinator) and self.log in (None, log)
 
     def check_partitions(self, connection: Connection) -> None:
-        """Raise InvalidInputError for a partition that a topic never had: they grow in number, and none goes away.
+        """Raise InvalidInputError unless all partitions of each topic are there, and no other: their number is fixed.
 
         For offsets that are of the connection's namespace. Topics that are not there are the caller's to refuse.
         """
@@ -116,13 +140,29 @@ class StreamOffset:
         counts = {topic: live[number] for topic, number in self.topic_ids.items() if number in live}
         for offsets in (self.offsets, self.start):
             for topic in offsets.keys() & counts.keys():
-                strange = [partition for partition in offsets[topic] if partition not in range(counts[topic])]
+                wanted = range(counts[topic])
+                strange = [partition for partition in offsets[topic] if partition not in wanted]
                 if strange:
-                    raise InvalidInputError(
-                        f"the checkpoint holds a damaged offset: of partition {str(strange[0])[:20]} of the topic "
-                        f"{topic!r}, which has {counts[topic]}",
-                        advice="restore it, or use a new checkpointLocation",
+                    raise _damaged(
+                        f"of partition {str(strange[0])[:20]} of the topic {topic!r}, which has {len(wanted)}"
                     )
+                missing = [partition for partition in wanted if partition not in offsets[topic]]
+                if missing:
+                    raise _damaged(f"without partition {missing[0]} of the topic {topic!r}, which has {len(wanted)}")
+
+
+def _damaged(what: str = "") -> InvalidInputError:
+    return InvalidInputError(
+        f"the checkpoint holds a damaged offset{what and ': '}{what}",
+        advice="restore it, or use a new checkpointLocation",
+    )
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError
+    return found
 
 
 def _written(offsets: Mapping[str, Mapping[int, int]]) -> dict[str, dict[str, int]]:
@@ -175,9 +215,9 @@ def cursor_moved(topic: str, partition: int, checkpoint: int, cursor: int, name:
     )
 
 
-def is_stream_offset(value: Any) -> bool:
+def _is_ours(value: Any) -> bool:
     """Whether a parsed offset of a query is one of ours, of any format."""
     return isinstance(value, dict) and {"format", "namespace", "coordinator", "offsets"} <= value.keys()
 
 
-__all__ = ["FORMAT", "StreamOffset", "cursor_moved", "is_stream_offset"]
+__all__ = ["FORMAT", "StreamOffset", "cursor_moved"]

@@ -141,7 +141,7 @@ class StreamPlan:
         if limit is None:
             end = self._last or self.newest()
             offsets = {
-                topic: {p: max(offset, end.offsets[topic].get(p, 0)) for p, offset in ends.items()}
+                topic: {p: max(offset, end.offsets[topic][p]) for p, offset in ends.items()}
                 for topic, ends in first.items()
             }
             version = end.version
@@ -164,12 +164,11 @@ class StreamPlan:
         last = StreamOffset.from_dict(end)
         scan = self._look(last)
         self._check_same(scan, last)
-        if start == end:
+        if start == end or not last.start:  # without a start it is the query's first offset: no batch ends there
             return []
-        begin = last.start or StreamOffset.from_dict(start).offsets
         tasks = []
         for topic, ends in last.offsets.items():
-            ranges = clip(topic, {p: begin.get(topic, {}).get(p, 0) for p in ends}, ends, scan)
+            ranges = clip(topic, last.start[topic], ends, scan)
             if ranges:
                 tasks += tasks_of(scan.plan(topic, ranges))
         return input_partitions(tasks, self._options.min_partitions)
@@ -238,7 +237,7 @@ class StreamPlan:
             record, cursors = self._followed(scan, topic)
             ours = self._left_by_us(record, topic, last)
             for partition, cursor in cursors.items():
-                checkpoint = ends.get(partition, 0)
+                checkpoint = ends[partition]
                 if cursor > checkpoint or (cursor < checkpoint and not ours):
                     raise cursor_moved(topic, partition, checkpoint, cursor, name)
 
@@ -308,7 +307,7 @@ def _check_not_ahead(scan: Scan, offset: StreamOffset) -> None:
     By the offsets alone, for those that an older version wrote, which say nothing of an entry.
     """
     known = {topic: bounds(scan, topic)[1] for topic in offset.offsets}
-    ahead = any(end > known[topic].get(p, 0) for topic, ends in offset.offsets.items() for p, end in ends.items())
+    ahead = any(end > known[topic][p] for topic, ends in offset.offsets.items() for p, end in ends.items())
     if ahead or offset.version > scan.snapshot.version:
         raise _changed(
             f"of version {offset.version}",
@@ -317,12 +316,9 @@ def _check_not_ahead(scan: Scan, offset: StreamOffset) -> None:
 
 
 def _begin_of(scan: Scan, offset: StreamOffset) -> dict[str, dict[int, int]]:
-    """Offsets of all partitions of all topics: what the checkpoint does not know yet begins at its earliest offset."""
-    result: dict[str, dict[int, int]] = {}
-    for topic in scan.topics:
-        known = offset.offsets.get(topic, {})
-        result[topic] = {p: known.get(p, earliest) for p, earliest in bounds(scan, topic)[0].items()}
-    return result
+    """Offsets of all topics: one that the checkpoint does not know yet begins at its earliest ones."""
+    known = offset.offsets
+    return {topic: dict(known[topic]) if topic in known else bounds(scan, topic)[0] for topic in scan.topics}
 
 
 def _changed(before: str, now: str) -> InvalidInputError:

@@ -126,7 +126,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         own = {item.topic for item in written} | ({record.id} if record is not None else set())
         stream_commits.check_targets(ns, batch, own)
         taken = self._acknowledged(ns, checkpoint, offsets, identity, answers[0].run)
-        txn = jobs.begin(ns, numbers.txn)
+        txn = jobs.begin(ns, numbers)
         with stream_commits.not_held_in_doubt(txn), txn:
             txn.set_stream(batch)
             jobs.hand_over(txn, jobs.segments_of(written, numbers, numbers.txn))

@@ -25,7 +25,9 @@ Before Spark 4.2 its own line was the second one.
 _DURABLE: Final = {**{f"; {item.value})": item for item in Durable}, ")": None}
 """How an error's text ends, and what that says; the last one says nothing, as some errors of reads do."""
 
-_NOT_THERE: Final = re.compile(r"^ModuleNotFoundError: No module named '((?:spark_ext|txnlog)[\w.]*)'$", re.MULTILINE)
+_NOT_THERE: Final = re.compile(
+    r"^ModuleNotFoundError: No module named '((?:spark_ext|txnlog)(?:\.[\w.]+)?)'$", re.MULTILINE
+)
 
 _MOST_OF_A_LINE: Final = 300
 

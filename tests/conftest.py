@@ -106,6 +106,12 @@ class _Counter:
         return None if partial or not self.accounts.passed else self.accounts.fault(SUBJECTS)
 
 
+@pytest.fixture
+def no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests in which processes die: the machine does not."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
 # --- several processes ------------------------------------------------------------------------------------------------
 
 

@@ -1,8 +1,7 @@
 """Which process of a parallel run takes which file of tests: Spark's in one of them, and long ones first.
 
 A session of Spark takes seconds to start and longer until it is quick, so the files that share one stay together.
-Files of few tests may take minutes: begun at the end, they would let the other process wait. A session with Delta is
-another one, which a process cannot have beside the first: its files come first in the process that has none.
+Files of few tests may take minutes: begun at the end, they would let the other process wait.
 """
 
 from __future__ import annotations
@@ -14,9 +13,6 @@ from xdist.scheduler.loadfile import LoadFileScheduling  # type: ignore[import-u
 
 SPARK: Final = "tests/spark/"
 """Below it files share a session."""
-
-DELTA: Final = "tests/delta/"
-"""Below it they share one that has Delta."""
 
 LONGEST: Final = (
     "tests/crash/test_crash.py",
@@ -39,12 +35,11 @@ def next_file(waiting: Iterable[str], *, spark: bool) -> str:
     order = {name: place for place, name in enumerate(LONGEST)}
     by_length = sorted(waiting, key=lambda name: order.get(name, len(order)))
     together = [name for name in by_length if name.startswith(SPARK)]
-    delta = [name for name in by_length if name.startswith(DELTA)]
-    others = [name for name in by_length if not name.startswith((SPARK, DELTA))]
+    others = [name for name in by_length if not name.startswith(SPARK)]
     if spark:
-        return (together or others or delta)[0]
+        return (together or others)[0]
     # With nothing else left it helps out, with what is over soonest.
-    return (delta or others or together[::-1])[0]
+    return (others or together[::-1])[0]
 
 
 class Distribution(LoadFileScheduling):  # type: ignore[misc]

@@ -10,16 +10,8 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
-import pytest
-
 FORK = multiprocessing.get_context("fork")
 _PATIENCE_S = 60
-
-
-@pytest.fixture(autouse=True)
-def no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes die here, the machine does not; for the modules, or the folder, whose ``conftest.py``, import it."""
-    monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
 @contextlib.contextmanager

@@ -273,7 +273,7 @@ class UnsupportedFeature(InvalidInputError):
 
 
 def no_delta(*, instead: str | None = None) -> UnsupportedFeature:
-    """A Spark session has no Delta. Here, since ``catalog`` and ``spark_ext`` tell it, which do not know each other.
+    """A Spark session has no Delta. Here, since both ``catalog`` and ``spark_ext`` tell it.
 
     Args:
         instead: a way that needs none.

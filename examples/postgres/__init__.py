@@ -1,1 +1,1 @@
-"""Exactly once into PostgreSQL, in the two ways there are: docs/other-systems.md says when to take which."""
+"""Exactly once into PostgreSQL, in the two ways there are: docs/postgres.md says when to take which."""

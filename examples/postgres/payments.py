@@ -3,7 +3,7 @@
     python -m examples.postgres.payments /tmp/lake "dbname=shop"
 
 For work whose results lie in both systems. Where all of them lie in the database, ``totals.py`` is simpler.
-docs/other-systems.md says why these steps are in this order.
+docs/postgres.md says why these steps are in this order.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     python -m examples.postgres.totals /tmp/lake "dbname=shop"
 
 Both are written in one transaction of the database, and a new run seeks to what it finds there. So a run may die
-anywhere, and may meet one that only hangs: docs/other-systems.md says why.
+anywhere, and may meet one that only hangs: docs/postgres.md says why.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from spark_ext import handles
 from spark_ext.delta_identity import app_of
 from spark_ext.delta_tables import DeltaTable
 from tests.delta.lives import Shop, shop
-from txnlog.errors import TxnLogError
+from txnlog.errors import ConsumerFenced, CorruptionError, TransactionConflict
 
 __all__ = ["shop"]  # a fixture
 
@@ -44,12 +44,11 @@ def test_a_decision_of_the_log_before_it_was_put_back_is_not_taken_for_that_of_a
     put_back(shop, backup)
     produce(shop, 200, 201)  # the sender has other messages by now
     shop.born()
-    try:
+    with pytest.raises(TransactionConflict, match="which is aborted: nothing of it is committed"):
         shop.decided()
-    except TxnLogError:
-        return  # told: nothing is lost without a word
-    assert shop.in_topic()[-2:] == [200, 201], "committed here"
-    assert {200, 201} <= set(shop.in_delta()), "a decision of another transaction was taken for this one's"
+    assert shop.in_topic() == [0, 1, 2, 3, 4, 5, 6, 7]
+    assert shop.in_delta() == [0, 1, 2, 3, 4, 5, 6, 7, 100, 101]
+    assert shop.behind() == 2, "the messages come again"
 
 
 @pytest.mark.parametrize(
@@ -67,8 +66,9 @@ def test_a_record_that_is_damaged_is_told_with_a_type(shop: Shop, record: dict[s
     note = json.dumps({"txnlog": {"app": app, "version": 0, **record}}, separators=(",", ":"))
     row = shop.spark.createDataFrame([(-1, "x")], "id bigint, customer string")
     row.write.format("delta").mode("append").option("userMetadata", note).save(shop.table)
-    with pytest.raises(TxnLogError):
+    with pytest.raises(CorruptionError, match="is damaged, or not of this library"):
         shop.process()
+    assert (shop.in_topic(), shop.in_delta(), shop.behind()) == ([], [-1], shop.count), "nothing is done on its word"
 
 
 def test_a_run_over_a_copy_of_the_log_takes_no_version_for_its_own(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,17 +79,21 @@ def test_a_run_over_a_copy_of_the_log_takes_no_version_for_its_own(shop: Shop, m
     produce(other, 300)
     produce(shop, 400)
     original, calls = DeltaTable.append, []
+    refused: list[str] = []
 
     def append(table: DeltaTable, df: object, app: str, version: int, record: dict[str, object], *rest: object) -> None:
         calls.append(version)
         if "offsets" in record and len(calls) == 2:
-            other.process(max_rows=None)
+            with pytest.raises(ConsumerFenced, match="copy of the namespace") as told:
+                other.process(max_rows=None)
+            refused.append(str(told.value))
         original(table, df, app, version, record, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(DeltaTable, "append", append)
-    try:
-        shop.process(max_rows=None)
-    except TxnLogError:
-        return
-    assert 400 in shop.in_topic(), "committed here"
-    assert 400 in shop.in_delta(), "and left out there, without a word"
+    shop.process(max_rows=None)
+    assert len(refused) == 1, "the other run came between the claim of the table and the rows"
+    assert len(calls) == 3, "it asked for the table"
+    assert calls[2] == calls[0], "as the first one did"
+    taken = [0, 1, 2, 3, 4, 5, 6, 7, 400]
+    assert (shop.in_topic(), shop.in_delta(), shop.behind()) == (taken, taken, 0)
+    assert (other.in_topic(), other.behind()) == ([], len(taken)), "nothing is committed there"

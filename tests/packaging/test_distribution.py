@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.distribution import DELTA, LONGEST, SPARK, next_file
+from tests.distribution import LONGEST, SPARK, next_file
 
 ROOT = Path(__file__).parent.parent.parent
-WITH_DELTA = f"{DELTA}a.py"
 UNITS = ["tests/unit/a.py", "tests/unit/b.py"]
-FILES = [UNITS[0], "tests/spark/many.py", LONGEST[0], WITH_DELTA, "tests/spark/few.py", UNITS[1], LONGEST[-1]]
+FILES = [UNITS[0], "tests/spark/many.py", LONGEST[0], "tests/spark/few.py", UNITS[1], LONGEST[-1]]
 
 
 def taken(*, spark: bool) -> list[str]:
@@ -23,14 +22,14 @@ def taken(*, spark: bool) -> list[str]:
 
 def test_the_process_with_the_session_takes_sparks_files_first_and_long_ones_before_the_others():
     spark = [LONGEST[-1], "tests/spark/many.py", "tests/spark/few.py"]
-    assert taken(spark=True) == [*spark, LONGEST[0], *UNITS, WITH_DELTA]
+    assert taken(spark=True) == [*spark, LONGEST[0], *UNITS]
 
 
 def test_the_other_one_takes_long_files_first_and_helps_with_sparks_short_ones_at_the_end():
     spark = ["tests/spark/few.py", "tests/spark/many.py", LONGEST[-1]]
-    assert taken(spark=False) == [WITH_DELTA, LONGEST[0], *UNITS, *spark]
+    assert taken(spark=False) == [LONGEST[0], *UNITS, *spark]
 
 
 def test_the_long_files_and_sparks_folder_are_there():
     assert all((ROOT / name).is_file() for name in LONGEST)
-    assert all((ROOT / folder / "conftest.py").is_file() for folder in (SPARK, DELTA))
+    assert (ROOT / SPARK / "conftest.py").is_file()

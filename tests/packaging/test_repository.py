@@ -81,6 +81,17 @@ def test_no_file_takes_helpers_from_a_module_of_tests(project_files):
     assert found == {}
 
 
+def test_every_page_that_a_module_names_is_there(project_files):
+    named = {
+        page
+        for name in project_files
+        if name.endswith(".py")
+        for page in re.findall(r"\bdocs/[\w/.-]*\.md\b", (ROOT / name).read_text(encoding="utf-8"))
+    }
+    assert len(named) > 5
+    assert sorted(page for page in named if not (ROOT / page).is_file()) == []
+
+
 def test_every_requirement_of_the_lock_is_pinned_with_hashes():
     text = (ROOT / "requirements" / "dev.lock").read_text()
     entries = re.split(r"\n(?=[a-z0-9])", text[re.search(r"^[a-z0-9]", text, re.MULTILINE).start() :])

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.lines import no_fsync  # noqa: F401 - a fixture
 from tests.postgres.server import Server, postgres_server
 
 

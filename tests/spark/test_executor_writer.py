@@ -61,7 +61,7 @@ def spec_of(ns: Namespace, topic: str, **changes: object) -> WriteSpec:
 
 
 def committed(ns: Namespace, spec: WriteSpec, written: list[WrittenSegment]) -> None:
-    txn = jobs.begin(ns, spec.numbers.txn)
+    txn = jobs.begin(ns, spec.numbers)
     jobs.hand_over(txn, jobs.segments_of(written, spec.numbers, spec.numbers.txn))
     txn.commit()
 
@@ -202,7 +202,7 @@ def test_a_task_with_too_many_files_stops_with_the_limit(ns: Namespace, monkeypa
 
 def test_jobs_of_a_handle_never_share_numbers(ns: Namespace) -> None:
     before = ns.connection.follower.version
-    firsts = [jobs.reserve_job(ns) for _ in range(20)]
+    firsts = [jobs.reserve_job(ns).txn for _ in range(20)]
     spans = sorted((first, first + executor_writer.JOB_NUMBERS) for first in firsts)
     assert all(end < start for (_, end), (start, _) in pairwise(spans))
     assert ns.connection.follower.version - before <= 6, "blocks hold more and more jobs"

@@ -19,7 +19,7 @@ MINUTE_MS = 60_000
 def test_a_process_may_write_for_ever_and_no_two_jobs_share_a_number() -> None:
     with txnlog.open("memory://jobs", namespace="sales", create=True) as ns:
         before = ns.connection.follower.version
-        firsts = [jobs.reserve_job(ns) for _ in range(500)]
+        firsts = [jobs.reserve_job(ns).txn for _ in range(500)]
         assert len(set(firsts)) == 500
         ordered = sorted(firsts)
         assert all(later - earlier > JOB_NUMBERS for earlier, later in itertools.pairwise(ordered))
@@ -29,12 +29,12 @@ def test_a_process_may_write_for_ever_and_no_two_jobs_share_a_number() -> None:
 def test_a_job_that_is_refused_takes_no_numbers() -> None:
     with txnlog.open("memory://refused-jobs", namespace="sales", create=True) as ns:
         ns.create_topic("orders", pa.schema([("id", pa.int64())]))
-        number = [jobs.reserve_job(ns) for _ in range(2)][-1]  # of a block of two
+        number = [jobs.reserve_job(ns).txn for _ in range(2)][-1]  # of a block of two
         routed = jobs.Planned(pa.schema([("other", pa.int64()), ("topic", pa.string())]), None)
         for job, problem in ((jobs.Planned(pa.schema([]), None), "no column 'topic'"), (routed, "column 'other'")):
             with pytest.raises(TxnLogError, match=problem):
                 job.spec(ns, "{}")
-        assert jobs.reserve_job(ns) == number + jobs._STRIDE
+        assert jobs.reserve_job(ns).txn == number + jobs._STRIDE
 
 
 @pytest.mark.clause("P-45")
@@ -44,14 +44,14 @@ def test_a_job_has_time_after_others_that_showed_no_life_of_its_block() -> None:
     with txnlog.open("memory://silent-jobs", namespace="sales", create=True, clock=clock) as ns:
         for _ in range(7):  # blocks of one, two and four jobs
             jobs.reserve_job(ns)
-        number = jobs.reserve_job(ns)  # the first of eight
+        numbers = jobs.reserve_job(ns)  # the first of eight
         for _ in range(3):
             clock.advance(19 * MINUTE_MS)
-            number = jobs.reserve_job(ns)
+            numbers = jobs.reserve_job(ns)
         clock.advance(5 * MINUTE_MS)
         with txnlog.open("memory://silent-jobs", namespace="sales", clock=clock) as other:
             other.vacuum(grace_ms=60 * MINUTE_MS)
-        txn = jobs.begin(ns, number)
+        txn = jobs.begin(ns, numbers)
         ns.create_topic("orders")
         txn.produce("orders", [{"key": b"1", "value": b"one", "headers": None}])
         txn.commit()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from collections import OrderedDict
@@ -182,8 +183,10 @@ def test_two_sources_on_one_subscription_are_refused(ns: Namespace, query: Query
     query.write(0, first, "-", offset(ns, (0, 0), (5, 5)))
     with pytest.raises(InvalidInputError, match="two sources of the query read the topic 'orders'"):
         check_sources(ns, query.checkpoint.offsets(0))
-    for other in ({"subscription": "audit"}, {"offsets": {"returns": {0: 1}}}, {"coordinator": 9}):
-        query.write(0, first, offset(ns, (0, 0), (5, 5), **other))
+    returns = {"topic_ids": {"returns": 99}, "offsets": {"returns": {0: 1}}, "start": {}}
+    others: list[dict[str, Any]] = [{"subscription": "audit"}, returns, {"coordinator": 9}]
+    for other in others:
+        query.write(0, first, dataclasses.replace(offset(ns, (0, 0), (5, 5)), **other))
         check_sources(ns, query.checkpoint.offsets(0))
     query.write(0, *[offset(ns, (0, 0), (4, 4), subscription=None)] * 2)
     check_sources(ns, query.checkpoint.offsets(0))
@@ -524,6 +527,10 @@ def test_a_namespaces_url_is_not_cut_short(path: str) -> None:
         {"entry": [7]},
         {"entry": [-7, "0"]},
         {"start": {"orders": {"0": None}}},
+        {"start": {"ordert": {"0": 0}}},
+        {"offsets": {"ordert": {"0": 5}}},
+        {"topic_ids": {"ordert": 1}},
+        {"epochs": {"ordert": 7}},
         {"start": 1},
     ],
 )

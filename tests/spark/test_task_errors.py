@@ -47,6 +47,8 @@ def test_an_error_of_a_task_is_told_as_it_was(error: TxnLogError) -> None:
         ("ModuleNotFoundError: No module named 'txnlog.errors'\n", "txnlog.errors"),
         ("ModuleNotFoundError: No module named 'txnlogs'; 'txnlog' is not there\n", None),
         ("ModuleNotFoundError: No module named 'pandas'\n", None),
+        ("ModuleNotFoundError: No module named 'txnlog_helpers'\n", None),
+        ("ModuleNotFoundError: No module named 'spark_extras.rows'\n", None),
     ],
 )
 def test_tasks_that_cannot_import_us_are_told_of_the_way_out(text: str, module: str | None) -> None:
