@@ -22,6 +22,7 @@ MAX_PART_BYTES: Final = 1 << 30
 """Converted at once: the offsets of Arrow's strings, lists and maps have 31 bits."""
 
 NULL_REFUSED: Final = "null, or missing, where the schema says not null"
+KEY_REFUSED: Final = "null in the place of a key of a map"
 NAIVE_REFUSED: Final = "a naive datetime in a timestamp with zone"
 ZONE_REFUSED: Final = "a datetime with a zone in a timestamp without one"
 
@@ -40,12 +41,20 @@ class Unfit(Exception):
         self.path.append(name)
         return self
 
+    def within_key(self) -> Unfit:
+        """The same, out of a key of a map: that is never null, and no altered topic allows it."""
+        if self.reason == NULL_REFUSED and not self.path:
+            self.reason, self.advice = KEY_REFUSED, "give a key"
+        return self.within("key")
+
     def mismatch(self, topic: str, where: str = "") -> SchemaMismatch:
         """The error for a user, once the path is whole; ``where`` says which row."""
         path = ".".join(reversed(self.path))
         advice = self.advice
-        if self.reason == NULL_REFUSED and len(self.path) == 1:
-            advice += f", or allow null: ns.alter_topic({topic!r}, widen={{{path!r}: pa.field({path!r}, its type)}})"
+        if self.reason == NULL_REFUSED:
+            column = self.path[-1]
+            kind = "its type" if len(self.path) == 1 else f"its type, with {path!r} nullable"
+            advice += f", or allow null: ns.alter_topic({topic!r}, widen={{{column!r}: pa.field({column!r}, {kind})}})"
         return SchemaMismatch(f"topic {topic!r}, column {path!r}{where}: {self.reason}", advice=advice)
 
 
@@ -323,7 +332,10 @@ def _conform_map(array: pa.Array, kind: pa.MapType) -> pa.Array:
     if entries.null_count:
         raise Unfit("null in the place of a pair of a map", "give a key and a value")
     keys, items = _children(entries)
-    keys = _inside("key", keys, kind.key_type, nullable=False)
+    try:
+        keys = conform_array(keys, kind.key_type, nullable=False)
+    except Unfit as unfit:
+        raise unfit.within_key() from None
     items = _inside("value", items, kind.item_type, nullable=kind.item_field.nullable)
     pairs = pa.struct([kind.key_field, kind.item_field])
     child = pa.Array.from_buffers(pairs, len(entries), [None], children=[keys, items])

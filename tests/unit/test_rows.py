@@ -236,6 +236,24 @@ def test_null_in_a_column_that_is_never_null_is_refused_whether_given_or_left_ou
             conform([row], schema, topic="t")
 
 
+@pytest.mark.parametrize("as_table", [False, True])
+def test_null_that_a_nested_field_refuses_is_told_with_the_alteration_that_allows_it(as_table: bool):
+    kind = pa.struct([pa.field("a", pa.list_(pa.field("element", pa.int64(), nullable=False)))])
+    given = [{"x": {"a": [1, None]}}]
+    with pytest.raises(
+        SchemaMismatch, match=r"'x\.a\.element'.*not null .*widen={'x': pa\.field\('x', its type, with 'x"
+    ):
+        conform(pa.Table.from_pylist(given) if as_table else given, one(kind), topic="t")
+
+
+@pytest.mark.parametrize("as_table", [False, True])
+def test_a_key_of_a_map_is_never_null_and_nothing_is_offered_that_would_allow_it(as_table: bool):
+    pairs = [{"key": None, "value": b""}]
+    given = pa.table({"x": [pairs]}) if as_table else [{"x": [(None, b"")]}]
+    with pytest.raises(SchemaMismatch, match=r"'x\.key'.*: null in the place of a key of a map \(give a key; nothing"):
+        conform(given, one(pa.map_(pa.string(), pa.binary())), topic="t")
+
+
 # --- Arrow data -------------------------------------------------------------------------------------------------------
 
 
