@@ -6,7 +6,7 @@ and round doubles. So a table of allowed kinds comes first, and a look back at t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -83,8 +83,10 @@ def _is_bytes(kind: pa.DataType) -> bool:
     )
 
 
-def unknown_column(topic: str, name: object, known: Sequence[str], where: str = "") -> SchemaMismatch:
-    """The error for a column that a topic does not have."""
+def unknown_column(
+    topic: str, name: object, known: Sequence[str], where: str = "", given: Collection[object] = ()
+) -> SchemaMismatch:
+    """The error for a column that a topic does not have; ``given`` are all the names that the rows have."""
     if not isinstance(name, str):
         advice = "the names of columns are text"
     elif name.startswith("_"):
@@ -95,8 +97,13 @@ def unknown_column(topic: str, name: object, known: Sequence[str], where: str = 
         )
     else:
         advice = nearest(name, known)
-        if folded(name) not in map(folded, known):  # such a one could not be added
+        alike = next((column for column in known if folded(column) == folded(name)), None)
+        if alike is None:  # one that differs in case alone could not be added
             advice += f"; or leave the column out, or first add it: ns.alter_topic({topic!r}, add_columns=[...])"
+        elif alike in given:
+            advice = f"names are case-sensitive, and the rows have {alike!r} as well: leave {quoted_name(name)} out"
+        else:
+            advice = f"names are case-sensitive: {advice}"
     return SchemaMismatch(f"topic {topic!r} has no column {quoted_name(name)}{where}", advice=advice)
 
 

@@ -221,7 +221,7 @@ def test_an_unknown_column_is_left_out_or_added_unless_it_differs_in_case_only()
     assert told.value.advice.startswith("did you mean 'value'?; ")
     with pytest.raises(SchemaMismatch) as told:
         conform([{"VALUE": b"1"}], DEFAULT, topic="t")
-    assert told.value.advice == "did you mean 'value'?"
+    assert told.value.advice == "names are case-sensitive: did you mean 'value'?"
 
 
 def test_a_key_that_is_no_text_is_refused():
@@ -476,8 +476,19 @@ def test_a_column_that_reading_adds_is_refused_with_how_to_forward_the_others(da
 
 
 def test_an_unknown_column_is_refused_and_the_nearest_offered():
-    with pytest.raises(SchemaMismatch, match=r"topic 't' has no column 'Value' .*did you mean 'value'"):
-        conform(pa.table({"Value": [b""]}), DEFAULT, topic="t")
+    with pytest.raises(SchemaMismatch, match=r"topic 't' has no column 'vlaue' \(did you mean 'value'\?; or leave the"):
+        conform(pa.table({"vlaue": [b""]}), DEFAULT, topic="t")
+
+
+@pytest.mark.parametrize("as_table", [False, True])
+def test_a_name_of_other_case_is_told_as_such_and_that_the_right_one_is_there_as_well(as_table: bool):
+    alone: dict[str, bytes] = {"Value": b""}
+    for row, told in (
+        (alone, "case-sensitive: did you mean 'value'"),
+        ({"value": b"", **alone}, "have 'value' as well"),
+    ):
+        with pytest.raises(SchemaMismatch, match=rf"topic 't' has no column 'Value' .*{told}"):
+            conform(pa.Table.from_pylist([row]) if as_table else [row], DEFAULT, topic="t")
 
 
 def test_arrow_data_that_lies_about_itself_is_refused():
