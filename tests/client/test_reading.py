@@ -50,7 +50,7 @@ def at(milliseconds: int) -> datetime.datetime:
         (
             lambda ns: ns.snapshot().read("orders", offsets={0: (10, 5)}),
             (
-                "partition 0: the start 10 is behind the end 5 (offsets are (start, end), without the end; there are "
+                "partition 0: the start 10 is beyond the end 5 (offsets are (start, end), without the end; there are "
                 "some between 0 and 0)"
             ),
         ),
