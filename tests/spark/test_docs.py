@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
+import spark_ext
 import txnlog
 from tests.pages import blocks, page, section
 from txnlog import schema as schemas
@@ -70,6 +72,30 @@ def test_the_page_on_spark_runs(spark: SparkSession, tmp_path: Path) -> None:
         assert sum(item.behind_messages for item in lag) == 0
         read = sum(progress.numInputRows for progress in given["query"].recentProgress)
         assert read == ns.snapshot().read("billed").num_rows == 4, "computed once"
+
+
+def test_our_line_of_a_query_that_failed_is_found_as_the_page_says(
+    spark: SparkSession, namespace: Namespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (code,) = placed(section(page("docs/spark.md"), "Reading an error"), tmp_path)
+    namespace.create_topic("rates", pa.schema([("value", pa.int64())]))
+    stream, path = spark.readStream.format("rate").load(), f"{namespace.root}/{namespace.name}"
+    queries = {
+        "SchemaMismatch": spark_ext.write_stream(
+            stream, path, checkpoint=f"{tmp_path}/c", handler=lambda batch, txn: txn.write(batch, "rates")
+        ),
+        "InvalidInputError": spark.readStream.format("txnlog")
+        .option("versionAsOf", 1)
+        .load(f"{path}/rates")
+        .writeStream.format("noop")
+        .option("checkpointLocation", f"{tmp_path}/d")
+        .start(),
+    }
+    for kind, query in queries.items():
+        exec(code, {"query": query})
+        told = capsys.readouterr().out.splitlines()
+        assert len(told) == 1
+        assert told[0].startswith(f"txnlog.errors.{kind}: ")
 
 
 def test_sparks_own_schema_is_refused_with_the_call_that_turns_it_into_arrow(spark: SparkSession) -> None:
