@@ -81,8 +81,8 @@ def _check_positions(position: Position | None, option: str, word: str, number: 
     if wrong:
         begins = option.startswith("starting")
         raise InvalidInputError(
-            f"the option {option!r} has a batch {'begin' if begins else 'end'} at {word!r} ({number}), "
-            f"{'behind' if begins else 'before'} all messages",
+            f"the option {option!r} has {word!r} ({number}): "
+            f"a batch that {'begins behind' if begins else 'ends before'} all messages reads none",
             advice=f"leave it out, and it {'begins at the earliest' if begins else 'ends at the latest'}",
         )
 

@@ -117,7 +117,7 @@ def check_columns(columns: pa.Schema, record: TopicRecord) -> None:
     wanted = schema.to_arrow(record.schema)
     for name in columns.names:
         if name not in wanted.names:
-            raise unknown_column(record.name, name, wanted.names)
+            raise unknown_column(record.name, name, wanted.names, given=columns.names)
     empty = {field.name: pa.nulls(0, field.type) for field in columns}
     try:
         conform_columns(empty, wanted, rows=1)  # the row makes a missing column count

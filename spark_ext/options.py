@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from spark_ext import option_values as values
 from spark_ext.option_values import Position
 from spark_ext.paths import check_absolute
-from spark_ext.spark_versions import has_jvm
+from spark_ext.spark_versions import has_jvm, is_stopped
 from txnlog.arguments import mapping, type_of
 from txnlog.errors import InvalidInputError
 from txnlog.names import nearest
@@ -277,12 +277,14 @@ def session_storage(spark: SparkSession) -> dict[str, Any]:
 def storage_of_call(spark: SparkSession, given: Mapping[str, Any] | None) -> dict[str, Any]:
     """Storage options of a call: those that it was given, else the session's.
 
-    Raises InvalidInputError for no dict, and for a path in the session's place.
+    Raises InvalidInputError for no dict, for a path in the session's place, and for a session that was stopped.
     """
     if isinstance(spark, str | os.PathLike):
         raise InvalidInputError(
             f"the first argument is a SparkSession, not {type_of(spark)}", advice="call it with (spark, path, ...)"
         )
+    if is_stopped(spark):
+        raise InvalidInputError("the Spark session was stopped", advice="make a new one: builder.getOrCreate()")
     return session_storage(spark) if given is None else mapping("storage_options", given)
 
 

@@ -69,7 +69,7 @@ def _check_version(scan: Scan, version: int) -> None:
         raise unavailable
     if version > scan.snapshot.version:  # versionAsOf is compared without a look at the log; this is for timestampAsOf
         raise InvalidInputError(
-            f"the option 'startingVersion' ({version}) is behind the version that is read, {scan.snapshot.version}",
+            f"the option 'startingVersion' ({version}) is beyond the version that is read, {scan.snapshot.version}",
             advice="give an earlier one, or read a later version",
         )
 
@@ -149,7 +149,7 @@ def clip(topic: str, start: Mapping[int, int], end: Mapping[int, int], scan: Sca
         first, last = starts.get(partition, 0), ends.get(partition, 0)
         if low > high:
             raise OffsetOutOfRange(
-                f"partition {partition} of {topic!r}: the start {low} is behind the end {high}",
+                f"partition {partition} of {topic!r}: the start {low} is beyond the end {high}",
                 advice=f"give a start from {first} to {last}, where its next message will be"
                 if low > last
                 else f"give a start of at most {high}, or an end of at least {low}",

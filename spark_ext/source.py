@@ -11,7 +11,7 @@ from spark_ext.options import read_options, write_options
 from spark_ext.refused_stream import RefusedStreamReader
 from spark_ext.short_errors import short_errors
 from spark_ext.spark_versions import check_streaming_sink, check_streaming_source
-from txnlog.errors import TxnLogError
+from txnlog.errors import TxnLogError, only_looking
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -34,12 +34,14 @@ class TxnLogDataSource(DataSource):
         """The name for ``format(...)``."""
         return "txnlog"
 
+    @only_looking()
     def schema(self) -> StructType:
         """The columns of the topic, and the metadata columns if they were asked for."""
         from spark_ext.scan import open_scan  # noqa: PLC0415 - writing needs none of it
 
         return open_scan(read_options(self.options)).schema
 
+    @only_looking()
     def reader(self, schema: StructType) -> DataSourceReader:
         """Reads a consistent view of one or several topics."""
         from spark_ext.batch_reader import TopicBatchReader  # noqa: PLC0415

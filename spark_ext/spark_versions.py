@@ -31,6 +31,11 @@ def has_jvm(spark: SparkSession) -> bool:
     return hasattr(spark, "_jsparkSession")
 
 
+def is_stopped(spark: SparkSession) -> bool:
+    """Whether a session was stopped: what it is asked for then ends in an error of Java's."""
+    return spark.sparkContext._jsc is None if has_jvm(spark) else bool(spark.is_stopped)  # type: ignore[attr-defined]  # Connect's
+
+
 def check_streaming_source() -> None:
     """Raise UnsupportedFeature where Spark does not tell a source where a batch begins: before 4.2.
 
@@ -63,4 +68,4 @@ def _lacks(what: str, since: str, instead: str) -> UnsupportedFeature:
     return UnsupportedFeature(f"{what} needs PySpark {since}, this is {pyspark.__version__}", advice=instead)
 
 
-__all__ = ["check_streaming_sink", "check_streaming_source", "has_jvm", "warn_of_functions_that_hang"]
+__all__ = ["check_streaming_sink", "check_streaming_source", "has_jvm", "is_stopped", "warn_of_functions_that_hang"]

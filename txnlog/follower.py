@@ -163,13 +163,13 @@ class Follower:
         if newest is not None and (self.base is None or newest > self.base.version):
             self.rebase(self.log.manifest(newest))
 
-    def unavailable(self, version: object) -> VersionNotAvailable | None:
+    def unavailable(self, version: int) -> VersionNotAvailable | None:
         """The error for a version that this client knows not to be readable, naming the range; None where it is."""
         head = self.state.head
-        if type(version) is int and head.oldest_readable <= version <= head.version:
+        if head.oldest_readable <= version <= head.version:
             return None
         return VersionNotAvailable(
-            f"version {shown(version)} {'cannot be read' if type(version) is int else 'is not a whole number'}",
+            f"version {shown(version)} cannot be read",
             advice=f"versions {head.oldest_readable} to {head.version} can be read",
         )
 

@@ -36,6 +36,7 @@ from txnlog.errors import (
     TopicNotFound,
     VersionNotAvailable,
     in_doubt,
+    only_looking,
 )
 from txnlog.ids import TxnId
 from txnlog.limits import (
@@ -417,6 +418,7 @@ class Namespace:
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
+    @only_looking()
     def snapshot(self, version: int | None = None, timestamp: datetime.datetime | str | int | None = None) -> Snapshot:
         """A consistent view of all topics: the newest, or at a version, or at the newest version of a time.
 
@@ -424,8 +426,13 @@ class Namespace:
 
         Raises:
             VersionNotAvailable: naming the range that can be read.
+            InvalidInputError: a version that is no whole number; a version and a time.
         """
         newest = self.connection.follower.refresh()
+        if version is not None and type(version) is not int:
+            raise InvalidInputError(
+                f"the version is a whole number, not {shown(version)}", advice=f"give 0 to {newest}"
+            )
         if version is not None and timestamp is not None:
             raise InvalidInputError("give a version or a timestamp, not both")
         if timestamp is not None:

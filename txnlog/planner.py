@@ -57,7 +57,7 @@ def check_offsets(wanted: OffsetRanges, starts: Mapping[int, int], ends: Mapping
         low, high = starts.get(partition, 0), ends[partition]
         if start > end:
             raise OffsetOutOfRange(
-                f"partition {partition}: the start {start} is behind the end {end}",
+                f"partition {partition}: the start {start} is beyond the end {end}",
                 advice=f"offsets are (start, end), without the end; there are some between {low} and {high}",
             )
         if start < low or end > high:

@@ -6,7 +6,7 @@ and round doubles. So a table of allowed kinds comes first, and a look back at t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -22,6 +22,7 @@ MAX_PART_BYTES: Final = 1 << 30
 """Converted at once: the offsets of Arrow's strings, lists and maps have 31 bits."""
 
 NULL_REFUSED: Final = "null, or missing, where the schema says not null"
+KEY_REFUSED: Final = "null in the place of a key of a map"
 NAIVE_REFUSED: Final = "a naive datetime in a timestamp with zone"
 ZONE_REFUSED: Final = "a datetime with a zone in a timestamp without one"
 
@@ -40,12 +41,20 @@ class Unfit(Exception):
         self.path.append(name)
         return self
 
+    def within_key(self) -> Unfit:
+        """The same, out of a key of a map: that is never null, and no altered topic allows it."""
+        if self.reason == NULL_REFUSED and not self.path:
+            self.reason, self.advice = KEY_REFUSED, "give a key"
+        return self.within("key")
+
     def mismatch(self, topic: str, where: str = "") -> SchemaMismatch:
         """The error for a user, once the path is whole; ``where`` says which row."""
         path = ".".join(reversed(self.path))
         advice = self.advice
-        if self.reason == NULL_REFUSED and len(self.path) == 1:
-            advice += f", or allow null: ns.alter_topic({topic!r}, widen={{{path!r}: pa.field({path!r}, its type)}})"
+        if self.reason == NULL_REFUSED:
+            column = self.path[-1]
+            kind = "its type" if len(self.path) == 1 else f"its type, with {path!r} nullable"
+            advice += f", or allow null: ns.alter_topic({topic!r}, widen={{{column!r}: pa.field({column!r}, {kind})}})"
         return SchemaMismatch(f"topic {topic!r}, column {path!r}{where}: {self.reason}", advice=advice)
 
 
@@ -74,8 +83,10 @@ def _is_bytes(kind: pa.DataType) -> bool:
     )
 
 
-def unknown_column(topic: str, name: object, known: Sequence[str], where: str = "") -> SchemaMismatch:
-    """The error for a column that a topic does not have."""
+def unknown_column(
+    topic: str, name: object, known: Sequence[str], where: str = "", given: Collection[object] = ()
+) -> SchemaMismatch:
+    """The error for a column that a topic does not have; ``given`` are all the names that the rows have."""
     if not isinstance(name, str):
         advice = "the names of columns are text"
     elif name.startswith("_"):
@@ -86,8 +97,13 @@ def unknown_column(topic: str, name: object, known: Sequence[str], where: str = 
         )
     else:
         advice = nearest(name, known)
-        if folded(name) not in map(folded, known):  # such a one could not be added
+        alike = next((column for column in known if folded(column) == folded(name)), None)
+        if alike is None:  # one that differs in case alone could not be added
             advice += f"; or leave the column out, or first add it: ns.alter_topic({topic!r}, add_columns=[...])"
+        elif alike in given:
+            advice = f"names are case-sensitive, and the rows have {alike!r} as well: leave {quoted_name(name)} out"
+        else:
+            advice = f"names are case-sensitive: {advice}"
     return SchemaMismatch(f"topic {topic!r} has no column {quoted_name(name)}{where}", advice=advice)
 
 
@@ -323,7 +339,10 @@ def _conform_map(array: pa.Array, kind: pa.MapType) -> pa.Array:
     if entries.null_count:
         raise Unfit("null in the place of a pair of a map", "give a key and a value")
     keys, items = _children(entries)
-    keys = _inside("key", keys, kind.key_type, nullable=False)
+    try:
+        keys = conform_array(keys, kind.key_type, nullable=False)
+    except Unfit as unfit:
+        raise unfit.within_key() from None
     items = _inside("value", items, kind.item_type, nullable=kind.item_field.nullable)
     pairs = pa.struct([kind.key_field, kind.item_field])
     child = pa.Array.from_buffers(pairs, len(entries), [None], children=[keys, items])

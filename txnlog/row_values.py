@@ -119,7 +119,7 @@ def _map(kind: pa.MapType, slow: Converter) -> Converter:
                 place = "value"
                 result.append((name, item(right)))
         except Unfit as unfit:
-            raise unfit.within(place) from None
+            raise (unfit.within_key() if place == "key" else unfit.within(place)) from None
         except (TypeError, ValueError):
             raise Unfit("a map is a dict, or a list of pairs") from None
         return result

@@ -16,7 +16,7 @@ Messages name topic, column and types, never a value: rows may hold what no log 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any, Final
 
@@ -86,9 +86,9 @@ class _Plan:
         columns = [pa.array(values, kind) for values, kind in zip(zip(*rows, strict=True), self.types, strict=True)]
         return pa.Table.from_arrays(columns, schema=self.schema)
 
-    def unknown(self, topic: str, name: object, where: str = "") -> SchemaMismatch:
+    def unknown(self, topic: str, name: object, given: Collection[object], where: str = "") -> SchemaMismatch:
         """The error for a column that the topic does not have."""
-        return unknown_column(topic, name, self.schema.names, where)
+        return unknown_column(topic, name, self.schema.names, where, given)
 
 
 _PLANS: Final[dict[int, _Plan]] = {}
@@ -168,7 +168,7 @@ class RowBuffer:
                 row = self._as_dict(row, first + len(taken))  # noqa: PLW2901 - the same row
             if not names.issuperset(row):
                 stranger = next(name for name in row if name not in names)
-                raise self._plan.unknown(self._topic, stranger, f" (row {first + len(taken)})")
+                raise self._plan.unknown(self._topic, stranger, row, f" (row {first + len(taken)})")
             get = row.get
             try:
                 taken.append(
@@ -319,7 +319,7 @@ def _conform_table(table: pa.Table | pa.RecordBatch, plan: _Plan, topic: str) ->
         if name not in plan.names:
             if name.startswith(_PANDAS_INDEX):
                 continue
-            raise plan.unknown(topic, name)
+            raise plan.unknown(topic, name, table.schema.names)
         given[name] = table.column(index)
     try:
         columns = conform_columns(given, plan.fields, table.num_rows)

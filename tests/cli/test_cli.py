@@ -75,6 +75,46 @@ def test_listings_are_columns_for_people(lake):
     assert done.stdout.splitlines() == ["topic   partitions  messages", "orders  2           2"]
 
 
+def test_an_empty_listing_says_so_to_people_alone(lake):
+    asked = (lake[0], "transactions", "list", "--state", "PREPARED")
+    assert run(*asked).stdout == "(none)\n"
+    assert lines(*asked, "--json") == []
+
+
+def test_without_a_topic_the_subscriptions_of_all_are_shown(lake):
+    path, _ = lake
+    with txnlog.open(path) as ns:
+        ns.create_topic("audit")
+        ns.create_subscription("audit", "checks")
+        ns.create_subscription("orders", "more")
+    everything = [("audit", "checks"), ("orders", "billing"), ("orders", "more")]
+
+    def shown(*command):
+        return [(row["topic"], row["subscription"]) for row in lines(path, *command, "--json")]
+
+    assert shown("subscriptions") == everything
+    assert shown("subscriptions", "orders") == everything[1:]
+    assert sorted(set(shown("lag"))) == everything
+    assert len(shown("lag", "orders")) == 4, "each by partition"
+    assert set(shown("lag", "orders", "more")) == {everything[2]}
+    assert run(path, "lag", "orders", "mor").returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (("topic", "gate"), "did you mean 'topic describe gate'? there are: alter, create, describe, drop"),
+        (("describe", "gate"), "did you mean 'topic describe' or 'transactions describe'?"),
+        (("topcs",), "did you mean 'topics'?"),
+        (("producers", "x"), "there are: fence, list"),
+    ],
+)
+def test_a_command_that_is_not_there_is_answered_with_what_may_be_meant(lake, command, told):
+    done = run(lake[0], *command)
+    assert done.returncode == 2
+    assert told in done.stderr
+
+
 def test_people_are_shown_times_and_programs_epoch_milliseconds(lake):
     path, _ = lake
     for command in (("transactions", "list"), ("log", "show")):
@@ -252,6 +292,7 @@ def test_small_segments_are_merged_and_a_namespace_is_looked_after(lake):
     assert found["vacuumed"]["deleted_bytes"] == 0
     (found,) = lines(path, "optimize", "orders", "--json")
     assert (found["entries"], found["finished"]) == (0, True)
+    assert run(path, "optimize", "orders").stdout == "nothing to do: orders has no small segments to merge\n"
     with txnlog.open(path, mode="r") as ns:
         assert len(ns.snapshot().plan("orders").segments) == 2
         (key,) = [item.key for item in ns.snapshot().plan("orders").segments if item.file_rows == 6]

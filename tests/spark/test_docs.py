@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import decimal
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
+from pyspark.sql.types import NullType, StructField, StructType
 
+import spark_ext
 import txnlog
+from spark_ext.jobs import arrow_schema
 from tests.pages import blocks, page, section
 from txnlog import schema as schemas
 from txnlog.errors import SchemaMismatch
+from txnlog.row_columns import Unfit, conform_array
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,6 +77,74 @@ def test_the_page_on_spark_runs(spark: SparkSession, tmp_path: Path) -> None:
         assert sum(item.behind_messages for item in lag) == 0
         read = sum(progress.numInputRows for progress in given["query"].recentProgress)
         assert read == ns.snapshot().read("billed").num_rows == 4, "computed once"
+
+
+SIMPLE = {
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "decimal": pa.decimal128(8, 2),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "boolean": pa.bool_(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+}
+
+
+def fits(given: pa.Array, name: str) -> bool:
+    """Whether a column may be one of a topic: without rows, as far as its type tells."""
+    try:
+        conform_array(given, SIMPLE[name])
+    except Unfit:
+        return False
+    return True
+
+
+def test_the_table_of_types_on_the_page_is_the_rule() -> None:
+    told: dict[str, set[str]] = {}
+    for line in re.findall(
+        r"^\| `.*", section(page("docs/spark.md"), "A topic of a DataFrame's columns"), re.MULTILINE
+    ):
+        sources, targets = (set(re.findall(r"`(\w+)`", cell)) for cell in line.strip("|").split("|"))
+        told |= dict.fromkeys(sources, targets)
+    assert told == {
+        source: {name for name in SIMPLE if fits(pa.array([], kind), name)} for source, kind in SIMPLE.items()
+    }
+    assert fits(pa.array([decimal.Decimal("7.00")]), "bigint")
+    assert not fits(pa.array([decimal.Decimal("7.001")]), "decimal")
+    assert fits(pa.array([7.0]), "bigint")
+    assert not fits(pa.array([7.5]), "bigint")
+    with pytest.raises(SchemaMismatch, match="the Spark type void, which no topic can have"):
+        arrow_schema(StructType([StructField("nothing", NullType())]))
+
+
+def test_our_line_of_a_query_that_failed_is_found_as_the_page_says(
+    spark: SparkSession, namespace: Namespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (code,) = placed(section(page("docs/spark.md"), "Reading an error"), tmp_path)
+    namespace.create_topic("rates", pa.schema([("value", pa.int64())]))
+    stream, path = spark.readStream.format("rate").load(), f"{namespace.root}/{namespace.name}"
+    queries = {
+        "SchemaMismatch": spark_ext.write_stream(
+            stream, path, checkpoint=f"{tmp_path}/c", handler=lambda batch, txn: txn.write(batch, "rates")
+        ),
+        "InvalidInputError": spark.readStream.format("txnlog")
+        .option("versionAsOf", 1)
+        .load(f"{path}/rates")
+        .writeStream.format("noop")
+        .option("checkpointLocation", f"{tmp_path}/d")
+        .start(),
+    }
+    for kind, query in queries.items():
+        exec(code, {"query": query})
+        told = capsys.readouterr().out.splitlines()
+        assert len(told) == 1
+        assert told[0].startswith(f"txnlog.errors.{kind}: ")
 
 
 def test_sparks_own_schema_is_refused_with_the_call_that_turns_it_into_arrow(spark: SparkSession) -> None:

@@ -352,10 +352,26 @@ def test_offsets_of_several_topics_and_of_an_old_version(spark: SparkSession, la
 @pytest.mark.parametrize(
     ("options", "kind", "problem"),
     [
-        ({"startingOffsets": "latest"}, "InvalidInputError", r"'latest' \(-1\), behind all messages \(leave it out"),
-        ({"startingOffsets": '{"audit": {"0": -1, "1": 0}}'}, "InvalidInputError", r"begin at 'latest' \(-1\)"),
-        ({"endingOffsets": "earliest"}, "InvalidInputError", r"'earliest' \(-2\), before all .* \(leave it out"),
-        ({"endingOffsets": '{"audit": {"0": -2, "1": 0}}'}, "InvalidInputError", r"end at 'earliest' \(-2\)"),
+        (
+            {"startingOffsets": "latest"},
+            "InvalidInputError",
+            r"'latest' \(-1\): a batch that begins behind all .*it out",
+        ),
+        (
+            {"startingOffsets": '{"audit": {"0": -1, "1": 0}}'},
+            "InvalidInputError",
+            r"has 'latest' \(-1\): .* reads none \(leave",
+        ),
+        (
+            {"endingOffsets": "earliest"},
+            "InvalidInputError",
+            r"'earliest' \(-2\): a batch that ends before all .*it out",
+        ),
+        (
+            {"endingOffsets": '{"audit": {"0": -2, "1": 0}}'},
+            "InvalidInputError",
+            r"has 'earliest' \(-2\): .* reads none \(leave",
+        ),
         ({"startingOffsets": '{"audit": {"0": 0}}'}, "InvalidInputError", r"leaves out partition 1.*partitions 0 to 1"),
         ({"endingOffsets": '{"audit": {"0": 0, "1": 0, "2": 0}}'}, "InvalidInputError", r"names partition 2 of the"),
         ({"startingOffsets": '{"audits": {"0": 0}}'}, "InvalidInputError", r"names the topic 'audits', which is not"),
@@ -363,7 +379,7 @@ def test_offsets_of_several_topics_and_of_an_old_version(spark: SparkSession, la
         (
             {"startingOffsets": '{"audit": {"0": 3, "1": 0}}', "endingOffsets": '{"audit": {"0": 2, "1": 0}}'},
             "OffsetOutOfRange",
-            r"the start 3 is behind the end 2 .give a start of at most 2, or an end of at least 3",
+            r"the start 3 is beyond the end 2 .give a start of at most 2, or an end of at least 3",
         ),
         (
             {"startingOffsets": "earliest", "isolationLevel": "read_uncommitted"},
@@ -375,8 +391,9 @@ def test_offsets_of_several_topics_and_of_an_old_version(spark: SparkSession, la
 def test_offsets_that_are_not_there_or_make_no_sense_are_refused(
     spark: SparkSession, lake: Any, options: dict[str, str], kind: str, problem: str
 ) -> None:
-    with refused(kind, problem):
+    with refused(kind, problem) as told:
         load(spark, lake.ns, "audit", **options).collect()
+    assert "written" not in str(told.value), "it only reads"
 
 
 def test_offsets_that_were_deleted_are_an_error_unless_data_loss_is_accepted(

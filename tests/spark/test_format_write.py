@@ -119,8 +119,11 @@ def test_every_type_of_a_topic_survives(namespace: Namespace, spark: SparkSessio
     [
         (["id", "customer", "amount", "1 as extra"], "SchemaMismatch: topic 'orders' has no column 'extra'"),
         (["id", "customer as custommer"], "no column 'custommer' \\(did you mean 'customer'"),
-        (["id", "customer as Customer"], "no column 'Customer' \\(did you mean 'customer'"),
-        (["id", "customer as CUSTOMER"], "no column 'CUSTOMER' \\(did you mean 'customer'"),
+        (["id", "customer as Customer"], "no column 'Customer' \\(names are case-sensitive: did you mean 'customer'"),
+        (
+            ["id", "customer", "'x' as CUSTOMER"],
+            "no column 'CUSTOMER' \\(.* and the rows have 'customer' as well: leave",
+        ),
         (["id", "1.5D as customer"], "topic 'orders', column 'customer': double does not fit into string"),
         (["cast(id as string) id"], "topic 'orders', column 'id': string does not fit into int64"),
         (["customer"], "topic 'orders', column 'id': null, or missing, where the schema says not null"),

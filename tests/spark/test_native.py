@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
@@ -736,6 +736,25 @@ def test_a_path_in_the_sessions_place_is_refused(ns: Namespace, spark: SparkSess
     for call in calls:
         with pytest.raises(InvalidInputError, match=r"is a SparkSession, not str \(call it with \(spark, path,"):
             call(*swapped)
+
+
+def test_a_session_that_was_stopped_is_told_as_such(
+    ns: Namespace, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = spark.readStream.format("rate").load()
+    monkeypatch.setattr(spark.sparkContext, "_jsc", None)  # all that `stop` leaves of it
+    calls: tuple[Callable[[], object], ...] = (
+        lambda: spark_ext.read_topic(spark, path_of(ns, "orders")),
+        lambda: spark_ext.visible(spark, path_of(ns, "orders")),
+        lambda: spark_ext.transaction(spark, path_of(ns)).__enter__(),
+        lambda: spark_ext.process(
+            spark, path_of(ns), topics="orders", subscription="billing", handler=lambda batch, txn: None
+        ),
+        lambda: spark_ext.write_stream(stream, path_of(ns), checkpoint="/c", handler=lambda batch, txn: None),
+    )
+    for call in calls:
+        with pytest.raises(InvalidInputError, match="the Spark session was stopped"):
+            call()
 
 
 def test_an_unknown_isolation_level_is_refused(ns: Namespace, spark: SparkSession) -> None:

@@ -193,7 +193,7 @@ def test_a_version_that_cannot_be_read_is_refused_with_those_that_can(lake: Any,
             VersionNotAvailable, match=rf"version {newest + 1} cannot be read \(versions 0 to {newest} "
         ):
             read(lake.ns, "orders", startingVersion=newest + 1)
-    with pytest.raises(InvalidInputError, match=rf"'startingVersion' \({newest}\) is behind the version that is read"):
+    with pytest.raises(InvalidInputError, match=rf"'startingVersion' \({newest}\) is beyond the version that is read"):
         batch(lake.ns, "orders", startingVersion=newest, timestampAsOf=START_MS)
     namespace.create_topic("orders", SCHEMA)
     for number in range(4):

@@ -13,7 +13,7 @@ from pyspark.sql.connect.session import SparkSession as ConnectSession
 from pyspark.sql.types import StructType
 
 from spark_ext.source import TxnLogDataSource
-from spark_ext.spark_versions import has_jvm, warn_of_functions_that_hang
+from spark_ext.spark_versions import has_jvm, is_stopped, warn_of_functions_that_hang
 from txnlog.errors import InvalidInputError, UnsupportedFeature
 
 
@@ -49,6 +49,16 @@ def test_a_session_of_connect_is_told_from_one_with_a_jvm(kind: Any, answer: boo
     if answer:
         session._jsparkSession = object()  # as its making sets it
     assert has_jvm(session) is answer
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+def test_a_stopped_session_is_known_with_and_without_a_jvm(stopped: bool) -> None:
+    driver: Any = SimpleNamespace(
+        _jsparkSession=object(), sparkContext=SimpleNamespace(_jsc=None if stopped else object())
+    )
+    client: Any = object.__new__(ConnectSession)
+    client._client = SimpleNamespace(is_closed=stopped)
+    assert is_stopped(driver) is is_stopped(client) is stopped
 
 
 def test_what_this_spark_has_is_refused_for_nothing_but_its_options(source: TxnLogDataSource) -> None:

@@ -155,7 +155,7 @@ def test_wanted_offsets_are_checked_against_what_is_there() -> None:
         ({2: (0, 0)}, "no partition 2"),
         ({0: (1, 5)}, "2 to 5"),
         ({0: (2, 6)}, "2 to 5"),
-        ({0: (4, 3)}, "behind the end"),
+        ({0: (4, 3)}, "beyond the end"),
         ({0: (0, 9)}, "outside"),
     ):
         with pytest.raises(OffsetOutOfRange, match=words):

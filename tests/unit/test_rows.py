@@ -221,7 +221,7 @@ def test_an_unknown_column_is_left_out_or_added_unless_it_differs_in_case_only()
     assert told.value.advice.startswith("did you mean 'value'?; ")
     with pytest.raises(SchemaMismatch) as told:
         conform([{"VALUE": b"1"}], DEFAULT, topic="t")
-    assert told.value.advice == "did you mean 'value'?"
+    assert told.value.advice == "names are case-sensitive: did you mean 'value'?"
 
 
 def test_a_key_that_is_no_text_is_refused():
@@ -234,6 +234,24 @@ def test_null_in_a_column_that_is_never_null_is_refused_whether_given_or_left_ou
     for row in ({}, {"x": None}, {"x": pd.NA}):
         with pytest.raises(SchemaMismatch, match=r"column 'x'.*not null .*ns.alter_topic\('t', widen={'x': pa.field"):
             conform([row], schema, topic="t")
+
+
+@pytest.mark.parametrize("as_table", [False, True])
+def test_null_that_a_nested_field_refuses_is_told_with_the_alteration_that_allows_it(as_table: bool):
+    kind = pa.struct([pa.field("a", pa.list_(pa.field("element", pa.int64(), nullable=False)))])
+    given = [{"x": {"a": [1, None]}}]
+    with pytest.raises(
+        SchemaMismatch, match=r"'x\.a\.element'.*not null .*widen={'x': pa\.field\('x', its type, with 'x"
+    ):
+        conform(pa.Table.from_pylist(given) if as_table else given, one(kind), topic="t")
+
+
+@pytest.mark.parametrize("as_table", [False, True])
+def test_a_key_of_a_map_is_never_null_and_nothing_is_offered_that_would_allow_it(as_table: bool):
+    pairs = [{"key": None, "value": b""}]
+    given = pa.table({"x": [pairs]}) if as_table else [{"x": [(None, b"")]}]
+    with pytest.raises(SchemaMismatch, match=r"'x\.key'.*: null in the place of a key of a map \(give a key; nothing"):
+        conform(given, one(pa.map_(pa.string(), pa.binary())), topic="t")
 
 
 # --- Arrow data -------------------------------------------------------------------------------------------------------
@@ -458,8 +476,19 @@ def test_a_column_that_reading_adds_is_refused_with_how_to_forward_the_others(da
 
 
 def test_an_unknown_column_is_refused_and_the_nearest_offered():
-    with pytest.raises(SchemaMismatch, match=r"topic 't' has no column 'Value' .*did you mean 'value'"):
-        conform(pa.table({"Value": [b""]}), DEFAULT, topic="t")
+    with pytest.raises(SchemaMismatch, match=r"topic 't' has no column 'vlaue' \(did you mean 'value'\?; or leave the"):
+        conform(pa.table({"vlaue": [b""]}), DEFAULT, topic="t")
+
+
+@pytest.mark.parametrize("as_table", [False, True])
+def test_a_name_of_other_case_is_told_as_such_and_that_the_right_one_is_there_as_well(as_table: bool):
+    alone: dict[str, bytes] = {"Value": b""}
+    for row, told in (
+        (alone, "case-sensitive: did you mean 'value'"),
+        ({"value": b"", **alone}, "have 'value' as well"),
+    ):
+        with pytest.raises(SchemaMismatch, match=rf"topic 't' has no column 'Value' .*{told}"):
+            conform(pa.Table.from_pylist([row]) if as_table else [row], DEFAULT, topic="t")
 
 
 def test_arrow_data_that_lies_about_itself_is_refused():

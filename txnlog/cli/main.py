@@ -23,6 +23,7 @@ from txnlog.codec import encode_action
 from txnlog.delta_mode import DELTA_MODES
 from txnlog.errors import InvalidInputError, RetriableError, StoreError, TxnLogError
 from txnlog.limits import DEFAULT_GRACE_MS, DEFAULT_RETAIN_MS, MAINTAIN_BYTES, TARGET_SEGMENT_BYTES
+from txnlog.names import nearest
 from txnlog.namespace import Namespace
 from txnlog.results import TopicInfo
 
@@ -57,10 +58,32 @@ def _options(text: str | None) -> dict[str, Any]:
     return found
 
 
+class Commands(click.Group):
+    """Commands; one that is not there is answered with what may be meant."""
+
+    group_class = type  # groups in it are of this class, too
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Click's own, with advice."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            raise click.UsageError(f"{error.message.removesuffix('.')} ({self._meant(ctx, args[0])})", ctx) from None
+
+    def _meant(self, ctx: click.Context, name: str) -> str:
+        if "describe" in self.commands:  # the name of a topic where a command stands
+            return f"did you mean '{ctx.info_name} describe {name}'? there are: {', '.join(sorted(self.commands))}"
+        groups = [(first, found) for first, found in self.commands.items() if isinstance(found, click.Group)]
+        ways = [f"'{first} {name}'" for first, found in groups if name in found.commands]
+        return f"did you mean {' or '.join(ways)}?" if ways else nearest(name, self.commands)
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, one object a line.")
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("namespace", metavar="ROOT/NAMESPACE")
 @click.option(
     "--storage-options", envvar="TXNLOG_STORAGE_OPTIONS", help="fsspec's options as JSON (or TXNLOG_STORAGE_OPTIONS)."
@@ -178,17 +201,18 @@ def topic_drop(target: Target, name: str, *, yes: bool) -> None:
 
 
 @cli.command()
-@click.argument("topic_name", metavar="TOPIC")
+@click.argument("topic_name", metavar="[TOPIC]", required=False)
 @json_option
 @click.pass_obj
-def subscriptions(target: Target, topic_name: str, *, as_json: bool) -> None:
-    """List the subscriptions of a topic: cursors, the active consumer, what is pending, leased and redelivered."""
+def subscriptions(target: Target, topic_name: str | None, *, as_json: bool) -> None:
+    """List the subscriptions of a topic, or of all: cursors, active consumer, what is pending, leased, redelivered."""
     rows: list[dict[str, Any]] = []
     with target.open() as ns:
-        for name in ns.subscriptions(topic_name):
-            info = ns.subscription(topic_name, name)
+        for topic, name in _subscriptions(ns, topic_name):
+            info = ns.subscription(topic, name)
             rows.append(
                 {
+                    "topic": topic,
                     "subscription": name,
                     "type": info.type,
                     "consumer": info.consumer,
@@ -202,16 +226,29 @@ def subscriptions(target: Target, topic_name: str, *, as_json: bool) -> None:
     Printer(as_json).rows(rows)
 
 
+def _subscriptions(ns: Namespace, topic_name: str | None) -> list[tuple[str, str]]:
+    """The subscriptions of a topic, or of all topics, each with its topic."""
+    names = ns.topics() if topic_name is None else (topic_name,)
+    return [(topic, name) for topic in names for name in ns.subscriptions(topic)]
+
+
 @cli.command()
-@click.argument("topic_name", metavar="TOPIC")
-@click.argument("subscription")
+@click.argument("topic_name", metavar="[TOPIC]", required=False)
+@click.argument("subscription", required=False)
 @json_option
 @click.pass_obj
-def lag(target: Target, topic_name: str, subscription: str, *, as_json: bool) -> None:
-    """How far a subscription is behind, by partition."""
+def lag(target: Target, topic_name: str | None, subscription: str | None, *, as_json: bool) -> None:
+    """How far a subscription is behind, by partition; without a name those of the topic, or of all topics."""
+    rows: list[dict[str, Any]] = []
     with target.open() as ns:
-        found = ns.lag(topic_name, subscription)
-    Printer(as_json).dataclasses(found)
+        if topic_name is not None and subscription is not None:
+            chosen = [(topic_name, subscription)]
+        else:
+            chosen = _subscriptions(ns, topic_name)
+        for topic, name in chosen:
+            of_whom = {"topic": topic, "subscription": name}
+            rows += [{**of_whom, **dataclasses.asdict(item)} for item in ns.lag(topic, name)]
+    Printer(as_json).rows(rows)
 
 
 @cli.group()
@@ -423,7 +460,10 @@ def optimize(
             dry_run=dry_run,
             progress=lambda topic, done, known: status.show(f"{topic}: {done:,} of {known:,} segments merged"),
         )
-    Printer(as_json).record(dataclasses.asdict(found))
+    if found.finished and not found.merged_segments and not as_json:
+        click.echo(f"nothing to do: {found.topic} has no small segments to merge")
+    else:
+        Printer(as_json).record(dataclasses.asdict(found))
     if not found.finished and not dry_run:
         sys.exit(WARNINGS)
 

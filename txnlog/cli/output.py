@@ -51,12 +51,13 @@ class Printer:
         self._as_json = as_json
 
     def rows(self, rows: list[dict[str, Any]]) -> None:
-        """Rows of the same keys."""
+        """Rows of the same keys; people are told that there is none, programs read no line."""
         if self._as_json:
             for row in rows:
                 click.echo(json.dumps(_plain(row)))
             return
         if not rows:
+            click.echo("(none)")
             return
         rows = [dict(_for_people(name, value) for name, value in row.items()) for row in rows]
         names = list(rows[0])
