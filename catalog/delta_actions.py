@@ -121,6 +121,10 @@ class TopicHistory:
         rearranged, loud = _rearranged(added, removed)
         return Difference(added, removed, rearranged, loud)
 
+    def add_action(self, record: SegmentRecord, schema: StructType, *, changes: bool) -> dict[str, Any]:
+        """The action that adds a segment's file to a table with a schema: columns that came later are null there."""
+        return add_action(record, schema, changes=changes, own=self.topic.schema_at(record.ended_version or 0))
+
 
 def _least(versions: Sequence[int], oldest_readable: int) -> int | None:
     return max([versions[0], *(item for item in versions if item <= oldest_readable)]) if versions else None
@@ -189,7 +193,7 @@ def topic_commit(history: TopicHistory, identity: Identity, shown: Shown, metada
     actions = [
         *({"remove": remove_action(item, shown.timestamp_ms, loud=change.loud)} for item in change.removed),
         *(
-            {"add": add_action(item, schema, changes=change.loud or item.number not in change.rearranged)}
+            {"add": history.add_action(item, schema, changes=change.loud or item.number not in change.rearranged)}
             for item in change.added
         ),
     ]
@@ -225,7 +229,7 @@ def topic_checkpoint(
     return checkpoint_actions(
         identity,
         shown,
-        (add_action(item, schema, changes=False) for item in history.visible(shown.version)),
+        (history.add_action(item, schema, changes=False) for item in history.visible(shown.version)),
         metadata=metadata.as_json(schema_json(schema)),
         ended=has_ended(history.topic, shown.version),
     )
@@ -241,13 +245,15 @@ def _operation(change: Difference, shown: Shown, *, changed: bool) -> str:
     return "CHANGE COLUMNS" if changed else "UPDATE"
 
 
-def add_action(record: SegmentRecord, schema: StructType, *, changes: bool) -> dict[str, Any]:
-    """The action that adds a segment's file."""
+def add_action(
+    record: SegmentRecord, schema: StructType, *, changes: bool, own: StructType | None = None
+) -> dict[str, Any]:
+    """The action that adds a segment's file; ``own`` as of :func:`statistics_json`."""
     return added(
         relative_segment_key(record.number, record.file),
         record.size_bytes,
         record.timestamp_ms or 0,
-        stats=statistics_json(record, schema),
+        stats=statistics_json(record, schema, own),
         changes=changes,
         partition={SEGMENT_COLUMN: str(record.number)},
     )

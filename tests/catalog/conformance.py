@@ -112,6 +112,58 @@ CONDITIONS = [
     "id >= 2 AND id < 9",
 ]
 
+EDGES: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "id": (pa.int64(), [1, 2, 3]),
+    "flag": (pa.bool_(), [True, None, False]),
+    "great": (pa.decimal128(38, 0), [Decimal(123456789012345678), None, Decimal(7)]),
+    "small": (pa.decimal128(15, 10), [Decimal(0), None, Decimal(7)]),
+    "moment": (
+        pa.timestamp("us", "UTC"),
+        [datetime.datetime.max.replace(tzinfo=UTC), None, datetime.datetime(2026, 1, 1, tzinfo=UTC)],
+    ),
+    "name": (pa.string(), ["x" * 5_000, None, "y"]),
+    "nested": (pa.struct([("b", pa.int64())]), [{"b": 1}, None, None]),
+    "more": (pa.int64(), [None, None, 7]),
+}
+"""What Delta's statistics do not say, or not as it is: the first two rows share a file that lacks the last column."""
+
+EDGE_CONDITIONS = {
+    "flag = true": [1],
+    "flag = false": [3],
+    "great = 123456789012345678": [1],
+    "great = 7": [3],
+    "small = 0": [1],
+    "small > 1": [3],
+    "moment IS NOT NULL": [1, 3],
+    "name > 'x'": [1, 3],
+    "nested IS NOT NULL": [1],
+    "more IS NULL": [1, 2],
+    "more = 7": [3],
+    "id = 1": [1],
+}
+
+
+def edges(place: Place) -> str:
+    """A topic whose statistics are hard to tell; its path."""
+    ns = place.open()
+    schema = pa.schema([pa.field(name, kind) for name, (kind, _) in EDGES.items()])
+    rows = pa.table([pa.array(values, kind) for kind, values in EDGES.values()], schema)
+    older = schema.remove(len(schema) - 1)
+    ns.create_topic("edges", older)
+    ns.produce("edges", rows.select(older.names).slice(0, 2))
+    ns.alter_topic("edges", add_columns=pa.schema([schema.field("more")]))
+    ns.produce("edges", rows.slice(2))
+    with txn_catalog.open(place.root) as cat:
+        cat.publish("sales", "edges")
+    return f"{place.root}/sales/edges"
+
+
+def check_edges(path: str, engines: Engines, engine: str, more: dict[str, list[int]] | None = None) -> None:
+    for where, wanted in (EDGE_CONDITIONS | (more or {})).items():
+        found = engines.read(engine, path, where=where).column("id").to_pylist()
+        assert sorted(found) == wanted, where
+
+
 NOT_A_NUMBER = pa.schema([("id", pa.int64()), ("small", pa.float32()), ("great", pa.float64())])
 
 NOT_NUMBERS: list[list[float | None]] = [[1.0, float("nan")], [10.0, float("nan"), None], [0.5, 1.5]]

@@ -91,6 +91,14 @@ def read_deltalake(path: str, version: int | None, where: str | None) -> Any:
     return deltalake.QueryBuilder().register("t", table).execute(f"SELECT * FROM t WHERE {where}").read_all()
 
 
+def read_arrow_dataset(path: str, version: int | None, where: str | None) -> Any:
+    """By delta-rs as an Arrow dataset, which passes over files by itself; DuckDB only hands it the condition."""
+    import deltalake
+
+    dataset = deltalake.DeltaTable(path, version=version).to_pyarrow_dataset()
+    return duckdb().from_arrow(dataset).filter(where or "true").to_arrow_table()
+
+
 def read_polars(path: str, version: int | None, where: str | None) -> Any:
     import polars
 
@@ -146,6 +154,7 @@ def read_deltalake_changes(path: str, version: int | None, where: str | None) ->
 
 READERS: dict[str, Callable[[str, int | None, str | None], Any]] = {
     "deltalake": read_deltalake,
+    "arrow_dataset": read_arrow_dataset,
     "polars": read_polars,
     "duckdb": read_duckdb,
     "spark": read_spark,

@@ -13,7 +13,9 @@ from tests.catalog.conformance import (
     SPARK_WRITES,
     WIDENED,
     check_changes,
+    check_edges,
     check_not_numbers,
+    edges,
     not_numbers,
     refused,
     short_tables,  # noqa: F401 - a fixture
@@ -98,6 +100,10 @@ def test_files_are_skipped_by_true_statistics_only(place: Place, all_engines: En
     found = all_engines.ask(call="sql", text=f"SELECT count(*), min(id), max(id), max(price) FROM delta.`{path}`")
     ids, prices = (everything.column(name).to_pylist() for name in ("id", "price"))
     assert found["rows"] == [[len(ids), min(ids), max(ids), max(prices)]]
+
+
+def test_rows_whose_bounds_are_hard_to_tell_are_not_skipped(place: Place, all_engines: Engines) -> None:
+    check_edges(edges(place), all_engines, "spark", {"moment > '9999-12-31 23:59:59.9999'": [1]})
 
 
 def test_rows_that_are_no_number_are_not_skipped(place: Place, all_engines: Engines) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -17,7 +18,8 @@ from catalog.delta_statistics import statistics_json
 from catalog.topic_table import CONFIGURATION
 from tests.memory_log import Log
 from tests.unit.random_entries import append, entries
-from txnlog.schema import StructField, StructType
+from txnlog.limits import STATISTICS_COLUMNS
+from txnlog.schema import ArrayType, StructField, StructType
 from txnlog.state import SegmentRecord, SegmentSlice
 from txnlog.visibility import is_visible
 
@@ -56,10 +58,19 @@ def told(kind: Any, low: Any, high: Any, nulls: int | None = 0) -> dict[str, Any
             "1969-12-31T23:59:59.999000Z",
             ("1969-12-31T23:59:59.999Z", "1969-12-31T23:59:59.999Z"),
         ),
-        ("timestamp", "2026-01-01T00:00:00.000000Z", "9999-12-31T23:59:59.999999Z", ("2026-01-01T00:00:00.000Z", None)),
+        (
+            "timestamp",
+            "9999-12-31T23:59:59.999999Z",
+            "9999-12-31T23:59:59.999001Z",
+            ("9999-12-31T23:59:59.999Z", "9999-12-31T23:59:59.999999Z"),
+        ),
         ("decimal(9,2)", "-12.34", "0.10", (-12.34, 0.1)),
-        ("decimal(38,10)", "1234567890123456.0", "0.0000000001", (None, 1e-10)),
-        ("boolean", False, True, (None, None)),
+        ("decimal(38,10)", "1234567890123450.0", "0.0000000001", (1234567890123450.0, 1e-10)),
+        ("decimal(38,0)", "-123456789012345678", "123456789012345678", (-123456789012347000, 123456789012347000)),
+        ("decimal(16,0)", "-9999999999999999", "9999999999999999", (None, None)),
+        ("boolean", False, True, (False, True)),
+        ("boolean", 0, "true", (None, None)),
+        ("string", None, None, ("", None)),
         ("long", None, None, (None, None)),
         ("long", True, 1.5, (None, None)),
         ("long", "1", None, (None, None)),
@@ -67,29 +78,85 @@ def told(kind: Any, low: Any, high: Any, nulls: int | None = 0) -> dict[str, Any
         ("decimal(9,2)", "NaN", "x", (None, None)),
     ],
 )
-def test_bounds_are_exact_or_left_out(kind: str, low: Any, high: Any, wanted: tuple[Any, Any]) -> None:
+def test_bounds_hold_or_are_left_out(kind: str, low: Any, high: Any, wanted: tuple[Any, Any]) -> None:
     found = told(kind, low, high)
     assert (found.get("minValues"), found.get("maxValues")) == wanted
     assert found["nullCount"] == 0
 
 
 def test_what_the_log_does_not_know_is_left_out() -> None:
-    assert told("long", 1, 2, None) == {"minValues": 1, "maxValues": 2}
-    assert told(StructType((StructField("a", "long"),)), 1, 2) == {}
+    assert told("long", 1, 2, None) == {}, "bounds without a count of nulls are taken for those of a column without"
+    assert told("long", None, None, 3) == {"nullCount": 3}
+    assert told(StructType((StructField("a", "long"),)), 1, 2) == {"minValues": {}, "maxValues": {}}
+    assert told("binary", None, None) == {"nullCount": 0}
     assert json.loads(statistics_json(record({"gone": (1, 2, 0)}), StructType((StructField("x", "long"),)))) == {
         "numRecords": 3,
-        "minValues": {},
-        "maxValues": {},
         "nullCount": {},
     }
 
 
-def test_a_decimal_is_a_number_with_all_its_digits() -> None:
-    text = statistics_json(
-        record({"x": ("0.10", "123456789012.345", 0)}), StructType((StructField("x", "decimal(15,3)"),))
+BOUNDED = {"a": (1, 2, 0), "b": (1.5, None, 1), "c": (None, None, 3), "d": ("", "x", 0), "e": (None, None, 1)}
+
+
+def test_the_bounds_of_a_side_are_told_of_all_columns_or_of_none() -> None:
+    kinds: dict[str, Any] = {"a": "long", "b": "double", "c": "date", "d": "string", "e": "binary"}
+    kinds |= {"f": StructType((StructField("x", "long"),)), "g": ArrayType("long")}
+    schema = StructType(tuple(StructField(name, kind) for name, kind in kinds.items()))
+    found = json.loads(statistics_json(record(BOUNDED), schema))
+    assert found == {
+        "numRecords": 3,
+        "minValues": {"a": 1, "b": 1.5, "d": "", "f": {}},
+        "nullCount": {"a": 0, "b": 1, "c": 3, "d": 0, "e": 1},
+    }
+
+
+def test_bounds_are_told_though_those_of_columns_behind_the_first_ones_are_not_known() -> None:
+    columns = [StructField(f"c{number}", "long") for number in range(STATISTICS_COLUMNS + 1)]
+    known = {field.name: (1, 2, 0) for field in columns[:-1]}
+    found = json.loads(statistics_json(record(known), StructType(tuple(columns))))
+    assert found["maxValues"] == dict.fromkeys(known, 2)
+    del known["c5"]
+    found = json.loads(statistics_json(record(known), StructType(tuple(columns))))
+    assert found.keys() == {"numRecords", "nullCount"}
+
+
+def test_columns_that_came_after_a_file_are_null_in_it() -> None:
+    older = StructType((StructField("x", "long"),))
+    newer = StructType((*older.fields, StructField("y", "long"), StructField("z", ArrayType("long"))))
+    known = record({"x": (1, 2, 0)})
+    assert json.loads(statistics_json(known, newer, older)) == {
+        "numRecords": 3,
+        "minValues": {"x": 1},
+        "maxValues": {"x": 2},
+        "nullCount": {"x": 0, "y": 3},
+    }
+    assert json.loads(statistics_json(known, newer)) == {"numRecords": 3, "nullCount": {"x": 0}}, "it may have them"
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "wanted"),
+    [
+        ("decimal(15,3)", "123456789012.345", "123456789012.345"),
+        ("decimal(9,2)", "0.10", "0.10"),
+        ("decimal(15,10)", "0E-10", "0.0000000000"),
+        ("decimal(15,10)", "0.0000001000", "0.0000001000"),
+        ("decimal(38,0)", "123456789012345678901234567890", "123456789012347000000000000000"),
+    ],
+)
+def test_a_decimal_is_a_number_with_all_its_digits_and_no_exponent(kind: str, text: str, wanted: str) -> None:
+    assert f'"maxValues":{{"x":{wanted}}}' in statistics_json(
+        record({"x": (text, text, 0)}), StructType((StructField("x", kind),))
     )
-    assert '"minValues":{"x":0.10}' in text
-    assert '"maxValues":{"x":123456789012.345}' in text
+
+
+@given(st.decimals(allow_nan=False, allow_infinity=False, places=4, min_value=-(10**17), max_value=10**17))
+def test_the_bounds_of_a_decimal_hold_also_for_who_reads_doubles(value: Decimal) -> None:
+    found = statistics_json(
+        record({"x": (f"{value:f}", f"{value:f}", 0)}), StructType((StructField("x", "decimal(38,4)"),))
+    )
+    for read in (Decimal, lambda text: Decimal(repr(float(text)))):
+        told = json.loads(found, parse_float=read, parse_int=read)
+        assert told["minValues"]["x"] <= value <= told["maxValues"]["x"]
 
 
 def test_of_columns_metadata_only_comments_are_told() -> None:

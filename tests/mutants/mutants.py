@@ -1848,10 +1848,10 @@ MUTANTS = (
     Mutant(
         "an upper bound of a time is cut",
         "catalog/delta_statistics.py",
-        "if upper and value.microsecond % 1_000:",
-        "if upper and value.microsecond > 1_000_000:",
+        "if not upper or not value.microsecond % 1_000:",
+        "if not upper or value.microsecond < 1_000_000:",
         "files with the newest rows are skipped",
-        (DELTA_ACTIONS + "bounds_are_exact_or_left_out",),
+        (DELTA_ACTIONS + "bounds_hold_or_are_left_out",),
     ),
     Mutant(
         "a published version is trusted as it is read",
