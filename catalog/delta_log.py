@@ -110,9 +110,12 @@ class DeltaLog:
         key = keys.table_file_key(self.folder, unique)
         return occupy(self._store, self._runtime, key, data, attempts=_ATTEMPTS)
 
-    def file(self, unique: str) -> bytes | None:
-        """The bytes of such a file, None where there is none."""
-        return self._get(keys.table_file_key(self.folder, unique))
+    def file(self, unique: str, most_bytes: int) -> bytes | None:
+        """The bytes of such a file, of a longer one just so many; None where there is none."""
+        try:
+            return self._store.get_range(keys.table_file_key(self.folder, unique), 0, most_bytes)
+        except ObjectNotFound:
+            return None
 
     def overwrite_file(self, unique: str, data: bytes) -> None:
         """Put such a file in the place of a damaged one."""

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from catalog.delta_commit import Identity, Shown, TableMetadata, added, checkpoint_actions, commit_lines, removed
 from catalog.delta_log import DeltaLog
+from catalog.parquet_footer import read_footer
 from catalog.table_publisher import Action
 from catalog.topic_table import LogTimes, table_origin
 from txnlog.follower import Follower
@@ -57,6 +58,12 @@ SCHEMA: Final = StructType(
 their own, and ``txn_id`` where it holds several transactions."""
 
 _ARROW: Final = to_arrow(SCHEMA)
+
+_TIMES_AS_LARGE: Final = 4
+"""Than its rows in memory a file of them is at most, whoever wrote it; what is larger holds others."""
+
+_ANY_BYTES: Final = 1 << 16
+"""A file may have besides: of its footer, however few its rows are."""
 
 _CONFIGURATION: Final = (
     ("delta.enableInCommitTimestamps", "true"),
@@ -220,20 +227,20 @@ class SegmentsView:
         }
         return added(
             f"{unique}.parquet",
-            self._settled_size(unique, table),
+            self._written_size(unique, table),
             self.time_of(versions[-1]),
             stats=msgspec.json.encode(stats).decode(),
             changes=changes,
         )
 
-    def _settled_size(self, unique: str, table: pa.Table) -> int:
-        """The size of a data file that holds these rows: one that is not there, or holds others, is written first.
+    def _written_size(self, unique: str, table: pa.Table) -> int:
+        """Write a data file that is not there, or does not hold these rows; the size of what is there then.
 
         What is there counts where its rows do: another version of the Parquet library wrote other bytes for them.
         """
         log = self._table.log
         wanted = _encoded(table)
-        found = log.file(unique)
+        found = log.file(unique, _most_bytes(table) + 1)  # a byte more shows one that is too large
         if found is None:
             found = log.create_file(unique, wanted)
         if found == wanted or _holds(found, table):
@@ -292,10 +299,22 @@ def _encoded(table: pa.Table) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
+def _most_bytes(table: pa.Table) -> int:
+    """More bytes than a file of these rows has, or what it holds where it is decompressed."""
+    return _TIMES_AS_LARGE * int(table.nbytes) + _ANY_BYTES
+
+
 def _holds(data: bytes, table: pa.Table) -> bool:
-    """Whether the bytes of a file are just these rows."""
+    """Whether the bytes of a file are just these rows. Nothing is read by a footer that claims other or larger ones."""
+    most = _most_bytes(table)
+    if len(data) > most:
+        return False
     try:
-        return bool(pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True).read().equals(table))
+        footer = read_footer(lambda start, end: data[start:end], len(data))
+        if footer.rows != table.num_rows or sum(chunk.uncompressed_bytes for chunk in footer.chunks) > most:
+            return False
+        file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
+        return bool(file.schema_arrow.equals(table.schema) and file.read().equals(table))
     except (pa.ArrowException, OSError, ValueError, TypeError, OverflowError):
         return False
 
