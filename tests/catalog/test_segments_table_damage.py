@@ -208,3 +208,19 @@ def _memory_of(call: Callable[[], object]) -> int:
         return int(pool.max_memory()) - start
     finally:
         pa.set_memory_pool(before)
+
+
+def test_a_checkpoint_that_is_made_again_takes_no_newer_file_away(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with txn_catalog.open(place.root) as cat:
+        ns = grown(place, cat, 5)
+        newest = max((folder(place) / "_delta_log").glob("*.checkpoint.parquet"))
+        newest.unlink()
+        monkeypatch.setattr(segments_table, "KEPT_MS", -1)
+        monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 100)
+        with txn_catalog.open(place.root) as other:
+            other.publish("sales")
+        assert newest.exists()
+    check_segments_table(ns)
+    assert deltalake.DeltaTable(str(folder(place))).to_pyarrow_table().num_rows > 0
