@@ -5,14 +5,17 @@ No tombstones: only VACUUM would look for them, which no other writer may do her
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from catalog.parquet_footer import read_footer
 from txnlog.limits import MAX_NUMBER
+from txnlog.parquet_pages import DamagedError
 
 _TEXTS: Final = pa.map_(pa.string(), pa.string())
 
@@ -82,6 +85,17 @@ SCHEMA: Final = pa.schema(
 
 _ROWS_PER_BATCH: Final = 10_000
 
+_ALWAYS_THERE: Final = frozenset({"add", "metaData", "protocol"})
+"""Columns of a checkpoint, whoever made it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """What ``_last_checkpoint`` says: a version, and the size of its checkpoint, which is None where it says none."""
+
+    version: int
+    size_bytes: int | None
+
 
 def checkpoint_bytes(actions: Iterable[Mapping[str, Mapping[str, Any]]]) -> tuple[bytes, int]:
     """The file of a checkpoint with these actions, each under its name, and how many they are."""
@@ -121,14 +135,32 @@ def hint_bytes(version: int, data: bytes, actions: int, files: int) -> bytes:
     return msgspec.json.encode({"version": version, "size": actions, "sizeInBytes": len(data), "numOfAddFiles": files})
 
 
-def hinted_version(data: bytes) -> int | None:
-    """The version that ``_last_checkpoint`` names, whoever wrote it; None where it names none."""
+def parse_hint(data: bytes) -> Hint | None:
+    """What ``_last_checkpoint`` says, whoever wrote it; None where it names no version."""
     try:
         found = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    version = found.get("version") if isinstance(found, dict) else None
-    return version if type(version) is int and 0 <= version <= MAX_NUMBER else None
+    if not isinstance(found, dict):
+        return None
+    version, size = found.get("version"), found.get("sizeInBytes")
+    if type(version) is not int or not 0 <= version <= MAX_NUMBER:
+        return None
+    return Hint(version, size if type(size) is int else None)
 
 
-__all__ = ["SCHEMA", "checkpoint_bytes", "hint_bytes", "hinted_version"]
+def is_checkpoint(read: Callable[[int, int], bytes], size_bytes: int) -> bool:
+    """Whether a file is a checkpoint as far as its footer tells, whoever made it: of its pages none is read.
+
+    Args:
+        read: the bytes of the file from one position to before another, fewer where it ends.
+        size_bytes: of the file.
+    """
+    try:
+        footer = read_footer(read, size_bytes)
+    except DamagedError:
+        return False
+    return footer.rows > 0 and _ALWAYS_THERE.issubset(chunk.column for chunk in footer.chunks)
+
+
+__all__ = ["SCHEMA", "Hint", "checkpoint_bytes", "hint_bytes", "is_checkpoint", "parse_hint"]

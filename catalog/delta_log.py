@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from catalog.delta_checkpoint import hinted_version
+from catalog.delta_checkpoint import Hint, is_checkpoint, parse_hint
 from txnlog import keys
 from txnlog.runtime import Runtime
 from txnlog.slots import occupy
@@ -36,6 +36,8 @@ class DeltaLog:
         self._store = store
         self._runtime = runtime
         self.folder = folder
+        self.writes = 0
+        """Objects that were written through this, or may have been: an error asks whether there are any."""
 
     def url(self) -> str:
         """The address of the table."""
@@ -57,12 +59,11 @@ class DeltaLog:
 
     def create(self, version: int, data: bytes) -> bytes:
         """Create a commit; what lies there afterwards: these bytes or another's. Raises OutcomeUnknown."""
-        key = keys.delta_commit_key(self.folder, version)
-        return occupy(self._store, self._runtime, key, data, attempts=_ATTEMPTS)
+        return self._create(keys.delta_commit_key(self.folder, version), data)
 
     def overwrite(self, version: int, data: bytes) -> None:
         """Put a commit in the place of a damaged one."""
-        self._store.put(keys.delta_commit_key(self.folder, version), data)
+        self._put(keys.delta_commit_key(self.folder, version), data)
 
     def listed(self) -> Listed:
         """What is there. A listing may lag behind."""
@@ -79,10 +80,21 @@ class DeltaLog:
                     others = True
         return Listed(frozenset(commits), frozenset(checkpoints), others or bool(checkpoints))
 
-    def hint(self) -> int | None:
-        """The version that ``_last_checkpoint`` names, whoever wrote it; None where nothing useful is there."""
+    def hint(self) -> Hint | None:
+        """What ``_last_checkpoint`` says, whoever wrote it; None where nothing useful is there."""
         data = self._get(keys.delta_hint_key(self.folder))
-        return None if data is None else hinted_version(data)
+        return None if data is None else parse_hint(data)
+
+    def is_sound(self, hint: Hint) -> bool:
+        """Whether the checkpoint that a hint names is there, in the size that it says and with a footer."""
+        key = keys.delta_checkpoint_key(self.folder, hint.version)
+        try:
+            size = self._store.info(key).size_bytes
+            if hint.size_bytes not in {None, size}:
+                return False
+            return is_checkpoint(lambda start, end: self._store.get_range(key, start, end), size)
+        except ObjectNotFound:
+            return False
 
     def has_checkpoint(self, version: int) -> bool:
         """Whether there is a checkpoint of a version, whoever made it."""
@@ -94,29 +106,30 @@ class DeltaLog:
 
     def create_checkpoint(self, version: int, data: bytes) -> bytes:
         """Create a checkpoint; what lies there afterwards. One that is read is not replaced under its reader."""
-        key = keys.delta_checkpoint_key(self.folder, version)
-        return occupy(self._store, self._runtime, key, data, attempts=_ATTEMPTS)
+        return self._create(keys.delta_checkpoint_key(self.folder, version), data)
 
     def overwrite_checkpoint(self, version: int, data: bytes) -> None:
         """Put a checkpoint in the place of one that may be damaged."""
-        self._store.put(keys.delta_checkpoint_key(self.folder, version), data)
+        self._put(keys.delta_checkpoint_key(self.folder, version), data)
 
     def put_hint(self, data: bytes) -> None:
         """Name the newest checkpoint, which is there."""
-        self._store.put(keys.delta_hint_key(self.folder), data)
+        self._put(keys.delta_hint_key(self.folder), data)
 
     def create_file(self, unique: str, data: bytes) -> bytes:
         """Create a data file of a table that is no topic; what lies there afterwards."""
-        key = keys.table_file_key(self.folder, unique)
-        return occupy(self._store, self._runtime, key, data, attempts=_ATTEMPTS)
+        return self._create(keys.table_file_key(self.folder, unique), data)
 
-    def file(self, unique: str) -> bytes | None:
-        """The bytes of such a file, None where there is none."""
-        return self._get(keys.table_file_key(self.folder, unique))
+    def file(self, unique: str, most_bytes: int) -> bytes | None:
+        """The bytes of such a file, of a longer one just so many; None where there is none."""
+        try:
+            return self._store.get_range(keys.table_file_key(self.folder, unique), 0, most_bytes)
+        except ObjectNotFound:
+            return None
 
     def overwrite_file(self, unique: str, data: bytes) -> None:
         """Put such a file in the place of a damaged one."""
-        self._store.put(keys.table_file_key(self.folder, unique), data)
+        self._put(keys.table_file_key(self.folder, unique), data)
 
     def file_size(self, unique: str) -> int | None:
         """The size of such a file, None where there is none."""
@@ -135,6 +148,15 @@ class DeltaLog:
     def delete_file(self, unique: str) -> None:
         """Delete such a file."""
         self._store.delete(keys.table_file_key(self.folder, unique))
+
+    def _create(self, key: str, data: bytes) -> bytes:
+        found = occupy(self._store, self._runtime, key, data, attempts=_ATTEMPTS)
+        self.writes += found == data
+        return found
+
+    def _put(self, key: str, data: bytes) -> None:
+        self.writes += 1  # also where the store does not say whether it took it
+        self._store.put(key, data)
 
     def _get(self, key: str) -> bytes | None:
         try:

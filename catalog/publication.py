@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 from catalog.delta_commit import NOTHING_SHOWN, Shown
 from catalog.delta_log import DeltaLog
@@ -52,11 +52,12 @@ class Published:
     url: str
 
 
-Call = Callable[[TablePublisher], tuple[Shown, Work]]
-"""What is done to a table: publish or repair."""
+_Publish: TypeAlias = Callable[[TablePublisher], tuple[Shown, Work]]
+"""What is done to a table: publishing or repair."""
 
-Outcomes = tuple[list[Published], dict[str, TxnLogError]]
-"""What became of several tables: those that are there and up to date, and by the name of others what failed."""
+_Outcomes: TypeAlias = tuple[list[Published], dict[str, TxnLogError], bool]
+"""What became of several tables: those that are there and up to date, by the name of others what failed, and whether
+anything was written of those that did not fail."""
 
 
 @dataclass(frozen=True)
@@ -81,11 +82,11 @@ class Publications:
 
     def publish(self, topic: int) -> Published:
         """Bring a topic's table up to what the fold shows. Raises InvalidInputError for one that is never published."""
-        return self._of_topic(topic, TablePublisher.publish)
+        return self._of_topic(topic, TablePublisher.publish)[0]
 
     def repair(self, topic: int) -> Published:
         """Look at every version of a topic's table, and write again what is not what the log gives."""
-        return self._of_topic(topic, TablePublisher.repair)
+        return self._of_topic(topic, TablePublisher.repair)[0]
 
     def publish_all(self) -> tuple[Published, ...]:
         """Bring all tables up to what the fold shows, that of the segments last; those that are there.
@@ -98,21 +99,20 @@ class Publications:
         """As :meth:`publish_all`, but :meth:`repair`."""
         return _all(*self._of_each(TablePublisher.repair))
 
-    def publish_each(self) -> Outcomes:
-        """As :meth:`publish_all`: the tables that are there and up to date, and by the name of others what failed."""
-        return self._of_each(TablePublisher.publish)
+    def publish_each(self) -> Mapping[str, TxnLogError]:
+        """As :meth:`publish_all`: by the names of tables what failed."""
+        return self._of_each(TablePublisher.publish)[1]
 
-    def _of_topic(self, topic: int, call: Call) -> Published:
+    def _of_topic(self, topic: int, publish: _Publish) -> tuple[Published, Work]:
         record = self._check(topic)
-        table = self._table(record)
-        return _published(record.name, table, *call(table))
+        return _done(record.name, self._table(record), publish)
 
-    def _of_each(self, call: Call) -> Outcomes:
-        done: list[Published] = []
+    def _of_each(self, publish: _Publish) -> _Outcomes:
+        done: list[tuple[Published, Work]] = []
         failed: dict[str, TxnLogError] = {}
         for number in self._topics():
             try:
-                done.append(self._of_topic(number, call))
+                done.append(self._of_topic(number, publish))
             except TxnLogError as error:
                 record = self._follower.state.topics[number]
                 if not record.dropped:
@@ -124,10 +124,11 @@ class Publications:
                     failed[f"{record.name} (dropped at version {record.dropped_version})"] = error
         segments = self._segments_table()
         try:
-            done.append(_published(SEGMENTS_TABLE, segments, *call(segments)))
+            done.append(_done(SEGMENTS_TABLE, segments, publish))
         except TxnLogError as error:
             failed[SEGMENTS_TABLE] = error
-        return [item for item in done if item.delta_version >= 0], failed
+        there = [item for item, _ in done if item.delta_version >= 0]
+        return there, failed, any(work.wrote for _, work in done)
 
     def _check(self, topic: int) -> TopicRecord:
         record = self._follower.state.topics[topic]
@@ -199,8 +200,9 @@ class Publications:
         return high
 
 
-def _published(name: str, table: TablePublisher, shown: Shown, work: Work) -> Published:
-    return Published(
+def _done(name: str, table: TablePublisher, publish: _Publish) -> tuple[Published, Work]:
+    shown, work = publish(table)
+    published = Published(
         name,
         shown.delta_version,
         shown.version,
@@ -209,6 +211,7 @@ def _published(name: str, table: TablePublisher, shown: Shown, work: Work) -> Pu
         tuple(work.repaired),
         table.log.url(),
     )
+    return published, work
 
 
 def _published_version(table: TablePublisher, version: int) -> PublishedVersion:
@@ -216,13 +219,13 @@ def _published_version(table: TablePublisher, version: int) -> PublishedVersion:
     return PublishedVersion(version, stamp.version, stamp.timestamp_ms)
 
 
-def _all(done: Sequence[Published], failed: Mapping[str, TxnLogError]) -> tuple[Published, ...]:
+def _all(done: Sequence[Published], failed: Mapping[str, TxnLogError], wrote: bool) -> tuple[Published, ...]:
     if failed:
-        raise _partly(done, failed)
+        raise _partly(done, failed, wrote)
     return tuple(done)
 
 
-def _partly(done: Sequence[Published], failed: Mapping[str, TxnLogError]) -> TxnLogError:
+def _partly(done: Sequence[Published], failed: Mapping[str, TxnLogError], wrote: bool) -> TxnLogError:
     """The first failure of several tables: what it says of its own holds of that table, the rest of all of them."""
     first, *others = failed.values()
     if done:
@@ -230,7 +233,7 @@ def _partly(done: Sequence[Published], failed: Mapping[str, TxnLogError]) -> Txn
         first.message += f"; up to date are {names}, not {', '.join(map(repr, failed))}"
     elif others:
         first.message += f"; none is up to date of {', '.join(map(repr, failed))}"
-    if any(item.created or item.repaired for item in done) or any(item.durable is Durable.MAYBE for item in others):
+    if wrote or any(item.durable is Durable.MAYBE for item in others):
         first.durable = Durable.MAYBE
     for name, error in failed.items():
         if error is not first:
@@ -244,7 +247,7 @@ def publisher(follower: Follower, store: Store, runtime: Runtime) -> Callable[[i
 
     def publish(topic: int | None) -> Mapping[str, TxnLogError]:
         if topic is None:
-            return publications.publish_each()[1]
+            return publications.publish_each()
         publications.publish(topic)
         return {}
 

@@ -7,6 +7,7 @@ of the namespace alone, and there are few files.
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import logging
 from collections.abc import Mapping, Sequence
@@ -15,10 +16,12 @@ from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from catalog.delta_commit import Identity, Shown, TableMetadata, added, checkpoint_actions, commit_lines, removed
 from catalog.delta_log import DeltaLog
+from catalog.parquet_footer import read_footer
 from catalog.table_publisher import Action
 from catalog.topic_table import LogTimes, table_origin
 from txnlog.follower import Follower
@@ -57,6 +60,12 @@ SCHEMA: Final = StructType(
 their own, and ``txn_id`` where it holds several transactions."""
 
 _ARROW: Final = to_arrow(SCHEMA)
+
+_TIMES_AS_LARGE: Final = 4
+"""Than its rows in memory a file of them is at most, whoever wrote it; what is larger holds others."""
+
+_ANY_BYTES: Final = 1 << 16
+"""A file may have besides: of its footer, however few its rows are."""
 
 _CONFIGURATION: Final = (
     ("delta.enableInCommitTimestamps", "true"),
@@ -211,29 +220,22 @@ class SegmentsView:
 
     def _add(self, unique: str, versions: range, *, changes: bool) -> dict[str, Any]:
         table = self._rows(versions)
-        numbers = table.column("segment").to_pylist()
-        stats = {
-            "numRecords": table.num_rows,
-            "minValues": {"segment": min(numbers)},
-            "maxValues": {"segment": max(numbers)},
-            "nullCount": {"segment": 0},
-        }
         return added(
             f"{unique}.parquet",
-            self._settled_size(unique, table),
+            self._written_size(unique, table),
             self.time_of(versions[-1]),
-            stats=msgspec.json.encode(stats).decode(),
+            stats=msgspec.json.encode(_statistics(table)).decode(),
             changes=changes,
         )
 
-    def _settled_size(self, unique: str, table: pa.Table) -> int:
-        """The size of a data file that holds these rows: one that is not there, or holds others, is written first.
+    def _written_size(self, unique: str, table: pa.Table) -> int:
+        """Write a data file that is not there, or does not hold these rows; the size of what is there then.
 
         What is there counts where its rows do: another version of the Parquet library wrote other bytes for them.
         """
         log = self._table.log
         wanted = _encoded(table)
-        found = log.file(unique)
+        found = log.file(unique, _most_bytes(table) + 1)  # a byte more shows one that is too large
         if found is None:
             found = log.create_file(unique, wanted)
         if found == wanted or _holds(found, table):
@@ -282,6 +284,24 @@ class SegmentsView:
         return rows
 
 
+def _statistics(table: pa.Table) -> dict[str, Any]:
+    """Delta's statistics of a file: of all columns, as :mod:`catalog.delta_statistics` says why."""
+    bounds: dict[str, dict[str, Any]] = {"minValues": {}, "maxValues": {}}
+    for name in table.column_names:
+        found = pc.min_max(table.column(name))
+        for side, value in zip(bounds.values(), (found["min"].as_py(), found["max"].as_py()), strict=True):
+            if value is not None:
+                side[name] = _told(value)
+    nulls = {name: table.column(name).null_count for name in table.column_names}
+    return {"numRecords": table.num_rows, **bounds, "nullCount": nulls}
+
+
+def _told(value: Any) -> Any:
+    if isinstance(value, datetime.datetime):  # of whole milliseconds
+        return f"{value.replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
+    return value
+
+
 def _schema_json() -> str:
     return msgspec.json.encode(SCHEMA).decode()
 
@@ -292,10 +312,22 @@ def _encoded(table: pa.Table) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
+def _most_bytes(table: pa.Table) -> int:
+    """More bytes than a file of these rows has, or what it holds where it is decompressed."""
+    return _TIMES_AS_LARGE * int(table.nbytes) + _ANY_BYTES
+
+
 def _holds(data: bytes, table: pa.Table) -> bool:
-    """Whether the bytes of a file are just these rows."""
+    """Whether the bytes of a file are just these rows. Nothing is read by a footer that claims other or larger ones."""
+    most = _most_bytes(table)
+    if len(data) > most:
+        return False
     try:
-        return bool(pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True).read().equals(table))
+        footer = read_footer(lambda start, end: data[start:end], len(data))
+        if footer.rows != table.num_rows or sum(chunk.uncompressed_bytes for chunk in footer.chunks) > most:
+            return False
+        file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
+        return bool(file.schema_arrow.equals(table.schema) and file.read().equals(table))
     except (pa.ArrowException, OSError, ValueError, TypeError, OverflowError):
         return False
 

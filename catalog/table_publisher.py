@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from catalog.delta_checkpoint import checkpoint_bytes, hint_bytes
+from catalog.delta_checkpoint import Hint, checkpoint_bytes, hint_bytes, is_checkpoint
 from catalog.delta_commit import NOTHING_SHOWN, Identity, Shown
 from catalog.delta_log import COMMITS_AT_ONCE, DeltaLog
 from catalog.delta_stamp import DamagedCommitError, Stamp, claimed_version, same_content, stamp_of
@@ -56,13 +56,13 @@ class View(Protocol):
         """The timestamp of an entry."""
 
     def commit(self, shown: Shown) -> bytes:
-        """The commit of a Delta version, whose data files are there."""
+        """The commit of a Delta version. Writes data files that it names, where they are missing or damaged."""
 
     def file_count(self, version: int) -> int:
         """How many files the table has at a version."""
 
     def checkpoint(self, shown: Shown) -> Sequence[Action]:
-        """The actions of a checkpoint at a Delta version."""
+        """The actions of a checkpoint at a Delta version. Writes data files as :meth:`commit` does."""
 
 
 class Table(Protocol):
@@ -96,6 +96,8 @@ class Work:
 
     created: int = 0
     repaired: list[int] = field(default_factory=list)
+    wrote: bool = False
+    """Whether anything was written: a version, a checkpoint, a data file."""
 
 
 class TablePublisher:
@@ -108,6 +110,8 @@ class TablePublisher:
         self._shown: Shown | None = None
         self._checkpoint = -1
         self._due = -1
+        self._unsound: Shown | None = None
+        """The version whose checkpoint is hinted at, and missing or damaged."""
         self._knows_checkpoint(-1)
         self._seen: tuple[int, View] | None = None
 
@@ -141,6 +145,7 @@ class TablePublisher:
             shown = self._settled(self._advance(self._note(shown), work), work)
             if shown != NOTHING_SHOWN:
                 self._make_checkpoint_anew(shown, work)
+                self._table.tidy(shown)
         return shown, work
 
     def look(self) -> Shown:
@@ -166,13 +171,15 @@ class TablePublisher:
     def _at_work(self, work: Work) -> Iterator[None]:
         """One call at a time. What it saw of the fold is let go of afterwards; an error knows what was done before."""
         with self._lock:
+            before = self.log.writes
             try:
                 yield
             except TxnLogError as error:
-                if work.created or work.repaired:
+                if self.log.writes > before:
                     error.durable = Durable.MAYBE
                 raise
             finally:
+                work.wrote = self.log.writes > before
                 self._seen = None
 
     def _note(self, shown: Shown) -> Shown:
@@ -201,11 +208,12 @@ class TablePublisher:
     def _find(self, work: Work) -> Shown:
         """What the newest version shows: by the newest checkpoint, or from the beginning, or by a listing."""
         hint = self.log.hint()
-        if hint is not None and (shown := self._begin_at(hint)) is not None:
-            self._knows_checkpoint(hint)
+        if hint is not None and (shown := self._begin_at(hint.version)) is not None:
+            self._take(hint)
             return self._follow(shown, work)
         if self.log.get(0) is not None:
-            until = -1 if hint is None or not self._was_there(hint, self._view(-1, -1)) else hint
+            hinted = hint is not None and self._was_there(hint.version, self._view(-1, -1))
+            until = hint.version if hint is not None and hinted else -1
             shown = self._follow(NOTHING_SHOWN, work, until=until, most=_WALKED if hint is None else None)
             if shown.delta_version < _WALKED - 1:
                 return shown
@@ -478,17 +486,32 @@ class TablePublisher:
         """There is a checkpoint of a version, none of a later one: what was known of the next one is no more."""
         self._checkpoint = version
         self._due = version + CHECKPOINT_VERSIONS
+        self._unsound = None
+
+    def _take(self, hint: Hint) -> None:
+        """Take the word of a hint where its checkpoint is sound: one that is not counts as none."""
+        if self.log.is_sound(hint):
+            self._knows_checkpoint(hint.version)
+        else:
+            self._unsound = self._begin_at(hint.version)
 
     def _keep_checkpoint(self, shown: Shown, work: Work) -> None:
         """Make a checkpoint if one is due. A failure is told in the log: the versions are published.
 
-        Also where versions were repaired: what was before them need not be read any more.
+        Also where versions were repaired: what was before them need not be read any more. One that is hinted at and
+        not sound is made again before, at its version: nobody could open the table, nor later what it showed then.
         """
         try:
+            due = self._is_due(shown)
+            if self._unsound is not None:
+                self._remake_checkpoint(self._unsound, work)
+                due = self._is_due(shown)
             if work.repaired:
                 self._make_checkpoint_anew(shown, work)
-            elif self._is_due(shown):
+                self._table.tidy(shown)
+            elif due:
                 self._make_checkpoint(shown, anew=False)
+                self._table.tidy(shown)
         except TxnLogError as error:
             _logger.warning("no checkpoint of the Delta table of %r: %s", self._table.name, error.message)
 
@@ -500,8 +523,8 @@ class TablePublisher:
         if shown.delta_version < self._due:
             return False
         hint = self.log.hint()  # somebody else may have made one
-        if hint is not None and self._checkpoint < hint <= shown.delta_version:
-            self._knows_checkpoint(hint)
+        if hint is not None and self._checkpoint < hint.version <= shown.delta_version:
+            self._take(hint)
         if self._checkpoint >= 0 and shown.delta_version >= self._due:
             files = self._table.view(-1).file_count(shown.version)
             self._due = max(self._due, self._checkpoint + -(-files // _FILES_PER_VERSION))
@@ -512,6 +535,15 @@ class TablePublisher:
         if self.log.has_checkpoint(shown.delta_version):
             data, _ = checkpoint_bytes(self._view(-1, shown.version).checkpoint(shown))
             self.log.overwrite_checkpoint(shown.delta_version, data)
+
+    def _remake_checkpoint(self, shown: Shown, work: Work) -> None:
+        self._make_checkpoint_anew(shown, work)
+        _logger.warning(
+            "the checkpoint of version %d of the Delta table of %r was missing or damaged: it was written again from "
+            "the log",
+            shown.delta_version,
+            self._table.name,
+        )
 
     def _make_checkpoint_anew(self, shown: Shown, work: Work) -> None:
         """Of a version that others may have repaired too, who knew more or less of it: it shows what theirs does."""
@@ -526,10 +558,13 @@ class TablePublisher:
         if anew:
             self.log.overwrite_checkpoint(shown.delta_version, data)
         else:
-            data = self.log.create_checkpoint(shown.delta_version, data)
+            found = self.log.create_checkpoint(shown.delta_version, data)
+            if found == data or is_checkpoint(lambda start, end: found[start:end], len(found)):
+                data = found
+            else:  # nobody reads it
+                self.log.overwrite_checkpoint(shown.delta_version, data)
         self.log.put_hint(hint_bytes(shown.delta_version, data, count, view.file_count(shown.version)))
         self._knows_checkpoint(shown.delta_version)
-        self._table.tidy(shown)
 
 
 __all__ = ["CHECKPOINT_VERSIONS", "Action", "Table", "TablePublisher", "View", "Work"]

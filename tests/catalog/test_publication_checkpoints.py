@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import deltalake
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import catalog as txn_catalog
@@ -142,6 +146,113 @@ def test_repair_writes_damaged_checkpoints_again(
     cat.repair("sales", "orders")
     assert path.read_bytes() == before
     check_read(ns, cat, done)
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:100])
+
+
+def _without_footer(path: Path) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[:-8] + bytes(8))
+
+
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "gone": Path.unlink,
+    "empty": lambda path: path.write_bytes(b""),
+    "cut": _cut,
+    "without a footer": _without_footer,
+    "with less in it": lambda path: pq.write_table(pq.read_table(path).slice(0, 3), path),
+    "another Parquet file": lambda path: pq.write_table(pa.table({"x": [1]}), path),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+@pytest.mark.parametrize("grows", [False, True])
+def test_the_newest_checkpoint_that_is_not_sound_is_made_again_by_the_next_publisher_that_starts(
+    ns: Any,
+    cat: Catalog,
+    place: Place,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    kind: str,
+    grows: bool,
+) -> None:
+    """Else nobody could open the table, nor later what it showed at that version."""
+    monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 5)
+    grown(ns, cat, 7)
+    (path,) = folder(place).glob("*.checkpoint.parquet")
+    before = path.read_bytes()
+    DAMAGE[kind](path)
+    if grows:
+        ns.produce("orders", rows(90))
+    with txn_catalog.open(place.root) as other:
+        with caplog.at_level(logging.WARNING, "txnlog.publisher"):
+            done = other.publish("sales", "orders")
+        assert (done.created, done.repaired) == (int(grows), ())
+        assert path.read_bytes() == before
+        assert "the checkpoint of version 4 of the Delta table of 'orders' was missing or damaged" in caplog.text
+        check_read(ns, other, done)
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_a_checkpoint_of_others_that_is_not_sound_counts_as_none_for_whom_one_is_due(
+    ns: Any, cat: Catalog, place: Place, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 4)
+    grown(ns, cat, 3)
+    ns.produce("orders", rows(80))
+    with txn_catalog.open(place.root) as other:
+        other.publish("sales", "orders")
+    (path,) = folder(place).glob("*.checkpoint.parquet")
+    DAMAGE[kind](path)
+    ns.produce("orders", rows(90))
+    check_read(ns, cat, cat.publish("sales", "orders"))
+
+
+@pytest.mark.parametrize("kind", ["empty", "cut", "without a footer", "another Parquet file"])
+def test_what_lies_where_a_checkpoint_is_due_is_not_named_unless_it_is_one(
+    ns: Any, cat: Catalog, place: Place, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 5)
+    path = folder(place) / f"{4:020d}.checkpoint.parquet"
+
+    def planted(self: TopicView, shown: Any) -> Any:
+        path.write_bytes(bytes(200))
+        DAMAGE[kind](path)
+        return real(self, shown)
+
+    real = TopicView.checkpoint
+    monkeypatch.setattr(TopicView, "checkpoint", planted)
+    done = grown(ns, cat, 5)
+    assert json.loads((folder(place) / "_last_checkpoint").read_bytes())["sizeInBytes"] == path.stat().st_size
+    check_read(ns, cat, done)
+
+
+@pytest.mark.parametrize("by", ["us", "delta-rs"])
+def test_a_sound_checkpoint_stays_whoever_made_it_and_is_looked_at_once(
+    ns: Any, cat: Catalog, place: Place, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 5)
+    done = grown(ns, cat, 7)
+    if by == "delta-rs":
+        deltalake.DeltaTable(done.url).create_checkpoint()
+    before = {path.name: path.read_bytes() for path in folder(place).glob("*checkpoint*")}
+    looks: list[int] = []
+    real = DeltaLog.is_sound
+
+    def noted(self: DeltaLog, hint: Any) -> bool:
+        looks.append(hint.version)
+        return real(self, hint)
+
+    monkeypatch.setattr(DeltaLog, "is_sound", noted)
+    with txn_catalog.open(place.root) as other:
+        for number in range(2):
+            ns.produce("orders", rows(90 + number))
+            done = other.publish("sales", "orders")
+        assert ids(done.url) == sorted(ns.snapshot().read("orders").column("id").to_pylist())
+    assert {path.name: path.read_bytes() for path in folder(place).glob("*checkpoint*")} == before
+    assert looks == [4 if by == "us" else 6]
 
 
 @pytest.mark.parametrize(

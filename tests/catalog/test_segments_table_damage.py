@@ -17,6 +17,10 @@ from catalog import segments_table, table_publisher
 from tests.catalog.judging import check_segments_table
 from tests.client.support import SCHEMA, Place, rows
 from txnlog import keys
+from txnlog.schema import to_arrow
+from txnlog.store.local import LocalStore
+
+ARROW = to_arrow(segments_table.SCHEMA)
 
 Damage = Callable[[bytes], bytes]
 
@@ -140,5 +144,83 @@ def test_a_file_that_comes_back_in_other_bytes_has_its_true_size_in_commits_and_
         monkeypatch.setattr(segments_table, "_encoded", encoded)
         done = getattr(cat, call)("sales")
         assert len(done[-1].repaired) == len(items)
+    check_segments_table(ns)
+    assert deltalake.DeltaTable(str(folder(place))).to_pyarrow_table().num_rows > 0
+
+
+def _many_rows() -> pa.Table:
+    count = 2_000_000
+    return pa.table([pa.nulls(count, field.type) for field in ARROW], ARROW)
+
+
+def _large_row() -> pa.Table:
+    columns: list[Any] = [pa.nulls(1, field.type) for field in ARROW]
+    columns[ARROW.get_field_index("txn_id")] = pa.array(["0" * 100_000_000])
+    return pa.table(columns, ARROW)
+
+
+@pytest.mark.parametrize("claims", [_many_rows, _large_row])
+def test_a_small_file_that_claims_much_does_not_fill_the_memory(place: Place, claims: Callable[[], pa.Table]) -> None:
+    with txn_catalog.open(place.root) as cat:
+        grown(place, cat, 1)
+        (item,) = live(place)
+        before = item.read_bytes()
+        pq.write_table(claims(), item, compression="zstd", store_schema=False, row_group_size=10_000_000)
+        assert item.stat().st_size < 200_000
+        assert _memory_of(lambda: cat.publish("sales")) < 50_000_000
+        assert item.read_bytes() == before
+
+
+def test_a_large_file_is_not_fetched_whole(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    fetched: list[int] = []
+
+    def noted(name: str) -> None:
+        real = getattr(LocalStore, name)
+
+        def call(*given: Any) -> bytes:
+            data: bytes = real(*given)
+            fetched.append(len(data))
+            return data
+
+        monkeypatch.setattr(LocalStore, name, call)
+
+    with txn_catalog.open(place.root) as cat:
+        grown(place, cat, 1)
+        (item,) = live(place)
+        before = item.read_bytes()
+        with item.open("wb") as file:
+            file.truncate(64 << 20)
+        noted("get")
+        noted("get_range")
+        cat.publish("sales")
+        assert fetched
+        assert max(fetched) < 1 << 20
+        assert item.read_bytes() == before
+
+
+def _memory_of(call: Callable[[], object]) -> int:
+    """How many bytes Arrow has at once during a call."""
+    pool, before = pa.system_memory_pool(), pa.default_memory_pool()
+    pa.set_memory_pool(pool)
+    try:
+        start = pool.max_memory()
+        call()
+        return int(pool.max_memory()) - start
+    finally:
+        pa.set_memory_pool(before)
+
+
+def test_a_checkpoint_that_is_made_again_takes_no_newer_file_away(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with txn_catalog.open(place.root) as cat:
+        ns = grown(place, cat, 5)
+        newest = max((folder(place) / "_delta_log").glob("*.checkpoint.parquet"))
+        newest.unlink()
+        monkeypatch.setattr(segments_table, "KEPT_MS", -1)
+        monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 100)
+        with txn_catalog.open(place.root) as other:
+            other.publish("sales")
+        assert newest.exists()
     check_segments_table(ns)
     assert deltalake.DeltaTable(str(folder(place))).to_pyarrow_table().num_rows > 0
