@@ -12,7 +12,7 @@ from spark_ext.batch_ends import limited
 from txnlog import dead_letters, ranges, subscriptions
 from txnlog.actions import Acknowledgement, PartitionRanges
 from txnlog.connection import check_position
-from txnlog.errors import CorruptionError, Durable, InvalidInputError, OutcomeUnknown, TxnLogError
+from txnlog.errors import Durable, InvalidInputError, OutcomeUnknown, TxnLogError
 from txnlog.leases import available
 from txnlog.names import nearest
 from txnlog.takeover import check_all_free, check_streamable, try_to_take
@@ -165,7 +165,7 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One batch. Planned again up to the same ``end`` it is the same, unless the cursors moved.
+    """One batch. ``plan_again`` gives it again; ``plan_batch`` up to the same end may begin lower, where a hold ended.
 
     Attributes:
         end: where it ends.
@@ -282,6 +282,10 @@ def _taken(
     return Acknowledgement(item.subscription, item.epoch, tuple(PartitionRanges(p, of) for p, of in wanted.items()))
 
 
+class PartitionNotThereError(Exception):
+    """A note names a partition that its topic does not have: they grow in number, and none goes away."""
+
+
 def was_committed(
     ns: Namespace, claims: Iterable[Claim], txn: str, read: Mapping[str, OffsetRanges], after: int
 ) -> bool:
@@ -297,6 +301,9 @@ def was_committed(
         txn: its id.
         read: what it took off the topics.
         after: a version of the namespace that was there before it.
+
+    Raises:
+        PartitionNotThereError: it cannot have read what the topic does not have.
     """
     found = ns.transaction(txn)
     if found.state != "UNKNOWN":
@@ -310,7 +317,7 @@ def was_committed(
         cursors = ns.connection.cursors_of(of_topic[topic])
         for p, (low, high) in offsets.items():
             if p not in cursors:
-                raise CorruptionError(f"{txn} is noted to have read {topic!r} {p}, which has no such partition")
+                raise PartitionNotThereError(f"{txn} read {topic!r} {p}")
             if available(_unheld(cursors[p]), low, high, ()):
                 return False
     return True
@@ -333,4 +340,15 @@ def _unheld(cursor: Cursor) -> Cursor:
     return msgspec.structs.replace(cursor, holds=(), cumulative=None)
 
 
-__all__ = ["Batch", "Claim", "End", "claim", "count_left", "offsets_text", "plan_again", "plan_batch", "was_committed"]
+__all__ = [
+    "Batch",
+    "Claim",
+    "End",
+    "PartitionNotThereError",
+    "claim",
+    "count_left",
+    "offsets_text",
+    "plan_again",
+    "plan_batch",
+    "was_committed",
+]

@@ -271,10 +271,10 @@ class Run:
     def _repeated(self, item: _Try, wanted: RepeatBatchError) -> _Try:
         """The batch that a Delta table has and no entry commits, as it was: its rows are not appended again."""
         scan = self._look()
-        batch = None if item.repeats else plan_again(scan, self._claims, wanted.offsets, wanted.end)
+        batch = None if item.repeats else plan_again(scan, self._claims, wanted.record.offsets, wanted.end)
         if batch is None:
             raise InvalidInputError(
-                f"{wanted}, and this batch cannot come again: its offsets were {offsets_text(wanted.offsets)}",
+                f"{wanted}, and this batch cannot come again: its offsets were {offsets_text(wanted.record.offsets)}",
                 advice="seek the subscription to where they begin, and in no partition beyond its cursor, for what is "
                 "passed over is lost: the batch comes again, and its rows stay as they are; or another table of the "
                 "handler, written before this one, has later rows",
