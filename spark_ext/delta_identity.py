@@ -206,11 +206,15 @@ class BatchRecord(msgspec.Struct, frozen=True):
         txn: the transaction that is to commit it here.
         offsets: by topic and partition the range that it read.
         end: where it ended.
+        entry: version and digest of the newest entry that there was: a log without it was put back to an older state,
+            and has other messages at these offsets, or gives other transactions this one's id. None where an older
+            version of this library noted the batch: which log it was of is unknown then.
     """
 
     txn: str
     offsets: dict[str, dict[_Number, tuple[_Number, _Number]]]
     end: _NotedEnd
+    entry: tuple[_Number, str] | None = None
 
     def __post_init__(self) -> None:
         """Raises ValueError for what no batch has."""
@@ -224,11 +228,11 @@ class BatchRecord(msgspec.Struct, frozen=True):
             raise ValueError
 
     @classmethod
-    def of(cls, batch: Batch, txn: TxnId) -> BatchRecord:
+    def of(cls, batch: Batch, txn: TxnId, entry: tuple[int, str]) -> BatchRecord:
         """What is noted of a batch."""
         offsets = {topic: dict(sorted(of.items())) for topic, of in sorted(batch.offsets.items())}
         end = {topic: dict(sorted(of.items())) for topic, of in batch.end.offsets.items()}
-        return cls(str(txn), offsets, _NotedEnd(batch.end.version, end))
+        return cls(str(txn), offsets, _NotedEnd(batch.end.version, end), entry)
 
     def to_dict(self) -> dict[str, Any]:
         """As it is noted."""
@@ -286,19 +290,27 @@ class RunIdentity:
         self._next += 1
         return (self.epoch << _RUN_BITS) + self._next - 1
 
-    def of(self, batch: Batch, committed: WasCommitted) -> BatchIdentity:
-        """Of a batch."""
-        return BatchIdentity(self, batch, committed)
+    def of(self, batch: Batch, connection: Connection, committed: WasCommitted) -> BatchIdentity:
+        """Of a batch; ``connection`` is its transaction's."""
+        return BatchIdentity(self, batch, connection, committed)
 
     def is_open(self, table: Table, app: str, known: _Known, committed: WasCommitted) -> bool:
         """Whether a table has rows of a batch that no entry commits.
 
         Raises:
-            CorruptionError: what is noted cannot be of it.
+            CorruptionError: the log is not the one that this batch was of, or what is noted cannot be of it.
         """
         record = known.record
         if record is None:
             return False
+        if record.entry is not None and not self.connection.has_entry(*record.entry):
+            raise CorruptionError(
+                f"the Delta table {shortened(table.name)} has a batch of {app} from a log with another version "
+                f"{record.entry[0]} than this one, which was put back to an older state, or is a copy of that",
+                advice="compare the table's rows with the topics, then go on with a new subscription, which begins "
+                "behind them",
+                durable=Durable.NOTHING,
+            )
         try:
             return not committed(record.txn, record.offsets, record.end.version)
         except PartitionNotThereError as error:
@@ -309,7 +321,7 @@ class RunIdentity:
 
         Raises:
             ConsumerFenced: a newer run has done that.
-            CorruptionError: what is noted there is damaged.
+            CorruptionError: what is noted there is damaged, or of another log.
             InvalidInputError: a run over other topics with one of these subscriptions left a batch there.
         """
         found = self._tables.get(table.id)
@@ -386,13 +398,14 @@ class BatchIdentity(_AppendsFirst):
 
     run: RunIdentity
     batch: Batch
+    connection: Connection
     committed: WasCommitted
 
     def append(self, table: Table, df: DataFrame, txn: TxnId, options: Mapping[str, str]) -> None:
         """See :class:`_AppendsFirst`. Raises RepeatBatchError where another batch must come first."""
         run, app = self.run, self.run.app
         known = run.known(table, self.committed)
-        record = BatchRecord.of(self.batch, txn)
+        record = BatchRecord.of(self.batch, txn, self.connection.newest_entry)
         repeated = False
         if known.record is not None and run.is_open(table, app, known, self.committed):
             if not record.end.offsets.keys() <= known.record.end.offsets.keys():

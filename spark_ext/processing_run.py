@@ -291,7 +291,7 @@ class Run:
         """One transaction: acknowledgement, work, commit. What it raises, but for _FinalError, left no effect."""
         ns = item.scan.namespace
         inner = jobs.begin(ns, jobs.reserve_job(ns))
-        identity = self._identity.of(item.batch, partial(was_committed, ns, self._claims))
+        identity = self._identity.of(item.batch, ns.connection, partial(was_committed, ns, self._claims))
         with DataFrameTransaction(ns, inner, self._order.storage, identity=identity) as txn:
             try:
                 inner.acknowledge_ranges(list(item.batch.taken))  # first: no commit of the handler's can be without it

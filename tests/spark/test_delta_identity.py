@@ -102,7 +102,7 @@ class Place:
 
     def bring(self, run: RunIdentity, batch: Batch, *rows: str) -> str:
         """Bring a batch of a run to the table; the transaction that is to commit it."""
-        return str(self.write(run.of(batch, self.was_committed), *rows))
+        return str(self.write(run.of(batch, self.ns.connection, self.was_committed), *rows))
 
     def was_committed(self, txn: str, *_read: Any) -> bool:
         """Whether the log has a transaction."""
@@ -237,6 +237,8 @@ def test_a_batch_that_another_subscription_of_these_left_is_not_forgotten(place:
         {"offsets": {"orders": {"0": [True, 2]}}},
         {"offsets": {"returns": {"0": [0, 2]}}},
         {"end": {"version": 1}},
+        {"entry": ["x"]},
+        {"entry": [["x"], "x"]},
     ],
 )
 def test_a_note_that_is_damaged_is_told_with_a_type(place: Place, damage: dict[str, Any]) -> None:
@@ -255,7 +257,38 @@ def test_a_note_with_a_partition_that_the_topic_never_had_is_damaged(place: Plac
         raise PartitionNotThereError("orders 7")
 
     place.bring(place.run(5), batch(0, 2), "a")
-    identity = place.run(6).of(batch(0, 2), was_committed)
+    identity = place.run(6).of(batch(0, 2), place.ns.connection, was_committed)
     with pytest.raises(CorruptionError, match=r"notes about a batch of .* with its version 1 is damaged"):
         place.write(identity, "a")
+    assert place.table.rows == ["a"]
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_batch_of_the_log_before_it_was_put_back_is_taken_for_none_of_this_one(place: Place, committed: bool) -> None:
+    """It has other messages at these offsets, and gives other transactions the same ids."""
+    older = place.run(5)
+    place.bring(older, batch(0, 2), "a")
+    _, record = next(place.table.newest_records(older.app))
+    assert place.ns.connection.has_entry(*record["entry"]), "the newest that there was"
+    if committed:
+        place.committed.add(record["txn"])
+    for epoch, entry in enumerate([[record["entry"][0] + 1, "0" * 32], [record["entry"][0], "0" * 32]], 6):
+        noted = {**record, "entry": entry}
+        del noted["version"]
+        run = place.run(epoch)
+        place.table.take(run.app, run.next_version(), noted)
+        with pytest.raises(CorruptionError, match=r"from a log with another version \d+ .* put back"):
+            place.bring(run, batch(0, 2), "b")
+    assert place.table.rows == ["a"]
+
+
+def test_a_batch_that_an_older_version_of_the_library_noted_comes_again(place: Place) -> None:
+    older = place.run(5)
+    place.bring(older, batch(0, 2), "a")
+    _, record = next(place.table.newest_records(older.app))
+    unknown = {name: record[name] for name in ("txn", "offsets", "end")}
+    place.table.take(older.app, older.next_version(), unknown)
+    with pytest.raises(RepeatBatchError):
+        place.bring(place.run(6), batch(0, 4), "a", "b")
+    place.bring(place.run(7), batch(0, 2), "a")
     assert place.table.rows == ["a"]

@@ -106,7 +106,7 @@ def test_a_run_repeats_the_batch_that_a_table_has_also_after_a_loss(shop: Shop) 
     shop.ns.complete(token, commit=False)
     noted: list[Exception] = [
         RetriableError("the answer was lost"),
-        RepeatBatchError("a table", 1, BatchRecord.of(batch, TxnId(0, 1))),
+        RepeatBatchError("a table", 1, BatchRecord.of(batch, TxnId(0, 1), shop.ns.connection.newest_entry)),
     ]
 
     def handler(frame: Any, txn: Any) -> None:
