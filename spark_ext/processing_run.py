@@ -34,6 +34,7 @@ from txnlog.errors import (
     StoreError,
     TransactionHasFailedOperation,
     TxnLogError,
+    UnsupportedFeature,
 )
 
 if TYPE_CHECKING:
@@ -412,9 +413,10 @@ def _is_the_programs(error: Exception) -> bool:
     """Whether txnlog, or Spark's planning, refused a call on the driver.
 
     It had seen no row, so any other messages would fare the same. What a task found has an error of Spark's behind it;
-    one of its analysis is of the driver, too. In which state a transaction is may be the handler's answer to a message.
+    one of its analysis is of the driver, too, and where the Python of tasks has no txnlog, that says nothing of
+    messages either. In which state a transaction is may be the handler's answer to a message.
     """
-    if isinstance(error, AnalysisException):
+    if isinstance(error, AnalysisException | UnsupportedFeature):
         return True
     if not isinstance(error, InvalidInputError) or isinstance(error, InvalidTransactionState):
         return False
