@@ -276,6 +276,8 @@ class RunIdentity:
     _app: str = ""
     _next: int = 0
     _tables: dict[str, _Known] = field(default_factory=dict)
+    _seen: dict[str, Table] = field(default_factory=dict)
+    _passed: set[str] = field(default_factory=set)
 
     @property
     def app(self) -> str:
@@ -294,6 +296,27 @@ class RunIdentity:
         """Of a batch; ``connection`` is its transaction's."""
         return BatchIdentity(self, batch, connection, committed)
 
+    def left(self, committed: WasCommitted) -> tuple[str, int] | None:
+        """A table that has rows of a batch which no entry commits, and with which version of it that is noted.
+
+        Of those that this run wrote to, or tried to: where nobody told whether it took the rows, it is asked now, and
+        can take them no more.
+        """
+        for table in self._seen.values():
+            known = self.known(table, committed)
+            if known.record is not None and self.is_open(table, self.app, known, committed):
+                version = known.delta_version
+                if version < 0:
+                    version = next(
+                        (v for v, of in table.newest_records(self.app) if of.get("txn") == known.record.txn), -1
+                    )
+                return table.name, version
+        return None
+
+    def pass_over(self, record: BatchRecord) -> None:
+        """Wait no more for a batch that was left in a table: it went elsewhere."""
+        self._passed.add(record.txn)
+
     def is_open(self, table: Table, app: str, known: _Known, committed: WasCommitted) -> bool:
         """Whether a table has rows of a batch that no entry commits.
 
@@ -301,7 +324,7 @@ class RunIdentity:
             CorruptionError: the log is not the one that this batch was of, or what is noted cannot be of it.
         """
         record = known.record
-        if record is None:
+        if record is None or record.txn in self._passed:
             return False
         if record.entry is not None and not self.connection.has_entry(*record.entry):
             raise CorruptionError(
@@ -324,6 +347,7 @@ class RunIdentity:
             CorruptionError: what is noted there is damaged, or of another log.
             InvalidInputError: a run over other topics with one of these subscriptions left a batch there.
         """
+        self._seen[table.id] = table
         found = self._tables.get(table.id)
         if found is None:
             found = self._taken_over(table, self.app)

@@ -292,3 +292,42 @@ def test_a_batch_that_an_older_version_of_the_library_noted_comes_again(place: P
         place.bring(place.run(6), batch(0, 4), "a", "b")
     place.bring(place.run(7), batch(0, 2), "a")
     assert place.table.rows == ["a"]
+
+
+# --- given up ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_knows_the_table_that_has_the_batch_at_hand(place: Place) -> None:
+    run = place.run(5)
+    assert run.left(place.was_committed) is None
+    txn = place.bring(run, batch(0, 2), "a")
+    assert run.left(place.was_committed) == ("/data/bills", 1)
+    place.committed.add(txn)
+    assert run.left(place.was_committed) is None
+
+
+def test_a_table_that_did_not_say_whether_it_took_a_batch_is_asked_before_that_is_given_up(place: Place) -> None:
+    run = place.run(5)
+    append = place.table.append
+
+    def lost(*given: Any) -> None:
+        append(*given)
+        raise OSError("the answer did not come")
+
+    place.committed.add(place.bring(run, batch(0, 2), "a"))
+    place.table.append = lost  # type: ignore[assignment,method-assign]
+    with pytest.raises(OSError, match="did not come"):
+        place.bring(run, batch(2, 4), "b")
+    place.table.append = append  # type: ignore[method-assign]
+    assert run.left(place.was_committed) == ("/data/bills", 2)
+    assert place.table.rows == ["a", "b"]
+
+
+def test_a_batch_that_is_passed_over_holds_up_no_later_one(place: Place) -> None:
+    place.bring(place.run(5), batch(0, 2), "a")
+    run = place.run(6)
+    with pytest.raises(RepeatBatchError) as wanted:
+        place.bring(run, batch(2, 4), "b")
+    run.pass_over(wanted.value.record)
+    place.bring(run, batch(2, 4), "b")
+    assert place.table.rows == ["a", "b"]
