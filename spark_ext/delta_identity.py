@@ -65,7 +65,10 @@ class Table(Protocol):
     def append(
         self, df: DataFrame, app: str, version: int, record: Mapping[str, Any], options: Mapping[str, str]
     ) -> None:
-        """Append under a version; nothing where that one, or a later one, is there. Raises TransactionConflict."""
+        """Append under a version.
+
+        Raises TransactionConflict where that one, or a later one, is there, or comes meanwhile.
+        """
 
     def take(self, app: str, version: int, record: Mapping[str, Any]) -> None:
         """The same without a row."""
@@ -151,9 +154,6 @@ class Versioned(_AppendsFirst):
         except TransactionConflict:
             if not self._is_there(table, app):  # else the other one was the same work, and was quicker
                 raise
-            return
-        there = self._is_there(table, app)
-        assert there, "an append that was not refused is there"
 
     def _is_there(self, table: Table, app: str) -> bool:
         """Whether the table has this batch. Raises TransactionConflict where it has another one, or a later one."""
