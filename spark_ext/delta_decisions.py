@@ -8,23 +8,22 @@ a commit without rows: Delta skips the owner's append then, should it still come
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from spark_ext.delta_identity import app_of, noted
+import msgspec
+
+from spark_ext.delta_identity import Table, app_of, noted
+from spark_ext.handles import short_digest
 from txnlog.arguments import shortened
-from txnlog.errors import Durable, InvalidInputError, ProducerFenced, TransactionConflict
-from txnlog.keys import entry_key
+from txnlog.errors import CorruptionError, Durable, InvalidInputError, ProducerFenced, TransactionConflict
 from txnlog.names import parse_producer_name
-from txnlog.store import ObjectNotFound
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from spark_ext.delta_tables import DeltaTable
     from spark_ext.transactions import DataFrameTransaction
     from txnlog.namespace import Namespace
     from txnlog.results import Committed, TransactionInfo
@@ -32,8 +31,25 @@ if TYPE_CHECKING:
 
 _logger: Final = logging.getLogger("txnlog.spark")
 
+_BY_HAND: Final = (
+    "look for its rows in the table, then: txnlog ROOT/NAMESPACE transactions complete TOKEN --commit, or --abort"
+)
+
 _ATTEMPTS: Final = 5
 """Others may write under the application at the same moment: each owner once, and each recovery once."""
+
+
+class _Decided(msgspec.Struct, frozen=True):
+    """What is noted with the rows of a decision.
+
+    Attributes:
+        txn: whose rows they are.
+        entry: a digest of the entry that prepared it, which tells it from one of another log with its TxnID and
+            version: the entry holds its writer's random id.
+    """
+
+    txn: str
+    entry: str
 
 
 class DeltaDecision:
@@ -46,7 +62,7 @@ class DeltaDecision:
         producer: the name in the log. It holds the table's id, so that no other table is asked.
     """
 
-    def __init__(self, ns: Namespace, table: DeltaTable, producer: str) -> None:
+    def __init__(self, ns: Namespace, table: Table, producer: str) -> None:
         self._ns = ns
         self._table = table
         self._app = app_of(ns.connection, f"producer/{parse_producer_name(producer)}")
@@ -63,7 +79,7 @@ class DeltaDecision:
             how = "aborted" if committed is None else f"committed at version {committed.version}"
             _logger.warning("%s, which an older %s left prepared, is %s", item.txn_id, self.producer, how)
 
-    def attach(self, txn: DataFrameTransaction, table: DeltaTable, df: DataFrame, options: Mapping[str, str]) -> None:
+    def attach(self, txn: DataFrameTransaction, table: Table, df: DataFrame, options: Mapping[str, str]) -> None:
         """See :class:`spark_ext.delta_identity.Identity`."""
         if table.id != self._table.id:
             raise InvalidInputError(
@@ -78,15 +94,18 @@ class DeltaDecision:
         token = inner.prepare()
         found = self._ns.transaction(token)
         error: Exception | None = None
+        appended = False
         if found.state == "PREPARED":  # else it was decided before: by a newer owner, or by an earlier call
             yes = _yes(found)
             try:
                 last = self._table.last(self._app)
                 if last is None or last < yes:
-                    self._table.append(df, self._app, yes, {"txn": token, "entry": self._entry(found)}, options)
+                    note = msgspec.to_builtins(self._decided(found))
+                    self._table.append(df, self._app, yes, note, options)
+                    appended = True
             except Exception as failure:  # noqa: BLE001 - whatever it was, the table tells whether the rows are there
                 error = failure
-        committed = self._settled(token)
+        committed = self._ns.complete(token, commit=True) if appended else self._settled(token)
         if committed is not None:
             return committed
         if error is not None and not isinstance(error, TransactionConflict):
@@ -108,15 +127,25 @@ class DeltaDecision:
             if last == yes + 1:
                 return self._ns.complete(token, commit=False)
             if last == yes:
-                decided = noted(self._table, self._app, yes)
-                if decided is None or not isinstance(decided[1].get("txn"), str):
+                note = noted(self._table, self._app, yes)
+                if note is None:
                     break
-                if self._is_of(found, decided[1]):
+                delta_version, record = note
+                try:
+                    decided = msgspec.convert(record, _Decided)
+                except msgspec.ValidationError as error:
+                    raise CorruptionError(
+                        f"what the Delta table {shortened(self._table.name)} notes with its version {delta_version} "
+                        f"about a decision of {self._app} is damaged, or not of this library",
+                        advice=_BY_HAND,
+                        durable=Durable.MAYBE,
+                    ) from error
+                if decided == self._decided(found):
                     return self._ns.complete(token, commit=True)
                 self._ns.complete(token, commit=False)
                 raise TransactionConflict(
                     f"the Delta table {shortened(self._table.name)} has version {yes} of {self._app}, since its "
-                    f"version {decided[0]}, not of {token}, which is aborted: nothing of it is committed",
+                    f"version {delta_version}, not of {token}, which is aborted: nothing of it is committed",
                     advice="a copy of the namespace writes there, or it was put back to an older state: compare the "
                     "table's rows with the topics, then do the work again, or under another producer",
                 )
@@ -129,26 +158,14 @@ class DeltaDecision:
         raise TransactionConflict(
             f"the Delta table {shortened(self._table.name)} does not tell how it decided about {token}: it has version "
             f"{self._table.last(self._app)} of {self._app}, and should have {yes} or {yes + 1}, and a note whose it is",
-            advice="look for its rows in the table, then: txnlog ROOT/NAMESPACE transactions complete TOKEN --commit, "
-            "or --abort",
+            advice=_BY_HAND,
             durable=Durable.MAYBE,
         )
 
-    def _entry(self, prepared: TransactionInfo) -> str:
-        """What tells a transaction from one of another log with its TxnID and version; empty once that is gone.
-
-        A digest of the entry, which holds its writer's random id.
-        """
+    def _decided(self, prepared: TransactionInfo) -> _Decided:
+        """What is noted with the rows of a transaction. Raises CorruptionError where its entry is gone."""
         assert prepared.version is not None, "what was prepared is in the log"
-        try:
-            return hashlib.sha256(self._ns.connection.store.get(entry_key(prepared.version))).hexdigest()[:16]
-        except ObjectNotFound:  # so old that the log's clean-up took it
-            return ""
-
-    def _is_of(self, prepared: TransactionInfo, record: Mapping[str, Any]) -> bool:
-        """Whether what the table has noted is this transaction's."""
-        known = {record.get("entry") or "", self._entry(prepared)} - {""}
-        return record["txn"] == str(prepared.txn_id) and len(known) <= 1
+        return _Decided(str(prepared.txn_id), short_digest(self._ns.connection, prepared.version))
 
 
 def _yes(prepared: TransactionInfo) -> int:

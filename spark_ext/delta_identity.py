@@ -19,10 +19,12 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol, TypeAlias
+
+import msgspec
 
 from spark_ext.handles import log_of
-from spark_ext.processing_plan import Batch, Claim, End
+from spark_ext.processing_plan import Batch, Claim, End, PartitionNotThereError
 from txnlog import ranges
 from txnlog.arguments import shortened
 from txnlog.errors import (
@@ -63,7 +65,10 @@ class Table(Protocol):
     def append(
         self, df: DataFrame, app: str, version: int, record: Mapping[str, Any], options: Mapping[str, str]
     ) -> None:
-        """Append under a version; nothing where that one, or a later one, is there. Raises TransactionConflict."""
+        """Append under a version.
+
+        Raises TransactionConflict where that one, or a later one, is there, or comes meanwhile.
+        """
 
     def take(self, app: str, version: int, record: Mapping[str, Any]) -> None:
         """The same without a row."""
@@ -149,9 +154,6 @@ class Versioned(_AppendsFirst):
         except TransactionConflict:
             if not self._is_there(table, app):  # else the other one was the same work, and was quicker
                 raise
-            return
-        there = self._is_there(table, app)
-        assert there, "an append that was not refused is there"
 
     def _is_there(self, table: Table, app: str) -> bool:
         """Whether the table has this batch. Raises TransactionConflict where it has another one, or a later one."""
@@ -187,23 +189,72 @@ def of_stream(connection: Connection, query: str, batch: int, digest: str) -> Ve
 # --- runs of process --------------------------------------------------------------------------------------------------
 
 
+_Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+
+
+class _NotedEnd(msgspec.Struct, frozen=True):
+    """As of :class:`spark_ext.processing_plan.End`."""
+
+    version: _Number
+    offsets: dict[str, dict[_Number, _Number]]
+
+
+class BatchRecord(msgspec.Struct, frozen=True):
+    """What is noted with the rows of a batch.
+
+    Attributes:
+        txn: the transaction that is to commit it here.
+        offsets: by topic and partition the range that it read.
+        end: where it ended.
+        entry: version and digest of the newest entry that there was: a log without it was put back to an older state,
+            and has other messages at these offsets, or gives other transactions this one's id. None where an older
+            version of this library noted the batch: which log it was of is unknown then.
+    """
+
+    txn: str
+    offsets: dict[str, dict[_Number, tuple[_Number, _Number]]]
+    end: _NotedEnd
+    entry: tuple[_Number, str] | None = None
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for what no batch has."""
+        try:
+            canonical = str(TxnId.parse(self.txn)) == self.txn
+        except InvalidInputError:
+            canonical = False
+        if not canonical or not self.offsets.keys() <= self.end.offsets.keys():
+            raise ValueError
+        if not all(low < high for of in self.offsets.values() for low, high in of.values()):
+            raise ValueError
+
+    @classmethod
+    def of(cls, batch: Batch, txn: TxnId, entry: tuple[int, str]) -> BatchRecord:
+        """What is noted of a batch."""
+        offsets = {topic: dict(sorted(of.items())) for topic, of in sorted(batch.offsets.items())}
+        end = {topic: dict(sorted(of.items())) for topic, of in batch.end.offsets.items()}
+        return cls(str(txn), offsets, _NotedEnd(batch.end.version, end), entry)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As it is noted."""
+        written: dict[str, Any] = msgspec.to_builtins(self, str_keys=True)
+        return written
+
+
 class RepeatBatchError(Exception):
     """A Delta table has the rows of a batch that no entry commits: that batch must come next, and no other."""
 
-    def __init__(self, table: str, delta_version: int, end: End, offsets: Mapping[str, Mapping[int, ranges.Range]]):
+    def __init__(self, table: str, delta_version: int, record: BatchRecord) -> None:
         since = "" if delta_version < 0 else f", since its version {delta_version}"
-        super().__init__(f"{table} has a batch that was never committed{since}")
-        self.table = table
-        self.delta_version = delta_version
-        self.end = end
-        self.offsets = offsets
+        super().__init__(f"the Delta table {shortened(table)} has a batch that was never committed{since}")
+        self.record = record
+        self.end = End(record.end.version, record.end.offsets)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Known:
     """What a run knows of a table: the last batch that went there, and the transaction that was to commit it."""
 
-    record: Mapping[str, Any] | None = None
+    record: BatchRecord | None = None
     delta_version: int = -1
 
 
@@ -225,6 +276,8 @@ class RunIdentity:
     _app: str = ""
     _next: int = 0
     _tables: dict[str, _Known] = field(default_factory=dict)
+    _seen: dict[str, Table] = field(default_factory=dict)
+    _passed: set[str] = field(default_factory=set)
 
     @property
     def app(self) -> str:
@@ -239,26 +292,71 @@ class RunIdentity:
         self._next += 1
         return (self.epoch << _RUN_BITS) + self._next - 1
 
-    def of(self, batch: Batch, committed: WasCommitted) -> BatchIdentity:
-        """Of a batch."""
-        return BatchIdentity(self, batch, committed)
+    def of(self, batch: Batch, connection: Connection, committed: WasCommitted) -> BatchIdentity:
+        """Of a batch; ``connection`` is its transaction's."""
+        return BatchIdentity(self, batch, connection, committed)
 
-    def known(self, table: Table, committed: Callable[[Mapping[str, Any]], bool]) -> _Known:
+    def left(self, committed: WasCommitted) -> tuple[str, int] | None:
+        """A table that has rows of a batch which no entry commits, and with which version of it that is noted.
+
+        Of those that this run wrote to, or tried to: where nobody told whether it took the rows, it is asked now, and
+        can take them no more.
+        """
+        for table in self._seen.values():
+            known = self.known(table, committed)
+            if known.record is not None and self.is_open(table, self.app, known, committed):
+                version = known.delta_version
+                if version < 0:
+                    version = next(
+                        (v for v, of in table.newest_records(self.app) if of.get("txn") == known.record.txn), -1
+                    )
+                return table.name, version
+        return None
+
+    def pass_over(self, record: BatchRecord) -> None:
+        """Wait no more for a batch that was left in a table: it went elsewhere."""
+        self._passed.add(record.txn)
+
+    def is_open(self, table: Table, app: str, known: _Known, committed: WasCommitted) -> bool:
+        """Whether a table has rows of a batch that no entry commits.
+
+        Raises:
+            CorruptionError: the log is not the one that this batch was of, or what is noted cannot be of it.
+        """
+        record = known.record
+        if record is None or record.txn in self._passed:
+            return False
+        if record.entry is not None and not self.connection.has_entry(*record.entry):
+            raise CorruptionError(
+                f"the Delta table {shortened(table.name)} has a batch of {app} from a log with another version "
+                f"{record.entry[0]} than this one, which was put back to an older state, or is a copy of that",
+                advice="compare the table's rows with the topics, then go on with a new subscription, which begins "
+                "behind them",
+                durable=Durable.NOTHING,
+            )
+        try:
+            return not committed(record.txn, record.offsets, record.end.version)
+        except PartitionNotThereError as error:
+            raise _damaged(table, app, known.delta_version) from error
+
+    def known(self, table: Table, committed: WasCommitted) -> _Known:
         """What is known of a table; at first it is taken over from older runs.
 
         Raises:
             ConsumerFenced: a newer run has done that.
+            CorruptionError: what is noted there is damaged, or of another log.
             InvalidInputError: a run over other topics with one of these subscriptions left a batch there.
         """
+        self._seen[table.id] = table
         found = self._tables.get(table.id)
         if found is None:
             found = self._taken_over(table, self.app)
             for app in self._overlapping(table):
-                other = self._taken_over(table, app).record
-                if other is not None and not committed(other):
+                other = self._taken_over(table, app)
+                if other.record is not None and self.is_open(table, app, other, committed):
                     raise InvalidInputError(
                         f"the Delta table {shortened(table.name)} has a batch of a run over other topics that was "
-                        f"never committed: {', '.join(other['offsets'])}",
+                        f"never committed: {', '.join(other.record.offsets)}",
                         advice="run once over those topics, which brings that batch again",
                     )
             self._tables[table.id] = found
@@ -286,9 +384,11 @@ class RunIdentity:
                     raise
         for delta_version, record in table.newest_records(app):
             if "offsets" in record:
-                if not _is_whole(record):
-                    raise _damaged(table, app, delta_version)
-                return _Known(record, delta_version)
+                try:
+                    found = msgspec.convert(record, BatchRecord, str_keys=True)
+                except msgspec.ValidationError as error:
+                    raise _damaged(table, app, delta_version) from error
+                return _Known(found, delta_version)
         return _Known()
 
     def commit(self, table: Table, app: str, version: int, write: Callable[[], None]) -> None:
@@ -308,7 +408,7 @@ class RunIdentity:
                 durable=Durable.MAYBE,
             ) from refused
 
-    def note(self, table: Table, record: Mapping[str, Any] | None) -> None:
+    def note(self, table: Table, record: BatchRecord | None) -> None:
         """Remember what was appended last; None where that is not known, so that the table is asked again."""
         if record is None:
             self._tables.pop(table.id, None)
@@ -322,93 +422,35 @@ class BatchIdentity(_AppendsFirst):
 
     run: RunIdentity
     batch: Batch
+    connection: Connection
     committed: WasCommitted
 
     def append(self, table: Table, df: DataFrame, txn: TxnId, options: Mapping[str, str]) -> None:
         """See :class:`_AppendsFirst`. Raises RepeatBatchError where another batch must come first."""
-        known = self.run.known(table, self._was_committed)
-        offsets, end = _written(self.batch.offsets), self.batch.end
+        run, app = self.run, self.run.app
+        known = run.known(table, self.committed)
+        record = BatchRecord.of(self.batch, txn, self.connection.newest_entry)
         repeated = False
-        if known.record is not None and not self._was_committed(known.record):
-            if not end.offsets.keys() <= known.record["end"]["offsets"].keys():
-                raise _damaged(table, self.run.app, known.delta_version)
-            if known.record["offsets"] != offsets:
-                raise RepeatBatchError(
-                    table.name, known.delta_version, _end_of(known.record), _offsets_of(known.record["offsets"])
-                )
+        if known.record is not None and run.is_open(table, app, known, self.committed):
+            if not record.end.offsets.keys() <= known.record.end.offsets.keys():
+                raise _damaged(table, app, known.delta_version)
+            if known.record.offsets != record.offsets:
+                raise RepeatBatchError(table.name, known.delta_version, known.record)
             repeated = True
             _logger.info("%s has this batch already: nothing is appended (%s)", table.name, self.batch)
-        version = self.run.next_version()
-        record = {
-            "txn": str(txn),
-            "offsets": offsets,
-            "end": {"version": end.version, "offsets": {t: _keys(found) for t, found in end.offsets.items()}},
-        }
-        self.run.note(table, None)
-        app = self.run.app
+        version, noted_there = run.next_version(), record.to_dict()
+        run.note(table, None)
         if repeated:  # the rows are there; who is to commit them is another transaction now
-            self.run.commit(table, app, version, partial(table.take, app, version, record))
+            run.commit(table, app, version, partial(table.take, app, version, noted_there))
         else:
-            self.run.commit(table, app, version, partial(table.append, df, app, version, record, options))
-        self.run.note(table, record)
-
-    def _was_committed(self, record: Mapping[str, Any]) -> bool:
-        return self.committed(record["txn"], _offsets_of(record["offsets"]), _end_of(record).version)
+            run.commit(table, app, version, partial(table.append, df, app, version, noted_there, options))
+        run.note(table, record)
 
 
 def of_run(connection: Connection, claims: tuple[Claim, ...]) -> RunIdentity:
     """Of a run that claimed subscriptions."""
     names = "+".join(str(item.subscription) for item in sorted(claims, key=lambda item: item.subscription))
     return RunIdentity(connection, f"process/{names}", max(item.epoch for item in claims))
-
-
-def _written(offsets: Mapping[str, Mapping[int, ranges.Range]]) -> dict[str, dict[str, list[int]]]:
-    return {
-        topic: {str(p): [low, high] for p, (low, high) in sorted(of.items())} for topic, of in sorted(offsets.items())
-    }
-
-
-def _keys(found: Mapping[int, int]) -> dict[str, int]:
-    return {str(p): offset for p, offset in sorted(found.items())}
-
-
-def _offsets_of(written: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[int, ranges.Range]]:
-    return {topic: {int(p): (low, high) for p, (low, high) in of.items()} for topic, of in written.items()}
-
-
-def _is_whole(record: Mapping[str, Any]) -> bool:
-    """Whether a record of a batch has all that is read of it, as it is written."""
-    end = record.get("end")
-    return (
-        _is_txn(record.get("txn"))
-        and _is_by_partition(record["offsets"], _is_range)
-        and isinstance(end, dict)
-        and _is_number(end.get("version"))
-        and _is_by_partition(end.get("offsets"), _is_number)
-        and record["offsets"].keys() <= end["offsets"].keys()
-    )
-
-
-def _is_txn(value: object) -> bool:
-    try:
-        return isinstance(value, str) and str(TxnId.parse(value)) == value
-    except InvalidInputError:
-        return False
-
-
-def _is_number(value: object) -> bool:
-    return type(value) is int and value >= 0
-
-
-def _is_range(value: object) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(map(_is_number, value)) and value[0] < value[1]
-
-
-def _is_by_partition(value: object, is_one: Callable[[object], bool]) -> bool:
-    return isinstance(value, dict) and all(
-        isinstance(of, dict) and all(p.isascii() and p.isdecimal() and is_one(found) for p, found in of.items())
-        for of in value.values()
-    )
 
 
 def _damaged(table: Table, app: str, delta_version: int) -> CorruptionError:
@@ -421,13 +463,9 @@ def _damaged(table: Table, app: str, delta_version: int) -> CorruptionError:
     )
 
 
-def _end_of(record: Mapping[str, Any]) -> End:
-    end = record["end"]
-    return End(end["version"], {topic: {int(p): o for p, o in of.items()} for topic, of in end["offsets"].items()})
-
-
 __all__ = [
     "BatchIdentity",
+    "BatchRecord",
     "Identity",
     "RepeatBatchError",
     "RunIdentity",

@@ -5,7 +5,6 @@ Spark reuses the Python processes that plan reads and commit writes, so what one
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 import weakref
@@ -19,7 +18,6 @@ from spark_ext.paths import Location, check_absolute, locate, normal
 from spark_ext.python_process import ProcessLock, digest_of, keep_modules
 from txnlog.arguments import options_json
 from txnlog.errors import InvalidInputError, refused_write
-from txnlog.keys import entry_key
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,9 +64,13 @@ def log_of(connection: Connection) -> str:
     """
     found = _logs.get(connection)
     if found is None:
-        digest = hashlib.sha256(connection.store.get(entry_key(0))).hexdigest()
-        found = _logs[connection] = digest[:16]
+        found = _logs[connection] = short_digest(connection, 0)
     return found
+
+
+def short_digest(connection: Connection, version: int) -> str:
+    """What tells an entry from that of another log: 64 bits. Raises CorruptionError where it is gone."""
+    return connection.follower.log.entry(version).digest[:16]
 
 
 _handles: Final[OrderedDict[_Key, _Kept]] = OrderedDict()
@@ -182,4 +184,4 @@ def target_of(spark: SparkSession, path: str, storage_options: Mapping[str, Any]
     return target
 
 
-__all__ = ["Target", "location_of", "log_of", "namespace_at", "target_at", "target_of", "use"]
+__all__ = ["Target", "location_of", "log_of", "namespace_at", "short_digest", "target_at", "target_of", "use"]

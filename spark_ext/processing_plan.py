@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+import pyarrow.compute as pc
 
 from spark_ext.batch_ends import limited
 from txnlog import dead_letters, ranges, subscriptions
-from txnlog.actions import Acknowledgement, PartitionRanges
+from txnlog.actions import Acknowledgement, Commit, PartitionRanges
 from txnlog.connection import check_position
-from txnlog.errors import CorruptionError, Durable, InvalidInputError, OutcomeUnknown, TxnLogError
+from txnlog.errors import Durable, InvalidInputError, OutcomeUnknown, TxnLogError
 from txnlog.leases import available
 from txnlog.names import nearest
 from txnlog.takeover import check_all_free, check_streamable, try_to_take
@@ -165,7 +166,7 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One batch. Planned again up to the same ``end`` it is the same, unless the cursors moved.
+    """One batch. ``plan_again`` gives it again; ``plan_batch`` up to the same end may begin lower, where a hold ended.
 
     Attributes:
         end: where it ends.
@@ -282,6 +283,47 @@ def _taken(
     return Acknowledgement(item.subscription, item.epoch, tuple(PartitionRanges(p, of) for p, of in wanted.items()))
 
 
+def were_given_up(scan: Scan, claims: Iterable[Claim], read: Mapping[str, OffsetRanges]) -> bool:
+    """Whether the entries that took these offsets brought them to dead-letter topics: somebody gave up on them.
+
+    Dead letters say which entries brought them; which messages of the subscription an entry took, it says itself.
+    Theirs that are no more, since the topic was dropped or has a retention, tell nothing: then it is False.
+    """
+    connection = scan.namespace.connection
+    topics = {record.name for record in connection.live_topics()}
+    of_topic = {item.topic: item.subscription for item in claims}
+    for topic, offsets in read.items():
+        record = connection.subscription_record_by_id(of_topic[topic]) if topic in of_topic else None
+        letters = None if record is None else record.dead_letter_topic
+        if record is None or letters not in topics:
+            return False
+        cursors = connection.cursors_of(record.id)
+        partition, offset = pc.field("_source_partition"), pc.field("_source_offset")
+        for p, (low, high) in offsets.items():
+            where = (partition == p) & (offset >= low) & (offset < high)
+            found = scan.snapshot.scan(letters, columns=["_source_offset"], filter=where, include_metadata=True)
+            entries = pc.unique(found.read_all().column("_version")).to_pylist()
+            given_up = ranges.normalize(
+                taken
+                for version in entries
+                for action in connection.follower.log.entry(version).actions
+                if isinstance(action, Commit)
+                for acknowledgement in action.acknowledgements
+                if acknowledgement.subscription == record.id
+                for of in acknowledgement.ranges
+                if of.partition == p
+                for taken in of.ranges
+            )
+            left = p not in cursors or available(_unheld(cursors[p]), low, high, ())
+            if left or ranges.subtract(((low, high),), given_up):
+                return False
+    return True
+
+
+class PartitionNotThereError(Exception):
+    """A note names a partition that its topic does not have, whose number of them is fixed."""
+
+
 def was_committed(
     ns: Namespace, claims: Iterable[Claim], txn: str, read: Mapping[str, OffsetRanges], after: int
 ) -> bool:
@@ -297,6 +339,9 @@ def was_committed(
         txn: its id.
         read: what it took off the topics.
         after: a version of the namespace that was there before it.
+
+    Raises:
+        PartitionNotThereError: it cannot have read what the topic does not have.
     """
     found = ns.transaction(txn)
     if found.state != "UNKNOWN":
@@ -310,7 +355,7 @@ def was_committed(
         cursors = ns.connection.cursors_of(of_topic[topic])
         for p, (low, high) in offsets.items():
             if p not in cursors:
-                raise CorruptionError(f"{txn} is noted to have read {topic!r} {p}, which has no such partition")
+                raise PartitionNotThereError(f"{txn} read {topic!r} {p}")
             if available(_unheld(cursors[p]), low, high, ()):
                 return False
     return True
@@ -333,4 +378,16 @@ def _unheld(cursor: Cursor) -> Cursor:
     return msgspec.structs.replace(cursor, holds=(), cumulative=None)
 
 
-__all__ = ["Batch", "Claim", "End", "claim", "count_left", "offsets_text", "plan_again", "plan_batch", "was_committed"]
+__all__ = [
+    "Batch",
+    "Claim",
+    "End",
+    "PartitionNotThereError",
+    "claim",
+    "count_left",
+    "offsets_text",
+    "plan_again",
+    "plan_batch",
+    "was_committed",
+    "were_given_up",
+]

@@ -14,18 +14,30 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException, PySparkException
 
 from spark_ext import jobs, task_errors
-from spark_ext.delta_identity import RepeatBatchError, of_run
+from spark_ext.delta_identity import RepeatBatchError, WasCommitted, of_run
 from spark_ext.processing_frames import format_frame, native_frame
-from spark_ext.processing_plan import Batch, Claim, End, count_left, offsets_text, plan_again, plan_batch, was_committed
+from spark_ext.processing_plan import (
+    Batch,
+    Claim,
+    End,
+    count_left,
+    offsets_text,
+    plan_again,
+    plan_batch,
+    was_committed,
+    were_given_up,
+)
 from spark_ext.processing_progress import progress_line
 from spark_ext.processing_stop import interruptible
 from spark_ext.scan import Scan, open_scan
 from spark_ext.transactions import DataFrameTransaction, Handler
 from txnlog import dead_letters
+from txnlog.arguments import shortened
 from txnlog.errors import (
     AbortableError,
     CoordinatorFenced,
     CorruptionError,
+    Durable,
     FencedError,
     InvalidInputError,
     InvalidTransactionState,
@@ -34,6 +46,7 @@ from txnlog.errors import (
     StoreError,
     TransactionHasFailedOperation,
     TxnLogError,
+    UnsupportedFeature,
 )
 
 if TYPE_CHECKING:
@@ -246,6 +259,16 @@ class Run:
         if elsewhere or not self._order.gives_up or not self._is_read(item):
             error.add_note(f"process {name!r}: nothing of its batch was committed ({item.batch})")
             raise error from error.__cause__
+        left = self._identity.left(self._committed(item.scan))
+        if left is not None:
+            raise InvalidInputError(
+                f"the handler failed {failures} times on a batch whose rows the Delta table {shortened(left[0])} has "
+                f"already, as its version {left[1]} notes: as dead letters its messages would be in both "
+                f"({item.batch}): {task_errors.in_a_line(error)}",
+                advice="mend the handler, or the table that refuses its rows, and run again: the batch comes again as "
+                "it is, and must be written to that table again, where nothing is appended for it",
+                durable=Durable.MAYBE,
+            ) from error
         text = "%r: the handler failed %d times, the batch goes to the dead letters (%s)"
         _logger.error(text, name, failures, item.batch, exc_info=error)
         return replace(item, failures=failures, lost=0, reason=_reason(error, failures))
@@ -269,12 +292,21 @@ class Run:
         return replace(item, scan=scan, batch=again, lost=lost)
 
     def _repeated(self, item: _Try, wanted: RepeatBatchError) -> _Try:
-        """The batch that a Delta table has and no entry commits, as it was: its rows are not appended again."""
+        """The batch that a Delta table has and no entry commits, as it was: its rows are not appended again.
+
+        Where it was given up on, the one at hand once more: that one would never come.
+        """
         scan = self._look()
-        batch = None if item.repeats else plan_again(scan, self._claims, wanted.offsets, wanted.end)
+        offsets = wanted.record.offsets
+        batch = None if item.repeats else plan_again(scan, self._claims, offsets, wanted.end)
+        if batch is None and were_given_up(scan, self._claims, offsets):
+            text = "%r: %s; its messages are dead letters by now, so they are in both: the run goes on behind them (%s)"
+            _logger.error(text, self._order.name, wanted, offsets_text(offsets))
+            self._identity.pass_over(wanted.record)
+            return item
         if batch is None:
             raise InvalidInputError(
-                f"{wanted}, and this batch cannot come again: its offsets were {offsets_text(wanted.offsets)}",
+                f"{wanted}, and this batch cannot come again: its offsets were {offsets_text(offsets)}",
                 advice="seek the subscription to where they begin, and in no partition beyond its cursor, for what is "
                 "passed over is lost: the batch comes again, and its rows stay as they are; or another table of the "
                 "handler, written before this one, has later rows",
@@ -291,7 +323,7 @@ class Run:
         """One transaction: acknowledgement, work, commit. What it raises, but for _FinalError, left no effect."""
         ns = item.scan.namespace
         inner = jobs.begin(ns, jobs.reserve_job(ns))
-        identity = self._identity.of(item.batch, partial(was_committed, ns, self._claims))
+        identity = self._identity.of(item.batch, ns.connection, self._committed(item.scan))
         with DataFrameTransaction(ns, inner, self._order.storage, identity=identity) as txn:
             try:
                 inner.acknowledge_ranges(list(item.batch.taken))  # first: no commit of the handler's can be without it
@@ -315,6 +347,9 @@ class Run:
                     f"process {self._order.name!r}: the handler had committed its batch, at version {result.version}"
                 )
                 raise _FinalError(raised) from error
+
+    def _committed(self, scan: Scan) -> WasCommitted:
+        return partial(was_committed, scan.namespace, self._claims)
 
     def _decided(self, inner: Transaction) -> Committed:
         """Ask the log how a commit ended, by committing again: the same bytes, in the same place."""
@@ -412,9 +447,10 @@ def _is_the_programs(error: Exception) -> bool:
     """Whether txnlog, or Spark's planning, refused a call on the driver.
 
     It had seen no row, so any other messages would fare the same. What a task found has an error of Spark's behind it;
-    one of its analysis is of the driver, too. In which state a transaction is may be the handler's answer to a message.
+    one of its analysis is of the driver, too, and where the Python of tasks has no txnlog, that says nothing of
+    messages either. In which state a transaction is may be the handler's answer to a message.
     """
-    if isinstance(error, AnalysisException):
+    if isinstance(error, AnalysisException | UnsupportedFeature):
         return True
     if not isinstance(error, InvalidInputError) or isinstance(error, InvalidTransactionState):
         return False

@@ -218,6 +218,7 @@ def test_a_filter_on_any_column_finds_its_rows(ns: Any, cat: Catalog, place: Pla
     grown(ns, cat, 6)
     with ns.begin() as txn:
         txn.produce("orders", rows(20, 21), partition=0)
+        txn.flush()
     cat.publish("sales")
     dataset = deltalake.DeltaTable(str(path(place))).to_pyarrow_dataset()
     table = dataset.to_table()
@@ -228,4 +229,4 @@ def test_a_filter_on_any_column_finds_its_rows(ns: Any, cat: Catalog, place: Pla
             condition = column == value if value.is_valid else column.is_null()
             wanted = table.filter(condition)
             assert in_order(dataset.to_table(filter=condition)) == in_order(wanted), name
-    assert list(dataset.get_fragments(filter=pc.field("segment") > 1_000)) == [], "files are passed over"
+    assert list(dataset.get_fragments(filter=pc.field("segment") > 1 << 40)) == [], "files are passed over"

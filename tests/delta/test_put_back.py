@@ -10,7 +10,7 @@ import pytest
 from spark_ext import handles
 from spark_ext.delta_identity import app_of
 from spark_ext.delta_tables import DeltaTable
-from tests.delta.lives import Shop, shop
+from tests.delta.lives import SCHEMA, Death, Shop, shop
 from txnlog.errors import ConsumerFenced, CorruptionError, TransactionConflict
 
 __all__ = ["shop"]  # a fixture
@@ -18,7 +18,7 @@ __all__ = ["shop"]  # a fixture
 
 def produce(shop: Shop, *numbers: int) -> None:
     with shop.open() as ns:
-        ns.produce("orders", [{"id": number, "customer": "c"} for number in numbers])
+        ns.produce("orders", [{"id": number, "customer": "c"} for number in numbers], partition=0)
 
 
 def put_back(shop: Shop, backup: str) -> None:
@@ -97,3 +97,26 @@ def test_a_run_over_a_copy_of_the_log_takes_no_version_for_its_own(shop: Shop, m
     taken = [0, 1, 2, 3, 4, 5, 6, 7, 400]
     assert (shop.in_topic(), shop.in_delta(), shop.behind()) == (taken, taken, 0)
     assert (other.in_topic(), other.behind()) == ([], len(taken)), "nothing is committed there"
+
+
+def test_a_batch_of_the_log_before_it_was_put_back_is_not_taken_for_one_with_the_same_offsets(shop: Shop) -> None:
+    backup = str(shop.folder / "backup")
+    shop.born()
+    shop.process()
+    shop.check()
+    handles._handles.clear()
+    shutil.copytree(shop.root, backup)
+    produce(shop, 100, 101)
+    shop.born(5)
+    with pytest.raises(Death):
+        shop.process()
+    assert shop.in_delta()[-2:] == [100, 101]
+    put_back(shop, backup)
+    with shop.open() as ns:  # it goes on otherwise, and farther
+        for number in range(10):
+            ns.create_topic(f"other{number}", SCHEMA)
+    produce(shop, 200, 201)
+    shop.born()
+    with pytest.raises(CorruptionError, match="from a log with another version"):
+        shop.process()
+    assert not {200, 201} & {*shop.in_topic(), *shop.in_delta()}

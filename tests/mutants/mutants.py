@@ -1558,10 +1558,26 @@ MUTANTS = (
     Mutant(
         "any batch of a run is taken for the one that was left in a Delta table",
         "spark_ext/delta_identity.py",
-        """if known.record["offsets"] != offsets:""",
-        """if not offsets:""",
+        "if known.record.offsets != record.offsets:",
+        "if not record.offsets:",
         "a batch with other messages is committed, and its rows are not in the table",
         (DELTA_IDENTITY + "a_batch_that_no_entry_commits_must_come_first",),
+    ),
+    Mutant(
+        "a batch of a log before it was put back is taken for one of this log",
+        "spark_ext/delta_identity.py",
+        "if record.entry is not None and not self.connection.has_entry(*record.entry):",
+        "if record.entry is not None and not record.entry[1]:",
+        "other messages at the same offsets are committed, and their rows are not in the table",
+        (DELTA_IDENTITY + "a_batch_of_the_log_before_it_was_put_back_is_taken_for_none_of_this_one",),
+    ),
+    Mutant(
+        "a table that did not say whether it took a batch is not asked before that is given up",
+        "spark_ext/delta_identity.py",
+        "self._tables.pop(table.id, None)",
+        "self._tables.get(table.id)",
+        "rows are in the table and in the dead letters",
+        (DELTA_IDENTITY + "a_table_that_did_not_say_whether_it_took_a_batch_is_asked_before_that_is_given_up",),
     ),
     Mutant(
         "a run does not look whether its append to a Delta table was skipped",

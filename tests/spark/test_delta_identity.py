@@ -19,8 +19,8 @@ from spark_ext.delta_identity import (
     of_run,
     of_stream,
 )
-from spark_ext.processing_plan import Batch, Claim, End
-from txnlog.errors import ConsumerFenced, InvalidInputError, TransactionConflict
+from spark_ext.processing_plan import Batch, Claim, End, PartitionNotThereError
+from txnlog.errors import ConsumerFenced, CorruptionError, InvalidInputError, TransactionConflict
 from txnlog.ids import TxnId
 from txnlog.namespace import Namespace
 
@@ -102,7 +102,11 @@ class Place:
 
     def bring(self, run: RunIdentity, batch: Batch, *rows: str) -> str:
         """Bring a batch of a run to the table; the transaction that is to commit it."""
-        return str(self.write(run.of(batch, lambda txn, _offsets, _version: txn in self.committed), *rows))
+        return str(self.write(run.of(batch, self.ns.connection, self.was_committed), *rows))
+
+    def was_committed(self, txn: str, *_read: Any) -> bool:
+        """Whether the log has a transaction."""
+        return txn in self.committed
 
 
 @pytest.fixture
@@ -188,8 +192,10 @@ def test_a_batch_that_no_entry_commits_must_come_first(place: Place) -> None:
     place.bring(place.run(5), left, "a")
     with pytest.raises(RepeatBatchError) as caught:
         place.bring(place.run(6), batch(0, 4), "a", "b")
-    assert (caught.value.offsets, caught.value.end) == (left.offsets, left.end)
-    assert (caught.value.table, caught.value.delta_version) == ("/data/bills", 1), "behind the taking over"
+    assert (caught.value.record.offsets, caught.value.end) == (left.offsets, left.end)
+    assert str(caught.value) == (
+        "the Delta table '/data/bills' has a batch that was never committed, since its version 1"
+    ), "behind the taking over"
     assert place.table.rows == ["a"]
 
 
@@ -216,3 +222,112 @@ def test_a_batch_that_another_subscription_of_these_left_is_not_forgotten(place:
     place.committed.add(left)
     place.bring(place.run(7, 7, 9), batch(2, 4), "b")
     assert place.table.rows == ["a", "elsewhere", "b"]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"txn": "7"},
+        {"txn": None},
+        {"offsets": 5},
+        {"offsets": {"orders": {"zero": [0, 2]}}},
+        {"offsets": {"orders": {"9" * 5_000: [0, 2]}}},
+        {"offsets": {"orders": {"0": [0, 1 << 70]}}},
+        {"offsets": {"orders": {"0": [2, 2]}}},
+        {"offsets": {"orders": {"0": [True, 2]}}},
+        {"offsets": {"returns": {"0": [0, 2]}}},
+        {"end": {"version": 1}},
+        {"entry": ["x"]},
+        {"entry": [["x"], "x"]},
+    ],
+)
+def test_a_note_that_is_damaged_is_told_with_a_type(place: Place, damage: dict[str, Any]) -> None:
+    """Whatever else it raised would count as the handler's failure, and bring messages to the dead letters."""
+    older = place.run(5)
+    place.bring(older, batch(0, 2), "a")
+    _, record = next(place.table.newest_records(older.app))
+    place.table.take(older.app, older.next_version(), {**record, **damage, "version": 0})
+    with pytest.raises(CorruptionError, match=r"notes about a batch of .* with its version 2 is damaged"):
+        place.bring(place.run(6), batch(0, 2), "a")
+    assert place.table.rows == ["a"]
+
+
+def test_a_note_with_a_partition_that_the_topic_never_had_is_damaged(place: Place) -> None:
+    def was_committed(*_read: Any) -> bool:
+        raise PartitionNotThereError("orders 7")
+
+    place.bring(place.run(5), batch(0, 2), "a")
+    identity = place.run(6).of(batch(0, 2), place.ns.connection, was_committed)
+    with pytest.raises(CorruptionError, match=r"notes about a batch of .* with its version 1 is damaged"):
+        place.write(identity, "a")
+    assert place.table.rows == ["a"]
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_batch_of_the_log_before_it_was_put_back_is_taken_for_none_of_this_one(place: Place, committed: bool) -> None:
+    """It has other messages at these offsets, and gives other transactions the same ids."""
+    older = place.run(5)
+    place.bring(older, batch(0, 2), "a")
+    _, record = next(place.table.newest_records(older.app))
+    assert place.ns.connection.has_entry(*record["entry"]), "the newest that there was"
+    if committed:
+        place.committed.add(record["txn"])
+    for epoch, entry in enumerate([[record["entry"][0] + 1, "0" * 32], [record["entry"][0], "0" * 32]], 6):
+        noted = {**record, "entry": entry}
+        del noted["version"]
+        run = place.run(epoch)
+        place.table.take(run.app, run.next_version(), noted)
+        with pytest.raises(CorruptionError, match=r"from a log with another version \d+ .* put back"):
+            place.bring(run, batch(0, 2), "b")
+    assert place.table.rows == ["a"]
+
+
+def test_a_batch_that_an_older_version_of_the_library_noted_comes_again(place: Place) -> None:
+    older = place.run(5)
+    place.bring(older, batch(0, 2), "a")
+    _, record = next(place.table.newest_records(older.app))
+    unknown = {name: record[name] for name in ("txn", "offsets", "end")}
+    place.table.take(older.app, older.next_version(), unknown)
+    with pytest.raises(RepeatBatchError):
+        place.bring(place.run(6), batch(0, 4), "a", "b")
+    place.bring(place.run(7), batch(0, 2), "a")
+    assert place.table.rows == ["a"]
+
+
+# --- given up ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_knows_the_table_that_has_the_batch_at_hand(place: Place) -> None:
+    run = place.run(5)
+    assert run.left(place.was_committed) is None
+    txn = place.bring(run, batch(0, 2), "a")
+    assert run.left(place.was_committed) == ("/data/bills", 1)
+    place.committed.add(txn)
+    assert run.left(place.was_committed) is None
+
+
+def test_a_table_that_did_not_say_whether_it_took_a_batch_is_asked_before_that_is_given_up(place: Place) -> None:
+    run = place.run(5)
+    append = place.table.append
+
+    def lost(*given: Any) -> None:
+        append(*given)
+        raise OSError("the answer did not come")
+
+    place.committed.add(place.bring(run, batch(0, 2), "a"))
+    place.table.append = lost  # type: ignore[assignment,method-assign]
+    with pytest.raises(OSError, match="did not come"):
+        place.bring(run, batch(2, 4), "b")
+    place.table.append = append  # type: ignore[method-assign]
+    assert run.left(place.was_committed) == ("/data/bills", 2)
+    assert place.table.rows == ["a", "b"]
+
+
+def test_a_batch_that_is_passed_over_holds_up_no_later_one(place: Place) -> None:
+    place.bring(place.run(5), batch(0, 2), "a")
+    run = place.run(6)
+    with pytest.raises(RepeatBatchError) as wanted:
+        place.bring(run, batch(2, 4), "b")
+    run.pass_over(wanted.value.record)
+    place.bring(run, batch(2, 4), "b")
+    assert place.table.rows == ["a", "b"]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from py4j.protocol import Py4JError
-from pyspark.errors import AnalysisException, PythonException
+from pyspark.errors import AnalysisException, PySparkException, PythonException
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
 import spark_ext
@@ -25,6 +25,7 @@ from spark_ext.processing_plan import claim
 from spark_ext.processing_progress import progress_line
 from spark_ext.processing_run import Run
 from spark_ext.processing_stop import Stop
+from spark_ext.task_errors import without_txnlog
 from tests.by_hand import append
 from tests.client.support import Place, memory_place
 from tests.spark.shop import SCHEMA, Shop, shop
@@ -394,6 +395,19 @@ def test_dead_letters_of_several_topics_go_where_each_subscription_says(shop: Sh
     assert (result.batches, result.dead_letters) == (1, 8)
     assert (ids(shop.ns, "orders-dead"), ids(shop.ns, "returns-dead")) == ([0, 1, 2, 3], [10, 11, 12, 13])
     assert versions(shop.ns, "orders-dead", "returns-dead") == set(result.versions)
+
+
+def test_tasks_whose_python_has_no_txnlog_are_no_reason_to_give_up_on_messages(shop: Shop) -> None:
+    def handler(_batch: DataFrame, _txn: DataFrameTransaction) -> None:
+        shop.calls.append([])
+        error = PySparkException("an exception of a task\nModuleNotFoundError: No module named 'txnlog'")
+        raise without_txnlog(error) or error from error
+
+    shop.ns.create_subscription("orders", "billing", dead_letter_topic="orders-dead")
+    shop.produce(0)
+    with pytest.raises(UnsupportedFeature, match="the Python of Spark's tasks has no module txnlog"):
+        shop.run(handler, on_error="dead_letter")
+    assert (len(shop.calls), ids(shop.ns, "orders-dead"), shop.behind()) == (1, [], 4)
 
 
 def test_trouble_with_the_store_is_no_reason_to_give_up_on_messages(shop: Shop) -> None:

@@ -8,13 +8,14 @@ import pyarrow as pa
 import pytest
 
 from spark_ext import handles
-from spark_ext.delta_identity import RepeatBatchError
+from spark_ext.delta_identity import BatchRecord, RepeatBatchError
 from spark_ext.options import read_options
-from spark_ext.processing_plan import Batch, End, claim, plan_again, plan_batch
+from spark_ext.processing_plan import Batch, claim, plan_again, plan_batch
 from spark_ext.scan import Scan, open_scan
 from tests.spark.shop import Shop, shop
 from tests.spark.support import path_of
 from txnlog.errors import RetriableError
+from txnlog.ids import TxnId
 
 if TYPE_CHECKING:
     from txnlog.namespace import Namespace
@@ -105,7 +106,7 @@ def test_a_run_repeats_the_batch_that_a_table_has_also_after_a_loss(shop: Shop) 
     shop.ns.complete(token, commit=False)
     noted: list[Exception] = [
         RetriableError("the answer was lost"),
-        RepeatBatchError("a table", 1, End(batch.end.version, batch.end.offsets), batch.offsets),
+        RepeatBatchError("a table", 1, BatchRecord.of(batch, TxnId(0, 1), shop.ns.connection.newest_entry)),
     ]
 
     def handler(frame: Any, txn: Any) -> None:

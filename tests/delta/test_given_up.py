@@ -1,0 +1,134 @@
+"""Batches that a Delta table has and no commit of ours, on which a handler fails; and notes of somebody else's."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+import spark_ext
+from spark_ext.delta_identity import app_of
+from spark_ext.delta_tables import DeltaTable
+from tests.delta.lives import Death, Shop, shop
+from txnlog.errors import CorruptionError, Durable, InvalidInputError
+
+__all__ = ["shop"]  # a fixture
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Handlers that fail are called again at once."""
+    monkeypatch.setattr("spark_ext.processing_run._HANDLER_PAUSE_MS", 1.0)
+
+
+def careful(shop: Shop) -> None:
+    """A subscription with dead letters."""
+    with shop.open() as ns:
+        ns.create_subscription("orders", "careful", dead_letter_topic="orders-dead")
+
+
+def dead(shop: Shop) -> list[int]:
+    with shop.open() as ns:
+        return sorted(ns.snapshot().read("orders-dead").column("id").to_pylist())
+
+
+# --- given up ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_whose_rows_a_table_has_does_not_go_to_the_dead_letters(shop: Shop) -> None:
+    """The first table takes the batch, the second one has a constraint that order 2 breaks; nobody died."""
+    careful(shop)
+    second = f"{shop.folder}/second"
+    shop.empty().write.format("delta").save(second)
+    shop.spark.sql(f"ALTER TABLE delta.`{second}` ADD CONSTRAINT not_two CHECK (id <> 2)")
+
+    def handler(batch: Any, txn: Any) -> None:
+        rows = batch.select("id", "customer")
+        spark_ext.write_delta(rows, shop.table, txn)
+        spark_ext.write_delta(rows, second, txn)
+
+    options = {"subscription": "careful", "on_error": "dead_letter", "max_attempts": 2}
+    with pytest.raises(
+        InvalidInputError, match=r"whose rows the Delta table '.*/bills' has already, .*version \d"
+    ) as told:
+        shop.process(handler, **options)
+    assert told.value.durable is Durable.MAYBE
+    assert (dead(shop), shop.in_delta(), shop.in_delta(second)) == ([], [0, 1, 2, 3], [])
+    shop.spark.sql(f"ALTER TABLE delta.`{second}` DROP CONSTRAINT not_two")
+    shop.process(handler, **options)
+    assert (dead(shop), shop.in_delta(), shop.in_delta(second)) == ([], list(range(8)), list(range(8)))
+
+
+def test_a_run_goes_on_behind_a_batch_that_a_table_has_and_the_handler_gave_up(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    careful(shop)
+
+    def fine(batch: Any, txn: Any) -> None:
+        spark_ext.write_delta(batch.select("id", "customer"), shop.table, txn)
+
+    def failing(batch: Any, txn: Any) -> None:
+        if batch.where("id = 2").count():
+            raise ValueError("a bad order")
+        fine(batch, txn)
+
+    options = {"subscription": "careful", "on_error": "dead_letter", "max_attempts": 2}
+    shop.born(5)  # before its first commit
+    with pytest.raises(Death):
+        shop.process(fine, **options)
+    assert shop.in_delta() == [0, 1, 2, 3]
+    shop.born()
+    shop.process(failing, **options)
+    assert dead(shop) == [0, 1, 2, 3]
+    assert shop.in_delta() == list(range(8)), "later batches come to the table"
+    (warned,) = [text for text in caplog.messages if "dead letters by now" in text]
+    assert "/bills' has a batch that was never committed, since its version 2" in warned
+    assert "orders 0: 0 to 2, 1: 0 to 2" in warned
+    shop.produce()
+    shop.process(fine, **options)
+    assert shop.in_delta() == list(range(12))
+
+
+# --- what others note -------------------------------------------------------------------------------------------------
+
+
+def test_a_note_with_a_partition_that_is_no_number_gives_up_on_no_message(shop: Shop) -> None:
+    careful(shop)
+    shop.born()
+    number = shop.ns.connection.subscription_record(shop.ns.connection.topic_record("orders").id, "careful").id
+    app = app_of(shop.ns.connection, f"process/{number}")
+    record = {
+        "app": app,
+        "version": 0,
+        "txn": str(shop.ns.begin().id),
+        "offsets": {"orders": {"9" * 5_000: [0, 2]}},
+        "end": {"version": 1, "offsets": {"orders": {"0": 2}}},
+    }
+    note = json.dumps({"txnlog": record}, separators=(",", ":"))
+    row = shop.spark.createDataFrame([(-1, "x")], "id bigint, customer string")
+    row.write.format("delta").mode("append").option("userMetadata", note).save(shop.table)
+
+    def handler(batch: Any, txn: Any) -> None:
+        spark_ext.write_delta(batch.select("id", "customer"), shop.table, txn)
+
+    with pytest.raises(CorruptionError, match="is damaged"):
+        shop.process(handler, subscription="careful", on_error="dead_letter", max_attempts=2)
+    assert dead(shop) == []
+
+
+def test_a_decision_whose_note_is_damaged_is_told_with_a_type(shop: Shop) -> None:
+    """The next owner of the producer asks the table, whose note names no entry but a list."""
+    life = shop.born()
+    append = DeltaTable.append
+
+    def damaged(table: DeltaTable, df: Any, app: str, version: int, record: dict[str, Any], options: Any) -> None:
+        append(table, df, app, version, {**record, "entry": ["x"]}, options)
+        life.end = 0  # dies behind Delta's commit
+
+    shop._patch.setattr(DeltaTable, "append", damaged)
+    with pytest.raises(Death):
+        shop.decided()
+    shop.born()
+    with pytest.raises(CorruptionError, match="is damaged"):
+        shop.decided()
