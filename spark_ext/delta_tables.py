@@ -27,6 +27,8 @@ from spark_ext.spark_versions import has_jvm
 from spark_ext.task_errors import condition_of, first_line
 from txnlog.arguments import mapping, shortened, shown
 from txnlog.errors import (
+    CorruptionError,
+    Durable,
     InvalidInputError,
     OutcomeUnknown,
     SchemaMismatch,
@@ -160,7 +162,11 @@ class DeltaTable:
         """What was noted with an application's commits, with their versions, newest first; what clean-up left of them.
 
         A record is noted by :meth:`append`. What names no application is none: it may be anything but that.
-        Raises StoreError.
+
+        Raises:
+            StoreError: the table's log cannot be read.
+            CorruptionError: a note that names the application cannot be parsed. Taken for none, what it tells of would
+                be done once more.
         """
         oldest: int | None = None
         for limit in ((_LOOKED_AT,), ()):
@@ -168,8 +174,17 @@ class DeltaTable:
                 if oldest is not None and row.version >= oldest:
                     continue
                 oldest = row.version
-                record = _record_of(row.userMetadata)
-                if record is not None and record.get("app") == app:
+                try:
+                    record = _record_of(row.userMetadata, app)
+                except (ValueError, RecursionError) as error:
+                    raise CorruptionError(
+                        f"what the Delta table {shortened(self.name)} notes of {app} with its version {row.version} "
+                        "is damaged",
+                        advice="compare its rows with the topics, then go on with a new subscription, producer or "
+                        "application: that has notes of its own",
+                        durable=Durable.MAYBE,
+                    ) from error
+                if record is not None:
                     yield row.version, record
 
     def _history(self, *limit: int) -> list[Any]:
@@ -329,15 +344,15 @@ def _delta_log(spark: SparkSession) -> Any:
     return found
 
 
-def _record_of(note: str | None) -> Mapping[str, Any] | None:
-    """What we noted with a commit; None where somebody else did, or nobody."""
-    if note is None or not note.startswith(f'{{"{_OURS}":'):
+def _record_of(note: str | None, app: str) -> Mapping[str, Any] | None:
+    """What we noted with an application's commit; None where somebody else did, or nobody, or of another application.
+
+    Raises ValueError or RecursionError where it names the application and cannot be parsed.
+    """
+    if note is None or not note.startswith(f'{{"{_OURS}":') or json.dumps(app) not in note:
         return None
-    try:
-        found = json.loads(note)[_OURS]
-    except (ValueError, KeyError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
+    found = json.loads(note)[_OURS]
+    return found if isinstance(found, dict) and found.get("app") == app else None
 
 
 __all__ = ["DeltaTable", "check_options"]

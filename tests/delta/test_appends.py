@@ -14,7 +14,7 @@ from pyspark.errors import IllegalArgumentException
 import spark_ext
 from spark_ext.delta_tables import DeltaTable
 from tests.delta.lives import Shop, shop
-from txnlog.errors import Durable, InvalidInputError, OutcomeUnknown, TransactionConflict
+from txnlog.errors import CorruptionError, Durable, InvalidInputError, OutcomeUnknown, TransactionConflict
 
 __all__ = ["shop"]  # a fixture
 
@@ -140,3 +140,20 @@ def test_a_password_in_the_url_of_a_table_is_in_no_error(shop: Shop) -> None:
         ):
             spark_ext.write_delta(shop.empty(), url, txn)
         assert "hunter2" not in str(told.value)
+
+
+@pytest.mark.parametrize("broken", ["1" * 5_000, "{", "[" * 100_000])
+def test_a_note_of_ours_that_cannot_be_parsed_is_told_as_damage(shop: Shop, broken: str) -> None:
+    """Taken for none, a batch whose rows the table has would be appended once more."""
+    append(shop, 1)
+    table = DeltaTable(shop.spark, shop.table)
+    (app,) = table.apps("txnlog/")
+    rows = shop.spark.createDataFrame([(2, "x")], shop.empty().schema)
+    for name, text in ((app, broken), ("txnlog/another", broken), (app, "1")):
+        note = f'{{"txnlog":{{"app":"{name}","version":{text}}}}}'
+        rows.write.format("delta").mode("append").option("userMetadata", note).save(shop.table)
+    records = table.newest_records(app)
+    assert next(records) == (4, {"app": app, "version": 1})
+    with pytest.raises(CorruptionError, match=f"notes of {app} with its version 2 is damaged"):
+        next(records)
+    assert list(table.newest_records("txnlog/a third")) == []

@@ -1,4 +1,4 @@
-"""What somebody else noted with a commit of a Delta table is no record of ours, however deep it is."""
+"""What others noted with a commit of a Delta table is no record of ours; one of ours that is broken is damage."""
 
 from __future__ import annotations
 
@@ -6,7 +6,31 @@ import pytest
 
 from spark_ext.delta_tables import _record_of
 
+DEEP = "[" * 100_000 + "]" * 100_000
 
-@pytest.mark.parametrize("note", ['{"txnlog":3}', '{"txnlog":', '{"txnlog":' + "[" * 100_000 + "]" * 100_000 + "}"])
-def test_a_note_that_is_not_ours_is_none(note: str) -> None:
-    assert _record_of(note) is None
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        None,
+        "nightly",
+        '{"txnlog":3}',
+        '{"txnlog":',
+        f'{{"txnlog":{DEEP}}}',
+        '{"txnlog":{"app":"txnlog/b","version":1}}',
+        '{"txnlog":{"app":3,"of":"txnlog/a"}}',
+        '{"app":"txnlog/a"}',
+    ],
+)
+def test_a_note_that_is_not_of_the_application_is_none(note: str | None) -> None:
+    assert _record_of(note, "txnlog/a") is None
+
+
+@pytest.mark.parametrize("rest", ['"version":', '"version":' + "1" * 5_000 + "}}", f'"of":{DEEP}}}}}'])
+def test_a_note_of_the_application_that_cannot_be_parsed_is_damage(rest: str) -> None:
+    with pytest.raises((ValueError, RecursionError)):
+        _record_of(f'{{"txnlog":{{"app":"txnlog/a",{rest}', "txnlog/a")
+
+
+def test_a_note_of_the_application() -> None:
+    assert _record_of('{"txnlog":{"app":"txnlog/a","version":1}}', "txnlog/a") == {"app": "txnlog/a", "version": 1}
