@@ -10,10 +10,10 @@ from __future__ import annotations
 import itertools
 import json
 import logging
+import re
 import uuid
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
 from py4j.java_gateway import JavaClass
 from py4j.protocol import Py4JError
@@ -46,6 +46,9 @@ _logger: Final = logging.getLogger("txnlog.spark")
 
 _SPARKS: Final = (Py4JError, PySparkException)
 """What Spark and Delta raise in the driver: PySpark has classes of its own for some of Java's."""
+
+_CREDENTIALS: Final = re.compile(r"[^/]*://[^/@]*:(?!\d+/)[^@]*@")
+"""How a URL with a password begins, whatever that holds: parsers end a host at the first "/", "?" or "#". No port."""
 
 _OURS: Final = "txnlog"
 _LOOKED_AT: Final = 20
@@ -321,11 +324,7 @@ def check_options(options: Mapping[str, str] | None) -> dict[str, str]:
 
 def _check_url(table: str) -> None:
     """Refuse a URL with a password without repeating it: Hadoop takes none from there, and messages show tables."""
-    try:
-        carries = urlsplit(table).password is not None
-    except ValueError:  # no URL at all
-        carries = "@" in table
-    if carries:
+    if _CREDENTIALS.match(table):
         raise InvalidInputError(
             "the URL of the Delta table carries a password",
             advice="leave it out: Spark takes credentials from the session's settings (spark.hadoop.fs....)",

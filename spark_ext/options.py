@@ -8,7 +8,6 @@ where it belongs.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -277,9 +276,9 @@ def session_storage(spark: SparkSession) -> dict[str, Any]:
 def storage_of_call(spark: SparkSession, given: Mapping[str, Any] | None) -> dict[str, Any]:
     """Storage options of a call: those that it was given, else the session's.
 
-    Raises InvalidInputError for no dict, for a path in the session's place, and for a session that was stopped.
+    Raises InvalidInputError for no dict, for what is no session, and for a session that was stopped.
     """
-    if isinstance(spark, str | os.PathLike):
+    if not hasattr(spark, "conf"):
         raise InvalidInputError(
             f"the first argument is a SparkSession, not {type_of(spark)}", advice="call it with (spark, path, ...)"
         )

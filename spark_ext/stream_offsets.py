@@ -174,9 +174,16 @@ def _written(offsets: Mapping[str, Mapping[int, int]]) -> dict[str, dict[str, in
 
 def _parsed(value: Any) -> dict[str, dict[int, int]]:
     return {
-        topic: {int(partition): _number(offset) for partition, offset in found.items()}
+        topic: {_partition(partition): _number(offset) for partition, offset in found.items()}
         for topic, found in value.items()
     }
+
+
+def _partition(text: str) -> int:
+    partition = int(text)
+    if str(partition) != text:  # "00" is 0 too, and of two that are one the last would be taken
+        raise ValueError
+    return partition
 
 
 def _number(value: Any) -> int:

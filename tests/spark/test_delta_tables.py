@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from spark_ext.delta_tables import _record_of
+from spark_ext.delta_tables import _check_url, _record_of
+from txnlog.errors import InvalidInputError
 
 DEEP = "[" * 100_000 + "]" * 100_000
 
@@ -34,3 +35,25 @@ def test_a_note_of_the_application_that_cannot_be_parsed_is_damage(rest: str) ->
 
 def test_a_note_of_the_application() -> None:
     assert _record_of('{"txnlog":{"app":"txnlog/a","version":1}}', "txnlog/a") == {"app": "txnlog/a", "version": 1}
+
+
+@pytest.mark.parametrize("secret", ["secret", "sec/ret", "sec#ret", "sec?ret", "[secret", ""])
+def test_a_url_with_a_password_is_refused_and_not_repeated(secret: str) -> None:
+    with pytest.raises(InvalidInputError, match="carries a password") as told:
+        _check_url(f"s3a://key:{secret}@bucket/bills")
+    assert not secret or secret not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        "abfss://bills@account.dfs.core.windows.net/a",
+        "s3a://bucket/a@b:c",
+        "hdfs://name:9000/a@b",
+        "/a:b@c",
+        "a.b",
+        "`a@b:c`",
+    ],
+)
+def test_a_table_without_a_password(table: str) -> None:
+    _check_url(table)

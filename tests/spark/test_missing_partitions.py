@@ -14,6 +14,7 @@ import pytest
 
 from spark_ext import handles, stream_commits
 from spark_ext.query_checkpoint import Checkpoint
+from spark_ext.stream_offsets import StreamOffset
 from tests.spark.runs import Offset, Run, ids_of
 from txnlog.errors import InvalidInputError
 
@@ -126,3 +127,10 @@ def test_a_sink_acknowledges_nothing_of_a_source_that_has_only_its_first_offset(
     assert begun is not None
     taken = stream_commits.taken_by(ns, checkpoint, offsets, "billing")
     assert stream_commits.acknowledgements(ns, taken, begun[0], "run") == []
+
+
+def test_an_offset_that_names_a_partition_in_two_ways_is_damaged() -> None:
+    text = json.dumps(StreamOffset("sales", 1, 3, None, {"orders": 1}, {"orders": {0: 6}}).to_dict())
+    assert StreamOffset.from_text(text) is not None
+    with pytest.raises(InvalidInputError, match="damaged"):
+        StreamOffset.from_text(text.replace('"0": 6', '"0": 6, "00": 3'))

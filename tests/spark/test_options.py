@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import txnlog
-from spark_ext.options import OPTIONS, ReadOptions, WriteOptions, read_options, session_storage, write_options
+from spark_ext.options import (
+    OPTIONS,
+    ReadOptions,
+    WriteOptions,
+    read_options,
+    session_storage,
+    storage_of_call,
+    write_options,
+)
 from spark_ext.paths import Location, locate, normal
 from txnlog.errors import InvalidInputError, NamespaceNotFound
 from txnlog.root import Root
@@ -460,3 +468,9 @@ def test_the_nearest_root_above_a_path_tells_of_it_as_python_does(namespace: Nam
     assert str(sparks.value) == str(pythons.value)
     with pytest.raises(NamespaceNotFound, match=r"append one of its namespaces \(sales\)"):
         locate(namespace.root)
+
+
+def test_what_is_no_session_is_told_with_a_type() -> None:
+    for given in (None, {}):
+        with pytest.raises(InvalidInputError, match="the first argument is a SparkSession, not NoneType"):
+            storage_of_call(None, given)  # type: ignore[arg-type]
