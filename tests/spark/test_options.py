@@ -471,6 +471,7 @@ def test_the_nearest_root_above_a_path_tells_of_it_as_python_does(namespace: Nam
 
 
 def test_what_is_no_session_is_told_with_a_type() -> None:
-    for given in (None, {}):
+    nothing: Any = None
+    for given in (None, {"key": "value"}):
         with pytest.raises(InvalidInputError, match="the first argument is a SparkSession, not NoneType"):
-            storage_of_call(None, given)  # type: ignore[arg-type]
+            storage_of_call(nothing, given)
