@@ -705,7 +705,9 @@ def test_a_root_that_spark_itself_cannot_read_is_told_before_anything_is_written
     shop.produce(0)
     version = shop.ns.snapshot().version
     if connect:  # without a JVM of its own
-        monkeypatch.setattr(shop, "spark", SimpleNamespace(read=shop.spark.read, conf=shop.spark.conf))
+        monkeypatch.setattr(
+            shop, "spark", SimpleNamespace(read=shop.spark.read, conf=shop.spark.conf, is_stopped=False)
+        )
     address, problem = ("", "PATH_NOT_FOUND") if connect else ("nowhere:/", 'No FileSystem for scheme "nowhere"')
     url = f"{address}/not/here"
     monkeypatch.setattr(LocalStore, "url", lambda _store, key: f"{url}/{key}")
