@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol, TypeAlias
 import msgspec
 
 from spark_ext.handles import log_of
-from spark_ext.processing_plan import Batch, Claim, End, PartitionNotThereError
+from spark_ext.processing_plan import Batch, Claim, End, PartitionNotThereError, offsets_text
 from txnlog import ranges
 from txnlog.arguments import shortened
 from txnlog.errors import (
@@ -74,8 +74,13 @@ class Table(Protocol):
         """The same without a row."""
 
 
-WasCommitted: TypeAlias = Callable[[str, Mapping[str, Mapping[int, ranges.Range]], int], bool]
-"""Tells by its TxnID, offsets and version whether a batch that a Delta table has is in our log."""
+_Offsets: TypeAlias = Mapping[str, Mapping[int, ranges.Range]]
+
+WhatIsLeft: TypeAlias = Callable[[str, _Offsets, int], _Offsets | None]
+"""Tells by its TxnID, offsets and version which offsets of a batch that a Delta table has are still to be committed.
+
+None where it was committed; none of them where somebody gave up on all.
+"""
 
 _RUN_BITS: Final = 28
 """Of a version in a run of ``process``: 268 million batches, and runs up to version 2**35 of the log (54 years of 20
@@ -244,10 +249,14 @@ class RepeatBatchError(Exception):
     """A Delta table has the rows of a batch that no entry commits: that batch must come next, and no other."""
 
     def __init__(self, table: str, delta_version: int, record: BatchRecord) -> None:
-        since = "" if delta_version < 0 else f", since its version {delta_version}"
-        super().__init__(f"the Delta table {shortened(table)} has a batch that was never committed{since}")
+        super().__init__(_left_in(table, delta_version))
         self.record = record
         self.end = End(record.end.version, record.end.offsets)
+
+
+def _left_in(table: str, delta_version: int) -> str:
+    since = "" if delta_version < 0 else f", since its version {delta_version}"
+    return f"the Delta table {shortened(table)} has a batch that was never committed{since}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +286,7 @@ class RunIdentity:
     _next: int = 0
     _tables: dict[str, _Known] = field(default_factory=dict)
     _seen: dict[str, Table] = field(default_factory=dict)
-    _passed: set[str] = field(default_factory=set)
+    _told: set[tuple[str, str]] = field(default_factory=set)
 
     @property
     def app(self) -> str:
@@ -292,40 +301,41 @@ class RunIdentity:
         self._next += 1
         return (self.epoch << _RUN_BITS) + self._next - 1
 
-    def of(self, batch: Batch, connection: Connection, committed: WasCommitted) -> BatchIdentity:
+    def of(self, batch: Batch, connection: Connection, what_is_left: WhatIsLeft) -> BatchIdentity:
         """Of a batch; ``connection`` is its transaction's."""
-        return BatchIdentity(self, batch, connection, committed)
+        return BatchIdentity(self, batch, connection, what_is_left)
 
-    def left(self, committed: WasCommitted) -> tuple[str, int] | None:
+    def left(self, what_is_left: WhatIsLeft) -> tuple[str, int] | None:
         """A table that has rows of a batch which no entry commits, and with which version of it that is noted.
 
         Of those that this run wrote to, or tried to: where nobody told whether it took the rows, it is asked now, and
         can take them no more.
         """
         for table in self._seen.values():
-            known = self.known(table, committed)
-            if known.record is not None and self.is_open(table, self.app, known, committed):
+            known = self.known(table, what_is_left)
+            left = self.still_open(table, self.app, known, what_is_left)
+            if left is not None:
                 version = known.delta_version
                 if version < 0:
-                    version = next(
-                        (v for v, of in table.newest_records(self.app) if of.get("txn") == known.record.txn), -1
-                    )
+                    version = next((v for v, of in table.newest_records(self.app) if of.get("txn") == left.txn), -1)
                 return table.name, version
         return None
 
-    def pass_over(self, record: BatchRecord) -> None:
-        """Wait no more for a batch that was left in a table: it went elsewhere."""
-        self._passed.add(record.txn)
+    def see(self, table: Table) -> None:
+        """Know of a table that it may have rows of a batch, before anything is asked of it."""
+        self._seen[table.id] = table
 
-    def is_open(self, table: Table, app: str, known: _Known, committed: WasCommitted) -> bool:
-        """Whether a table has rows of a batch that no entry commits.
+    def still_open(self, table: Table, app: str, known: _Known, what_is_left: WhatIsLeft) -> BatchRecord | None:
+        """The batch whose rows a table has and that no entry commits, without what of it was given up; None for none.
+
+        What was given up never comes: to wait for it would hold the subscription up for good. It is told once.
 
         Raises:
             CorruptionError: the log is not the one that this batch was of, or what is noted cannot be of it.
         """
         record = known.record
-        if record is None or record.txn in self._passed:
-            return False
+        if record is None:
+            return None
         if record.entry is not None and not self.connection.has_entry(*record.entry):
             raise CorruptionError(
                 f"the Delta table {shortened(table.name)} has a batch of {app} from a log with another version "
@@ -335,11 +345,19 @@ class RunIdentity:
                 durable=Durable.NOTHING,
             )
         try:
-            return not committed(record.txn, record.offsets, record.end.version)
+            left = what_is_left(record.txn, record.offsets, record.end.version)
         except PartitionNotThereError as error:
             raise _damaged(table, app, known.delta_version) from error
+        if left is None:
+            return None
+        if left != record.offsets and (table.id, record.txn) not in self._told:
+            self._told.add((table.id, record.txn))
+            text = "%s (%s): its messages are dead letters by now%s, and its rows are in the table as well"
+            but = f", but for {offsets_text(left)}" if left else ""
+            _logger.error(text, _left_in(table.name, known.delta_version), offsets_text(record.offsets), but)
+        return msgspec.structs.replace(record, offsets=left) if left else None
 
-    def known(self, table: Table, committed: WasCommitted) -> _Known:
+    def known(self, table: Table, what_is_left: WhatIsLeft) -> _Known:
         """What is known of a table; at first it is taken over from older runs.
 
         Raises:
@@ -347,17 +365,19 @@ class RunIdentity:
             CorruptionError: what is noted there is damaged, or of another log.
             InvalidInputError: a run over other topics with one of these subscriptions left a batch there.
         """
-        self._seen[table.id] = table
+        self.see(table)
         found = self._tables.get(table.id)
         if found is None:
             found = self._taken_over(table, self.app)
             for app in self._overlapping(table):
                 other = self._taken_over(table, app)
-                if other.record is not None and self.is_open(table, app, other, committed):
+                left = self.still_open(table, app, other, what_is_left)
+                if left is not None:
                     raise InvalidInputError(
                         f"the Delta table {shortened(table.name)} has a batch of a run over other topics that was "
-                        f"never committed: {', '.join(other.record.offsets)}",
-                        advice="run once over those topics, which brings that batch again",
+                        f"never committed: {offsets_text(left.offsets)}",
+                        advice="run once over those topics, which brings that batch again; where others took its "
+                        "messages, seek to where they begin before",
                     )
             self._tables[table.id] = found
         return found
@@ -423,24 +443,28 @@ class BatchIdentity(_AppendsFirst):
     run: RunIdentity
     batch: Batch
     connection: Connection
-    committed: WasCommitted
+    what_is_left: WhatIsLeft
+
+    def attach(self, txn: DataFrameTransaction, table: Table, df: DataFrame, options: Mapping[str, str]) -> None:
+        """See :class:`Identity`. A handler that fails from here on gives up on no batch that the table has."""
+        self.run.see(table)
+        _AppendsFirst.attach(self, txn, table, df, options)
 
     def append(self, table: Table, df: DataFrame, txn: TxnId, options: Mapping[str, str]) -> None:
         """See :class:`_AppendsFirst`. Raises RepeatBatchError where another batch must come first."""
         run, app = self.run, self.run.app
-        known = run.known(table, self.committed)
+        known = run.known(table, self.what_is_left)
+        left = run.still_open(table, app, known, self.what_is_left)
         record = BatchRecord.of(self.batch, txn, self.connection.newest_entry)
-        repeated = False
-        if known.record is not None and run.is_open(table, app, known, self.committed):
-            if not record.end.offsets.keys() <= known.record.end.offsets.keys():
+        if left is not None:
+            if not record.end.offsets.keys() <= left.end.offsets.keys():
                 raise _damaged(table, app, known.delta_version)
-            if known.record.offsets != record.offsets:
-                raise RepeatBatchError(table.name, known.delta_version, known.record)
-            repeated = True
+            if left.offsets != record.offsets:
+                raise RepeatBatchError(table.name, known.delta_version, left)
             _logger.info("%s has this batch already: nothing is appended (%s)", table.name, self.batch)
         version, noted_there = run.next_version(), record.to_dict()
         run.note(table, None)
-        if repeated:  # the rows are there; who is to commit them is another transaction now
+        if left is not None:  # the rows are there; who is to commit them is another transaction now
             run.commit(table, app, version, partial(table.take, app, version, noted_there))
         else:
             run.commit(table, app, version, partial(table.append, df, app, version, noted_there, options))
@@ -471,7 +495,7 @@ __all__ = [
     "RunIdentity",
     "Table",
     "Versioned",
-    "WasCommitted",
+    "WhatIsLeft",
     "app_of",
     "noted",
     "of_app",

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from spark_ext.batch_ends import limited
 from txnlog import dead_letters, ranges, subscriptions
-from txnlog.actions import Acknowledgement, Commit, PartitionRanges
+from txnlog.actions import Acknowledgement, PartitionRanges
 from txnlog.connection import check_position
 from txnlog.errors import Durable, InvalidInputError, OutcomeUnknown, TxnLogError
 from txnlog.leases import available
@@ -283,43 +283,6 @@ def _taken(
     return Acknowledgement(item.subscription, item.epoch, tuple(PartitionRanges(p, of) for p, of in wanted.items()))
 
 
-def were_given_up(scan: Scan, claims: Iterable[Claim], read: Mapping[str, OffsetRanges]) -> bool:
-    """Whether the entries that took these offsets brought them to dead-letter topics: somebody gave up on them.
-
-    Dead letters say which entries brought them; which messages of the subscription an entry took, it says itself.
-    Theirs that are no more, since the topic was dropped or has a retention, tell nothing: then it is False.
-    """
-    connection = scan.namespace.connection
-    topics = {record.name for record in connection.live_topics()}
-    of_topic = {item.topic: item.subscription for item in claims}
-    for topic, offsets in read.items():
-        record = connection.subscription_record_by_id(of_topic[topic]) if topic in of_topic else None
-        letters = None if record is None else record.dead_letter_topic
-        if record is None or letters not in topics:
-            return False
-        cursors = connection.cursors_of(record.id)
-        partition, offset = pc.field("_source_partition"), pc.field("_source_offset")
-        for p, (low, high) in offsets.items():
-            where = (partition == p) & (offset >= low) & (offset < high)
-            found = scan.snapshot.scan(letters, columns=["_source_offset"], filter=where, include_metadata=True)
-            entries = pc.unique(found.read_all().column("_version")).to_pylist()
-            given_up = ranges.normalize(
-                taken
-                for version in entries
-                for action in connection.follower.log.entry(version).actions
-                if isinstance(action, Commit)
-                for acknowledgement in action.acknowledgements
-                if acknowledgement.subscription == record.id
-                for of in acknowledgement.ranges
-                if of.partition == p
-                for taken in of.ranges
-            )
-            left = p not in cursors or available(_unheld(cursors[p]), low, high, ())
-            if left or ranges.subtract(((low, high),), given_up):
-                return False
-    return True
-
-
 class PartitionNotThereError(Exception):
     """A note names a partition that its topic does not have, whose number of them is fixed."""
 
@@ -361,6 +324,90 @@ def was_committed(
     return True
 
 
+def given_up(
+    scan: Scan, claims: Iterable[Claim], read: Mapping[str, OffsetRanges], after: int
+) -> dict[str, dict[int, ranges.Ranges]]:
+    """Which of these offsets are taken, and are dead letters: somebody gave up on these messages.
+
+    A letter tells topic, partition and offset of its message, and not the subscription: where two subscriptions of one
+    topic share a dead-letter topic, what either gave up on counts for both. Letters that are no more, since their topic
+    has a retention, tell nothing.
+
+    Args:
+        scan: whose snapshot shows the letters.
+        claims: of this run.
+        read: the offsets; those of topics that this run does not claim are never given up.
+        after: letters up to this version are of what was at these offsets before, or of another try.
+    """
+    connection = scan.namespace.connection
+    result: dict[str, dict[int, ranges.Ranges]] = {}
+    for item in claims:
+        record = connection.subscription_record_by_id(item.subscription)
+        cursors = connection.cursors_of(item.subscription)
+        offsets = read.get(item.topic, {})
+        taken = {p: _taken_of(cursors[p], low, high) for p, (low, high) in offsets.items() if p in cursors}
+        taken = {p: of for p, of in taken.items() if of}
+        if not taken or record.dead_letter_topic is None:
+            continue
+        letters = _letters(scan, record.dead_letter_topic, item.topic, taken, after)
+        both = {p: ranges.intersect(of, letters[p]) for p, of in taken.items()}
+        result[item.topic] = {p: of for p, of in both.items() if of}
+    return result
+
+
+def _taken_of(cursor: Cursor, low: int, high: int) -> ranges.Ranges:
+    return ranges.subtract(((low, high),), available(_unheld(cursor), low, high, ()))
+
+
+def _letters(
+    scan: Scan, into: str, topic: str, wanted: Mapping[int, ranges.Ranges], after: int
+) -> dict[int, ranges.Ranges]:
+    """By partition the offsets of a topic that have letters behind a version. It reads the letters once."""
+    offset = pc.field("_source_offset")
+    lowest, highest = min(of[0][0] for of in wanted.values()), max(of[-1][1] for of in wanted.values())
+    where = (pc.field("_source_topic") == topic) & (offset >= lowest) & (offset < highest)
+    columns = ["_source_partition", "_source_offset"]
+    reader = scan.snapshot.scan(
+        into, columns=columns, filter=where & (pc.field("_version") > after), include_metadata=True
+    )
+    found: dict[int, ranges.Ranges] = dict.fromkeys(wanted, ())
+    for rows in reader:
+        for p in wanted:
+            of = rows.filter(pc.equal(rows.column("_source_partition"), p)).column("_source_offset")
+            ranges.include(found, {p: ranges.from_values(of.to_pylist())})
+    return found
+
+
+def what_is_left(
+    scan: Scan, claims: Iterable[Claim], txn: str, read: Mapping[str, OffsetRanges], after: int
+) -> dict[str, dict[int, ranges.Range]] | None:
+    """What is still to come of a batch that a Delta table has: its offsets without those that somebody gave up on.
+
+    None where it was committed. Of a partition where that is no single range, which no batch can read, it is all.
+
+    Args:
+        scan: that shows what this run may know.
+        claims: of this run.
+        txn: that was to commit the batch.
+        read: what it took off the topics.
+        after: the version that it was planned by.
+
+    Raises:
+        PartitionNotThereError: as of :func:`was_committed`.
+    """
+    if was_committed(scan.namespace, claims, txn, read, after):
+        return None
+    gone = given_up(scan, claims, read, after)
+    left: dict[str, dict[int, ranges.Range]] = {}
+    for topic, offsets in read.items():
+        of_topic = gone.get(topic, {})
+        rest = {p: ranges.subtract((of,), of_topic.get(p, ())) for p, of in offsets.items()}
+        found = {p: of[0] if len(of) == 1 else offsets[p] for p, of in rest.items() if of}
+        if found:
+            left[topic] = found
+    return left
+
+
 def count_left(scan: Scan, claims: Iterable[Claim], until: End) -> tuple[int, int]:
     """How many messages up to an end nobody took yet, and how many more are pending in transactions."""
     left = pending = 0
@@ -385,9 +432,10 @@ __all__ = [
     "PartitionNotThereError",
     "claim",
     "count_left",
+    "given_up",
     "offsets_text",
     "plan_again",
     "plan_batch",
     "was_committed",
-    "were_given_up",
+    "what_is_left",
 ]

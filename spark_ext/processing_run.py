@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException, PySparkException
 
 from spark_ext import jobs, task_errors
-from spark_ext.delta_identity import RepeatBatchError, WasCommitted, of_run
+from spark_ext.delta_identity import RepeatBatchError, WhatIsLeft, of_run
 from spark_ext.processing_frames import format_frame, native_frame
 from spark_ext.processing_plan import (
     Batch,
@@ -24,8 +24,7 @@ from spark_ext.processing_plan import (
     offsets_text,
     plan_again,
     plan_batch,
-    was_committed,
-    were_given_up,
+    what_is_left,
 )
 from spark_ext.processing_progress import progress_line
 from spark_ext.processing_stop import interruptible
@@ -259,7 +258,7 @@ class Run:
         if elsewhere or not self._order.gives_up or not self._is_read(item):
             error.add_note(f"process {name!r}: nothing of its batch was committed ({item.batch})")
             raise error from error.__cause__
-        left = self._identity.left(self._committed(item.scan))
+        left = self._identity.left(self._what_is_left(item.scan))
         if left is not None:
             raise InvalidInputError(
                 f"the handler failed {failures} times on a batch whose rows the Delta table {shortened(left[0])} has "
@@ -294,16 +293,11 @@ class Run:
     def _repeated(self, item: _Try, wanted: RepeatBatchError) -> _Try:
         """The batch that a Delta table has and no entry commits, as it was: its rows are not appended again.
 
-        Where it was given up on, the one at hand once more: that one would never come.
+        What was given up of it is left out: that would never come.
         """
         scan = self._look()
         offsets = wanted.record.offsets
         batch = None if item.repeats else plan_again(scan, self._claims, offsets, wanted.end)
-        if batch is None and were_given_up(scan, self._claims, offsets):
-            text = "%r: %s; its messages are dead letters by now, so they are in both: the run goes on behind them (%s)"
-            _logger.error(text, self._order.name, wanted, offsets_text(offsets))
-            self._identity.pass_over(wanted.record)
-            return item
         if batch is None:
             raise InvalidInputError(
                 f"{wanted}, and this batch cannot come again: its offsets were {offsets_text(offsets)}",
@@ -323,7 +317,7 @@ class Run:
         """One transaction: acknowledgement, work, commit. What it raises, but for _FinalError, left no effect."""
         ns = item.scan.namespace
         inner = jobs.begin(ns, jobs.reserve_job(ns))
-        identity = self._identity.of(item.batch, ns.connection, self._committed(item.scan))
+        identity = self._identity.of(item.batch, ns.connection, self._what_is_left(item.scan))
         with DataFrameTransaction(ns, inner, self._order.storage, identity=identity) as txn:
             try:
                 inner.acknowledge_ranges(list(item.batch.taken))  # first: no commit of the handler's can be without it
@@ -348,8 +342,8 @@ class Run:
                 )
                 raise _FinalError(raised) from error
 
-    def _committed(self, scan: Scan) -> WasCommitted:
-        return partial(was_committed, scan.namespace, self._claims)
+    def _what_is_left(self, scan: Scan) -> WhatIsLeft:
+        return partial(what_is_left, scan, self._claims)
 
     def _decided(self, inner: Transaction) -> Committed:
         """Ask the log how a commit ended, by committing again: the same bytes, in the same place."""

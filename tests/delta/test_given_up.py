@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,10 +11,12 @@ import pytest
 import spark_ext
 from spark_ext.delta_identity import app_of
 from spark_ext.delta_tables import DeltaTable
-from tests.delta.lives import Death, Shop, shop
+from tests.delta.lives import SCHEMA, Death, Shop, shop
 from txnlog.errors import CorruptionError, Durable, InvalidInputError
 
 __all__ = ["shop"]  # a fixture
+
+Handler = Callable[[Any, Any], None]
 
 
 @pytest.fixture(autouse=True)
@@ -31,6 +34,23 @@ def careful(shop: Shop) -> None:
 def dead(shop: Shop) -> list[int]:
     with shop.open() as ns:
         return sorted(ns.snapshot().read("orders-dead").column("id").to_pylist())
+
+
+def fine(shop: Shop) -> Handler:
+    """It brings each batch to the table."""
+
+    def handler(batch: Any, txn: Any) -> None:
+        spark_ext.write_delta(batch.select("id", "customer"), shop.table, txn)
+
+    return handler
+
+
+def dying_behind_the_table(shop: Shop, **options: Any) -> None:
+    """A run that brought its first batch to the table, and dies before it commits; the next process is there."""
+    shop.born(5)
+    with pytest.raises(Death):
+        shop.process(fine(shop), **options)
+    shop.born()
 
 
 # --- given up ---------------------------------------------------------------------------------------------------------
@@ -65,20 +85,14 @@ def test_a_run_goes_on_behind_a_batch_that_a_table_has_and_the_handler_gave_up(
 ) -> None:
     careful(shop)
 
-    def fine(batch: Any, txn: Any) -> None:
-        spark_ext.write_delta(batch.select("id", "customer"), shop.table, txn)
-
     def failing(batch: Any, txn: Any) -> None:
         if batch.where("id = 2").count():
             raise ValueError("a bad order")
-        fine(batch, txn)
+        fine(shop)(batch, txn)
 
     options = {"subscription": "careful", "on_error": "dead_letter", "max_attempts": 2}
-    shop.born(5)  # before its first commit
-    with pytest.raises(Death):
-        shop.process(fine, **options)
+    dying_behind_the_table(shop, **options)
     assert shop.in_delta() == [0, 1, 2, 3]
-    shop.born()
     shop.process(failing, **options)
     assert dead(shop) == [0, 1, 2, 3]
     assert shop.in_delta() == list(range(8)), "later batches come to the table"
@@ -86,8 +100,75 @@ def test_a_run_goes_on_behind_a_batch_that_a_table_has_and_the_handler_gave_up(
     assert "/bills' has a batch that was never committed, since its version 2" in warned
     assert "orders 0: 0 to 2, 1: 0 to 2" in warned
     shop.produce()
-    shop.process(fine, **options)
+    shop.process(fine(shop), **options)
     assert shop.in_delta() == list(range(12))
+
+
+def test_a_handler_that_fails_behind_write_delta_gives_up_on_no_batch_that_a_dead_run_left(shop: Shop) -> None:
+    careful(shop)
+    options = {"subscription": "careful", "on_error": "dead_letter", "max_attempts": 1}
+    dying_behind_the_table(shop, **options)
+
+    def failing(batch: Any, txn: Any) -> None:
+        fine(shop)(batch, txn)
+        raise ValueError("a bad order")
+
+    with pytest.raises(InvalidInputError, match=r"whose rows the Delta table '.*/bills' has already"):
+        shop.process(failing, **options)
+    assert dead(shop) == []
+    shop.process(fine(shop), **options)
+    assert shop.in_delta() == list(range(8))
+
+
+def test_a_batch_of_which_a_part_was_given_up_holds_up_no_later_one(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The next run has smaller batches, as is done where a driver died of its memory; and it has two tables."""
+    careful(shop)
+    second = f"{shop.folder}/second"
+    shop.empty().write.format("delta").save(second)
+    options = {"subscription": "careful", "on_error": "dead_letter", "max_attempts": 1}
+
+    def both(batch: Any, txn: Any) -> None:
+        fine(shop)(batch, txn)
+        spark_ext.write_delta(batch.select("id", "customer"), second, txn)
+
+    def failing(batch: Any, txn: Any) -> None:
+        if batch.where("id = 2").count():
+            raise ValueError("a bad order")
+        both(batch, txn)
+
+    shop.born(9)  # behind the second table's rows
+    with pytest.raises(Death):
+        shop.process(both, max_rows=8, **options)
+    assert (shop.in_delta(), shop.in_delta(second)) == (list(range(8)), list(range(8)))
+    shop.born()
+    shop.produce()
+    shop.process(failing, max_rows=4, **options)
+    assert dead(shop) == [0, 1, 2, 3]
+    assert (shop.in_delta(), shop.in_delta(second)) == (list(range(12)), list(range(12)))
+    with shop.open() as ns:
+        assert sum(item.behind_messages for item in ns.lag("orders", "careful")) == 0
+    told = [text for text in caplog.messages if "dead letters by now, but for orders 0: 2 to 4, 1: 2 to 4" in text]
+    assert len(told) == 2, "one for each table"
+
+
+def test_a_batch_that_was_given_up_does_not_hold_up_a_run_over_more_topics(shop: Shop) -> None:
+    careful(shop)
+    with shop.open() as ns:
+        ns.create_topic("returns", SCHEMA)
+        ns.create_subscription("returns", "careful", dead_letter_topic="returns-dead")
+        ns.produce("returns", [{"id": 100, "customer": "r"}])
+
+    def failing(batch: Any, txn: Any) -> None:
+        batch.count()
+        raise ValueError("a bad order")
+
+    options = {"subscription": "careful", "on_error": "dead_letter", "max_attempts": 1}
+    dying_behind_the_table(shop, **options)
+    assert shop.process(failing, **options).dead_letters == 8
+    shop.process(fine(shop), topics=["orders", "returns"], **options)
+    assert shop.in_delta() == [0, 1, 2, 3, 100]
 
 
 # --- what others note -------------------------------------------------------------------------------------------------

@@ -1558,7 +1558,7 @@ MUTANTS = (
     Mutant(
         "any batch of a run is taken for the one that was left in a Delta table",
         "spark_ext/delta_identity.py",
-        "if known.record.offsets != record.offsets:",
+        "if left.offsets != record.offsets:",
         "if not record.offsets:",
         "a batch with other messages is committed, and its rows are not in the table",
         (DELTA_IDENTITY + "a_batch_that_no_entry_commits_must_come_first",),

@@ -79,6 +79,7 @@ class Place:
         self.ns = ns
         self.table = Table()
         self.committed: set[str] = set()
+        self.left: dict[str, Any] = {}
         self._numbers = iter(range(1, 1_000))
 
     def write(self, identity: Versioned | BatchIdentity, *rows: Any) -> TxnId:
@@ -102,11 +103,11 @@ class Place:
 
     def bring(self, run: RunIdentity, batch: Batch, *rows: str) -> str:
         """Bring a batch of a run to the table; the transaction that is to commit it."""
-        return str(self.write(run.of(batch, self.ns.connection, self.was_committed), *rows))
+        return str(self.write(run.of(batch, self.ns.connection, self.what_is_left), *rows))
 
-    def was_committed(self, txn: str, *_read: Any) -> bool:
-        """Whether the log has a transaction."""
-        return txn in self.committed
+    def what_is_left(self, txn: str, read: Any, _after: int) -> Any:
+        """By which transactions the log has, and what was given up of the others."""
+        return None if txn in self.committed else self.left.get(txn, read)
 
 
 @pytest.fixture
@@ -253,11 +254,11 @@ def test_a_note_that_is_damaged_is_told_with_a_type(place: Place, damage: dict[s
 
 
 def test_a_note_with_a_partition_that_the_topic_never_had_is_damaged(place: Place) -> None:
-    def was_committed(*_read: Any) -> bool:
+    def what_is_left(*_read: Any) -> Any:
         raise PartitionNotThereError("orders 7")
 
     place.bring(place.run(5), batch(0, 2), "a")
-    identity = place.run(6).of(batch(0, 2), place.ns.connection, was_committed)
+    identity = place.run(6).of(batch(0, 2), place.ns.connection, what_is_left)
     with pytest.raises(CorruptionError, match=r"notes about a batch of .* with its version 1 is damaged"):
         place.write(identity, "a")
     assert place.table.rows == ["a"]
@@ -299,11 +300,11 @@ def test_a_batch_that_an_older_version_of_the_library_noted_comes_again(place: P
 
 def test_a_run_knows_the_table_that_has_the_batch_at_hand(place: Place) -> None:
     run = place.run(5)
-    assert run.left(place.was_committed) is None
+    assert run.left(place.what_is_left) is None
     txn = place.bring(run, batch(0, 2), "a")
-    assert run.left(place.was_committed) == ("/data/bills", 1)
+    assert run.left(place.what_is_left) == ("/data/bills", 1)
     place.committed.add(txn)
-    assert run.left(place.was_committed) is None
+    assert run.left(place.what_is_left) is None
 
 
 def test_a_table_that_did_not_say_whether_it_took_a_batch_is_asked_before_that_is_given_up(place: Place) -> None:
@@ -319,15 +320,63 @@ def test_a_table_that_did_not_say_whether_it_took_a_batch_is_asked_before_that_i
     with pytest.raises(OSError, match="did not come"):
         place.bring(run, batch(2, 4), "b")
     place.table.append = append  # type: ignore[method-assign]
-    assert run.left(place.was_committed) == ("/data/bills", 2)
+    assert run.left(place.what_is_left) == ("/data/bills", 2)
     assert place.table.rows == ["a", "b"]
 
 
-def test_a_batch_that_is_passed_over_holds_up_no_later_one(place: Place) -> None:
+def test_a_table_is_known_from_the_moment_on_when_work_is_attached(place: Place) -> None:
     place.bring(place.run(5), batch(0, 2), "a")
     run = place.run(6)
-    with pytest.raises(RepeatBatchError) as wanted:
-        place.bring(run, batch(2, 4), "b")
-    run.pass_over(wanted.value.record)
-    place.bring(run, batch(2, 4), "b")
+    identity = run.of(batch(0, 2), place.ns.connection, place.what_is_left)
+    identity.attach(Attached(), place.table, [], {})  # type: ignore[arg-type]
+    assert run.left(place.what_is_left) == ("/data/bills", 1)
+
+
+class Attached:
+    """A transaction whose handler fails before its commit."""
+
+    id = TxnId(0, 999)
+
+    def before_commit(self, *_given: Any) -> None:
+        """Nothing comes of it."""
+
+
+def test_a_batch_that_was_given_up_holds_up_no_later_one_and_is_told_once(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    place.left[place.bring(place.run(5), batch(0, 2), "a")] = {}
+    run = place.run(6)
+    assert run.left(place.what_is_left) is None
+    place.committed.add(place.bring(run, batch(2, 4), "b"))
+    place.committed.add(place.bring(run, batch(4, 6), "c"))
+    assert run.left(place.what_is_left) is None
+    assert place.table.rows == ["a", "b", "c"]
+    (told,) = [item for item in caplog.records if "dead letters by now" in item.message]
+    assert told.levelname == "ERROR"
+    assert told.message == (
+        "the Delta table '/data/bills' has a batch that was never committed, since its version 1 (orders 0: 0 to 2): "
+        "its messages are dead letters by now, and its rows are in the table as well"
+    )
+
+
+def test_a_batch_that_was_given_up_does_not_hold_up_a_run_over_more_topics(place: Place) -> None:
+    place.left[place.bring(place.run(5, 7), batch(0, 2), "a")] = {}
+    place.bring(place.run(6, 7, 8), batch(2, 4), "b")
     assert place.table.rows == ["a", "b"]
+
+
+def test_of_a_batch_that_was_given_up_in_part_the_rest_must_come_first(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    place.left[place.bring(place.run(5), batch(0, 4), "a")] = {"orders": {0: (2, 4)}}
+    run = place.run(6)
+    for another in (batch(0, 4), batch(2, 6)):
+        with pytest.raises(RepeatBatchError) as wanted:
+            place.bring(run, another, "b")
+        assert wanted.value.record.offsets == {"orders": {0: (2, 4)}}
+    (told,) = [text for text in caplog.messages if "dead letters by now" in text]
+    assert "(orders 0: 0 to 4): its messages are dead letters by now, but for orders 0: 2 to 4, and its rows" in told
+    place.committed.add(place.bring(run, batch(2, 4), "b"))
+    assert place.table.rows == ["a"]
+    place.bring(run, batch(4, 6), "c")
+    assert place.table.rows == ["a", "c"]
