@@ -507,18 +507,27 @@ class TablePublisher:
 
         Also where versions were repaired: what was before them need not be read any more. One that is hinted at and
         not sound is made again before, at its version: nobody could open the table, nor later what it showed then.
+        Where that fails the one that is due is made all the same, by which the table can be opened.
         """
-        try:
+        due = False
+        with self._told():
             due = self._is_due(shown)
             if self._unsound is not None:
                 self._remake_checkpoint(self._unsound, work)
                 due = self._is_due(shown)
+        with self._told():
             if work.repaired:
                 self._make_checkpoint_anew(shown, work)
                 self._table.tidy(shown)
             elif due:
                 self._make_checkpoint(shown, anew=False)
                 self._table.tidy(shown)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Around the making of a checkpoint, whose failure fails nothing else."""
+        try:
+            yield
         except TxnLogError as error:
             _logger.warning("no checkpoint of the Delta table of %r: %s", self._table.name, error.message)
 
