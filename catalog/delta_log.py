@@ -9,6 +9,7 @@ from typing import Final
 
 from catalog.delta_checkpoint import Hint, is_checkpoint, parse_hint
 from txnlog import keys
+from txnlog.errors import Durable, TxnLogError
 from txnlog.runtime import Runtime
 from txnlog.slots import occupy
 from txnlog.store.base import ObjectNotFound, Store
@@ -150,7 +151,11 @@ class DeltaLog:
         self._store.delete(keys.table_file_key(self.folder, unique))
 
     def _create(self, key: str, data: bytes) -> bytes:
-        found = occupy(self._store, self._runtime, key, data, attempts=_ATTEMPTS)
+        try:
+            found = occupy(self._store, self._runtime, key, data, attempts=_ATTEMPTS)
+        except TxnLogError as error:
+            self.writes += error.durable is Durable.MAYBE
+            raise
         self.writes += found == data
         return found
 

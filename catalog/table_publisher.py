@@ -2,7 +2,8 @@
 
 Any number of publishers may be at work. A version is created if it is absent, with bytes that follow from the log and
 from what the version before shows; whoever comes late reads what is there and goes on behind it. What is read is never
-trusted: it must be what the log gives for the versions that it names, or it is written again.
+trusted: it must be what the log gives for the versions that it names, or it is written again. Bounds of files only by a
+repair: of them another version of txnlog states more or fewer, and two of them at work would undo each other.
 """
 
 from __future__ import annotations
@@ -110,6 +111,8 @@ class TablePublisher:
         self._shown: Shown | None = None
         self._checkpoint = -1
         self._due = -1
+        self._compares_bounds = False
+        """Whether a commit is damaged that states other bounds of files than the log gives."""
         self._unsound: Shown | None = None
         """The version whose checkpoint is hinted at, and missing or damaged."""
         self._knows_checkpoint(-1)
@@ -133,9 +136,12 @@ class TablePublisher:
         return shown, work
 
     def repair(self) -> tuple[Shown, Work]:
-        """Look at every version, write again what is missing or damaged, and make a checkpoint."""
+        """Look at every version, write again what is missing or damaged, and make a checkpoint.
+
+        Also what states other bounds of files than the log gives, as another version of txnlog may have.
+        """
         work = Work()
-        with self._at_work(work):
+        with self._at_work(work, compares_bounds=True):
             listed = self.log.listed()
             if not listed.commits and listed.others:
                 raise self._foreign_remains()
@@ -168,10 +174,11 @@ class TablePublisher:
         )
 
     @contextmanager
-    def _at_work(self, work: Work) -> Iterator[None]:
+    def _at_work(self, work: Work, *, compares_bounds: bool = False) -> Iterator[None]:
         """One call at a time. What it saw of the fold is let go of afterwards; an error knows what was done before."""
         with self._lock:
             before = self.log.writes
+            self._compares_bounds = compares_bounds
             try:
                 yield
             except TxnLogError as error:
@@ -279,7 +286,7 @@ class TablePublisher:
     def _judge(self, wanted: Shown, data: bytes) -> Shown | None:
         """``wanted``, where a commit is what the log gives for it; None: it is damaged."""
         view = self._view(wanted.before, wanted.version)
-        if not same_content(view.commit(wanted), data):
+        if not same_content(view.commit(wanted), data, bounds=self._compares_bounds):
             return None
         return wanted
 
@@ -500,18 +507,27 @@ class TablePublisher:
 
         Also where versions were repaired: what was before them need not be read any more. One that is hinted at and
         not sound is made again before, at its version: nobody could open the table, nor later what it showed then.
+        Where that fails the one that is due is made all the same, by which the table can be opened.
         """
-        try:
+        due = False
+        with self._told():
             due = self._is_due(shown)
             if self._unsound is not None:
                 self._remake_checkpoint(self._unsound, work)
                 due = self._is_due(shown)
+        with self._told():
             if work.repaired:
                 self._make_checkpoint_anew(shown, work)
                 self._table.tidy(shown)
             elif due:
                 self._make_checkpoint(shown, anew=False)
                 self._table.tidy(shown)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Around the making of a checkpoint, whose failure fails nothing else."""
+        try:
+            yield
         except TxnLogError as error:
             _logger.warning("no checkpoint of the Delta table of %r: %s", self._table.name, error.message)
 

@@ -9,7 +9,8 @@ a commit without rows: Delta skips the owner's append then, should it still come
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -18,7 +19,17 @@ import msgspec
 from spark_ext.delta_identity import Table, app_of, noted
 from spark_ext.handles import short_digest
 from txnlog.arguments import shortened
-from txnlog.errors import CorruptionError, Durable, InvalidInputError, ProducerFenced, TransactionConflict
+from txnlog.errors import (
+    CorruptionError,
+    Durable,
+    InvalidInputError,
+    OutcomeUnknown,
+    ProducerFenced,
+    StoreError,
+    TransactionAborted,
+    TransactionConflict,
+    after_writing,
+)
 from txnlog.names import parse_producer_name
 
 if TYPE_CHECKING:
@@ -45,11 +56,11 @@ class _Decided(msgspec.Struct, frozen=True):
     Attributes:
         txn: whose rows they are.
         entry: a digest of the entry that prepared it, which tells it from one of another log with its TxnID and
-            version: the entry holds its writer's random id.
+            version: the entry holds its writer's random id. Older versions of this library note none.
     """
 
     txn: str
-    entry: str
+    entry: str | None = None
 
 
 class DeltaDecision:
@@ -71,7 +82,9 @@ class DeltaDecision:
     def settle(self) -> None:
         """Complete what older owners prepared. After the producer was started anew: they can prepare no more.
 
-        Raises TransactionConflict where the table has a later decision: it, or the log, is an older copy.
+        Raises:
+            TransactionConflict: the table has a later decision: it, or the log, is an older copy.
+            OutcomeUnknown: the table, or the log, does not answer; one of them may be decided by now.
         """
         known = [item for item in self._ns.transactions(state="PREPARED") if item.producer == self.producer]
         for item in sorted(known, key=lambda item: item.version or 0):
@@ -90,9 +103,18 @@ class DeltaDecision:
         txn.decide_by(partial(self._finish, df, options))
 
     def _finish(self, df: DataFrame, options: Mapping[str, str], inner: Transaction) -> Committed:
-        """Prepare, let the table decide, tell the log. Repeated it does what is left."""
+        """Prepare, let the table decide, tell the log. Repeated it does what is left.
+
+        Raises:
+            TransactionAborted: the append left it open whether the table took the rows. It did not, and never will.
+            ProducerFenced: a newer owner decided against it.
+            TransactionConflict: see :meth:`_settled`.
+            OutcomeUnknown: the table, or the log, does not answer, and it may be decided either way.
+            Exception: what the append met. The table decided against it.
+        """
         token = inner.prepare()
-        found = self._ns.transaction(token)
+        with self._asked_about(token):  # also before the append: an earlier call may have done it
+            found = self._ns.transaction(token)
         error: Exception | None = None
         appended = False
         if found.state == "PREPARED":  # else it was decided before: by a newer owner, or by an earlier call
@@ -105,9 +127,16 @@ class DeltaDecision:
                     appended = True
             except Exception as failure:  # noqa: BLE001 - whatever it was, the table tells whether the rows are there
                 error = failure
-        committed = self._ns.complete(token, commit=True) if appended else self._settled(token)
+        committed = self._committed(token) if appended else self._settled(token)
         if committed is not None:
             return committed
+        if isinstance(error, OutcomeUnknown):  # it is known by now
+            raise TransactionAborted(
+                f"{token} is aborted, for the Delta table {shortened(self._table.name)} decided against it: "
+                f"{error.message}",
+                reason="failed",
+                durable=Durable.NOTHING,
+            ) from error
         if error is not None and not isinstance(error, TransactionConflict):
             raise error
         raise ProducerFenced(f"a newer {self.producer} took over and decided against {token}", durable=Durable.NOTHING)
@@ -115,19 +144,25 @@ class DeltaDecision:
     def _settled(self, token: str) -> Committed | None:
         """The end of a prepared transaction, as the table decided, or decides now: None where it is an abort.
 
-        Raises TransactionConflict where another transaction has its version, as one of a copy of the log has, or of the
-        log before it was put back: it is aborted then, since its own rows can come there no more.
+        Raises:
+            TransactionConflict: another transaction has its version, as one of a copy of the log has, or of the log
+                before it was put back: it is aborted then, since its own rows can come there no more.
+            CorruptionError: what the table notes is damaged, or the entry that prepared it is gone.
+            OutcomeUnknown: the table, or the log, does not answer, and it may be decided either way.
         """
-        found = self._ns.transaction(token)
+        with self._asked_about(token):
+            found = self._ns.transaction(token)
         if found.state != "PREPARED":  # somebody else told the log
             return self._ns.complete(token, commit=found.state == "COMMITTED")
         yes = _yes(found)
         for _ in range(_ATTEMPTS):
-            last = self._table.last(self._app)
+            with self._asked_about(token):
+                last = self._table.last(self._app)
             if last == yes + 1:
                 return self._ns.complete(token, commit=False)
             if last == yes:
-                note = noted(self._table, self._app, yes)
+                with self._asked_about(token):
+                    note = noted(self._table, self._app, yes)
                 if note is None:
                     break
                 delta_version, record = note
@@ -140,8 +175,10 @@ class DeltaDecision:
                         advice=_BY_HAND,
                         durable=Durable.MAYBE,
                     ) from error
-                if decided == self._decided(found):
-                    return self._ns.complete(token, commit=True)
+                with self._asked_about(token):
+                    ours = self._decided(found)
+                if decided.txn == ours.txn and decided.entry in {ours.entry, None, ""}:
+                    return self._committed(token)
                 self._ns.complete(token, commit=False)
                 raise TransactionConflict(
                     f"the Delta table {shortened(self._table.name)} has version {yes} of {self._app}, since its "
@@ -151,16 +188,34 @@ class DeltaDecision:
                 )
             if last is not None and last > yes:
                 break
-            try:
+            with suppress(TransactionConflict), self._asked_about(token):
                 self._table.take(self._app, yes + 1, {"refused": token})
-            except TransactionConflict:
-                continue
+        with self._asked_about(token):
+            last = self._table.last(self._app)
         raise TransactionConflict(
             f"the Delta table {shortened(self._table.name)} does not tell how it decided about {token}: it has version "
-            f"{self._table.last(self._app)} of {self._app}, and should have {yes} or {yes + 1}, and a note whose it is",
+            f"{last} of {self._app}, and should have {yes} or {yes + 1}, and a note whose it is",
             advice=_BY_HAND,
             durable=Durable.MAYBE,
         )
+
+    @contextmanager
+    def _asked_about(self, token: str) -> Iterator[None]:
+        """Around what the table, or the log, is asked about a transaction: without an answer it may be decided."""
+        try:
+            yield
+        except StoreError as error:
+            raise OutcomeUnknown(
+                f"nobody tells how the Delta table {shortened(self._table.name)} decided about {token}: "
+                f"{error.message}",
+                advice="commit again, or begin the next transaction of the producer, which settles this one first: "
+                f"ns.transaction({token!r}) tells then how it ended",
+            ) from error
+
+    def _committed(self, token: str) -> Committed | None:
+        """Tell the log that the table decided for a transaction: it has the rows also where that fails."""
+        with after_writing("commit again, or begin the next transaction of the producer, which settles this one first"):
+            return self._ns.complete(token, commit=True)
 
     def _decided(self, prepared: TransactionInfo) -> _Decided:
         """What is noted with the rows of a transaction. Raises CorruptionError where its entry is gone."""

@@ -33,6 +33,8 @@ from txnlog.errors import (
     Durable,
     InvalidInputError,
     LimitExceeded,
+    OutcomeUnknown,
+    StoreError,
     TransactionConflict,
 )
 from txnlog.ids import TxnId
@@ -412,7 +414,12 @@ class RunIdentity:
         return _Known()
 
     def commit(self, table: Table, app: str, version: int, write: Callable[[], None]) -> None:
-        """Write under a version. Raises ConsumerFenced unless that was written, by this run, and is the last there."""
+        """Write under a version.
+
+        Raises:
+            ConsumerFenced: that was not written, or not by this run, or is not the last there.
+            OutcomeUnknown: it was written, and the table does not tell whether it is the last there.
+        """
         refused: TransactionConflict | None = None
         try:
             write()
@@ -421,12 +428,19 @@ class RunIdentity:
             if last is None or last < version:  # an older run was quicker, or the table is another one
                 raise
             refused = error
-        if refused is not None or table.last(app) != version:
-            raise ConsumerFenced(
-                f"another run of {app}, perhaps over a copy of the namespace, took the Delta table "
-                f"{shortened(table.name)} over",
-                durable=Durable.MAYBE,
-            ) from refused
+        try:
+            if refused is not None or table.last(app) != version:
+                raise ConsumerFenced(
+                    f"another run of {app}, perhaps over a copy of the namespace, took the Delta table "
+                    f"{shortened(table.name)} over",
+                    durable=Durable.MAYBE,
+                ) from refused
+        except StoreError as error:
+            raise OutcomeUnknown(
+                f"the Delta table {shortened(table.name)} took version {version} of {app}, and does not tell whether "
+                f"another run took it over since: {error.message}",
+                advice="do the same work again: rows that it took are not appended a second time",
+            ) from error
 
     def note(self, table: Table, record: BatchRecord | None) -> None:
         """Remember what was appended last; None where that is not known, so that the table is asked again."""

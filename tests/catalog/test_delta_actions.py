@@ -273,6 +273,27 @@ def test_what_readers_go_by_is_content(old: bytes, new: bytes) -> None:
     assert not same_content(data, data.replace(old, new))
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "same"),
+    [
+        (rb"\"maxValues\":{\"x\":2}", rb"\"maxValues\":{\"x\":3}", True),
+        (rb",\"maxValues\":{\"x\":2}", b"", True),
+        (rb"\"nullCount\":{\"x\":0}", rb"\"nullCount\":{}", True),
+        (rb"\"numRecords\":3", rb"\"numRecords\":4", False),
+        (rb"\"numRecords\":3", rb"\"numRecords\":3.0", False),
+        (rb"\"numRecords\":3,", b"", False),
+        (rb'"{\"numRecords\"', rb'"{{\"numRecords\"', False),
+    ],
+)
+def test_bounds_are_content_where_they_are_asked_for(old: bytes, new: bytes, same: bool) -> None:
+    columns = StructType((StructField("x", "long"),))
+    action = add_action(record({"x": (1, 2, 0)}), columns, changes=True)
+    data = commit_lines(IDENTITY, SHOWN, [{"add": action}], operation="WRITE")
+    assert data.count(old) == 1
+    assert not same_content(data, data.replace(old, new))
+    assert same_content(data, data.replace(old, new), bounds=False) is same
+
+
 def test_who_removes_a_file_with_a_deletion_vector_removes_another_one() -> None:
     """Readers tell files apart by both: the rows would be there twice, in the file and in what took its place."""
     data = written()

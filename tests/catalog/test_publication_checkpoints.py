@@ -20,7 +20,7 @@ from catalog.topic_table import TopicView
 from tests.catalog.judging import check_table
 from tests.catalog.published import commit, folder, grown
 from tests.client.support import Place, rows
-from txnlog.errors import TxnLogError
+from txnlog.errors import StoreError, TxnLogError
 
 
 def test_checkpoints_are_made_now_and_then(
@@ -193,6 +193,24 @@ def test_the_newest_checkpoint_that_is_not_sound_is_made_again_by_the_next_publi
         assert path.read_bytes() == before
         assert "the checkpoint of version 4 of the Delta table of 'orders' was missing or damaged" in caplog.text
         check_read(ns, other, done)
+
+
+def test_a_checkpoint_that_cannot_be_made_again_keeps_no_newer_one_back(
+    ns: Any, cat: Catalog, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 5)
+    grown(ns, cat, 7)
+    _cut(folder(place) / f"{4:020d}.checkpoint.parquet")
+
+    def fails(*_: object) -> Any:
+        raise StoreError("no space")
+
+    monkeypatch.setattr(DeltaLog, "overwrite_checkpoint", fails)
+    with txn_catalog.open(place.root) as other:
+        done = other.publish("sales", "orders")
+    assert (folder(place) / f"{6:020d}.checkpoint.parquet").exists()
+    assert json.loads((folder(place) / "_last_checkpoint").read_bytes())["version"] == 6
+    assert ids(done.url) == sorted(ns.snapshot().read("orders").column("id").to_pylist())
 
 
 @pytest.mark.parametrize("kind", DAMAGE)

@@ -87,6 +87,27 @@ def test_the_newest_version_is_repaired_by_others_too(ns: Any, cat: Catalog, pla
     check_table(ns, "orders")
 
 
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_damaged_bounds_are_found_by_repair(ns: Any, cat: Catalog, place: Place, version: int) -> None:
+    """To a publication they are another version's of txnlog, which states more or fewer."""
+    grown(ns, cat, 3)
+    path = commit(place, version)
+    before = path.read_bytes()
+    damaged = before.replace(b'\\"maxValues\\":{\\"id\\":', b'\\"maxValues\\":{\\"id\\":9')
+    assert damaged != before
+    path.write_bytes(damaged)
+    with txn_catalog.open(place.root) as other:
+        for each in (cat, other):
+            assert each.publish("sales", "orders").repaired == ()
+        assert path.read_bytes() == damaged
+        assert other.repair("sales", "orders").repaired == (version,)
+        assert path.read_bytes() == before
+        path.write_bytes(damaged)
+        assert other.publish("sales", "orders").repaired == (), "what a repair looks at is its own"
+    cat.repair("sales", "orders")
+    check_table(ns, "orders")
+
+
 @pytest.mark.parametrize("later_ms", [3, 10**30])
 def test_a_newest_version_whose_time_the_log_does_not_give_is_written_again(
     ns: Any, cat: Catalog, place: Place, later_ms: int

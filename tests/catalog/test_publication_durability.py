@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from catalog import Catalog
+import catalog as txn_catalog
+from catalog import Catalog, delta_log, table_publisher
 from catalog.delta_log import DeltaLog
 from catalog.publication import Publications
 from tests.catalog.published import commit, folder, grown
 from tests.client.support import Place, raises, rows
-from txnlog import keys
-from txnlog.errors import Durable, StoreError
+from txnlog import keys, slots
+from txnlog.errors import Durable, OutcomeUnknown, StoreError
 
 
 def fails(*_: object) -> Any:
@@ -97,6 +98,31 @@ def test_a_repair_of_all_tables_wrote_a_checkpoint_of_one_and_nothing_of_another
     monkeypatch.setattr(DeltaLog, "listed", lambda log: fails() if log.folder == keys.SEGMENTS_TABLE else real(log))
     with raises(StoreError, match="up to date are 'orders'", durable=Durable.MAYBE):
         cat.repair("sales")
+
+
+def test_a_publication_may_have_written_a_checkpoint(
+    ns: Any, cat: Catalog, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its failure keeps no publication back, so what fails behind it tells of it."""
+    grown(ns, cat, 3)
+    cat.publish("sales")
+    real = slots.occupy
+
+    def occupy(store: Any, runtime: Any, key: str, data: bytes, **given: Any) -> bytes:
+        if "checkpoint" in key:
+            store.create(key, data)
+            raise OutcomeUnknown(f"the store did not say whether {key} exists")
+        if keys.SEGMENTS_TABLE in key:
+            raise StoreError("no space")
+        return real(store, runtime, key, data, **given)
+
+    ns.produce("orders", rows(9))
+    cat.publish("sales", "orders")
+    monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 2)
+    monkeypatch.setattr(delta_log, "occupy", occupy)
+    with txn_catalog.open(place.root) as other, raises(StoreError, match="no space", durable=Durable.MAYBE):
+        other.publish("sales")
+    assert list(folder(place).glob("*.checkpoint.parquet"))
 
 
 def test_nothing_was_written(ns: Any, cat: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1872,7 +1872,7 @@ MUTANTS = (
     Mutant(
         "a published version is trusted as it is read",
         "catalog/table_publisher.py",
-        "if not same_content(view.commit(wanted), data):",
+        "if not same_content(view.commit(wanted), data, bounds=self._compares_bounds):",
         "if not data:",
         "a commit that lost a line stays, and its files are never read",
         (DAMAGED_PUBLICATION + "a_damaged_version_is_written_again_as_it_was",),

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
+import pyarrow as pa
 import pytest
 
 import txnlog
+from spark_ext.delta_decisions import DeltaDecision
 from spark_ext.delta_identity import (
     BatchIdentity,
     RepeatBatchError,
@@ -20,7 +24,16 @@ from spark_ext.delta_identity import (
     of_stream,
 )
 from spark_ext.processing_plan import Batch, Claim, End, PartitionNotThereError
-from txnlog.errors import ConsumerFenced, CorruptionError, InvalidInputError, TransactionConflict
+from txnlog.errors import (
+    ConsumerFenced,
+    CorruptionError,
+    Durable,
+    InvalidInputError,
+    OutcomeUnknown,
+    StoreError,
+    TransactionAborted,
+    TransactionConflict,
+)
 from txnlog.ids import TxnId
 from txnlog.namespace import Namespace
 
@@ -70,6 +83,25 @@ class Table:
 
     def take(self, app: str, version: int, record: Mapping[str, Any]) -> None:
         self.append([], app, version, record, {})
+
+
+class Silent(Table):
+    """A table that takes an append, and does not answer from then on: perhaps to that append neither."""
+
+    def __init__(self, *, answers: bool) -> None:
+        super().__init__()
+        self.about_to, self.is_silent, self._answers = False, False, answers
+
+    def last(self, app: str) -> int | None:
+        if self.is_silent:
+            raise StoreError("the log of the Delta table cannot be read")
+        return super().last(app)
+
+    def append(self, df: Any, *given: Any) -> None:
+        super().append(df, *given)
+        self.is_silent = self.is_silent or self.about_to
+        if self.is_silent and not self._answers:
+            raise OutcomeUnknown("the Delta table does not tell whether it took the rows")
 
 
 class Place:
@@ -159,6 +191,126 @@ def test_an_append_that_other_work_overtook_is_a_conflict(place: Place, version:
     with pytest.raises(TransactionConflict):
         place.write(place.stream(3, "offsets"), "a")
     assert place.table.rows == [content]
+
+
+# --- a table that decides ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def bills(place: Place) -> Namespace:
+    """A log with a topic whose transactions a table decides about."""
+    place.ns.create_topic("bills", pa.schema([("id", pa.int64())]))
+    return place.ns
+
+
+def begun(ns: Namespace, decision: DeltaDecision) -> Any:
+    inner = ns.producer(decision.producer).begin()
+    inner.produce("bills", [{"id": 1}])
+    return inner
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_deciding_table_that_may_have_the_rows_is_not_said_to_have_nothing(bills: Namespace, answers: bool) -> None:
+    table = Silent(answers=answers)
+    decision = DeltaDecision(bills, table, "nightly")
+    inner = begun(bills, decision)
+    append = table.append
+
+    def lost(*given: Any) -> None:
+        append(*given)
+        raise OSError("the answer did not come")
+
+    table.about_to = True
+    if answers:
+        table.append = lost  # type: ignore[assignment,method-assign]
+    for _ in range(2):  # asked again it knows no more
+        with pytest.raises(OutcomeUnknown, match="nobody tells how the Delta table") as told:
+            decision._finish(["a"], {}, inner)  # type: ignore[arg-type]  # they are no DataFrame
+        assert told.value.durable is Durable.MAYBE
+    table.is_silent = table.about_to = False
+    assert decision._finish(["a"], {}, inner).version == bills.snapshot().version  # type: ignore[arg-type]
+    assert table.rows == ["a"]
+
+
+def test_how_a_silent_table_decided_is_unknown_to_whoever_settles(
+    bills: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+
+    def silent(*_given: Any) -> Any:
+        raise StoreError("the log of the Delta table cannot be read")
+
+    table = Table()
+    decision = DeltaDecision(bills, table, "nightly")
+    prepared = bills.transaction(begun(bills, decision).prepare())
+    assert prepared.version is not None
+    for name in ("last", "take"):
+        with monkeypatch.context() as patched:
+            patched.setattr(table, name, silent)
+            with pytest.raises(OutcomeUnknown, match="nobody tells how the Delta table"):
+                decision.settle()
+    table.append(["a"], decision._app, 2 * prepared.version, {"txn": str(prepared.txn_id)}, {})
+    for asked, name in ((table, "newest_records"), (bills, "transaction"), (decision, "_decided")):
+        with monkeypatch.context() as patched:
+            patched.setattr(asked, name, silent)
+            with pytest.raises(OutcomeUnknown, match="nobody tells how the Delta table"):
+                decision.settle()
+    assert bills.transaction(prepared.txn_id).state == "PREPARED"
+
+
+def test_what_a_deciding_table_decided_against_is_in_no_doubt(bills: Namespace) -> None:
+    table = Table()
+    decision = DeltaDecision(bills, table, "nightly")
+    inner = begun(bills, decision)
+    append = table.append
+
+    def lost(df: Any, *given: Any) -> None:
+        if df:
+            raise OutcomeUnknown("the Delta table does not tell whether it took the rows")
+        append(df, *given)
+
+    table.append = lost  # type: ignore[assignment,method-assign]
+    with pytest.raises(TransactionAborted, match="decided against it: the Delta table does not tell") as told:
+        decision._finish(["a"], {}, inner)  # type: ignore[arg-type]
+    assert told.value.durable is Durable.NOTHING
+    assert table.rows == []
+    assert bills.transaction(inner.id).state == "ABORTED"
+
+
+def test_rows_that_a_deciding_table_has_are_not_denied_where_the_log_cannot_be_told(
+    bills: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_given: Any, **_named: Any) -> Any:
+        raise StoreError("no space")
+
+    table = Table()
+    decision = DeltaDecision(bills, table, "nightly")
+    inner = begun(bills, decision)
+    for call in (partial(decision._finish, ["a"], {}, inner), decision.settle):  # type: ignore[arg-type]
+        with monkeypatch.context() as patched:
+            patched.setattr(Namespace, "complete", refused)
+            with pytest.raises(StoreError, match="no space") as told:
+                call()
+        assert told.value.durable is Durable.MAYBE
+    decision.settle()
+    assert bills.transaction(inner.id).state == "COMMITTED"
+    assert table.rows == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("entry", "state"), [({}, "COMMITTED"), ({"entry": ""}, "COMMITTED"), ({"entry": "0" * 16}, "ABORTED")]
+)
+def test_a_decision_that_an_older_version_of_the_library_noted_is_settled(
+    bills: Namespace, entry: dict[str, str], state: str
+) -> None:
+    """It noted no entry; one that is noted must be this log's."""
+    table = Table()
+    decision = DeltaDecision(bills, table, "nightly")
+    prepared = bills.transaction(begun(bills, decision).prepare())
+    assert prepared.version is not None
+    table.append(["a"], decision._app, 2 * prepared.version, {"txn": str(prepared.txn_id), **entry}, {})
+    with contextlib.nullcontext() if state == "COMMITTED" else pytest.raises(TransactionConflict):
+        decision.settle()
+    assert bills.transaction(prepared.txn_id).state == state
 
 
 # --- runs of process --------------------------------------------------------------------------------------------------
@@ -293,6 +445,19 @@ def test_a_batch_that_an_older_version_of_the_library_noted_comes_again(place: P
         place.bring(place.run(6), batch(0, 4), "a", "b")
     place.bring(place.run(7), batch(0, 2), "a")
     assert place.table.rows == ["a"]
+
+
+def test_a_table_that_took_a_batch_and_does_not_answer_then_is_not_said_to_have_nothing(place: Place) -> None:
+    place.table = table = Silent(answers=True)
+    run = place.run(5)
+    place.committed.add(place.bring(run, batch(0, 2), "a"))
+    table.about_to = True
+    with pytest.raises(OutcomeUnknown, match="does not tell whether another run took it over") as told:
+        place.bring(run, batch(2, 4), "b")
+    assert told.value.durable is Durable.MAYBE
+    table.about_to = table.is_silent = False
+    place.bring(run, batch(2, 4), "b")
+    assert table.rows == ["a", "b"], "the same work again appends nothing"
 
 
 # --- given up ---------------------------------------------------------------------------------------------------------
