@@ -34,7 +34,7 @@ SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False)])
 TOPICS = ("orders", "returns")
 WORDS = ("lost", "dropped", "broken", "broken-after", "late", "twice")
 LIVES = 12
-SPARK: Any = SimpleNamespace(conf={}, createDataFrame=id, addTag=id, interruptTag=id, removeTag=id)
+SPARK: Any = SimpleNamespace(conf={}, is_stopped=False, createDataFrame=id, addTag=id, interruptTag=id, removeTag=id)
 """Nobody asks it for more."""
 
 
