@@ -192,7 +192,7 @@ def test_a_query_without_a_checkpoint_begins_where_it_is_told(
         (
             '{"orders": {"0": 4, "1": 0}}',
             OffsetOutOfRange,
-            r"partition 0 of 'orders': the start 4 is behind .* a start from 0 to 3",
+            r"partition 0 of 'orders': the start 4 is beyond .* a start from 0 to 3",
         ),
         ('{"orders": {"0": 0, "1": 0}}', OffsetOutOfRange, r"partition 1 .*offsets 1 to 2; 0 to 2.*failOnDataLoss"),
     ],

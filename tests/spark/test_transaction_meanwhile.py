@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -30,6 +31,9 @@ IDS = pa.schema([("id", pa.int64())])
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
 
+SPARK: Any = SimpleNamespace(conf={}, is_stopped=False)
+"""A session of which nothing is asked."""
+
 
 @pytest.fixture
 def clock() -> ManualClock:
@@ -47,7 +51,7 @@ def ns(tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> I
 
 
 def begin(ns: txnlog.Namespace) -> Any:
-    return spark_ext.transaction(None, f"{ns.root}/{ns.name}", storage_options={})
+    return spark_ext.transaction(SPARK, f"{ns.root}/{ns.name}", storage_options={})
 
 
 @pytest.mark.parametrize("end", ["commit", "abort"])
@@ -194,7 +198,7 @@ def test_a_race_lost_in_a_block_is_run_again_from_the_blocks_beginning(
 
 
 def test_a_refused_commit_says_once_what_was_done_elsewhere_however_often_it_is_asked_for(ns: txnlog.Namespace) -> None:
-    txn: Any = spark_ext.transaction(None, f"{ns.root}/{ns.name}", producer="nightly", storage_options={})
+    txn: Any = spark_ext.transaction(SPARK, f"{ns.root}/{ns.name}", producer="nightly", storage_options={})
     with pytest.raises(ProducerFenced), txn:  # noqa: PT012 - the end of the block raises, too
         txn.write(Frame(), "orders")
         txn.before_commit("Delta table '/bills'", "bills", lambda: ns.producer("nightly"))
