@@ -598,6 +598,16 @@ class Connection:
         with self.follower.lock:
             self.session.holds.check(self.follower.state.draft(), txn, wanted, self.may_have_ended)
 
+    @contextlib.contextmanager
+    def no_conflict(self, txn: int, wanted: Sequence[Acknowledgement]) -> Iterator[None]:
+        """No other thread takes these before the block's end, where ``note_holds`` notes them.
+
+        Raises what stands against them by now. The block makes no request: everybody waits for it.
+        """
+        with self.follower.lock:
+            self._check_conflicts(txn, wanted)
+            yield
+
     def note_holds(
         self,
         txn: int,

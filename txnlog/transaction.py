@@ -254,21 +254,24 @@ class Transaction(ProcessBound):
         try:
             with self._connection.naming_dropped():
                 self._connection.check_conflicts(self._number, wanted)
-            if taken is not None:
-                taken.check_delivered()  # after a look at the log, if one was needed
+                if taken is not None:
+                    taken.check_delivered()  # after a look at the log, if one was needed
+                with self._connection.no_conflict(self._number, wanted):
+                    self._note_subscriptions(wanted)
+                    self._note_effect()
+                    self._work.add_acknowledgements(wanted)
+                    self._note_holds()
         except (AbortableError, FencedError) as error:
             self._failed = error
             raise
-        with self._connection.follower.lock:
-            draft = self._connection.follower.state.draft()
-            for item in wanted:
-                record = live_subscription(draft, item.subscription)
-                topic = draft.topics.get(record.topic)
-                assert topic is not None, "topics are never forgotten"
-                self._subscriptions[record.id] = f"{topic.name}/{record.name}"
-        self._note_effect()
-        self._work.add_acknowledgements(wanted)
-        self._note_holds()
+
+    def _note_subscriptions(self, wanted: list[Acknowledgement]) -> None:
+        draft = self._connection.follower.state.draft()
+        for item in wanted:
+            record = live_subscription(draft, item.subscription)
+            topic = draft.topics.get(record.topic)
+            assert topic is not None, "topics are never forgotten"
+            self._subscriptions[record.id] = f"{topic.name}/{record.name}"
 
     def _note_holds(self) -> None:
         """Also to other handles, by which messages were received: their consumers must not take them meanwhile."""

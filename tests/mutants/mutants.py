@@ -34,6 +34,7 @@ DOUBT = "tests/client/test_doubt.py::test_"
 DOUBT_OF_TRANSACTIONS = "tests/client/test_doubt_of_transactions.py::test_"
 TARGETS = "tests/mutants/test_targets.py::test_"
 ANSWERS = "tests/client/test_answers.py::test_"
+THREADS = "tests/client/test_threads.py::test_"
 CLIENT_TRANSACTIONS = "tests/client/test_transactions.py::test_"
 FAILED_BLOCKS = "tests/client/test_failed_blocks.py::test_"
 TRANSACTION_ENDS = "tests/client/test_transaction_ends.py::test_"
@@ -1171,11 +1172,19 @@ MUTANTS = (
     ),
     Mutant(
         "conflicts are left to the commit",
-        "txnlog/transaction.py",
-        "            self._connection.check_conflicts(self._number, wanted)\n",
+        "txnlog/connection.py",
+        "            self.session.holds.check(self.follower.state.draft(), txn, wanted, self.may_have_ended)\n",
         "            pass\n",
         "two transactions of one client do the same work, and one in vain",
         (ANSWERS + "a_conflict_is_answered_as_soon_as_the_client_can_know",),
+    ),
+    Mutant(
+        "between the look and the hold",
+        "txnlog/connection.py",
+        "        with self.follower.lock:\n            self._check_conflicts(txn, wanted)\n            yield\n",
+        "        with self.follower.lock:\n            yield\n",
+        "two threads of one client do the same work, and one in vain",
+        (THREADS + "what_another_thread_took_meanwhile_is_a_conflict",),
     ),
     Mutant(
         "a cumulative one at the cursor",
