@@ -110,7 +110,7 @@ def newer(shop: Shop, go: Any, done: Any) -> int:
 
 def test_taken_over_before_any_line_by_one_that_recovers_while_it_lives_it_pays_once(tmp_path: Path) -> None:
     ends = set()
-    for line, shop in shops(tmp_path):
+    for line, shop in shops(tmp_path, step=3):
         go, done = FORK.Event(), FORK.Event()
         other = start(newer, shop, go, done)
         ends.add(end := ended(start(older, shop, line, go, done)))

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from tests.effort import every
 from tests.sim.fates import Fate, FateStore, fates_of
 from tests.sim.scopes import (
     FIRST,
@@ -646,7 +647,8 @@ def _no_probe(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture)
 def test_a_scenario_keeps_its_promises_whatever_becomes_of_any_call(name: str):
     calls = play(name)
     failed = []
-    for at, (call, key) in enumerate(calls):
+    first, step = every(2)
+    for at, (call, key) in list(enumerate(calls))[first::step]:
         for fate in fates_of(call):
             try:
                 play(name, at, fate)

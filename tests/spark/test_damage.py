@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from txnlog.namespace import Namespace
 
-PAGES = tries(200, 50)
+PAGES = tries(200, 25)
 COLUMNS: dict[str, tuple[pa.DataType, str, Callable[[int], Any]]] = {
     "text": (pa.string(), "string", lambda i: f"é{i % 7}"),
     "data": (pa.binary(), "binary", lambda i: bytes([i % 256]) * (1 + i % 5)),

@@ -117,7 +117,7 @@ def same(left: pa.Table, right: pa.Table) -> bool:
 
 
 @given(tables())
-@settings(max_examples=tries(200, 70), deadline=None)
+@settings(max_examples=tries(200, 40), deadline=None)
 def test_rows_of_any_schema_come_back_as_they_are(table):
     segment = encode(table)
     assert segment.rows == table.num_rows
@@ -132,7 +132,7 @@ def test_rows_of_any_schema_come_back_as_they_are(table):
 
 
 @given(tables(), st.integers(1, 300))
-@settings(max_examples=tries(150, 50), deadline=None)
+@settings(max_examples=tries(150, 30), deadline=None)
 def test_a_stream_of_batches_comes_back_in_order(table, target):
     segments = list(encode_many([table, *table.to_batches()], table.schema, target))
     expected = pa.concat_tables([table, table])
@@ -271,7 +271,7 @@ def comparable(value: Any, kind: pa.DataType) -> Any:
 
 
 @given(tables())
-@settings(max_examples=tries(200, 70), deadline=None)
+@settings(max_examples=tries(200, 40), deadline=None)
 def test_statistics_bound_every_row_and_survive_json(table):
     segment = encode(table)
     check_statistics(segment, table)
