@@ -167,9 +167,10 @@ def flips(ns: Namespace) -> list[Flip]:
     assert len(segments) == 5
     assert {segment.checksum.partition(":")[0] for segment in segments} == {"crc32", "footer-crc32"}
     dice = random.Random(20261121)
-    pages = [page for segment in segments for page in pages_of(Path(ns.connection.store.url(segment.key)))]
-    chosen = dice.sample(pages, PAGES)
-    assert len({page.file for page in chosen}) == len(segments)
+    by_file = [pages_of(Path(ns.connection.store.url(segment.key))) for segment in segments]
+    chosen = [dice.choice(pages) for pages in by_file]
+    others = [page for pages in by_file for page in pages if page not in chosen]
+    chosen += dice.sample(others, PAGES - len(chosen))
     return [(page, dice.randrange(page.start, page.end), dice.randrange(8)) for page in chosen]
 
 
