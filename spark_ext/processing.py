@@ -108,6 +108,8 @@ def process(
         CorruptionError: the log, a segment, or what a Delta table notes of the last batch is damaged; nothing of the
             batch at hand was committed.
         OutcomeUnknown: the store did not answer. Run again: the log tells what became of the batch.
+        StoreError: the store refuses (credentials, space, an endpoint that is gone); nothing of the batch at hand was
+            committed. Run again when it does not.
         AbortableError, RetriableError: a batch was ended by others, or could not begin, five times in a row.
         Exception: what the handler raised. Nothing of its batch was committed.
     """

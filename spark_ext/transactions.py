@@ -411,6 +411,8 @@ def transaction(
         InvalidInputError: the path names a topic; half of ``txn_app_id`` and ``txn_version``; ``decided_by`` without
             ``producer``, with ``txn_app_id``, or no Delta table of somebody else's.
         TransactionConflict: the table does not tell how it decided about an older transaction.
+        OutcomeUnknown, StoreError: the store did not answer, or refuses, where the producer's epoch or an older
+            transaction was settled. Call it again: no transaction has begun.
     """
     if decided_by is not None and (producer is None or txn_app_id is not None):
         raise InvalidInputError(
