@@ -150,19 +150,32 @@ class DeltaDecision:
             CorruptionError: what the table notes is damaged, or the entry that prepared it is gone.
             OutcomeUnknown: the table, or the log, does not answer, and it may be decided either way.
         """
+        verdict: bool | TransactionConflict | None = None
         with self._asked_about(token):
             found = self._ns.transaction(token)
-        if found.state != "PREPARED":  # somebody else told the log
+            if found.state == "PREPARED":
+                verdict = self._verdict(found)
+        if verdict is None:  # somebody else told the log
             return self._ns.complete(token, commit=found.state == "COMMITTED")
+        if verdict is True:
+            return self._committed(token)
+        aborted = self._ns.complete(token, commit=False)
+        if isinstance(verdict, TransactionConflict):
+            raise verdict
+        return aborted
+
+    def _verdict(self, found: TransactionInfo) -> bool | TransactionConflict:
+        """Whether the table has a prepared transaction's rows, once it can no more come to have them.
+
+        An error where it has another's under the same version: to be raised when this one is aborted.
+        """
         yes = _yes(found)
         for _ in range(_ATTEMPTS):
-            with self._asked_about(token):
-                last = self._table.last(self._app)
+            last = self._table.last(self._app)
             if last == yes + 1:
-                return self._ns.complete(token, commit=False)
+                return False
             if last == yes:
-                with self._asked_about(token):
-                    note = noted(self._table, self._app, yes)
+                note = noted(self._table, self._app, yes)
                 if note is None:
                     break
                 delta_version, record = note
@@ -175,26 +188,23 @@ class DeltaDecision:
                         advice=_BY_HAND,
                         durable=Durable.MAYBE,
                     ) from error
-                with self._asked_about(token):
-                    ours = self._decided(found)
+                ours = self._decided(found)
                 if decided.txn == ours.txn and decided.entry in {ours.entry, None, ""}:
-                    return self._committed(token)
-                self._ns.complete(token, commit=False)
-                raise TransactionConflict(
+                    return True
+                return TransactionConflict(
                     f"the Delta table {shortened(self._table.name)} has version {yes} of {self._app}, since its "
-                    f"version {delta_version}, not of {token}, which is aborted: nothing of it is committed",
+                    f"version {delta_version}, not of {ours.txn}, which is aborted: nothing of it is committed",
                     advice="a copy of the namespace writes there, or it was put back to an older state: compare the "
                     "table's rows with the topics, then do the work again, or under another producer",
                 )
             if last is not None and last > yes:
                 break
-            with suppress(TransactionConflict), self._asked_about(token):
-                self._table.take(self._app, yes + 1, {"refused": token})
-        with self._asked_about(token):
-            last = self._table.last(self._app)
+            with suppress(TransactionConflict):
+                self._table.take(self._app, yes + 1, {"refused": str(found.txn_id)})
         raise TransactionConflict(
-            f"the Delta table {shortened(self._table.name)} does not tell how it decided about {token}: it has version "
-            f"{last} of {self._app}, and should have {yes} or {yes + 1}, and a note whose it is",
+            f"the Delta table {shortened(self._table.name)} does not tell how it decided about {found.txn_id}: it has "
+            f"version {self._table.last(self._app)} of {self._app}, and should have {yes} or {yes + 1}, and a note "
+            "whose it is",
             advice=_BY_HAND,
             durable=Durable.MAYBE,
         )
