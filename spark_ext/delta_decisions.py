@@ -150,13 +150,10 @@ class DeltaDecision:
             CorruptionError: what the table notes is damaged, or the entry that prepared it is gone.
             OutcomeUnknown: the table, or the log, does not answer, and it may be decided either way.
         """
-        verdict: bool | TransactionConflict | None = None
         with self._asked_about(token):
             found = self._ns.transaction(token)
-            if found.state == "PREPARED":
-                verdict = self._verdict(found)
-        if verdict is None:  # somebody else told the log
-            return self._ns.complete(token, commit=found.state == "COMMITTED")
+            # Else somebody told the log already.
+            verdict = self._verdict(found) if found.state == "PREPARED" else found.state == "COMMITTED"
         if verdict is True:
             return self._committed(token)
         aborted = self._ns.complete(token, commit=False)

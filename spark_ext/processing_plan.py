@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_ext.batch_ends import limited
 from txnlog import dead_letters, ranges, subscriptions
+from txnlog.acknowledgements import taken_of
 from txnlog.actions import Acknowledgement, PartitionRanges
 from txnlog.connection import check_position
 from txnlog.errors import Durable, InvalidInputError, OutcomeUnknown, TxnLogError
@@ -319,7 +321,7 @@ def was_committed(
         for p, (low, high) in offsets.items():
             if p not in cursors:
                 raise PartitionNotThereError(f"{txn} read {topic!r} {p}")
-            if available(_unheld(cursors[p]), low, high, ()):
+            if ranges.subtract(((low, high),), taken_of(cursors[p])):
                 return False
     return True
 
@@ -345,7 +347,7 @@ def given_up(
         record = connection.subscription_record_by_id(item.subscription)
         cursors = connection.cursors_of(item.subscription)
         offsets = read.get(item.topic, {})
-        taken = {p: _taken_of(cursors[p], low, high) for p, (low, high) in offsets.items() if p in cursors}
+        taken = {p: ranges.intersect((of,), taken_of(cursors[p])) for p, of in offsets.items() if p in cursors}
         taken = {p: of for p, of in taken.items() if of}
         if not taken or record.dead_letter_topic is None:
             continue
@@ -355,10 +357,6 @@ def given_up(
     return result
 
 
-def _taken_of(cursor: Cursor, low: int, high: int) -> ranges.Ranges:
-    return ranges.subtract(((low, high),), available(_unheld(cursor), low, high, ()))
-
-
 def _letters(
     scan: Scan, into: str, topic: str, wanted: Mapping[int, ranges.Ranges], after: int
 ) -> dict[int, ranges.Ranges]:
@@ -366,12 +364,11 @@ def _letters(
     offset = pc.field("_source_offset")
     lowest, highest = min(of[0][0] for of in wanted.values()), max(of[-1][1] for of in wanted.values())
     where = (pc.field("_source_topic") == topic) & (offset >= lowest) & (offset < highest)
-    columns = ["_source_partition", "_source_offset"]
-    reader = scan.snapshot.scan(
-        into, columns=columns, filter=where & (pc.field("_version") > after), include_metadata=True
-    )
+    where &= pc.field("_version") > after
+    columns = ["_source_topic", "_source_partition", "_source_offset"]
     found: dict[int, ranges.Ranges] = dict.fromkeys(wanted, ())
-    for rows in reader:
+    for batch in scan.snapshot.scan(into, columns=columns, include_metadata=True):  # a filter would read all columns
+        rows = pa.Table.from_batches([batch]).filter(where)
         for p in wanted:
             of = rows.filter(pc.equal(rows.column("_source_partition"), p)).column("_source_offset")
             ranges.include(found, {p: ranges.from_values(of.to_pylist())})
