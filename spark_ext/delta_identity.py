@@ -346,8 +346,10 @@ class RunIdentity:
                 "behind them",
                 durable=Durable.NOTHING,
             )
+        # Where a batch ends tells nothing of when it was planned: it may end long before what was there by then.
+        after = record.end.version if record.entry is None else record.entry[0]
         try:
-            left = what_is_left(record.txn, record.offsets, record.end.version)
+            left = what_is_left(record.txn, record.offsets, after)
         except PartitionNotThereError as error:
             raise _damaged(table, app, known.delta_version) from error
         if left is None:

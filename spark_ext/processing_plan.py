@@ -344,8 +344,11 @@ def given_up(
     connection = scan.namespace.connection
     result: dict[str, dict[int, ranges.Ranges]] = {}
     for item in claims:
-        record = connection.subscription_record_by_id(item.subscription)
-        cursors = connection.cursors_of(item.subscription)
+        with connection.follower.lock:
+            record = connection.follower.state.subscriptions.get(item.subscription)
+            if record is None:
+                continue  # dropped meanwhile: whoever commits is told
+            cursors = connection.cursors_of(item.subscription)
         offsets = read.get(item.topic, {})
         taken = {p: ranges.intersect((of,), taken_of(cursors[p])) for p, of in offsets.items() if p in cursors}
         taken = {p: of for p, of in taken.items() if of}
@@ -387,7 +390,7 @@ def what_is_left(
         claims: of this run.
         txn: that was to commit the batch.
         read: what it took off the topics.
-        after: the version that it was planned by.
+        after: a version that was there when the table took it.
 
     Raises:
         PartitionNotThereError: as of :func:`was_committed`.

@@ -506,6 +506,25 @@ class Attached:
         """Nothing comes of it."""
 
 
+def test_what_was_given_up_came_behind_the_moment_when_the_table_took_it(place: Place) -> None:
+    """A batch of few rows ends long before the newest version: dead letters of an earlier try would count for it."""
+    for number in range(20):
+        place.ns.create_topic(f"topic{number}", pa.schema([("id", pa.int64())]))
+    version, _ = place.ns.connection.newest_entry
+    taken = batch(0, 2)
+    assert taken.end.version < version
+    place.bring(place.run(5), taken, "a")
+    told: list[int] = []
+
+    def what_is_left(_txn: str, read: Any, after: int) -> Any:
+        told.append(after)
+        return read
+
+    run = place.run(6)
+    run.still_open(place.table, run.app, run.known(place.table, what_is_left), what_is_left)
+    assert told == [version]
+
+
 def test_a_batch_that_was_given_up_holds_up_no_later_one_and_is_told_once(
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -126,6 +126,14 @@ def test_letters_are_not_read_for_a_batch_that_nobody_took(ns: Namespace, monkey
     assert left(ns, txn, batch) == batch.offsets
 
 
+def test_of_a_subscription_that_is_dropped_meanwhile_nothing_is_given_up(ns: Namespace) -> None:
+    """The commit of who works on it is refused by name."""
+    txn, batch = noted(ns)
+    scan, claims = looked(ns)
+    ns.drop_subscription("orders", "billing")
+    assert what_is_left(scan, claims, txn, batch.offsets, batch.end.version) == batch.offsets
+
+
 def test_without_a_dead_letter_topic_nothing_is_given_up(ns: Namespace) -> None:
     ns.create_subscription("orders", "plain")
     claims = claim(ns.connection, ["orders"], "plain", query_name=None, start="earliest", gives_up=False)
