@@ -344,11 +344,11 @@ def given_up(
     connection = scan.namespace.connection
     result: dict[str, dict[int, ranges.Ranges]] = {}
     for item in claims:
-        with connection.follower.lock:
-            record = connection.follower.state.subscriptions.get(item.subscription)
-            if record is None:
-                continue  # dropped meanwhile: whoever commits is told
+        try:
+            record = connection.subscription_record_by_id(item.subscription)
             cursors = connection.cursors_of(item.subscription)
+        except KeyError:
+            continue  # dropped meanwhile: whoever commits is told
         offsets = read.get(item.topic, {})
         taken = {p: ranges.intersect((of,), taken_of(cursors[p])) for p, of in offsets.items() if p in cursors}
         taken = {p: of for p, of in taken.items() if of}

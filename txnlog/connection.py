@@ -403,12 +403,12 @@ class Connection:
             return None if number is None else state.subscriptions[number]
 
     def subscription_record_by_id(self, subscription: int) -> SubscriptionRecord:
-        """The record of a subscription that is there."""
+        """The record of a subscription that is there. Raises KeyError where it was dropped."""
         with self.follower.lock:
             return self.follower.state.subscriptions[subscription]
 
     def cursors_of(self, subscription: int) -> dict[int, Cursor]:
-        """By partition how far a subscription that is there has come."""
+        """By partition how far a subscription that is there has come. Raises KeyError where it was dropped."""
         with self.follower.lock:
             state = self.follower.state
             topic = state.topics[state.subscriptions[subscription].topic]
