@@ -160,6 +160,8 @@ class Promise(Future[T]):
         """See Future, and ``set_result``."""
         if not self._asked and len(_failures) < _MOST_FAILURES:
             _failures[self._number] = str(exception)
+        if self._asked:  # meanwhile
+            _failures.pop(self._number, None)
         try:
             super().set_exception(exception)
         finally:

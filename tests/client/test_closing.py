@@ -261,6 +261,21 @@ def test_a_failure_in_the_background_is_logged_at_the_end_where_nobody_asked_for
     assert ("a call in the background failed, and nobody asked its Future" in done.stderr) is not asked
 
 
+def test_who_asks_while_it_fails_asked(local: Place) -> None:
+    last = """
+from txnlog.runtime import Promise
+
+class AskedMeanwhile(Exception):
+    def __str__(self):
+        promise.add_done_callback(lambda _: None)
+        return "it failed"
+
+promise = Promise()
+promise.set_exception(AskedMeanwhile())
+"""
+    assert _run(local, last).stderr == ""
+
+
 def test_a_failure_is_not_told_while_a_thread_may_ask_for_it(local: Place) -> None:
     last = """
 import shutil, threading, time
