@@ -6,7 +6,7 @@ import contextlib
 import datetime
 import logging
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -577,36 +577,50 @@ class Connection:
         with follower.lock:
             return number not in follower.state.transactions and numbers.is_spent(follower.state, number)
 
-    def check_conflicts(self, txn: int, wanted: Sequence[Acknowledgement]) -> None:
-        """Raise what stands against acknowledgements, by the log and by what this client's transactions hold.
+    @contextlib.contextmanager
+    def no_conflict(
+        self,
+        txn: int,
+        wanted: Sequence[Acknowledgement],
+        taken: Taken | None = None,
+        rest_of: Callable[[Draft], Sequence[Acknowledgement]] | None = None,
+    ) -> Iterator[None]:
+        """No other thread of this handle takes these, or gives them back, before the block's end.
 
-        No request where nothing does. What the client knows is looked at again before it says no, and what is overdue
-        is ended: its holds are over.
+        Raises what stands against them: by the log, by what this client's transactions hold, and what their consumer
+        has still to hand out. No request where nothing does. What the client knows is looked at again before it says
+        no, and what is overdue is ended: its holds are over. The block makes no request: everybody waits for it.
+
+        Args:
+            txn: the transaction that takes them, and notes that within the block (``note_holds``).
+            wanted: what it takes.
+            taken: the same as the consumer knows it, where a consumer received them.
+            rest_of: what of them is left to take, if not all.
         """
-        known = self.follower.version
-        try:
-            self._check_conflicts(txn, wanted)
-        except TxnLogError:
-            self.follower.refresh()
+        concerned = [self] if taken is None or taken.connection is self else [self, taken.connection]
+        refusal: TxnLogError | None = None
+        while True:
+            known = [connection.follower.version for connection in concerned]
+            with _standing_still(concerned):
+                try:
+                    draft = self.follower.state.draft()
+                    rest = wanted if rest_of is None else rest_of(draft)
+                    self.session.holds.check(draft, txn, rest, self.may_have_ended)
+                    if taken is not None:
+                        taken.check_delivered()
+                except TxnLogError as error:
+                    if refusal is not None:
+                        raise
+                    refusal = error
+                else:
+                    yield
+                    return
+            for connection in concerned:
+                connection.follower.refresh()
             with contextlib.suppress(OutcomeUnknown):  # of its end: the refusal stands then
                 self.end_overdue([item.subscription for item in wanted])
-            if self.follower.version == known:
-                raise
-            self._check_conflicts(txn, wanted)
-
-    def _check_conflicts(self, txn: int, wanted: Sequence[Acknowledgement]) -> None:
-        with self.follower.lock:
-            self.session.holds.check(self.follower.state.draft(), txn, wanted, self.may_have_ended)
-
-    @contextlib.contextmanager
-    def no_conflict(self, txn: int, wanted: Sequence[Acknowledgement]) -> Iterator[None]:
-        """No other thread takes these before the block's end, where ``note_holds`` notes them.
-
-        Raises what stands against them by now. The block makes no request: everybody waits for it.
-        """
-        with self.follower.lock:
-            self._check_conflicts(txn, wanted)
-            yield
+            if [connection.follower.version for connection in concerned] == known:
+                raise refusal
 
     def note_holds(
         self,
@@ -679,6 +693,15 @@ class Connection:
             pass
         for txn in [txn for txn in list(given_up) if self.follower.state.outcomes.get(txn) is not None]:
             given_up.pop(txn, None)
+
+
+@contextlib.contextmanager
+def _standing_still(connections: Iterable[Connection]) -> Iterator[None]:
+    """Nobody folds an entry into these handles meanwhile, or notes a hold: whoever takes several locks does it here."""
+    with contextlib.ExitStack() as locks:
+        for connection in sorted(connections, key=id):  # in one order, or two threads wait for each other
+            locks.enter_context(connection.follower.lock)
+        yield
 
 
 def _repeated(session: Session, result: Duplicate) -> Committed:

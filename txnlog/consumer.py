@@ -313,18 +313,9 @@ def acknowledge_plain(connection: Connection, wanted: Sequence[Acknowledgement],
         rest = left(draft)
         return [Commit(number, "", (), tuple(rest))] if rest else Answer(None)
 
-    def check() -> None:
-        with connection.follower.lock:
-            rest = left(connection.follower.state.draft())
-        connection.check_conflicts(number, rest)
-
     with connection.naming_dropped(), _no_transaction_to_abort():
-        try:
-            check()
-        except TransactionConflict:
-            check()  # the log was looked at: what was pending may be taken by now, which is fine
-        if taken is not None:
-            taken.check_delivered()  # after that look: what is pending no more may have to be handed out again
+        with connection.no_conflict(number, wanted, taken, left):
+            pass  # who takes them, or gives them back, from here on comes behind this call
         connection.appender.call(effect(decide, txn_ids=(number,)))
 
 

@@ -6,6 +6,7 @@ conflict only at its commit, and a consumer would hand the messages out again.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -112,20 +113,16 @@ class Holds:
 
 
 def give_back(taken: list[Taken], item: Taken) -> None:
-    """Give back what one acknowledgement took: the thread that takes it off the list does, so it happens once.
+    """Give back what one acknowledgement took, and take it off the list: once, and who comes second waits for it.
 
-    After Ctrl-C it is on the list again: given back twice it is delivered once too often, not at all would lose it.
+    Else he would find it neither held nor to be handed out. After Ctrl-C it is still on the list: given back twice it
+    is delivered once too often, not at all would lose it.
     """
-    try:
-        try:
-            taken.remove(item)
-        except ValueError:
-            return  # another thread gives it back at this very moment
-        item.give_back()
-    except BaseException:
-        if item not in taken:
-            taken.append(item)
-        raise
+    with item.giving:
+        if item in taken:
+            item.give_back()
+            with contextlib.suppress(ValueError):  # what an interrupt left was given back again by its handler
+                taken.remove(item)
 
 
 def joined(acknowledgements: Iterable[Acknowledgement]) -> tuple[Acknowledgement, ...]:

@@ -160,31 +160,26 @@ class Intake:
 
         What was given back, or passed over because a transaction held it, lies before messages that were received: who
         acknowledges up to those does not mean it, and nobody would ever see it again.
-        """
-        if not unnamed or self._not_delivered(unnamed) is None:
-            return
-        self._connection.follower.refresh()
-        self.check()  # who was taken over hears of that, not of what it gave back
-        found = self._not_delivered(unnamed)
-        if found is not None:
-            partition, offset = found
-            raise TransactionConflict(
-                f"a cumulative acknowledgement would take the offset {offset} of partition {partition} of "
-                f"{self.topic.name!r}, which was given back, or was held by another transaction, and is still to be "
-                "delivered to this consumer",
-                advice="receive it first, or acknowledge the messages themselves; a transaction has to begin anew",
-            )
 
-    def _not_delivered(self, unnamed: Mapping[int, Ranges]) -> tuple[int, int] | None:
-        """The first of these messages that can be handed out now: partition and offset."""
+        Makes no request: it is asked under the lock, and nothing is given back until the acknowledgement is noted.
+        """
+        if not unnamed:
+            return
         held = self._connection.held(self.subscription, self.epoch)
         with self._connection.follower.lock:
             if self.subscription not in self._connection.follower.state.subscriptions:
-                return None  # dropped: that is what the acknowledgement will hear
+                return  # dropped: that is what the acknowledgement will hear
             for partition, found in unnamed.items():
                 if missing := ranges.intersect(self._ready_in(partition, held), found):
-                    return partition, missing[0][0]
-        return None
+                    raise self._not_delivered(partition, missing[0][0])
+
+    def _not_delivered(self, partition: int, offset: int) -> TransactionConflict:
+        return TransactionConflict(
+            f"a cumulative acknowledgement would take the offset {offset} of partition {partition} of "
+            f"{self.topic.name!r}, which was given back, or was held by another transaction, and is still to be "
+            "delivered to this consumer",
+            advice="receive it first, or acknowledge the messages themselves; a transaction has to begin anew",
+        )
 
     # --- giving back ------------------------------------------------------------------------------------------------
 

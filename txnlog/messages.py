@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import html
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -187,6 +188,7 @@ class Taken:
 
     Attributes:
         unnamed: those of them that a cumulative one takes because they lie before its messages.
+        giving: the lock of who gives them back.
     """
 
     consumer: Consumer
@@ -194,9 +196,18 @@ class Taken:
     epoch: int
     ranges: Mapping[int, Ranges]
     unnamed: Mapping[int, Ranges]
+    giving: threading.RLock = field(default_factory=threading.RLock, compare=False, repr=False)
+
+    @property
+    def connection(self) -> Connection:
+        """The handle of the consumer."""
+        return self.consumer.connection
 
     def check_delivered(self) -> None:
-        """Raise TransactionConflict where a cumulative one would take what its user is still to be handed."""
+        """Raise TransactionConflict where a cumulative one would take what its user is still to be handed.
+
+        Makes no request.
+        """
         self.consumer.check_delivered(self)
 
     def give_back(self) -> None:

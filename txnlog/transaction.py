@@ -252,15 +252,11 @@ class Transaction(ProcessBound):
 
     def _take(self, wanted: list[Acknowledgement], taken: Taken | None = None) -> None:
         try:
-            with self._connection.naming_dropped():
-                self._connection.check_conflicts(self._number, wanted)
-                if taken is not None:
-                    taken.check_delivered()  # after a look at the log, if one was needed
-                with self._connection.no_conflict(self._number, wanted):
-                    self._note_subscriptions(wanted)
-                    self._note_effect()
-                    self._work.add_acknowledgements(wanted)
-                    self._note_holds()
+            with self._connection.naming_dropped(), self._connection.no_conflict(self._number, wanted, taken):
+                self._note_subscriptions(wanted)
+                self._note_effect()
+                self._work.add_acknowledgements(wanted)
+                self._note_holds()
         except (AbortableError, FencedError) as error:
             self._failed = error
             raise

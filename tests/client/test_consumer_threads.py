@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, Place, ids, received, rows, run_threads, wait_for
-from txnlog.errors import ConsumerFenced, InvalidTransactionState
+from tests.client.support import SCHEMA, Place, cursor, ids, received, rows, run_threads, wait_for
+from txnlog.errors import ConsumerFenced, InvalidTransactionState, TransactionConflict
+from txnlog.holds import Holds
+from txnlog.intake import Intake
 from txnlog.testing import ManualClock
 
 KINDS = ["exclusive", "failover", "shared"]
@@ -44,6 +47,101 @@ def test_threads_that_share_a_consumer_are_handed_each_message_once(
 
     assert run_threads(*[work] * 4, seconds=60) == [None] * 4
     assert sorted(found) == list(range(1_200))
+
+
+# --- acknowledging ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.clause("P-80", "P-215")
+@pytest.mark.parametrize("cumulative", [False, True])
+@pytest.mark.parametrize(("kind", "look"), [(Holds, "check"), (Intake, "check_delivered")])
+def test_between_the_look_at_others_and_ones_own_hold_nobody_takes_or_gives_back(
+    sales: Any, monkeypatch: pytest.MonkeyPatch, kind: type, look: str, *, cumulative: bool
+) -> None:
+    sales.produce("orders", rows(*range(3)))
+    messages = sales.consumer("orders", "billing").receive(timeout_ms=0)
+    first, second = sales.begin(), sales.begin()
+    answers: list[object] = []
+    beside: list[threading.Thread] = []
+    original = getattr(kind, look)
+
+    def take_and_give_back() -> None:
+        answers.extend(run_threads(partial(second.acknowledge, messages[:2])))
+        second.abort()
+
+    def looked(*arguments: Any) -> None:
+        original(*arguments)
+        monkeypatch.undo()
+        beside.append(begin_beside(take_and_give_back))
+
+    monkeypatch.setattr(kind, look, looked)
+    first.acknowledge(messages, cumulative=cumulative)
+    beside[0].join(60)
+    assert [type(answer) for answer in answers] == [TransactionConflict]
+    first.commit()
+    assert cursor(sales).cursor == 3
+
+
+@pytest.mark.clause("P-209", "P-215")
+def test_a_cumulative_one_waits_for_who_is_giving_back(sales: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a transaction holds no more, and its consumer is not told of yet, is in another thread's hands."""
+    sales.produce("orders", rows(*range(3)))
+    messages = sales.consumer("orders", "billing").receive(timeout_ms=0)
+    first, second = sales.begin(), sales.begin()
+    first.acknowledge(messages[:2])
+    first.flush()
+    answers: list[object] = []
+    beside: list[threading.Thread] = []
+    give_back = Intake.give_back
+
+    def acknowledge() -> None:
+        answers.extend(run_threads(partial(second.acknowledge, messages[2], cumulative=True)))
+
+    def slowly(*arguments: Any) -> None:
+        monkeypatch.undo()
+        beside.append(begin_beside(acknowledge))
+        give_back(*arguments)
+
+    monkeypatch.setattr(Intake, "give_back", slowly)
+    first.abort()
+    beside[0].join(60)
+    assert [type(answer) for answer in answers] == [TransactionConflict]
+    assert received(sales.consumer("orders", "billing")) == [0, 1, 2]
+
+
+class SlowlyTaken:
+    """A lock that gives others time behind each time it is entered, and does not wait for ever."""
+
+    def __init__(self, lock: Any) -> None:
+        self.lock = lock
+
+    def __enter__(self) -> None:
+        assert self.lock.acquire(timeout=5), "they wait for each other"
+        time.sleep(0.02)
+
+    def __exit__(self, *_: object) -> None:
+        self.lock.release()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.lock, name)
+
+
+def test_threads_that_acknowledge_over_two_handles_do_not_wait_for_each_other(memory: Place) -> None:
+    """Each takes what a consumer of the other's handle received, and so needs both to stand still."""
+    handles = [memory.open(), memory.open()]
+    handles[0].create_topic("orders", SCHEMA)
+    handles[0].produce("orders", rows(1, 2))
+    messages = [ns.consumer("orders", name).receive() for ns, name in zip(handles, ["billing", "mail"], strict=True)]
+    for ns in handles:
+        ns.connection.follower.lock = SlowlyTaken(ns.connection.follower.lock)
+
+    def take(ns: Any, received: Any) -> None:
+        with ns.begin() as txn:
+            txn.acknowledge(received[0])
+            txn.acknowledge(received[1])
+
+    assert run_threads(partial(take, handles[0], messages[1]), partial(take, handles[1], messages[0])) == [None, None]
+    assert [handles[0].subscription("orders", name).cursors[0].cursor for name in ("billing", "mail")] == [2, 2]
 
 
 # --- seeking ----------------------------------------------------------------------------------------------------------

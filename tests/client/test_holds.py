@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -98,7 +99,9 @@ def test_so_is_that_of_one_whose_time_counts_from_the_log(memory: Place, clock: 
 def test_what_several_threads_would_give_back_is_given_back_once() -> None:
     """The end of a transaction, and a consumer that finds out about it: what came again meanwhile would come twice."""
     given: list[int] = []
-    taken: Any = [SimpleNamespace(give_back=partial(given.append, number)) for number in range(200)]
+    taken: Any = [
+        SimpleNamespace(giving=threading.RLock(), give_back=partial(given.append, number)) for number in range(200)
+    ]
     items = list(taken)
 
     def work() -> None:

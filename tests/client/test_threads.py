@@ -13,12 +13,9 @@ import pytest
 
 from tests.client.support import SCHEMA, TXN_CALLS, Place, read, rows, run_threads
 from txnlog import producer as producing
-from txnlog.connection import Connection
 from txnlog.errors import (
-    Durable,
     InvalidTransactionState,
     TransactionAborted,
-    TransactionConflict,
     TransactionHasFailedOperation,
     TxnLogError,
 )
@@ -287,32 +284,6 @@ def test_of_threads_that_acknowledge_one_message_one_wins(sales: Any) -> None:
         failed = [end for end in ends if isinstance(end, TransactionHasFailedOperation)]
         assert (len(failed), {txn.state for txn in transactions}) == (3, {"COMMITTED", "ABORTED"})
         assert sales.subscription("orders", "billing").cursors[0].cursor == number + 1
-
-
-@pytest.mark.parametrize("cumulative", [False, True])
-def test_what_another_thread_took_meanwhile_is_a_conflict(
-    sales: Any, monkeypatch: pytest.MonkeyPatch, *, cumulative: bool
-) -> None:
-    """Between the look at what others hold and the note of one's own hold another thread comes."""
-    sales.produce("orders", rows(*range(3)))
-    messages = sales.consumer("orders", "billing").receive(timeout_ms=0)
-    first, second = sales.begin(), sales.begin()
-    look = Connection.check_conflicts
-
-    def looking(connection: Connection, *arguments: Any) -> None:
-        look(connection, *arguments)
-        monkeypatch.undo()
-        assert run_threads(lambda: second.acknowledge(messages)) == [None]
-
-    monkeypatch.setattr(Connection, "check_conflicts", looking)
-    with pytest.raises(TransactionConflict) as told:
-        first.acknowledge(messages, cumulative=cumulative)
-    assert told.value.durable is Durable.NOTHING
-    with pytest.raises(TransactionHasFailedOperation):
-        first.commit()
-    first.abort()
-    second.commit()
-    assert sales.subscription("orders", "billing").cursors[0].cursor == 3
 
 
 def test_a_producer_that_closes_while_its_transaction_works_ends_it_once(sales: Any) -> None:

@@ -34,7 +34,6 @@ DOUBT = "tests/client/test_doubt.py::test_"
 DOUBT_OF_TRANSACTIONS = "tests/client/test_doubt_of_transactions.py::test_"
 TARGETS = "tests/mutants/test_targets.py::test_"
 ANSWERS = "tests/client/test_answers.py::test_"
-THREADS = "tests/client/test_threads.py::test_"
 CLIENT_TRANSACTIONS = "tests/client/test_transactions.py::test_"
 FAILED_BLOCKS = "tests/client/test_failed_blocks.py::test_"
 TRANSACTION_ENDS = "tests/client/test_transaction_ends.py::test_"
@@ -1173,18 +1172,18 @@ MUTANTS = (
     Mutant(
         "conflicts are left to the commit",
         "txnlog/connection.py",
-        "            self.session.holds.check(self.follower.state.draft(), txn, wanted, self.may_have_ended)\n",
-        "            pass\n",
+        "                    self.session.holds.check(draft, txn, rest, self.may_have_ended)\n",
+        "                    pass\n",
         "two transactions of one client do the same work, and one in vain",
         (ANSWERS + "a_conflict_is_answered_as_soon_as_the_client_can_know",),
     ),
     Mutant(
         "between the look and the hold",
         "txnlog/connection.py",
-        "        with self.follower.lock:\n            self._check_conflicts(txn, wanted)\n            yield\n",
-        "        with self.follower.lock:\n            yield\n",
-        "two threads of one client do the same work, and one in vain",
-        (THREADS + "what_another_thread_took_meanwhile_is_a_conflict",),
+        "            with _standing_still(concerned):\n",
+        "            with contextlib.nullcontext():\n",
+        "what a thread gives back meanwhile is lost, or two do the same work, and one in vain",
+        (CONSUMER_THREADS + "between_the_look_at_others_and_ones_own_hold_nobody_takes_or_gives_back",),
     ),
     Mutant(
         "a cumulative one at the cursor",
@@ -1291,6 +1290,22 @@ MUTANTS = (
         (CUMULATIVE + "it_does_not_take_what_an_aborted_transaction_gave_back",),
     ),
     Mutant(
+        "two handles stand still in any order",
+        "txnlog/connection.py",
+        "sorted(connections, key=id)",
+        "connections",
+        "two threads wait for each other for ever",
+        (CONSUMER_THREADS + "threads_that_acknowledge_over_two_handles_do_not_wait_for_each_other",),
+    ),
+    Mutant(
+        "who comes second does not wait for who gives back",
+        "txnlog/holds.py",
+        "    with item.giving:\n        if item in taken:\n            item.give_back()\n",
+        "    if True:\n        if item in taken:\n            taken.remove(item)\n            item.give_back()\n",
+        "a cumulative acknowledgement takes what is about to be handed out again",
+        (CONSUMER_THREADS + "a_cumulative_one_waits_for_who_is_giving_back",),
+    ),
+    Mutant(
         "an interrupted receive has received",
         "txnlog/consumer.py",
         "                    found.item.take_back(found.handed)\n",
@@ -1316,9 +1331,9 @@ MUTANTS = (
     ),
     Mutant(
         "what was pending is not looked for again",
-        "txnlog/consumer.py",
-        "taken.check_delivered()  # after that look",
-        "pass  # after that look",
+        "txnlog/connection.py",
+        "                    if taken is not None:\n",
+        "                    if taken is not None and refusal is None:\n",
         "an acknowledgement takes what a prepared transaction of an older consumer gave back a moment ago",
         (CUMULATIVE + "it_does_not_take_what_was_passed_over_because_an_older_consumers_transaction_held_it",),
     ),
