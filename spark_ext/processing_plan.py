@@ -15,7 +15,7 @@ from txnlog import dead_letters, ranges, subscriptions
 from txnlog.acknowledgements import taken_of
 from txnlog.actions import Acknowledgement, PartitionRanges
 from txnlog.connection import check_position
-from txnlog.errors import Durable, InvalidInputError, OutcomeUnknown, TxnLogError
+from txnlog.errors import Durable, InvalidInputError, OutcomeUnknown, SubscriptionNotFound, TxnLogError
 from txnlog.leases import available
 from txnlog.names import nearest
 from txnlog.takeover import check_all_free, check_streamable, try_to_take
@@ -307,6 +307,7 @@ def was_committed(
 
     Raises:
         PartitionNotThereError: it cannot have read what the topic does not have.
+        SubscriptionNotFound: one of the claims was dropped meanwhile.
     """
     found = ns.transaction(txn)
     if found.state != "UNKNOWN":
@@ -347,7 +348,7 @@ def given_up(
         try:
             record = connection.subscription_record_by_id(item.subscription)
             cursors = connection.cursors_of(item.subscription)
-        except KeyError:
+        except SubscriptionNotFound:
             continue  # dropped meanwhile: whoever commits is told
         offsets = read.get(item.topic, {})
         taken = {p: ranges.intersect((of,), taken_of(cursors[p])) for p, of in offsets.items() if p in cursors}

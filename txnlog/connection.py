@@ -403,16 +403,20 @@ class Connection:
             return None if number is None else state.subscriptions[number]
 
     def subscription_record_by_id(self, subscription: int) -> SubscriptionRecord:
-        """The record of a subscription that is there. Raises KeyError where it was dropped."""
-        with self.follower.lock:
-            return self.follower.state.subscriptions[subscription]
+        """The record of a subscription. Raises SubscriptionNotFound where it was dropped."""
+        record = self.follower.state.subscriptions.get(subscription)
+        if record is None:
+            raise self.dropped_subscription(subscription)
+        return record
 
     def cursors_of(self, subscription: int) -> dict[int, Cursor]:
-        """By partition how far a subscription that is there has come. Raises KeyError where it was dropped."""
+        """By partition how far a subscription has come. Raises SubscriptionNotFound where it was dropped."""
         with self.follower.lock:
             state = self.follower.state
-            topic = state.topics[state.subscriptions[subscription].topic]
-            return {p: state.cursors[subscription, p] for p in range(topic.partitions)}
+            record = state.subscriptions.get(subscription)
+            if record is not None:
+                return {p: state.cursors[subscription, p] for p in range(state.topics[record.topic].partitions)}
+        raise self.dropped_subscription(subscription)
 
     def next_partition(self, handle: TopicHandle) -> int:
         """The partition whose turn it is, in a topic without a key."""

@@ -64,10 +64,7 @@ class Intake:
 
     def record(self) -> SubscriptionRecord:
         """The subscription. Raises SubscriptionNotFound where it was dropped."""
-        record = self._connection.follower.state.subscriptions.get(self.subscription)
-        if record is None:
-            raise self._connection.dropped_subscription(self.subscription)
-        return record
+        return self._connection.subscription_record_by_id(self.subscription)
 
     def check(self) -> SubscriptionRecord:
         """The same. Raises ConsumerFenced where another took over."""

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from spark_ext.processing_plan import claim, was_committed
-from tests.client.support import SCHEMA, Place, memory_place, rows  # noqa: F401 - a fixture
+from tests.client.support import SCHEMA, Place, memory_place, raises, rows  # noqa: F401 - a fixture
+from txnlog.errors import SubscriptionNotFound
 from txnlog.limits import OUTCOME_RETENTION_MS
 from txnlog.testing import ManualClock
 from txnlog.testing.scheduler import START_MS
@@ -64,3 +65,13 @@ def test_a_log_that_was_set_back_has_not_committed_what_was_planned_by_later_ver
     ns, txn, version = left(memory)
     ns.consumer("orders", subscription="billing").seek({0: 2})
     assert not was_committed(ns, claimed(ns), txn, READ, version + 100)
+
+
+def test_a_subscription_that_is_dropped_meanwhile_is_told_by_name(memory: Place) -> None:
+    clock = ManualClock(START_MS)
+    ns, txn, version = left(memory, clock=clock)
+    claims = claimed(ns)
+    clock.advance(OUTCOME_RETENTION_MS + 1_000)
+    ns.drop_subscription("orders", "billing")
+    with raises(SubscriptionNotFound, match="the subscription 'billing' of 'orders' was dropped"):
+        was_committed(ns, claims, txn, READ, version)

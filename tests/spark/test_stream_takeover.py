@@ -15,7 +15,7 @@ from spark_ext.options import read_options
 from spark_ext.stream_plan import StreamPlan
 from tests.client.support import SCHEMA, Place, ids, memory_place, raises, read, rows  # noqa: F401 - a fixture
 from txnlog import takeover
-from txnlog.errors import ConsumerFenced, InvalidInputError, TransactionAborted, TxnLogError
+from txnlog.errors import ConsumerFenced, InvalidInputError, SubscriptionNotFound, TransactionAborted, TxnLogError
 from txnlog.ids import TxnId
 
 
@@ -272,6 +272,20 @@ def test_a_subscription_that_was_dropped_and_made_again_is_not_taken_off_to_the_
     with raises(InvalidInputError, match="is at 0"):
         query.plan.acknowledge(query.log[-1])
     assert query.cursor == 0
+
+
+@pytest.mark.parametrize("run", ["run", "later"])
+def test_a_subscription_that_is_dropped_while_a_batch_is_at_work_is_told_by_name(memory: Place, run: str) -> None:
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+    ns.create_subscription("orders", "billing", start="earliest")
+    ns.produce("orders", rows(*range(5)))
+    taken = stream_commits.BatchRange("orders", ns.subscription("orders", "billing").id, {0: 0}, {0: 5})
+    identity = stream_commits.QueryIdentity("query", "query")
+    stream_commits.acknowledgements(ns, [taken], identity, "run")
+    ns.drop_subscription("orders", "billing")
+    with raises(SubscriptionNotFound, match="the subscription 'billing' of 'orders' was dropped"):
+        stream_commits.acknowledgements(ns, [taken], identity, run)
 
 
 @pytest.mark.parametrize("acknowledged", [False, True])
