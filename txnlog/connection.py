@@ -581,50 +581,70 @@ class Connection:
         with follower.lock:
             return number not in follower.state.transactions and numbers.is_spent(follower.state, number)
 
-    @contextlib.contextmanager
-    def no_conflict(
+    def take(
         self,
         txn: int,
         wanted: Sequence[Acknowledgement],
-        taken: Taken | None = None,
+        taken: Taken | None,
+        hold: Callable[[], None] = lambda: None,
+        *,
         rest_of: Callable[[Draft], Sequence[Acknowledgement]] | None = None,
-    ) -> Iterator[None]:
-        """No other thread of this handle takes these, or gives them back, before the block's end.
+    ) -> None:
+        """Have ``hold`` called, unless something stands against acknowledgements.
 
-        Raises what stands against them: by the log, by what this client's transactions hold, and what their consumer
-        has still to hand out. No request where nothing does. What the client knows is looked at again before it says
-        no, and what is overdue is ended: its holds are over. The block makes no request: everybody waits for it.
+        That is what the log says, what this client's transactions hold, and what their consumer has still to hand out.
+        No request where nothing does. What the client knows is looked at again before it says no, and what is overdue
+        is ended: its holds are over. No other thread takes them, or gives them back, between the look and the hold.
 
         Args:
-            txn: the transaction that takes them, and notes that within the block (``note_holds``).
+            txn: the transaction that takes them.
             wanted: what it takes.
-            taken: the same as the consumer knows it, where a consumer received them.
+            taken: the same as the consumer knows it, where a consumer received them: maybe one of another handle.
+            hold: notes it (``note_holds``). It makes no request: everybody waits for it.
             rest_of: what of them is left to take, if not all.
         """
-        concerned = [self] if taken is None or taken.connection is self else [self, taken.connection]
-        refusal: TxnLogError | None = None
-        while True:
-            known = [connection.follower.version for connection in concerned]
-            with _standing_still(concerned):
-                try:
-                    draft = self.follower.state.draft()
-                    rest = wanted if rest_of is None else rest_of(draft)
-                    self.session.holds.check(draft, txn, rest, self.may_have_ended)
-                    if taken is not None:
-                        taken.check_delivered()
-                except TxnLogError as error:
-                    if refusal is not None:
-                        raise
-                    refusal = error
-                else:
-                    yield
+        other = self if taken is None else taken.connection
+        # In one order, or two threads wait for each other. Without a context manager of ours, whose frames an interrupt
+        # would leave with the lock: behind Ctrl-C a traceback may be kept for ever, and an ExitStack entered halfway.
+        first, second = sorted((self, other), key=id)
+        for again in (False, True):
+            known = self.follower.version, other.follower.version
+            with first.follower.lock, second.follower.lock:
+                refusal = self._refusal(other, txn, wanted, taken, rest_of)
+                if refusal is None:
+                    hold()
                     return
-            for connection in concerned:
-                connection.follower.refresh()
+            if again:
+                raise refusal
+            self.follower.refresh()
+            if other is not self:
+                other.follower.refresh()
             with contextlib.suppress(OutcomeUnknown):  # of its end: the refusal stands then
                 self.end_overdue([item.subscription for item in wanted])
-            if [connection.follower.version for connection in concerned] == known:
+            if (self.follower.version, other.follower.version) == known:
                 raise refusal
+
+    def _refusal(
+        self,
+        other: Connection,
+        txn: int,
+        wanted: Sequence[Acknowledgement],
+        taken: Taken | None,
+        rest_of: Callable[[Draft], Sequence[Acknowledgement]] | None,
+    ) -> TxnLogError | None:
+        """What stands against acknowledgements, as this handle and that of their consumer know it."""
+        try:
+            draft = self.follower.state.draft()
+            rest = wanted if rest_of is None else rest_of(draft)
+            self.session.holds.check(draft, txn, rest, self.may_have_ended)
+            if other is not self:
+                # What it takes for held its consumer passes over, and a cumulative acknowledgement would take.
+                other.session.holds.check(other.follower.state.draft(), txn, rest, other.may_have_ended)
+            if taken is not None:
+                taken.check_delivered()
+        except TxnLogError as error:
+            return error
+        return None
 
     def note_holds(
         self,
@@ -697,15 +717,6 @@ class Connection:
             pass
         for txn in [txn for txn in list(given_up) if self.follower.state.outcomes.get(txn) is not None]:
             given_up.pop(txn, None)
-
-
-@contextlib.contextmanager
-def _standing_still(connections: Iterable[Connection]) -> Iterator[None]:
-    """Nobody folds an entry into these handles meanwhile, or notes a hold: whoever takes several locks does it here."""
-    with contextlib.ExitStack() as locks:
-        for connection in sorted(connections, key=id):  # in one order, or two threads wait for each other
-            locks.enter_context(connection.follower.lock)
-        yield
 
 
 def _repeated(session: Session, result: Duplicate) -> Committed:

@@ -314,8 +314,8 @@ def acknowledge_plain(connection: Connection, wanted: Sequence[Acknowledgement],
         return [Commit(number, "", (), tuple(rest))] if rest else Answer(None)
 
     with connection.naming_dropped(), _no_transaction_to_abort():
-        with connection.no_conflict(number, wanted, taken, left):
-            pass  # who takes them, or gives them back, from here on comes behind this call
+        # Nothing is held: who takes them, or gives them back, from here on comes behind this call.
+        connection.take(number, wanted, taken, rest_of=left)
         connection.appender.call(effect(decide, txn_ids=(number,)))
 
 

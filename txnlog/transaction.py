@@ -252,14 +252,17 @@ class Transaction(ProcessBound):
 
     def _take(self, wanted: list[Acknowledgement], taken: Taken | None = None) -> None:
         try:
-            with self._connection.naming_dropped(), self._connection.no_conflict(self._number, wanted, taken):
-                self._note_subscriptions(wanted)
-                self._note_effect()
-                self._work.add_acknowledgements(wanted)
-                self._note_holds()
+            with self._connection.naming_dropped():
+                self._connection.take(self._number, wanted, taken, partial(self._hold, wanted))
         except (AbortableError, FencedError) as error:
             self._failed = error
             raise
+
+    def _hold(self, wanted: list[Acknowledgement]) -> None:
+        self._note_subscriptions(wanted)
+        self._note_effect()
+        self._work.add_acknowledgements(wanted)
+        self._note_holds()
 
     def _note_subscriptions(self, wanted: list[Acknowledgement]) -> None:
         draft = self._connection.follower.state.draft()

@@ -210,3 +210,34 @@ def test_it_does_not_take_what_a_transaction_of_another_handle_has_in_hand(ten: 
     first.commit()
     consumer.acknowledge(later, cumulative=True)
     assert position(ten) == 7
+
+
+@pytest.mark.clause("P-208", "P-215")
+@pytest.mark.parametrize("flushed", [False, True])
+def test_it_does_not_take_what_the_consumers_handle_holds(ten: Any, place: Place, flushed: bool) -> None:
+    """The transaction of one handle, and a consumer of another, whose own transaction has messages in hand."""
+    consumer = ten.consumer("orders", "billing")
+    first, second = ten.begin(), place.open().begin()
+    first.acknowledge(consumer.receive(4, timeout_ms=0))
+    if flushed:
+        first.flush()
+    with raises(TransactionConflict, match="pending"):
+        second.acknowledge(consumer.receive(3, timeout_ms=0), cumulative=True)
+    first.abort()
+    assert received(consumer, 4) == [0, 1, 2, 3]
+
+
+@pytest.mark.clause("P-209", "P-215")
+@pytest.mark.parametrize("of_the_consumer", [False, True])
+def test_it_does_not_take_what_its_consumer_still_thinks_held(ten: Any, place: Place, of_the_consumer: bool) -> None:
+    """Only the handle that acknowledges has seen that the transaction which had them was aborted."""
+    consumer, other, third = ten.consumer("orders", "billing"), place.open(), place.open()
+    first = (ten if of_the_consumer else other).begin()
+    first.acknowledge(consumer.receive(4, timeout_ms=0))
+    first.flush()
+    later = consumer.receive(3, timeout_ms=0)
+    third.abort(first.id, by="ada", why="hanging")
+    other.connection.follower.refresh()
+    with raises(TransactionConflict, match="is still to be delivered"):
+        other.begin().acknowledge(later, cumulative=True)
+    assert received(consumer, 4) == [0, 1, 2, 3]

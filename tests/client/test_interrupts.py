@@ -282,6 +282,42 @@ def test_a_receive_that_is_interrupted_anywhere_has_received_nothing(memory: Pla
     assert place > 20, "places"
 
 
+def _try_lock(lock: Any) -> bool:
+    taken: bool = lock.acquire(timeout=5)
+    if taken:
+        lock.release()
+    return taken
+
+
+@pytest.mark.parametrize("how", ["plain", "in a transaction", "of another handle"])
+def test_an_acknowledgement_that_is_interrupted_anywhere_keeps_no_lock(memory: Place, how: str) -> None:
+    """Also where the traceback is kept, as a notebook keeps that of its last cell."""
+    ns, other = memory.open(), memory.open()
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(1))
+    kept: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            (consumer if how == "plain" else txn).acknowledge(messages)
+        except KeyboardInterrupt as interrupt:
+            kept.append(interrupt)
+            raise
+
+    for place in range(1, 1_000):
+        consumer = ns.consumer("orders", f"s{place}")
+        messages = consumer.receive(timeout_ms=0)
+        txn = (other if how == "of another handle" else ns).begin()
+        again = interrupted(call, (contextlib, connection, holds, transaction), place)
+        for handle in (ns, other):
+            assert run_threads(partial(_try_lock, handle.connection.follower.lock)) == [True]
+        if not again:
+            break
+        txn.abort()
+    assert place > 20, place
+    assert len(kept) == place - 1
+
+
 @pytest.mark.parametrize("after", range(1, 6))
 def test_a_handle_that_was_interrupted_tells_true_offsets(
     memory: Place, monkeypatch: pytest.MonkeyPatch, after: int
@@ -472,4 +508,4 @@ def test_what_rides_with_an_interrupted_acknowledgement_is_delivered(memory: Pla
             got += ids(messages.table)
             consumer.acknowledge(messages)
         assert got == list(range(500)), f"place {place}"
-    assert place > 20
+    assert place > 20, place
