@@ -244,6 +244,23 @@ def subscriptions_read(ns: Namespace, offsets: BatchOffsets) -> list[str]:
     return sorted({item.subscription for item in found if item is not None and item.subscription is not None})
 
 
+def warn_of_others(ns: Namespace, offsets: BatchOffsets, acknowledge: str | None) -> None:
+    """Tell of subscriptions that the query reads and does not acknowledge: nobody notices before a restart."""
+    for name in subscriptions_read(ns, offsets):
+        if name != acknowledge:
+            advice = (
+                f"pass acknowledge={name!r}, or leave out the option 'subscription'"
+                if acknowledge is None
+                else f"sources of several topics share one subscription name: {acknowledge!r}"
+            )
+            _logger.warning(
+                "a source reads the subscription %r and nothing acknowledges it: its cursor stays, and "
+                "a new checkpoint reads all again (%s)",
+                name,
+                advice,
+            )
+
+
 def _ours(ns: Namespace, text: str | None) -> StreamOffset | None:
     """The offset of a source of ours in this namespace; None for any other.
 
@@ -409,4 +426,5 @@ __all__ = [
     "subscriptions_read",
     "taken_by",
     "warn_of_dropped",
+    "warn_of_others",
 ]

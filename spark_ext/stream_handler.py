@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-    from spark_ext.query_checkpoint import BatchOffsets
     from txnlog.namespace import Namespace
 
 _logger = logging.getLogger("txnlog.spark")
@@ -186,7 +185,7 @@ class _Batches:
             wanted = stream_commits.acknowledgements(ns, taken, identity, self.run_id)
         if not self._warned:
             self._warned = True
-            self._warn_of_others(ns, offsets)
+            stream_commits.warn_of_others(ns, offsets, self.acknowledge)
         inner = jobs.begin(ns, jobs.reserve_job(ns))
         inner.set_stream(batch)
         known = of_stream(ns.connection, identity.query, batch_id, batch.offsets_digest)
@@ -202,22 +201,6 @@ class _Batches:
                     advice="raise an error from the handler to stop the query, or return without writing",
                 )
         stream_commits.warn_of_dropped(batch, txn.result)
-
-    def _warn_of_others(self, ns: Namespace, offsets: BatchOffsets) -> None:
-        """Tell of subscriptions that the query reads and does not acknowledge: nobody notices before a restart."""
-        for name in stream_commits.subscriptions_read(ns, offsets):
-            if name != self.acknowledge:
-                advice = (
-                    f"pass acknowledge={name!r}, or leave out the option 'subscription'"
-                    if self.acknowledge is None
-                    else f"sources of several topics share one subscription name: {self.acknowledge!r}"
-                )
-                _logger.warning(
-                    "a source reads the subscription %r and nothing acknowledges it: its cursor stays, and "
-                    "a new checkpoint reads all again (%s)",
-                    name,
-                    advice,
-                )
 
 
 __all__ = ["write_stream"]

@@ -121,7 +121,7 @@ class DataFrameTransaction:
         if self._skipped is not None:
             return 0
         if not hasattr(df, "mapInArrow"):
-            raise no_frame("write", df, "make one of it with spark.createDataFrame(...)")
+            raise no_frame("write", df, "call write(df, topic); spark.createDataFrame(...) makes a DataFrame of rows")
         if getattr(df, "isStreaming", False):
             raise InvalidInputError(
                 "write takes a batch, and this DataFrame is a stream",

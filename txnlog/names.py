@@ -40,6 +40,10 @@ def _parse(kind: str, text: object) -> str:
             f"the {kind} name {quoted_name(text)} has {len(text):,} characters",
             advice=f"use at most {MAX_NAME_CHARACTERS}",
         )
+    if "/" in text or "\\" in text:
+        raise NameNotAllowed(
+            f"the {kind} name {quoted_name(text)} is not allowed", advice=f"pass the name of the {kind}, not a path"
+        )
     if not _NAME.fullmatch(text):
         raise NameNotAllowed(
             f"the {kind} name {quoted_name(text)} is not allowed",

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import LongType, StructType
 
 import txnlog
 from spark_ext import handles, jobs, stream_commits
-from spark_ext.options import read_options
+from spark_ext.options import read_options, write_options
 from spark_ext.paths import normal
 from spark_ext.query_checkpoint import BatchOffsets, Checkpoint, parse_offsets
 from spark_ext.stream_commits import (
@@ -29,7 +30,8 @@ from spark_ext.stream_commits import (
 )
 from spark_ext.stream_offsets import StreamOffset
 from spark_ext.stream_plan import StreamPlan
-from tests.spark.support import Query
+from spark_ext.stream_writer import StreamTaskWritten, TopicStreamWriter
+from tests.spark.support import Query, path_of
 from txnlog.actions import StreamBatch
 from txnlog.errors import (
     ConsumerFenced,
@@ -240,6 +242,22 @@ def test_a_subscription_of_an_earlier_topic_is_gone(ns: Namespace, query: Query)
     ns.create_subscription("orders", "billing")
     with pytest.raises(SubscriptionNotFound, match="is gone"):
         taken_by(ns, query.checkpoint, query.checkpoint.offsets(0), "billing")
+
+
+def test_the_formats_sink_tells_of_a_subscription_that_nothing_acknowledges(
+    ns: Namespace, query: Query, caplog: pytest.LogCaptureFixture
+) -> None:
+    ns.create_topic("copy", SCHEMA)
+    query.write(0, offset(ns, (0, 0), (4, 4)))
+    query.write(1, offset(ns, (4, 4), (6, 6)))
+    given = {"path": path_of(ns, "copy"), "checkpointLocation": query.checkpoint.location}
+    for batch in range(2):
+        writer = TopicStreamWriter(write_options(given, streaming=True), StructType().add("x", LongType()), False)
+        numbers = jobs.reserve_job(ns)
+        writer.commit([StreamTaskWritten(numbers, "run", (), "")], batch)
+    told = [text for item in caplog.records if "nothing acknowledges it" in (text := item.getMessage())]
+    assert len(told) == 1
+    assert "pass acknowledge='billing'" in told[0]
 
 
 # --- acknowledging it -------------------------------------------------------------------------------------------------

@@ -478,7 +478,7 @@ def optimize(
 def maintain(
     target: Target, target_size_bytes: int, max_bytes: int, retain_ms: int, grace_ms: int, *, as_json: bool
 ) -> None:
-    """Make a checkpoint, merge small segments of all topics, and vacuum.
+    """Make a checkpoint, merge small segments, publish all topics as Delta tables, and vacuum.
 
     Exit code 1: call it again. Exit code 2: ``failures`` says what stood against some of it; the rest was done.
     """
