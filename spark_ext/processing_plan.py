@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -263,11 +264,22 @@ def _batch(
     return Batch(end, offsets, tuple(taken), rows, acknowledged - rows)
 
 
+@contextmanager
+def _told_of_dropped(connection: Connection) -> Iterator[None]:
+    """Name a subscription that was dropped under the run, which has no consumer to open."""
+    try:
+        with connection.naming_dropped():
+            yield
+    except SubscriptionNotFound as error:
+        error.advice = "run it again: that makes the subscription again, where start says"
+        raise
+
+
 def _cursors(scan: Scan, claims: Iterable[Claim]) -> dict[str, tuple[Claim, Mapping[int, Cursor]]]:
     """By topic the claim and its cursors, as the newest fold has them. Raises where a claim was lost."""
     connection = scan.namespace.connection
     result: dict[str, tuple[Claim, Mapping[int, Cursor]]] = {}
-    with connection.follower.lock:
+    with _told_of_dropped(connection), connection.follower.lock:
         for item in claims:
             connection.check_consumer(item.subscription, item.epoch)
             result[item.topic] = item, connection.cursors_of(item.subscription)
@@ -318,7 +330,8 @@ def was_committed(
     for topic, offsets in read.items():
         if topic not in of_topic:
             continue  # of a run over other topics
-        cursors = ns.connection.cursors_of(of_topic[topic])
+        with _told_of_dropped(ns.connection):
+            cursors = ns.connection.cursors_of(of_topic[topic])
         for p, (low, high) in offsets.items():
             if p not in cursors:
                 raise PartitionNotThereError(f"{txn} read {topic!r} {p}")

@@ -30,6 +30,7 @@ from txnlog.transaction_commands import Skipped
 if TYPE_CHECKING:
     from txnlog.namespace import Namespace
     from txnlog.results import Committed
+    from txnlog.state import SubscriptionRecord
     from txnlog.transaction import Transaction
 
 _logger: Final = logging.getLogger("txnlog.spark")
@@ -244,7 +245,7 @@ def subscriptions_read(ns: Namespace, offsets: BatchOffsets) -> list[str]:
     return sorted({item.subscription for item in found if item is not None and item.subscription is not None})
 
 
-def warn_of_others(ns: Namespace, offsets: BatchOffsets, acknowledge: str | None) -> None:
+def warn_of_unacknowledged(ns: Namespace, offsets: BatchOffsets, acknowledge: str | None) -> None:
     """Tell of subscriptions that the query reads and does not acknowledge: nobody notices before a restart."""
     for name in subscriptions_read(ns, offsets):
         if name != acknowledge:
@@ -277,12 +278,16 @@ def _ours(ns: Namespace, text: str | None) -> StreamOffset | None:
     return found
 
 
+_BEGIN_ANEW: Final = "begin with a new checkpointLocation"
+"""One made again has another id: the offsets of the checkpoint are not of it."""
+
+
 def _subscription_id(ns: Namespace, topic: str, offset: StreamOffset, subscription: str) -> int:
     record = ns.connection.subscription_record(offset.topic_ids.get(topic, -1), subscription)
     if record is None:
         raise SubscriptionNotFound(
             f"the subscription {subscription!r} of the topic {topic!r}, which the checkpoint names, is gone",
-            advice="begin with a new checkpointLocation",
+            advice=_BEGIN_ANEW,
         )
     return record.id
 
@@ -301,6 +306,7 @@ def acknowledgements(
     Raises:
         InvalidInputError: the cursor does not stand where the batch begins.
         UnsupportedFeature: the subscription is of a kind that a stream cannot have.
+        SubscriptionNotFound: it was dropped meanwhile.
         ConsumerFenced: a newer run, another consumer or a seek took the subscription over.
         ConsumerBusy: the subscription's takeover rule keeps it for another consumer or query.
     """
@@ -326,9 +332,17 @@ def acknowledgements(
     return result
 
 
+def _record_of(ns: Namespace, item: BatchRange) -> SubscriptionRecord:
+    try:
+        return ns.connection.subscription_record_by_id(item.subscription)
+    except SubscriptionNotFound as error:
+        error.advice = _BEGIN_ANEW
+        raise
+
+
 def _check_cursors(ns: Namespace, item: BatchRange, moved: Sequence[tuple[int, int, int]]) -> None:
     """Raise InvalidInputError where the subscription is not where the batch begins, UnsupportedFeature for its kind."""
-    record = ns.connection.subscription_record_by_id(item.subscription)
+    record = _record_of(ns, item)
     check_streamable(record)
     cursors = ns.connection.cursors_of(item.subscription)
     for partition, start, end in moved:
@@ -366,7 +380,7 @@ def _held_epoch(
     Raises:
         ConsumerFenced: the run had it, and lost it.
     """
-    record = ns.connection.subscription_record_by_id(item.subscription)
+    record = _record_of(ns, item)
     with _epochs_lock:
         known = _epochs.get((ns.connection.identity, item.subscription, identity.name, run))
     if known is not None:
@@ -426,5 +440,5 @@ __all__ = [
     "subscriptions_read",
     "taken_by",
     "warn_of_dropped",
-    "warn_of_others",
+    "warn_of_unacknowledged",
 ]

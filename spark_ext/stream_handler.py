@@ -185,7 +185,7 @@ class _Batches:
             wanted = stream_commits.acknowledgements(ns, taken, identity, self.run_id)
         if not self._warned:
             self._warned = True
-            stream_commits.warn_of_others(ns, offsets, self.acknowledge)
+            stream_commits.warn_of_unacknowledged(ns, offsets, self.acknowledge)
         inner = jobs.begin(ns, jobs.reserve_job(ns))
         inner.set_stream(batch)
         known = of_stream(ns.connection, identity.query, batch_id, batch.offsets_digest)

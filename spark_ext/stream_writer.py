@@ -120,8 +120,8 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         if begun is None:
             return
         identity, batch = begun
-        if batchId == 0 and offsets is not None:  # this object is made anew for each batch: once a checkpoint
-            stream_commits.warn_of_others(ns, offsets, self._options.acknowledge)
+        if batchId == 0 and offsets is not None:  # each batch may have a process of its own, which knows of no other
+            stream_commits.warn_of_unacknowledged(ns, offsets, self._options.acknowledge)
         numbers = answers[0].numbers
         written = [item for answer in answers for item in answer.segments]
         record = self._planned.record

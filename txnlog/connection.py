@@ -581,70 +581,73 @@ class Connection:
         with follower.lock:
             return number not in follower.state.transactions and numbers.is_spent(follower.state, number)
 
-    def take(
+    def check_conflicts(
         self,
         txn: int,
         wanted: Sequence[Acknowledgement],
         taken: Taken | None,
-        hold: Callable[[], None] = lambda: None,
+        then: Callable[[], None] = lambda: None,
         *,
         rest_of: Callable[[Draft], Sequence[Acknowledgement]] | None = None,
     ) -> None:
-        """Have ``hold`` called, unless something stands against acknowledgements.
+        """Raise what stands against acknowledgements, or call ``then``, before which nothing more can.
 
-        That is what the log says, what this client's transactions hold, and what their consumer has still to hand out.
-        No request where nothing does. What the client knows is looked at again before it says no, and what is overdue
-        is ended: its holds are over. No other thread takes them, or gives them back, between the look and the hold.
+        By the log, by what this client's transactions hold, and by what their consumer has still to hand out. No
+        request where nothing does. What the client knows is looked at again before it says no, and what is overdue is
+        ended: its holds are over.
 
         Args:
             txn: the transaction that takes them.
             wanted: what it takes.
             taken: the same as the consumer knows it, where a consumer received them: maybe one of another handle.
-            hold: notes it (``note_holds``). It makes no request: everybody waits for it.
+            then: notes what is held (``note_holds``). It makes no request: everybody waits for it.
             rest_of: what of them is left to take, if not all.
+
+        Raises:
+            TransactionConflict, ConsumerFenced, SubscriptionNotFound: nothing was held.
+            StoreError: neither; the log could not be looked at again.
         """
-        other = self if taken is None else taken.connection
-        # In one order, or two threads wait for each other. Without a context manager of ours, whose frames an interrupt
-        # would leave with the lock: behind Ctrl-C a traceback may be kept for ever, and an ExitStack entered halfway.
-        first, second = sorted((self, other), key=id)
-        for again in (False, True):
-            known = self.follower.version, other.follower.version
-            with first.follower.lock, second.follower.lock:
-                refusal = self._refusal(other, txn, wanted, taken, rest_of)
-                if refusal is None:
-                    hold()
-                    return
-            if again:
-                raise refusal
-            self.follower.refresh()
-            if other is not self:
-                other.follower.refresh()
+        handles = [self] if taken is None or taken.connection is self else [self, taken.connection]
+        known = [handle.follower.version for handle in handles]
+        refusal = self._refusal(handles, txn, wanted, taken, then, rest_of)
+        if refusal is None:
+            return
+        for handle in handles:
+            handle.follower.refresh()
             with contextlib.suppress(OutcomeUnknown):  # of its end: the refusal stands then
-                self.end_overdue([item.subscription for item in wanted])
-            if (self.follower.version, other.follower.version) == known:
-                raise refusal
+                handle.end_overdue([item.subscription for item in wanted])
+        if len(handles) > 1:
+            self.follower.refresh()  # of what the other one ended, which alone may know what it gave up
+        if known != [handle.follower.version for handle in handles]:
+            refusal = self._refusal(handles, txn, wanted, taken, then, rest_of)
+        if refusal is not None:
+            raise refusal
 
     def _refusal(
         self,
-        other: Connection,
+        handles: Sequence[Connection],
         txn: int,
         wanted: Sequence[Acknowledgement],
         taken: Taken | None,
+        then: Callable[[], None],
         rest_of: Callable[[Draft], Sequence[Acknowledgement]] | None,
     ) -> TxnLogError | None:
-        """What stands against acknowledgements, as this handle and that of their consumer know it."""
-        try:
-            draft = self.follower.state.draft()
-            rest = wanted if rest_of is None else rest_of(draft)
-            self.session.holds.check(draft, txn, rest, self.may_have_ended)
-            if other is not self:
-                # What it takes for held its consumer passes over, and a cumulative acknowledgement would take.
-                other.session.holds.check(other.follower.state.draft(), txn, rest, other.may_have_ended)
-            if taken is not None:
-                taken.check_delivered()
-        except TxnLogError as error:
-            return error
-        return None
+        """What stands against acknowledgements by what these handles know; None where ``then`` was called."""
+        # In one order, or two threads wait for each other. Without a context manager of ours, whose frames an interrupt
+        # would leave with the lock: behind Ctrl-C a traceback may be kept for ever, and an ExitStack entered halfway.
+        first, second = sorted((handles[0], handles[-1]), key=id)
+        with first.follower.lock, second.follower.lock:
+            try:
+                for handle in handles:  # what one takes for held its consumer passes over, and would be taken here
+                    draft = handle.follower.state.draft()
+                    rest = wanted if rest_of is None else rest_of(draft)
+                    handle.session.holds.check(draft, txn, rest, handle.may_have_ended)
+                if taken is not None:
+                    taken.check_delivered()
+            except TxnLogError as error:
+                return error
+            then()
+            return None
 
     def note_holds(
         self,

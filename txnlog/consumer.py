@@ -315,7 +315,7 @@ def acknowledge_plain(connection: Connection, wanted: Sequence[Acknowledgement],
 
     with connection.naming_dropped(), _no_transaction_to_abort():
         # Nothing is held: who takes them, or gives them back, from here on comes behind this call.
-        connection.take(number, wanted, taken, rest_of=left)
+        connection.check_conflicts(number, wanted, taken, rest_of=left)
         connection.appender.call(effect(decide, txn_ids=(number,)))
 
 

@@ -121,7 +121,7 @@ def give_back(taken: list[Taken], item: Taken) -> None:
     with item.giving:
         if item in taken:
             item.give_back()
-            with contextlib.suppress(ValueError):  # what an interrupt left was given back again by its handler
+            with contextlib.suppress(ValueError):  # its owner let go of it, or a handler of an interrupt was here
                 taken.remove(item)
 
 

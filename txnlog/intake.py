@@ -158,7 +158,8 @@ class Intake:
         What was given back, or passed over because a transaction held it, lies before messages that were received: who
         acknowledges up to those does not mean it, and nobody would ever see it again.
 
-        Makes no request: it is asked under the lock, and nothing is given back until the acknowledgement is noted.
+        Makes no request: it is asked under the lock, and nothing is given back until the acknowledgement is noted. A
+        Shared subscription, where giving back makes one, has no cumulative ones.
         """
         if not unnamed:
             return

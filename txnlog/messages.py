@@ -188,7 +188,8 @@ class Taken:
 
     Attributes:
         unnamed: those of them that a cumulative one takes because they lie before its messages.
-        giving: the lock of who gives them back.
+        giving: who gives them back holds it, so that others wait until they can be handed out. On a Shared subscription
+            that is while the log hears of it: nobody asks for it there under the lock of a fold.
     """
 
     consumer: Consumer

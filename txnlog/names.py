@@ -40,14 +40,11 @@ def _parse(kind: str, text: object) -> str:
             f"the {kind} name {quoted_name(text)} has {len(text):,} characters",
             advice=f"use at most {MAX_NAME_CHARACTERS}",
         )
-    if "/" in text or "\\" in text:
-        raise NameNotAllowed(
-            f"the {kind} name {quoted_name(text)} is not allowed", advice=f"pass the name of the {kind}, not a path"
-        )
     if not _NAME.fullmatch(text):
+        advice = "use ASCII letters, digits, '-', '_' and single inner dots, beginning with a letter or digit"
         raise NameNotAllowed(
             f"the {kind} name {quoted_name(text)} is not allowed",
-            advice="use ASCII letters, digits, '-', '_' and single inner dots, beginning with a letter or digit",
+            advice=f"{advice}: no path" if "/" in text else advice,
         )
     if text.split(".", 1)[0].lower() in _DEVICES:
         raise NameNotAllowed(

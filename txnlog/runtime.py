@@ -160,7 +160,7 @@ class Promise(Future[T]):
         """See Future, and ``set_result``."""
         if not self._asked and len(_failures) < _MOST_FAILURES:
             _failures[self._number] = str(exception)
-        if self._asked:  # meanwhile
+        if self._asked:  # by another thread just now, which found nothing to take out
             _failures.pop(self._number, None)
         try:
             super().set_exception(exception)

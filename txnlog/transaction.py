@@ -253,7 +253,7 @@ class Transaction(ProcessBound):
     def _take(self, wanted: list[Acknowledgement], taken: Taken | None = None) -> None:
         try:
             with self._connection.naming_dropped():
-                self._connection.take(self._number, wanted, taken, partial(self._hold, wanted))
+                self._connection.check_conflicts(self._number, wanted, taken, partial(self._hold, wanted))
         except (AbortableError, FencedError) as error:
             self._failed = error
             raise

@@ -116,7 +116,7 @@ class SlowlyTaken:
         self.lock = lock
 
     def __enter__(self) -> None:
-        assert self.lock.acquire(timeout=5), "they wait for each other"
+        assert self.lock.acquire(timeout=20), "they wait for each other"
         time.sleep(0.02)
 
     def __exit__(self, *_: object) -> None:

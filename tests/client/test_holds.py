@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, Place, raises, received, rows, run_threads
-from txnlog import holds
-from txnlog.errors import TransactionConflict
+from tests.client.support import SCHEMA, Place, cursor, raises, received, rows, run_threads
+from txnlog import administration, holds
+from txnlog.errors import StoreError, TransactionConflict
 from txnlog.producer import begin_transaction
 from txnlog.testing import ManualClock
 
@@ -111,3 +111,73 @@ def test_what_several_threads_would_give_back_is_given_back_once() -> None:
     assert run_threads(*[work] * 4) == [None] * 4
     assert sorted(given) == list(range(200))
     assert taken == []
+
+
+@pytest.mark.clause("P-208")
+@pytest.mark.parametrize("taker", [0, 1])
+@pytest.mark.parametrize("owner", [0, 1])
+def test_what_was_given_up_is_ended_for_who_waits_at_either_handle(
+    ten: Any, place: Place, monkeypatch: pytest.MonkeyPatch, owner: int, taker: int
+) -> None:
+    """The abort of a transaction did not reach the log; the messages are of a consumer of the first handle."""
+
+    def lose(*_: object) -> None:
+        raise StoreError("away")
+
+    handles = [ten, place.open()]
+    messages = ten.consumer("orders", "billing").receive(4, timeout_ms=0)
+    first = handles[owner].begin()
+    first.acknowledge(messages)
+    first.flush()
+    with monkeypatch.context() as store:
+        store.setattr(administration, "end", lose)
+        first.discard()
+    with handles[taker].begin() as txn:
+        txn.acknowledge(messages)
+    assert cursor(ten).cursor == 4
+
+
+@pytest.mark.clause("P-208")
+@pytest.mark.parametrize("plain", [False, True])
+@pytest.mark.parametrize("owner", [0, 1, 2])
+def test_what_is_overdue_is_ended_for_who_waits_whichever_handle_has_it(
+    memory: Place, clock: ManualClock, owner: int, plain: bool
+) -> None:
+    """The messages are of a consumer of the second handle, the first one takes them."""
+    handles = [memory.open(clock=clock) for _ in range(3)]
+    handles[0].create_topic("orders", SCHEMA)
+    handles[0].produce("orders", rows(*range(4)))
+    other = handles[0].consumer("orders", "billing")
+    messages = handles[1].consumer("orders", "billing").receive(timeout_ms=0)
+    first = handles[owner].begin(timeout_ms=1_000)
+    first.acknowledge(messages)
+    first.flush()
+    clock.advance(60_000)
+    if plain:
+        other.acknowledge(messages)
+    else:
+        with handles[0].begin() as txn:
+            txn.acknowledge(messages)
+    assert cursor(handles[0]).cursor == 4
+
+
+@pytest.mark.clause("P-80")
+def test_what_is_taken_while_two_handles_are_looked_at_is_fine_outside_of_a_transaction(
+    memory: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ns, other = memory.open(), memory.open()
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(*range(4)))
+    mine, theirs = [handle.consumer("orders", "billing", type="shared") for handle in (ns, other)]
+    messages = theirs.receive(timeout_ms=0)
+    theirs.acknowledge(messages[0])
+    refresh = other.connection.follower.refresh
+
+    def meanwhile() -> int:
+        monkeypatch.undo()
+        theirs.acknowledge(messages[1])
+        return refresh()
+
+    monkeypatch.setattr(other.connection.follower, "refresh", meanwhile)
+    mine.acknowledge(messages[:2])
+    assert cursor(ns).cursor == 2

@@ -211,15 +211,19 @@ def test_a_run_that_another_one_took_over_from_stops_and_leaves_nothing(shop: Sh
 
 
 @pytest.mark.parametrize(
-    ("meanwhile", "kind"),
+    ("meanwhile", "kind", "told"),
     [
-        (lambda ns: ns.consumer("orders", "billing").seek("earliest"), ConsumerFenced),
-        (lambda ns: ns.drop_subscription("orders", "billing"), SubscriptionNotFound),
+        (lambda ns: ns.consumer("orders", "billing").seek("earliest"), ConsumerFenced, "the epoch"),
+        (
+            lambda ns: ns.drop_subscription("orders", "billing"),
+            SubscriptionNotFound,
+            r"'billing' of 'orders' was dropped \(run it again",
+        ),
     ],
     ids=["seek", "drop"],
 )
 def test_a_subscription_that_was_moved_or_dropped_between_batches_ends_the_run(
-    shop: Shop, meanwhile: Any, kind: type[Exception]
+    shop: Shop, meanwhile: Any, kind: type[Exception], told: str
 ) -> None:
     asked: list[int] = []
 
@@ -231,7 +235,7 @@ def test_a_subscription_that_was_moved_or_dropped_between_batches_ends_the_run(
 
     shop.produce(0)
     shop.produce(4)
-    with pytest.raises(kind):
+    with pytest.raises(kind, match=told):
         shop.run(stop=between)
     shop.check(0, 4)
     assert len(shop.calls) == 1

@@ -80,6 +80,11 @@ def test_a_name_outside_the_grammar_is_refused(parse, name):
         parse(name)
 
 
+def test_who_names_a_path_is_told_so() -> None:
+    with pytest.raises(NameNotAllowed, match=r"use ASCII letters, .*: no path"):
+        parse_topic_name("eu/orders")
+
+
 @pytest.mark.clause("P-6")
 @every_parser
 @pytest.mark.parametrize(

@@ -478,7 +478,9 @@ def optimize(
 def maintain(
     target: Target, target_size_bytes: int, max_bytes: int, retain_ms: int, grace_ms: int, *, as_json: bool
 ) -> None:
-    """Make a checkpoint, merge small segments, publish all topics as Delta tables, and vacuum.
+    """Make a checkpoint, merge small segments, bring Delta tables up to date, and vacuum.
+
+    A topic has a Delta table from then on, unless its property delta is "off".
 
     Exit code 1: call it again. Exit code 2: ``failures`` says what stood against some of it; the rest was done.
     """
