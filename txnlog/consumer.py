@@ -89,7 +89,8 @@ class Consumer(ProcessBound):
         Topics and partitions have their turn; the messages of a partition come in the order of their offsets.
 
         A call that is interrupted (Ctrl-C) has received nothing: its messages come again. Between its return and the
-        caller's assignment nobody can tell: after an interrupt, ``redeliver_unacknowledged()`` gives back what is lost.
+        caller's assignment nobody can tell: after an interrupt, ``redeliver_unacknowledged()`` gives back what is lost,
+        unless another thread acknowledged it cumulatively.
 
         Args:
             max_messages: at most so many.
@@ -168,7 +169,8 @@ class Consumer(ProcessBound):
     def acknowledge(self, messages: Messages, *, cumulative: bool = False) -> None:
         """Take messages off the subscription, outside of any transaction; durable on return.
 
-        What was taken before is fine.
+        What was taken before is fine. What other threads take or give back while this call is under way comes behind
+        it: a cumulative one may take that.
 
         Args:
             messages: what this consumer received, or a part of it (``messages[2:5]``).

@@ -6,7 +6,7 @@ import contextlib
 import copy
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
 from types import TracebackType
@@ -261,8 +261,9 @@ class Transaction(ProcessBound):
     def _hold(self, wanted: list[Acknowledgement]) -> None:
         self._note_subscriptions(wanted)
         self._note_effect()
+        # In this order: what Ctrl-C leaves held and not in the work an abort gives back; the reverse would be doubled.
+        self._note_holds(wanted)
         self._work.add_acknowledgements(wanted)
-        self._note_holds()
 
     def _note_subscriptions(self, wanted: list[Acknowledgement]) -> None:
         draft = self._connection.follower.state.draft()
@@ -272,10 +273,11 @@ class Transaction(ProcessBound):
             assert topic is not None, "topics are never forgotten"
             self._subscriptions[record.id] = f"{topic.name}/{record.name}"
 
-    def _note_holds(self) -> None:
+    def _note_holds(self, more: Sequence[Acknowledgement] = ()) -> None:
         """Also to other handles, by which messages were received: their consumers must not take them meanwhile."""
+        held = [*self._work.acknowledgements, *more]
         for connection in self._holders:
-            connection.note_holds(self._number, self._work.acknowledgements, self._opening.deadline_ms, self._taken)
+            connection.note_holds(self._number, held, self._opening.deadline_ms, self._taken)
 
     def _release_holds(self) -> None:
         for connection in self._holders:

@@ -318,6 +318,31 @@ def test_an_acknowledgement_that_is_interrupted_anywhere_keeps_no_lock(memory: P
     assert len(kept) == place - 1
 
 
+@pytest.mark.clause("P-208", "P-209")
+def test_what_an_interrupted_acknowledgement_has_in_its_transaction_is_held(memory: Place) -> None:
+    """Who catches Ctrl-C may commit that transaction yet: nobody is handed the message meanwhile."""
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(1))
+    taken = 0
+    for place in range(1, 1_000):
+        consumer = ns.consumer("orders", f"s{place}")
+        messages = consumer.receive(timeout_ms=0)
+        txn = ns.begin()
+        again = interrupted(
+            partial(txn.acknowledge, messages), (contextlib, connection, holds, transaction, work), place
+        )
+        consumer.redeliver_unacknowledged()
+        found = received(consumer)
+        txn.commit()
+        position = ns.subscription("orders", f"s{place}").cursors[0].cursor
+        taken += position
+        assert (found, position) in [([1], 0), ([], 0), ([], 1)], f"interrupted at the place {place}"
+        if not again:
+            break
+    assert taken > 1
+
+
 @pytest.mark.parametrize("after", range(1, 6))
 def test_a_handle_that_was_interrupted_tells_true_offsets(
     memory: Place, monkeypatch: pytest.MonkeyPatch, after: int

@@ -1298,6 +1298,14 @@ MUTANTS = (
         (CUMULATIVE + "it_does_not_take_what_the_consumers_handle_holds",),
     ),
     Mutant(
+        "in the work before it is held",
+        "txnlog/transaction.py",
+        "        self._note_holds(wanted)\n        self._work.add_acknowledgements(wanted)\n",
+        "        self._work.add_acknowledgements(wanted)\n        self._note_holds()\n",
+        "behind Ctrl-C a message is handed out again, and the transaction commits it",
+        (INTERRUPTS + "what_an_interrupted_acknowledgement_has_in_its_transaction_is_held",),
+    ),
+    Mutant(
         "what was ended for who waits stands against him",
         "txnlog/connection.py",
         "        if len(handles) > 1:\n",
@@ -1372,7 +1380,7 @@ MUTANTS = (
     Mutant(
         "another handle is not told what is held",
         "txnlog/transaction.py",
-        "connection.note_holds(self._number, self._work.acknowledgements,",
+        "connection.note_holds(self._number, held,",
         "connection.note_holds(self._number, (),",
         "a consumer acknowledges over what a transaction of another handle has in hand",
         (CUMULATIVE + "it_does_not_take_what_a_transaction_of_another_handle_has_in_hand",),
