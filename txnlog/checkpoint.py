@@ -366,7 +366,7 @@ def batch_in(table: pa.Table, producer: str, topic: int, partition: int, sequenc
         & (pc.field("topic") == topic)
         & (pc.field("partition") == partition)
         & (pc.field("sequence") <= sequence)
-        & (pc.field("sequence") + pc.field("rows") > sequence)
+        & (pc.scalar(sequence) - pc.field("sequence") < pc.field("rows"))  # their sum may be above what 64 bits hold
     )
     return Batch(**found.to_pylist()[0]) if found.num_rows else None
 

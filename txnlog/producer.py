@@ -109,6 +109,7 @@ class Producer(ProcessBound):
         Raises:
             OutOfOrderSequence: a gap after the last sequence; rows up to it repeated together with new ones (leave the
                 former out); or rows below the first sequence.
+            LimitExceeded: the sequences of the rows would end above 2^63 - 2; nothing was written.
             SchemaMismatch, TopicNotFound, OffsetOutOfRange, ProducerFenced: nothing was written.
             OutcomeUnknown: with a ``sequence`` make the same call again; without, its rows would be there twice:
                 ``ns.abort(error.txn_ids[0])`` tells what became of the first call.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from txnlog.errors import InvalidInputError, LimitExceeded, OutOfOrderSequence
-from txnlog.limits import MAX_SEQUENCES, RECENT_BATCHES
+from txnlog.limits import MAX_NUMBER, MAX_SEQUENCES, RECENT_BATCHES
 from txnlog.state import Batch, Draft, SegmentRecord, Sequences, TransactionRecord
 
 Place = tuple[str, int, int]
@@ -54,6 +54,16 @@ def check_room(draft: Draft, producer: str | None, topic: int, partitions: Itera
                 f"the namespace remembers sequences of {MAX_SEQUENCES:,} producers and partitions",
                 advice="use fewer producer names, or leave sequences out",
             )
+
+
+def check_end(producer: str | None, partition: int, sequence: int, rows: int) -> None:
+    """Raise LimitExceeded for a batch behind which no sequence is left. Only writers ask: older logs may have one."""
+    if sequence + rows > MAX_NUMBER:
+        raise LimitExceeded(
+            f"sequences end at {MAX_NUMBER - 1:,}: the producer {producer!r} cannot have {rows:,} rows from sequence "
+            f"{sequence:,} on in partition {partition}",
+            advice="number rows from 0 on; where the sequences of a name are used up, use another producer name",
+        )
 
 
 def before_first(producer: str, partition: int, sequence: int) -> OutOfOrderSequence:
@@ -116,4 +126,4 @@ def _bears_sequences(draft: Draft, transaction: TransactionRecord, topic: int, p
     )
 
 
-__all__ = ["before_first", "check_pending", "check_room", "note", "pending_segments", "repeated_rows"]
+__all__ = ["before_first", "check_end", "check_pending", "check_room", "note", "pending_segments", "repeated_rows"]

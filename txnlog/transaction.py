@@ -38,6 +38,7 @@ from txnlog.placement import place
 from txnlog.process_bound import ProcessBound
 from txnlog.results import Committed
 from txnlog.runtime import Promise
+from txnlog.sequences import check_end
 from txnlog.state import Outcome, TransactionState
 from txnlog.transaction_commands import (
     AbortCommand,
@@ -183,11 +184,15 @@ class Transaction(ProcessBound):
         Raises:
             SchemaMismatch: naming the column; nothing was added.
             TopicNotFound, OffsetOutOfRange: as they say.
+            LimitExceeded: the sequences of the rows would end above 2^63 - 2; nothing was added.
             ProducerFenced, TransactionTimedOut, TransactionAborted: the transaction has ended.
         """
         with self._mine():
             self._check_open()
             pieces = place(self._connection, topic, data, partition, sequence, named=self._opening.producer is not None)
+            for piece in pieces:
+                if piece.sequence is not None:
+                    check_end(self._opening.producer, piece.partition, piece.sequence, piece.rows)
             if pieces:
                 self._work.add_rows(pieces)
                 self._note_effect()

@@ -42,7 +42,7 @@ from txnlog.errors import (
 )
 from txnlog.ids import TxnId
 from txnlog.names import quoted_name
-from txnlog.sequences import repeated_rows
+from txnlog.sequences import check_end, repeated_rows
 from txnlog.state import Draft, Outcome
 from txnlog.transaction_end import outcome_error
 
@@ -355,6 +355,7 @@ class CommitCommand(_Owners):
                 known = draft.sequences.get((self.opening.producer, *place))
                 sequence = following.get(place, 0 if known is None else known.last + 1)
             if sequence is not None:
+                check_end(self.opening.producer, piece.partition, sequence, piece.rows)
                 following[place] = sequence + piece.rows
             last = shares[-1] if shares else None
             if (

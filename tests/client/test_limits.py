@@ -10,7 +10,7 @@ from tests.client.support import SCHEMA, Place, Unchanged, raises, read, rows
 from txnlog import apply_producers, apply_subscriptions, apply_topics, apply_transactions, sequences
 from txnlog.actions import StreamBatch
 from txnlog.errors import InvalidInputError, LimitExceeded
-from txnlog.limits import MAX_TIMEOUT_MS
+from txnlog.limits import MAX_NUMBER, MAX_TIMEOUT_MS
 
 
 @pytest.mark.clause("P-36")
@@ -69,6 +69,59 @@ def test_what_is_in_the_log_already_is_never_refused_for_a_limit(
     else:
         txn.commit()
     assert (sales.last_txn_version("nightly"), producer.last_sequence("orders", 0)) == (1, 0)
+
+
+@pytest.mark.clause("P-50")
+def test_a_batch_that_would_use_up_the_sequences_of_its_producer_is_refused(sales: Any, memory: Place) -> None:
+    last = MAX_NUMBER - 1
+    producer = sales.producer("loader")
+    for sequence, count in ((MAX_NUMBER, 1), (last, 2), (last - 1, 3)):
+        with Unchanged(memory), raises(LimitExceeded, match=f"sequences end at {last:,}") as caught:
+            producer.produce("orders", rows(*range(count)), 0, sequence=sequence)
+        assert "from 0 on" in caught.value.advice
+    with sales.producer("other").begin() as txn:
+        with Unchanged(memory), raises(LimitExceeded, match="sequences end at"):
+            txn.produce("orders", rows(1, 2), 0, sequence=last)
+        txn.produce("orders", rows(3), 0, sequence=0)  # the refused call added nothing
+    assert producer.last_sequence("orders", 0) is None
+    producer.produce("orders", rows(4), 0, sequence=7)
+    assert (read(sales), producer.last_sequence("orders", 0)) == ([3, 4], 7)
+
+
+@pytest.mark.clause("P-50")
+def test_behind_the_greatest_sequence_an_assigned_one_is_refused_and_a_repeat_is_answered(
+    sales: Any, memory: Place
+) -> None:
+    last = MAX_NUMBER - 1
+    producer = sales.producer("loader")
+    first = producer.produce("orders", rows(1), 0, sequence=last - 1)
+    producer.produce("orders", rows(2), 0)
+    with Unchanged(memory), raises(LimitExceeded, match="sequences end at") as caught:
+        producer.produce("orders", rows(3), 0)
+    assert "another producer name" in caught.value.advice
+    sales.checkpoint()
+    restarted = memory.open().producer("loader")
+    with Unchanged(memory):
+        again = restarted.produce("orders", rows(1), 0, sequence=last - 1)
+    assert (again.duplicate, again.offsets) == (True, first.offsets)
+
+
+@pytest.mark.clause("P-50", "P-54")
+def test_a_batch_beyond_the_greatest_sequence_of_an_earlier_writer_stays_readable(
+    sales: Any, memory: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as earlier:
+        earlier.setattr(sequences, "MAX_NUMBER", 1 << 70)
+        producer = sales.producer("loader")
+        first = producer.produce("orders", rows(1, 2), 0, sequence=MAX_NUMBER)
+    sales.checkpoint()
+    reader = memory.open()
+    assert read(reader) == [1, 2]
+    loader = reader.producer("loader")
+    with raises(LimitExceeded, match="sequences end at"):
+        loader.produce("orders", rows(3), 0)
+    again = loader.produce("orders", rows(1, 2), 0, sequence=MAX_NUMBER)
+    assert (again.duplicate, again.offsets) == (True, first.offsets)
 
 
 @pytest.mark.clause("P-36")

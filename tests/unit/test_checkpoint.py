@@ -23,7 +23,8 @@ from txnlog.actions import (
 )
 from txnlog.checkpoint import Manifest, Part
 from txnlog.errors import CorruptionError, UnsupportedFeature
-from txnlog.state import TABLES, Outcome, State
+from txnlog.limits import MAX_NUMBER
+from txnlog.state import TABLES, Batch, Outcome, State
 
 UNIQUE = "0" * 32
 
@@ -114,6 +115,18 @@ def test_cold_rows_survive_their_bytes(log: Log) -> None:
             assert checkpoint.batch_in(tables["batches"], *place, sequence) == batch
         assert checkpoint.batch_in(tables["batches"], *place, batch.sequence + batch.rows) is None
         assert checkpoint.batch_in(tables["batches"], "other", *place[1:], batch.sequence) is None
+
+
+def test_a_batch_that_ends_with_the_greatest_number_is_found(log: Log) -> None:
+    """Earlier writers appended such batches: what follows them has no place in 64 bits."""
+    batches = [Batch("loader", 1, 0, sequence, rows, 7, 3, 9) for sequence, rows in ((0, 2), (MAX_NUMBER - 1, 3))]
+    for batch in batches:
+        log.state.batches[batch.producer, batch.topic, batch.partition, batch.sequence] = batch
+    table = checkpoint.cold_rows(log.state)["batches"]
+    for batch in batches:
+        assert checkpoint.batch_in(table, "loader", 1, 0, batch.sequence) == batch
+    assert checkpoint.batch_in(table, "loader", 1, 0, MAX_NUMBER) == batches[1]
+    assert checkpoint.batch_in(table, "loader", 1, 0, 2) is None
 
 
 def test_trimming_lets_go_of_what_a_checkpoint_holds_and_of_nothing_else(log: Log) -> None:
