@@ -163,6 +163,8 @@ class SegmentReader:
             for name in metadata:
                 piece = piece.append_column(name, metadata_column(name, plan.coordinator, segment, item, rows))
             pieces.append(piece)
+        if not schema.names:  # what joins or casts tables forgets how many rows one without columns has
+            return pa.Table.from_batches([batch for piece in pieces for batch in piece.to_batches()], schema)
         return pa.concat_tables(pieces).cast(schema)
 
 

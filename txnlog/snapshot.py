@@ -118,7 +118,7 @@ class Snapshot:
 
         Args:
             topic: a topic that exists at this version.
-            columns: names of user columns; all by default.
+            columns: names of user columns; all by default. With none, ``[]``, batches have rows without columns.
             filter: a pyarrow expression over the topic's columns, wanted or not, and the metadata if it is included.
             offsets: by partition the offsets ``(start, end)``; partitions that are not named are not read.
             isolation_level: ``read_committed``, or ``read_uncommitted`` with pending and aborted rows as well.

@@ -316,6 +316,30 @@ def test_columns_are_chosen_in_the_order_asked_for(twenty: Any) -> None:
             snapshot.read("orders", columns=wrong)
 
 
+@pytest.mark.parametrize("cacheable", [reader._CACHEABLE_BYTES, 0])
+def test_a_read_of_no_columns_has_the_number_of_rows(
+    twenty: Any, monkeypatch: pytest.MonkeyPatch, cacheable: int
+) -> None:
+    monkeypatch.setattr(reader, "_CACHEABLE_BYTES", cacheable)
+    txn = twenty.begin()
+    txn.produce("orders", rows(1, 2))
+    txn.flush()
+    snapshot = twenty.snapshot()
+
+    def count(**options: Any) -> int:
+        table = snapshot.read("orders", columns=[], **options)
+        assert table.schema == snapshot.scan("orders", columns=[], **options).schema
+        assert sum(batch.num_rows for batch in snapshot.scan("orders", columns=[], **options)) == table.num_rows
+        return int(table.num_rows)
+
+    assert (count(), count(isolation_level="read_uncommitted")) == (20, 22)
+    assert count(offsets={0: (3, 7), 1: (2, 3)}) == 5
+    assert (count(filter=pc.field("id") >= 105), count(filter=pc.field("id") > 1_000)) == (5, 0)
+    assert count(include_metadata=True) == 20
+    twenty.optimize("orders")
+    assert twenty.snapshot().read("orders", columns=[]).num_rows == 20
+
+
 def test_a_filter_chooses_rows(twenty: Any) -> None:
     snapshot = twenty.snapshot()
     big = pc.field("id") >= 105
