@@ -20,7 +20,7 @@ from txnlog.actions import Verdict
 from txnlog.codec import digest_of
 from txnlog.errors import CorruptionError, InvalidInputError, UnsupportedFeature
 from txnlog.keys import FILE_NAME, UNIQUE
-from txnlog.limits import FORMAT_VERSION
+from txnlog.limits import FORMAT_VERSION, MAX_NUMBER
 from txnlog.names import parse_label
 from txnlog.state import (
     AppRecord,
@@ -359,16 +359,16 @@ def removals_in(table: pa.Table) -> dict[int, int]:
     return dict(zip(table.column("number").to_pylist(), table.column("version").to_pylist(), strict=True))
 
 
-def batch_in(table: pa.Table, producer: str, topic: int, partition: int, sequence: int) -> Batch | None:
-    """The sequenced batch of a cold run that holds a sequence."""
+def batches_in(table: pa.Table, producer: str, topic: int, partition: int, first: int, last: int) -> list[Batch]:
+    """The sequenced batches of a cold run that hold sequences from ``first`` to ``last``."""
     found = table.filter(
         (pc.field("producer") == producer)
         & (pc.field("topic") == topic)
         & (pc.field("partition") == partition)
-        & (pc.field("sequence") <= sequence)
-        & (pc.scalar(sequence) - pc.field("sequence") < pc.field("rows"))  # their sum may be above what 64 bits hold
+        & (pc.field("sequence") <= min(last, MAX_NUMBER))
+        & (pc.scalar(first) - pc.field("sequence") < pc.field("rows"))  # their sum may be above what 64 bits hold
     )
-    return Batch(**found.to_pylist()[0]) if found.num_rows else None
+    return [Batch(**row) for row in found.to_pylist()]
 
 
 def merge_runs(kind: PartKind, tables: Sequence[pa.Table], *, expired_before_ms: int) -> pa.Table:
@@ -398,7 +398,7 @@ __all__ = [
     "Manifest",
     "Part",
     "PartKind",
-    "batch_in",
+    "batches_in",
     "cold_rows",
     "decode_hot",
     "decode_manifest",

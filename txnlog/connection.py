@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import itertools
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -45,7 +46,7 @@ from txnlog.runtime import Clock, Runtime, renew_in_child
 from txnlog.sequences import before_first
 from txnlog.session import Session
 from txnlog.snapshot import Snapshot, ends_at
-from txnlog.state import Cursor, Draft, Outcome, StreamRecord, SubscriptionRecord, TopicRecord
+from txnlog.state import Batch, Cursor, Draft, Outcome, StreamRecord, SubscriptionRecord, TopicRecord
 from txnlog.store.base import Store
 from txnlog.store.open import absolute, open_store
 from txnlog.transaction_commands import CommitResult, Duplicate, Skipped, replayed
@@ -723,26 +724,30 @@ class Connection:
 
 
 def _repeated(session: Session, result: Duplicate) -> Committed:
-    """A batch that was there already, with its original offsets. Raises OutOfOrderSequence for one that was not.
+    """Rows that were there already, with their original offsets. Raises OutOfOrderSequence for some that were not.
 
     Batches are kept for ever and leave no gap: what is not above the last sequence and not found lies before the first.
+    The offsets are None where they are not one range: rows of others may lie between several batches.
     """
     offsets: dict[tuple[str, int], range] | None = {}
-    txn: TxnId | None = None
-    version = session.follower.version
+    found: list[Batch] = []
     for piece in result.pieces:
         if piece.sequence is None:
             continue
-        batch = session.follower.batch(result.producer, piece.topic, piece.partition, piece.sequence)
-        if batch is None:
+        last = piece.sequence + piece.rows - 1
+        batches = session.follower.batches(result.producer, piece.topic, piece.partition, piece.sequence, last)
+        if not batches or batches[0].sequence > piece.sequence:
             raise before_first(result.producer, piece.partition, piece.sequence)
-        if offsets is None or piece.sequence + piece.rows > batch.sequence + batch.rows:
-            offsets = None  # of several batches: between their offsets others' may lie
-            continue
-        start = batch.offset + piece.sequence - batch.sequence
-        offsets[session.follower.state.topics[piece.topic].name, piece.partition] = range(start, start + piece.rows)
-        txn, version = TxnId(session.coordinator, batch.txn), batch.version
-    return Committed(txn, version, offsets, duplicate=True)
+        found += batches
+        if any(one.offset + one.rows != other.offset for one, other in itertools.pairwise(batches)):
+            offsets = None
+        if offsets is not None:
+            start = batches[0].offset + piece.sequence - batches[0].sequence
+            place = (session.follower.state.topics[piece.topic].name, piece.partition)
+            offsets[place] = range(start, start + piece.rows)
+    transactions = {batch.txn for batch in found}
+    txn = TxnId(session.coordinator, transactions.pop()) if len(transactions) == 1 else None
+    return Committed(txn, max(batch.version for batch in found), offsets, duplicate=True)
 
 
 def check_position(topic: TopicRecord, position: object) -> None:

@@ -283,20 +283,26 @@ class Follower:
                     )
         return joined(spans)
 
-    def batch(self, producer: str, topic: int, partition: int, sequence: int) -> Batch | None:
-        """The sequenced batch that holds a sequence, from memory or from history."""
+    def batches(self, producer: str, topic: int, partition: int, first: int, last: int) -> list[Batch]:
+        """The sequenced batches that hold sequences from ``first`` to ``last``, in order, from memory and history.
+
+        They follow each other without a gap up to the last visible sequence; there are none below the first one.
+        """
         with self.lock:
             known = self.state.sequences.get((producer, topic, partition))
             hot = [item for key, item in self.state.batches.items() if key[:3] == (producer, topic, partition)]
             parts = tuple(self._runs("batches"))
-        for item in (*(known.recent if known else ()), *hot):
-            if item.sequence <= sequence < item.sequence + item.rows:
-                return item
-        for part in reversed(parts):
-            found = checkpoint.batch_in(self.log.run(part), producer, topic, partition, sequence)
-            if found is not None:
-                return found
-        return None
+        found = {
+            item.sequence: item
+            for item in (*(known.recent if known else ()), *hot)
+            if item.sequence <= last and first < item.sequence + item.rows
+        }
+        for part in reversed(parts):  # the newest first: memory and runs each go on where the next one ends
+            if found and min(found) <= first:
+                break
+            more = checkpoint.batches_in(self.log.run(part), producer, topic, partition, first, last)
+            found |= {item.sequence: item for item in more}
+        return [found[sequence] for sequence in sorted(found)]
 
 
 def joined(spans: Iterable[TopicRange]) -> tuple[TopicRange, ...]:

@@ -29,9 +29,10 @@ class Committed(_Shown):
     """A committed transaction: visible, all of it, to whoever reads at ``version`` or later.
 
     Attributes:
-        txn_id: the transaction; of a skipped or repeated batch the one that brought it.
+        txn_id: the transaction; of a skipped or repeated batch the one that brought it, None where several did.
         version: the namespace's version that shows it.
-        offsets: by (topic, partition) the range of offsets it was given; None where history no longer tells.
+        offsets: by (topic, partition) the range of offsets it was given; None where history no longer has them, or
+            where rows of others lie between those of a repeat.
         skipped: the app version or stream batch was committed before; nothing was written now.
         duplicate: the sequenced batch was committed before; nothing was written now.
         dropped: topics and subscriptions dropped meanwhile, without which it was committed. The number of a

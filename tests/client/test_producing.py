@@ -515,6 +515,25 @@ def test_a_repeated_batch_in_a_transaction_is_refused_with_its_other_work(sales:
     assert loader.produce("orders", rows(1, 2), partition=0, sequence=0).duplicate
 
 
+@pytest.mark.clause("P-54")
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_repeat_that_is_cut_otherwise_gives_its_original_offsets(sales: Any, memory: Place, restarted: bool) -> None:
+    loader = sales.producer("loader")
+    sales.produce("orders", rows(1))
+    results = [loader.produce("orders", rows(n, n + 1), 0, sequence=n) for n in range(0, 24, 2)]
+    sales.checkpoint()
+    if restarted:
+        loader = memory.open().producer("loader")
+    results += [loader.produce("orders", rows(n, n + 1), 0, sequence=n) for n in range(24, 28, 2)]
+    for first, last in ((24, 27), (0, 27), (3, 8), (20, 25), (0, 3)):
+        with Unchanged(memory):
+            again = loader.produce("orders", rows(*range(first, last + 1)), 0, sequence=first)
+        assert (again.duplicate, again.offsets) == (True, {("orders", 0): range(first + 1, last + 2)})
+        assert (again.version, again.txn_id) == (results[last // 2].version, None), "several transactions brought it"
+    one = loader.produce("orders", rows(6, 7), 0, sequence=6)
+    assert (one.version, one.txn_id, one.offsets) == (results[3].version, results[3].txn_id, results[3].offsets)
+
+
 def test_a_repeat_that_spans_two_batches_is_not_given_the_offsets_of_others(sales: Any) -> None:
     """Somebody else's row lies between the two: one range would claim it."""
     loader = sales.producer("loader")

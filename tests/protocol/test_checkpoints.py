@@ -86,7 +86,11 @@ def cold_records(manifest: Manifest, blobs: dict[str, bytes]) -> dict[str, dict[
         "segments": {record.number: record for record in checkpoint.segments_of(tables["segments"])},
         "removals": checkpoint.removals_in(tables["removals"]),
         "outcomes": {number: checkpoint.outcome_in(tables["outcomes"], number) for number in numbers},
-        "batches": {tuple(place): checkpoint.batch_in(tables["batches"], *place) for place in places},
+        "batches": {
+            (producer, topic, partition, sequence): batch
+            for producer, topic, partition, sequence in places
+            for batch in checkpoint.batches_in(tables["batches"], producer, topic, partition, sequence, sequence)
+        },
     }
 
 

@@ -112,21 +112,23 @@ def test_cold_rows_survive_their_bytes(log: Log) -> None:
     for batch in state.batches.values():
         place = (batch.producer, batch.topic, batch.partition)
         for sequence in range(batch.sequence, batch.sequence + batch.rows):
-            assert checkpoint.batch_in(tables["batches"], *place, sequence) == batch
-        assert checkpoint.batch_in(tables["batches"], *place, batch.sequence + batch.rows) is None
-        assert checkpoint.batch_in(tables["batches"], "other", *place[1:], batch.sequence) is None
+            assert checkpoint.batches_in(tables["batches"], *place, sequence, sequence) == [batch]
+        end = batch.sequence + batch.rows
+        assert checkpoint.batches_in(tables["batches"], *place, end, end) == []
+        assert checkpoint.batches_in(tables["batches"], "other", *place[1:], batch.sequence, end) == []
 
 
 def test_a_batch_that_ends_with_the_greatest_number_is_found(log: Log) -> None:
     """Earlier writers appended such batches: what follows them has no place in 64 bits."""
-    batches = [Batch("loader", 1, 0, sequence, rows, 7, 3, 9) for sequence, rows in ((0, 2), (MAX_NUMBER - 1, 3))]
+    batches = [Batch("other", 1, 0, sequence, rows, 7, 3, 9) for sequence, rows in ((0, 2), (MAX_NUMBER - 1, 3))]
     for batch in batches:
         log.state.batches[batch.producer, batch.topic, batch.partition, batch.sequence] = batch
     table = checkpoint.cold_rows(log.state)["batches"]
     for batch in batches:
-        assert checkpoint.batch_in(table, "loader", 1, 0, batch.sequence) == batch
-    assert checkpoint.batch_in(table, "loader", 1, 0, MAX_NUMBER) == batches[1]
-    assert checkpoint.batch_in(table, "loader", 1, 0, 2) is None
+        assert checkpoint.batches_in(table, "other", 1, 0, batch.sequence, batch.sequence) == [batch]
+    assert checkpoint.batches_in(table, "other", 1, 0, MAX_NUMBER, MAX_NUMBER + 1) == [batches[1]]
+    assert checkpoint.batches_in(table, "other", 1, 0, 1, MAX_NUMBER) == batches
+    assert checkpoint.batches_in(table, "other", 1, 0, 2, 5) == []
 
 
 def test_trimming_lets_go_of_what_a_checkpoint_holds_and_of_nothing_else(log: Log) -> None:
