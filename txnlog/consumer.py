@@ -248,6 +248,7 @@ class Consumer(ProcessBound):
 
         Raises:
             InvalidTransactionState: the log shows pending acknowledgements.
+            InvalidInputError: it is no position, or names no partition.
             OffsetOutOfRange: a partition that a topic does not have, or an offset that the partition does not hold.
             OutcomeUnknown: open another consumer, and look where the subscription stands: this one may be fenced.
         """
@@ -260,6 +261,11 @@ class Consumer(ProcessBound):
                 durable=Durable.NOTHING,
             )
         _ = self._connection.appender  # a reader is refused before it looks at anything
+        if isinstance(position, Mapping) and not position:  # the epoch alone would fence what was received
+            raise InvalidInputError(
+                "a seek to {} names no partition: nothing would move",
+                advice='name partitions, e.g. {0: 0}, or use "earliest", "latest", or a time with a zone',
+            )
         positions = [self._connection.resolve_position(item.topic, position) for item in chosen]
 
         def decide(draft: Draft, _at: Header) -> list[AnyAction]:

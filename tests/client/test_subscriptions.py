@@ -379,6 +379,21 @@ def test_a_seek_moves_the_cursor_and_refuses_what_was_received_before(ten: Any, 
     assert received(consumer) == list(range(10))
 
 
+@pytest.mark.parametrize("kind", ["exclusive", "failover", "shared"])
+def test_a_seek_that_names_no_partition_is_refused_and_fences_nobody(sales: Any, memory: Place, kind: str) -> None:
+    sales.produce("orders", rows(0, 1, 2))
+    sales.create_subscription("orders", "billing", type=kind)
+    consumer = sales.consumer("orders", "billing")
+    messages = consumer.receive(timeout_ms=0)
+    epoch = sales.subscription("orders", "billing").epoch
+    with Unchanged(memory), raises(InvalidInputError, match="no partition") as caught:
+        consumer.seek({})
+    assert "{0: 0}" in caught.value.advice
+    assert sales.subscription("orders", "billing").epoch == epoch
+    consumer.acknowledge(messages)
+    assert cursor(sales).cursor == 3
+
+
 def test_a_seek_to_a_time(place: Place, clock: ManualClock) -> None:
     ns = place.open(clock=clock)
     ns.create_topic("orders", SCHEMA)
