@@ -21,8 +21,9 @@ from txnlog.store.base import ObjectNotFound, Store
 SLOTS_AT_ONCE: Final = 32
 """Slots that are asked for at once: behind a checkpoint there are seldom more than 1,000."""
 
-_LATE_MS: Final = (50, 250, 1_000, 3_000)
-"""Pauses before an entry that must be there is damage."""
+_CONFIRM_MS: Final = (0, 50, 250)
+"""Pauses before the looks at an entry that must be there. A later entry is there, so its slot was filled before: at the
+first look it is there again where writers went on meanwhile, at the others where a cache of names was behind."""
 
 _CACHED_PARTS = len(checkpoint.COLD_KINDS) * MAX_CHECKPOINT_RUNS
 """Cold runs kept in memory: those of a whole checkpoint."""
@@ -98,17 +99,22 @@ class Log:
                 low = middle
                 checkpointed = newer_checkpoint(checkpointed, decode_entry(data, middle).header)
         if self.get(high + 1) is not None:
-            self._late(high)
+            self._confirmed(high)
         return low, checkpointed
 
-    def _late(self, version: int) -> bytes:
-        """The bytes in a slot below the tail: a network file system may show it seconds late (docs/stores.md)."""
-        for pause_ms in _LATE_MS:
+    def _confirmed(self, version: int) -> bytes:
+        """The bytes in a slot below the tail that seemed free. Raises CorruptionError where it is (docs/stores.md)."""
+        for pause_ms in _CONFIRM_MS:
+            if pause_ms:
+                self._runtime.sleep_ms(pause_ms)
             data = self.get(version)
             if data is not None:
                 return data
-            self._runtime.sleep_ms(pause_ms)
-        raise CorruptionError(f"entry {version} is missing below the tail of the log")
+        raise CorruptionError(
+            f"entry {version} is missing below the tail of the log",
+            advice=f"restore {keys.entry_key(version)} of the namespace from a copy; over a network file system, which "
+            "may show new entries seconds late, open it again first",
+        )
 
     def load(self) -> tuple[State, Manifest | None, int]:
         """The fold up to the tail, from the newest checkpoint on; its manifest; the bytes of tail that were folded."""
@@ -125,7 +131,7 @@ class Log:
             count = min(SLOTS_AT_ONCE, until - first + 1)
             batch = self.get_many(first, count)
             if len(batch) < count:
-                batch.append(self._late(first + len(batch)))
+                batch.append(self._confirmed(first + len(batch)))
             for data in batch:
                 apply_entry(state, decode_entry(data, state.head.version + 1))
                 size += len(data)

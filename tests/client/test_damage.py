@@ -11,7 +11,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from tests.client.support import SCHEMA, Place, ids, raises, read, rows
+from tests.client.support import SCHEMA, FakeRuntime, Place, ids, raises, read, rows
 from txnlog import keys, segment_file
 from txnlog.actions import Header
 from txnlog.codec import decode_entry, digest_of, encode_entry
@@ -465,8 +465,30 @@ def test_an_entry_is_made_durable_though_the_next_slot_could_not_be_read(memory:
     assert synced == [f"sales/{keys.entry_key(version)}"]
 
 
+@pytest.mark.clause("P-114")
+def test_a_missing_entry_is_reported_within_a_second_with_the_way_out(
+    stored: Any, memory: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ns, store, version = stored
+    for number in range(6, 30):
+        ns.produce("orders", rows(number))
+    slept: list[float] = []
+    monkeypatch.setattr(FakeRuntime, "sleep_ms", lambda _, milliseconds: slept.append(milliseconds))
+    for missing in (version, ns.snapshot().version - 1):
+        data = store.get(key_of(missing))
+        store.delete(key_of(missing))
+        with raises(CorruptionError, match=f"entry {missing} is missing") as caught:
+            memory.open()
+        assert "network file system" in caught.value.advice
+        assert 0 < sum(slept) < 1_000
+        store.put(key_of(missing), data)
+        slept.clear()
+    assert len(read(memory.open())) > 24
+    assert slept == []
+
+
 def test_an_entry_that_is_seen_late_is_waited_for(stored: Any, memory: Place) -> None:
-    """A network file system may believe for seconds that a name is not there, and show a newer one."""
+    """A network file system may believe for a while that a name is not there, and show a newer one."""
     _, _, version = stored
     key = key_of(version)
 
@@ -474,7 +496,7 @@ def test_an_entry_that_is_seen_late_is_waited_for(stored: Any, memory: Place) ->
         looks = 0
 
         def get(self, wanted: str) -> bytes:
-            if wanted == key and self.looks < 4:
+            if wanted == key and self.looks < 3:
                 self.looks += 1
                 raise ObjectNotFound(wanted)
             return super().get(wanted)
