@@ -579,6 +579,8 @@ class Namespace:
     def transaction(self, txn_id: TxnId | str) -> TransactionInfo:
         """What the log shows of a transaction. UNKNOWN is no negative answer: :meth:`abort` gives a definite one.
 
+        One that has begun is UNKNOWN to other processes until its first entry: ``begin`` writes nothing.
+
         Raises:
             InvalidInputError: this is no TxnID, or one of another namespace.
         """
