@@ -311,7 +311,8 @@ class Transaction(ProcessBound):
     def flush(self) -> None:
         """Make the work so far durable and pending: the log shows the transaction, with its deadline, from here on.
 
-        Nobody sees any of it before the commit. The same call again writes nothing twice.
+        Nobody sees any of it before the commit. The same call again writes nothing twice. It always looks at the
+        log: a transaction that was fenced or ended elsewhere is refused here at the latest.
 
         Raises:
             TransactionTimedOut, TransactionAborted, ProducerFenced, CoordinatorFenced: the transaction has ended, and
@@ -329,6 +330,9 @@ class Transaction(ProcessBound):
             self._work.stage(everything=True)
             if self._work.staged or self._work.acknowledged:
                 self._log_work()
+            else:
+                self._connection.follower.refresh()  # who ended or fenced it is heard of here at the latest
+                self._check_open()
 
     def _log_work(self) -> None:
         self._start_clock()

@@ -23,9 +23,11 @@ from txnlog.errors import (
     InvalidTransactionState,
     LimitExceeded,
     OutOfOrderSequence,
+    ProducerFenced,
     SchemaMismatch,
     StoreError,
     TopicNotFound,
+    TransactionAborted,
     TransactionConflict,
     TransactionHasFailedOperation,
     TransactionTimedOut,
@@ -461,3 +463,22 @@ def test_begin_is_not_refused_by_a_limit_that_is_no_longer_reached(
     ns.snapshot()
     txn.commit()
     ns.begin()
+
+
+@pytest.mark.parametrize("flushed", [True, False])
+@pytest.mark.parametrize("how", ["fenced", "aborted"])
+def test_a_flush_without_new_work_reports_that_others_ended_or_fenced_the_transaction(
+    ns: Any, place: Place, how: str, flushed: bool
+) -> None:
+    txn = ns.producer("loader").begin()
+    if flushed:
+        txn.produce("orders", rows(1))
+        txn.flush()
+    other = place.open()
+    if how == "fenced":
+        other.producer("loader")
+    else:
+        other.abort(txn.id)
+    with raises(ProducerFenced if how == "fenced" else TransactionAborted):
+        txn.flush()
+    assert txn.state == "ABORTED"
