@@ -20,7 +20,6 @@ from txnlog.delta_mode import (
     DeltaMode,
     check_delta_columns,
     check_delta_widening,
-    check_properties,
     delta_mode,
     parse_delta_mode,
     with_delta_mode,
@@ -29,6 +28,7 @@ from txnlog.errors import Durable, InvalidInputError, SchemaMismatch, TopicNotFo
 from txnlog.names import nearest, parse_topic_name
 from txnlog.schema import DataType, StructField, StructType
 from txnlog.state import Draft, TopicRecord
+from txnlog.topic_properties import check_properties
 
 _COLUMNS_ADVICE = 'pass pa.schema([("note", pa.string())]), or a list of pa.field(...) or (name, type)'
 

@@ -12,14 +12,12 @@ from typing import Final, Literal, get_args
 from txnlog.errors import InvalidInputError, SchemaMismatch
 from txnlog.names import nearest
 from txnlog.schema import WHOLE_NUMBERS, ArrayType, DataType, MapType, StructType
+from txnlog.topic_properties import RESERVED
 
 DeltaMode = Literal["auto", "manual", "off"]
 DELTA_MODES: Final[tuple[DeltaMode, ...]] = get_args(DeltaMode)
 
 DEFAULT_MODE: Final[DeltaMode] = "manual"
-RESERVED: Final = "txnlog."
-"""What names of properties begin with that have a meaning."""
-
 DELTA_PROPERTY: Final = f"{RESERVED}delta"
 """Where the mode stands, unless it is the default."""
 
@@ -51,16 +49,6 @@ def with_delta_mode(properties: Mapping[str, str], mode: DeltaMode) -> dict[str,
     """Properties with a mode, which is left out where it is the default."""
     others = {name: text for name, text in properties.items() if name != DELTA_PROPERTY}
     return others if mode == DEFAULT_MODE else {**others, DELTA_PROPERTY: mode}
-
-
-def check_properties(properties: Mapping[str, str]) -> None:
-    """Raise InvalidInputError for a user's property under a name that means something else."""
-    for name in properties:
-        if name.startswith(RESERVED):
-            raise InvalidInputError(
-                f"the property {ascii(name)[:60]} is reserved",
-                advice="use delta=..." if name == DELTA_PROPERTY else f"choose a name that begins not with {RESERVED}",
-            )
 
 
 def check_delta_columns(schema: StructType, mode: DeltaMode) -> None:
@@ -152,7 +140,6 @@ __all__ = [
     "DeltaMode",
     "check_delta_columns",
     "check_delta_widening",
-    "check_properties",
     "delta_mode",
     "parse_delta_mode",
     "with_delta_mode",

@@ -23,7 +23,6 @@ from txnlog.delta_mode import (
     DEFAULT_MODE,
     DeltaMode,
     check_delta_columns,
-    check_properties,
     delta_mode,
     parse_delta_mode,
     with_delta_mode,
@@ -65,6 +64,7 @@ from txnlog.runtime import Clock, Runtime
 from txnlog.snapshot import Snapshot
 from txnlog.state import Draft, TopicRecord
 from txnlog.store.base import Store
+from txnlog.topic_properties import check_properties
 from txnlog.transact import transact
 from txnlog.transaction import Transaction
 
@@ -241,7 +241,7 @@ class Namespace:
             key: the column whose hash chooses the partition of a row.
             if_not_exists: give back the topic that is there, if it has the same schema, partitions and key (and the
                 same ``delta``, if it is given).
-            properties: free text settings, under names of your own.
+            properties: labels of your own, texts under names that begin with ``user.``; others are refused.
             delta: whether the committed topic is a Delta table, too: ``"manual"`` (the default: brought up to date by
                 ``catalog``'s ``publish``), ``"auto"`` (also after every commit, in the background), or ``"off"``:
                 never. A ``timestamp`` without a zone needs ``"off"``: readers of Delta lack it.

@@ -248,10 +248,10 @@ def test_vacuum_says_what_it_deletes_and_asks_first_on_demand(lake):
 def test_a_topic_is_altered(lake):
     path, _ = lake
     add = ("--add", "note:string", "--add", "price:decimal(10,2)", "--add", "at:timestamp")
-    (found,) = lines(path, "topic", "alter", "orders", *add, "--property", "owner=ann", "--delta", "off", "--json")
+    (found,) = lines(path, "topic", "alter", "orders", *add, "--property", "user.owner=ann", "--delta", "off", "--json")
     assert found["columns"]["price"] == "decimal128(10, 2)"
-    assert found["properties"] == {"owner": "ann", "txnlog.delta": "off"}
-    done = run(path, "topic", "alter", "orders", "--widen", "price:decimal(12,4)", "--property", "owner=")
+    assert found["properties"] == {"user.owner": "ann", "txnlog.delta": "off"}
+    done = run(path, "topic", "alter", "orders", "--widen", "price:decimal(12,4)", "--property", "user.owner=")
     assert (done.returncode, done.stderr) == (0, "")
     (found,) = lines(path, "topic", "describe", "orders", "--json")
     assert list(found["columns"]) == ["key", "value", "headers", "note", "price", "at"]

@@ -122,24 +122,27 @@ def test_null_may_be_allowed_later(place: Place) -> None:
 
 
 def test_what_is_so_already_writes_nothing(ns: Any, place: Place) -> None:
-    ns.alter_topic("orders", add_columns=NOTE, properties={"owner": "ann"}, delta="auto")
+    ns.alter_topic("orders", add_columns=NOTE, properties={"user.owner": "ann"}, delta="auto")
     other = place.open()
     with Unchanged(place):
         for client in (ns, other):
-            again = client.alter_topic("orders", pa.schema(NOTE), properties={"owner": "ann"}, delta="auto")
-            assert again.properties == {"owner": "ann", "txnlog.delta": "auto"}
+            again = client.alter_topic("orders", pa.schema(NOTE), properties={"user.owner": "ann"}, delta="auto")
+            assert again.properties == {"user.owner": "ann", "txnlog.delta": "auto"}
             assert client.alter_topic("orders").schema.names == ["id", "name", "note"]
             assert client.alter_topic("orders", widen={"id": pa.int64()}, add_columns=[]) == again
 
 
 def test_properties_are_set_and_taken_away_one_by_one(ns: Any) -> None:
-    assert ns.alter_topic("orders", properties={"a": "1", "b": "2"}).properties == {"a": "1", "b": "2"}
-    assert ns.alter_topic("orders", properties={"a": None, "c": "3"}, delta="off").properties == {
-        "b": "2",
-        "c": "3",
+    assert ns.alter_topic("orders", properties={"user.a": "1", "user.b": "2"}).properties == {
+        "user.a": "1",
+        "user.b": "2",
+    }
+    assert ns.alter_topic("orders", properties={"user.a": None, "user.c": "3"}, delta="off").properties == {
+        "user.b": "2",
+        "user.c": "3",
         "txnlog.delta": "off",
     }
-    assert ns.alter_topic("orders", delta="manual").properties == {"b": "2", "c": "3"}
+    assert ns.alter_topic("orders", delta="manual").properties == {"user.b": "2", "user.c": "3"}
     assert ns.topic("orders").schema == SCHEMA
 
 

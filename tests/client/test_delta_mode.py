@@ -30,8 +30,8 @@ PATHS = {
 
 @pytest.mark.parametrize("mode", ["auto", "manual", "off"])
 def test_the_mode_is_a_property_and_the_default_is_left_out(sales: Any, memory: Place, mode: str) -> None:
-    sales.create_topic("new", SCHEMA, properties={"owner": "billing"}, delta=mode)
-    wanted = {"owner": "billing"} if mode == "manual" else {"owner": "billing", "txnlog.delta": mode}
+    sales.create_topic("new", SCHEMA, properties={"user.owner": "billing"}, delta=mode)
+    wanted = {"user.owner": "billing"} if mode == "manual" else {"user.owner": "billing", "txnlog.delta": mode}
     properties = memory.open().topic("new").properties
     assert properties == wanted
     assert delta_mode(properties) == mode
@@ -57,7 +57,7 @@ def test_an_unknown_mode_is_refused(sales: Any, memory: Place, mode: Any) -> Non
         sales.create_topic("new", SCHEMA, delta=mode)
 
 
-@pytest.mark.parametrize(("name", "advice"), [("txnlog.delta", "use delta="), ("txnlog.other", "choose a name")])
+@pytest.mark.parametrize(("name", "advice"), [("txnlog.delta", "use delta="), ("txnlog.other", "begin with 'user.'")])
 def test_reserved_properties_are_refused(sales: Any, memory: Place, name: str, advice: str) -> None:
     with Unchanged(memory), raises(InvalidInputError, match=advice):
         sales.create_topic("new", SCHEMA, properties={name: "auto"})

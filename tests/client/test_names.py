@@ -8,7 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.client.support import SCHEMA, Place, Unchanged, raises
+from tests.by_hand import append
+from tests.client.support import SCHEMA, Place, Unchanged, raises, rows
+from txnlog.actions import AlterTopic
 from txnlog.errors import InvalidInputError, LimitExceeded, NameNotAllowed, SchemaMismatch
 
 BAD = [
@@ -138,16 +140,49 @@ def test_properties_are_texts(sales: Any, memory: Place, properties: Any) -> Non
         sales.create_topic("new", SCHEMA, properties=properties)
 
 
-@pytest.mark.parametrize("properties", [{"owner": "\ud800"}, {"\udfff": "x"}])
+@pytest.mark.parametrize("properties", [{"user.owner": "\ud800"}, {"user.\udfff": "x"}])
 def test_text_that_the_log_cannot_hold_is_refused_and_harms_no_other(
     sales: Any, memory: Place, properties: Any
 ) -> None:
     with Unchanged(memory), raises(InvalidInputError):
         sales.create_topic("new", SCHEMA, properties=properties)
-    sales.create_topic("new", SCHEMA, properties={"owner": "Zoë \u2028 \x00"})
-    assert memory.open().topic("new").properties == {"owner": "Zoë \u2028 \x00"}
+    sales.create_topic("new", SCHEMA, properties={"user.owner": "Zoë \u2028 \x00"})
+    assert memory.open().topic("new").properties == {"user.owner": "Zoë \u2028 \x00"}
 
 
 def test_properties_too_big_for_an_entry_are_refused(sales: Any, memory: Place) -> None:
     with Unchanged(memory), raises(LimitExceeded, match="bytes"):
-        sales.create_topic("new", SCHEMA, properties={"note": "x" * (9 << 20)})
+        sales.create_topic("new", SCHEMA, properties={"user.note": "x" * (9 << 20)})
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("retention.ms", "no such setting yet: messages are kept"),
+        ("retention_ms", "did you mean 'retention.ms'?"),
+        ("cleanup.polcy", "did you mean 'cleanup.policy'?"),
+        ("partitons", "argument partitions"),
+        ("delta.deletedFileRetentionDuration", "ns.vacuum"),
+        ("transaction.timeout.ms", "ns.begin"),
+        ("owner", "'user.owner'"),
+        ("user.", "begin with 'user.'"),
+    ],
+)
+def test_a_property_that_would_do_nothing_is_refused(sales: Any, memory: Place, name: str, advice: str) -> None:
+    for call in (sales.create_topic, sales.alter_topic):
+        with Unchanged(memory), raises(InvalidInputError, match="would do nothing") as caught:
+            call("new" if call == sales.create_topic else "orders", properties={name: "1"})
+        assert advice in caught.value.advice
+
+
+def test_a_topic_with_properties_of_an_earlier_version_stays_readable_and_can_be_altered(
+    sales: Any, memory: Place
+) -> None:
+    record = sales.connection.topic_record("orders")
+    append(sales, AlterTopic(record.id, None, {"retention.ms": "1000", "owner": "ann"}))
+    client = memory.open()
+    assert client.topic("orders").properties == {"retention.ms": "1000", "owner": "ann"}
+    client.produce("orders", rows(1))
+    client.alter_topic("orders", add_columns=[("note", pa.string())], properties={"user.owner": "bob"})
+    changed = client.alter_topic("orders", properties={"retention.ms": None})
+    assert changed.properties == {"owner": "ann", "user.owner": "bob"}

@@ -33,9 +33,9 @@ from txnlog.partitioner import partition_of_key
 @pytest.mark.clause("P-9", "P-34")
 def test_a_topic_is_what_it_was_created_as(place: Place) -> None:
     ns = place.open()
-    info = ns.create_topic("orders", SCHEMA, partitions=4, key="name", properties={"owner": "billing"})
+    info = ns.create_topic("orders", SCHEMA, partitions=4, key="name", properties={"user.owner": "billing"})
     assert (info.name, info.schema, info.partitions, info.key) == ("orders", SCHEMA, 4, "name")
-    assert info.properties == {"owner": "billing"}
+    assert info.properties == {"user.owner": "billing"}
     assert info.id == ns.snapshot().version
     ns.create_topic("audit")
     assert ns.topics() == place.open().topics() == ("audit", "orders")

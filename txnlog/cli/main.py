@@ -149,7 +149,9 @@ def topic_create(target: Target, name: str, partitions: int) -> None:
     "--add", multiple=True, metavar="COLUMN:TYPE", help="A new column, which may be null; any number of them."
 )
 @click.option("--widen", multiple=True, metavar="COLUMN:TYPE", help="A column and its wider type.")
-@click.option("--property", "settings", multiple=True, metavar="NAME=VALUE", help="A setting; NAME= takes it away.")
+@click.option(
+    "--property", "settings", multiple=True, metavar="NAME=VALUE", help="A label, user.NAME; NAME= takes it away."
+)
 @click.option("--delta", type=click.Choice(DELTA_MODES), help="Whether the topic is a Delta table too.")
 @json_option
 @click.pass_obj

@@ -1,0 +1,84 @@
+"""Names of topic properties: labels of one's own, and the advice for names that would do nothing."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Final
+
+from txnlog.errors import InvalidInputError
+from txnlog.limits import MAX_LABEL_CHARACTERS
+
+RESERVED: Final = "txnlog."
+"""What names of properties begin with that the log itself gives a meaning."""
+
+LABEL: Final = "user."
+"""What the names of one's own labels begin with."""
+
+_NONE_YET: Final = "there is no such setting yet"
+_KEPT: Final = f"{_NONE_YET}: messages are kept"
+_VACUUM: Final = "use ns.vacuum(retain_ms=...)"
+_TARGET: Final = "use ns.optimize(topic, target_size_bytes=...)"
+_TIMEOUT: Final = "use ns.begin(timeout_ms=...)"
+
+_INSTEAD: Final[Mapping[str, str]] = {
+    "delta": 'use the argument delta="auto", "manual" or "off"',
+    "partitions": "use the argument partitions of create_topic",
+    "num.partitions": "use the argument partitions of create_topic",
+    "key": "use the argument key of create_topic",
+    "schema": "use the argument schema of create_topic, later add_columns and widen of alter_topic",
+    "retain_ms": _VACUUM,
+    "target_size_bytes": _TARGET,
+    "timeout_ms": _TIMEOUT,
+    "delta.deletedFileRetentionDuration": _VACUUM,
+    "delta.logRetentionDuration": _VACUUM,
+    "delta.targetFileSize": _TARGET,
+    "delta.autoOptimize.autoCompact": "use ns.optimize(topic) or ns.maintain()",
+    "delta.autoOptimize.optimizeWrite": "use ns.optimize(topic) or ns.maintain()",
+    "transaction.timeout.ms": _TIMEOUT,
+    "transaction.max.timeout.ms": _TIMEOUT,
+    "retention.ms": _KEPT,
+    "retention.bytes": _KEPT,
+    "cleanup.policy": _KEPT,
+    "delete.retention.ms": _KEPT,
+    "compression.type": _NONE_YET,
+    "max.message.bytes": _NONE_YET,
+    "min.insync.replicas": _NONE_YET,
+    "message.timestamp.type": _NONE_YET,
+    "segment.bytes": _NONE_YET,
+    "segment.ms": _NONE_YET,
+    "delta.appendOnly": _NONE_YET,
+    "delta.enableChangeDataFeed": _NONE_YET,
+}
+"""By names of ours, of Kafka and of Delta what is there instead."""
+
+
+def check_properties(properties: Mapping[str, str | None]) -> None:
+    """Raise InvalidInputError for a name that means something else, or nothing. None removes whatever is there."""
+    for name, value in properties.items():
+        if name.startswith(RESERVED):
+            raise InvalidInputError(
+                f"the property {ascii(name)[:60]} is reserved",
+                advice="use delta=..." if name == f"{RESERVED}delta" else _label_advice(name),
+            )
+        if value is not None and not (name.startswith(LABEL) and name != LABEL):
+            raise InvalidInputError(
+                f"unknown property {ascii(name)[:60]}: it would do nothing",
+                advice=_instead(name[:MAX_LABEL_CHARACTERS]),
+            )
+
+
+def _instead(name: str) -> str:
+    by_folded = {known.casefold().replace("_", "."): known for known in _INSTEAD}
+    close = difflib.get_close_matches(name.casefold().replace("_", "."), by_folded, n=1, cutoff=0.75)
+    if not close:
+        return _label_advice(name)
+    found = by_folded[close[0]]
+    return _INSTEAD[found] if found == name else f"did you mean {found!r}? {_INSTEAD[found]}"
+
+
+def _label_advice(name: str) -> str:
+    return f"{_NONE_YET}; labels of your own begin with {LABEL!r}, e.g. {LABEL + name[:40]!a}"
+
+
+__all__ = ["LABEL", "RESERVED", "check_properties"]
