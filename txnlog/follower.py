@@ -207,17 +207,18 @@ class Follower:
         self._base = older
 
     def verify_checkpoints(self) -> None:
-        """Read all that the base names, and what those who open the log begin with: what is unusable is known then."""
+        """Read all of the base, and of the checkpoint that opening the log begins with: what is unusable is known then.
+
+        What a new checkpoint takes over from the base is whole after that.
+        """
         self.adopt_checkpoint()
-        self.over_checkpoints(self._verify)
-        named, base = self.state.head.checkpoint, self.base
+        base = self.base
+        while base is not None and not self.log.is_whole(base.version):
+            self._fall_back()
+            base = self.base
+        named = self.state.head.checkpoint
         if named is not None and (base is None or named != base.version):
             self.log.is_whole(named)
-
-    def _verify(self) -> None:
-        base = self.base
-        if base is not None:
-            self.log.verify(base.parts)
 
     def unavailable(self, version: int) -> VersionNotAvailable | None:
         """The error for a version that this client knows not to be readable, naming the range; None where it is."""

@@ -38,14 +38,22 @@ _CACHED_TOPICS = 8 * MAX_CHECKPOINT_RUNS
 
 
 class UnusableCheckpoint(CorruptionError):
-    """An object of a checkpoint, ``key``, is missing or damaged. No user sees it: an older checkpoint is used instead.
+    """An object of a checkpoint is missing or damaged. No user sees it: an older checkpoint is used instead.
 
     Only a missing or damaged entry is corruption, since all that checkpoints hold follows from the entries.
+
+    Attributes:
+        subject: the version of the manifest, or the part as a manifest names it.
     """
 
-    def __init__(self, key: str, message: str) -> None:
+    def __init__(self, subject: int | Part, message: str) -> None:
         super().__init__(message, advice="make a new checkpoint: ns.checkpoint()")
-        self.key = key
+        self.subject = subject
+
+    @property
+    def key(self) -> str:
+        """The key of the object."""
+        return keys.manifest_key(self.subject) if isinstance(self.subject, int) else keys.part_key(self.subject.unique)
 
 
 class Log:
@@ -54,7 +62,8 @@ class Log:
     def __init__(self, store: Store, runtime: Runtime) -> None:
         self.store = store
         self._runtime = runtime
-        self._unusable: dict[str, UnusableCheckpoint] = {}
+        self._warned: dict[str, UnusableCheckpoint] = {}
+        self._unusable_parts: set[Part] = set()  # with size and digest: another manifest may say what it is
         self._unusable_versions: set[int] = set()
         self._parts: Recent[str, pa.Table] = Recent(_CACHED_PARTS)
         self._segments: Recent[tuple[str, int], tuple[SegmentRecord, ...]] = Recent(_CACHED_TOPICS)
@@ -148,8 +157,7 @@ class Log:
             except CorruptionError:
                 if self.holds(manifest):
                     raise
-                said = f"the checkpoint {manifest.version} is one of another log"
-                self.note(UnusableCheckpoint(keys.manifest_key(manifest.version), said))
+                self.note(UnusableCheckpoint(manifest.version, "it is of another log than the entry of its version"))
             self._unusable_versions.add(manifest.version)
         state = State()
         return state, None, self.fold(state, version)
@@ -190,13 +198,12 @@ class Log:
             manifest = self.manifest(version)
         except UnusableCheckpoint as error:
             self.note(error)
-            self._unusable_versions.add(version)
             return None
         return manifest if self.is_usable(manifest) else None
 
     def is_usable(self, manifest: Manifest) -> bool:
         """Whether no object of a checkpoint is known to be missing or damaged."""
-        if any(keys.part_key(part.unique) in self._unusable for part in manifest.parts):
+        if not self._unusable_parts.isdisjoint(manifest.parts):
             self._unusable_versions.add(manifest.version)
         return manifest.version not in self._unusable_versions
 
@@ -206,7 +213,11 @@ class Log:
 
     def note(self, error: UnusableCheckpoint) -> None:
         """Remember that an object is unusable, and warn of it once."""
-        if self._unusable.setdefault(error.key, error) is error:
+        if isinstance(error.subject, int):
+            self._unusable_versions.add(error.subject)
+        else:
+            self._unusable_parts.add(error.subject)
+        if self._warned.setdefault(error.key, error) is error:
             _logger.warning(
                 "%s is unusable: %s. Nothing is lost, since all of it follows from the entries of the log: an older "
                 "checkpoint is used, or the whole log, which takes longer. Make a new checkpoint: ns.checkpoint(), "
@@ -216,29 +227,30 @@ class Log:
             )
 
     @contextlib.contextmanager
-    def _reading(self, key: str) -> Iterator[None]:
+    def _reading(self, subject: int | Part) -> Iterator[None]:
         """Raise UnusableCheckpoint where an object of a checkpoint is missing, or is not what it should be."""
         try:
             yield
+        except UnusableCheckpoint:
+            raise
         except ObjectNotFound:
-            raise UnusableCheckpoint(key, "it is missing") from None
+            raise UnusableCheckpoint(subject, "it is missing") from None
         except (CorruptionError, UnsupportedFeature) as error:
-            raise UnusableCheckpoint(key, error.message) from None
+            raise UnusableCheckpoint(subject, error.message) from None
 
     def manifest(self, version: int) -> Manifest:
         """The manifest of a checkpoint. Raises UnusableCheckpoint."""
-        key = keys.manifest_key(version)
-        with self._reading(key):
-            return checkpoint.decode_manifest(self.store.get(key), version)
+        with self._reading(version):
+            return checkpoint.decode_manifest(self.store.get(keys.manifest_key(version)), version)
 
     def restore(self, manifest: Manifest) -> State:
         """The state of a checkpoint. Raises UnusableCheckpoint."""
         (part,) = manifest.runs("hot")
-        with self._reading(keys.part_key(part.unique)):
+        with self._reading(part):
             state = checkpoint.decode_hot(self._read(part))
-            if state.head.version != manifest.version or state.head.digest != manifest.digest:
-                raise CorruptionError(f"the checkpoint {manifest.version} holds the state of another version")
-            return state
+        if state.head.version != manifest.version or state.head.digest != manifest.digest:
+            raise UnusableCheckpoint(manifest.version, "its part holds the state of another version, or of another log")
+        return state
 
     def holds(self, manifest: Manifest) -> bool:
         """Whether the entry that a checkpoint is of is the one in this log."""
@@ -261,9 +273,8 @@ class Log:
         self._runtime.run_all([partial(self._verify, part) for part in parts])
 
     def _verify(self, part: Part) -> None:
-        key = keys.part_key(part.unique)
-        with self._reading(key):
-            checkpoint.check_part(self.store.get(key), part)
+        with self._reading(part):
+            checkpoint.check_part(self.store.get(keys.part_key(part.unique)), part)
 
     def _read(self, part: Part) -> pa.Table:
         return checkpoint.read_part(self.store.get(keys.part_key(part.unique)), part)
@@ -274,7 +285,7 @@ class Log:
         """The rows of a cold run."""
         table = self._parts.get(part.unique)
         if table is None:
-            with self._reading(keys.part_key(part.unique)):
+            with self._reading(part):
                 table = self._read(part)
             self._parts.put(part.unique, table)
         return table
@@ -284,7 +295,7 @@ class Log:
         key = (part.unique, topic)
         found = self._segments.get(key)
         if found is None:
-            with self._reading(keys.part_key(part.unique)):
+            with self._reading(part):
                 found = tuple(checkpoint.segments_of(self.run(part), topic))
             self._segments.put(key, found)
         return found
@@ -295,7 +306,7 @@ class Log:
 
     def outcome(self, part: Part, number: int, topics: Container[int]) -> Outcome | None:
         """The outcome of one transaction in a cold run, as far as it is there; ``topics`` are all that there are."""
-        with self._reading(keys.part_key(part.unique)):
+        with self._reading(part):
             found = checkpoint.outcome_in(self.run(part), number)
             unknown = () if found is None else [topic for topic in found.dropped_topics if topic not in topics]
             if unknown:
