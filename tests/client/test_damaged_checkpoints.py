@@ -364,7 +364,7 @@ def test_a_writer_makes_a_new_one_by_itself_once_the_tail_is_long(
     assert writer.connection.follower.base is None
     writer.produce("orders", rows(6))
     writer.connection.session.checkpointer.close()
-    made = writer.connection.follower.base
+    made: Any = writer.connection.follower.base
     writer.produce("orders", rows(7))
     reader = memory.open(mode="r")
     assert reader.connection.follower.base == made
