@@ -683,8 +683,8 @@ MUTANTS = (
     Mutant(
         "an outcome in a checkpoint is forgotten",
         "txnlog/follower.py",
-        "        if outcome is not None:\n            return outcome\n        for",
-        "        return outcome\n        for",
+        "        if outcome is not None:\n            return outcome, False\n        for",
+        "        return outcome, False\n        for",
         "after a checkpoint a commit in doubt, repeated, is refused though it was made",
         (DOUBT_OF_TRANSACTIONS + "a_commit_that_only_a_checkpoint_remembers_is_answered",),
     ),
