@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
@@ -10,7 +11,7 @@ import pyarrow as pa
 from txnlog import checkpoint, keys
 from txnlog.apply import apply_entry, newer_checkpoint
 from txnlog.checkpoint import Manifest, Part
-from txnlog.codec import Entry, decode_entry
+from txnlog.codec import Entry, decode_entry, digest_of
 from txnlog.errors import CorruptionError
 from txnlog.limits import MAX_CHECKPOINT_RUNS
 from txnlog.recent import Recent
@@ -20,6 +21,8 @@ from txnlog.store.base import ObjectNotFound, Store
 
 SLOTS_AT_ONCE: Final = 32
 """Slots that are asked for at once: behind a checkpoint there are seldom more than 1,000."""
+
+NO_ENTRIES: Final[Mapping[int, bytes]] = {}
 
 _LATE_MS: Final = (50, 250, 1_000, 3_000)
 """Pauses before an entry that must be there is damage."""
@@ -39,6 +42,7 @@ class Log:
         self._runtime = runtime
         self._parts: Recent[str, pa.Table] = Recent(_CACHED_PARTS)
         self._segments: Recent[tuple[str, int], tuple[SegmentRecord, ...]] = Recent(_CACHED_TOPICS)
+        self._first: bytes | None = None
 
     def get(self, version: int) -> bytes | None:
         """The bytes in a slot, None where it is free."""
@@ -54,31 +58,48 @@ class Log:
             raise CorruptionError(f"entry {version} is missing below the tail of the log")
         return decode_entry(data, version)
 
-    def get_many(self, first: int, count: int) -> list[bytes]:
-        """The bytes of slots from ``first`` on, up to the first free one, at most ``count``."""
-        found = self._runtime.run_all([partial(self.get, first + index) for index in range(count)])
+    def get_many(self, first: int, count: int, known: Mapping[int, bytes] = NO_ENTRIES) -> list[bytes]:
+        """The bytes of slots from ``first`` on, up to the first free one, at most ``count``; not those ``known``."""
+        wanted = [version for version in range(first, first + count) if version not in known]
+        read = self._runtime.run_all([partial(self.get, version) for version in wanted])
+        found = dict(zip(wanted, read, strict=True))
         result: list[bytes] = []
-        for data in found:
+        for version in range(first, first + count):
+            data = known[version] if version in known else found[version]
             if data is None:
                 break
             result.append(data)
         return result
 
+    def first(self) -> bytes | None:
+        """The bytes of entry 0, None where there is no log. They never change, so they are read once."""
+        if self._first is None:
+            self._first = self.get(0)
+        return self._first
+
     def exists(self) -> bool:
         """Whether there is a log at all."""
-        return self.get(0) is not None
+        return self.first() is not None
 
-    def newest(self) -> tuple[int, int | None]:
-        """The tail of the log and the newest checkpoint that headers on the way name.
+    def beginning(self) -> str:
+        """The digest of entry 0, which tells the log from all that are no copies of it."""
+        data = self.first()
+        if data is None:
+            raise CorruptionError("entry 0 is missing: there is no log")
+        return digest_of(data)
+
+    def newest(self) -> tuple[int, int | None, dict[int, bytes]]:
+        """The tail of the log, the newest checkpoint that headers on the way name, and the entries on the way.
 
         No slot below the tail is ever free, so doubling and bisection find it without a LIST. The free slot that they
         come to may be an entry that the store lost: the one behind it tells. A header names only checkpoints below
         itself: one that names another could lead behind the end of its own log.
         """
         low, checkpointed = 0, None
-        data = self.get(0)
+        data = self.first()
         if data is None:
             raise CorruptionError("entry 0 is missing: there is no log")
+        seen = {0: data}
         step = 1
         high = None
         while high is None:
@@ -87,7 +108,7 @@ class Log:
             if data is None:
                 high = probe
                 break
-            low, step = probe, step * 2
+            low, step, seen[probe] = probe, step * 2, data
             checkpointed = newer_checkpoint(checkpointed, decode_entry(data, probe).header)
         while high - low > 1:
             middle = (low + high) // 2
@@ -95,11 +116,11 @@ class Log:
             if data is None:
                 high = middle
             else:
-                low = middle
+                low, seen[middle] = middle, data
                 checkpointed = newer_checkpoint(checkpointed, decode_entry(data, middle).header)
         if self.get(high + 1) is not None:
             self._late(high)
-        return low, checkpointed
+        return low, checkpointed, seen
 
     def _late(self, version: int) -> bytes:
         """The bytes in a slot below the tail: a network file system may show it seconds late (docs/stores.md)."""
@@ -112,18 +133,21 @@ class Log:
 
     def load(self) -> tuple[State, Manifest | None, int]:
         """The fold up to the tail, from the newest checkpoint on; its manifest; the bytes of tail that were folded."""
-        tail, checkpointed = self.newest()
+        tail, checkpointed, seen = self.newest()
         manifest = None if checkpointed is None else self.manifest(checkpointed)
         state = State() if manifest is None else self.restore(manifest)
-        return state, manifest, self.fold(state, tail)
+        return state, manifest, self.fold(state, tail, seen)
 
-    def fold(self, state: State, until: int) -> int:
-        """Apply the entries after a state's version up to ``until``. Returns their bytes."""
+    def fold(self, state: State, until: int, known: Mapping[int, bytes] = NO_ENTRIES) -> int:
+        """Apply the entries after a state's version up to ``until``. Returns their bytes.
+
+        Those that are ``known`` are not read again.
+        """
         size = 0
         while state.head.version < until:
             first = state.head.version + 1
             count = min(SLOTS_AT_ONCE, until - first + 1)
-            batch = self.get_many(first, count)
+            batch = self.get_many(first, count, known)
             if len(batch) < count:
                 batch.append(self._late(first + len(batch)))
             for data in batch:

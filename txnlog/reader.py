@@ -161,7 +161,7 @@ class SegmentReader:
         for item, rows in slices_of(segment, table):
             piece = rows.select(names)
             for name in metadata:
-                piece = piece.append_column(name, metadata_column(name, plan.coordinator, segment, item, rows))
+                piece = piece.append_column(name, metadata_column(name, plan.coordinators, segment, item, rows))
             pieces.append(piece)
         return pa.concat_tables(pieces).cast(schema)
 
