@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from catalog import registration
 from catalog.publication import MOST_VERSIONS, Publications, Published, PublishedVersion
-from txnlog import keys
+from txnlog.adoption import adopt_namespace
 from txnlog.arguments import shown, whole_number
 from txnlog.errors import (
     Durable,
@@ -24,12 +24,13 @@ from txnlog.errors import (
 )
 from txnlog.limits import MAX_NUMBER
 from txnlog.log import Log
+from txnlog.log_identity import LogIdentity, other_listed
 from txnlog.names import NamespaceName, folded, parse_namespace_name
 from txnlog.namespace import Namespace, open_namespace
-from txnlog.root import Root, check_coordinator
+from txnlog.root import Root
 from txnlog.runtime import Clock, Runtime, renew_in_child
 from txnlog.state import NamespaceRecord
-from txnlog.store.base import ObjectNotFound, Store
+from txnlog.store.base import Store
 from txnlog.store.open import absolute, open_store
 from txnlog.store.wrappers import PrefixStore
 
@@ -143,17 +144,18 @@ class Catalog:
         wanted = parse_namespace_name(name)
         self._let_go(wanted)
         known = next((record for record in self._records() if folded(record.name) == folded(wanted)), None)
-        found = self._coordinator_in_folder(wanted)
+        found = self._log_in_folder(wanted)
         if known is None and found is not None:
             raise InvalidInputError(
                 f"the folder {wanted}/ holds the log of a namespace that this root does not have: it was dropped, or "
                 "copied there",
-                advice="close every writer that has it open, then remove the folder "
-                f'{self._store.url(wanted)}; or choose another name; txnlog.open(..., mode="r") reads it',
+                advice="to make it one: adopt_namespace; for an empty one under this name, close every writer that has "
+                f"it open, then remove the folder {self._store.url(wanted)}; or choose another name; "
+                'txnlog.open(..., mode="r") reads it',
             )
         if known is not None and known.name == wanted:
-            if found is not None:
-                check_coordinator(wanted, known.coordinator, found)
+            if found is not None and not found.is_of(known):
+                raise other_listed(known, found, self._store.url(wanted))
             if found is not None and not if_not_exists:
                 raise InvalidInputError(
                     f"the namespace {wanted!r} exists", advice="open it, or use if_not_exists=True if that is fine"
@@ -162,15 +164,51 @@ class Catalog:
         with self._handle(wanted, create=True) as made:
             return NamespaceInfo(wanted, made.connection.coordinator)
 
-    def _coordinator_in_folder(self, name: NamespaceName) -> int | None:
-        """The coordinator id in the log of a namespace's folder, None where there is no log."""
-        store = PrefixStore(self._store, name)
-        try:
-            store.info(keys.entry_key(0))
-        except ObjectNotFound:
+    def _log_in_folder(self, name: NamespaceName) -> LogIdentity | None:
+        """The identity of the log in a namespace's folder, None where there is no log."""
+        log = Log(PrefixStore(self._store, name), self._runtime)
+        if not log.exists():
             return None
-        state, _, _ = Log(store, self._runtime).load()
-        return state.head.coordinator
+        state, _, _ = log.load()
+        return LogIdentity.of(state.head, log.beginning())
+
+    def adopt_namespace(self, name: str, *, force: bool = False) -> NamespaceInfo:
+        """Make a folder that was copied or moved here a namespace of this root, with TxnIDs of its own.
+
+        The root gives it a coordinator id that its log never had. All TxnIDs from before keep their meaning: the rows
+        show them, and prepared transactions are completed by them. New ones have the new id, so they are not those that
+        the original gives. Numbers that writers of the original had reserved are not used in the copy.
+
+        Creates the root if it is the first namespace. A namespace that was dropped, whose folder is still there, comes
+        back in this way, too. It must be all there: `docs/python.md` says how a live namespace is copied.
+
+        Args:
+            name: the folder in this root, which is the namespace's name from now on.
+            force: also where this root lists the very log under this name. A copy of a whole root, its folder
+                ``_catalog`` included, cannot be told from its original: this is the step for its namespaces. Writers
+                that have the namespace open go on, and lose the work that they did not log (``CoordinatorFenced``).
+
+        Raises:
+            NamespaceNotFound: there is no such folder, or no log in it.
+            InvalidInputError: the namespace is one of this root already, and ``force`` is False; or the root lists
+                another namespace under the name.
+            NameNotAllowed: the name differs from that of another namespace only in case.
+            InvalidTransactionState: somebody else adopted it at the same time.
+            UnsafeStore: the store has no atomic create-if-absent.
+            OutcomeUnknown: call it again.
+        """
+        wanted = parse_namespace_name(name)
+        _ = self._root  # refused where the handle was closed
+        self._let_go(wanted)
+        found, coordinator = adopt_namespace(
+            self.root,
+            wanted,
+            force=force,
+            storage_options=self._storage_options,
+            clock=self._clock,
+            store=self._store,
+        )
+        return NamespaceInfo(found, coordinator)
 
     def drop_namespace(self, name: str) -> str:
         """Drop a namespace: it is no longer one of the root, and refuses whoever opens it to write.
@@ -435,8 +473,9 @@ def open_catalog(
 ) -> Catalog:
     """Open the catalog of a root. Writes nothing, also where there is no root yet.
 
-    There is no mode: to the store write ``create_namespace``, ``drop_namespace``, ``publish`` and ``repair``, and where
-    versions of a Delta table are damaged ``published`` and ``delta_version``. The other calls only read.
+    There is no mode: to the store write ``create_namespace``, ``adopt_namespace``, ``drop_namespace``, ``publish`` and
+    ``repair``, and where versions of a Delta table are damaged ``published`` and ``delta_version``. The other calls
+    only read.
 
     Args:
         root: a local path or any fsspec URL.

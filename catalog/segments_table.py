@@ -25,7 +25,6 @@ from catalog.parquet_footer import read_footer
 from catalog.table_publisher import Action
 from catalog.topic_table import LogTimes, table_origin
 from txnlog.follower import Follower
-from txnlog.ids import TxnId
 from txnlog.keys import SEGMENTS_TABLE
 from txnlog.runtime import Runtime
 from txnlog.schema import StructField, StructType, to_arrow
@@ -82,7 +81,7 @@ class SegmentsTable:
         self.log = log
         self.runtime = runtime
         self.name = SEGMENTS_TABLE
-        self.identity = Identity(follower.state.head.coordinator, table=SEGMENTS_TABLE)
+        self.identity = Identity(follower.state.head.coordinators.first, table=SEGMENTS_TABLE)
         self.begins = True
         self.times = LogTimes(follower)
         self._metadata: TableMetadata | None = None
@@ -261,7 +260,7 @@ class SegmentsView:
         return pa.Table.from_pylist(rows, _ARROW)
 
     def _rows_of(self, record: SegmentRecord) -> list[dict[str, Any]]:
-        coordinator = self._table.identity.coordinator
+        coordinators = self._table.follower.state.head.coordinators
         own = record.txn is not None and not record.compacted
         rows: list[dict[str, Any]] = []
         first_row = 0
@@ -277,7 +276,7 @@ class SegmentsView:
                     "rows": item.rows,
                     "version": None if record.compacted else record.ended_version,
                     "timestamp": None if record.compacted else (record.timestamp_ms or 0) * 1_000,
-                    "txn_id": str(TxnId(coordinator, record.txn)) if own and record.txn is not None else None,
+                    "txn_id": str(coordinators.txn_id(record.txn)) if own and record.txn is not None else None,
                 }
             )
             first_row += item.rows

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,6 +23,9 @@ from txnlog import segment_file
 from txnlog.errors import CorruptionError
 from txnlog.segment_rows import PlannedSegment, PlannedSlice, file_schema, metadata_column, slices_of
 from txnlog.store.base import ObjectNotFound, Store
+
+if TYPE_CHECKING:
+    from txnlog.ids import Coordinators
 
 BATCH_ROWS: Final = 1 << 16
 """Rows of a batch at most: fewer make the way to the JVM slower, more only take memory."""
@@ -60,7 +63,7 @@ class ReadJob:
 
     Attributes:
         root, namespace, storage_options: where the segments are.
-        coordinator: the high part of the namespace's TxnIDs.
+        coordinators: the high parts of the namespace's TxnIDs.
         stored: the topic's columns.
         target: the columns that Spark asked for, as it wants them: the topic's and metadata.
         conditions: what a row must satisfy, of any of those columns, also if they were not asked for.
@@ -68,7 +71,7 @@ class ReadJob:
 
     root: str
     namespace: str
-    coordinator: int
+    coordinators: Coordinators
     stored: pa.Schema
     target: pa.Schema
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -133,7 +136,7 @@ def _batches(job: ReadJob, task: SegmentTask, table: pa.Table) -> Iterator[pa.Re
                 return rows.column(name)
             if name == TOPIC_COLUMN:
                 return pa.repeat(pa.scalar(topic), item.rows)
-            return metadata_column(name, job.coordinator, segment, item, rows)
+            return metadata_column(name, job.coordinators, segment, item, rows)
 
         columns: list[Column] = []
         for wanted in job.target:

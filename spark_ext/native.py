@@ -24,7 +24,7 @@ from spark_ext.scan_session import load_files, session_beside, taken_over
 from spark_ext.spark_versions import has_jvm
 from spark_ext.task_errors import first_line
 from txnlog.errors import CorruptionError, InvalidInputError, LimitExceeded, only_looking
-from txnlog.ids import TxnId
+from txnlog.ids import Coordinators, TxnId
 from txnlog.keys import SEGMENT_COLUMN, entry_key
 from txnlog.store.base import ObjectNotFound
 from txnlog.store.open import hadoop_url
@@ -340,12 +340,12 @@ class _Metadata:
         return F.coalesce(F.col("_version"), constant) if compacted else constant
 
     def _txn_id(self) -> Column:
-        coordinator = self._plan.coordinator
+        coordinators = self._plan.coordinators
         stored = [item.stores_txn for item in self._segments]
-        computed = _txn_id_of(coordinator, F.col("_txn"), self._next_number)
+        computed = _txn_id_of(coordinators, F.col("_txn"), self._next_number)
         if all(stored):
             return computed
-        ids = [TxnId(coordinator, item.txn or 0).to_bytes() for item in self._segments]
+        ids = [coordinators.txn_id(item.txn or 0).to_bytes() for item in self._segments]
         constant = lookups.blob(self._places.arrange(ids, ids[0]), F.col(_PLACE))
         if not any(stored):
             return constant
@@ -410,14 +410,17 @@ def _base(found: PlannedSlice) -> int | None:
 _EVERY_BYTE: Final = "array(" + ", ".join(f"X'{byte:02x}'" for byte in range(256)) + ")"
 
 
-def _txn_id_of(coordinator: int, txn: Column, next_number: int) -> Column:
+def _txn_id_of(coordinators: Coordinators, txn: Column, next_number: int) -> Column:
     """The 16 bytes of a TxnID whose number is a column; all numbers are below ``next_number``."""
     # Byte by byte, as many as the largest number has: through hexadecimal digits it takes twice as long and more.
     count = max(1, -(-(next_number - 1).bit_length() // 8))
-    head = TxnId(coordinator, 0).to_bytes()[:-count]
+    heads = [F.lit(bytearray(TxnId(coordinator, 0).to_bytes()[:-count])) for _, coordinator in coordinators.spans]
+    head = heads[0]
+    for (first, _), later in zip(coordinators.spans[1:], heads[1:], strict=True):
+        head = F.when(txn >= F.lit(first), later).otherwise(head)
     every = F.expr(_EVERY_BYTE)
     places = [F.shiftright(txn, 8 * byte).bitwiseAND(F.lit(255)).cast("int") for byte in reversed(range(count))]
-    return F.concat(F.lit(bytearray(head)), *(F.get(every, place) for place in places))
+    return F.concat(head, *(F.get(every, place) for place in places))
 
 
 def _too_many(plan: ScanPlan) -> LimitExceeded:

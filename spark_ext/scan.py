@@ -85,7 +85,7 @@ class Scan:
         return ReadJob(
             self.root,
             self.namespace.name,
-            self.namespace.connection.coordinator,
+            self.namespace.connection.coordinators,
             schemas.to_arrow(self.columns),
             _arrow_for_spark(wanted),
             self.options.storage_options,

@@ -272,7 +272,7 @@ def _ours(ns: Namespace, text: str | None) -> StreamOffset | None:
     found = StreamOffset.from_text(text)
     if found is None:
         return None
-    if not found.is_of(ns.name, ns.connection.coordinator, log_of(ns.connection)):
+    if not found.is_of(ns.name, ns.connection.coordinators, log_of(ns.connection)):
         return None
     found.check_partitions(ns.connection)
     return found

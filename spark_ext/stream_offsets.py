@@ -15,6 +15,7 @@ from txnlog.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from txnlog.connection import Connection
+    from txnlog.ids import Coordinators
 
 FORMAT: Final = 1
 
@@ -127,9 +128,9 @@ class StreamOffset:
             raise _damaged() from None
         return cls.from_dict(value)
 
-    def is_of(self, name: str, coordinator: int, log: str) -> bool:
-        """Whether they are of this namespace, and of this log of it."""
-        return (self.namespace, self.coordinator) == (name, coordinator) and self.log in (None, log)
+    def is_of(self, name: str, coordinators: Coordinators, log: str) -> bool:
+        """Whether they are of this namespace, and of this log of it; perhaps from before it was adopted."""
+        return self.namespace == name and self.coordinator in coordinators and self.log in (None, log)
 
     def check_partitions(self, connection: Connection) -> None:
         """Raise InvalidInputError unless all partitions of each topic are there, and no other: their number is fixed.

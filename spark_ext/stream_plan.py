@@ -176,7 +176,7 @@ class StreamPlan:
     def _check_same(self, scan: Scan, offset: StreamOffset) -> None:
         """Raise InvalidInputError unless the checkpoint is of this namespace, these topics and this subscription."""
         namespace = scan.namespace
-        if not offset.is_of(namespace.name, namespace.connection.coordinator, log_of(namespace.connection)):
+        if not offset.is_of(namespace.name, namespace.connection.coordinators, log_of(namespace.connection)):
             which = "" if offset.namespace != namespace.name else " (in another root, or deleted and made again since)"
             raise _changed(f"of another namespace {offset.namespace!r}{which}", f"the namespace {namespace.name!r}")
         entry = offset.entry

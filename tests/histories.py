@@ -48,7 +48,7 @@ def planned(log: Log, topic: int, version: int | None = None, **options: Any) ->
         topic=record.name,
         folder=record.folder,
         schema=record.schema,
-        coordinator=log.state.head.coordinator,
+        coordinators=log.state.head.coordinators,
         version=log.version if version is None else version,
         starts=starts,
         **options,

@@ -70,14 +70,28 @@ class Namespace(Action, frozen=True, tag="namespace"):
     outcome_retention_ms: Count | None = None
 
 
+class Adopt(Action, frozen=True, tag="adopt"):
+    """A copy of a log becomes a namespace of its own: name and coordinator id of all numbers from the next one on.
+
+    Its open blocks are closed: no number from before is used any more.
+    """
+
+    name: str
+    coordinator: Count
+
+
 # --- the root log ---------------------------------------------------------------------------------------------------
 
 
 class Register(Action, frozen=True, tag="register"):
-    """Root log: a namespace and its coordinator id, never given again. The namespace's id is this entry's version."""
+    """Root log: a namespace and its coordinator id, never given again. The namespace's id is this entry's version.
+
+    ``log`` is the digest of entry 0 of its log; empty where an older version registered it, which did not say.
+    """
 
     name: str
     coordinator: Count
+    log: str = ""
 
 
 class Unregister(Action, frozen=True, tag="unregister"):
@@ -381,6 +395,7 @@ class Vacuum(Action, frozen=True, tag="vacuum"):
 AnyAction = (
     Protocol
     | Namespace
+    | Adopt
     | Register
     | Unregister
     | Verdict
@@ -418,6 +433,7 @@ __all__ = [
     "AbortReason",
     "Acknowledge",
     "Acknowledgement",
+    "Adopt",
     "AlterTopic",
     "AnyAction",
     "Begin",

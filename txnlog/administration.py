@@ -39,10 +39,10 @@ def number_of(connection: Connection, txn_id: TxnId | str | int) -> int:
     if isinstance(txn_id, int):
         return whole_number("the number of a transaction", txn_id, 0, MAX_NUMBER)
     parsed = TxnId.parse(txn_id)
-    if parsed.coordinator != connection.coordinator:
+    if parsed != connection.txn_id(parsed.number):
         raise InvalidInputError(
             f"{parsed} belongs to the namespace with coordinator id {parsed.coordinator}, this one has "
-            f"{connection.coordinator}",
+            f"{connection.coordinators.of(parsed.number)}",
             advice="open the namespace that began the transaction",
         )
     return parsed.number
@@ -50,7 +50,7 @@ def number_of(connection: Connection, txn_id: TxnId | str | int) -> int:
 
 def _open_info(connection: Connection, record: TransactionRecord) -> TransactionInfo:
     return TransactionInfo(
-        TxnId(connection.coordinator, record.number),
+        connection.txn_id(record.number),
         record.state,
         record.opened_version,
         record.opened_ms,
@@ -63,7 +63,7 @@ def _open_info(connection: Connection, record: TransactionRecord) -> Transaction
 
 def _ended_info(connection: Connection, outcome: Outcome) -> TransactionInfo:
     return TransactionInfo(
-        TxnId(connection.coordinator, outcome.number),
+        connection.txn_id(outcome.number),
         outcome.state,
         outcome.version,
         outcome.timestamp_ms,
@@ -98,7 +98,7 @@ def transaction(connection: Connection, txn_id: TxnId | str | int) -> Transactio
     outcome = connection.follower.outcome(number)
     if outcome is not None:
         return _ended_info(connection, outcome)
-    return TransactionInfo(TxnId(connection.coordinator, number), "UNKNOWN")
+    return TransactionInfo(connection.txn_id(number), "UNKNOWN")
 
 
 def abort(
@@ -149,7 +149,7 @@ def complete(connection: Connection, token: TxnId | str, *, commit: bool) -> Com
         known = connection.outcome(number)  # an end that only a checkpoint holds
         if known is None:
             raise
-        outcome = command.repeated(known, TxnId(connection.coordinator, number))
+        outcome = command.repeated(known, connection.txn_id(number))
     if outcome.state == "ABORTED":
         return None
     return connection.committed(outcome)

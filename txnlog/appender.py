@@ -39,7 +39,6 @@ from txnlog.errors import (
 )
 from txnlog.expiry import overdue
 from txnlog.follower import Follower
-from txnlog.ids import TxnId
 from txnlog.limits import BUFFER_BYTES, RENEW_AFTER_MS, TARGET_ENTRY_BYTES
 from txnlog.number_pool import NumberPool
 from txnlog.numbers import is_used
@@ -500,16 +499,14 @@ class Appender:
         self._tell(attempt)
 
     def _unknown(self, member: _Waiting, error: BaseException) -> OutcomeUnknown:
-        coordinator = self._follower.state.head.coordinator
+        state = self._follower.state
         message, first = "the store did not say whether the entry of this call exists", ""
         if isinstance(error.__cause__, TxnLogError):
             message += f" ({error.__cause__.message})"
         if isinstance(error, CorruptionError | UnsupportedFeature):
             message = f"the slot of this call's entry holds what cannot be read, its own or another's: {error.message}"
             first = f"{error.advice}; then "
-        unknown = OutcomeUnknown(
-            message, txn_ids=tuple(str(TxnId(coordinator, number)) for number in member.command.txn_ids)
-        )
+        unknown = OutcomeUnknown(message, txn_ids=tuple(str(state.txn_id(number)) for number in member.command.txn_ids))
         unknown.advice = f"{first}{unknown.advice}"
         return unknown
 

@@ -24,6 +24,7 @@ from txnlog import (
 from txnlog.actions import (
     Abort,
     Acknowledge,
+    Adopt,
     AlterTopic,
     AnyAction,
     Begin,
@@ -62,7 +63,7 @@ from txnlog.errors import (
     TxnLogError,
     UnsupportedFeature,
 )
-from txnlog.keys import CATALOG_FOLDER
+from txnlog.keys import CATALOG_FOLDER, UNIQUE
 from txnlog.limits import FORMAT_VERSION, MAX_COORDINATORS, OUTCOME_RETENTION_MS
 from txnlog.names import folded, parse_namespace_name
 from txnlog.state import Draft, NamespaceRecord, State
@@ -197,14 +198,32 @@ def _namespace(draft: Draft, action: Namespace, at: Header) -> None:
         raise InvalidInputError("max_timeout_ms is a positive number of milliseconds")
     if action.outcome_retention_ms is not None and action.outcome_retention_ms < OUTCOME_RETENTION_MS:
         raise InvalidInputError(f"outcome_retention_ms is at least {OUTCOME_RETENTION_MS:,}, 7 days")
-    if not 0 <= action.coordinator < MAX_COORDINATORS:
-        raise InvalidInputError(f"the coordinator id {action.coordinator} has more than 16 bits")
+    _check_coordinator(action.coordinator)
     draft.head = msgspec.structs.replace(
         draft.head,
         name=action.name,
         coordinator=action.coordinator,
         max_timeout_ms=action.max_timeout_ms,
         outcome_retention_ms=action.outcome_retention_ms,
+    )
+
+
+def _check_coordinator(coordinator: int) -> None:
+    if not 0 <= coordinator < MAX_COORDINATORS:
+        raise InvalidInputError(f"the coordinator id {coordinator} has more than 16 bits")
+
+
+def _adopt(draft: Draft, action: Adopt, at: Header) -> None:
+    if at.version == 0:
+        raise InvalidInputError("a log is adopted behind version 0")
+    head = draft.head
+    name = parse_namespace_name(action.name)
+    _check_coordinator(action.coordinator)
+    if action.coordinator in head.coordinators:
+        raise InvalidInputError(f"the log had the coordinator id {action.coordinator} before")
+    numbers.close_all(draft)
+    draft.head = msgspec.structs.replace(
+        draft.head, name=name, adoptions=(*head.adoptions, (head.next_number, action.coordinator))
     )
 
 
@@ -218,13 +237,16 @@ def _register(draft: Draft, action: Register, at: Header) -> None:
         raise NameNotAllowed(f"the namespace {other.name!r} exists", advice="choose another name, not only in case")
     if draft.namespaces.get(at.version) is not None:
         raise InvalidInputError("one entry registers one namespace, whose id is the entry's version")
-    if action.coordinator != head.next_coordinator:
+    if action.log and UNIQUE.fullmatch(action.log) is None:
+        raise InvalidInputError("the digest of entry 0 has 32 hexadecimal digits")
+    # A log that is adopted had ids before, of this root or of others: those are passed over.
+    if action.coordinator < head.next_coordinator or (action.coordinator > head.next_coordinator and not action.log):
         raise InvalidInputError(f"the next coordinator id is {head.next_coordinator}, not {action.coordinator}")
     if action.coordinator >= MAX_COORDINATORS:
         raise LimitExceeded(
             "all coordinator ids of this root are used", advice=f"use another root: one has {MAX_COORDINATORS:,}"
         )
-    draft.namespaces.put(at.version, NamespaceRecord(at.version, name, action.coordinator))
+    draft.namespaces.put(at.version, NamespaceRecord(at.version, name, action.coordinator, log=action.log))
     draft.namespace_names.put(folded(name), at.version)
     draft.head = msgspec.structs.replace(head, next_coordinator=action.coordinator + 1)
 
@@ -254,6 +276,7 @@ def _vacuum(draft: Draft, action: Vacuum, at: Header) -> None:
 _HANDLERS: dict[type[Any], Callable[[Draft, Any, Header], None]] = {
     Protocol: _protocol,
     Namespace: _namespace,
+    Adopt: _adopt,
     Register: _register,
     Unregister: _unregister,
     Verdict: _verdict,

@@ -34,7 +34,7 @@ from txnlog.errors import (
 from txnlog.expiry import overdue
 from txnlog.follower import Follower
 from txnlog.heartbeats import Heartbeats
-from txnlog.ids import TxnId
+from txnlog.ids import Coordinators, TxnId
 from txnlog.limits import RENEW_AFTER_MS
 from txnlog.names import nearest, parse_label, parse_namespace_name, parse_topic_name
 from txnlog.numbers import CHUNK
@@ -160,7 +160,7 @@ class Connection:
         self._closed = True
         session = self._current
         if session is not None:
-            forgotten = [str(TxnId(session.coordinator, number)) for number in session.take_unended()]
+            forgotten = [str(session.txn_id(number)) for number in session.take_unended()]
             session.close(self._closed_error())
             if forgotten:
                 more = f" and {len(forgotten) - _MOST_TOLD} more" if len(forgotten) > _MOST_TOLD else ""
@@ -232,9 +232,18 @@ class Connection:
         return self.session.heartbeats
 
     @property
+    def coordinators(self) -> Coordinators:
+        """The namespace's coordinator ids, by the numbers of its transactions."""
+        return self.follower.state.head.coordinators
+
+    @property
     def coordinator(self) -> int:
-        """The namespace's coordinator id."""
-        return self.session.coordinator
+        """The namespace's coordinator id, which new TxnIDs have."""
+        return self.coordinators.newest
+
+    def txn_id(self, number: int) -> TxnId:
+        """The TxnID of a number of the namespace's log."""
+        return self.follower.state.txn_id(number)
 
     @property
     def appender(self) -> Appender:
@@ -259,7 +268,7 @@ class Connection:
         """Whether another connection leads to the same namespace, as far as that can be told."""
         return self is other or (
             (self.root, self.name, self._given_store) == (other.root, other.name, other._given_store)
-            and self.coordinator == other.coordinator  # else one was dropped, and the name was used again
+            and self.session.beginning == other.session.beginning  # else one was dropped, and the name was used again
         )
 
     def reserve_block(self, count: int) -> range:
@@ -436,7 +445,7 @@ class Connection:
         """
         session = self._session_even_closed
         if isinstance(result, Skipped):
-            return Committed(TxnId(session.coordinator, result.txn), result.version, None, skipped=True)
+            return Committed(session.txn_id(result.txn), result.version, None, skipped=True)
         topics = session.follower.state.topics  # topics are never forgotten, so a look-up needs no lock
         if isinstance(result, Duplicate):
             return _repeated(session, result)
@@ -450,7 +459,7 @@ class Connection:
             *[topics[topic].name for topic in result.dropped_topics],
             *[known.get(number) or self._gone(session, number) for number in result.dropped_subscriptions],
         ]
-        return Committed(TxnId(session.coordinator, result.number), result.version, offsets, dropped=tuple(dropped))
+        return Committed(session.txn_id(result.number), result.version, offsets, dropped=tuple(dropped))
 
     def _gone(self, session: Session, number: int) -> str:
         """The text of a subscription that was dropped: the entry that created it has its name.
@@ -746,7 +755,7 @@ def _repeated(session: Session, result: Duplicate) -> Committed:
             place = (session.follower.state.topics[piece.topic].name, piece.partition)
             offsets[place] = range(start, start + piece.rows)
     transactions = {batch.txn for batch in found}
-    txn = TxnId(session.coordinator, transactions.pop()) if len(transactions) == 1 else None
+    txn = session.txn_id(transactions.pop()) if len(transactions) == 1 else None
     return Committed(txn, max(batch.version for batch in found), offsets, duplicate=True)
 
 

@@ -16,7 +16,6 @@ from txnlog.apply_topics import topic_named
 from txnlog.commands import Answer, Piece, SharedNumbers, digest_of_call
 from txnlog.delta_mode import delta_mode, with_delta_mode
 from txnlog.errors import InvalidInputError, SchemaMismatch, TopicNotFound, TransactionConflict
-from txnlog.ids import TxnId
 from txnlog.leases import Wanted, are_worn_out
 from txnlog.messages import redeliveries_of
 from txnlog.names import parse_topic_name
@@ -161,7 +160,7 @@ def move(
     )
     acknowledgement = Acknowledgement(subscription.id, wanted.epoch, taken)
     digest = digest_of_call(pieces, (acknowledgement,))
-    txn_id = TxnId(connection.coordinator, connection.appender.take_numbers(1)[0])
+    txn_id = connection.txn_id(connection.appender.take_numbers(1)[0])
     opening = Opening(txn_id, connection.runtime.now_ms)
     connection.appender.call(
         _Move(opening, digest, pieces, acknowledgements=(acknowledgement,), plain=True, wanted=wanted, found=found)

@@ -1,8 +1,12 @@
-"""The 128-bit TxnID: 16 bits of coordinator, 112 bits of number (Pulsar's shape of the idea; never reused)."""
+"""The 128-bit TxnID: 16 bits of coordinator, 112 bits of number (Pulsar's shape of the idea; never reused).
+
+A log numbers its transactions; which coordinator id goes before a number says :class:`Coordinators`, and nothing else.
+"""
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import Final
 
@@ -64,4 +68,45 @@ class TxnId:
         return f"TxnId({self})"
 
 
-__all__ = ["NUMBER_BITS", "TxnId"]
+@dataclass(frozen=True, slots=True)
+class Coordinators:
+    """The coordinator ids of a log: from which number on each of them stands in its TxnIDs.
+
+    A log has one, and one more from each adoption on: numbers from before keep theirs.
+
+    Attributes:
+        spans: pairs of the first number and the coordinator id, ascending; the first number of the first pair is 0.
+    """
+
+    spans: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def one(cls, coordinator: int) -> Coordinators:
+        """Those of a log that was never adopted."""
+        return cls(((0, coordinator),))
+
+    @property
+    def first(self) -> int:
+        """The coordinator id that the log began with: it names the log's Delta tables, also after an adoption."""
+        return self.spans[0][1]
+
+    @property
+    def newest(self) -> int:
+        """The coordinator id of the numbers to come, which the root lists."""
+        return self.spans[-1][1]
+
+    def __contains__(self, coordinator: object) -> bool:
+        return any(coordinator == known for _, known in self.spans)
+
+    def of(self, number: int) -> int:
+        """The coordinator id of a number."""
+        if len(self.spans) == 1:
+            return self.spans[0][1]
+        return self.spans[bisect_right(self.spans, number, key=lambda span: span[0]) - 1][1]
+
+    def txn_id(self, number: int) -> TxnId:
+        """The TxnID of a number of the log."""
+        return TxnId(self.of(number), number)
+
+
+__all__ = ["NUMBER_BITS", "Coordinators", "TxnId"]

@@ -128,7 +128,7 @@ class Intake:
             topic=self.topic.name,
             folder=self.topic.folder,
             schema=follower.state.topics[self.topic.id].schema,
-            coordinator=self._connection.coordinator,
+            coordinators=self._connection.coordinators,
             version=version,
             offsets={partition: (found[0][0], found[-1][1]) for partition, found in wanted.items()},
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
@@ -26,6 +26,8 @@ _logger = logging.getLogger("txnlog.log")
 
 SLOTS_AT_ONCE: Final = 32
 """Slots that are asked for at once: behind a checkpoint there are seldom more than 1,000."""
+
+NO_ENTRIES: Final[Mapping[int, bytes]] = {}
 
 _CONFIRM_MS: Final = (0, 50, 250)
 """Pauses before the looks at an entry that must be there. A later entry is there, so its slot was filled before: at the
@@ -68,6 +70,7 @@ class Log:
         self._unusable_versions: set[int] = set()
         self._parts: Recent[str, pa.Table] = Recent(_CACHED_PARTS)
         self._segments: Recent[tuple[str, int], tuple[SegmentRecord, ...]] = Recent(_CACHED_TOPICS)
+        self._first: bytes | None = None
 
     def get(self, version: int) -> bytes | None:
         """The bytes in a slot, None where it is free."""
@@ -83,31 +86,48 @@ class Log:
             raise CorruptionError(f"entry {version} is missing below the tail of the log")
         return decode_entry(data, version)
 
-    def get_many(self, first: int, count: int) -> list[bytes]:
-        """The bytes of slots from ``first`` on, up to the first free one, at most ``count``."""
-        found = self._runtime.run_all([partial(self.get, first + index) for index in range(count)])
+    def get_many(self, first: int, count: int, known: Mapping[int, bytes] = NO_ENTRIES) -> list[bytes]:
+        """The bytes of slots from ``first`` on, up to the first free one, at most ``count``; not those ``known``."""
+        wanted = [version for version in range(first, first + count) if version not in known]
+        read = self._runtime.run_all([partial(self.get, version) for version in wanted])
+        found = dict(zip(wanted, read, strict=True))
         result: list[bytes] = []
-        for data in found:
+        for version in range(first, first + count):
+            data = known[version] if version in known else found[version]
             if data is None:
                 break
             result.append(data)
         return result
 
+    def first(self) -> bytes | None:
+        """The bytes of entry 0, None where there is no log. They never change, so they are read once."""
+        if self._first is None:
+            self._first = self.get(0)
+        return self._first
+
     def exists(self) -> bool:
         """Whether there is a log at all."""
-        return self.get(0) is not None
+        return self.first() is not None
 
-    def newest(self) -> tuple[int, int | None]:
-        """The tail of the log and the newest checkpoint that headers on the way name.
+    def beginning(self) -> str:
+        """The digest of entry 0, which tells the log from all that are no copies of it."""
+        data = self.first()
+        if data is None:
+            raise CorruptionError("entry 0 is missing: there is no log")
+        return digest_of(data)
+
+    def newest(self) -> tuple[int, int | None, dict[int, bytes]]:
+        """The tail of the log, the newest checkpoint that headers on the way name, and the entries on the way.
 
         No slot below the tail is ever free, so doubling and bisection find it without a LIST. The free slot that they
         come to may be an entry that the store lost: the one behind it tells. A header names only checkpoints below
         itself: one that names another could lead behind the end of its own log.
         """
         low, checkpointed = 0, None
-        data = self.get(0)
+        data = self.first()
         if data is None:
             raise CorruptionError("entry 0 is missing: there is no log")
+        seen = {0: data}
         step = 1
         high = None
         while high is None:
@@ -116,7 +136,7 @@ class Log:
             if data is None:
                 high = probe
                 break
-            low, step = probe, step * 2
+            low, step, seen[probe] = probe, step * 2, data
             checkpointed = newer_checkpoint(checkpointed, decode_entry(data, probe).header)
         while high - low > 1:
             middle = (low + high) // 2
@@ -124,11 +144,11 @@ class Log:
             if data is None:
                 high = middle
             else:
-                low = middle
+                low, seen[middle] = middle, data
                 checkpointed = newer_checkpoint(checkpointed, decode_entry(data, middle).header)
         if self.get(high + 1) is not None:
             self._confirmed(high)
-        return low, checkpointed
+        return low, checkpointed, seen
 
     def _confirmed(self, version: int) -> bytes:
         """The bytes in a slot below the tail that seemed free. Raises CorruptionError where it is (docs/stores.md)."""
@@ -146,18 +166,21 @@ class Log:
 
     def load(self) -> tuple[State, Manifest | None, int]:
         """The fold up to the tail, from the newest usable checkpoint on; see ``state_at``."""
-        tail, checkpointed = self.newest()
-        return self.state_at(tail, checkpointed)
+        tail, checkpointed, seen = self.newest()
+        return self.state_at(tail, checkpointed, seen)
 
-    def state_at(self, version: int, named: int | None) -> tuple[State, Manifest | None, int]:
+    def state_at(
+        self, version: int, named: int | None, known: Mapping[int, bytes] = NO_ENTRIES
+    ) -> tuple[State, Manifest | None, int]:
         """The fold up to a version, from the newest usable checkpoint on that ``named`` leads to, else from entry 0.
 
-        Returns the manifest of that checkpoint as well, and the bytes of entries that were folded.
+        Returns the manifest of that checkpoint as well, and the bytes of entries that were folded. Entries that are
+        ``known`` are not read again.
         """
         for manifest in self.checkpoints(named):
             try:
                 state = self.restore(manifest)
-                return state, manifest, self.fold(state, version)
+                return state, manifest, self.fold(state, version, known)
             except UnusableCheckpoint as error:
                 self.note(error)
             except CorruptionError:
@@ -166,15 +189,18 @@ class Log:
                 self.note(UnusableCheckpoint(manifest.version, "it is of another log than the entry of its version"))
             self._unusable_versions.add(manifest.version)
         state = State()
-        return state, None, self.fold(state, version)
+        return state, None, self.fold(state, version, known)
 
-    def fold(self, state: State, until: int) -> int:
-        """Apply the entries after a state's version up to ``until``. Returns their bytes."""
+    def fold(self, state: State, until: int, known: Mapping[int, bytes] = NO_ENTRIES) -> int:
+        """Apply the entries after a state's version up to ``until``. Returns their bytes.
+
+        Those that are ``known`` are not read again.
+        """
         size = 0
         while state.head.version < until:
             first = state.head.version + 1
             count = min(SLOTS_AT_ONCE, until - first + 1)
-            batch = self.get_many(first, count)
+            batch = self.get_many(first, count, known)
             if len(batch) < count:
                 batch.append(self._confirmed(first + len(batch)))
             for data in batch:

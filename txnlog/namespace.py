@@ -30,7 +30,6 @@ from txnlog.delta_mode import (
 from txnlog.errors import (
     Durable,
     InvalidInputError,
-    NamespaceNotFound,
     TopicExists,
     TopicNotFound,
     VersionNotAvailable,
@@ -103,6 +102,9 @@ def open_namespace(
 
     Raises:
         NamespaceNotFound: there is none, or it was dropped (``mode="r"`` reads it yet), and ``create`` is False.
+        InvalidInputError: a wrong argument; or the folder is a copy: its root lists another log under the name, or this
+            one under another name, or, for ``mode="rw"``, does not list it at all. ``catalog.open(root)
+            .adopt_namespace(name)`` makes a copy a namespace of its own.
         UnsafeStore: the store has no atomic create-if-absent (found out before the first append).
         UnsupportedFeature: the log needs a newer txnlog.
         CorruptionError: the log is damaged.
@@ -121,7 +123,7 @@ def open_namespace(
             f"a store has the methods of txnlog.store.Store, unlike {type(store).__name__}",
             advice="leave store out for the one that root names",
         )
-    text, name = _root_and_name(root, namespace)
+    text, name = root_and_name(root, namespace)
     connection = Connection(
         text,
         name,
@@ -133,16 +135,16 @@ def open_namespace(
         store=store,
         runtime=runtime,
     )
-    if mode == "rw":
-        try:
-            connection.session.refuse_dropped()
-        except NamespaceNotFound:
-            connection.close()
-            raise
+    try:
+        connection.session.check_identity()
+    except BaseException:
+        connection.close()
+        raise
     return Namespace(connection)
 
 
-def _root_and_name(root: object, namespace: object) -> tuple[str, str]:
+def root_and_name(root: object, namespace: object) -> tuple[str, str]:
+    """Root and name of a namespace, whose path may be given as one. Raises InvalidInputError for what is no path."""
     if not isinstance(root, str | os.PathLike):
         raise InvalidInputError(f"a root is a path or a URL, not {type(root).__name__}")
     text = os.fspath(root)
@@ -788,4 +790,4 @@ def _info(record: TopicRecord) -> TopicInfo:
     )
 
 
-__all__ = ["Namespace", "open_namespace"]
+__all__ = ["Namespace", "open_namespace", "root_and_name"]

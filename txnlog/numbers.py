@@ -92,15 +92,26 @@ def close(draft: Draft, action: Close, _at: Header) -> None:
             raise InvalidTransactionState(
                 f"the block at {action.first} holds the transaction {draft.txn_id(number)}: it is {transaction.state}"
             )
-    draft.blocks.remove(action.first)
+    _close(draft, [block])
+
+
+def close_all(draft: Draft) -> None:
+    """Close every block, whatever it holds: no number that was ever given is used anew."""
+    _close(draft, [block for _, block in draft.blocks.items()])
+
+
+def _close(draft: Draft, blocks: list[Block]) -> None:
+    firsts = {block.first for block in blocks}
+    chunks = [range(block.first // CHUNK, (block.first + block.count) // CHUNK) for block in blocks]
+    for first in firsts:
+        draft.blocks.remove(first)
     head = draft.head
     draft.head = msgspec.structs.replace(
-        head, open_blocks=tuple(first for first in head.open_blocks if first != action.first)
+        head, open_blocks=tuple(first for first in head.open_blocks if first not in firsts)
     )
-    first, last = block.first // CHUNK, end // CHUNK
-    touched = [chunk for chunk, _ in draft.used.items() if first <= chunk < last]
+    touched = [chunk for chunk, _ in draft.used.items() if any(chunk in closed for closed in chunks)]
     for chunk in touched:
         draft.used.remove(chunk)
 
 
-__all__ = ["CHUNK", "TOUCH_MS", "block_of", "close", "is_spent", "is_used", "renew", "reserve", "use"]
+__all__ = ["CHUNK", "TOUCH_MS", "block_of", "close", "close_all", "is_spent", "is_used", "renew", "reserve", "use"]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
 from txnlog.errors import CorruptionError, InvalidInputError, OffsetOutOfRange
+from txnlog.ids import Coordinators
 from txnlog.keys import segment_key
 from txnlog.names import nearest
 from txnlog.schema import StructType
@@ -28,7 +29,7 @@ class ScanPlan:
     topic: str
     folder: str
     schema: StructType
-    coordinator: int
+    coordinators: Coordinators
     version: int
     isolation_level: IsolationLevel
     segments: tuple[PlannedSegment, ...]
@@ -172,7 +173,7 @@ def plan(
     topic: str,
     folder: str,
     schema: StructType,
-    coordinator: int,
+    coordinators: Coordinators,
     version: int,
     isolation_level: IsolationLevel = "read_committed",
     offsets: OffsetRanges | None = None,
@@ -188,7 +189,7 @@ def plan(
         topic,
         folder,
         schema,
-        coordinator,
+        coordinators,
         version,
         isolation_level,
         tuple(segments),

@@ -11,7 +11,6 @@ from txnlog.arguments import whole_number
 from txnlog.commands import digest_of_call
 from txnlog.errors import InvalidInputError, InvalidTransactionState, LimitExceeded, OutcomeUnknown, TopicNotFound
 from txnlog.expiry import overdue
-from txnlog.ids import TxnId
 from txnlog.limits import DEFAULT_TIMEOUT_MS, MAX_NUMBER, MAX_OPEN_TRANSACTIONS, MAX_TIMEOUT_MS
 from txnlog.names import parse_label
 from txnlog.placement import check_partition, is_read_once, place
@@ -223,7 +222,7 @@ def produce_plain(
     appender = connection.appender
     named = producer is not None
     pieces = place(connection, topic, data, partition, sequence, named=named)
-    txn_id = TxnId(connection.coordinator, appender.take_numbers(1)[0])
+    txn_id = connection.txn_id(appender.take_numbers(1)[0])
     if not pieces:
         return Committed(txn_id, connection.follower.version, {})
     opening = Opening(txn_id, connection.runtime.now_ms, producer, epoch)

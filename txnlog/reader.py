@@ -161,7 +161,7 @@ class SegmentReader:
         for item, rows in slices_of(segment, table):
             piece = rows.select(names)
             for name in metadata:
-                piece = piece.append_column(name, metadata_column(name, plan.coordinator, segment, item, rows))
+                piece = piece.append_column(name, metadata_column(name, plan.coordinators, segment, item, rows))
             pieces.append(piece)
         if not schema.names:  # what joins or casts tables forgets how many rows one without columns has
             return pa.Table.from_batches([batch for piece in pieces for batch in piece.to_batches()], schema)

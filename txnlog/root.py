@@ -11,7 +11,7 @@ from txnlog.actions import AnyAction, Header, Namespace, Protocol, Register, Unr
 from txnlog.appender import Appender
 from txnlog.apply import check_writable
 from txnlog.arguments import shortened
-from txnlog.codec import decode_entry, encode_action, encode_entry
+from txnlog.codec import decode_entry, digest_of, encode_action, encode_entry
 from txnlog.commands import ONE_REGISTRATION, Answer, Piece, Simple, effect
 from txnlog.entry_builder import SharedWave
 from txnlog.errors import (
@@ -24,8 +24,10 @@ from txnlog.errors import (
     in_doubt,
 )
 from txnlog.follower import Follower
+from txnlog.ids import Coordinators
 from txnlog.limits import FORMAT_VERSION
 from txnlog.log import Log
+from txnlog.log_identity import LogIdentity, Standing, listed, refusal, standing
 from txnlog.names import NamespaceName, folded, nearest
 from txnlog.number_pool import NumberPool
 from txnlog.runtime import Runtime
@@ -54,22 +56,28 @@ def create_log(store: Store, runtime: Runtime, actions: Sequence[AnyAction], wri
 
     Raises OutcomeUnknown when the store does not say.
     """
-    header = Header(0, writer, runtime.now_ms())
-    data = encode_entry(header, [encode_action(action) for action in actions])
+    put_first(store, runtime, first_entry(actions, writer, runtime.now_ms()))
+
+
+def put_first(store: Store, runtime: Runtime, data: bytes) -> None:
+    """Put entry 0 of a log, unless somebody else did. Raises what ``create_log`` raises."""
     with in_doubt("open it again"):
         found = occupy(store, runtime, keys.entry_key(0), data)
     decode_entry(found, 0)
 
 
-def check_coordinator(name: str, registered: int, found: int) -> None:
-    """Raise InvalidInputError where the log in a namespace's folder is not that of its registration."""
-    if found != registered:
-        raise InvalidInputError(
-            f"the folder {name}/ holds the log of another namespace, with coordinator id {found} instead of "
-            f"{registered}",
-            advice="bring the right folder back, or drop the namespace and choose another name; if this name was "
-            f"dropped while it was created, close its writers, remove the folder {name}/ and create it again",
-        )
+def first_entry(actions: Sequence[AnyAction], writer: str, timestamp_ms: int) -> bytes:
+    """The bytes of entry 0 with these actions."""
+    return encode_entry(Header(0, writer, timestamp_ms), [encode_action(action) for action in actions])
+
+
+def namespace_entry(name: str, coordinator: int, at: Header) -> bytes:
+    """The bytes of entry 0 of a namespace's log: they follow from the header of the entry that registers it.
+
+    So whoever finishes a creation that was interrupted puts the bytes whose digest the registration has.
+    """
+    actions: list[AnyAction] = [Protocol(FORMAT_VERSION, FORMAT_VERSION), Namespace(name, coordinator)]
+    return first_entry(actions, at.writer, at.timestamp_ms)
 
 
 class Root:
@@ -79,12 +87,14 @@ class Root:
         self._whole = store
         self._store = PrefixStore(store, keys.CATALOG_FOLDER)
         self._runtime = runtime
+        self._log = Log(self._store, runtime)
         self._follower: Follower | None = None
         self._appender: Appender | None = None
 
     def exists(self) -> bool:
         """Whether the root has a root log."""
-        return Log(self._store, self._runtime).exists()
+        self._log = Log(self._store, self._runtime)  # looked for anew: a root may be made, or removed, meanwhile
+        return self._log.exists()
 
     def refuse_namespace(self) -> None:
         """Raise InvalidInputError where the folder of a root that has no root log is a namespace."""
@@ -105,7 +115,7 @@ class Root:
     def follower(self) -> Follower:
         """The fold of the root log, loaded at the first use."""
         if self._follower is None:
-            self._follower = Follower(Log(self._store, self._runtime))
+            self._follower = Follower(self._log)
         return self._follower
 
     @property
@@ -159,42 +169,85 @@ class Root:
     def register(self, name: NamespaceName) -> NamespaceRecord:
         """The registration of a namespace, made now if there is none. Raises NameNotAllowed for a clash in case."""
 
-        def decide(draft: Draft, _at: Header) -> list[Register] | Answer[NamespaceRecord]:
+        def decide(draft: Draft, at: Header) -> list[Register] | Answer[NamespaceRecord]:
             record = _namespace_named(draft, name)
-            return Answer(record) if record is not None else [Register(name, draft.head.next_coordinator)]
+            if record is not None:
+                return Answer(record)
+            coordinator = draft.head.next_coordinator
+            return [Register(name, coordinator, digest_of(namespace_entry(name, coordinator, at)))]
 
-        def result(draft: Draft, at: Header) -> NamespaceRecord:
-            record = draft.namespaces.get(at.version)
-            assert record is not None, "just registered"
-            return record
+        return self.appender.call(Simple(decide, _registered, ONE_REGISTRATION))
 
-        return self.appender.call(Simple(decide, result, ONE_REGISTRATION))
+    def create_log_of(self, record: NamespaceRecord, store: Store) -> None:
+        """Make version 0 of the log of a registered namespace, unless somebody else did; ``store`` is its folder.
 
-    def check_not_dropped(self, name: NamespaceName, coordinator: int) -> None:
-        """Raise NamespaceNotFound where a namespace with this coordinator id was dropped: its folder is a relic.
+        Raises InvalidInputError where another version of txnlog registered it, which begins logs in another way.
+        """
+        data = namespace_entry(record.name, record.coordinator, self.follower.log.entry(record.id).header)
+        if record.log not in {"", digest_of(data)}:
+            raise InvalidInputError(
+                f"the namespace {record.name!r} was registered by another version of txnlog, and its log was not made",
+                advice="create it with that version, or drop it and create it again",
+            )
+        put_first(store, self._runtime, data)
+
+    def adopt(self, name: NamespaceName, found: LogIdentity, known: Coordinators, *, force: bool) -> NamespaceRecord:
+        """A registration of a name for the log that is found in its folder, with a coordinator id that it never had.
+
+        Raises InvalidInputError where the root lists the log there already, unless ``force``, or lists another one;
+        NameNotAllowed for a clash in case.
+        """
+
+        def decide(draft: Draft, _at: Header) -> list[Register | Unregister]:
+            records = [item for _, item in draft.namespaces.items()]
+            is_what, record = standing(records, name, found)
+            if is_what is Standing.LISTED and not force:
+                raise InvalidInputError(
+                    f"{name!r} is a namespace of its root already: nothing stands against opening it",
+                    advice="open it; only where the whole root is a copy of another one, whose namespaces are written "
+                    "to as well, adopt it all the same: force=True in Python, --force on the command line",
+                )
+            if record is not None and is_what is Standing.OTHER_LISTED and record.log != found.beginning:
+                raise InvalidInputError(
+                    f"the root lists another namespace {name!r} than that of the folder {name}/",
+                    advice="bring the right folder back; or take the other one out of the root, "
+                    f"catalog.open(root).drop_namespace({name!r}), and adopt the folder then",
+                )
+            own = listed(records, name)
+            coordinator = draft.head.next_coordinator
+            while coordinator in known:
+                coordinator += 1
+            registration = Register(name, coordinator, found.beginning)
+            return [registration] if own is None else [Unregister(own.id), registration]
+
+        with in_doubt("call it again"):
+            return self.appender.call(Simple(decide, _registered, ONE_REGISTRATION))
+
+    def check_identity(self, name: NamespaceName, found: LogIdentity, *, writing: bool) -> None:
+        """Raise InvalidInputError or NamespaceNotFound where a namespace's folder holds a log that must not be opened.
 
         By what is known of the root log after ``ensure_safe``.
         """
-        for item in self.follower.state.namespaces.values():
-            if (item.name, item.coordinator) == (name, coordinator) and item.dropped:
-                raise NamespaceNotFound(
-                    f"the namespace {name!r} was dropped; only its folder is still there",
-                    advice="to use the name again, close every writer that has it open, then remove the folder "
-                    f'{name}/; or choose another name; until then mode="r" reads it',
-                )
+        self._check(self.follower.state.namespaces.values(), name, found, writing=writing)
 
-    def refuse_dropped(self, name: NamespaceName, coordinator: int) -> None:
-        """``check_not_dropped`` before anything else is asked of the root, where its log is there and can be read.
+    def _check(
+        self, records: Iterable[NamespaceRecord], name: NamespaceName, found: LogIdentity, *, writing: bool
+    ) -> None:
+        error = refusal(records, name, found, self._whole.url(name), writing=writing)
+        if error is not None:
+            raise error
 
-        Where it cannot, a namespace can be used all the same; the first append asks again, and raises.
+    def check_at_open(self, name: NamespaceName, found: LogIdentity, *, writing: bool) -> None:
+        """``check_identity`` before anything else is asked of the root, where its log can be read.
+
+        Where it cannot, a namespace can be read all the same; the first append asks again, and raises.
         """
         try:
-            if self.exists():
-                self.check_not_dropped(name, coordinator)
-        except NamespaceNotFound:
-            raise
+            records = tuple(self.follower.state.namespaces.values()) if self.exists() else ()
         except TxnLogError:
-            _logger.info("the root log cannot be read: the first append asks whether %r was dropped", name)
+            _logger.info("the root log cannot be read: whether %r is what it lists is asked by the first append", name)
+            return
+        self._check(records, name, found, writing=writing)
 
     def unregister(self, name: NamespaceName) -> None:
         """Drop a namespace: its name is free, its coordinator id stays used, its folder is not touched."""
@@ -208,6 +261,12 @@ class Root:
 
         with in_doubt("look whether it was done: namespaces(); one of this name may be another, made since"):
             self.appender.call(effect(decide, ONE_REGISTRATION))
+
+
+def _registered(draft: Draft, at: Header) -> NamespaceRecord:
+    record = draft.namespaces.get(at.version)
+    assert record is not None, "just registered"
+    return record
 
 
 def _namespace_named(draft: Draft, name: NamespaceName) -> NamespaceRecord | None:
@@ -262,4 +321,4 @@ def namespaces_below(folder: Store, runtime: Runtime) -> str | None:
     return ", ".join([item.name for item in inner.namespaces()][:8]) or "there is none yet"
 
 
-__all__ = ["Root", "append_one", "check_coordinator", "create_log", "namespaces_below", "not_found"]
+__all__ = ["Root", "append_one", "create_log", "namespaces_below", "not_found"]

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from txnlog.errors import CorruptionError
-from txnlog.ids import TxnId
+from txnlog.ids import Coordinators
 from txnlog.segment_columns import STORED_COLUMNS
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def _check_partition(segment: PlannedSegment, item: PlannedSlice, rows: pa.Table
 
 
 def metadata_column(
-    name: str, coordinator: int, segment: PlannedSegment, item: PlannedSlice, rows: pa.Table
+    name: str, coordinators: Coordinators, segment: PlannedSegment, item: PlannedSlice, rows: pa.Table
 ) -> pa.Array | pa.ChunkedArray:
     """One metadata column of all rows of a slice."""
     count = item.rows
@@ -133,8 +133,8 @@ def metadata_column(
         return _repeat(value, count, pa.int64()).cast(pa.timestamp("us", "UTC"))
     if name == "_txn_id":
         if segment.txn is not None and not segment.compacted:
-            return _repeat(TxnId(coordinator, segment.txn).to_bytes(), count, pa.binary(16))
-        return txn_ids(coordinator, rows.column("_txn"))
+            return _repeat(coordinators.txn_id(segment.txn).to_bytes(), count, pa.binary(16))
+        return txn_ids(coordinators, rows.column("_txn"))
     if name == "_version":
         return rows.column("_version") if segment.compacted else _repeat(segment.version, count, pa.int64())
     assert name == STATE_FIELD.name, f"{name} is no metadata column"
@@ -145,11 +145,13 @@ def _repeat(value: object, count: int, kind: pa.DataType) -> pa.Array:
     return pa.repeat(pa.scalar(value, kind), count)
 
 
-def txn_ids(coordinator: int, numbers: pa.ChunkedArray) -> pa.Array:
+def txn_ids(coordinators: Coordinators, numbers: pa.ChunkedArray) -> pa.Array:
     """The 16-byte TxnIDs of a column of numbers."""
     words = np.empty((len(numbers), 2), ">u8")
-    words[:, 0] = coordinator << 48
     words[:, 1] = numbers.to_numpy()
+    words[:, 0] = coordinators.first << 48
+    for first, coordinator in coordinators.spans[1:]:
+        words[words[:, 1] >= first, 0] = coordinator << 48
     return pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(numbers), [None, pa.py_buffer(words.tobytes())])
 
 

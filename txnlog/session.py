@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 from txnlog import keys
-from txnlog.actions import AbortReason, AnyAction
-from txnlog.actions import Namespace as NamespaceAction
-from txnlog.actions import Protocol as ProtocolAction
+from txnlog.actions import AbortReason, Adopt, Header
 from txnlog.appender import Appender
 from txnlog.apply import check_writable
 from txnlog.arguments import shortened
 from txnlog.codec import digest_of
-from txnlog.commands import effect
+from txnlog.commands import ONE_PROTOCOL, effect
 from txnlog.errors import (
     ClockSkew,
     CorruptionError,
     Durable,
     InvalidInputError,
+    InvalidTransactionState,
     NamespaceNotFound,
     ReadOnly,
     TxnLogError,
@@ -29,15 +28,18 @@ from txnlog.errors import (
 from txnlog.follower import Follower
 from txnlog.heartbeats import Heartbeats
 from txnlog.holds import Holds
-from txnlog.limits import FORMAT_VERSION, MAX_CLOCK_AHEAD_MS
+from txnlog.ids import TxnId
+from txnlog.limits import MAX_CLOCK_AHEAD_MS
 from txnlog.log import Log
+from txnlog.log_identity import LogIdentity
 from txnlog.maintenance.auto_publisher import AutoPublisher
 from txnlog.maintenance.checkpointer import Checkpointer, SlotTaken
 from txnlog.names import NamespaceName
 from txnlog.reader import SegmentReader
-from txnlog.root import Root, check_coordinator, create_log, namespaces_below, not_found
+from txnlog.root import Root, namespaces_below, not_found
 from txnlog.runtime import Runtime
 from txnlog.segment_builder import SharedSegmentBuilder
+from txnlog.state import Draft
 from txnlog.store.base import Store
 from txnlog.store.wrappers import CountingStore, PrefixStore, ReadOnlyStore
 
@@ -86,19 +88,16 @@ class Session:
         self.store: Store = PrefixStore(self.requests, name)
         self._root = Root(self.requests, runtime)
         log = Log(self.store, runtime)
-        registered: int | None = None
         if not log.exists():
             if create:
-                registered = self._create()
+                self._create()
             else:
                 error = not_found(self.requests, self.name, runtime)
                 if not log.exists():  # it may have been made meanwhile
                     raise error
         self.follower = Follower(log)
         self._append_ms = runtime.now_ms()
-        self.coordinator = self.follower.state.head.coordinator
-        if registered is not None:
-            check_coordinator(self.name, registered, self.coordinator)
+        self.beginning = log.beginning()
         self.reader = SegmentReader(self.store, runtime, self.follower.missing)
         self.holds = Holds(runtime.now_ms)
         self.given_up: dict[int, AbortReason] = {}
@@ -112,8 +111,12 @@ class Session:
     def _shown_url(self) -> str:
         return shortened(self.requests.url(self.name))
 
-    def _create(self) -> int:
-        """Make the namespace, and the root if need be. Returns the coordinator id of its registration."""
+    def txn_id(self, number: int) -> TxnId:
+        """The TxnID of a number of the log."""
+        return self.follower.state.txn_id(number)
+
+    def _create(self) -> None:
+        """Make the namespace, and the root if need be."""
         below = namespaces_below(PrefixStore(self.requests, self.name), self.runtime)
         if below is not None:
             raise InvalidInputError(
@@ -123,13 +126,8 @@ class Session:
         self._root.ensure_safe()
         self._refuse_leftovers()
         record = self._root.register(self.name)
-        actions: Sequence[AnyAction] = [
-            ProtocolAction(FORMAT_VERSION, FORMAT_VERSION),
-            NamespaceAction(self.name, record.coordinator),
-        ]
         with after_writing("open it again"):
-            create_log(self.store, self.runtime, actions, self.runtime.unique())
-        return record.coordinator
+            self._root.create_log_of(record, self.store)
 
     def _refuse_leftovers(self) -> None:
         """Raise CorruptionError where files of a namespace are there, and the beginning of its log is not.
@@ -144,9 +142,43 @@ class Session:
                 advice="restore the folder from a copy; or remove it, once nobody has it open",
             )
 
-    def refuse_dropped(self) -> None:
-        """Raise NamespaceNotFound where only the folder is left of a namespace that was dropped."""
-        self._root.refuse_dropped(self.name, self.coordinator)
+    @property
+    def identity(self) -> LogIdentity:
+        """What tells this log from all others."""
+        return LogIdentity.of(self.follower.state.head, self.beginning)
+
+    def check_identity(self) -> None:
+        """Raise InvalidInputError where the folder holds another log than its root lists there: a copy, perhaps.
+
+        Raises NamespaceNotFound for a writer where only the folder is left of a namespace that was dropped.
+        """
+        self._root.check_at_open(self.name, self.identity, writing=not self._read_only)
+
+    def adopt(self, *, force: bool) -> int:
+        """Make the log, a copy, a namespace of its own; returns its new coordinator id.
+
+        Raises:
+            InvalidInputError: the root lists this very log already, unless ``force``, or another one under the name.
+            OutcomeUnknown, StoreError: call it again, which takes another coordinator id.
+        """
+        appender = self.appender
+        self._root.ensure_safe()
+        self.follower.refresh()
+        head = self.follower.state.head
+        record = self._root.adopt(self.name, self.identity, head.coordinators, force=force)
+
+        def decide(draft: Draft, _at: Header) -> list[Adopt]:
+            if draft.head.adoptions != head.adoptions:
+                raise InvalidTransactionState(
+                    f"somebody else adopted {self.name!r} at the same time",
+                    advice="open it, which says whether it must be adopted again",
+                )
+            return [Adopt(self.name, record.coordinator)]
+
+        with after_writing("adopt it again"):
+            self._may_write = True  # nobody else opens it to write before this is in its log
+            appender.call(effect(decide, ONE_PROTOCOL))
+        return record.coordinator
 
     @property
     def appender(self) -> Appender:
@@ -199,7 +231,7 @@ class Session:
         """
         if not self._may_write:
             self._root.ensure_safe()
-            self._root.check_not_dropped(self.name, self.coordinator)
+            self._root.check_identity(self.name, self.identity, writing=True)
             self._may_write = True
         now_ms = self.runtime.now_ms()
         if abs(now_ms - self._append_ms) > _IDLE_MS:

@@ -96,7 +96,7 @@ class Snapshot:
             topic=topic,
             folder=record.folder,
             schema=record.schema_at(self.version),
-            coordinator=self._connection.coordinator,
+            coordinators=self._connection.coordinators,
             version=self.version,
             isolation_level=level,
             offsets=offsets,

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, NamedTuple
 from msgspec import Struct
 
 from txnlog.actions import Bound, SubscriptionType, Takeover, Verdict
-from txnlog.ids import TxnId
+from txnlog.ids import Coordinators, TxnId
 from txnlog.limits import OUTCOME_RETENTION_MS
 from txnlog.ranges import EMPTY, Ranges
 from txnlog.schema import StructType
@@ -49,6 +49,13 @@ class Head(Record, frozen=True):
     reader_features: tuple[str, ...] = ()
     writer_features: tuple[str, ...] = ()
     oldest_readable: int = 0
+    adoptions: tuple[tuple[int, int], ...] = ()
+    """Of each adoption the first number that has the new coordinator id, and that id; ``coordinator`` is the first."""
+
+    @property
+    def coordinators(self) -> Coordinators:
+        """Which coordinator id stands before which number."""
+        return Coordinators(((0, self.coordinator), *self.adoptions))
 
     @property
     def outcomes_since_ms(self) -> int:
@@ -293,6 +300,8 @@ class NamespaceRecord(Record, frozen=True):
     name: str
     coordinator: int
     dropped_version: int | None = None
+    log: str = ""
+    """Digest of entry 0 of its log; empty where the registration does not say."""
 
     @property
     def dropped(self) -> bool:
@@ -370,6 +379,10 @@ class State:
     def end_of(self, topic: int, partition: int) -> int:
         """The offset behind the last message of a partition."""
         return self.ends.get((topic, partition), 0)
+
+    def txn_id(self, number: int) -> TxnId:
+        """The whole TxnID of a number of this log, which is what a message shows."""
+        return self.head.coordinators.txn_id(number)
 
     def draft(self) -> Draft:
         """A draft on this state; at most one is merged before the next is made."""
@@ -454,7 +467,7 @@ class Draft:
 
     def txn_id(self, number: int) -> TxnId:
         """The whole TxnID of a number of this log, which is what a message shows."""
-        return TxnId(self.head.coordinator, number)
+        return self.head.coordinators.txn_id(number)
 
     def savepoint(self) -> int:
         """A mark to roll back to."""

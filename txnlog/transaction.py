@@ -101,7 +101,7 @@ class Transaction(ProcessBound):
     ) -> None:
         self._connection = connection
         self._number = number
-        self._id = TxnId(connection.coordinator, number)
+        self._id = connection.txn_id(number)
         self._timed_from_log = timed_from_log
         # Holds no reference to this object: a cycle would leave every transaction to the garbage collector.
         self._opening = Opening(

@@ -25,7 +25,6 @@ from tests.catalog.replaying import (
     segments_difference,
 )
 from txnlog import keys
-from txnlog.ids import TxnId
 from txnlog.namespace import Namespace
 from txnlog.state import SegmentRecord, TopicRecord
 from txnlog.store.base import Store
@@ -114,7 +113,7 @@ def segments_of(ns: Namespace) -> pa.Table:
     rows: list[tuple[Any, ...]] = []
     for topic in ns.connection.follower.state.topics.values():
         for item in filter(_is_shown, ns.connection.follower.segments(topic.id)[0]):
-            txn = None if item.compacted or item.txn is None else str(TxnId(ns.connection.coordinator, item.txn))
+            txn = None if item.compacted or item.txn is None else str(ns.connection.txn_id(item.txn))
             version = None if item.compacted else item.ended_version
             first = 0
             for part in item.slices:

@@ -266,7 +266,7 @@ def test_a_creation_that_a_drop_overtook_says_what_to_do() -> None:
     txnlog.open("memory://", namespace="other", create=True, store=store).close()
     with (
         txnlog.open("memory://", namespace="sales", create=True, store=Paused(store)) as ns,
-        pytest.raises(NamespaceNotFound, match="was dropped"),
+        pytest.raises(InvalidInputError, match="id 1 instead of 2"),
     ):
         ns.create_topic("orders", SCHEMA)
     for flag in (False, True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -230,3 +231,32 @@ def test_a_filter_on_any_column_finds_its_rows(ns: Any, cat: Catalog, place: Pla
             wanted = table.filter(condition)
             assert in_order(dataset.to_table(filter=condition)) == in_order(wanted), name
     assert list(dataset.get_fragments(filter=pc.field("segment") > 1 << 40)) == [], "files are passed over"
+
+
+def flushed(ns: Any, number: int) -> None:
+    """A message in a segment of its own transaction."""
+    with ns.begin() as txn:
+        txn.produce("orders", rows(number))
+        txn.flush()
+
+
+def test_the_tables_of_an_adopted_copy_go_on_and_tell_each_txn_id_as_the_log_does(tmp_path: Path) -> None:
+    place, copy = Place("local", str(tmp_path / "lake")), Place("local", str(tmp_path / "copies"))
+    ns = place.open()
+    ns.create_topic("orders", SCHEMA)
+    flushed(ns, 0)
+    with txn_catalog.open(place.root) as cat:
+        cat.publish("sales")
+    shutil.copytree(f"{place.root}/sales", f"{copy.root}/sales")
+    with txn_catalog.open(copy.root) as cat:
+        cat.adopt_namespace("sales")
+        copied = copy.open()
+        flushed(copied, 1)
+        assert [item.delta_version for item in cat.publish("sales")] == [1, 1]
+        check(copied, copy)
+        assert {row[-1][:4] for row in told(copy)} == {"0000", "0001"}
+        assert not any(item.repaired for item in cat.repair("sales"))
+    delta = deltalake.DeltaTable(f"{copy.root}/sales/orders").to_pyarrow_table()
+    assert sorted(delta.column("id").to_pylist()) == [0, 1]
+    place.close()
+    copy.close()

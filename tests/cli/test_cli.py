@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -357,3 +358,23 @@ def test_storage_options_that_are_nested_too_deep_are_refused_as_others_are(lake
     done = run("--storage-options", "[" * 50_000, lake[0], "topics")
     assert done.returncode == 2
     assert "not a JSON object" in done.stderr
+
+
+def test_a_copy_is_adopted(lake, tmp_path):
+    path, open_one = lake
+    shutil.copytree(path, tmp_path / "copies" / "sales")
+    copy = str(tmp_path / "copies" / "sales")
+    assert lines(copy, "topics", "--json") == [{"topic": "orders", "partitions": 2, "messages": 2}]
+    refused = run(copy, "topic", "create", "more")
+    assert refused.returncode == 2
+    assert f"txnlog '{copy}' adopt on the command line" in refused.stderr
+    assert lines(copy, "adopt", "--json") == [{"namespace": "sales", "coordinator": 1}]
+    assert run(copy, "topic", "create", "more").returncode == 0
+    (found,) = lines(copy, "transactions", "list", "--state", "open", "--json")
+    assert found["txn_id"] == str(open_one.id)
+    again = run(copy, "adopt")
+    assert (again.returncode, "force=True in Python, --force on the command line" in again.stderr) == (2, True)
+    assert lines(copy, "adopt", "--force", "--json") == [{"namespace": "sales", "coordinator": 2}]
+    missing = run(str(tmp_path / "copies" / "slaes"), "adopt")
+    assert missing.returncode == 2
+    assert "did you mean 'sales'" in missing.stderr

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 import txnlog
-from tests.client.support import SCHEMA, Place, read, rows
+from tests.client.support import SCHEMA, Place, raises, read, rows
 from tests.pages import blocks, page, section
+from txnlog.errors import InvalidInputError
 
 
 class Writer:
@@ -71,8 +72,13 @@ def test_a_copy_under_a_writer_at_work_is_the_namespace_where_it_began(
         return copytree(source, target, *args, **options)
 
     monkeypatch.setattr(shutil, "copytree", slowly)
-    (code,) = blocks(section(page("docs/python.md"), "A copy of a live namespace"))
-    exec(code.replace("/tmp/lake-copy", f"{tmp_path}/copy").replace("/tmp/lake", local.root), {"txnlog": txnlog})
+    copying, adopting = blocks(section(page("docs/python.md"), "A copy of a live namespace"))
+    names: dict[str, Any] = {"txnlog": txnlog}
+
+    def follow(code: str) -> None:
+        exec(code.replace("/tmp/lake-copy", f"{tmp_path}/copy").replace("/tmp/lake", local.root), names)
+
+    follow(copying)
     assert ns.snapshot().version > began + 5, "it was written to meanwhile"
 
     copy = Place("local", f"{tmp_path}/copy")
@@ -83,6 +89,9 @@ def test_a_copy_under_a_writer_at_work_is_the_namespace_where_it_began(
             assert in_order(found.snapshot(), topic) == in_order(then, topic)
         assert found.topics() == then.topics()
         expected = found.subscription("orders", "billing")
+    with raises(InvalidInputError, match=r"adopt_namespace\('shop'\)"):
+        copy.open("shop")
+    follow(adopting)
     with copy.open("shop") as found:
         found.produce("audit", rows(99))
         assert read(found, "audit") == [*range(before), 99]

@@ -14,6 +14,7 @@ import pytest
 from tests.client.support import SCHEMA, FakeRuntime, Place, ids, raises, read, rows
 from txnlog import keys, segment_file
 from txnlog.actions import Header
+from txnlog.adoption import adopt_namespace
 from txnlog.codec import decode_entry, digest_of, encode_entry
 from txnlog.errors import (
     CorruptionError,
@@ -411,6 +412,7 @@ def test_a_checkpoint_of_another_history_is_not_adopted(memory: Place) -> None:
     version = ns.checkpoint()
     for info in list(store.list("sales/_log/checkpoints/")):
         store.put(info.key.replace("sales/", "copy/", 1), store.get(info.key))
+    adopt_namespace(memory.root, "copy")
     copy = memory.open("copy", create=False)
     while copy.connection.follower.version < version:
         copy.produce("orders", [{"value": b"ours"}])

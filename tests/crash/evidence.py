@@ -192,7 +192,7 @@ def read_log(follower: Follower, found: Evidence) -> None:
             found.damage.append(f"entry {first} is missing below the tail, {follower.version}")
             return
     for outcome in state.outcomes.values():
-        txn = str(TxnId(state.head.coordinator, outcome.number))
+        txn = str(state.txn_id(outcome.number))
         found.outcomes_in_log[txn] = (outcome.state, outcome.version)
     _compare_files(follower, state, found)
     found.damage.extend(_differences(follower, state))

@@ -891,8 +891,8 @@ MUTANTS = (
     Mutant(
         "the version before the commit is told",
         "txnlog/connection.py",
-        "TxnId(session.coordinator, result.number), result.version, offsets,",
-        "TxnId(session.coordinator, result.number), result.version - 1, offsets,",
+        "session.txn_id(result.number), result.version, offsets,",
+        "session.txn_id(result.number), result.version - 1, offsets,",
         "who reads at the version that commit() returned does not find what was committed",
         (CLIENT_TRANSACTIONS + "a_block_commits_at_its_end_all_topics_at_once",),
     ),
@@ -1662,7 +1662,7 @@ MUTANTS = (
     Mutant(
         "sources of another namespace of the name",
         "spark_ext/stream_commits.py",
-        "if not found.is_of(ns.name, ns.connection.coordinator, log_of(ns.connection)):",
+        "if not found.is_of(ns.name, ns.connection.coordinators, log_of(ns.connection)):",
         "if found.namespace != ns.name:",
         "a sink takes off of its own topic what was read of another one",
         (QUERY_CHECKPOINT + "sources_of_other_places_and_subscriptions_are_not_ours",),

@@ -83,6 +83,7 @@ CALLS = {
     (Catalog, "namespaces"): "",
     (Catalog, "namespace"): "name",
     (Catalog, "create_namespace"): "name if_not_exists",
+    (Catalog, "adopt_namespace"): "name force",
     (Catalog, "drop_namespace"): "name",
     (Catalog, "register"): "spark namespace as_ topics names database replace",
     (Catalog, "publish"): "namespace topic",

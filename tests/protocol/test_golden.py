@@ -21,6 +21,14 @@ EXPECTED = {
         "940713a3170796ed036e1a6a80c1813fa9f7cd7cb3c5e181ffcdd702c42bad74",
         "994354f7fcee9acc130bf4505fec8f5d",
     ),
+    "adopted": (
+        "b27046af12c3fff30124cb09de1dc9619849ea809899e5964afb86074fd0a54e",
+        "bac134a588ab3fb2599d240904348e9f",
+    ),
+    "adopting_root": (
+        "23277231d84279d43df0faf8f4fed65ad464e35f065335a92377e5a2363aab22",
+        "d5e615c54a8d0405a16dc923289f3be2",
+    ),
     "root": ("4f5a6194507ca4f1d17fbb6f33d6e17a4e7f000926e12417c3bee71763dbb471", "4b852f60397a08e08323f7e25fdc72a8"),
 }
 """Of each log: SHA-256 of ``state.json``, and the digest of the newest entry, which stands for all the bytes before."""

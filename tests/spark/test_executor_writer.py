@@ -75,7 +75,7 @@ def planned_segments(ns: Namespace, topic: str) -> tuple[PlannedSegment, ...]:
         topic=topic,
         folder=record.folder,
         schema=record.schema,
-        coordinator=ns.connection.coordinator,
+        coordinators=ns.connection.coordinators,
         version=ns.connection.follower.version,
     ).segments
 

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
 from spark_ext import lookups, native
 from spark_ext.lookups import Places
-from txnlog.ids import TxnId
+from txnlog.ids import Coordinators, TxnId
 from txnlog.limits import MAX_NUMBER
 
 if TYPE_CHECKING:
@@ -76,10 +76,13 @@ def test_spark_finds_the_place_of_every_number(spark: SparkSession, shape: str) 
 EDGES = [0, 1, 15, 16, 255, 1 << 32, (1 << 55) - 1, 1 << 55, (1 << 56) - 1, 1 << 56, (1 << 56) + 1, MAX_NUMBER - 1]
 
 
-@pytest.mark.parametrize("coordinator", [0, 7, 0x8000, 0xFFFF])
+ADOPTED = Coordinators(((0, 7), (16, 0xFFFF), (16, 0x8000), (1 << 56, 9)))
+
+
+@pytest.mark.parametrize("coordinators", [*map(Coordinators.one, [0, 7, 0x8000, 0xFFFF]), ADOPTED], ids=repr)
 @pytest.mark.parametrize("next_number", [2, (1 << 32) + 1, 1 << 56, (1 << 56) + 1, MAX_NUMBER])
-def test_txn_ids_are_the_bytes_of_txn_id(spark: SparkSession, coordinator: int, next_number: int) -> None:
+def test_txn_ids_are_the_bytes_of_txn_id(spark: SparkSession, coordinators: Coordinators, next_number: int) -> None:
     numbers = [number for number in EDGES if number < next_number]
     frame = spark.createDataFrame([(number,) for number in numbers], "n BIGINT")
-    found = frame.select(native._txn_id_of(coordinator, F.col("n"), next_number)).collect()
-    assert [bytes(row[0]) for row in found] == [TxnId(coordinator, number).to_bytes() for number in numbers]
+    found = frame.select(native._txn_id_of(coordinators, F.col("n"), next_number)).collect()
+    assert [bytes(row[0]) for row in found] == [coordinators.txn_id(number).to_bytes() for number in numbers]

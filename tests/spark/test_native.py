@@ -24,7 +24,9 @@ from tests.by_hand import append, commit_sparse, compact
 from tests.spark.support import assert_same_rows, executed, partition_filters, path_of
 from txnlog import schema as schemas
 from txnlog.actions import AlterTopic, Commit, DeleteRecords, Prepare
+from txnlog.adoption import adopt_namespace
 from txnlog.errors import (
+    CoordinatorFenced,
     CorruptionError,
     InvalidInputError,
     LimitExceeded,
@@ -319,6 +321,38 @@ def delete_before(ns: Namespace, before: dict[int, int]) -> None:
 
 
 @pytest.mark.clause("P-35", "P-99")
+@pytest.mark.clause("P-231")
+def test_an_adopted_namespace_shows_each_row_with_the_id_that_its_transaction_had(
+    ns: Namespace, spark: SparkSession
+) -> None:
+    ns.create_topic("adopted", SCHEMA)
+
+    def write(first: int) -> None:
+        for number in range(first, first + 3):
+            with ns.begin() as txn:
+                txn.produce("adopted", [{"id": number, "a.name": "x", "at": None}])
+                txn.flush()
+        ns.produce("adopted", [{"id": first + 3, "a.name": "y", "at": None}])
+
+    write(0)
+    assert adopt_namespace(ns.root, ns.name, force=True)[1] == 1
+    ns.snapshot()
+    with pytest.raises(CoordinatorFenced):
+        ns.produce("adopted", [{"id": 99, "a.name": "z", "at": None}])
+    write(10)
+    for merge in (False, True):
+        if merge:
+            assert ns.optimize("adopted").written_segments == 1
+            write(20)
+        wanted = ns.snapshot().read("adopted", include_metadata=True)
+        heads = {value[:2] for value in wanted.column("_txn_id").to_pylist()}
+        assert heads == {b"\x00\x00", b"\x00\x01"}
+        path = path_of(ns, "adopted")
+        assert_same_rows(spark_ext.read_topic(spark, path, include_metadata=True), wanted)
+        frame = spark.read.format("txnlog").option("includeMetadata", "true").load(path)
+        assert_same_rows(frame, wanted)
+
+
 def test_records_that_were_deleted_do_not_come_back(tmp_path: Path, spark: SparkSession) -> None:
     ns, steps = build(tmp_path)
     ends = ns.snapshot().end_offsets("orders")

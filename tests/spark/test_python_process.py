@@ -17,6 +17,7 @@ import pytest
 from spark_ext import arrow_batches, handles, jobs, python_process, scan_session, stream_commits
 from spark_ext.executor_reader import ReadJob, read_batches
 from spark_ext.python_process import ProcessLock, digest_of, store_of
+from txnlog.ids import Coordinators
 from txnlog.store.base import Store
 from txnlog.store.open import open_store
 
@@ -111,7 +112,7 @@ def test_readers_and_writers_of_a_namespace_share_a_store(monkeypatch: pytest.Mo
     monkeypatch.setattr(python_process, "open_store", noted)
     nothing = pa.schema([])
     for _ in range(3):
-        list(read_batches(ReadJob("memory://process-shared", "sales", 1, nothing, nothing), []))
+        list(read_batches(ReadJob("memory://process-shared", "sales", Coordinators.one(1), nothing, nothing), []))
         store_of("memory://process-shared", "other", {})
     assert opened == ["memory://process-shared"]
 

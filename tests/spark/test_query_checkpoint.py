@@ -33,6 +33,7 @@ from spark_ext.stream_plan import StreamPlan
 from spark_ext.stream_writer import StreamTaskWritten, TopicStreamWriter
 from tests.spark.support import Query, path_of
 from txnlog.actions import StreamBatch
+from txnlog.adoption import adopt_namespace
 from txnlog.errors import (
     ConsumerFenced,
     InvalidInputError,
@@ -192,6 +193,17 @@ def test_two_sources_on_one_subscription_are_refused(ns: Namespace, query: Query
         check_sources(ns, query.checkpoint.offsets(0))
     query.write(0, *[offset(ns, (0, 0), (4, 4), subscription=None)] * 2)
     check_sources(ns, query.checkpoint.offsets(0))
+
+
+def test_offsets_from_before_the_namespace_was_adopted_are_ours(ns: Namespace, query: Query) -> None:
+    before = offset(ns, (0, 0), (4, 4))
+    adopt_namespace(ns.root, ns.name, force=True)
+    assert ns.snapshot().version == before.version + 1
+    after = offset(ns, (0, 0), (4, 4))
+    assert (before.coordinator, after.coordinator) == (0, 1)
+    for known in (before, after):
+        query.write(0, known)
+        assert len(taken_by(ns, query.checkpoint, query.checkpoint.offsets(0), "billing")) == 1
 
 
 def test_sources_of_other_places_and_subscriptions_are_not_ours(ns: Namespace, query: Query) -> None:

@@ -10,9 +10,11 @@ from tests.memory_log import PROTOCOL, WRITER, Log, tables_of
 from tests.unit.action_strategies import KINDS, Palette, of_struct
 from txnlog.actions import (
     Abort,
+    Adopt,
     Begin,
     Commit,
     Namespace,
+    Prepare,
     Protocol,
     Register,
     Renew,
@@ -23,8 +25,16 @@ from txnlog.actions import (
 )
 from txnlog.apply import apply_entry, check_writable
 from txnlog.codec import decode_entry, encode_action, encode_entry
-from txnlog.errors import CorruptionError, InvalidInputError, LimitExceeded, NameNotAllowed, UnsupportedFeature
-from txnlog.limits import MAX_COORDINATORS
+from txnlog.errors import (
+    CoordinatorFenced,
+    CorruptionError,
+    InvalidInputError,
+    LimitExceeded,
+    NameNotAllowed,
+    UnsupportedFeature,
+)
+from txnlog.ids import Coordinators, TxnId
+from txnlog.limits import MAX_COORDINATORS, MAX_NUMBER
 from txnlog.state import NamespaceRecord, State
 
 SALES = Namespace("sales", 7)
@@ -267,6 +277,75 @@ def test_a_log_begins_with_versions_that_there_are(protocol):
 # --- root log ---------------------------------------------------------------------------------------------------------
 
 
+DIGEST = "0123456789abcdef" * 2
+
+
+# --- adoption ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.clause("P-231")
+def test_numbers_keep_the_coordinator_id_that_they_had_and_new_ones_have_the_new_one():
+    log = Log()
+    log.entry(Begin(100), Begin(101))
+    log.entry(Adopt("copy", 9))
+    log.entry(Reserve(WRITER, 1024, 256))
+    log.entry(Begin(1024), Commit(101))
+    log.entry(Adopt("again", 8))
+    log.entry(Reserve(WRITER, 1280, 256))
+    head = log.state.head
+    assert (head.name, head.coordinator, head.adoptions) == ("again", 7, ((1024, 9), (1280, 8)))
+    assert head.coordinators == Coordinators(((0, 7), (1024, 9), (1280, 8)))
+    expected = {0: 7, 100: 7, 1023: 7, 1024: 9, 1279: 9, 1280: 8, MAX_NUMBER: 8}
+    assert {number: log.state.txn_id(number) for number in expected} == {n: TxnId(c, n) for n, c in expected.items()}
+    assert log.state.draft().txn_id(1279) == TxnId(9, 1279)
+    assert set(log.state.transactions) == {100, 1024}
+    assert tables_of(log.replayed()) == tables_of(log.state)
+
+
+@pytest.mark.clause("P-41", "P-43", "P-231")
+def test_an_adoption_closes_every_block_and_leaves_transactions_alone():
+    log = Log()
+    log.entry(Begin(100))
+    log.entry(Prepare(100, "digest"))
+    log.entry(Reserve("another", 1024, 512))
+    log.entry(Adopt("copy", 9))
+    assert (log.state.blocks, log.state.used, log.state.head.open_blocks) == ({}, {}, ())
+    for number in (101, 1024, 1535):
+        with pytest.raises(CoordinatorFenced):
+            log.entry(Begin(number))
+    log.entry(Commit(100))
+    assert log.outcome(100).state == "COMMITTED"
+
+
+@pytest.mark.parametrize(
+    ("action", "match"),
+    [
+        (Adopt("copy", 7), "had the coordinator id 7 before"),
+        (Adopt("copy", 1 << 16), "more than 16 bits"),
+        (Adopt("_catalog", 9), "_catalog"),
+        (Adopt("a/b", 9), "a/b"),
+    ],
+)
+def test_an_adoption_that_makes_no_sense_is_refused(action, match):
+    with pytest.raises(InvalidInputError, match=match):
+        Log().entry(action)
+
+
+@pytest.mark.clause("P-233")
+def test_no_coordinator_id_comes_back_by_an_adoption():
+    log = Log()
+    log.entry(Adopt("copy", 9))
+    for known in (7, 9):
+        with pytest.raises(InvalidInputError, match="before"):
+            log.entry(Adopt("copy", known))
+
+
+def test_a_log_is_not_adopted_in_its_first_entry():
+    log = Log(begun=False)
+    with pytest.raises(InvalidInputError, match="behind version 0"):
+        log.entry(PROTOCOL, Namespace("sales", 7), Adopt("copy", 9))
+
+
 @pytest.fixture
 def root() -> Log:
     log = Log(begun=False)
@@ -290,6 +369,24 @@ def test_any_coordinator_but_the_next_is_refused(root, coordinator):
     root.entry(Register("sales", 0))
     with pytest.raises(InvalidInputError, match="next coordinator id is 1"):
         root.entry(Register("audit", coordinator))
+
+
+@pytest.mark.clause("P-30", "P-233")
+def test_ids_that_an_adopted_log_had_before_are_passed_over(root):
+    root.entry(Register("sales", 0))
+    adopted = root.entry(Register("copy", 3, DIGEST))
+    assert root.state.namespaces[adopted] == NamespaceRecord(adopted, "copy", 3, log=DIGEST)
+    for passed_over in (1, 2, 3):
+        with pytest.raises(InvalidInputError, match="next coordinator id is 4"):
+            root.entry(Register("audit", passed_over, DIGEST))
+    root.entry(Unregister(adopted), Register("copy", 4, DIGEST))
+    assert root.state.head.next_coordinator == 5
+
+
+@pytest.mark.parametrize("digest", ["0" * 31, "G" * 32, "0" * 33, "\n" * 32])
+def test_a_registration_names_a_digest_or_nothing(root, digest):
+    with pytest.raises(InvalidInputError, match="32 hexadecimal digits"):
+        root.entry(Register("sales", 0, digest))
 
 
 @pytest.mark.clause("P-30")

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.memory_log import SCHEMA
 from txnlog.errors import CorruptionError, InvalidInputError, OffsetOutOfRange
+from txnlog.ids import Coordinators
 from txnlog.planner import ScanPlan, check_offsets, in_offset_order, parse_isolation_level, plan
 from txnlog.state import SegmentRecord, SegmentSlice, SegmentState
 
@@ -50,7 +51,7 @@ def planned(records: list[SegmentRecord], version: int = 9, **options: object) -
         topic="orders",
         folder="orders",
         schema=SCHEMA,
-        coordinator=7,
+        coordinators=Coordinators.one(7),
         version=version,
         **options,  # type: ignore[arg-type]
     )

@@ -17,6 +17,7 @@ import pyarrow as pa
 import txnlog
 from txnlog import schema
 from txnlog.administration import STATES
+from txnlog.adoption import adopt_namespace
 from txnlog.arguments import shown
 from txnlog.cli.output import Printer, StatusLine
 from txnlog.codec import encode_action
@@ -43,6 +44,10 @@ class Target:
     def open(self, *, write: bool = False) -> Namespace:
         """Open the namespace, for reading unless the command appends."""
         return txnlog.open(self._path, mode="rw" if write else "r", storage_options=self._storage_options)
+
+    def adopt(self, *, force: bool) -> tuple[str, int]:
+        """Make the log in the folder a namespace of its root; its name and its new coordinator id."""
+        return adopt_namespace(self._path, force=force, storage_options=self._storage_options)
 
 
 def _options(text: str | None) -> dict[str, Any]:
@@ -407,6 +412,19 @@ def read(
             if len(rows) >= limit:
                 break
     Printer(as_json).rows(rows)
+
+
+@cli.command()
+@click.option("--force", is_flag=True, help="Also where its root lists it: of a copy of a whole root.")
+@json_option
+@click.pass_obj
+def adopt(target: Target, *, force: bool, as_json: bool) -> None:
+    """Make a copy of a namespace one of its own in its root: writing to it is refused before.
+
+    TxnIDs from before keep their meaning; new ones have a coordinator id that the log never had.
+    """
+    name, coordinator = target.adopt(force=force)
+    Printer(as_json).record({"namespace": name, "coordinator": coordinator})
 
 
 @cli.command()
