@@ -1,4 +1,4 @@
-"""The root log: the namespaces of a root, their coordinator ids, the store's verdict. The same engine as any log."""
+"""The root log: the namespaces of a root, their coordinator ids, verdicts on the store. The same engine as any log."""
 
 from __future__ import annotations
 
@@ -47,6 +47,22 @@ class _NoRows:
 
     def build(self, _draft: Draft, _pieces: list[tuple[int, Piece]], _numbers: NumberPool) -> SharedWave | None:
         raise AssertionError("the root log holds no rows")
+
+
+def tried(store: Store) -> Verdict:
+    """The verdict on a store that passes the probe, which writes below the folder of a log, whose store this is.
+
+    Raises UnsafeStore where create-if-absent is not what it must be; then nothing of ours is left behind.
+    """
+    try:
+        passed = probe(store, keys.PROBE_FOLDER)
+    except UnsafeStore:
+        raise
+    except StoreError as error:
+        error.message = f"the store was tried before it is trusted with anything, and failed: {error.message}"
+        raise
+    _logger.info("the store honours create-if-absent (%d rounds, %d ms)", passed.rounds, passed.elapsed_ms)
+    return Verdict(passed.identity.store_kind, passed.identity.endpoint_hash, passed.rounds)
 
 
 def create_log(store: Store, runtime: Runtime, actions: Sequence[AnyAction], writer: str) -> None:
@@ -116,38 +132,34 @@ class Root:
             self._appender = Appender(self.follower, self._store, self._runtime, _NoRows())
         return self._appender
 
-    def ensure_safe(self) -> None:
-        """Make sure that this store's verdict is in the root log, probing it if it is not. Creates the root if need be.
-
-        Raises UnsafeStore where create-if-absent is not what it must be; then nothing of ours is left behind.
-        """
+    def has_verdict(self) -> bool:
+        """Whether the root log is there, as it stands now, and has a verdict on this store."""
+        if not self.exists():
+            return False
+        self.follower.refresh()
         identity = identity_of(self._whole)
-        exists = self.exists()
-        if exists:
-            self.follower.refresh()
-            if (identity.store_kind, identity.endpoint_hash) in self.follower.state.verdicts:
-                return
-        else:
+        return (identity.store_kind, identity.endpoint_hash) in self.follower.state.verdicts
+
+    def ensure_safe(self) -> None:
+        """Make sure that the verdict on this store is in the root log, probing it if it is not.
+
+        For whoever writes to the root: its log is created if need be. Raises UnsafeStore; then nothing of ours is left.
+        """
+        if self.has_verdict():
+            return
+        exists = self._follower is not None
+        if not exists:
             self.refuse_namespace()
-        try:
-            passed = probe(self._whole, keys.PROBE_FOLDER)
-        except UnsafeStore:
-            raise
-        except StoreError as error:
-            error.message = f"the store was tried before it is trusted with anything, and failed: {error.message}"
-            raise
-        _logger.info("the store honours create-if-absent (%d rounds, %d ms)", passed.rounds, passed.elapsed_ms)
-        action = Verdict(identity.store_kind, identity.endpoint_hash, passed.rounds)
+        verdict = tried(self._store)
         if not exists:
             start: list[AnyAction] = [
                 Protocol(FORMAT_VERSION, FORMAT_VERSION),
                 Namespace(keys.CATALOG_FOLDER, 0),
-                action,
+                verdict,
             ]
             create_log(self._store, self._runtime, start, self._runtime.unique())
-            self.follower.refresh()
-        if (identity.store_kind, identity.endpoint_hash) not in self.follower.state.verdicts:
-            self.appender.call(effect(lambda _draft, _at: [action]))
+        if not self.has_verdict():
+            self.appender.call(effect(lambda _draft, _at: [verdict]))
 
     def namespaces(self) -> list[NamespaceRecord]:
         """The namespaces that are registered and not dropped, by name."""
@@ -173,8 +185,10 @@ class Root:
     def check_not_dropped(self, name: NamespaceName, coordinator: int) -> None:
         """Raise NamespaceNotFound where a namespace with this coordinator id was dropped: its folder is a relic.
 
-        By what is known of the root log after ``ensure_safe``.
+        By what is known of the root log after ``has_verdict``. Where there is none, nothing was dropped.
         """
+        if self._follower is None and not self.exists():
+            return
         for item in self.follower.state.namespaces.values():
             if (item.name, item.coordinator) == (name, coordinator) and item.dropped:
                 raise NamespaceNotFound(
@@ -189,8 +203,7 @@ class Root:
         Where it cannot, a namespace can be used all the same; the first append asks again, and raises.
         """
         try:
-            if self.exists():
-                self.check_not_dropped(name, coordinator)
+            self.check_not_dropped(name, coordinator)
         except NamespaceNotFound:
             raise
         except TxnLogError:
