@@ -16,7 +16,7 @@ import copy
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -143,6 +143,7 @@ class Appender:
         min_commit_interval_ms: int = 0,
         before_append: Callable[[], None] = lambda: None,
         after_append: Callable[[], None] = lambda: None,
+        riders: Callable[[Draft], Sequence[AnyAction]] = lambda _draft: (),
         given_up: Mapping[int, AbortReason] = MappingProxyType({}),
     ) -> None:
         self.writer = runtime.unique()
@@ -155,6 +156,7 @@ class Appender:
         self._min_interval_ms = min_commit_interval_ms
         self._before_append = before_append
         self._after_append = after_append
+        self._own_riders = riders
         self._given_up = given_up
         self._queue: deque[_Waiting] = deque()
         self._riding: list[_Waiting] = []
@@ -625,8 +627,8 @@ class Appender:
         return Header(head.version + 1, self.writer, timestamp_ms, head.digest, self._follower.newest_checkpoint)
 
     def _riders(self, draft: Draft, header: Header) -> Riders:
-        """What goes along with any entry: the next block of numbers, and the end of overdue transactions."""
-        actions: list[AnyAction] = [*self.numbers.renewals(draft, header.timestamp_ms)]
+        """What goes along with any entry: what the handle wants, the next block of numbers, ends of what is overdue."""
+        actions: list[AnyAction] = [*self._own_riders(draft), *self.numbers.renewals(draft, header.timestamp_ms)]
         if self.numbers.wants():
             actions.append(self.numbers.reservation(draft))
         last = self._last_expiry_scan_ms

@@ -22,7 +22,7 @@
     │   ├── NamespaceNotFound, TopicNotFound, SubscriptionNotFound, TopicExists, SubscriptionExists
     │   └── VersionNotAvailable, OffsetOutOfRange
     ├── StoreError                the store misbehaves or refuses: mend the surroundings
-    │   └── UnsafeStore, ClockSkew
+    │   └── AccessDenied, UnsafeStore, ClockSkew
     └── CorruptionError           stored bytes are damaged: restore data, nothing was guessed
 
 The text of an error ends with what to do and with whether anything may be durable, unless that goes without saying:
@@ -351,6 +351,32 @@ class StoreError(TxnLogError):
     default_advice = "check the store, its credentials and its free space"
 
 
+class AccessDenied(StoreError):
+    """The store refuses a call because a right is missing.
+
+    Attributes:
+        right: the right: read, list, write or delete.
+        url: the address of the object.
+    """
+
+    default_advice = "let an administrator grant it: docs/operations/access.md has the rights of each role"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        right: str = "",
+        url: str = "",
+        advice: str | None = None,
+        durable: Durable | None = None,
+    ) -> None:
+        if advice is None and right == "write":
+            advice = f'{self.default_advice}; or open with mode="r", which reads topics, subscriptions and their lag'
+        super().__init__(message, advice=advice, durable=durable)
+        self.right = right
+        self.url = url
+
+
 class UnsafeStore(StoreError):
     """The store has no atomic create-if-absent; txnlog refuses to append to it."""
 
@@ -371,6 +397,7 @@ class CorruptionError(TxnLogError):
 
 __all__ = [
     "AbortableError",
+    "AccessDenied",
     "ClockSkew",
     "ConsumerBusy",
     "ConsumerFenced",

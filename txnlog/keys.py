@@ -18,7 +18,8 @@ CATALOG_FOLDER: Final = "_catalog"
 _LOG_FOLDER: Final = "_log/"
 CHECKPOINT_FOLDER: Final = f"{_LOG_FOLDER}checkpoints/"
 _PART_FOLDER: Final = f"{CHECKPOINT_FOLDER}parts/"
-PROBE_FOLDER: Final = f"{CATALOG_FOLDER}/probe/"
+PROBE_FOLDER: Final = "_probe/"
+"""Below the folder of a log: what is tried before the log is appended to. Deleted afterwards, where that is allowed."""
 HINT_FOLDER: Final = "_hints/"
 SEGMENT_COLUMN: Final = "_txnlog_segment"
 """The partition column that the path of a segment hands to Spark."""
@@ -192,11 +193,14 @@ def parse_key(key: str) -> ParsedKey | None:
 def kind_of(key: str) -> str:
     """What a key of the whole root is about, for counting requests.
 
-    One of entry, segment, checkpoint, hint, delta, root and other.
+    One of entry, segment, checkpoint, hint, delta, probe, root and other.
     """
     if key.startswith(f"{CATALOG_FOLDER}/"):
         return "root"
-    parsed = parse_key(key.partition("/")[2])
+    inner = key.partition("/")[2]
+    if inner.startswith(PROBE_FOLDER):
+        return "probe"
+    parsed = parse_key(inner)
     if isinstance(parsed, EntryKey):
         return "entry"
     if isinstance(parsed, SegmentKey):

@@ -1,4 +1,4 @@
-"""The root log: the namespaces of a root, their coordinator ids, the store's verdict. The same engine as any log."""
+"""The root log: the namespaces of a root, their coordinator ids, verdicts on the store. The same engine as any log."""
 
 from __future__ import annotations
 
@@ -51,6 +51,22 @@ class _NoRows:
         raise AssertionError("the root log holds no rows")
 
 
+def tried(store: Store) -> Verdict:
+    """The verdict on a store that passes the probe, which writes below the folder of a log, whose store this is.
+
+    Raises UnsafeStore where create-if-absent is not what it must be; then nothing of ours is left behind.
+    """
+    try:
+        passed = probe(store, keys.PROBE_FOLDER)
+    except UnsafeStore:
+        raise
+    except StoreError as error:
+        error.message = f"the store was tried before it is trusted with anything, and failed: {error.message}"
+        raise
+    _logger.info("the store honours create-if-absent (%d rounds, %d ms)", passed.rounds, passed.elapsed_ms)
+    return Verdict(passed.identity.store_kind, passed.identity.endpoint_hash, passed.rounds)
+
+
 def create_log(store: Store, runtime: Runtime, actions: Sequence[AnyAction], writer: str) -> None:
     """Make version 0 of a log, unless somebody else did: whoever was first, it is there on return.
 
@@ -81,7 +97,7 @@ def namespace_entry(name: str, coordinator: int, at: Header) -> bytes:
 
 
 class Root:
-    """The root log of a store. Opened only when it is needed: a reader of a namespace never is asked to."""
+    """The root log of a store, opened when it is needed first. Reading it needs no right to write."""
 
     def __init__(self, store: Store, runtime: Runtime) -> None:
         self._whole = store
@@ -126,38 +142,34 @@ class Root:
             self._appender = Appender(self.follower, self._store, self._runtime, _NoRows())
         return self._appender
 
-    def ensure_safe(self) -> None:
-        """Make sure that this store's verdict is in the root log, probing it if it is not. Creates the root if need be.
-
-        Raises UnsafeStore where create-if-absent is not what it must be; then nothing of ours is left behind.
-        """
+    def has_verdict(self) -> bool:
+        """Whether the root log is there, as it stands now, and has a verdict on this store."""
+        if not self.exists():
+            return False
+        self.follower.refresh()
         identity = identity_of(self._whole)
-        exists = self.exists()
-        if exists:
-            self.follower.refresh()
-            if (identity.store_kind, identity.endpoint_hash) in self.follower.state.verdicts:
-                return
-        else:
+        return (identity.store_kind, identity.endpoint_hash) in self.follower.state.verdicts
+
+    def ensure_safe(self) -> None:
+        """Make sure that the verdict on this store is in the root log, probing it if it is not.
+
+        For whoever writes to the root: its log is created if need be. Raises UnsafeStore; then nothing of ours is left.
+        """
+        if self.has_verdict():
+            return
+        exists = self._follower is not None
+        if not exists:
             self.refuse_namespace()
-        try:
-            passed = probe(self._whole, keys.PROBE_FOLDER)
-        except UnsafeStore:
-            raise
-        except StoreError as error:
-            error.message = f"the store was tried before it is trusted with anything, and failed: {error.message}"
-            raise
-        _logger.info("the store honours create-if-absent (%d rounds, %d ms)", passed.rounds, passed.elapsed_ms)
-        action = Verdict(identity.store_kind, identity.endpoint_hash, passed.rounds)
+        verdict = tried(self._store)
         if not exists:
             start: list[AnyAction] = [
                 Protocol(FORMAT_VERSION, FORMAT_VERSION),
                 Namespace(keys.CATALOG_FOLDER, 0),
-                action,
+                verdict,
             ]
             create_log(self._store, self._runtime, start, self._runtime.unique())
-            self.follower.refresh()
-        if (identity.store_kind, identity.endpoint_hash) not in self.follower.state.verdicts:
-            self.appender.call(effect(lambda _draft, _at: [action]))
+        if not self.has_verdict():
+            self.appender.call(effect(lambda _draft, _at: [verdict]))
 
     def namespaces(self) -> list[NamespaceRecord]:
         """The namespaces that are registered and not dropped, by name."""
@@ -226,9 +238,10 @@ class Root:
     def check_identity(self, name: NamespaceName, found: LogIdentity, *, writing: bool) -> None:
         """Raise InvalidInputError or NamespaceNotFound where a namespace's folder holds a log that must not be opened.
 
-        By what is known of the root log after ``ensure_safe``.
+        By what is known of the root log after ``has_verdict``. Where there is none, it lists nothing.
         """
-        self._check(self.follower.state.namespaces.values(), name, found, writing=writing)
+        has_log = self._follower is not None or self.exists()
+        self._check(self.follower.state.namespaces.values() if has_log else (), name, found, writing=writing)
 
     def _check(
         self, records: Iterable[NamespaceRecord], name: NamespaceName, found: LogIdentity, *, writing: bool

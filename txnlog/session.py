@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from txnlog import keys
-from txnlog.actions import AbortReason, Adopt, Header
+from txnlog.actions import AbortReason, Adopt, AnyAction, Header, Verdict
 from txnlog.appender import Appender
 from txnlog.apply import check_writable
 from txnlog.arguments import shortened
@@ -36,11 +36,12 @@ from txnlog.maintenance.auto_publisher import AutoPublisher
 from txnlog.maintenance.checkpointer import Checkpointer, SlotTaken
 from txnlog.names import NamespaceName
 from txnlog.reader import SegmentReader
-from txnlog.root import Root, namespaces_below, not_found
+from txnlog.root import Root, namespaces_below, not_found, tried
 from txnlog.runtime import Runtime
 from txnlog.segment_builder import SharedSegmentBuilder
 from txnlog.state import Draft
 from txnlog.store.base import Store
+from txnlog.store.identity import identity_of
 from txnlog.store.wrappers import CountingStore, PrefixStore, ReadOnlyStore
 
 _CLOCK_JUMP_MS: Final = MAX_CLOCK_AHEAD_MS / 10
@@ -82,6 +83,7 @@ class Session:
         self._lock = threading.Lock()
         self._appender: Appender | None = None
         self._may_write = False
+        self._verdict: Verdict | None = None
         self._clock_lead_ms: float | None = None
         whole = open_store()
         self.requests = CountingStore(ReadOnlyStore(whole) if read_only else whole, keys.kind_of)
@@ -195,6 +197,7 @@ class Session:
                     min_commit_interval_ms=self._min_commit_interval_ms,
                     before_append=self._before_append,
                     after_append=self._after_append,
+                    riders=self._verdict_wanted,
                     given_up=self.given_up,
                 )
             return self._appender
@@ -230,7 +233,7 @@ class Session:
         The clock again whenever it moved against the one that never jumps.
         """
         if not self._may_write:
-            self._root.ensure_safe()
+            self._ensure_safe()
             self._root.check_identity(self.name, self.identity, writing=True)
             self._may_write = True
         now_ms = self.runtime.now_ms()
@@ -243,6 +246,27 @@ class Session:
         if self._clock_lead_ms is None or abs(lead_ms - self._clock_lead_ms) > _CLOCK_JUMP_MS:
             self._check_clock()
             self._clock_lead_ms = lead_ms
+
+    def _ensure_safe(self) -> None:
+        """Make sure that there is a verdict on this store: the root's, which is only read, or one in this log.
+
+        One that is made here goes into the log with whatever is appended next: whoever may write to the namespace
+        needs no right to write to its root.
+        """
+        if self._root.has_verdict():
+            return
+        identity = identity_of(self.store)
+        with self.follower.lock:
+            if (identity.store_kind, identity.endpoint_hash) in self.follower.state.verdicts:
+                return
+        self._verdict = self._verdict or tried(self.store)
+
+    def _verdict_wanted(self, draft: Draft) -> list[AnyAction]:
+        """The verdict that was made here, until it is in the log."""
+        verdict = self._verdict
+        if verdict is None or (verdict.store, verdict.endpoint) in draft.verdicts:
+            return []
+        return [verdict]
 
     def _after_append(self) -> None:
         """What is done in the background for the sake of those who read."""
@@ -269,12 +293,12 @@ class Session:
         """Raise ClockSkew where this machine's clock would drag the log's time along."""
         key = f"{keys.PROBE_FOLDER}clock-{self.runtime.unique()}"
         before_ms = self.runtime.now_ms()
-        self.requests.put(key, b"")
+        self.store.put(key, b"")
         try:
-            ahead = before_ms - self.requests.info(key).modified_ms - _CUT_MS
+            ahead = before_ms - self.store.info(key).modified_ms - _CUT_MS
         finally:
             with contextlib.suppress(TxnLogError):  # the right to delete is not needed to append
-                self.requests.delete(key)
+                self.store.delete(key)
         if ahead > MAX_CLOCK_AHEAD_MS:
             raise ClockSkew(f"this machine's clock is {ahead / 1000:.0f} s ahead of the store's")
 

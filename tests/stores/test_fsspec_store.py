@@ -13,7 +13,7 @@ import pytest
 
 from tests.stores.recorder import Answer, Recorder, recording_server
 from tools.servers import S3Server, free_port
-from txnlog.errors import Durable, StoreError
+from txnlog.errors import AccessDenied, Durable, StoreError
 from txnlog.store import Created, FsspecStore, Store, fsspec_errors, identity_of, open_store
 from txnlog.store.fsspec_store import MAX_CREATE_BYTES, Backend
 from txnlog.store.identity import make_identity
@@ -249,9 +249,11 @@ def test_a_denied_call_is_an_error_and_no_absence(recorder: Recorder, call: str)
         "list": lambda: list(store.list("")),
         "put": lambda: store.put(KEY, b"x"),
     }
-    with pytest.raises(StoreError, match=r"rights named in docs/stores\.md") as caught:
+    with pytest.raises(AccessDenied, match=r"docs/operations/access\.md") as caught:
         calls[call]()
     assert caught.value.durable is Durable.NOTHING
+    assert caught.value.right == {"put": "write", "list": "list"}.get(call, "read")
+    assert caught.value.url == store.url(KEY)[: None if call != "list" else -len(KEY)]
 
 
 def test_a_put_that_was_not_answered_may_be_durable(recorder: Recorder) -> None:

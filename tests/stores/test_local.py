@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.forks import in_child
-from txnlog.errors import Durable, StoreError
+from txnlog.errors import AccessDenied, Durable, StoreError
 from txnlog.store import Created, LocalStore, ObjectNotFound, local, posix
 from txnlog.store.key_guard import TEMPORARY_PREFIX
 
@@ -511,9 +511,10 @@ def test_a_root_without_the_right_to_write_can_be_read_and_refuses_writes(open_f
     assert isinstance(results, list)
     assert results[:2] == [b"x", [KEY]]
     for error in results[2:]:
-        assert isinstance(error, StoreError)
+        assert isinstance(error, AccessDenied)
         assert error.durable is Durable.NOTHING
-        assert "write access" in error.advice
+        assert error.right in {"write", "delete"}
+        assert error.url in error.message
     assert files_below(open_folder / "root") == [KEY]
 
 

@@ -30,6 +30,11 @@ _REFUSED: Final = frozenset(
 )
 """Codes of answers that stored nothing and stay the same until somebody changes rights, names or keys."""
 
+_DENIED: Final = frozenset(
+    {"AccessDenied", "403", "Forbidden", "AuthorizationPermissionMismatch", "InsufficientAccountPermissions"}
+)
+"""The answers to credentials that lack a right; S3 also gives them for absent objects in what may not be listed."""
+
 _NEVER_SENT: Final = frozenset({"NoCredentialsError", "PartialCredentialsError", "ParamValidationError"})
 """Exceptions of botocore from before the first byte went out."""
 
@@ -59,6 +64,16 @@ def is_refused(error: BaseException) -> bool:
         if str(link).startswith("Forbidden:"):
             return _RATE_LIMIT.search(str(link)) is None
     return isinstance(error, FileNotFoundError)
+
+
+def is_denied(error: BaseException) -> bool:
+    """Whether the service knows these credentials, and refuses what they have no right to."""
+    codes = {code for link in _chain(error) if (code := _code(link))}
+    if codes:
+        return not codes.isdisjoint(_DENIED)
+    if str(error).startswith("Forbidden:"):
+        return _RATE_LIMIT.search(str(error)) is None
+    return isinstance(error, PermissionError)
 
 
 def is_conflict(error: BaseException) -> bool:
@@ -91,7 +106,7 @@ def advice_for(error: BaseException) -> str | None:
     if codes & {"ExpiredToken", "RequestTimeTooSkewed", "TokenRefreshRequired"}:
         return "renew the credentials (and check this machine's clock)"
     if isinstance(error, PermissionError) or codes & _REFUSED or str(error).startswith("Forbidden:"):
-        return "give these credentials the rights named in docs/stores.md"
+        return "check these credentials and their rights: docs/operations/access.md has those of each role"
     if any(type(link).__name__ in _NEVER_SENT for link in _chain(error)):
         return "pass credentials in storage_options or by the environment"
     if isinstance(error, TypeError):  # how the libraries refuse an argument that they do not know

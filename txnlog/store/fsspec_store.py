@@ -20,6 +20,7 @@ from txnlog.store import fsspec_errors
 from txnlog.store.base import Created, ObjectInfo, ObjectNotFound
 from txnlog.store.identity import StoreIdentity
 from txnlog.store.key_guard import check_key, check_prefix, is_key, split_prefix
+from txnlog.store.rights import denied
 
 T = TypeVar("T")
 
@@ -201,6 +202,8 @@ class FsspecStore:
 
     def _failure(self, call: str, key: str, error: Exception, durable: Durable) -> StoreError:
         text = fsspec_errors.describe(error, self._backend.secrets)
+        if fsspec_errors.is_denied(error):
+            return denied(call, key, f"{self._backend.url}/{key}", text, durable)
         return StoreError(
             f"{call} of {key!r} in {self._backend.url} failed: {text}",
             advice=fsspec_errors.advice_for(error),

@@ -22,11 +22,11 @@ from txnlog.store import posix
 from txnlog.store.base import Created, ObjectInfo, ObjectNotFound
 from txnlog.store.identity import StoreIdentity, make_identity
 from txnlog.store.key_guard import TEMPORARY_PREFIX, check_key, check_prefix, is_key, split_prefix
+from txnlog.store.rights import denied
 
 _ADVICE: Final = {
     errno.ENOSPC: "free space on the file system, then try again",
     errno.EDQUOT: "free space below your quota, then try again",
-    errno.EACCES: "give this user write access to the root, or open with mode='r'",
     errno.EISDIR: "move away what has the name of an object and is no file",
     errno.EPERM: "give this user write access to the root, on a file system that has hard links",
     errno.EROFS: "mount the file system writable, or open with mode='r'",
@@ -406,6 +406,8 @@ class LocalStore:
             advice = "check the disk, then open again"
         else:
             advice = _ADVICE.get(code, "check the file system below the root")
+        if code == errno.EACCES:
+            raise denied(call, key, os.path.join(self._root, key), os.strerror(code), durable) from error
         text = f"{call} of {key!r} in {self._root} failed: {os.strerror(code)}"
         raise StoreError(text, advice=advice, durable=durable) from error
 

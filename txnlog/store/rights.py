@@ -1,0 +1,59 @@
+"""What a store's refusal means: which right is missing, where, and what txnlog needs it for.
+
+``docs/operations/access.md`` has the rights of whoever reads, consumes, produces and so on.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from txnlog import keys
+from txnlog.errors import AccessDenied, Durable
+
+_RIGHTS: Final = {"create": "write", "put": "write", "write": "write", "list": "list", "delete": "delete"}
+"""By call; every other call reads."""
+
+_APPENDING: Final = "whoever produces, consumes, acknowledges or changes anything appends to the log of the namespace"
+
+_WRITING: Final = {
+    "entry": _APPENDING,
+    "probe": f"{_APPENDING}, and tries the store and the clock below _probe/ before the first append",
+    "segment": "whoever produces to a topic, or merges its small segments, writes segments into its folder",
+    "hint": "the consumer of a subscription with leases writes signs of life",
+    "checkpoint": "maintenance writes checkpoints of the log",
+    "delta": "whoever publishes topics as Delta tables writes the logs of the tables",
+    "root": "whoever creates or drops a namespace appends to the log of the root",
+}
+_READING: Final = {
+    "segment": "whoever reads or consumes a topic reads its segments",
+    "hint": "whoever wants to take over a subscription with leases reads its consumer's signs of life",
+    "delta": "whoever publishes topics as Delta tables reads the logs of the tables",
+    "root": "whoever appends to a namespace asks the log of its root whether it was dropped and the store is safe",
+}
+_LOG: Final = "everything that is asked of a namespace is read from its log"
+
+
+def denied(call: str, key: str, url: str, why: str, durable: Durable) -> AccessDenied:
+    """The error for a call that the store refused for want of a right.
+
+    Args:
+        call: the name of the store's call.
+        key: the key, or the prefix of a listing, relative to the root.
+        url: its address.
+        why: what the store said.
+        durable: whether something may have been written all the same.
+    """
+    right = _RIGHTS.get(call, "read")
+    kind = keys.kind_of(key)
+    if right == "write":
+        purpose = _WRITING.get(kind, "whoever writes this object needs it")
+    elif right == "delete":
+        purpose = "vacuum deletes what nobody can need any more"
+    elif right == "list":
+        purpose = "vacuum, publishing and creating a namespace list what is there"
+    else:
+        purpose = _READING.get(kind, _LOG)
+    return AccessDenied(f"no right to {right} {url} ({why}): {purpose}", right=right, url=url, durable=durable)
+
+
+__all__ = ["denied"]
