@@ -32,7 +32,7 @@ _LINGER_MS: Final = 1_000.0
 """For how long the thread waits for more: to start one is a good part of what a commit takes."""
 
 Publisher = Callable[[int | None], Mapping[str, TxnLogError]]
-"""Publishes the topic with an id, or all there is (None), up to what the fold shows. Thread-safe.
+"""Publishes the topic with an id, or all with ``delta="auto"`` (None), up to what the fold shows. Thread-safe.
 
 What stands against one topic it raises; asked for all it gives, by name, what stood against those that failed."""
 
@@ -120,10 +120,10 @@ class AutoPublisher:
         """Whether there is a publisher at all: where only a part of the package is shipped there may be none."""
         return bool(importlib.metadata.entry_points(group=GROUP))
 
-    def publish_all(self) -> Mapping[str, TxnLogError]:
-        """Publish all topics that are not ``off`` now, in this thread: for maintenance; by name what stood against it.
+    def publish_auto(self) -> Mapping[str, TxnLogError]:
+        """Publish all topics with ``delta="auto"`` now, in this thread: for maintenance; by name what stood against it.
 
-        Of every topic also what ``auto`` publishes by itself. Raises TxnLogError where there is no one publisher.
+        Raises TxnLogError where there is no one publisher.
         """
         return self._installed()(None)
 
