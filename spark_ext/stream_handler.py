@@ -17,6 +17,7 @@ from spark_ext.handles import Target, target_of
 from spark_ext.paths import check_absolute_checkpoint
 from spark_ext.query_checkpoint import Checkpoint
 from spark_ext.spark_versions import has_jvm
+from spark_ext.stream_stop import recognised_interrupt
 from spark_ext.task_errors import first_line
 from spark_ext.transactions import DataFrameTransaction, Handler, check_handler, no_frame
 from txnlog.arguments import shown
@@ -104,7 +105,8 @@ def write_stream(
     writer = writer.foreachBatch(batches.run)
     if query_name is not None:
         writer = writer.queryName(query_name)
-    return writer.start()
+    batches.query = query = writer.start()
+    return query
 
 
 def _subscriptions(df: DataFrame) -> list[str] | None:
@@ -152,6 +154,7 @@ class _Batches:
     acknowledge: str | None
     txn_app_id: str | None
     run_id: str
+    query: StreamingQuery | None = field(default=None, repr=False)
     _opened: tuple[Namespace, Checkpoint] | None = field(default=None, repr=False)
     _warned: bool = False
 
@@ -163,10 +166,14 @@ class _Batches:
         return self._opened
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_opened": None}
+        return {**self.__dict__, "_opened": None, "query": None}
 
     def run(self, df: DataFrame, batch_id: int) -> None:
         """What Spark calls with each micro-batch."""
+        with recognised_interrupt(self.query, batch_id):
+            self._run(df, batch_id)
+
+    def _run(self, df: DataFrame, batch_id: int) -> None:
         ns, checkpoint = self.open()
         offsets = checkpoint.offsets(batch_id)
         if offsets is None:
