@@ -21,6 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 import spark_ext
 from tests.effort import LONG
 from tests.spark.support import path_of, versions
+from txnlog.actions import Commit
 from txnlog.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def counted_in_python(events: Sources) -> DataFrame:
 
 def transformed(events: Sources) -> DataFrame:
     import pandas as pd
-    from pyspark.sql.streaming import StatefulProcessor
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessor
     from pyspark.sql.types import LongType, StructField, StructType
 
     class Count(StatefulProcessor):
@@ -155,7 +156,9 @@ def ns(namespace: Namespace) -> Namespace:
 
 
 def produce(ns: Namespace, number: int) -> None:
-    found = [{"id": i, "k": k, "at": START + datetime.timedelta(minutes=m)} for i, k, m in ROUNDS[number]]
+    found: list[dict[str, Any]] = [
+        {"id": i, "k": k, "at": START + datetime.timedelta(minutes=m)} for i, k, m in ROUNDS[number]
+    ]
     with ns.begin() as txn:
         txn.produce("events", found)
         txn.produce("others", [{**row, "k": row["k"].upper()} for row in found])
@@ -228,7 +231,7 @@ def test_the_rows_that_changed_are_one_commit_with_the_acknowledgement(spark: Sp
     run_smoothly(spark, ns, totals, "update")
     (version,) = versions(ns, "smooth")
     entry = ns.connection.follower.log.entry(version)
-    (commit,) = [item for item in entry.actions if type(item).__name__ == "Commit"]
+    (commit,) = [item for item in entry.actions if isinstance(item, Commit)]
     assert len(commit.acknowledgements) == 1
 
 
