@@ -99,18 +99,26 @@ class Publications:
         """As :meth:`publish_all`, but :meth:`repair`."""
         return _all(*self._of_each(TablePublisher.repair))
 
-    def publish_each(self) -> Mapping[str, TxnLogError]:
-        """As :meth:`publish_all`: by the names of tables what failed."""
-        return self._of_each(TablePublisher.publish)[1]
+    def publish_auto(self) -> Mapping[str, TxnLogError]:
+        """Bring the tables of the topics with ``delta="auto"`` up to what the fold shows; by name what failed.
+
+        The table of segments is one of them where such a topic exists: a namespace without any has nothing written.
+        """
+        with self._follower.lock:
+            wanted = any(not item.dropped and _is_auto(item) for item in self._follower.state.topics.values())
+        return self._of_each(TablePublisher.publish, _is_auto, segments=wanted)[1]
 
     def _of_topic(self, topic: int, publish: _Publish) -> tuple[Published, Work]:
         record = self._check(topic)
         return _done(record.name, self._table(record), publish)
 
-    def _of_each(self, publish: _Publish) -> _Outcomes:
+    def _of_each(
+        self, publish: _Publish, wanted: Callable[[TopicRecord], bool] | None = None, *, segments: bool = True
+    ) -> _Outcomes:
+        """Do it to the tables of the topics that are wanted, and last to that of the segments."""
         done: list[tuple[Published, Work]] = []
         failed: dict[str, TxnLogError] = {}
-        for number in self._topics():
+        for number in self._topics(wanted or _is_published):
             try:
                 done.append(self._of_topic(number, publish))
             except TxnLogError as error:
@@ -122,11 +130,11 @@ class Publications:
                     _logger.info("the table of the dropped topic %r does not say so: %s", record.name, error.message)
                 else:
                     failed[f"{record.name} (dropped at version {record.dropped_version})"] = error
-        segments = self._segments_table()
-        try:
-            done.append(_done(SEGMENTS_TABLE, segments, publish))
-        except TxnLogError as error:
-            failed[SEGMENTS_TABLE] = error
+        if segments:
+            try:
+                done.append(_done(SEGMENTS_TABLE, self._segments_table(), publish))
+            except TxnLogError as error:
+                failed[SEGMENTS_TABLE] = error
         there = [item for item, _ in done if item.delta_version >= 0]
         return there, failed, any(work.wrote for _, work in done)
 
@@ -150,11 +158,11 @@ class Publications:
                 self._segments = TablePublisher(log, SegmentsTable(self._follower, log, self._runtime))
             return self._segments
 
-    def _topics(self) -> list[int]:
-        """The topics that may be published, those that are gone too, whose tables end."""
+    def _topics(self, wanted: Callable[[TopicRecord], bool]) -> list[int]:
+        """The topics that are wanted, those that are gone too, whose tables end."""
         with self._follower.lock:
             records = list(self._follower.state.topics.values())
-        return [item.id for item in records if delta_mode(item.properties) != "off"]
+        return [item.id for item in records if wanted(item)]
 
     def versions(self, topic: int, most: int) -> tuple[PublishedVersion, ...]:
         """The newest versions of a topic's table and what they show, newest first."""
@@ -200,6 +208,14 @@ class Publications:
         return high
 
 
+def _is_published(record: TopicRecord) -> bool:
+    return delta_mode(record.properties) != "off"
+
+
+def _is_auto(record: TopicRecord) -> bool:
+    return delta_mode(record.properties) == "auto"
+
+
 def _done(name: str, table: TablePublisher, publish: _Publish) -> tuple[Published, Work]:
     shown, work = publish(table)
     published = Published(
@@ -242,12 +258,12 @@ def _partly(done: Sequence[Published], failed: Mapping[str, TxnLogError], wrote:
 
 
 def publisher(follower: Follower, store: Store, runtime: Runtime) -> Callable[[int | None], Mapping[str, TxnLogError]]:
-    """What publishes topics after commits, and everything (None) in maintenance: ``txnlog.publisher``."""
+    """What publishes a topic after commits, and every ``auto`` one (None) in maintenance: ``txnlog.publisher``."""
     publications = Publications(follower, store, runtime)
 
     def publish(topic: int | None) -> Mapping[str, TxnLogError]:
         if topic is None:
-            return publications.publish_each()
+            return publications.publish_auto()
         publications.publish(topic)
         return {}
 

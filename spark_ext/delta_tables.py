@@ -20,8 +20,6 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from catalog.delta_commit import DOMAIN
-from catalog.delta_sql import delta_location
 from spark_ext.columns import named
 from spark_ext.spark_versions import has_jvm
 from spark_ext.task_errors import condition_of, first_line
@@ -38,6 +36,11 @@ from txnlog.errors import (
     UnsupportedFeature,
     no_delta,
 )
+from txnlog.shadowing import check_not_hidden
+
+check_not_hidden("catalog.delta_commit")
+from catalog.delta_commit import DOMAIN  # noqa: E402 - where another "catalog" is first, the error names it
+from catalog.delta_sql import delta_location  # noqa: E402
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -74,6 +74,10 @@ class Checkpoint:
             )
         return found
 
+    def has_state(self) -> bool:
+        """Whether the query keeps state between batches: an aggregate, a join of streams, a search for duplicates."""
+        return next(iter(self._store.list("state/")), None) is not None
+
     def offsets(self, batch: int) -> BatchOffsets | None:
         """Where a batch ends; None where the log does not hold it (not yet, or not any more)."""
         try:

@@ -17,6 +17,7 @@ from spark_ext.handles import Target, target_of
 from spark_ext.paths import check_absolute_checkpoint
 from spark_ext.query_checkpoint import Checkpoint
 from spark_ext.spark_versions import has_jvm
+from spark_ext.stream_stop import recognised_interrupt
 from spark_ext.task_errors import first_line
 from spark_ext.transactions import DataFrameTransaction, Handler, check_handler, no_frame
 from txnlog.arguments import shown
@@ -40,6 +41,7 @@ def write_stream(
     checkpoint: str,
     handler: Handler,
     acknowledge: str | None = None,
+    output_mode: str = "append",
     trigger: Mapping[str, Any] | None = None,
     query_name: str | None = None,
     txn_app_id: str | None = None,
@@ -65,6 +67,8 @@ def write_stream(
             raises (the query fails then). A batch fails, too, where it catches what a failed write raised.
         acknowledge: the subscription whose offsets are acknowledged in the same entry, of every source that reads
             under this name.
+        output_mode: ``"append"``, or ``"update"``, in which each batch of a running aggregate has the rows that changed
+            in it. ``"complete"`` is refused.
         trigger: arguments of ``DataStreamWriter.trigger``, such as ``{"availableNow": True}``.
         query_name: shown by Spark.
         txn_app_id: the stream's identity instead of the checkpoint's.
@@ -72,8 +76,8 @@ def write_stream(
 
     Raises:
         InvalidInputError: an argument is not what it must be: the path names a topic, the DataFrame is no stream,
-            ``acknowledge`` is more than one name, ``trigger`` nothing that Spark knows, or the checkpoint's location
-            relative or nothing that can be read. No query was started.
+            ``acknowledge`` is more than one name, ``output_mode`` none of these two, ``trigger`` nothing that Spark
+            knows, or the checkpoint's location relative or nothing that can be read. No query was started.
         NamespaceNotFound: the path is no namespace.
     """
     if not hasattr(df, "mapInArrow"):
@@ -93,7 +97,8 @@ def write_stream(
             f"query_name is text, not {shown(query_name)}", advice="leave it out, or name the query"
         )
     check_absolute_checkpoint(checkpoint)
-    writer = _triggered(df.writeStream.option("checkpointLocation", checkpoint), trigger)
+    _check_output_mode(output_mode)
+    writer = _triggered(df.writeStream.outputMode(output_mode).option("checkpointLocation", checkpoint), trigger)
     target = target_of(df.sparkSession, path, storage_options, advice="name it in txn.write(df, topic)")
     batches = _Batches(target, checkpoint, handler, acknowledge, txn_app_id, uuid.uuid4().hex)
     ns, _ = batches.open()  # refuses here what cannot be opened
@@ -104,7 +109,8 @@ def write_stream(
     writer = writer.foreachBatch(batches.run)
     if query_name is not None:
         writer = writer.queryName(query_name)
-    return writer.start()
+    batches.query = query = writer.start()
+    return query
 
 
 def _subscriptions(df: DataFrame) -> list[str] | None:
@@ -119,6 +125,18 @@ def _subscriptions(df: DataFrame) -> list[str] | None:
         if source.getClass().getSimpleName() == "StreamingRelationV2"
     ]
     return sorted({name for name in named if name is not None})
+
+
+def _check_output_mode(mode: object) -> None:
+    """Raise InvalidInputError for a mode whose batches a topic, to which rows are only appended, cannot take."""
+    if mode in {"append", "update"}:
+        return
+    if mode == "complete":
+        raise InvalidInputError(
+            "output_mode='complete' has all rows of the result again in every batch, and a topic is only appended to",
+            advice="use output_mode='update': each batch has the rows that changed",
+        )
+    raise InvalidInputError(f"Spark has no output mode {shown(mode)}", advice="use 'append' or 'update'")
 
 
 def _triggered(writer: DataStreamWriter, trigger: object) -> DataStreamWriter:
@@ -152,6 +170,7 @@ class _Batches:
     acknowledge: str | None
     txn_app_id: str | None
     run_id: str
+    query: StreamingQuery | None = field(default=None, repr=False)
     _opened: tuple[Namespace, Checkpoint] | None = field(default=None, repr=False)
     _warned: bool = False
 
@@ -163,10 +182,14 @@ class _Batches:
         return self._opened
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_opened": None}
+        return {**self.__dict__, "_opened": None, "query": None}
 
     def run(self, df: DataFrame, batch_id: int) -> None:
         """What Spark calls with each micro-batch."""
+        with recognised_interrupt(self.query, batch_id):
+            self._run(df, batch_id)
+
+    def _run(self, df: DataFrame, batch_id: int) -> None:
         ns, checkpoint = self.open()
         offsets = checkpoint.offsets(batch_id)
         if offsets is None:
@@ -176,6 +199,9 @@ class _Batches:
             )
         begun = stream_commits.begin_batch(ns, checkpoint, self.txn_app_id, batch_id, offsets)
         if begun is None:
+            if checkpoint.has_state():
+                # Spark goes on from this batch's state and watermark, which computing the batch makes.
+                df.write.format("noop").mode("overwrite").save()
             return
         identity, batch = begun
         wanted = []

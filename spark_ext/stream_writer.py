@@ -57,8 +57,8 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
         if overwrite:
             raise InvalidInputError(
-                "a topic takes what is appended: outputMode('complete') would overwrite it with every batch",
-                advice="aggregate inside the handler of spark_ext.write_stream: it writes the result of each batch",
+                "a topic is only appended to: outputMode('complete') has all rows of the result again in every batch",
+                advice="use spark_ext.write_stream(..., output_mode='update'): each batch has the rows that changed",
             )
         if options.checkpoint_location is None and options.txn_app_id is None:
             raise InvalidInputError(

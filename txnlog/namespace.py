@@ -728,7 +728,9 @@ class Namespace:
     ) -> Maintained:
         """Do what a namespace needs from time to time: a checkpoint, :meth:`optimize` of all topics, :meth:`vacuum`.
 
-        Before the vacuum the Delta tables of all topics are brought up to date, but of those with ``delta="off"``.
+        Before the vacuum the Delta tables of the topics with ``delta="auto"`` are brought up to date, and of no others:
+        a table of a ``"manual"`` topic shows what it was published with, also a file that vacuum deletes, until
+        ``catalog``'s ``publish`` brings it up to date. Publish it once a week at least (``retain_ms``).
 
         Made to be called every few minutes or once a day, by anybody, also by several at once; a call that was
         interrupted is simply made again.

@@ -210,7 +210,7 @@ class Maintained(_Shown):
     Attributes:
         checkpoint: the version of the newest checkpoint.
         optimized: of each topic in which segments were merged, what was done.
-        published: topics whose Delta tables were brought up to date.
+        published: topics with ``delta="auto"``, whose Delta tables were brought up to date.
         vacuumed: what was deleted.
         failures: by topic what stood against optimizing or publishing it, and the way out; as ``_delta/segments`` what
             stood against that table, as ``Delta tables`` against any. Everything else was done.

@@ -259,8 +259,10 @@ def test_of_several_topics_that_fail_the_error_names_all(ns: Any, cat: Catalog, 
 def test_maintenance_names_the_topics_whose_tables_failed_and_those_that_did_not(
     ns: Any, cat: Catalog, place: Place
 ) -> None:
-    ns.create_topic("audit", SCHEMA)
+    ns.create_topic("audit", SCHEMA, delta="auto")
+    ns.connection.session.auto_publisher.close()
     deltalake.write_deltalake(str(folder(place).parent), pa.table({"x": [1]}))
+    ns.alter_topic("orders", delta="auto")
     found = ns.maintain()
     assert found.published == ("audit",)
     assert list(found.failures) == ["orders"]
@@ -268,6 +270,47 @@ def test_maintenance_names_the_topics_whose_tables_failed_and_those_that_did_not
         r"was not written by txnlog.*\(it is not overwritten.*then publish again\)", found.failures["orders"]
     )
     assert commit(place, 0, "audit").exists()
+
+
+def tables(place: Place) -> dict[str, bytes]:
+    """By its path each file of all Delta logs and of the table of segments."""
+    root = Path(place.root) / "sales"
+    return {str(item.relative_to(root)): item.read_bytes() for item in root.rglob("_delta*/**/*") if item.is_file()}
+
+
+def test_maintenance_publishes_topics_with_auto_and_no_others(ns: Any, cat: Catalog, place: Place) -> None:
+    """``manual`` is published by a call alone: maintenance begins no such table, and brings none up to date."""
+    ns.create_topic("secret", SCHEMA, delta="off")
+    ns.create_topic("paid", SCHEMA)
+    cat.publish("sales", "orders")
+    for topic in ("orders", "secret", "paid"):
+        ns.produce(topic, rows(1))
+    before = tables(place)
+    found = ns.maintain()
+    assert (found.published, found.failures, tables(place)) == ((), {}, before)
+    ns.create_topic("clicks", SCHEMA, delta="auto")
+    ns.connection.session.auto_publisher.close()
+    Path(place.root, "sales", "clicks", "_delta_log", f"{0:020d}.json").unlink()
+    found = ns.maintain()
+    assert (found.published, found.failures) == (("clicks",), {})
+    there = tables(place)
+    assert {Path(name).parts[0] for name in there.keys() - before.keys()} == {"clicks", "_delta"}
+    assert {name: there[name] for name in before} == before
+    assert [item.topic for item in cat.publish("sales")] == ["orders", "paid", "clicks", keys.SEGMENTS_TABLE]
+
+
+def test_maintenance_ends_the_table_of_a_dropped_topic_with_auto_and_of_no_other(
+    ns: Any, cat: Catalog, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ns.create_topic("clicks", SCHEMA, delta="auto")
+    cat.publish("sales")
+    monkeypatch.setattr(type(ns.connection.session.auto_publisher), "after_append", lambda _self: None)
+    for topic in ("orders", "clicks"):
+        ns.drop_topic(topic)
+    before = tables(place)
+    assert (ns.maintain().failures, ns.maintain().published) == ({}, ())
+    new = tables(place).keys() - before.keys()
+    assert new == {f"clicks/_delta_log/{1:020d}.json"}
 
 
 def test_an_error_behind_the_first_of_several_versions_does_not_say_that_nothing_was_written(

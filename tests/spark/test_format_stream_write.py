@@ -246,7 +246,7 @@ def test_complete_mode_and_rows_that_do_not_fit_are_refused(ns: Namespace, spark
     counts = source(spark, ns).groupBy("customer").count()
     query = counts.writeStream.format("txnlog").outputMode("complete").option("checkpointLocation", str(tmp_path / "a"))
     with pytest.raises(
-        StreamingQueryException, match=r"(?s)outputMode\('complete'\) would overwrite.*aggregate inside the handler"
+        StreamingQueryException, match=r"(?s)outputMode\('complete'\) has all rows.*use spark_ext.write_stream"
     ):
         query.trigger(availableNow=True).start(path_of(ns, "copy")).awaitTermination(120)
     with pytest.raises(StreamingQueryException, match="topic 'copy' has no column 'extra'"):

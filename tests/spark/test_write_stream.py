@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import threading
+import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,6 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 import spark_ext
 from spark_ext.handles import target_at
 from spark_ext.stream_handler import _Batches
+from tests.client.support import wait_for
 from tests.spark.support import forget_commit, ids, versions
 from txnlog.actions import Commit
 from txnlog.errors import (
@@ -65,15 +68,17 @@ class Pipeline:
     def path(self) -> str:
         return f"{self.ns.root}/{self.ns.name}"
 
-    def run(self, handler: Callable[[Any, Any], object] | None = None, **options: Any) -> Any:
-        """One run of the query to the end of what is there."""
-        query = spark_ext.write_stream(
+    def start(self, handler: Callable[[Any, Any], object] | None = None, **options: Any) -> Any:
+        return spark_ext.write_stream(
             self.source(),
             self.path,
             handler=handler or self.handle,
-            trigger={"availableNow": True},
             **{"acknowledge": "billing", "checkpoint": str(self.checkpoint), **options},
         )
+
+    def run(self, handler: Callable[[Any, Any], object] | None = None, **options: Any) -> Any:
+        """One run of the query to the end of what is there."""
+        query = self.start(handler, trigger={"availableNow": True}, **options)
         try:
             assert query.awaitTermination(120)
         finally:
@@ -488,6 +493,53 @@ def test_a_stopped_query_whose_subscription_was_sought_back_acknowledges_nothing
     pipeline.run(checkpoint=f"{pipeline.checkpoint}-new")
     assert pipeline.behind() == 0
     assert sorted(chain(*pipeline.calls[1:])) == list(range(30)), "a new checkpoint begins at the cursor"
+
+
+def slow(batches: Any) -> Any:
+    time.sleep(60)
+    return batches
+
+
+def in_a_job(batch: Any, txn: Any) -> None:
+    txn.write(batch.mapInArrow(slow, batch.schema), "odd")
+
+
+def in_a_job_of_its_own(batch: Any, _txn: Any) -> None:
+    batch.mapInArrow(slow, batch.schema).collect()
+
+
+def running(spark: SparkSession) -> bool:
+    return bool(spark.sparkContext.statusTracker().getActiveStageIds())
+
+
+@pytest.mark.parametrize("handler", [in_a_job, in_a_job_of_its_own])
+def test_a_query_that_is_stopped_amid_a_batch_ends_without_an_error(pipeline: Pipeline, handler: Any) -> None:
+    """Spark recognises its own interrupt: where it cannot, the thread ends otherwise, and this status is not set."""
+    pipeline.produce(0)
+    query = pipeline.start(handler)
+    wait_for(lambda: running(pipeline.spark))
+    query.stop()
+    assert query.status["message"] == "Stopped"
+    assert query.exception() is None
+    assert pipeline.behind() == 10
+    pipeline.run()
+    pipeline.check(0, 10)
+
+
+def test_a_failure_while_the_query_stops_is_still_its_error(pipeline: Pipeline) -> None:
+    pipeline.produce(0)
+    began = threading.Event()
+
+    def fail(_batch: Any, _txn: Any) -> None:
+        began.set()
+        wait_for(lambda: not query.isActive)
+        pipeline.spark._jvm.java.net.URI("a" * 9_000 + " ")  # Spark would search all of its text
+
+    query = pipeline.start(fail)
+    assert began.wait(60)
+    query.stop()
+    assert "java.net.URISyntaxException" in str(query.exception())
+    assert query.status["message"].startswith("Terminated with exception")
 
 
 def test_an_app_id_is_remembered_over_checkpoints_and_a_new_one_is_refused(pipeline: Pipeline, tmp_path: Path) -> None:

@@ -500,7 +500,7 @@ def maintain(
 ) -> None:
     """Make a checkpoint, merge small segments, bring Delta tables up to date, and vacuum.
 
-    A topic has a Delta table from then on, unless its property delta is "off".
+    Only topics with delta "auto" have their Delta tables brought up to date.
 
     Exit code 1: call it again. Exit code 2: ``failures`` says what stood against some of it; the rest was done.
     """

@@ -16,6 +16,7 @@ from txnlog.delta_mode import delta_mode
 from txnlog.errors import TxnLogError
 from txnlog.follower import Follower
 from txnlog.runtime import Background, Runtime
+from txnlog.shadowing import check_not_hidden, not_loaded
 from txnlog.state import Draft, TopicRecord
 from txnlog.store.base import Store
 
@@ -32,7 +33,7 @@ _LINGER_MS: Final = 1_000.0
 """For how long the thread waits for more: to start one is a good part of what a commit takes."""
 
 Publisher = Callable[[int | None], Mapping[str, TxnLogError]]
-"""Publishes the topic with an id, or all there is (None), up to what the fold shows. Thread-safe.
+"""Publishes the topic with an id, or all with ``delta="auto"`` (None), up to what the fold shows. Thread-safe.
 
 What stands against one topic it raises; asked for all it gives, by name, what stood against those that failed."""
 
@@ -120,10 +121,10 @@ class AutoPublisher:
         """Whether there is a publisher at all: where only a part of the package is shipped there may be none."""
         return bool(importlib.metadata.entry_points(group=GROUP))
 
-    def publish_all(self) -> Mapping[str, TxnLogError]:
-        """Publish all topics that are not ``off`` now, in this thread: for maintenance; by name what stood against it.
+    def publish_auto(self) -> Mapping[str, TxnLogError]:
+        """Publish all topics with ``delta="auto"`` now, in this thread: for maintenance; by name what stood against it.
 
-        Of every topic also what ``auto`` publishes by itself. Raises TxnLogError where there is no one publisher.
+        Raises TxnLogError where there is no one publisher.
         """
         return self._installed()(None)
 
@@ -137,7 +138,7 @@ class AutoPublisher:
         try:
             self._installed()(topic)
         except TxnLogError as error:
-            self._tell(topic, error.message)
+            self._tell(topic, f"{error.message} ({error.advice})")
         except Exception:
             if topic not in self._failed:
                 _logger.warning("a topic was not published: a bug, which harms no commit", exc_info=True)
@@ -163,12 +164,17 @@ class AutoPublisher:
 
 
 def _load() -> MakePublisher:
-    """The publisher that is installed. Raises TxnLogError where there is none, or several."""
+    """The publisher that is installed. Raises TxnLogError where there is not one, or another module hides it."""
     found = list(importlib.metadata.entry_points(group=GROUP))
     if len(found) != 1:
         names = ", ".join(sorted(item.value for item in found)) or "none"
         raise TxnLogError(f"there must be one entry point of the group {GROUP}, and there is: {names}")
-    make: MakePublisher = found[0].load()
+    (point,) = found
+    check_not_hidden(point.module)
+    try:
+        make: MakePublisher = point.load()
+    except (AttributeError, ImportError) as error:
+        raise not_loaded(f"the publisher {point.value}", point.module, error) from error
     return make
 
 

@@ -1,7 +1,8 @@
 """``ns.maintain``: what a namespace needs from time to time, bounded, in an order that keeps what others read.
 
-Checkpoint; small segments merged; Delta tables brought up to date; then vacuum, so that no table shows a file that it
-deletes. Each step stands by itself: a call that ends anywhere is simply made again.
+Checkpoint; small segments merged; the Delta tables of topics with ``delta="auto"`` brought up to date; then vacuum, so
+that none of these tables shows a file that it deletes. Each step stands by itself: a call that ends anywhere is simply
+made again.
 """
 
 from __future__ import annotations
@@ -86,13 +87,15 @@ def _tell(failures: dict[str, str], name: str, error: TxnLogError) -> None:
 
 
 def _published(connection: Connection) -> tuple[tuple[str, ...], Mapping[str, TxnLogError]]:
-    """Bring the Delta tables of the topics up to date that are published at all; their names, and what failed."""
+    """Bring the Delta tables of the topics with ``delta="auto"`` up to date; their names, and what failed."""
     publisher = connection.session.auto_publisher
-    if not publisher.is_installed():
+    with connection.follower.lock:  # of dropped ones as well, whose tables end
+        records = [item for item in connection.follower.state.topics.values() if delta_mode(item.properties) == "auto"]
+    if not records or not publisher.is_installed():
         return (), {}
-    wanted = [item.name for item in connection.live_topics() if delta_mode(item.properties) != "off"]
+    wanted = [item.name for item in records if not item.dropped]
     try:
-        failed = publisher.publish_all()
+        failed = publisher.publish_auto()
     except TxnLogError as error:
         return (), {DELTA_TABLES: error}
     return tuple(sorted(name for name in wanted if name not in failed)), failed
