@@ -152,6 +152,7 @@ class Vacuumed(_Shown):
         unnamed_files: files that no entry names (of writers that died).
         aborted_files: files of aborted transactions.
         replaced_files: files whose rows lie in others.
+        dropped_files: files of dropped topics: what was visible there, and their published Delta tables.
         deleted_bytes: of all of them.
         kept_files: segments that stay.
         dry_run: whether nothing was written or deleted.
@@ -163,6 +164,7 @@ class Vacuumed(_Shown):
     unnamed_files: int
     aborted_files: int
     replaced_files: int
+    dropped_files: int
     deleted_bytes: int
     kept_files: int
     dry_run: bool
@@ -170,7 +172,7 @@ class Vacuumed(_Shown):
     @property
     def deleted_files(self) -> int:
         """All files that were deleted."""
-        return self.unnamed_files + self.aborted_files + self.replaced_files
+        return self.unnamed_files + self.aborted_files + self.replaced_files + self.dropped_files
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,9 @@ def vacuum(
     now_ms = connection.log_now_ms()
     horizon = follower.log.version_at(now_ms - max(retain_ms, grace_ms), follower.version)
     horizon = -1 if horizon is None else horizon
-    target = max((garbage.oldest_needed(*follower.segments(t.id), horizon) for t in _topics(connection)), default=0)
+    target = max(
+        (garbage.oldest_needed(topic, *follower.segments(topic.id), horizon) for topic in _topics(connection)), default=0
+    )
     if dry_run:
         plan = _foreseen(connection, target, now_ms, grace_ms, horizon)
         return _Sweep(connection, plan, dry_run=True, progress=progress).run()
@@ -152,16 +154,11 @@ class _Sweep:
 
     def run(self) -> Vacuumed:
         for topic in _topics(self._connection):
-            files = self._garbage_of(topic)
-            while wave := list(islice(files, _WAVE_FILES)):
-                if not self._dry_run:
-                    store = self._connection.store
-                    self._connection.runtime.run_all([partial(store.delete, info.key) for info, _ in wave])
-                for info, reason in wave:
-                    self._found[reason] += 1
-                    self._deleted_bytes += info.size_bytes
-                    _logger.debug("%s: %s", info.key, reason.value)
-                self._tell(topic)
+            if garbage.is_over(topic, self._plan.bound):
+                # The table goes before its files, and in this order: no reader finds a table of which files are missing.
+                for step in self._connection.session.auto_publisher.remains(topic):
+                    self._delete(topic, ((info, Garbage.DROPPED) for info in step))
+            self._delete(topic, self._garbage_of(topic))
             self._tell(topic)
         plan = self._plan
         return Vacuumed(
@@ -171,10 +168,22 @@ class _Sweep:
             unnamed_files=self._found[Garbage.UNNAMED],
             aborted_files=self._found[Garbage.ABORTED],
             replaced_files=self._found[Garbage.REPLACED],
+            dropped_files=self._found[Garbage.DROPPED],
             deleted_bytes=self._deleted_bytes,
             kept_files=self._kept,
             dry_run=self._dry_run,
         )
+
+    def _delete(self, topic: TopicRecord, files: Iterator[tuple[ObjectInfo, Garbage]]) -> None:
+        while wave := list(islice(files, _WAVE_FILES)):
+            if not self._dry_run:
+                store = self._connection.store
+                self._connection.runtime.run_all([partial(store.delete, info.key) for info, _ in wave])
+            for info, reason in wave:
+                self._found[reason] += 1
+                self._deleted_bytes += info.size_bytes
+                _logger.debug("%s: %s", info.key, reason.value)
+            self._tell(topic)
 
     def _tell(self, topic: TopicRecord) -> None:
         if self._progress is not None:
@@ -191,7 +200,7 @@ class _Sweep:
                 continue  # a stranger's file
             number = key.segment
             reason = garbage.reason_of(
-                by_number.get(number), key.file, removals, self._plan.bound, closed=number in self._plan.closed
+                topic, by_number.get(number), key.file, removals, self._plan.bound, closed=number in self._plan.closed
             )
             if reason is None:
                 self._kept += 1
