@@ -1,8 +1,8 @@
 """What is left of the Delta table of a dropped topic, in the order in which a vacuum deletes it.
 
-While all commits are there they are the whole table, with or without checkpoints. Without its first commit and without a
-checkpoint, no reader takes the rest for a table. So whoever lists the log meanwhile finds the whole table or none, and
-never an older or a shorter one.
+While all commits are there they are the whole table, with or without checkpoints. Without its first commit and without
+a checkpoint, no reader takes the rest for a table. So whoever lists the log meanwhile finds the whole table or none,
+and never an older or a shorter one.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def unneeded_from(record: SegmentRecord, removals: Mapping[int, int], dropped: i
 def oldest_needed(
     topic: TopicRecord, records: Iterable[SegmentRecord], removals: Mapping[int, int], horizon: int
 ) -> int:
-    """How far the oldest readable version must go up, so that all of a topic that ended up to ``horizon`` may be deleted.
+    """How far the oldest readable version must go up, so that what ended of a topic up to ``horizon`` may be deleted.
 
     A dropped topic ends as a whole: it may have a published table even where it has no segment.
     """

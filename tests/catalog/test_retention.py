@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ import deltalake
 import pytest
 
 import catalog as txn_catalog
-from catalog import Catalog, segments_table
+from catalog import Catalog
 from catalog.table_publisher import CHECKPOINT_VERSIONS
 from tests.by_hand import compact
 from tests.client.support import SCHEMA, Place, raises, read, rows
@@ -172,17 +173,35 @@ def delta_log_of_a_topic_that_is_there(ns: Any, clock: ManualClock, tables: Cata
     stays(ns, clock, stored(ns, "orders/_delta_log/"))
 
 
-def replaced_files_of_the_delta_table_delta_segments(ns: Any, clock: ManualClock, tables: Catalog, **_: Any) -> None:
-    assert segments_table.KEPT_MS == WEEK_MS
-    ns.produce("orders", rows(1))
-    tables.publish("sales")
-    (old,) = [key for key in stored(ns, "_delta/segments/") if key.endswith(".parquet")]
-    ns.produce("orders", rows(2))
-    tables.publish("sales")
-    # Files of this table have their store's time: the publisher's test moves both.
-    ns.vacuum()
+def replaced_files_of_the_delta_table_delta_segments(
+    ns: Any, clock: ManualClock, tables: Catalog, place: Place
+) -> None:
+    folder = Path(place.root) / "sales" / keys.SEGMENTS_TABLE
+    known: set[Path] = set()
+
+    def file_of(number: int) -> Path:
+        """The file that replaces the others, of the time of the clock."""
+        ns.produce("orders", rows(number))
+        tables.publish("sales")
+        (new,) = set(folder.glob("*.parquet")) - known
+        known.add(new)
+        have_time(new)
+        return new
+
+    def have_time(file: Path) -> None:
+        os.utime(file, ns=(0, clock.now_ms() * 1_000_000))
+
+    old = file_of(1)
+    clock.advance(DAY_MS)
+    file_of(2)
+    clock.advance(WEEK_MS)
+    newest = file_of(3)
     tables.repair("sales")
-    assert old in stored(ns)
+    assert old.exists()
+    clock.advance(1)
+    have_time(newest)
+    tables.repair("sales")
+    assert not old.exists()
 
 
 def entries_of_the_log_and_checkpoints(ns: Any, clock: ManualClock, **_: Any) -> None:
@@ -312,8 +331,9 @@ def test_a_dropped_topic_goes_with_its_published_table(
 
     store.before = note
     found = ns.vacuum()
-    assert (found.dropped_files, found.oldest_readable, order) == (4, dropped, ["log"] * 3 + ["segment"])
+    assert (found.dropped_files, found.oldest_readable, order) == (3, dropped, ["log", "log", "segment"])
     assert stored(ns, "orders/") == set()
+    lake.snapshot()
     with raises(VersionNotAvailable):
         snapshot.read("orders")
     assert read(ns) == [2]

@@ -132,6 +132,9 @@ class Last:
                 yield done.finding
 
     def _topic(self, record: TopicRecord) -> Iterator[str]:
+        if self._tables.is_over(record):
+            self.figures["tables of dropped topics that were deleted"] += 1
+            return
         published = self._tables.published(record.folder, self._seen.commits[record.folder])
         if not published.commits:
             if not record.dropped:

@@ -70,7 +70,8 @@ def vacuum(
     horizon = follower.log.version_at(now_ms - max(retain_ms, grace_ms), follower.version)
     horizon = -1 if horizon is None else horizon
     target = max(
-        (garbage.oldest_needed(topic, *follower.segments(topic.id), horizon) for topic in _topics(connection)), default=0
+        (garbage.oldest_needed(topic, *follower.segments(topic.id), horizon) for topic in _topics(connection)),
+        default=0,
     )
     if dry_run:
         plan = _foreseen(connection, target, now_ms, grace_ms, horizon)
@@ -155,7 +156,7 @@ class _Sweep:
     def run(self) -> Vacuumed:
         for topic in _topics(self._connection):
             if garbage.is_over(topic, self._plan.bound):
-                # The table goes before its files, and in this order: no reader finds a table of which files are missing.
+                # Its Delta log goes before its files, and in this order: no reader finds a table that lacks some.
                 for step in self._connection.session.auto_publisher.remains(topic):
                     self._delete(topic, ((info, Garbage.DROPPED) for info in step))
             self._delete(topic, self._garbage_of(topic))
