@@ -1,8 +1,8 @@
 """What is left of the Delta table of a dropped topic, in the order in which a vacuum deletes it.
 
-While all commits are there they are the whole table, with or without checkpoints. Without its first commit and without
-a checkpoint, no reader takes the rest for a table. So whoever lists the log meanwhile finds the whole table or none,
-and never an older or a shorter one.
+The hint goes first, since who reads it wants the checkpoint that it names. While all commits are there they are the
+whole table, with or without checkpoints. Without its first commit and without a checkpoint, no reader takes the rest
+for a table. So whoever lists the log meanwhile finds the whole table or none, and never an older or a shorter one.
 """
 
 from __future__ import annotations
@@ -20,25 +20,28 @@ _logger = logging.getLogger("txnlog.publisher")
 
 
 def remains(log: DeltaLog, identity: Identity) -> Sequence[Sequence[ObjectInfo]]:
-    """Everything in the log of a table that ended: checkpoints and what points to them, the first commit, the others.
+    """Everything in the log of a table that ended: the hint, checkpoints, the first commit, the others.
 
     Nothing where the table is somebody else's, or somebody else wrote its newest version: its files may be theirs.
     """
+    hint: list[ObjectInfo] = []
     commits: dict[int, ObjectInfo] = {}
     others: list[ObjectInfo] = []
     for key, info in log.objects().items():
         match keys.parse_key(key):
             case keys.DeltaKey(version=int() as version, checkpoint=False):
                 commits[version] = info
+            case keys.DeltaKey(version=None):
+                hint.append(info)
             case _:
                 others.append(info)
-    if not commits and not others:
+    if not commits:
         return ()
     if not _is_ours(log, identity, sorted(commits)):
         _logger.info("%s stays: not all of it was written by txnlog for this topic", log.url())
         return ()
     first, *rest = sorted(commits)
-    return others, [commits[first]], [commits[version] for version in rest]
+    return hint, others, [commits[first]], [commits[version] for version in rest]
 
 
 def _is_ours(log: DeltaLog, identity: Identity, versions: Sequence[int]) -> bool:

@@ -322,6 +322,8 @@ class Namespace:
     def drop_topic(self, name: str) -> None:
         """Drop a topic and its subscriptions. Older versions still show it; open transactions go on without it.
 
+        Its files stay until a vacuum finds that no readable version shows it: :meth:`vacuum`.
+
         Raises:
             TopicNotFound: with the nearest name.
             InvalidInputError: a subscription sends its dead letters there; nothing was written.
@@ -658,6 +660,8 @@ class Namespace:
         progress: vacuum.Progress | None = None,
     ) -> Vacuumed:
         """Delete files that nobody can need: of aborted transactions, of writers that died, replaced by others.
+
+        Also of dropped topics, with their published Delta tables, once no readable version shows them.
 
         Args:
             retain_ms: versions younger than this stay readable. Older ones do as long as no file of theirs is deleted.

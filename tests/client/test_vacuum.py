@@ -529,7 +529,7 @@ def test_what_another_vacuum_announced_is_kept_for_ones_own_retention(
     assert lake.vacuum(retain_ms=0, grace_ms=HOUR_MS).replaced_files == 2
 
 
-def test_files_of_dropped_topics_are_collected_too_but_not_what_is_visible_there(
+def test_all_files_of_a_dropped_topic_are_collected_and_none_of_its_successor(
     lake: Any, memory: Place, clock: ManualClock
 ) -> None:
     kept = lake.produce("orders", rows(1)).version
@@ -540,7 +540,10 @@ def test_files_of_dropped_topics_are_collected_too_but_not_what_is_visible_there
     lake.drop_topic("orders")
     lake.create_topic("orders", SCHEMA)
     clock.advance(WEEK_MS)
-    assert counts(lake.vacuum()) == (0, 1, 0)
+    lake.produce("orders", rows(3))
+    found = lake.vacuum()
+    assert (counts(found), found.dropped_files, found.kept_files) == ((0, 1, 0), 1, 1)
+    assert read(lake) == [3]
     assert lake.connection.follower.state.head.oldest_readable > kept
     check_every_version(memory, clock)
 

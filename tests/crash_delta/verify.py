@@ -134,6 +134,8 @@ class Last:
     def _topic(self, record: TopicRecord) -> Iterator[str]:
         if self._tables.is_over(record):
             self.figures["tables of dropped topics that were deleted"] += 1
+            self.figures["versions of topics"] += len(self._seen.commits[record.folder])
+            self.figures["gone before they were compared"] += len(self._seen.gone[record.folder])
             return
         published = self._tables.published(record.folder, self._seen.commits[record.folder])
         if not published.commits:

@@ -422,7 +422,7 @@ def checkpoint(target: Target) -> None:
 @json_option
 @click.pass_obj
 def vacuum(target: Target, retain_ms: int, grace_ms: int, *, dry_run: bool, as_json: bool) -> None:
-    """Delete files that nobody can need: aborted, replaced, or left behind by writers that died."""
+    """Delete files that nobody can need: aborted, replaced, of dropped topics, or left behind by writers that died."""
     with target.open(write=not dry_run) as ns, StatusLine() as status:
         found = ns.vacuum(
             retain_ms=retain_ms,
