@@ -89,6 +89,14 @@ def oldest_needed(
     return max((version for version in ends if version is not None and version <= horizon), default=0)
 
 
+def no_longer_shown(
+    topic: TopicRecord, records: Iterable[SegmentRecord], removals: Mapping[int, int], oldest: int, target: int
+) -> list[SegmentRecord]:
+    """The segments of a topic that a version from ``oldest`` on shows, and none from ``target`` on."""
+    ends = ((record, unneeded_from(record, removals, topic.dropped_version)) for record in records)
+    return [r for r, end in ends if r.state == "visible" and end is not None and oldest < end <= target]
+
+
 def is_over(topic: TopicRecord, bound: int) -> bool:
     """Whether a topic was dropped at or below ``bound``; with the oldest readable version: no version shows it."""
     return topic.dropped_version is not None and topic.dropped_version <= bound
@@ -133,6 +141,7 @@ __all__ = [
     "Garbage",
     "is_over",
     "may_be_gone",
+    "no_longer_shown",
     "oldest_needed",
     "reason_of",
     "silent_blocks",

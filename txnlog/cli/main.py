@@ -17,7 +17,7 @@ import pyarrow as pa
 import txnlog
 from txnlog import schema
 from txnlog.administration import STATES
-from txnlog.arguments import shown
+from txnlog.arguments import Duration, duration_text, shown
 from txnlog.cli.output import Printer, StatusLine
 from txnlog.codec import encode_action
 from txnlog.delta_mode import DELTA_MODES
@@ -25,7 +25,7 @@ from txnlog.errors import InvalidInputError, RetriableError, StoreError, TxnLogE
 from txnlog.limits import DEFAULT_GRACE_MS, DEFAULT_RETAIN_MS, MAINTAIN_BYTES, TARGET_SEGMENT_BYTES
 from txnlog.names import nearest
 from txnlog.namespace import Namespace
-from txnlog.results import TopicInfo
+from txnlog.results import TopicInfo, Unreadable
 
 _PYTHON: Final = re.compile(r"\w\(|=(True|False)")
 """Advice that is a call, or an argument of one: nobody shall type it into a shell."""
@@ -78,6 +78,11 @@ class Commands(click.Group):
         groups = [(first, found) for first, found in self.commands.items() if isinstance(found, click.Group)]
         ways = [f"'{first} {name}'" for first, found in groups if name in found.commands]
         return f"did you mean {' or '.join(ways)}?" if ways else nearest(name, self.commands)
+
+
+def _duration(text: str) -> Duration:
+    """A number where the text is one, else the text: what it means is said by ``txnlog.arguments`` alone."""
+    return int(text) if text.isascii() and text.isdecimal() else text
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, one object a line.")
@@ -258,10 +263,12 @@ def transactions() -> None:
 
 @transactions.command("list")
 @click.option("--state", type=click.Choice(STATES, case_sensitive=False), help="Only these.")
-@click.option("--min-age-ms", type=int, help="Only open ones of at least this age.")
+@click.option(
+    "--min-age-ms", type=_duration, metavar="DURATION", help='Only open ones of at least this age: "90s", "15m".'
+)
 @json_option
 @click.pass_obj
-def transactions_list(target: Target, state: str | None, min_age_ms: int | None, *, as_json: bool) -> None:
+def transactions_list(target: Target, state: str | None, min_age_ms: Duration | None, *, as_json: bool) -> None:
     """Open transactions that the log shows, and those that ended since the newest checkpoint."""
     with target.open() as ns:
         found = ns.transactions(state, min_age_ms)
@@ -415,22 +422,75 @@ def checkpoint(target: Target) -> None:
         click.echo(f"checkpoint at version {ns.checkpoint()}")
 
 
+_retain_option = click.option(
+    "--retain-ms",
+    type=_duration,
+    metavar="DURATION",
+    default=duration_text(DEFAULT_RETAIN_MS),
+    show_default=True,
+    help='Younger versions stay readable: milliseconds, or "7d", "36h", "90m".',
+)
+_grace_option = click.option(
+    "--grace-ms",
+    type=_duration,
+    metavar="DURATION",
+    default=duration_text(DEFAULT_GRACE_MS),
+    show_default=True,
+    help="How long a writer may be silent.",
+)
+_short_option = click.option("--allow-short-retention", is_flag=True, help="A --retain-ms below an hour is meant.")
+
+
 @cli.command()
-@click.option("--retain-ms", default=DEFAULT_RETAIN_MS, show_default=True, help="Younger versions stay readable.")
-@click.option("--grace-ms", default=DEFAULT_GRACE_MS, show_default=True, help="How long a writer may be silent.")
+@_retain_option
+@_grace_option
+@_short_option
 @click.option("--dry-run", is_flag=True, help="Only count what would be deleted.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
 @json_option
 @click.pass_obj
-def vacuum(target: Target, retain_ms: int, grace_ms: int, *, dry_run: bool, as_json: bool) -> None:
-    """Delete files that nobody can need: aborted, replaced, of dropped topics, or left behind by writers that died."""
+def vacuum(
+    target: Target,
+    retain_ms: Duration,
+    grace_ms: Duration,
+    *,
+    allow_short_retention: bool,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Delete files that nobody can need: aborted, replaced, of dropped topics, or left behind by writers that died.
+
+    Says first which versions cannot be read any more, and asks on a terminal. Where nobody can be asked, in a job or
+    a pipe, it goes on.
+    """
+    asks = not yes and _is_terminal()
     with target.open(write=not dry_run) as ns, StatusLine() as status:
         found = ns.vacuum(
             retain_ms=retain_ms,
             grace_ms=grace_ms,
+            allow_short_retention=allow_short_retention,
             dry_run=dry_run,
+            before=lambda unreadable: _announce(unreadable, asks=asks),
             progress=lambda topic, seen, deleted: status.show(f"{topic}: {seen:,} files, {deleted:,} deleted"),
         )
-    Printer(as_json).record(dataclasses.asdict(found))
+    if dry_run and found.unreadable is not None:
+        _announce(found.unreadable, asks=False)
+    record = dataclasses.asdict(found)
+    if not as_json:
+        del record["unreadable"]  # people read it above
+    Printer(as_json).record(record)
+
+
+def _is_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def _announce(unreadable: Unreadable, *, asks: bool) -> None:
+    """Say what becomes unreadable, on the error output: the other is the answer. Raises click.Abort where refused."""
+    click.echo(str(unreadable), err=True)
+    if asks:
+        click.confirm("Delete what only these versions need?", abort=True, err=True)
 
 
 _DOING = {"optimize": "{:,} of {:,} segments merged", "vacuum": "{:,} files, {:,} deleted"}
@@ -471,12 +531,20 @@ def optimize(
 @cli.command()
 @_target_option
 @click.option("--max-bytes", default=MAINTAIN_BYTES, show_default=True, help="Read no more than this to merge it.")
-@click.option("--retain-ms", default=DEFAULT_RETAIN_MS, show_default=True, help="Younger versions stay readable.")
-@click.option("--grace-ms", default=DEFAULT_GRACE_MS, show_default=True, help="How long a writer may be silent.")
+@_retain_option
+@_grace_option
+@_short_option
 @json_option
 @click.pass_obj
 def maintain(
-    target: Target, target_size_bytes: int, max_bytes: int, retain_ms: int, grace_ms: int, *, as_json: bool
+    target: Target,
+    target_size_bytes: int,
+    max_bytes: int,
+    retain_ms: Duration,
+    grace_ms: Duration,
+    *,
+    allow_short_retention: bool,
+    as_json: bool,
 ) -> None:
     """Make a checkpoint, merge small segments, bring Delta tables up to date, and vacuum.
 
@@ -490,6 +558,8 @@ def maintain(
             max_bytes=max_bytes,
             retain_ms=retain_ms,
             grace_ms=grace_ms,
+            allow_short_retention=allow_short_retention,
+            before=lambda unreadable: _announce(unreadable, asks=False),
             progress=lambda step, topic, one, other: status.show(f"{topic}: {_DOING[step].format(one, other)}"),
         )
     Printer(as_json).record(dataclasses.asdict(found))
