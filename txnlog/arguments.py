@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from txnlog.errors import InvalidInputError
 from txnlog.limits import MAX_NUMBER
+from txnlog.wording import Argument, Words
 
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MILLISECOND: Final = datetime.timedelta(milliseconds=1)
@@ -57,7 +58,7 @@ def whole_number(what: str, value: object, least: int, most: int | None = None) 
             number = None
     if number is None or number < least or (most is not None and number > most):
         bound = f"at least {least}" if most is None else f"between {least:,} and {most:,}"
-        raise InvalidInputError(f"{what} is a whole number, {bound}, not {shown(value)}")
+        raise InvalidInputError(Words(Argument(what), f" is a whole number, {bound}, not {shown(value)}"))
     return number
 
 
@@ -75,7 +76,7 @@ def duration_ms(what: str, value: object, least: int, most: int | None = None) -
     if most is not None and most < MAX_NUMBER:
         bound = f"between {duration_text(least)} and {duration_text(most)}"
     raise InvalidInputError(
-        f"{what} is a length of time, {bound}, not {shown(value)}",
+        Words(Argument(what), f" is a length of time, {bound}, not {shown(value)}"),
         advice=f"give milliseconds as a whole number, or text with a unit, like {_EXAMPLES}",
     )
 
@@ -127,7 +128,7 @@ def epoch_ms(timestamp: object) -> int:
     if not isinstance(timestamp, datetime.datetime) or timestamp.utcoffset() is None:
         raise InvalidInputError(
             f"a timestamp is a time with a zone, not {shown(timestamp)}",
-            advice='use datetime(..., tzinfo=datetime.UTC), "2026-11-21T12:00:00Z", or epoch milliseconds',
+            advice='use "2026-11-21T12:00:00Z", epoch milliseconds, or in Python datetime(..., tzinfo=datetime.UTC)',
         )
     return (timestamp - _EPOCH) // _MILLISECOND
 

@@ -78,6 +78,7 @@ from txnlog.state import Draft, TopicRecord
 from txnlog.store.base import Store
 from txnlog.transact import transact
 from txnlog.transaction import Transaction
+from txnlog.wording import Call, Words
 
 T = TypeVar("T")
 
@@ -350,7 +351,10 @@ class Namespace:
             dead_letters.check_not_needed(draft, record)
             return [DropTopic(record.id)]
 
-        with in_doubt("look whether it was done: ns.topics(); a topic of this name may be another one, made since"):
+        again = Words(
+            "look whether it was done: ", Call("topics"), "; a topic of this name may be another one, made since"
+        )
+        with in_doubt(again):
             self.connection.appender.call(effect(decide))
 
     def topics(self) -> tuple[str, ...]:

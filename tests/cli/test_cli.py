@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import importlib
 import io
 import json
 import os
@@ -18,8 +19,11 @@ import pytest
 import txnlog
 from txnlog.cli import main
 from txnlog.cli.output import StatusLine
+from txnlog.errors import InvalidTransactionState
 from txnlog.testing import ManualClock
 from txnlog.testing.scheduler import START_MS
+
+main_module = importlib.import_module("txnlog.cli.main")
 
 
 @pytest.fixture
@@ -160,7 +164,7 @@ def test_an_administrator_brings_the_decision_of_an_outside_system(lake):
     token = open_one.prepare()
     refused = run(path, "transactions", "abort", token)
     assert (refused.returncode, "or abort it by force" in refused.stderr) == (2, True)
-    assert "transactions complete TOKEN --commit or --abort" in refused.stderr
+    assert "transactions complete TOKEN --commit" in refused.stderr
     undecided = run(path, "transactions", "complete", token)
     assert (undecided.returncode, "give --commit or --abort" in undecided.stderr) == (2, True)
     for both in (("--commit", "--abort"), ("--abort", "--commit")):
@@ -223,11 +227,62 @@ def test_a_state_is_asked_for_in_any_case(lake):
     assert found["txn_id"] == str(open_one.id)
 
 
-def test_advice_for_python_is_called_so(lake):
+def test_advice_names_options_of_the_command(lake):
     done = run(lake[0], "topic", "create", "orders", "--partitions", "2")
-    assert "(use if_not_exists=True if that is fine, in Python;" in done.stderr
+    assert "(use --if-not-exists if that is fine;" in done.stderr
+    assert run(lake[0], "topic", "create", "orders", "--partitions", "2", "--if-not-exists").returncode == 0
     described = run(lake[0], "topic", "describe", "order")
     assert "Python" not in described.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (("vacuum", "--retain-ms", "0"), "--retain-ms of 0ms is less than 1h"),
+        (("vacuum", "--retain-ms", "0"), "like --retain-ms 7d, or pass --allow-short-retention if it is meant;"),
+        (("vacuum", "--grace-ms", "5"), "--grace-ms is a length of time, at least 1h"),
+        (("topic", "create", "x", "--partitions", "0"), "--partitions is a whole number"),
+        (("transactions", "describe", "7"), "as 'transactions list' shows them"),
+        (("read", "orders", "--timestamp", "noon"), 'use "2026-11-21T12:00:00Z"'),
+        (
+            ("topic", "alter", "orders", "--add", "x:varchar"),
+            "use one of binary, boolean, byte, date, double, float, integer, long, short, string, timestamp,",
+        ),
+    ],
+)
+def test_errors_speak_of_the_command_line(lake, command, told):
+    done = run(lake[0], *command)
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert "=True" not in done.stderr
+
+
+def test_the_ways_out_of_a_prepared_transaction_are_commands(lake):
+    path, _ = lake
+    with txnlog.open(path) as ns:
+        txn = ns.begin()
+        txn.produce("orders", [{"value": b"three"}])
+        token = str(txn.prepare())
+    done = run(path, "transactions", "abort", token)
+    assert "'transactions complete TOKEN --commit' or the opposite" in done.stderr
+    assert "'transactions abort TXN_ID --force'" in done.stderr
+    with txnlog.open(path) as ns, pytest.raises(InvalidTransactionState) as caught:
+        ns.abort(token)
+    assert "ns.complete(token, commit=True)" in str(caught.value)
+    assert "ns.abort(txn_id, force=True)" in str(caught.value)
+
+
+@pytest.mark.parametrize("scheme", ["hdfs", "ftp", "http", "https", "sftp", "webhdfs"])
+def test_a_scheme_without_create_if_absent_says_so_and_which_work(scheme):
+    done = run(f"{scheme}://host/lake/sales", "topics")
+    assert done.returncode == 3
+    assert f"{scheme}:// has no atomic create-if-absent" in done.stderr
+    assert "use a local path, file:// or one of s3://, s3a://, abfss://" in done.stderr
+
+
+def test_every_command_that_errors_name_is_there():
+    for path in main_module._CALLS.values():
+        assert main_module._command(path).params
 
 
 def test_secrets_in_storage_options_are_not_shown(lake):
@@ -247,7 +302,7 @@ def test_vacuum_says_what_it_deletes_and_asks_first_on_demand(lake):
     assert done.stderr == "", "nobody looks at a terminal"
     refused = run(path, "vacuum", "--grace-ms", "5")
     assert refused.returncode == 2
-    assert "grace_ms" in refused.stderr
+    assert "--grace-ms" in refused.stderr
 
 
 @pytest.fixture
@@ -275,7 +330,7 @@ def test_vacuum_prints_what_it_makes_unreadable_before_it_deletes_and_asks_on_a_
     assert "unreadable" not in done.stdout
     assert len(parquet(old)) == 7
     with monkeypatch.context() as patch:
-        patch.setattr(sys.modules["txnlog.cli.main"], "_is_terminal", lambda: True)
+        patch.setattr(main_module, "_is_terminal", lambda: True)
         patch.setattr(click, "confirm", lambda *_, **options: (_ for _ in ()).throw(click.Abort()))
         done = run(old, "vacuum")
         assert done.returncode == 1

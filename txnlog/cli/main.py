@@ -26,6 +26,7 @@ from txnlog.limits import DEFAULT_GRACE_MS, DEFAULT_RETAIN_MS, MAINTAIN_BYTES, T
 from txnlog.names import nearest
 from txnlog.namespace import Namespace
 from txnlog.results import TopicInfo, Unreadable
+from txnlog.wording import Argument, Call, Words
 
 _PYTHON: Final = re.compile(r"\w\(|=(True|False)")
 """Advice that is a call, or an argument of one: nobody shall type it into a shell."""
@@ -58,10 +59,26 @@ def _options(text: str | None) -> dict[str, Any]:
     return found
 
 
+class _RefusedError(Exception):
+    """An error of the library, and the command that it ended."""
+
+    def __init__(self, error: TxnLogError, command: click.Command | None) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.command = command
+
+
 class Commands(click.Group):
     """Commands; one that is not there is answered with what may be meant."""
 
     group_class = type  # groups in it are of this class, too
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Click's own; an error knows by whom it is shown."""
+        try:
+            return super().invoke(ctx)
+        except TxnLogError as error:
+            raise _RefusedError(error, self.commands.get(ctx.invoked_subcommand or "")) from error
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -140,11 +157,12 @@ def _print_topic(info: TopicInfo, *, as_json: bool, **more: Any) -> None:
 @topic.command("create")
 @click.argument("name")
 @click.option("--partitions", default=1, show_default=True, help="Number of partitions.")
+@click.option("--if-not-exists", is_flag=True, help="One that is there, with as many partitions, is fine.")
 @click.pass_obj
-def topic_create(target: Target, name: str, partitions: int) -> None:
+def topic_create(target: Target, name: str, partitions: int, *, if_not_exists: bool) -> None:
     """Create a topic of key, value and headers; one with columns of its own is made in Python."""
     with target.open(write=True) as ns:
-        made = ns.create_topic(name, partitions=partitions)
+        made = ns.create_topic(name, partitions=partitions, if_not_exists=if_not_exists)
     click.echo(f"topic {made.name} with {made.partitions} partition{'s' if made.partitions > 1 else ''}")
 
 
@@ -569,15 +587,72 @@ def maintain(
         sys.exit(WARNINGS)
 
 
+_CALLS: Final = {
+    "abort": "transactions abort",
+    "complete": "transactions complete",
+    "create_topic": "topic create",
+    "topics": "topics",
+    "transactions": "transactions list",
+    "vacuum": "vacuum",
+}
+"""By the name of a call of the handle the command that makes it."""
+
+
+def _command(path: str) -> click.Command:
+    found: click.Command = cli
+    for name in path.split():
+        assert isinstance(found, click.Group), "a command has no commands"
+        found = found.commands[name]
+    return found
+
+
+def _option(argument: Argument, command: click.Command | None) -> str:
+    """An argument as an option of a command, or as Python where it has none."""
+    param = next((item for item in command.params if item.name == argument.name), None) if command else None
+    if not isinstance(param, click.Option):
+        return str(argument) if argument.value is None else f"{argument}, in Python"
+    if argument.value is None or (param.is_flag and argument.value is True):
+        return param.opts[0]
+    return f"{param.opts[0]} {argument.value}"
+
+
+def _called(call: Call) -> str:
+    """A call as a command, or as Python where there is none."""
+    path = _CALLS.get(call.name)
+    if path is None:
+        return f"{call}, in Python"
+    command = _command(path)
+    words = [path, *(param.make_metavar(click.Context(command)) for param in _positional(command))]
+    words += [_option(item, command) for item in call.arguments if isinstance(item, Argument)]
+    return f"'{' '.join(words)}'"
+
+
+def _positional(command: click.Command) -> list[click.Argument]:
+    return [item for item in command.params if isinstance(item, click.Argument)]
+
+
+def _say(error: TxnLogError, command: click.Command | None) -> None:
+    """Print an error in the words of the command line."""
+
+    def shown_here(text: str) -> str:
+        if isinstance(text, Words):
+            return text.rendered(lambda argument: _option(argument, command), _called)
+        return text
+
+    plain = not isinstance(error.advice, Words)
+    error.message, error.advice = shown_here(error.message), shown_here(error.advice)
+    if plain and _PYTHON.search(error.advice) and "Python" not in error.advice:
+        error.advice += ", in Python"
+    click.echo(f"txnlog: {type(error).__name__}: {error}", err=True)
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit."""
     try:
         cli.main(args=arguments, prog_name="txnlog", standalone_mode=True)
-    except TxnLogError as error:
-        if _PYTHON.search(error.advice) and "Python" not in error.advice:
-            error.advice += ", in Python"
-        click.echo(f"txnlog: {type(error).__name__}: {error}", err=True)
-        sys.exit(NOT_DONE if isinstance(error, StoreError | RetriableError) else REFUSED)
+    except _RefusedError as refused:
+        _say(refused.error, refused.command)
+        sys.exit(NOT_DONE if isinstance(refused.error, StoreError | RetriableError) else REFUSED)
 
 
 __all__ = ["cli", "main"]

@@ -25,6 +25,7 @@ from txnlog.limits import DEFAULT_RETAIN_MS, MAX_NUMBER, MIN_GRACE_MS, MIN_RETAI
 from txnlog.results import Unreadable, UnreadableTopic, Vacuumed
 from txnlog.state import Draft, TopicRecord
 from txnlog.store.base import ObjectInfo
+from txnlog.wording import Argument, Call, Words
 
 if TYPE_CHECKING:
     from txnlog.connection import Connection
@@ -87,7 +88,7 @@ def vacuum(
         if before is not None:
             before(unreadable)
     plan = _announced(connection, target, silent_ms, horizon)
-    with after_writing("call vacuum() again"):
+    with after_writing(Words("call ", Call("vacuum"), " again")):
         _forget_hints(connection)
         return _Sweep(connection, plan, unreadable, dry_run=False, progress=progress).run()
 
@@ -97,10 +98,18 @@ def check_times(retain_ms: Duration, grace_ms: Duration, *, allow_short_retentio
     retained_ms = duration_ms("retain_ms", retain_ms, 0, MAX_NUMBER)
     if retained_ms < MIN_RETAIN_MS and not allow_short_retention:
         raise InvalidInputError(
-            f"retain_ms of {duration_text(retained_ms)} is less than {duration_text(MIN_RETAIN_MS)}: snapshots and "
-            "time travel to anything older would end",
-            advice=f'give a longer time, like "{duration_text(DEFAULT_RETAIN_MS)}", or pass '
-            "allow_short_retention=True if it is meant",
+            Words(
+                Argument("retain_ms"),
+                f" of {duration_text(retained_ms)} is less than {duration_text(MIN_RETAIN_MS)}: snapshots and time "
+                "travel to anything older would end",
+            ),
+            advice=Words(
+                "give a longer time, like ",
+                Argument("retain_ms", duration_text(DEFAULT_RETAIN_MS)),
+                ", or pass ",
+                Argument("allow_short_retention", True),
+                " if it is meant",
+            ),
         )
     return retained_ms, duration_ms("grace_ms", grace_ms, MIN_GRACE_MS, MAX_NUMBER)
 
@@ -165,7 +174,7 @@ def _announced(connection: Connection, target: int, grace_ms: int, horizon: int)
             actions.append(VacuumAction(target))
         return actions or Answer(None)
 
-    with in_doubt("call vacuum() again; nothing was deleted"):
+    with in_doubt(Words("call ", Call("vacuum"), " again; nothing was deleted")):
         connection.appender.call(effect(decide))
     with connection.follower.lock:
         state = connection.follower.state
