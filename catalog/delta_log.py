@@ -12,7 +12,7 @@ from txnlog import keys
 from txnlog.errors import Durable, TxnLogError
 from txnlog.runtime import Runtime
 from txnlog.slots import occupy
-from txnlog.store.base import ObjectNotFound, Store
+from txnlog.store.base import ObjectInfo, ObjectNotFound, Store
 
 COMMITS_AT_ONCE: Final = 32
 """Commits that are asked for at once; a gap of fewer is seen by what lies behind it."""
@@ -80,6 +80,10 @@ class DeltaLog:
                 case _:
                     others = True
         return Listed(frozenset(commits), frozenset(checkpoints), others or bool(checkpoints))
+
+    def objects(self) -> dict[str, ObjectInfo]:
+        """Everything below it by key, whoever wrote it."""
+        return {info.key: info for info in self._store.list(keys.delta_prefix(self.folder))}
 
     def hint(self) -> Hint | None:
         """What ``_last_checkpoint`` says, whoever wrote it; None where nothing useful is there."""

@@ -9,19 +9,21 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeAlias
 
-from catalog.delta_commit import NOTHING_SHOWN, Shown
+from catalog import ended_table
+from catalog.delta_commit import NOTHING_SHOWN, Identity, Shown
 from catalog.delta_log import DeltaLog
 from catalog.errors import ForeignDeltaLog
 from catalog.segments_table import SegmentsTable
 from catalog.table_publisher import TablePublisher, Work
 from catalog.topic_table import TopicTable, check_published
+from txnlog import garbage
 from txnlog.delta_mode import delta_mode
 from txnlog.errors import Durable, TxnLogError, VersionNotAvailable
 from txnlog.follower import Follower
 from txnlog.keys import SEGMENTS_TABLE
 from txnlog.runtime import Runtime
 from txnlog.state import TopicRecord
-from txnlog.store.base import Store
+from txnlog.store.base import ObjectInfo, Store
 
 _logger = logging.getLogger("txnlog.publisher")
 
@@ -159,10 +161,23 @@ class Publications:
             return self._segments
 
     def _topics(self, wanted: Callable[[TopicRecord], bool]) -> list[int]:
-        """The topics that are wanted, those that are gone too, whose tables end."""
+        """The topics that are wanted, also dropped ones, whose tables end: until no readable version shows them."""
         with self._follower.lock:
             records = list(self._follower.state.topics.values())
-        return [item.id for item in records if wanted(item)]
+        return [item.id for item in records if wanted(item) and not self.is_over(item.id)]
+
+    def is_over(self, topic: int) -> bool:
+        """Whether no readable version shows a topic: its table is deleted, and nobody repairs it."""
+        with self._follower.lock:
+            state = self._follower.state
+            return garbage.is_over(state.topics[topic], state.head.oldest_readable)
+
+    def remains(self, topic: TopicRecord) -> Sequence[Sequence[ObjectInfo]]:
+        """What is left of the table of a topic that is over. See :mod:`catalog.ended_table`."""
+        with self._lock:
+            self._tables.pop(topic.id, None)
+        log = DeltaLog(self._store, self._runtime, topic.folder)
+        return ended_table.remains(log, Identity(self._follower.state.head.coordinator, topic=topic.id))
 
     def versions(self, topic: int, most: int) -> tuple[PublishedVersion, ...]:
         """The newest versions of a topic's table and what they show, newest first."""
@@ -257,17 +272,28 @@ def _partly(done: Sequence[Published], failed: Mapping[str, TxnLogError], wrote:
     return first
 
 
-def publisher(follower: Follower, store: Store, runtime: Runtime) -> Callable[[int | None], Mapping[str, TxnLogError]]:
-    """What publishes a topic after commits, and every ``auto`` one (None) in maintenance: ``txnlog.publisher``."""
-    publications = Publications(follower, store, runtime)
+class InstalledPublisher:
+    """What publishes topics after commits, and those with ``delta="auto"`` in maintenance: ``txnlog.publisher``."""
 
-    def publish(topic: int | None) -> Mapping[str, TxnLogError]:
+    def __init__(self, publications: Publications) -> None:
+        self._publications = publications
+
+    def __call__(self, topic: int | None) -> Mapping[str, TxnLogError]:
+        """Publish a topic, or every ``auto`` one (None): by the names of tables what failed."""
         if topic is None:
-            return publications.publish_auto()
-        publications.publish(topic)
+            return self._publications.publish_auto()
+        if not self._publications.is_over(topic):
+            self._publications.publish(topic)
         return {}
 
-    return publish
+    def remains(self, topic: TopicRecord) -> Sequence[Sequence[ObjectInfo]]:
+        """What is left of the table of a topic that no readable version shows, in the order of its deletion."""
+        return self._publications.remains(topic)
 
 
-__all__ = ["MOST_VERSIONS", "Publications", "Published", "PublishedVersion", "publisher"]
+def publisher(follower: Follower, store: Store, runtime: Runtime) -> InstalledPublisher:
+    """The publisher of a namespace."""
+    return InstalledPublisher(Publications(follower, store, runtime))
+
+
+__all__ = ["MOST_VERSIONS", "InstalledPublisher", "Publications", "Published", "PublishedVersion", "publisher"]

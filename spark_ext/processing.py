@@ -20,7 +20,7 @@ from spark_ext.processing_stop import Stop
 from spark_ext.scan import open_scan
 from spark_ext.spark_versions import warn_of_functions_that_hang
 from spark_ext.transactions import Handler, check_handler
-from txnlog.arguments import shown, whole_number
+from txnlog.arguments import duration_ms, shown, whole_number
 from txnlog.errors import InvalidInputError, refused_write
 from txnlog.limits import MAX_NUMBER
 from txnlog.names import nearest, parse_label, parse_subscription_name, parse_topic_name
@@ -76,7 +76,7 @@ def process(
         handler: called on the driver as ``handler(batch_df, txn)``, with a
             :class:`~spark_ext.transactions.DataFrameTransaction` that is committed when it returns. A batch ends
             between versions, so it never holds half a transaction.
-        trigger: ``"available_now"``: all that is there at the start, then return. ``{"interval_ms": 1000}``: until
+        trigger: ``"available_now"``: all that is there at the start, then return. ``{"interval_ms": "1s"}``: until
             something stops it; a batch begins so long after the one before it began, or at once where that took longer.
         on_error: ``"stop"``: the batch is aborted, and what the handler raised is raised. ``"dead_letter"``: the
             batch's messages go to the subscription's dead-letter topic, in one transaction with their acknowledgement;
@@ -166,7 +166,7 @@ def _interval(trigger: object) -> int | None:
     if trigger == "available_now":
         return None
     if isinstance(trigger, Mapping) and list(trigger) == ["interval_ms"]:
-        return whole_number("interval_ms", trigger["interval_ms"], 1, MAX_NUMBER)
+        return duration_ms("interval_ms", trigger["interval_ms"], 1, MAX_NUMBER)
     raise InvalidInputError(
         f"unknown trigger {shown(trigger)}", advice='pass "available_now", or a dict like {"interval_ms": 1000}'
     )

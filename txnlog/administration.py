@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, get_args
 from txnlog import apply
 from txnlog.actions import ForgetApp, Header, Protocol
 from txnlog.actions import Producer as ProducerAction
-from txnlog.arguments import shown, whole_number
+from txnlog.arguments import Duration, duration_ms, shown, whole_number
 from txnlog.commands import ONE_PROTOCOL, Answer, Simple, effect, one_start_of
 from txnlog.errors import (
     CoordinatorFenced,
@@ -71,19 +71,20 @@ def _ended_info(connection: Connection, outcome: Outcome) -> TransactionInfo:
     )
 
 
-def transactions(connection: Connection, state: str | None, min_age_ms: int | None) -> Listing:
+def transactions(connection: Connection, state: str | None, min_age_ms: Duration | None) -> Listing:
     """Open and prepared transactions, and those that ended since the newest checkpoint, newest first."""
     state = state.upper() if isinstance(state, str) else state
     if state is not None and state not in STATES:
         raise InvalidInputError(f"unknown state {shown(state)}", advice=nearest(str(state), STATES))
+    least_ms = None
     if min_age_ms is not None:
-        min_age_ms = whole_number("min_age_ms", min_age_ms, 0)
+        least_ms = duration_ms("min_age_ms", min_age_ms, 0)
     with connection.follower.lock:
         open_ones = [_open_info(connection, item) for item in connection.follower.state.transactions.values()]
         ended = [_ended_info(connection, item) for item in connection.follower.state.outcomes.values()]
     found = [item for item in (*open_ones, *ended) if state is None or item.state == state]
-    if min_age_ms is not None:
-        found = [item for item in found if item.age_ms is not None and item.age_ms >= min_age_ms]
+    if least_ms is not None:
+        found = [item for item in found if item.age_ms is not None and item.age_ms >= least_ms]
     found.sort(key=lambda item: (item.version or 0, item.txn_id), reverse=True)
     return Listing(found)
 

@@ -21,6 +21,7 @@ from txnlog.keys import topic_folder
 from txnlog.limits import MAX_PARTITIONS, MAX_TOPICS
 from txnlog.names import folded, parse_topic_name
 from txnlog.state import Draft, SchemaVersion, State, TopicRecord
+from txnlog.wording import Call, Words
 
 
 def live_topic(draft: Draft, topic: int) -> TopicRecord:
@@ -31,7 +32,7 @@ def live_topic(draft: Draft, topic: int) -> TopicRecord:
     if record.dropped:
         raise TopicNotFound(
             f"the topic {record.name!r} was dropped",
-            advice="make it again with ns.create_topic(...), or call again if somebody did",
+            advice=Words("make it again with ", Call("create_topic", "..."), ", or call again if somebody did"),
             durable=Durable.NOTHING,
         )
     return record

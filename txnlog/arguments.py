@@ -6,14 +6,24 @@ import contextlib
 import datetime
 import json
 import operator
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
 from txnlog.errors import InvalidInputError
+from txnlog.limits import MAX_NUMBER
+from txnlog.wording import Argument, Words
 
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MILLISECOND: Final = datetime.timedelta(milliseconds=1)
 _TEN_YEARS_MS: Final = 3_652 * 86_400_000
+
+_UNITS_MS: Final = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
+_DURATION: Final = re.compile(rf"([0-9]{{1,18}})({'|'.join(_UNITS_MS)})", re.ASCII)
+_EXAMPLES: Final = '"500ms", "30s", "15m", "36h", "7d"'
+
+Duration = int | str
+"""A length of time: whole milliseconds, or text of a whole number and a unit, such as ``"30s"`` or ``"7d"``."""
 
 IN_SECONDS: Final = "these seem to be seconds: give epoch milliseconds, 1,000 times as many"
 
@@ -48,8 +58,35 @@ def whole_number(what: str, value: object, least: int, most: int | None = None) 
             number = None
     if number is None or number < least or (most is not None and number > most):
         bound = f"at least {least}" if most is None else f"between {least:,} and {most:,}"
-        raise InvalidInputError(f"{what} is a whole number, {bound}, not {shown(value)}")
+        raise InvalidInputError(Words(Argument(what), f" is a whole number, {bound}, not {shown(value)}"))
     return number
+
+
+def duration_ms(what: str, value: object, least: int, most: int | None = None) -> int:
+    """Milliseconds of a duration in a range, or InvalidInputError. See ``Duration``."""
+    number: object = value
+    if isinstance(value, str):
+        match = _DURATION.fullmatch(value.strip())
+        number = None if match is None else int(match[1]) * _UNITS_MS[match[2]]
+    try:
+        return whole_number(what, number, least, most)
+    except InvalidInputError:
+        pass
+    bound = f"at least {duration_text(least)}"
+    if most is not None and most < MAX_NUMBER:
+        bound = f"between {duration_text(least)} and {duration_text(most)}"
+    raise InvalidInputError(
+        Words(Argument(what), f" is a length of time, {bound}, not {shown(value)}"),
+        advice=f"give milliseconds as a whole number, or text with a unit, like {_EXAMPLES}",
+    )
+
+
+def duration_text(milliseconds: int) -> str:
+    """A duration as text in the largest unit that leaves no rest."""
+    unit, size = next(
+        item for item in _UNITS_MS.items() if milliseconds % item[1] == 0 and (milliseconds or item[1] == 1)
+    )
+    return f"{milliseconds // size}{unit}"
 
 
 def mapping(what: str, value: object) -> dict[Any, Any]:
@@ -91,7 +128,7 @@ def epoch_ms(timestamp: object) -> int:
     if not isinstance(timestamp, datetime.datetime) or timestamp.utcoffset() is None:
         raise InvalidInputError(
             f"a timestamp is a time with a zone, not {shown(timestamp)}",
-            advice='use datetime(..., tzinfo=datetime.UTC), "2026-11-21T12:00:00Z", or epoch milliseconds',
+            advice='use "2026-11-21T12:00:00Z", epoch milliseconds, or in Python datetime(..., tzinfo=datetime.UTC)',
         )
     return (timestamp - _EPOCH) // _MILLISECOND
 
@@ -103,6 +140,9 @@ def is_in_seconds(timestamp_ms: int, log_ms: int) -> bool:
 
 __all__ = [
     "IN_SECONDS",
+    "Duration",
+    "duration_ms",
+    "duration_text",
     "epoch_ms",
     "is_in_seconds",
     "mapping",

@@ -14,7 +14,7 @@ from txnlog import ranges
 from txnlog import schema as schemas
 from txnlog.acknowledgements import check_epoch, cursor_of, taken_of, unknown_subscription
 from txnlog.actions import Acknowledgement, AnyAction, Commit, Header, PartitionRanges
-from txnlog.arguments import shown, whole_number
+from txnlog.arguments import Duration, duration_ms, shown, whole_number
 from txnlog.commands import Answer, effect
 from txnlog.errors import (
     Durable,
@@ -83,7 +83,7 @@ class Consumer(ProcessBound):
 
     # --- receiving --------------------------------------------------------------------------------------------------
 
-    def receive(self, max_messages: int = 1000, timeout_ms: int = 1000) -> Messages:
+    def receive(self, max_messages: int = 1000, timeout_ms: Duration = 1000) -> Messages:
         """The next messages, of one topic at a time; none after the timeout. Threads may share a consumer.
 
         Topics and partitions have their turn; the messages of a partition come in the order of their offsets.
@@ -101,10 +101,10 @@ class Consumer(ProcessBound):
             CorruptionError: a segment is missing or damaged.
         """
         whole_number("max_messages", max_messages, 1)
-        whole_number("timeout_ms", timeout_ms, 0, MAX_NUMBER)
+        wait_ms = duration_ms("timeout_ms", timeout_ms, 0, MAX_NUMBER)
         self.check_usable()
         runtime = self._connection.runtime
-        deadline = runtime.elapsed_ms() + timeout_ms
+        deadline = runtime.elapsed_ms() + wait_ms
         pause = _FIRST_PAUSE_MS
         entering = True
         while True:

@@ -38,6 +38,8 @@ import enum
 from collections.abc import Iterator
 from typing import ClassVar
 
+from txnlog.wording import Argument, Call, Words
+
 
 class Durable(enum.Enum):
     """Whether effects of the failed call may be on the store."""
@@ -108,7 +110,7 @@ def after_writing(again: str) -> Iterator[None]:
     except TxnLogError as error:
         error.durable = Durable.MAYBE
         if not isinstance(error, RetriableError):  # which says it by itself
-            error.advice = f"{error.advice}; then {again}"
+            error.advice = Words(error.advice, "; then ", again)
         raise
 
 
@@ -126,7 +128,7 @@ class RetriableError(TxnLogError):
     def advise(self, what: str) -> None:
         """Advise this in place of calling again. What has to be mended first (``...; then``) stays before it."""
         first, then, _ = self.advice.rpartition("; then ")
-        self.advice = f"{first}{then}{what}"
+        self.advice = Words(first, then, what)
 
 
 class OutcomeUnknown(RetriableError):
@@ -134,7 +136,7 @@ class OutcomeUnknown(RetriableError):
 
     default_advice = "make the same call again, or look whether it was done"
     default_durable = Durable.MAYBE
-    or_abort: ClassVar[str] = "or ns.abort(txn_id) to make the outcome definite"
+    or_abort: ClassVar[str] = Words("or ", Call("abort", "txn_id"), " to make the outcome definite")
 
     def __init__(
         self,
@@ -146,7 +148,7 @@ class OutcomeUnknown(RetriableError):
     ) -> None:
         if txn_ids:
             message = f"{message}, of the transaction {', '.join(txn_ids)}"
-            advice = f"make the same call again, {self.or_abort}" if advice is None else advice
+            advice = Words("make the same call again, ", self.or_abort) if advice is None else advice
         super().__init__(message, advice=advice, durable=durable)
         self.txn_ids = txn_ids
 
@@ -294,7 +296,7 @@ class InvalidTransactionState(InvalidInputError):
 class TransactionNotFound(InvalidInputError):
     """The log remembers no outcome for this id; that is not a negative answer."""
 
-    default_advice = "call ns.abort(txn_id) to make the outcome definite"
+    default_advice = Words("call ", Call("abort", "txn_id"), " to make the outcome definite")
 
 
 class NamespaceNotFound(InvalidInputError):
@@ -313,7 +315,7 @@ class TopicNotFound(InvalidInputError):
 class TopicExists(InvalidInputError):
     """The topic exists already."""
 
-    default_advice = "use if_not_exists=True if that is fine"
+    default_advice = Words("use ", Argument("if_not_exists", True), " if that is fine")
 
 
 class SubscriptionNotFound(InvalidInputError):
@@ -327,7 +329,7 @@ class SubscriptionNotFound(InvalidInputError):
 class SubscriptionExists(InvalidInputError):
     """The subscription exists already."""
 
-    default_advice = "use if_not_exists=True if that is fine"
+    default_advice = Words("use ", Argument("if_not_exists", True), " if that is fine")
 
 
 class VersionNotAvailable(InvalidInputError):

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from txnlog.numbers import TOUCH_MS
-from txnlog.state import Draft, SegmentRecord, State
+from txnlog.state import Draft, SegmentRecord, State, TopicRecord
 
 
 class Garbage(enum.Enum):
@@ -20,7 +20,8 @@ class Garbage(enum.Enum):
 
     UNNAMED = "no entry names it, and none can"
     ABORTED = "its transaction was aborted"
-    REPLACED = "another segment holds its rows"
+    REPLACED = "another segment has its rows"
+    DROPPED = "its topic was dropped"
 
 
 def silent_blocks(draft: Draft, now_ms: int, grace_ms: int) -> list[int]:
@@ -63,25 +64,57 @@ class ClosedNumbers:
         return index < 0 or number >= self.open_blocks[index][1]
 
 
-def unneeded_from(record: SegmentRecord, removals: Mapping[int, int]) -> int | None:
-    """From which version on no committed reader needs the file; None where one does, or may yet."""
+def unneeded_from(record: SegmentRecord, removals: Mapping[int, int], dropped: int | None) -> int | None:
+    """From which version on no committed reader needs the file; None where one does, or may yet.
+
+    Args:
+        record: a segment.
+        removals: of replaced segments the versions that replaced them.
+        dropped: the version that dropped its topic; None where the topic is there.
+    """
     if record.state == "aborted":
         return record.ended_version
-    return removals.get(record.number) if record.state == "visible" else None
+    ends = (removals.get(record.number), dropped) if record.state == "visible" else ()
+    return min((version for version in ends if version is not None), default=None)
 
 
-def oldest_needed(records: Iterable[SegmentRecord], removals: Mapping[int, int], horizon: int) -> int:
-    """How far the oldest readable version must go up, so that all that ended up to ``horizon`` may be deleted."""
-    unneeded = [version for record in records if (version := unneeded_from(record, removals)) is not None]
-    return max((version for version in unneeded if version <= horizon), default=0)
+def oldest_needed(
+    topic: TopicRecord, records: Iterable[SegmentRecord], removals: Mapping[int, int], horizon: int
+) -> int:
+    """How far the oldest readable version must go up, so that what ended of a topic up to ``horizon`` may be deleted.
+
+    A dropped topic ends as a whole: it may have a published table even where it has no segment.
+    """
+    ends = [topic.dropped_version, *(unneeded_from(record, removals, topic.dropped_version) for record in records)]
+    return max((version for version in ends if version is not None and version <= horizon), default=0)
+
+
+def no_longer_shown(
+    topic: TopicRecord, records: Iterable[SegmentRecord], removals: Mapping[int, int], oldest: int, target: int
+) -> list[SegmentRecord]:
+    """The segments of a topic that a version from ``oldest`` on shows, and none from ``target`` on."""
+    ends = ((record, unneeded_from(record, removals, topic.dropped_version)) for record in records)
+    return [r for r, end in ends if r.state == "visible" and end is not None and oldest < end <= target]
+
+
+def is_over(topic: TopicRecord, bound: int) -> bool:
+    """Whether a topic was dropped at or below ``bound``; with the oldest readable version: no version shows it."""
+    return topic.dropped_version is not None and topic.dropped_version <= bound
 
 
 def reason_of(
-    record: SegmentRecord | None, file: str, removals: Mapping[int, int], bound: int, *, closed: bool
+    topic: TopicRecord,
+    record: SegmentRecord | None,
+    file: str,
+    removals: Mapping[int, int],
+    bound: int,
+    *,
+    closed: bool,
 ) -> Garbage | None:
     """Why a file may be deleted; None where it must stay.
 
     Args:
+        topic: the topic in whose folder it lies.
         record: what the log says of its number; None where it says nothing.
         file: the file's name.
         removals: of replaced segments the versions that replaced them.
@@ -90,10 +123,12 @@ def reason_of(
     """
     if record is None or record.file != file:
         return Garbage.UNNAMED if closed else None
-    unneeded = unneeded_from(record, removals)
+    unneeded = unneeded_from(record, removals, topic.dropped_version)
     if unneeded is None or unneeded > bound:
         return None
-    return Garbage.ABORTED if record.state == "aborted" else Garbage.REPLACED
+    if record.state == "aborted":
+        return Garbage.ABORTED
+    return Garbage.REPLACED if unneeded == removals.get(record.number) else Garbage.DROPPED
 
 
 def may_be_gone(record: SegmentRecord, oldest_readable: int) -> bool:
@@ -104,7 +139,9 @@ def may_be_gone(record: SegmentRecord, oldest_readable: int) -> bool:
 __all__ = [
     "ClosedNumbers",
     "Garbage",
+    "is_over",
     "may_be_gone",
+    "no_longer_shown",
     "oldest_needed",
     "reason_of",
     "silent_blocks",

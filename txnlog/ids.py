@@ -12,8 +12,10 @@ from typing import Final
 
 from txnlog.errors import InvalidInputError
 from txnlog.limits import MAX_COORDINATORS, MAX_NUMBER
+from txnlog.wording import Call, Words
 
 NUMBER_BITS: Final = 112
+_SHOWN: Final = Words("pass the 32 hexadecimal digits of its id, as ", Call("transactions"), " shows them")
 _TEXT: Final = re.compile(r"[0-9a-f]{32}", re.ASCII)
 
 
@@ -38,15 +40,13 @@ class TxnId:
         if isinstance(text, TxnId):
             return text
         if not isinstance(text, str) or not _TEXT.fullmatch(text):
-            raise InvalidInputError(
-                "not a TxnID", advice="pass the 32 hexadecimal digits of txn.id, as ns.transactions() shows them"
-            )
+            raise InvalidInputError("not a TxnID", advice=_SHOWN)
         try:
             return cls.from_bytes(bytes.fromhex(text))
         except InvalidInputError:
             raise InvalidInputError(
                 f"no namespace ever gave the TxnID {text}",
-                advice="pass the text of txn.id, as ns.transactions() shows it",
+                advice=_SHOWN,
             ) from None
 
     @classmethod

@@ -111,6 +111,9 @@ MIN_GRACE_MS: Final = 3_600_000
 DEFAULT_GRACE_MS: Final = 24 * 3_600_000
 """Nobody shows life in the log while a long job writes: a day of it costs a day of garbage at most."""
 
+MIN_RETAIN_MS: Final = 3_600_000
+"""A vacuum that leaves versions readable for less is refused unless it says that it is meant: 0 and 60 are slips."""
+
 DEFAULT_RETAIN_MS: Final = 7 * 24 * 3_600_000
 """How long a vacuum leaves versions readable, unless told otherwise (Delta's number)."""
 
@@ -188,6 +191,7 @@ __all__ = [
     "MAX_TIME_MS",
     "MAX_TOPICS",
     "MIN_GRACE_MS",
+    "MIN_RETAIN_MS",
     "MOST_DEAD_LETTERS",
     "OUTCOME_RETENTION_MS",
     "RECENT_BATCHES",

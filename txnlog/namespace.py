@@ -15,7 +15,17 @@ from txnlog import administration, dead_letters, schema, subscriptions
 from txnlog.actions import DropTopic, Header, Topic
 from txnlog.alteration import Alteration
 from txnlog.apply_topics import topic_named
-from txnlog.arguments import IN_SECONDS, epoch_ms, is_in_seconds, mapping, shown, text_properties, whole_number
+from txnlog.arguments import (
+    IN_SECONDS,
+    Duration,
+    duration_ms,
+    epoch_ms,
+    is_in_seconds,
+    mapping,
+    shown,
+    text_properties,
+    whole_number,
+)
 from txnlog.commands import ONE_CREATION, Answer, Simple, effect
 from txnlog.connection import Connection, Mode, Position
 from txnlog.consumer import Consumer
@@ -47,6 +57,7 @@ from txnlog.limits import (
     TARGET_SEGMENT_BYTES,
 )
 from txnlog.maintenance import optimizer, upkeep, vacuum
+from txnlog.maintenance.vacuum import Before
 from txnlog.names import nearest, parse_label, parse_namespace_name, parse_topic_name
 from txnlog.producer import Producer, begin_transaction, produce_plain
 from txnlog.results import (
@@ -66,6 +77,7 @@ from txnlog.store.base import Store
 from txnlog.topic_properties import check_properties
 from txnlog.transact import transact
 from txnlog.transaction import Transaction
+from txnlog.wording import Call, Words
 
 T = TypeVar("T")
 
@@ -81,7 +93,7 @@ def open_namespace(
     mode: Mode = "rw",
     storage_options: Mapping[str, Any] | None = None,
     clock: Clock | None = None,
-    min_commit_interval_ms: int = 0,
+    min_commit_interval_ms: Duration = 0,
     store: Store | None = None,
     runtime: Runtime | None = None,
 ) -> Namespace:
@@ -131,7 +143,7 @@ def open_namespace(
         mode=mode,
         storage_options=mapping("storage_options", storage_options),
         clock=clock,
-        min_commit_interval_ms=whole_number("min_commit_interval_ms", min_commit_interval_ms, 0, MAX_NUMBER),
+        min_commit_interval_ms=duration_ms("min_commit_interval_ms", min_commit_interval_ms, 0, MAX_NUMBER),
         store=store,
         runtime=runtime,
     )
@@ -324,6 +336,8 @@ class Namespace:
     def drop_topic(self, name: str) -> None:
         """Drop a topic and its subscriptions. Older versions still show it; open transactions go on without it.
 
+        Its files stay until a vacuum finds that no readable version shows it: :meth:`vacuum`.
+
         Raises:
             TopicNotFound: with the nearest name.
             InvalidInputError: a subscription sends its dead letters there; nothing was written.
@@ -339,7 +353,10 @@ class Namespace:
             dead_letters.check_not_needed(draft, record)
             return [DropTopic(record.id)]
 
-        with in_doubt("look whether it was done: ns.topics(); a topic of this name may be another one, made since"):
+        again = Words(
+            "look whether it was done: ", Call("topics"), "; a topic of this name may be another one, made since"
+        )
+        with in_doubt(again):
             self.connection.appender.call(effect(decide))
 
     def topics(self) -> tuple[str, ...]:
@@ -354,7 +371,7 @@ class Namespace:
     # --- producing --------------------------------------------------------------------------------------------------
 
     def begin(
-        self, *, timeout_ms: int | None = None, txn_app_id: str | None = None, txn_version: int | None = None
+        self, *, timeout_ms: Duration | None = None, txn_app_id: str | None = None, txn_version: int | None = None
     ) -> Transaction:
         """Begin an anonymous transaction; see :meth:`txnlog.producer.Producer.begin`."""
         return begin_transaction(
@@ -459,7 +476,7 @@ class Namespace:
         *,
         type: str = "exclusive",  # noqa: A002 - the name users know from Pulsar
         start: Position = "earliest",
-        lease_ms: int = DEFAULT_LEASE_MS,
+        lease_ms: Duration = DEFAULT_LEASE_MS,
         takeover: str = "any",
         max_redeliveries: int | None = None,
         dead_letter_topic: str | None = None,
@@ -566,7 +583,7 @@ class Namespace:
 
     # --- administration ---------------------------------------------------------------------------------------------
 
-    def transactions(self, state: str | None = None, min_age_ms: int | None = None) -> Listing:
+    def transactions(self, state: str | None = None, min_age_ms: Duration | None = None) -> Listing:
         """Open and prepared transactions, and those that ended lately; by state and age if asked.
 
         What the log shows: a transaction is there from its first ``flush()``, its ``prepare()``, or its first
@@ -658,18 +675,26 @@ class Namespace:
     def vacuum(
         self,
         *,
-        retain_ms: int = DEFAULT_RETAIN_MS,
-        grace_ms: int = DEFAULT_GRACE_MS,
+        retain_ms: Duration = DEFAULT_RETAIN_MS,
+        grace_ms: Duration = DEFAULT_GRACE_MS,
+        allow_short_retention: bool = False,
         dry_run: bool = False,
+        before: Before | None = None,
         progress: vacuum.Progress | None = None,
     ) -> Vacuumed:
         """Delete files that nobody can need: of aborted transactions, of writers that died, replaced by others.
 
+        Also of dropped topics, with their published Delta tables, once no readable version shows them.
+
         Args:
-            retain_ms: versions younger than this stay readable. Older ones do as long as no file of theirs is deleted.
+            retain_ms: versions younger than this stay readable: milliseconds, or ``"7d"``, ``"36h"``. Older ones do as
+                long as no file of theirs is deleted. Less than an hour is refused without ``allow_short_retention``.
             grace_ms: how long a writer may be silent, and what ended is left alone; an hour at least. The rest of a
                 silent writer's numbers is taken from it: work that it did not log is refused (``CoordinatorFenced``).
+            allow_short_retention: a ``retain_ms`` below an hour is meant.
             dry_run: only count. Works with mode="r" too.
+            before: called with what becomes unreadable, before anything is written or deleted, where anything does.
+                What it raises ends the vacuum.
             progress: called with the topic at work, the files looked at and those deleted so far.
 
         What open and prepared transactions have in the log stays, as do the log and its checkpoints. Signs of life of
@@ -680,7 +705,15 @@ class Namespace:
             OutcomeUnknown: the store did not say whether the announcement is in the log; nothing was deleted.
             StoreError: a listing or a deletion failed; what was deleted before is gone, call it again.
         """
-        return vacuum.vacuum(self.connection, retain_ms, grace_ms, dry_run=bool(dry_run), progress=progress)
+        return vacuum.vacuum(
+            self.connection,
+            retain_ms,
+            grace_ms,
+            allow_short_retention=bool(allow_short_retention),
+            dry_run=bool(dry_run),
+            before=before,
+            progress=progress,
+        )
 
     def optimize(
         self,
@@ -722,8 +755,10 @@ class Namespace:
         *,
         target_size_bytes: int = TARGET_SEGMENT_BYTES,
         max_bytes: int = MAINTAIN_BYTES,
-        retain_ms: int = DEFAULT_RETAIN_MS,
-        grace_ms: int = DEFAULT_GRACE_MS,
+        retain_ms: Duration = DEFAULT_RETAIN_MS,
+        grace_ms: Duration = DEFAULT_GRACE_MS,
+        allow_short_retention: bool = False,
+        before: Before | None = None,
         progress: upkeep.Progress | None = None,
     ) -> Maintained:
         """Do what a namespace needs from time to time: a checkpoint, :meth:`optimize` of all topics, :meth:`vacuum`.
@@ -740,6 +775,8 @@ class Namespace:
             max_bytes: read no more than this to merge it, of all topics together: what is left is for the next call.
             retain_ms: as of :meth:`vacuum`.
             grace_ms: as of :meth:`vacuum`.
+            allow_short_retention: as of :meth:`vacuum`.
+            before: as of :meth:`vacuum`.
             progress: called with ``"optimize"`` or ``"vacuum"``, and what progress of those is called with.
 
         A topic with a damaged file, or whose Delta table cannot be published, is passed over and named in ``failures``.
@@ -754,6 +791,8 @@ class Namespace:
             max_bytes=max_bytes,
             retain_ms=retain_ms,
             grace_ms=grace_ms,
+            allow_short_retention=bool(allow_short_retention),
+            before=before,
             progress=progress,
         )
 

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 from txnlog.apply_topics import topic_named
-from txnlog.arguments import whole_number
+from txnlog.arguments import Duration, duration_ms, whole_number
 from txnlog.commands import digest_of_call
 from txnlog.errors import InvalidInputError, InvalidTransactionState, LimitExceeded, OutcomeUnknown, TopicNotFound
 from txnlog.expiry import overdue
@@ -55,7 +55,7 @@ class Producer(ProcessBound):
         self.close()
 
     def begin(
-        self, *, timeout_ms: int | None = None, txn_app_id: str | None = None, txn_version: int | None = None
+        self, *, timeout_ms: Duration | None = None, txn_app_id: str | None = None, txn_version: int | None = None
     ) -> Transaction:
         """Begin a transaction; several may be open at once. No round trip once the client has a block of numbers.
 
@@ -161,7 +161,7 @@ def begin_transaction(
     producer: str | None,
     epoch: int | None,
     *,
-    timeout_ms: int | None = None,
+    timeout_ms: Duration | None = None,
     txn_app_id: str | None = None,
     txn_version: int | None = None,
     timed_from_log: bool = False,
@@ -174,8 +174,7 @@ def begin_transaction(
     """
     follower = connection.follower
     cap = follower.state.head.max_timeout_ms or MAX_TIMEOUT_MS
-    if timeout_ms is not None:
-        timeout_ms = whole_number("timeout_ms", timeout_ms, 1, cap)
+    limit_ms = None if timeout_ms is None else duration_ms("timeout_ms", timeout_ms, 1, cap)
     if (txn_app_id is None) != (txn_version is None):
         raise InvalidInputError("txn_app_id and txn_version go together", advice="give both, or neither")
     if txn_app_id is not None:
@@ -190,7 +189,7 @@ def begin_transaction(
     return Transaction(
         connection,
         connection.appender.take_numbers(1)[0] if number is None else number,
-        timeout_ms=timeout_ms or (cap if timed_from_log else min(DEFAULT_TIMEOUT_MS, cap)),
+        timeout_ms=limit_ms or (cap if timed_from_log else min(DEFAULT_TIMEOUT_MS, cap)),
         producer=producer,
         epoch=epoch,
         app_id=txn_app_id,

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import datetime
 import html
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
 from txnlog.ids import TxnId
 from txnlog.state import TransactionState
+
+_EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 class _Shown:
@@ -143,6 +146,58 @@ class TransactionInfo(_Shown):
 
 
 @dataclass(frozen=True)
+class UnreadableTopic:
+    """What a vacuum makes unreadable of one topic.
+
+    Attributes:
+        topic: its name.
+        segments: visible ones that no version shows afterwards. Rows of merged segments are in others as well.
+        size_bytes: of these.
+        dropped: whether the topic was dropped, so that its rows cannot be read at all any more.
+    """
+
+    topic: str
+    segments: int
+    size_bytes: int
+    dropped: bool
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """What a vacuum makes unreadable: known before anything is deleted.
+
+    Attributes:
+        first_version: the oldest version that could be read so far.
+        last_version: the newest version that cannot be read any more.
+        first_timestamp_ms: when the former was committed, in epoch milliseconds.
+        last_timestamp_ms: when the latter was.
+        topics: by topic the segments that only these versions show.
+    """
+
+    first_version: int
+    last_version: int
+    first_timestamp_ms: int
+    last_timestamp_ms: int
+    topics: tuple[UnreadableTopic, ...]
+
+    def __str__(self) -> str:
+        """In words, for people."""
+        first, last = (
+            (_EPOCH + datetime.timedelta(milliseconds=time_ms)).isoformat(timespec="seconds")
+            for time_ms in (self.first_timestamp_ms, self.last_timestamp_ms)
+        )
+        lines = [
+            f"versions {self.first_version} to {self.last_version} ({first} to {last}) cannot be read any more",
+            *(
+                f"  {item.topic}{' (dropped)' if item.dropped else ''}: {item.segments:,} segments, "
+                f"{item.size_bytes:,} bytes"
+                for item in self.topics
+            ),
+        ]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
 class Vacuumed(_Shown):
     """What a vacuum did, or would do (``dry_run``).
 
@@ -153,9 +208,11 @@ class Vacuumed(_Shown):
         unnamed_files: files that no entry names (of writers that died).
         aborted_files: files of aborted transactions.
         replaced_files: files whose rows lie in others.
+        dropped_files: files of dropped topics: what was visible there, and their published Delta tables.
         deleted_bytes: of all of them.
         kept_files: segments that stay.
         dry_run: whether nothing was written or deleted.
+        unreadable: what cannot be read any more since this vacuum; None where all can be that could.
     """
 
     version: int
@@ -164,14 +221,16 @@ class Vacuumed(_Shown):
     unnamed_files: int
     aborted_files: int
     replaced_files: int
+    dropped_files: int
     deleted_bytes: int
     kept_files: int
     dry_run: bool
+    unreadable: Unreadable | None = None
 
     @property
     def deleted_files(self) -> int:
         """All files that were deleted."""
-        return self.unnamed_files + self.aborted_files + self.replaced_files
+        return self.unnamed_files + self.aborted_files + self.replaced_files + self.dropped_files
 
 
 @dataclass(frozen=True)
@@ -256,5 +315,7 @@ __all__ = [
     "SubscriptionInfo",
     "TopicInfo",
     "TransactionInfo",
+    "Unreadable",
+    "UnreadableTopic",
     "Vacuumed",
 ]

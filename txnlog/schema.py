@@ -171,7 +171,10 @@ def type_to_arrow(data_type: DataType) -> pa.DataType:
         return arrow
     if (match := _DECIMAL.fullmatch(data_type)) and int(match[1]) <= 38 and int(match[2]) <= int(match[1]):
         return pa.decimal128(int(match[1]), int(match[2]))
-    raise SchemaMismatch(f"unknown column type {data_type[:60]!a}")
+    raise SchemaMismatch(
+        f"unknown column type {data_type[:60]!a}",
+        advice=f"use one of {', '.join(sorted(_PRIMITIVES))}, or decimal(10,2) with digits of your own, up to 38",
+    )
 
 
 def check(schema: StructType) -> None:

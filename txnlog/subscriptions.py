@@ -12,7 +12,7 @@ from txnlog import dead_letters, leases, ranges
 from txnlog.acknowledgements import cursor_of, live_subscription
 from txnlog.actions import DropSubscription, Header, Subscription, SubscriptionType, Takeover, Topic
 from txnlog.apply_topics import live_topic
-from txnlog.arguments import shown, whole_number
+from txnlog.arguments import Duration, duration_ms, shown, whole_number
 from txnlog.commands import ONE_CREATION, Answer, Simple, effect
 from txnlog.consumer import Consumer
 from txnlog.errors import (
@@ -106,7 +106,7 @@ def create(
     *,
     type: str = "exclusive",  # noqa: A002 - the name users know from Pulsar
     start: Position = "earliest",
-    lease_ms: int = DEFAULT_LEASE_MS,
+    lease_ms: Duration = DEFAULT_LEASE_MS,
     takeover: str = "any",
     max_redeliveries: int | None = None,
     dead_letter_topic: str | None = None,
@@ -119,7 +119,7 @@ def create(
     parse_subscription_name(name)
     kind = _type(type)
     rule = _takeover(takeover)
-    lease_ms = whole_number("lease_ms", lease_ms, 1, MAX_NUMBER)
+    lease_ms = duration_ms("lease_ms", lease_ms, 1, MAX_NUMBER)
     if max_redeliveries is not None:
         max_redeliveries = whole_number("max_redeliveries", max_redeliveries, 0, MAX_NUMBER)
     if dead_letter_topic is not None:

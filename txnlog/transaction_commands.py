@@ -45,6 +45,7 @@ from txnlog.names import quoted_name
 from txnlog.sequences import check_end, repeated_rows
 from txnlog.state import Draft, Outcome
 from txnlog.transaction_end import outcome_error
+from txnlog.wording import Argument, Call, Words
 
 
 @dataclass(frozen=True, slots=True)
@@ -425,9 +426,12 @@ class AbortCommand(_Anybodys):
         if known is not None and known.state == "PREPARED" and not self.force:
             raise InvalidTransactionState(
                 f"the transaction {self.shown(draft)} is PREPARED: an outside system may have committed",
-                advice="complete it (in Python ns.complete(token, commit=...), on the command line "
-                "transactions complete TOKEN --commit or --abort), or abort it by force (ns.abort(..., force=True), "
-                "transactions abort ID --force)",
+                advice=Words(
+                    "complete it: ",
+                    Call("complete", "token", Argument("commit", True)),
+                    " or the opposite; or abort it by force: ",
+                    Call("abort", "txn_id", Argument("force", True)),
+                ),
             )
         if known is None and self.txn >= draft.head.next_number:
             raise InvalidInputError(f"the number {self.txn} was never given to a writer", advice="check the TxnID")
@@ -517,13 +521,16 @@ class CompleteCommand(_Anybodys):
         if known is None:
             raise TransactionNotFound(
                 f"the log shows no prepared transaction {self.shown(draft)}, and remembers no outcome of it",
-                advice="a prepare in doubt may still arrive: ns.abort(token) makes that definite; an outcome may have "
-                "been forgotten after its retention",
+                advice=Words(
+                    "a prepare whose outcome is unknown may still arrive: ",
+                    Call("abort", "token"),
+                    " makes that definite; an outcome may have been forgotten after its retention",
+                ),
             )
         if known.state != "PREPARED":
             raise InvalidTransactionState(
                 f"the transaction {self.shown(draft)} is {known.state}: it was not prepared",
-                advice="only its owner can commit it, or call txn.prepare(); ns.abort(token) ends it",
+                advice=Words("only its owner can commit or prepare it; ", Call("abort", "token"), " ends it"),
             )
         return [Commit(self.txn)] if self.commit else [Abort(self.txn, "user")]
 

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import datetime
+import importlib
 import io
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
 
+import click
 import pyarrow as pa
 import pytest
 
 import txnlog
 from txnlog.cli import main
 from txnlog.cli.output import StatusLine
+from txnlog.errors import InvalidTransactionState
+from txnlog.testing import ManualClock
+from txnlog.testing.scheduler import START_MS
+
+main_module = importlib.import_module("txnlog.cli.main")
 
 
 @pytest.fixture
@@ -157,7 +165,7 @@ def test_an_administrator_brings_the_decision_of_an_outside_system(lake):
     token = open_one.prepare()
     refused = run(path, "transactions", "abort", token)
     assert (refused.returncode, "or abort it by force" in refused.stderr) == (2, True)
-    assert "transactions complete TOKEN --commit or --abort" in refused.stderr
+    assert "transactions complete TOKEN --commit" in refused.stderr
     undecided = run(path, "transactions", "complete", token)
     assert (undecided.returncode, "give --commit or --abort" in undecided.stderr) == (2, True)
     for both in (("--commit", "--abort"), ("--abort", "--commit")):
@@ -236,11 +244,62 @@ def test_a_state_is_asked_for_in_any_case(lake):
     assert found["txn_id"] == str(open_one.id)
 
 
-def test_advice_for_python_is_called_so(lake):
+def test_advice_names_options_of_the_command(lake):
     done = run(lake[0], "topic", "create", "orders", "--partitions", "2")
-    assert "(use if_not_exists=True if that is fine, in Python;" in done.stderr
+    assert "(use --if-not-exists if that is fine;" in done.stderr
+    assert run(lake[0], "topic", "create", "orders", "--partitions", "2", "--if-not-exists").returncode == 0
     described = run(lake[0], "topic", "describe", "order")
     assert "Python" not in described.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (("vacuum", "--retain-ms", "0"), "--retain-ms of 0ms is less than 1h"),
+        (("vacuum", "--retain-ms", "0"), "like --retain-ms 7d, or pass --allow-short-retention if it is meant;"),
+        (("vacuum", "--grace-ms", "5"), "--grace-ms is a length of time, at least 1h"),
+        (("topic", "create", "x", "--partitions", "0"), "--partitions is a whole number"),
+        (("transactions", "describe", "7"), "as 'transactions list' shows them"),
+        (("read", "orders", "--timestamp", "noon"), 'use "2026-11-21T12:00:00Z"'),
+        (
+            ("topic", "alter", "orders", "--add", "x:varchar"),
+            "use one of binary, boolean, byte, date, double, float, integer, long, short, string, timestamp,",
+        ),
+    ],
+)
+def test_errors_speak_of_the_command_line(lake, command, told):
+    done = run(lake[0], *command)
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert "=True" not in done.stderr
+
+
+def test_the_ways_out_of_a_prepared_transaction_are_commands(lake):
+    path, _ = lake
+    with txnlog.open(path) as ns:
+        txn = ns.begin()
+        txn.produce("orders", [{"value": b"three"}])
+        token = str(txn.prepare())
+    done = run(path, "transactions", "abort", token)
+    assert "'transactions complete TOKEN --commit' or the opposite" in done.stderr
+    assert "'transactions abort TXN_ID --force'" in done.stderr
+    with txnlog.open(path) as ns, pytest.raises(InvalidTransactionState) as caught:
+        ns.abort(token)
+    assert "ns.complete(token, commit=True)" in str(caught.value)
+    assert "ns.abort(txn_id, force=True)" in str(caught.value)
+
+
+@pytest.mark.parametrize("scheme", ["hdfs", "ftp", "http", "https", "sftp", "webhdfs"])
+def test_a_scheme_without_create_if_absent_says_so_and_which_work(scheme):
+    done = run(f"{scheme}://host/lake/sales", "topics")
+    assert done.returncode == 3
+    assert f"{scheme}:// has no atomic create-if-absent" in done.stderr
+    assert "use a local path, file:// or one of s3://, s3a://, abfss://" in done.stderr
+
+
+def test_every_command_that_errors_name_is_there():
+    for path in main_module._CALLS.values():
+        assert main_module._command(path).params
 
 
 def test_secrets_in_storage_options_are_not_shown(lake):
@@ -254,13 +313,90 @@ def test_vacuum_says_what_it_deletes_and_asks_first_on_demand(lake):
     open_one.abort()
     (found,) = lines(path, "vacuum", "--dry-run", "--json")
     assert (found["dry_run"], found["aborted_files"], found["kept_files"]) == (True, 0, 2)
-    done = run(path, "vacuum", "--retain-ms", "0")
-    assert done.returncode == 0
+    done = run(path, "vacuum", "--retain-ms", "1h")
+    assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1].split() == ["dry_run", "false"]
     assert done.stderr == "", "nobody looks at a terminal"
     refused = run(path, "vacuum", "--grace-ms", "5")
     assert refused.returncode == 2
-    assert "grace_ms" in refused.stderr
+    assert "--grace-ms" in refused.stderr
+
+
+@pytest.fixture
+def old(tmp_path):
+    """A namespace of long ago, with segments that were merged, and a topic that was dropped."""
+    with txnlog.open(tmp_path / "old", namespace="sales", create=True, clock=ManualClock(START_MS)) as ns:
+        for topic in ("orders", "audit"):
+            ns.create_topic(topic)
+            for number in range(3):
+                ns.produce(topic, [{"value": b"%d" % number}])
+        ns.optimize("orders")
+        ns.drop_topic("audit")
+        yield str(tmp_path / "old" / "sales")
+
+
+def parquet(path):
+    return [file for file in pathlib.Path(path).rglob("*.parquet") if "_log" not in file.parts]
+
+
+def test_vacuum_prints_what_it_makes_unreadable_before_it_deletes_and_asks_on_a_terminal(old, monkeypatch):
+    told = r"versions 0 to \d+ \(2026-01-01T00:00:00\+00:00 to .*\) cannot be read any more\n"
+    told += r"  orders: 3 segments, [0-9,]+ bytes\n  audit \(dropped\): 3 segments, [0-9,]+ bytes\n"
+    done = run(old, "vacuum", "--dry-run")
+    assert re.fullmatch(told, done.stderr)
+    assert "unreadable" not in done.stdout
+    assert len(parquet(old)) == 7
+    with monkeypatch.context() as patch:
+        patch.setattr(main_module, "_is_terminal", lambda: True)
+        patch.setattr(click, "confirm", lambda *_, **options: (_ for _ in ()).throw(click.Abort()))
+        done = run(old, "vacuum")
+        assert done.returncode == 1
+        assert re.match(told, done.stderr), "it is said before anybody is asked"
+        assert len(parquet(old)) == 7
+        with txnlog.open(old, mode="r") as ns:
+            ns.snapshot(version=0)
+        done = run(old, "vacuum", "--yes")
+    assert re.match(told, done.stderr)
+    assert (done.returncode, len(parquet(old))) == (0, 1)
+    assert run(old, "vacuum").stderr == "", "nothing more becomes unreadable"
+
+
+def test_vacuum_in_a_pipe_says_what_it_makes_unreadable_and_goes_on(old):
+    done = run(old, "vacuum", "--json")
+    assert (done.returncode, len(parquet(old))) == (0, 1)
+    assert done.stderr.startswith("versions 0 to ")
+    found = json.loads(done.stdout)
+    assert (found["replaced_files"], found["dropped_files"]) == (3, 3)
+    assert [(item["topic"], item["segments"], item["dropped"]) for item in found["unreadable"]["topics"]] == [
+        ("orders", 3, False),
+        ("audit", 3, True),
+    ]
+
+
+def test_maintain_says_what_it_makes_unreadable(old):
+    assert run(old, "maintain").stderr.startswith("versions 0 to ")
+    assert len(parquet(old)) >= 1
+
+
+@pytest.mark.parametrize("command", ["vacuum", "maintain"])
+@pytest.mark.parametrize("given", ["0", "60", "604800", "59m", "3599999"])
+def test_a_retention_below_an_hour_is_refused_unless_it_is_meant(old, command, given):
+    done = run(old, command, "--retain-ms", given)
+    assert (done.returncode, len(parquet(old))) == (2, 7)
+    assert "is less than 1h" in done.stderr
+    assert "7d" in done.stderr
+    meant = run(old, command, "--retain-ms", given, "--allow-short-retention")
+    assert meant.returncode == 0, meant.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [("vacuum", "--retain-ms", "a week"), ("transactions", "list", "--min-age-ms", "1w")]
+)
+def test_a_length_of_time_is_given_with_a_unit_or_an_error_shows_examples(old, arguments):
+    done = run(old, *arguments)
+    assert done.returncode == 2
+    assert '"500ms", "30s", "15m", "36h", "7d"' in done.stderr
+    assert run(old, "transactions", "list", "--min-age-ms", "90s").returncode == 0
 
 
 def test_a_topic_is_altered(lake):

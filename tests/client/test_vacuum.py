@@ -365,11 +365,11 @@ def test_an_overdue_transaction_is_ended_first_and_its_files_go_after_the_grace(
     txn.flush()
     clock.advance(WEEK_MS)
     other = memory.open(clock=clock)
-    assert other.vacuum(retain_ms=0).deleted_files == 0
+    assert other.vacuum(retain_ms=0, allow_short_retention=True).deleted_files == 0
     other.produce("orders", rows(2))
     assert other.transaction(txn.id).reason == "timeout"
     clock.advance(DAY_MS)
-    assert counts(other.vacuum(retain_ms=0)) == (0, 1, 0)
+    assert counts(other.vacuum(retain_ms=0, allow_short_retention=True)) == (0, 1, 0)
     assert read(lake) == [2]
 
 
@@ -502,10 +502,11 @@ def test_what_ended_is_kept_for_the_longer_of_retention_and_grace(
     compacted: Any, clock: ManualClock, retain_ms: int, grace_ms: int
 ) -> None:
     lake, _ = compacted
+    times = {"retain_ms": retain_ms, "grace_ms": grace_ms, "allow_short_retention": True}
     clock.advance(DAY_MS - 1)
-    assert lake.vacuum(retain_ms=retain_ms, grace_ms=grace_ms).deleted_files == 0
+    assert lake.vacuum(**times).deleted_files == 0
     clock.advance(1)
-    assert lake.vacuum(retain_ms=retain_ms, grace_ms=grace_ms).replaced_files == 2
+    assert lake.vacuum(**times).replaced_files == 2
 
 
 @pytest.mark.clause("P-130")
@@ -522,14 +523,14 @@ def test_what_another_vacuum_announced_is_kept_for_ones_own_retention(
 
     store.before = stop
     with raises(StoreError, durable=Durable.MAYBE):
-        ns.vacuum(retain_ms=0, grace_ms=HOUR_MS)
+        ns.vacuum(retain_ms=0, allow_short_retention=True, grace_ms=HOUR_MS)
     lake.snapshot()
     assert lake.connection.follower.state.head.oldest_readable == version
     assert lake.vacuum().deleted_files == 0
-    assert lake.vacuum(retain_ms=0, grace_ms=HOUR_MS).replaced_files == 2
+    assert lake.vacuum(retain_ms=0, allow_short_retention=True, grace_ms=HOUR_MS).replaced_files == 2
 
 
-def test_files_of_dropped_topics_are_collected_too_but_not_what_is_visible_there(
+def test_all_files_of_a_dropped_topic_are_collected_and_none_of_its_successor(
     lake: Any, memory: Place, clock: ManualClock
 ) -> None:
     kept = lake.produce("orders", rows(1)).version
@@ -540,7 +541,10 @@ def test_files_of_dropped_topics_are_collected_too_but_not_what_is_visible_there
     lake.drop_topic("orders")
     lake.create_topic("orders", SCHEMA)
     clock.advance(WEEK_MS)
-    assert counts(lake.vacuum()) == (0, 1, 0)
+    lake.produce("orders", rows(3))
+    found = lake.vacuum()
+    assert (counts(found), found.dropped_files, found.kept_files) == ((0, 1, 0), 1, 1)
+    assert read(lake) == [3]
     assert lake.connection.follower.state.head.oldest_readable > kept
     check_every_version(memory, clock)
 
@@ -702,7 +706,7 @@ def test_a_vacuum_that_fails_behind_its_announcement_does_not_say_that_nothing_w
     store.before = refuse
     with raises(StoreError, durable=Durable.MAYBE) as caught:
         ns.vacuum()
-    assert caught.value.advice == f"{StoreError.default_advice}; then call vacuum() again"
+    assert caught.value.advice == f"{StoreError.default_advice}; then call ns.vacuum() again"
     assert ns.connection.follower.state.head.oldest_readable > 0
     if point == "list":
         with raises(StoreError):
@@ -809,6 +813,49 @@ def test_a_vacuum_that_finds_nothing_writes_nothing(lake: Any, memory: Place) ->
         assert lake.vacuum().deleted_files == 0
 
 
+def test_what_becomes_unreadable_is_known_before_anything_is_written(
+    compacted: Any, memory: Place, clock: ManualClock
+) -> None:
+    lake, version = compacted
+    lake.create_topic("audit", SCHEMA)
+    lake.produce("audit", rows(1))
+    lake.drop_topic("audit")
+    dropped = lake.snapshot().version
+    clock.advance(WEEK_MS)
+    seen: list[Any] = []
+
+    def refuse(unreadable: Any) -> None:
+        seen.append(unreadable)
+        raise KeyboardInterrupt
+
+    with Unchanged(memory), pytest.raises(KeyboardInterrupt):
+        lake.vacuum(before=refuse)
+    (unreadable,) = seen
+    assert (unreadable.first_version, unreadable.last_version) == (0, dropped - 1)
+    assert (unreadable.first_timestamp_ms, unreadable.last_timestamp_ms) == (START_MS, START_MS)
+    told = [(item.topic, item.segments, item.size_bytes > 0, item.dropped) for item in unreadable.topics]
+    assert told == [("orders", 2, True, False), ("audit", 1, True, True)]
+    assert lake.vacuum(dry_run=True, before=refuse).unreadable == unreadable
+    assert lake.vacuum(before=seen.append).unreadable == unreadable
+    assert lake.vacuum(before=refuse).unreadable is None, "nobody is asked where nothing changes"
+    assert read(lake) == [1, 2, 3]
+    assert version < dropped
+
+
+def test_durations_have_units(compacted: Any, clock: ManualClock) -> None:
+    lake, _ = compacted
+    clock.advance(36 * HOUR_MS - 1)
+    assert lake.vacuum(retain_ms="36h", grace_ms="1h").deleted_files == 0
+    clock.advance(1)
+    assert lake.vacuum(retain_ms="36h", grace_ms="1h").replaced_files == 2
+    assert lake.transactions(min_age_ms="90s") == ()
+    with lake.begin(timeout_ms="2m") as txn:
+        txn.produce("orders", rows(4))
+    lake.create_subscription("orders", "billing", type="failover", lease_ms="45s")
+    assert lake.subscription("orders", "billing").lease_ms == 45_000
+    assert len(lake.consumer("orders", "billing").receive(timeout_ms="0ms")) == 4
+
+
 def test_a_reader_cannot_vacuum(lake: Any, memory: Place, clock: ManualClock) -> None:
     with raises(ReadOnly):
         memory.open(mode="r", clock=clock).vacuum()
@@ -817,7 +864,16 @@ def test_a_reader_cannot_vacuum(lake: Any, memory: Place, clock: ManualClock) ->
 @pytest.mark.clause("P-147")
 @pytest.mark.parametrize(
     "options",
-    [{"grace_ms": HOUR_MS - 1}, {"grace_ms": 0}, {"retain_ms": -1}, {"retain_ms": "7 days"}, {"grace_ms": None}],
+    [
+        {"grace_ms": HOUR_MS - 1},
+        {"grace_ms": 0},
+        {"retain_ms": -1, "allow_short_retention": True},
+        {"retain_ms": "7 days"},
+        {"retain_ms": 0},
+        {"retain_ms": 604_800},
+        {"retain_ms": "59m"},
+        {"grace_ms": None},
+    ],
 )
 def test_times_that_make_no_sense_are_refused(lake: Any, memory: Place, clock: ManualClock, options: Any) -> None:
     left_behind(memory, clock, 1).close()

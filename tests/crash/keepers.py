@@ -56,7 +56,7 @@ class Vacuum(Keeper):
             self._journal.write("night")
         if night or drawn < self.nights + _VACUUMS:
             try:
-                done = self._ns.vacuum(retain_ms=0, grace_ms=MIN_GRACE_MS)
+                done = self._ns.vacuum(retain_ms=0, allow_short_retention=True, grace_ms=MIN_GRACE_MS)
             except (RetriableError, StoreError) as error:
                 self._journal.write("vacuum", error=repr(error))
             else:

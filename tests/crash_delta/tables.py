@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from tests.catalog.engines import EngineError, Engines
 from tests.catalog.replaying import Facts, Published, actions_of, difference, segments_difference
 from tests.crash.plan import NAMESPACE
 from tests.crash_delta.plan import DeltaPlan
-from txnlog import keys
+from txnlog import garbage, keys
 from txnlog.delta_mode import delta_mode
 from txnlog.errors import CorruptionError, VersionNotAvailable
 from txnlog.state import TopicRecord
@@ -58,8 +59,13 @@ class Tables:
 
     def commits(self, folder: str, after: int = -1) -> dict[int, bytes]:
         """The commits of a table behind a version."""
-        found = {int(path.stem): path for path in (self._folder / folder / "_delta_log").glob("*.json")}
-        return {version: found[version].read_bytes() for version in sorted(found) if version > after}
+        paths = {int(path.stem): path for path in (self._folder / folder / "_delta_log").glob("*.json")}
+        found: dict[int, bytes] = {}
+        for version in sorted(paths):
+            if version > after:
+                with contextlib.suppress(FileNotFoundError):  # a vacuum deletes the table of a dropped topic
+                    found[version] = paths[version].read_bytes()
+        return found
 
     def published(self, folder: str, seen: dict[int, bytes]) -> Published:
         """All that lies in a table's Delta log."""
@@ -141,6 +147,10 @@ class Tables:
     def is_gone(self, data: bytes) -> bool:
         """Whether the log does not show any more what a commit shows."""
         return self._is_gone(_shown_by(data))
+
+    def is_over(self, record: TopicRecord) -> bool:
+        """Whether no readable version shows a topic: a vacuum deletes its table, or has begun to."""
+        return garbage.is_over(record, self._ns.connection.follower.state.head.oldest_readable)
 
     def snapshot(self, version: int | None) -> txnlog.Snapshot | None:
         """A version, or the newest one; None for one that cannot be read any more."""

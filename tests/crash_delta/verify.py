@@ -132,6 +132,11 @@ class Last:
                 yield done.finding
 
     def _topic(self, record: TopicRecord) -> Iterator[str]:
+        if self._tables.is_over(record):
+            self.figures["tables of dropped topics that were deleted"] += 1
+            self.figures["versions of topics"] += len(self._seen.commits[record.folder])
+            self.figures["gone before they were compared"] += len(self._seen.gone[record.folder])
+            return
         published = self._tables.published(record.folder, self._seen.commits[record.folder])
         if not published.commits:
             if not record.dropped:

@@ -30,6 +30,7 @@ FILES = "tests/client/test_files.py::test_"
 TWO_PHASES = "tests/client/test_prepared.py::test_"
 PREPARE_IN_DOUBT = "tests/client/test_prepare_in_doubt.py::test_"
 VACUUM = "tests/client/test_vacuum.py::test_"
+RETENTION = "tests/catalog/test_retention.py::test_"
 DOUBT = "tests/client/test_doubt.py::test_"
 DOUBT_OF_TRANSACTIONS = "tests/client/test_doubt_of_transactions.py::test_"
 TARGETS = "tests/mutants/test_targets.py::test_"
@@ -739,6 +740,22 @@ MUTANTS = (
         (VACUUM + "replaced_files_go_with_the_versions_that_need_them",),
     ),
     Mutant(
+        "a dropped topic's files deleted before the table that names them",
+        "txnlog/maintenance/vacuum.py",
+        "if garbage.is_over(topic, self._plan.bound):",
+        "if garbage.is_over(topic, -1):",
+        "a published table names files that are gone",
+        (RETENTION + "a_dropped_topic_goes_with_its_published_table",),
+    ),
+    Mutant(
+        "a dropped topic's files deleted while a version shows them",
+        "txnlog/garbage.py",
+        "ends = (removals.get(record.number), dropped) if",
+        "ends = (removals.get(record.number), dropped and 0) if",
+        "a version that can be read lacks its files",
+        (RETENTION + "a_dropped_topic_goes_with_its_published_table",),
+    ),
+    Mutant(
         "names looked up in an old fold",
         "txnlog/maintenance/vacuum.py",
         "by_number = {record.number: record for record in records}",
@@ -1077,8 +1094,8 @@ MUTANTS = (
     Mutant(
         "pending files are garbage",
         "txnlog/garbage.py",
-        'return removals.get(record.number) if record.state == "visible" else None',
-        'return removals.get(record.number, record.logged_version if record.state == "pending" else None)',
+        'if record.state == "visible" else ()',
+        'if record.state == "visible" else (record.logged_version,)',
         "a transaction that was open, or prepared, over a vacuum commits files that are gone",
         (VACUUM + "what_open_and_prepared_transactions_logged_stays",),
     ),

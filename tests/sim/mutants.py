@@ -333,8 +333,8 @@ def vacuum_takes_pending(patch: pytest.MonkeyPatch) -> None:
     """What an open or prepared transaction has in the log is taken for the rest of an aborted one."""
     unneeded_from = garbage.unneeded_from
 
-    def mutated(record: Any, removals: Any) -> int | None:
-        return record.logged_version if record.state == "pending" else unneeded_from(record, removals)
+    def mutated(record: Any, removals: Any, dropped: Any) -> int | None:
+        return record.logged_version if record.state == "pending" else unneeded_from(record, removals, dropped)
 
     patch.setattr(garbage, "unneeded_from", mutated)
 

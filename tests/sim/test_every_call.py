@@ -548,9 +548,9 @@ def _littered(ns: Namespace) -> None:
 @scenario(prepare=_littered, later_ms=48 * HOUR_MS)
 def vacuums(run: Run) -> None:
     never = run.expect(has(orders=(99,)))
-    run.does(lambda: run.ns.vacuum(retain_ms=0, grace_ms=HOUR_MS))
+    run.does(lambda: run.ns.vacuum(retain_ms=0, allow_short_retention=True, grace_ms=HOUR_MS))
     run.clock.advance(2 * HOUR_MS)
-    run.does(lambda: run.ns.vacuum(retain_ms=0, grace_ms=HOUR_MS))
+    run.does(lambda: run.ns.vacuum(retain_ms=0, allow_short_retention=True, grace_ms=HOUR_MS))
     run.never(never)
     (token,) = (item.txn_id for item in run.does(lambda: run.ns.transactions(state="PREPARED")))
     run.never(never)

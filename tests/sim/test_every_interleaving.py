@@ -243,7 +243,7 @@ def commit_and_vacuum(duel: Duel) -> Check:
     txn, effect = work_of(writer, first=11)
     other = duel.client("b", 48 * HOUR_MS)
     other.snapshot()
-    duel.meet(txn.commit, lambda: other.vacuum(retain_ms=0, grace_ms=HOUR_MS))
+    duel.meet(txn.commit, lambda: other.vacuum(retain_ms=0, allow_short_retention=True, grace_ms=HOUR_MS))
 
     def check(ns: Namespace) -> None:
         if not agree(ns, txn, effect, duel.answers[0]):

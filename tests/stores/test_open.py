@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import txnlog.store.open as open_module
 from txnlog.errors import Durable, InvalidInputError, StoreError, UnsafeStore
 from txnlog.store import Created, FsspecStore, LocalStore, MemoryStore, Store, identity_of, open_store
 from txnlog.store.open import absolute
@@ -167,7 +168,14 @@ def test_memory_roots_of_one_name_are_one_store_and_others_are_not() -> None:
     assert [info.key for info in open_store("memory://shared-1").list("")] == ["a", "below/b"]
 
 
-def test_other_file_systems_of_fsspec_open_and_the_probe_refuses_them() -> None:
+@pytest.mark.parametrize("scheme", ["hdfs", "http", "https", "ftp", "sftp"])
+def test_schemes_without_create_if_absent_say_so_and_name_those_that_have_it(scheme: str) -> None:
+    with pytest.raises(UnsafeStore, match=r"has no atomic create-if-absent.*use a local path, file:// or one of s3://"):
+        open_store(f"{scheme}://127.0.0.1/data")
+
+
+def test_other_file_systems_of_fsspec_open_and_the_probe_refuses_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_module, "_NOT_ATOMIC", frozenset())
     store = open_store("http://127.0.0.1/data")
     assert isinstance(store, FsspecStore)
     assert not identity_of(store).sends_condition

@@ -50,7 +50,9 @@ def test_an_id_outside_its_bits_is_refused(coordinator, number):
 
 
 def test_a_number_beyond_63_bits_is_refused_though_the_text_has_room_for_it():
-    with pytest.raises(InvalidInputError, match=r"no namespace ever gave the TxnID 0000ffff.*txn\.id"):
+    with pytest.raises(
+        InvalidInputError, match=r"no namespace ever gave the TxnID 0000ffff.*of its id, as ns\.transactions"
+    ):
         TxnId.parse("0000" + "f" * 28)
 
 

@@ -18,7 +18,7 @@ import txnlog
 from txnlog import schema
 from txnlog.administration import STATES
 from txnlog.adoption import adopt_namespace
-from txnlog.arguments import shown
+from txnlog.arguments import Duration, duration_text, shown
 from txnlog.cli.output import Printer, StatusLine
 from txnlog.codec import encode_action
 from txnlog.delta_mode import DELTA_MODES
@@ -26,7 +26,8 @@ from txnlog.errors import InvalidInputError, RetriableError, StoreError, TxnLogE
 from txnlog.limits import DEFAULT_GRACE_MS, DEFAULT_RETAIN_MS, MAINTAIN_BYTES, TARGET_SEGMENT_BYTES
 from txnlog.names import nearest
 from txnlog.namespace import Namespace
-from txnlog.results import TopicInfo
+from txnlog.results import TopicInfo, Unreadable
+from txnlog.wording import Argument, Call, Words
 
 _PYTHON: Final = re.compile(r"\w\(|=(True|False)")
 """Advice that is a call, or an argument of one: nobody shall type it into a shell."""
@@ -63,10 +64,26 @@ def _options(text: str | None) -> dict[str, Any]:
     return found
 
 
+class _RefusedError(Exception):
+    """An error of the library, and the command that it ended."""
+
+    def __init__(self, error: TxnLogError, command: click.Command | None) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.command = command
+
+
 class Commands(click.Group):
     """Commands; one that is not there is answered with what may be meant."""
 
     group_class = type  # groups in it are of this class, too
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Click's own; an error knows by whom it is shown."""
+        try:
+            return super().invoke(ctx)
+        except TxnLogError as error:
+            raise _RefusedError(error, self.commands.get(ctx.invoked_subcommand or "")) from error
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -83,6 +100,11 @@ class Commands(click.Group):
         groups = [(first, found) for first, found in self.commands.items() if isinstance(found, click.Group)]
         ways = [f"'{first} {name}'" for first, found in groups if name in found.commands]
         return f"did you mean {' or '.join(ways)}?" if ways else nearest(name, self.commands)
+
+
+def _duration(text: str) -> Duration:
+    """A number where the text is one, else the text: what it means is said by ``txnlog.arguments`` alone."""
+    return int(text) if text.isascii() and text.isdecimal() else text
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, one object a line.")
@@ -140,11 +162,12 @@ def _print_topic(info: TopicInfo, *, as_json: bool, **more: Any) -> None:
 @topic.command("create")
 @click.argument("name")
 @click.option("--partitions", default=1, show_default=True, help="Number of partitions.")
+@click.option("--if-not-exists", is_flag=True, help="One that is there, with as many partitions, is fine.")
 @click.pass_obj
-def topic_create(target: Target, name: str, partitions: int) -> None:
+def topic_create(target: Target, name: str, partitions: int, *, if_not_exists: bool) -> None:
     """Create a topic of key, value and headers; one with columns of its own is made in Python."""
     with target.open(write=True) as ns:
-        made = ns.create_topic(name, partitions=partitions)
+        made = ns.create_topic(name, partitions=partitions, if_not_exists=if_not_exists)
     click.echo(f"topic {made.name} with {made.partitions} partition{'s' if made.partitions > 1 else ''}")
 
 
@@ -265,10 +288,12 @@ def transactions() -> None:
 
 @transactions.command("list")
 @click.option("--state", type=click.Choice(STATES, case_sensitive=False), help="Only these.")
-@click.option("--min-age-ms", type=int, help="Only open ones of at least this age.")
+@click.option(
+    "--min-age-ms", type=_duration, metavar="DURATION", help='Only open ones of at least this age: "90s", "15m".'
+)
 @json_option
 @click.pass_obj
-def transactions_list(target: Target, state: str | None, min_age_ms: int | None, *, as_json: bool) -> None:
+def transactions_list(target: Target, state: str | None, min_age_ms: Duration | None, *, as_json: bool) -> None:
     """Open transactions that the log shows, and those that ended since the newest checkpoint."""
     with target.open() as ns:
         found = ns.transactions(state, min_age_ms)
@@ -435,22 +460,75 @@ def checkpoint(target: Target) -> None:
         click.echo(f"checkpoint at version {ns.checkpoint()}")
 
 
+_retain_option = click.option(
+    "--retain-ms",
+    type=_duration,
+    metavar="DURATION",
+    default=duration_text(DEFAULT_RETAIN_MS),
+    show_default=True,
+    help='Younger versions stay readable: milliseconds, or "7d", "36h", "90m".',
+)
+_grace_option = click.option(
+    "--grace-ms",
+    type=_duration,
+    metavar="DURATION",
+    default=duration_text(DEFAULT_GRACE_MS),
+    show_default=True,
+    help="How long a writer may be silent.",
+)
+_short_option = click.option("--allow-short-retention", is_flag=True, help="A --retain-ms below an hour is meant.")
+
+
 @cli.command()
-@click.option("--retain-ms", default=DEFAULT_RETAIN_MS, show_default=True, help="Younger versions stay readable.")
-@click.option("--grace-ms", default=DEFAULT_GRACE_MS, show_default=True, help="How long a writer may be silent.")
+@_retain_option
+@_grace_option
+@_short_option
 @click.option("--dry-run", is_flag=True, help="Only count what would be deleted.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
 @json_option
 @click.pass_obj
-def vacuum(target: Target, retain_ms: int, grace_ms: int, *, dry_run: bool, as_json: bool) -> None:
-    """Delete files that nobody can need: aborted, replaced, or left behind by writers that died."""
+def vacuum(
+    target: Target,
+    retain_ms: Duration,
+    grace_ms: Duration,
+    *,
+    allow_short_retention: bool,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Delete files that nobody can need: aborted, replaced, of dropped topics, or left behind by writers that died.
+
+    Says first which versions cannot be read any more, and asks on a terminal. Where nobody can be asked, in a job or
+    a pipe, it goes on.
+    """
+    asks = not yes and _is_terminal()
     with target.open(write=not dry_run) as ns, StatusLine() as status:
         found = ns.vacuum(
             retain_ms=retain_ms,
             grace_ms=grace_ms,
+            allow_short_retention=allow_short_retention,
             dry_run=dry_run,
+            before=lambda unreadable: _announce(unreadable, asks=asks),
             progress=lambda topic, seen, deleted: status.show(f"{topic}: {seen:,} files, {deleted:,} deleted"),
         )
-    Printer(as_json).record(dataclasses.asdict(found))
+    if dry_run and found.unreadable is not None:
+        _announce(found.unreadable, asks=False)
+    record = dataclasses.asdict(found)
+    if not as_json:
+        del record["unreadable"]  # people read it above
+    Printer(as_json).record(record)
+
+
+def _is_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def _announce(unreadable: Unreadable, *, asks: bool) -> None:
+    """Say what becomes unreadable, on the error output: the other is the answer. Raises click.Abort where refused."""
+    click.echo(str(unreadable), err=True)
+    if asks:
+        click.confirm("Delete what only these versions need?", abort=True, err=True)
 
 
 _DOING = {"optimize": "{:,} of {:,} segments merged", "vacuum": "{:,} files, {:,} deleted"}
@@ -491,12 +569,20 @@ def optimize(
 @cli.command()
 @_target_option
 @click.option("--max-bytes", default=MAINTAIN_BYTES, show_default=True, help="Read no more than this to merge it.")
-@click.option("--retain-ms", default=DEFAULT_RETAIN_MS, show_default=True, help="Younger versions stay readable.")
-@click.option("--grace-ms", default=DEFAULT_GRACE_MS, show_default=True, help="How long a writer may be silent.")
+@_retain_option
+@_grace_option
+@_short_option
 @json_option
 @click.pass_obj
 def maintain(
-    target: Target, target_size_bytes: int, max_bytes: int, retain_ms: int, grace_ms: int, *, as_json: bool
+    target: Target,
+    target_size_bytes: int,
+    max_bytes: int,
+    retain_ms: Duration,
+    grace_ms: Duration,
+    *,
+    allow_short_retention: bool,
+    as_json: bool,
 ) -> None:
     """Make a checkpoint, merge small segments, bring Delta tables up to date, and vacuum.
 
@@ -510,6 +596,8 @@ def maintain(
             max_bytes=max_bytes,
             retain_ms=retain_ms,
             grace_ms=grace_ms,
+            allow_short_retention=allow_short_retention,
+            before=lambda unreadable: _announce(unreadable, asks=False),
             progress=lambda step, topic, one, other: status.show(f"{topic}: {_DOING[step].format(one, other)}"),
         )
     Printer(as_json).record(dataclasses.asdict(found))
@@ -519,15 +607,72 @@ def maintain(
         sys.exit(WARNINGS)
 
 
+_CALLS: Final = {
+    "abort": "transactions abort",
+    "complete": "transactions complete",
+    "create_topic": "topic create",
+    "topics": "topics",
+    "transactions": "transactions list",
+    "vacuum": "vacuum",
+}
+"""By the name of a call of the handle the command that makes it."""
+
+
+def _command(path: str) -> click.Command:
+    found: click.Command = cli
+    for name in path.split():
+        assert isinstance(found, click.Group), "a command has no commands"
+        found = found.commands[name]
+    return found
+
+
+def _option(argument: Argument, command: click.Command | None) -> str:
+    """An argument as an option of a command, or as Python where it has none."""
+    param = next((item for item in command.params if item.name == argument.name), None) if command else None
+    if not isinstance(param, click.Option):
+        return str(argument) if argument.value is None else f"{argument}, in Python"
+    if argument.value is None or (param.is_flag and argument.value is True):
+        return param.opts[0]
+    return f"{param.opts[0]} {argument.value}"
+
+
+def _called(call: Call) -> str:
+    """A call as a command, or as Python where there is none."""
+    path = _CALLS.get(call.name)
+    if path is None:
+        return f"{call}, in Python"
+    command = _command(path)
+    words = [path, *(param.make_metavar(click.Context(command)) for param in _positional(command))]
+    words += [_option(item, command) for item in call.arguments if isinstance(item, Argument)]
+    return f"'{' '.join(words)}'"
+
+
+def _positional(command: click.Command) -> list[click.Argument]:
+    return [item for item in command.params if isinstance(item, click.Argument)]
+
+
+def _say(error: TxnLogError, command: click.Command | None) -> None:
+    """Print an error in the words of the command line."""
+
+    def shown_here(text: str) -> str:
+        if isinstance(text, Words):
+            return text.rendered(lambda argument: _option(argument, command), _called)
+        return text
+
+    plain = not isinstance(error.advice, Words)
+    error.message, error.advice = shown_here(error.message), shown_here(error.advice)
+    if plain and _PYTHON.search(error.advice) and "Python" not in error.advice:
+        error.advice += ", in Python"
+    click.echo(f"txnlog: {type(error).__name__}: {error}", err=True)
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit."""
     try:
         cli.main(args=arguments, prog_name="txnlog", standalone_mode=True)
-    except TxnLogError as error:
-        if _PYTHON.search(error.advice) and "Python" not in error.advice:
-            error.advice += ", in Python"
-        click.echo(f"txnlog: {type(error).__name__}: {error}", err=True)
-        sys.exit(NOT_DONE if isinstance(error, StoreError | RetriableError) else REFUSED)
+    except _RefusedError as refused:
+        _say(refused.error, refused.command)
+        sys.exit(NOT_DONE if isinstance(refused.error, StoreError | RetriableError) else REFUSED)
 
 
 __all__ = ["cli", "main"]

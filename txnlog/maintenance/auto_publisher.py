@@ -9,8 +9,8 @@ from __future__ import annotations
 import importlib.metadata
 import logging
 import threading
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol
 
 from txnlog.delta_mode import delta_mode
 from txnlog.errors import TxnLogError
@@ -18,7 +18,7 @@ from txnlog.follower import Follower
 from txnlog.runtime import Background, Runtime
 from txnlog.shadowing import check_not_hidden, not_loaded
 from txnlog.state import Draft, TopicRecord
-from txnlog.store.base import Store
+from txnlog.store.base import ObjectInfo, Store
 
 _logger = logging.getLogger("txnlog.publisher")
 
@@ -32,10 +32,22 @@ meanwhile goes with it."""
 _LINGER_MS: Final = 1_000.0
 """For how long the thread waits for more: to start one is a good part of what a commit takes."""
 
-Publisher = Callable[[int | None], Mapping[str, TxnLogError]]
-"""Publishes the topic with an id, or all with ``delta="auto"`` (None), up to what the fold shows. Thread-safe.
 
-What stands against one topic it raises; asked for all it gives, by name, what stood against those that failed."""
+class Publisher(Protocol):
+    """What an entry point of the group makes. Thread-safe."""
+
+    def __call__(self, topic: int | None) -> Mapping[str, TxnLogError]:
+        """Publish the topic with an id, or all with ``delta="auto"`` (None), up to what the fold shows.
+
+        What stands against one topic it raises; asked for all it gives, by name, what stood against those that failed.
+        """
+
+    def remains(self, topic: TopicRecord) -> Sequence[Sequence[ObjectInfo]]:
+        """What is left of the published table of a topic that no readable version shows: its own log alone.
+
+        In steps: each is deleted before the next one, so that a reader finds the whole table or none.
+        """
+
 
 MakePublisher = Callable[[Follower, Store, Runtime], Publisher]
 
@@ -127,6 +139,10 @@ class AutoPublisher:
         Raises TxnLogError where there is no one publisher.
         """
         return self._installed()(None)
+
+    def remains(self, topic: TopicRecord) -> Sequence[Sequence[ObjectInfo]]:
+        """See Publisher; nothing where none is installed."""
+        return self._installed().remains(topic) if self.is_installed() else ()
 
     def _installed(self) -> Publisher:
         publisher = self._publisher

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from txnlog.arguments import whole_number
+from txnlog.arguments import Duration, whole_number
 from txnlog.delta_mode import delta_mode
 from txnlog.errors import CorruptionError, TopicNotFound, TxnLogError
 from txnlog.limits import MAX_NUMBER
@@ -36,14 +36,16 @@ def maintain(
     *,
     target_size_bytes: int,
     max_bytes: int,
-    retain_ms: int,
-    grace_ms: int,
+    retain_ms: Duration,
+    grace_ms: Duration,
+    allow_short_retention: bool = False,
+    before: vacuum.Before | None = None,
     progress: Progress | None = None,
 ) -> Maintained:
     """Look after a namespace. See ``Namespace.maintain``."""
     left = whole_number("max_bytes", max_bytes, 0, MAX_NUMBER)
     optimizer.check_target(target_size_bytes)
-    vacuum.check_times(retain_ms, grace_ms)
+    vacuum.check_times(retain_ms, grace_ms, allow_short_retention=allow_short_retention)
     _ = connection.appender  # a reader is refused before it looks at anything
     checkpoint = connection.session.checkpoint()
     optimized: list[Optimized] = []
@@ -72,7 +74,15 @@ def maintain(
     for name, against in unpublished.items():
         _logger.warning("the Delta table of %r was not brought up to date: %s", name, against.message)
         _tell(failures, name, against)
-    vacuumed = vacuum.vacuum(connection, retain_ms, grace_ms, dry_run=False, progress=_told(progress, "vacuum"))
+    vacuumed = vacuum.vacuum(
+        connection,
+        retain_ms,
+        grace_ms,
+        allow_short_retention=allow_short_retention,
+        dry_run=False,
+        before=before,
+        progress=_told(progress, "vacuum"),
+    )
     return Maintained(checkpoint, tuple(optimized), published, vacuumed, failures, finished)
 
 

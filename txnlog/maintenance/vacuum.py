@@ -17,14 +17,15 @@ from typing import TYPE_CHECKING, Final
 from txnlog import garbage, keys
 from txnlog.actions import Close, Header
 from txnlog.actions import Vacuum as VacuumAction
-from txnlog.arguments import whole_number
+from txnlog.arguments import Duration, duration_ms, duration_text
 from txnlog.commands import Answer, effect
-from txnlog.errors import after_writing, in_doubt
+from txnlog.errors import InvalidInputError, after_writing, in_doubt
 from txnlog.garbage import ClosedNumbers, Garbage
-from txnlog.limits import MAX_NUMBER, MIN_GRACE_MS
-from txnlog.results import Vacuumed
+from txnlog.limits import DEFAULT_RETAIN_MS, MAX_NUMBER, MIN_GRACE_MS, MIN_RETAIN_MS
+from txnlog.results import Unreadable, UnreadableTopic, Vacuumed
 from txnlog.state import Draft, TopicRecord
 from txnlog.store.base import ObjectInfo
+from txnlog.wording import Argument, Call, Words
 
 if TYPE_CHECKING:
     from txnlog.connection import Connection
@@ -36,6 +37,9 @@ _WAVE_FILES: Final = 256
 
 _MOST_CLOSED: Final = 10_000
 """Blocks closed by one vacuum: what is left is closed by the next."""
+
+Before = Callable[[Unreadable], object]
+"""Called with what becomes unreadable, before anything is written or deleted. What it raises ends the vacuum."""
 
 Progress = Callable[[str, int, int], object]
 """Told of the topic at work, the files looked at, and those deleted so far."""
@@ -54,37 +58,77 @@ class _Plan:
 
 def vacuum(
     connection: Connection,
-    retain_ms: int,
-    grace_ms: int,
+    retain_ms: Duration,
+    grace_ms: Duration,
     *,
+    allow_short_retention: bool = False,
     dry_run: bool,
+    before: Before | None = None,
     progress: Progress | None = None,
 ) -> Vacuumed:
     """Close silent blocks, raise the oldest readable version, delete what is garbage. See ``Namespace.vacuum``."""
-    retain_ms, grace_ms = check_times(retain_ms, grace_ms)
+    retained_ms, silent_ms = check_times(retain_ms, grace_ms, allow_short_retention=allow_short_retention)
     if not dry_run:
         _ = connection.appender  # a reader is refused before it looks at anything
     follower = connection.follower
     follower.refresh()
     now_ms = connection.log_now_ms()
-    horizon = follower.log.version_at(now_ms - max(retain_ms, grace_ms), follower.version)
+    horizon = follower.log.version_at(now_ms - max(retained_ms, silent_ms), follower.version)
     horizon = -1 if horizon is None else horizon
-    target = max((garbage.oldest_needed(*follower.segments(t.id), horizon) for t in _topics(connection)), default=0)
-    if dry_run:
-        plan = _foreseen(connection, target, now_ms, grace_ms, horizon)
-        return _Sweep(connection, plan, dry_run=True, progress=progress).run()
-    plan = _announced(connection, target, grace_ms, horizon)
-    with after_writing("call vacuum() again"):
-        _forget_hints(connection)
-        return _Sweep(connection, plan, dry_run=False, progress=progress).run()
-
-
-def check_times(retain_ms: int, grace_ms: int) -> tuple[int, int]:
-    """Both as whole numbers, or InvalidInputError."""
-    return (
-        whole_number("retain_ms", retain_ms, 0, MAX_NUMBER),
-        whole_number("grace_ms", grace_ms, MIN_GRACE_MS, MAX_NUMBER),
+    target = max(
+        (garbage.oldest_needed(topic, *follower.segments(topic.id), horizon) for topic in _topics(connection)),
+        default=0,
     )
+    unreadable = _becoming_unreadable(connection, target)
+    if dry_run:
+        plan = _foreseen(connection, target, now_ms, silent_ms, horizon)
+        return _Sweep(connection, plan, unreadable, dry_run=True, progress=progress).run()
+    if unreadable is not None:
+        _logger.info("%s", unreadable)
+        if before is not None:
+            before(unreadable)
+    plan = _announced(connection, target, silent_ms, horizon)
+    with after_writing(Words("call ", Call("vacuum"), " again")):
+        _forget_hints(connection)
+        return _Sweep(connection, plan, unreadable, dry_run=False, progress=progress).run()
+
+
+def check_times(retain_ms: Duration, grace_ms: Duration, *, allow_short_retention: bool) -> tuple[int, int]:
+    """Both in milliseconds, or InvalidInputError."""
+    retained_ms = duration_ms("retain_ms", retain_ms, 0, MAX_NUMBER)
+    if retained_ms < MIN_RETAIN_MS and not allow_short_retention:
+        raise InvalidInputError(
+            Words(
+                Argument("retain_ms"),
+                f" of {duration_text(retained_ms)} is less than {duration_text(MIN_RETAIN_MS)}: snapshots and time "
+                "travel to anything older would end",
+            ),
+            advice=Words(
+                "give a longer time, like ",
+                Argument("retain_ms", duration_text(DEFAULT_RETAIN_MS)),
+                ", or pass ",
+                Argument("allow_short_retention", True),
+                " if it is meant",
+            ),
+        )
+    return retained_ms, duration_ms("grace_ms", grace_ms, MIN_GRACE_MS, MAX_NUMBER)
+
+
+def _becoming_unreadable(connection: Connection, target: int) -> Unreadable | None:
+    """What cannot be read any more once the oldest readable version is ``target``; None where nothing changes."""
+    follower = connection.follower
+    oldest = follower.state.head.oldest_readable
+    if target <= oldest:
+        return None
+    topics: list[UnreadableTopic] = []
+    for topic in _topics(connection):
+        found = garbage.no_longer_shown(topic, *follower.segments(topic.id), oldest, target)
+        dropped = topic.dropped_version is not None and oldest < topic.dropped_version <= target
+        if found or dropped:
+            size_bytes = sum(record.size_bytes for record in found)
+            topics.append(UnreadableTopic(topic.name, len(found), size_bytes, dropped=dropped))
+    first_ms, last_ms = (follower.log.entry(version).header.timestamp_ms for version in (oldest, target - 1))
+    return Unreadable(oldest, target - 1, first_ms, last_ms, tuple(topics))
 
 
 def _forget_hints(connection: Connection) -> None:
@@ -130,7 +174,7 @@ def _announced(connection: Connection, target: int, grace_ms: int, horizon: int)
             actions.append(VacuumAction(target))
         return actions or Answer(None)
 
-    with in_doubt("call vacuum() again; nothing was deleted"):
+    with in_doubt(Words("call ", Call("vacuum"), " again; nothing was deleted")):
         connection.appender.call(effect(decide))
     with connection.follower.lock:
         state = connection.follower.state
@@ -141,9 +185,18 @@ def _announced(connection: Connection, target: int, grace_ms: int, horizon: int)
 class _Sweep:
     """Listing folders, and deleting what the plan allows."""
 
-    def __init__(self, connection: Connection, plan: _Plan, *, dry_run: bool, progress: Progress | None) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        plan: _Plan,
+        unreadable: Unreadable | None,
+        *,
+        dry_run: bool,
+        progress: Progress | None,
+    ) -> None:
         self._connection = connection
         self._plan = plan
+        self._unreadable = unreadable
         self._dry_run = dry_run
         self._progress = progress
         self._found: Counter[Garbage] = Counter()
@@ -152,16 +205,11 @@ class _Sweep:
 
     def run(self) -> Vacuumed:
         for topic in _topics(self._connection):
-            files = self._garbage_of(topic)
-            while wave := list(islice(files, _WAVE_FILES)):
-                if not self._dry_run:
-                    store = self._connection.store
-                    self._connection.runtime.run_all([partial(store.delete, info.key) for info, _ in wave])
-                for info, reason in wave:
-                    self._found[reason] += 1
-                    self._deleted_bytes += info.size_bytes
-                    _logger.debug("%s: %s", info.key, reason.value)
-                self._tell(topic)
+            if garbage.is_over(topic, self._plan.bound):
+                # Its Delta log goes before its files, and in this order: no reader finds a table that lacks some.
+                for step in self._connection.session.auto_publisher.remains(topic):
+                    self._delete(topic, ((info, Garbage.DROPPED) for info in step))
+            self._delete(topic, self._garbage_of(topic))
             self._tell(topic)
         plan = self._plan
         return Vacuumed(
@@ -171,10 +219,23 @@ class _Sweep:
             unnamed_files=self._found[Garbage.UNNAMED],
             aborted_files=self._found[Garbage.ABORTED],
             replaced_files=self._found[Garbage.REPLACED],
+            dropped_files=self._found[Garbage.DROPPED],
             deleted_bytes=self._deleted_bytes,
             kept_files=self._kept,
             dry_run=self._dry_run,
+            unreadable=self._unreadable,
         )
+
+    def _delete(self, topic: TopicRecord, files: Iterator[tuple[ObjectInfo, Garbage]]) -> None:
+        while wave := list(islice(files, _WAVE_FILES)):
+            if not self._dry_run:
+                store = self._connection.store
+                self._connection.runtime.run_all([partial(store.delete, info.key) for info, _ in wave])
+            for info, reason in wave:
+                self._found[reason] += 1
+                self._deleted_bytes += info.size_bytes
+                _logger.debug("%s: %s", info.key, reason.value)
+            self._tell(topic)
 
     def _tell(self, topic: TopicRecord) -> None:
         if self._progress is not None:
@@ -191,7 +252,7 @@ class _Sweep:
                 continue  # a stranger's file
             number = key.segment
             reason = garbage.reason_of(
-                by_number.get(number), key.file, removals, self._plan.bound, closed=number in self._plan.closed
+                topic, by_number.get(number), key.file, removals, self._plan.bound, closed=number in self._plan.closed
             )
             if reason is None:
                 self._kept += 1
@@ -199,4 +260,4 @@ class _Sweep:
                 yield info, reason
 
 
-__all__ = ["Progress", "check_times", "vacuum"]
+__all__ = ["Before", "Progress", "check_times", "vacuum"]

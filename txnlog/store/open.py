@@ -11,7 +11,7 @@ from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from txnlog.arguments import shortened
-from txnlog.errors import InvalidInputError
+from txnlog.errors import InvalidInputError, UnsafeStore
 from txnlog.store.base import Store
 from txnlog.store.fsspec_errors import option_values
 from txnlog.store.fsspec_store import Backend, FsspecStore
@@ -191,6 +191,14 @@ _SERVICES: Final[Mapping[str, _Service]] = {
 }
 
 
+_NOT_ATOMIC: Final = frozenset(
+    {"hdfs", "webhdfs", "http", "https", "ftp", "sftp", "ssh", "smb", "dbfs", "git", "github", "hf", "zip", "tar"}
+)
+"""Schemes that fsspec knows and through which a second create of a name may replace the first one."""
+
+_THAT_WORK: Final = f"use a local path, file:// or one of {', '.join(f'{scheme}://' for scheme in _SERVICES)}"
+
+
 def _scheme_of(text: str) -> str:
     if "\0" in text:
         raise InvalidInputError("a root must not contain a NUL character")
@@ -280,12 +288,17 @@ def _load(service: _Service, scheme: str) -> Any:
 
 
 def _unknown_backend(url: str, scheme: str, options: Options, secrets: frozenset[str]) -> Backend:
+    if scheme in _NOT_ATOMIC:
+        raise UnsafeStore(
+            f"{scheme}:// has no atomic create-if-absent, by which txnlog decides who may commit",
+            advice=f"{_THAT_WORK}; docs/stores.md says more",
+        )
     from fsspec.registry import get_filesystem_class  # noqa: PLC0415 - needed for strange protocols only
 
     try:
         filesystem_class = get_filesystem_class(scheme)
     except ValueError:
-        raise InvalidInputError(f"no file system is known for {scheme}://", advice="correct the root's URL") from None
+        raise InvalidInputError(f"no file system is known for {scheme}://", advice=_THAT_WORK) from None
     except ImportError:
         raise InvalidInputError(f"the library for {scheme}:// is not installed", advice="install it") from None
     arguments = {**filesystem_class._get_kwargs_from_urls(url), **options}

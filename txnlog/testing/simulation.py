@@ -389,10 +389,11 @@ class Simulation:
         What is there has the size and checksum that the log tells, and the checkpoint that headers name is whole.
         """
         for record in state.segments.values():
-            until = unneeded_from(record, state.removals)
+            topic = state.topics[record.topic]
+            until = unneeded_from(record, state.removals, topic.dropped_version)
             if until is not None and until <= state.head.oldest_readable:
                 continue
-            key = keys.segment_key(state.topics[record.topic].folder, record.number, record.file)
+            key = keys.segment_key(topic.folder, record.number, record.file)
             found = self.store.objects.get(f"{NAMESPACE}/{key}")
             if found is None:
                 yield MissingFile(key, until)
