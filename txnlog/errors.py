@@ -364,9 +364,17 @@ class ClockSkew(StoreError):
 
 
 class CorruptionError(TxnLogError):
-    """Stored bytes are damaged or contradict each other. Nothing was guessed."""
+    """Stored bytes are damaged or contradict each other. Nothing was guessed.
+
+    Attributes:
+        segment: the number of the damaged segment, None for damage of another kind of object. A scan leaves out exactly
+            this segment with ``exclude_segments=[number]``.
+        damage: what is wrong with the segment's object, without what the log says of its rows.
+    """
 
     default_advice = "restore the named object from a copy; no damaged data was returned"
+    segment: int | None = None
+    damage: str = ""
 
 
 __all__ = [

@@ -1,0 +1,172 @@
+"""One damaged segment stops only what is in it: consumers hand out what lies before it, and scans can leave it out."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from tests.client.support import SCHEMA, Place, ids, raises, rows
+from txnlog.errors import CorruptionError, InvalidInputError
+from txnlog.store import Store
+
+KINDS = {
+    "exclusive": {},
+    "exclusive that keeps its place": {"takeover": "after_lease"},
+    "failover": {"type": "failover"},
+    "shared": {"type": "shared"},
+}
+every_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS.keys())
+
+
+def damaged(memory: Place, *, partitions: int = 1, of: int = 0) -> tuple[Any, Store, Any]:
+    """A namespace whose topic has three segments of five messages in each partition; one in the middle is gone."""
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA, partitions=partitions)
+    for number in range(3):
+        for partition in range(partitions):
+            ns.produce("orders", rows(*range(number * 10, number * 10 + 5)), partition=partition)
+    planned = [item for item in ns.snapshot().plan("orders").segments if item.slices[0].partition == of]
+    store = memory.store()
+    store.delete(f"sales/{planned[1].key}")
+    return memory.open(), store, planned[1]
+
+
+def consumer_of(ns: Any, kind: dict[str, Any]) -> Any:
+    ns.create_subscription("orders", "billing", start="earliest", if_not_exists=True, **kind)
+    return ns.consumer("orders", "billing")
+
+
+@every_kind
+def test_a_consumer_hands_out_what_lies_before_a_damaged_segment_and_goes_on_behind_it(
+    memory: Place, kind: dict[str, Any]
+) -> None:
+    ns, _, lost = damaged(memory)
+    consumer = consumer_of(ns, kind)
+    first = consumer.receive(timeout_ms=0)
+    assert ids(first.table) == [0, 1, 2, 3, 4]
+    for _ in range(3):  # it does not go on by itself
+        with raises(CorruptionError, match="missing") as caught:
+            consumer.receive(timeout_ms=0)
+    error = caught.value
+    assert error.segment == lost.number
+    for words in ("the topic 'orders'", "the offsets 5 to 9 of partition 0", lost.key):
+        assert words in error.message
+    assert "consumer.seek({0: 10}, 'orders')" in error.advice
+    consumer.acknowledge(first)
+    consumer.seek({0: 10}, "orders")
+    rest = consumer.receive(timeout_ms=0)
+    assert ids(rest.table) == [20, 21, 22, 23, 24]
+    consumer.acknowledge(rest)
+    assert len(consumer.receive(timeout_ms=0)) == 0
+    assert [item.behind_messages for item in ns.lag("orders", "billing")] == [0]
+
+
+@every_kind
+def test_a_batch_that_would_end_inside_a_damaged_segment_names_all_of_its_offsets(
+    memory: Place, kind: dict[str, Any]
+) -> None:
+    ns, _, _ = damaged(memory)
+    consumer = consumer_of(ns, kind)
+    assert ids(consumer.receive(3, timeout_ms=0).table) == [0, 1, 2]
+    assert ids(consumer.receive(3, timeout_ms=0).table) == [3, 4]
+    with raises(CorruptionError, match="the offsets 5 to 9 of partition 0"):
+        consumer.receive(3, timeout_ms=0)
+
+
+@every_kind
+def test_the_other_partitions_go_on_while_one_waits_before_its_damaged_segment(
+    memory: Place, kind: dict[str, Any]
+) -> None:
+    ns, _, _ = damaged(memory, partitions=3, of=1)
+    consumer = consumer_of(ns, kind)
+    seen: dict[int, list[int]] = {0: [], 1: [], 2: []}
+    errors = 0
+    for _ in range(40):
+        try:
+            found = consumer.receive(4, timeout_ms=0)
+        except CorruptionError:
+            errors += 1
+            continue
+        for row in found.table.to_pylist():
+            seen[row["_partition"]].append(row["_offset"])
+    assert seen == {0: list(range(15)), 1: list(range(5)), 2: list(range(15))}
+    assert errors > 2, "and nobody can miss that it waits"
+
+
+@every_kind
+def test_a_restored_segment_is_handed_out(memory: Place, kind: dict[str, Any]) -> None:
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+    for number in range(2):
+        ns.produce("orders", rows(number))
+    key = f"sales/{ns.snapshot().plan('orders').segments[0].key}"
+    store = memory.store()
+    data = store.get(key)
+    store.delete(key)
+    consumer = consumer_of(memory.open(), kind)
+    with raises(CorruptionError):
+        consumer.receive(timeout_ms=0)
+    store.put(key, data)
+    assert ids(consumer.receive(timeout_ms=0).table) == [0, 1]
+
+
+def test_of_several_topics_the_others_go_on(memory: Place) -> None:
+    ns, _, _ = damaged(memory)
+    ns.create_topic("payments", SCHEMA)
+    ns.produce("payments", rows(7))
+    for topic in ("orders", "payments"):
+        ns.create_subscription(topic, "billing", start="earliest")
+    consumer = ns.consumer(["orders", "payments"], "billing")
+    assert ids(consumer.receive(timeout_ms=0).table) == [0, 1, 2, 3, 4]
+    assert ids(consumer.receive(timeout_ms=0).table) == [7]
+    with raises(CorruptionError, match="'orders'"):
+        consumer.receive(timeout_ms=0)
+    ns.produce("payments", rows(8))
+    assert ids(consumer.receive(timeout_ms=0).table) == [8]
+
+
+def test_a_segment_of_several_partitions_is_passed_in_each_of_them(memory: Place) -> None:
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA, partitions=2)
+    for number in range(3):
+        txn = ns.begin()
+        txn.produce("orders", rows(number), partition=0)
+        txn.produce("orders", rows(number), partition=1)
+        txn.commit()
+    memory.store().delete(f"sales/{ns.snapshot().plan('orders').segments[1].key}")
+    consumer = consumer_of(memory.open(), {})
+    consumer.acknowledge(consumer.receive(timeout_ms=0))
+    blocked = set()
+    for _ in range(2):
+        with raises(CorruptionError) as caught:
+            consumer.receive(timeout_ms=0)
+        blocked.add(caught.value.advice.partition("seek(")[2].partition(",")[0])
+    assert blocked == {"{0: 2}", "{1: 2}"}
+    consumer.seek({0: 2}, "orders")
+    with raises(CorruptionError, match="partition 1"):
+        consumer.receive(timeout_ms=0)
+    assert ids(consumer.receive(timeout_ms=0).table) == [2]
+
+
+def test_dead_letters_that_cannot_be_read_wait_and_the_others_are_moved(memory: Place) -> None:
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+    ns.create_subscription(
+        "orders", "billing", start="earliest", type="shared", max_redeliveries=1, dead_letter_topic="dead"
+    )
+    for number in range(3):
+        ns.produce("orders", rows(number))
+    consumer = ns.consumer("orders", "billing")
+    for _ in range(2):
+        consumer.negative_acknowledge(consumer.receive(timeout_ms=0))
+    memory.store().delete(f"sales/{ns.snapshot().plan('orders').segments[1].key}")
+    fresh = memory.open()
+    fresh.produce("orders", rows(9))
+    again = fresh.consumer("orders", "billing")
+    found = again.receive(timeout_ms=0)
+    assert ids(found.table) == [9]
+    assert ids(fresh.snapshot().read("dead")) == [0, 2]
+    with raises(CorruptionError, match="the offset 1 of partition 0"):
+        again.receive(timeout_ms=0)
