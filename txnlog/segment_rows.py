@@ -166,12 +166,13 @@ _MOST_SHOWN: Final = 4
 
 def offsets_text(rows: Iterable[tuple[int, int | None, int]]) -> str:
     """Partition, first offset (None: not visible) and count of some rows, in words."""
-    parts = [
-        f"{count:,} rows of partition {partition} that are not visible"
-        if offset is None
-        else f"the offset{f's {offset} to {offset + count - 1}' if count > 1 else f' {offset}'} of partition {partition}"
-        for partition, offset, count in rows
-    ]
+    parts: list[str] = []
+    for partition, offset, count in rows:
+        if offset is None:
+            what = f"{count:,} rows that are not visible"
+        else:
+            what = f"the offset {offset}" if count == 1 else f"the offsets {offset} to {offset + count - 1}"
+        parts.append(f"{what} of partition {partition}")
     more = len(parts) - _MOST_SHOWN
     return " and ".join([*parts[:_MOST_SHOWN], *([f"those of {more} more partitions"] if more > 0 else [])])
 

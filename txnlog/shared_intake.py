@@ -20,6 +20,8 @@ from txnlog.ranges import EMPTY, Range, Ranges
 from txnlog.state import Cursor, Draft, Redelivery, SegmentRecord, State, SubscriptionRecord, TopicRecord
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from txnlog.connection import Connection
 
 _logger = logging.getLogger("txnlog.consumer")

@@ -275,7 +275,10 @@ def segment(request: pytest.FixtureRequest, memory: Place) -> tuple[Any, Store, 
 
 
 def no_rows(memory: Place, words: str) -> None:
-    """A fresh reader and a fresh consumer get an error that names the segment, and no row at all of it."""
+    """A fresh reader and a fresh consumer get an error that names the segment, and no row at all of it.
+
+    The consumer receives what lies before it.
+    """
     ns = memory.open()
     with raises(CorruptionError, match=words):
         ns.snapshot().read("orders")
@@ -285,6 +288,7 @@ def no_rows(memory: Place, words: str) -> None:
         seen.extend(n for batch in stream for n in batch.column("id").to_pylist())
     assert not {10, 11, 12, 13, 14, 15} & set(seen)
     consumer = ns.consumer("orders", "billing")
+    assert set(ids(consumer.receive(timeout_ms=0).table)) <= {0, 1, 2, 3, 4, 5}
     with raises(CorruptionError, match=words):
         consumer.receive(timeout_ms=0)
     with raises(CorruptionError, match=words):
