@@ -171,3 +171,61 @@ def test_dead_letters_that_cannot_be_read_wait_and_the_others_are_moved(memory: 
     assert ids(fresh.snapshot().read("dead")) == [0, 2]
     with raises(CorruptionError, match="the offset 1 of partition 0"):
         again.receive(timeout_ms=0)
+
+
+# --- scans ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_scan_leaves_out_exactly_the_segment_that_its_error_names(
+    memory: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    ns, _, lost = damaged(memory, partitions=2)
+    snapshot = ns.snapshot()
+    with raises(CorruptionError, match="'orders', with the offsets 5 to 9 of partition 0") as caught:
+        snapshot.read("orders")
+    assert f"exclude_segments=[{lost.number}]" in caught.value.advice
+    assert caught.value.segment == lost.number
+    assert not caplog.records
+    with caplog.at_level(logging.WARNING, "txnlog"):
+        found = snapshot.read("orders", exclude_segments=[lost.number], include_metadata=True)
+    places = sorted(zip(found["_partition"].to_pylist(), found["_offset"].to_pylist(), strict=True))
+    assert places == [(0, n) for n in (*range(5), *range(10, 15))] + [(1, n) for n in range(15)]
+    (record,) = caplog.records
+    for words in (f"version {snapshot.version}", "5 rows", f"segment {lost.number}", "the offsets 5 to 9 of partition 0"):
+        assert words in record.getMessage()
+
+
+def test_nothing_is_said_where_nothing_is_left_out(memory: Place, caplog: pytest.LogCaptureFixture) -> None:
+    ns, _, lost = damaged(memory)
+    with caplog.at_level(logging.WARNING, "txnlog"):
+        found = ns.snapshot().read("orders", offsets={0: (0, 5)}, exclude_segments=[lost.number])
+    assert ids(found) == [0, 1, 2, 3, 4]
+    assert not caplog.records
+
+
+def test_an_unknown_segment_is_refused(memory: Place) -> None:
+    ns, _, lost = damaged(memory)
+    ns.create_topic("payments", SCHEMA)
+    ns.produce("payments", rows(1))
+    other = ns.snapshot().plan("payments").segments[0].number
+    for number in (lost.number + 1000, -1, other):
+        with raises(InvalidInputError, match=f"segment {number}, which the topic 'orders' does not have"):
+            ns.snapshot().read("orders", exclude_segments=[number])
+    for wrong in ("3", 3, [3.0], [True], None, ["3"]):
+        with raises(InvalidInputError, match="exclude_segments is a list of the numbers of segments"):
+            ns.snapshot().read("orders", exclude_segments=wrong)
+
+
+def test_of_rows_that_are_not_visible_the_error_says_so(memory: Place) -> None:
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+    txn = ns.begin()
+    txn.produce("orders", rows(1, 2))
+    txn.flush()
+    (planned,) = ns.snapshot().plan("orders", isolation_level="read_uncommitted").segments
+    memory.store().delete(f"sales/{planned.key}")
+    fresh = memory.open().snapshot()
+    with raises(CorruptionError, match="2 rows that are not visible of partition 0"):
+        fresh.read("orders", isolation_level="read_uncommitted")
+    left = fresh.read("orders", isolation_level="read_uncommitted", exclude_segments=[planned.number])
+    assert left.num_rows == 0
