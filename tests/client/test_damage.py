@@ -255,6 +255,25 @@ def test_a_root_log_that_is_damaged_is_named_when_it_is_needed(memory: Place) ->
         memory.open().produce("orders", rows(1))
 
 
+@pytest.mark.clause("P-3", "P-114")
+def test_a_root_log_that_lost_its_first_entry_is_not_begun_again(memory: Place) -> None:
+    """A new first entry would take the place of the lost one, and all that follow would continue another log."""
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+    store = memory.store()
+    first = f"_catalog/{entry_key(0)}"
+    data = store.get(first)
+    store.delete(first)
+    for call in (lambda: memory.open("other"), lambda: memory.open().produce("orders", rows(1))):
+        with raises(CorruptionError, match="the first entry of the root log is missing"):
+            call()
+        with pytest.raises(ObjectNotFound):
+            store.get(first)
+    assert memory.open(mode="r").topics() == ("orders",)
+    store.put(first, data)
+    assert memory.open().produce("orders", rows(1)).version > 0
+
+
 # --- segments -------------------------------------------------------------------------------------------------------
 
 
