@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import os
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,10 @@ TOPICS: Final = ("orders", "payments")
 SCHEMA: Final = pa.schema([("id", pa.int64())])
 START_MS: Final = 1_767_225_600_000
 LEASE_MS: Final = 30_000
+DELTA_LOGS: Final = {
+    "the Delta table's": f"{NAME}/orders/_delta_log",
+    "the segments table's": f"{NAME}/_delta/segments/_delta_log",
+}
 
 
 class SteadyRuntime(FakeRuntime):
@@ -59,8 +64,12 @@ class SteadyRuntime(FakeRuntime):
 
 @contextlib.contextmanager
 def steady() -> Iterator[None]:
-    """Every handle that is opened inside has a steady runtime, and asks nothing of its store before it is trusted."""
-    with mock.patch.object(connection, "Runtime", SteadyRuntime), mock.patch.object(roots, "probe", trusting_probe):
+    """Every handle that is opened inside has a steady runtime, and a store that is trusted and quick."""
+    with (
+        mock.patch.object(connection, "Runtime", SteadyRuntime),
+        mock.patch.object(roots, "probe", trusting_probe),
+        mock.patch.object(os, "fsync", return_value=None),  # no power is cut here
+    ):
         yield
 
 
@@ -70,14 +79,18 @@ class Lake:
 
     Attributes:
         older: a version before the segments of ``orders`` were merged, and before the newest checkpoints.
+        first_txn: a transaction that committed before the first checkpoint.
         rows, older_rows: by topic the ids at the newest version and at the older one.
+        segments: the numbers of segments that the published table of segments shows.
         objects: the objects that are damaged one by one.
     """
 
     folder: Path
     older: int
+    first_txn: str
     rows: dict[str, list[int]]
     older_rows: dict[str, list[int]]
+    segments: tuple[int, ...]
     objects: tuple[Target, ...]
 
 
@@ -100,17 +113,19 @@ def build(folder: Path) -> Lake:
     clock = ManualClock(START_MS)
     with steady(), txnlog.open(folder, namespace=NAME, create=True, clock=clock) as ns:
         with catalog.open(folder, clock=clock) as cat:
-            older, checkpoints = _history(ns, cat, clock)
+            older, first_txn, checkpoints = _history(ns, cat, clock)
         snapshot = ns.snapshot()
         rows = {topic: snapshot.read(topic)["id"].to_pylist() for topic in TOPICS}
         past = ns.snapshot(older)
         older_rows = {topic: past.read(topic)["id"].to_pylist() for topic in TOPICS}
+        shown = deltalake.DeltaTable(str(folder / NAME / "_delta/segments")).to_pyarrow_table()
+        segments = tuple(sorted(shown["segment"].to_pylist()))
         objects = tuple(_targets(folder, ns, older, checkpoints))
-    return Lake(folder, older, rows, older_rows, objects)
+    return Lake(folder, older, first_txn, rows, older_rows, segments, objects)
 
 
-def _history(ns: Namespace, cat: catalog.Catalog, clock: ManualClock) -> tuple[int, list[int]]:
-    """Fill a namespace; the older version, and the versions of its checkpoints."""
+def _history(ns: Namespace, cat: catalog.Catalog, clock: ManualClock) -> tuple[int, str, list[int]]:
+    """Fill a namespace; the older version, a transaction before it, and the versions of the checkpoints."""
     numbers = itertools.count()
 
     def produced(topic: str) -> None:
@@ -125,6 +140,7 @@ def _history(ns: Namespace, cat: catalog.Catalog, clock: ManualClock) -> tuple[i
         ns.create_subscription(topic, "audit", takeover="after_lease", lease_ms=LEASE_MS)
     cashier = ns.producer("cashier")
     checkpoints: list[int] = []
+    older, first_txn = -1, ""
     for round_ in range(3):
         for topic in TOPICS:
             produced(topic)
@@ -139,7 +155,7 @@ def _history(ns: Namespace, cat: catalog.Catalog, clock: ManualClock) -> tuple[i
         aborted.abort()
         cat.publish(NAME, "orders")
         if round_ == 0:
-            older = ns.snapshot().version
+            older, first_txn = ns.snapshot().version, str(txn.id)
         checkpoints.append(ns.checkpoint())
         produced("payments")  # its header names the checkpoint
         if round_ < 2:
@@ -148,11 +164,12 @@ def _history(ns: Namespace, cat: catalog.Catalog, clock: ManualClock) -> tuple[i
             cat.repair(NAME)  # with a checkpoint of each Delta log
     cat.publish(NAME)
     for topic in TOPICS:
-        ns.consumer(topic, "audit", name="auditor").receive(1, timeout_ms=0)
+        with ns.consumer(topic, "audit", name="auditor") as consumer:
+            consumer.receive(1, timeout_ms=0)
     for topic in TOPICS:
         produced(topic)
     cat.publish(NAME)
-    return older, checkpoints
+    return older, first_txn, checkpoints
 
 
 def _targets(folder: Path, ns: Namespace, older: int, checkpoints: Sequence[int]) -> Iterator[Target]:
@@ -177,7 +194,9 @@ def _targets(folder: Path, ns: Namespace, older: int, checkpoints: Sequence[int]
         older_part = parts[checkpoints[0]].get(kind, parts[checkpoints[0]]["hot"])[0]
         yield Target(f"the newest checkpoint's part `{kind}`", _part_key(found[-1]), _part_key(older_part))
     shared = parts[checkpoints[0]]["segments"][0]
-    yield Target("a part `segments` of all checkpoints", _part_key(shared), _part_key(parts[checkpoints[-1]]["segments"][-1]))
+    yield Target(
+        "a part `segments` of all checkpoints", _part_key(shared), _part_key(parts[checkpoints[-1]]["segments"][-1])
+    )
 
     now = [item for item in ns.snapshot().plan("orders").segments if not item.compacted]
     merged = [item for item in ns.snapshot().plan("orders").segments if item.compacted]
@@ -185,14 +204,14 @@ def _targets(folder: Path, ns: Namespace, older: int, checkpoints: Sequence[int]
     yield Target("a segment", f"{NAME}/{now[0].key}", f"{NAME}/{now[1].key}")
     yield Target("a merged segment", f"{NAME}/{merged[0].key}", f"{NAME}/{merged[1].key}")
     yield Target("a segment that was replaced", f"{NAME}/{past[0].key}", f"{NAME}/{past[1].key}")
-    hints = sorted((folder / NAME / "_hints").rglob("*.json"))
-    yield Target("a hint", *(_key(folder, path) for path in hints[:2]))
+    hints = [_key(folder, path) for path in sorted((folder / NAME / "_hints").rglob("*.json"))]
+    yield Target("a hint", hints[0], hints[1])
 
     root = [f"_catalog/{keys.entry_key(version)}" for version in range(3)]
     yield Target("the root log's first entry", root[0], root[1])
     yield Target("the root log's newest entry", root[2], root[1])
-    yield from _delta_targets(folder, f"{NAME}/orders/_delta_log", "the Delta table's")
-    yield from _delta_targets(folder, f"{NAME}/_delta/segments/_delta_log", "the segments table's")
+    for whose, place in DELTA_LOGS.items():
+        yield from _delta_targets(folder, place, whose)
     files = [_key(folder, path) for path in sorted((folder / NAME / "_delta/segments").glob("*.parquet"))]
     shown = _live_files(folder / NAME / "_delta/segments")
     live = [key for key in files if key.rpartition("/")[2] in shown]
@@ -207,7 +226,8 @@ def _delta_targets(folder: Path, place: str, whose: str) -> Iterator[Target]:
     yield Target(f"{whose} commit behind its checkpoint", commits[-2], commits[-3])
     yield Target(f"{whose} newest commit", commits[-1], commits[-2])
     yield Target(f"{whose} newest checkpoint", checkpoints[-1], checkpoints[0])
-    yield Target(f"{whose} `_last_checkpoint`", f"{place}/_last_checkpoint", commits[-1])
+    other = next(item for item in DELTA_LOGS.values() if item != place)
+    yield Target(f"{whose} `_last_checkpoint`", f"{place}/_last_checkpoint", f"{other}/_last_checkpoint")
 
 
 def _live_files(table: Path) -> list[str]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,8 +17,9 @@ import deltalake
 import catalog
 import txnlog
 from tests.damage.lake import LEASE_MS, NAME, TOPICS, Lake, SteadyRuntime, Target, steady
-from txnlog.errors import ConsumerBusy, CorruptionError, TxnLogError
+from txnlog.errors import ConsumerBusy, TxnLogError
 from txnlog.namespace import Namespace
+from txnlog.snapshot import Snapshot
 
 YES: Final = "yes"
 NO: Final = "no"
@@ -27,17 +29,22 @@ WRONG: Final = "WRONG"
 OLDER_END: Final = "one entry less"
 """The log ends before an entry that nothing says was ever there."""
 
-TRIED: Final = (
-    "open r",
-    "open rw",
-    "read",
-    "read older",
-    "consume",
-    "write",
-    "checkpoint",
-    "publish",
-    "Delta reader",
-)
+AFTER_LEASE: Final = "after the lease"
+UP_TO_IT: Final = "up to it"
+
+TRIED: Final = {
+    "Delta": "deltalake reads the published topic and the table of segments",
+    "open": 'the namespace is opened, with `mode="r"` and `"rw"`',
+    "read": "every topic is read at the newest version",
+    "older": "every topic is read at an older version, before segments were merged",
+    "ask": "the outcome of an old transaction is asked for, and an old batch of a named producer repeated",
+    "consume": "a subscription of every topic is received from start to end, and another one taken over",
+    "write": "messages are produced to every topic",
+    "checkpoint": "a checkpoint is made, and the namespace opened from it",
+    "publish": "all Delta tables are published",
+    "repair": "all Delta tables are repaired, and deltalake reads them",
+}
+"""What is tried, in this order: what only reads comes first."""
 
 
 def _deleted(path: Path, _partner: Path) -> None:
@@ -89,40 +96,44 @@ class _Attempt:
         self.said: list[str] = []
 
     def run(self) -> None:
-        """All of it, on one root: what only reads comes first."""
-        self._try("Delta reader", self._read_delta)
-        with self._opened("open r", mode="r") as reader:
-            self._try("read", lambda: self._read(reader, None, self._lake.rows), reader)
-            self._try("read older", lambda: self._read(reader, self._lake.older, self._lake.older_rows), reader)
-        with self._opened("open rw") as ns:
-            self._try("consume", lambda: self._consume(ns), ns)
-            self._try("write", lambda: self._write(ns), ns)
-            self._try("checkpoint", lambda: self._checkpoint(ns), ns)
-            self._try("publish", self._publish)
+        """All of it, one after the other."""
+        self._try("Delta", self._read_delta)
+        with self._opened(mode="r") as reader:
+            self._try("read", lambda: self._read(reader, None, self._lake.rows))
+            self._try("older", lambda: self._read(reader, self._lake.older, self._lake.older_rows))
+        with self._opened() as ns:
+            self._try("ask", lambda: self._ask(ns))
+            self._try("consume", lambda: self._consume(ns))
+            self._try("write", lambda: self._write(ns))
+            self._try("checkpoint", lambda: self._checkpoint(ns))
+        self._try("publish", self._publish)
+        self._try("repair", self._repair)
 
     @contextmanager
-    def _opened(self, name: str, **options: Any) -> Iterator[Namespace | None]:
+    def _opened(self, **options: Any) -> Iterator[Namespace | None]:
         found: list[Namespace] = []
 
         def opened() -> str:
             found.append(txnlog.open(self._folder, namespace=NAME, **options))
             return YES
 
-        self._try(name, opened)
+        before = self.cells.get("open", YES)
+        self._try("open", opened)
+        if self.cells["open"] != before and "mode" not in options:
+            self.cells["open"] = "to read only" if before == YES else "to write only"
         yield found[0] if found else None
         for ns in found:
             ns.close()
 
-    def _try(self, name: str, call: Callable[[], str], ns: Namespace | None | str = "") -> None:
-        if ns is None:
-            self.cells[name] = NO
-            return
+    def _try(self, name: str, call: Callable[[], str]) -> None:
         with _warnings() as warnings:
             try:
                 self.cells[name] = call()
             except TxnLogError as error:
                 self.cells[name] = NO
                 self._say(str(error))
+            except _NotOpenError:
+                self.cells[name] = NO
         for text in warnings:
             self._say(f"Warning: {text}")
 
@@ -133,10 +144,9 @@ class _Attempt:
 
     # --- what is tried ------------------------------------------------------------------------------------------------
 
-    def _read(self, ns: Namespace, version: int | None, expected: dict[str, list[int]]) -> str:
-        snapshot = ns.snapshot(version)
-        words = {topic: self._topic(lambda t=topic: snapshot.read(t)["id"].to_pylist(), expected[topic]) for topic in TOPICS}  # type: ignore[misc]
-        return _in_all(words)
+    def _read(self, ns: Namespace | None, version: int | None, expected: dict[str, list[int]]) -> str:
+        snapshot = _open(ns).snapshot(version)
+        return _in_all({topic: self._topic(partial(_ids_of, snapshot, topic), expected[topic]) for topic in TOPICS})
 
     def _topic(self, read: Callable[[], list[int]], expected: list[int]) -> str:
         try:
@@ -146,74 +156,95 @@ class _Attempt:
             return NO
         if found == expected:
             return YES
-        return OLDER_END if found == expected[: len(found)] and len(found) >= len(expected) - 3 else WRONG
+        return OLDER_END if found == expected[:-3] else WRONG
 
-    def _consume(self, ns: Namespace) -> str:
-        words: dict[str, str] = {}
+    def _ask(self, ns: Namespace | None) -> str:
+        known = _open(ns).transaction(self._lake.first_txn)
+        again = _open(ns).producer("cashier").produce("orders", [{"id": 0}], partition=0, sequence=0)
+        return YES if known.state == "COMMITTED" and again.duplicate and again.offsets else WRONG
+
+    def _consume(self, ns: Namespace | None) -> str:
+        return _in_all({topic: self._consume_topic(_open(ns), topic) for topic in TOPICS})
+
+    def _consume_topic(self, ns: Namespace, topic: str) -> str:
+        found: list[int] = []
+        expected = self._lake.rows[topic]
+        word = self._topic(partial(_received, ns, topic, found), expected)
+        if word == NO and found and found == expected[: len(found)]:
+            word = UP_TO_IT
+        try:
+            ns.consumer(topic, "audit", name="another").close()
+        except ConsumerBusy:
+            ns.connection.runtime.sleep_ms(LEASE_MS + 1)
+            ns.consumer(topic, "audit", name="another").close()
+            word = AFTER_LEASE if word == YES else f"{word}, {AFTER_LEASE}"
+        return word
+
+    def _write(self, ns: Namespace | None) -> str:
         for topic in TOPICS:
-            found: list[int] = []
-            waited = False
-            try:
-                words[topic] = self._topic(lambda t=topic, f=found: self._received(ns, t, "billing", f), self._lake.rows[topic])  # type: ignore[misc]
-                try:
-                    ns.consumer(topic, "audit", name="another").close()
-                except ConsumerBusy:
-                    ns.connection.runtime.sleep_ms(LEASE_MS + 1)
-                    ns.consumer(topic, "audit", name="another").close()
-                    waited = True
-            except TxnLogError as error:
-                self._say(str(error))
-                words[topic] = NO
-            if words[topic] == NO and found and found == self._lake.rows[topic][: len(found)]:
-                words[topic] = "up to it"
-            elif words[topic] == YES and waited:
-                words[topic] = "after the lease"
-        return _in_all(words)
-
-    def _received(self, ns: Namespace, topic: str, subscription: str, found: list[int]) -> list[int]:
-        with ns.consumer(topic, subscription, name="matrix") as consumer:
-            while len(messages := consumer.receive(2, timeout_ms=0)):
-                found += messages.table["id"].to_pylist()
-        return found
-
-    def _write(self, ns: Namespace) -> str:
-        for topic in TOPICS:
-            version = ns.produce(topic, [{"id": 1_000}]).version
-            end = ns.snapshot(version).end_offsets(topic)[0]
-            if ns.snapshot(version).read(topic, offsets={0: (end - 1, end)})["id"].to_pylist() != [1_000]:
+            before = _open(ns).snapshot().end_offsets(topic)[0]
+            version = _open(ns).produce(topic, [{"id": 1_000}]).version
+            if _open(ns).snapshot(version).end_offsets(topic)[0] != before + 1:
                 return WRONG
         return YES
 
-    def _checkpoint(self, ns: Namespace) -> str:
-        version = ns.checkpoint()
+    def _checkpoint(self, ns: Namespace | None) -> str:
+        version = _open(ns).checkpoint()
         with txnlog.open(self._folder, namespace=NAME, mode="r") as fresh:
             return YES if fresh.snapshot().version >= version else WRONG
 
     def _publish(self) -> str:
         with catalog.open(self._folder) as cat:
-            done = cat.publish(NAME)
-            repaired = any(item.repaired for item in done)
-            return "repairs" if repaired else YES
+            return "repairs" if any(item.repaired for item in cat.publish(NAME)) else YES
 
-    def _read_delta(self) -> str:
+    def _repair(self) -> str:
+        with catalog.open(self._folder) as cat:
+            cat.repair(NAME)
+        return self._read_delta([1_000])
+
+    def _read_delta(self, more: Sequence[int] = ()) -> str:
+        expected = [*self._lake.rows["orders"], *more]
         try:
-            table = deltalake.DeltaTable(str(self._folder / NAME / "orders"))
-            found = table.to_pyarrow_table()["id"].to_pylist()
-            deltalake.DeltaTable(str(self._folder / NAME / "_delta/segments")).to_pyarrow_table()
+            found = deltalake.DeltaTable(str(self._folder / NAME / "orders")).to_pyarrow_table()["id"].to_pylist()
+            segments = deltalake.DeltaTable(str(self._folder / NAME / "_delta/segments")).to_pyarrow_table()
         except Exception as error:  # noqa: BLE001 - whatever a foreign engine raises
             self._say(f"deltalake: {str(error).splitlines()[0][:200]}")
             return NO
-        if sorted(found) == self._lake.rows["orders"]:
+        numbers = sorted(segments["segment"].to_pylist())
+        if not more and numbers != list(self._lake.segments):
+            return "older" if set(numbers) < set(self._lake.segments) else WRONG
+        if sorted(found) == expected:
             return YES
-        return "older" if set(found) < set(self._lake.rows["orders"]) else WRONG
+        return "older" if set(found) < set(expected) else WRONG
+
+
+class _NotOpenError(Exception):
+    """There is no handle to try anything with."""
+
+
+def _open(ns: Namespace | None) -> Namespace:
+    if ns is None:
+        raise _NotOpenError
+    return ns
+
+
+def _ids_of(snapshot: Snapshot, topic: str) -> list[int]:
+    found: list[int] = snapshot.read(topic)["id"].to_pylist()
+    return found
+
+
+def _received(ns: Namespace, topic: str, found: list[int]) -> list[int]:
+    """All messages of a subscription, into a list that keeps them where an error ends it."""
+    with ns.consumer(topic, "billing", name="matrix") as consumer:
+        while len(messages := consumer.receive(2, timeout_ms=0)):
+            found += messages.table["id"].to_pylist()
+    return found
 
 
 def _in_all(words: dict[str, str]) -> str:
     """One word for all topics: what stops ``orders`` alone says so."""
     if len(set(words.values())) == 1:
         return words["orders"]
-    if words["payments"] == YES:
-        return f"{words['orders']} (`payments`: yes)"
     return ", ".join(f"`{topic}`: {word}" for topic, word in words.items())
 
 
@@ -254,7 +285,7 @@ def cases(lake: Lake, scratch: Path, wanted: str = "") -> Iterator[Case]:
             for damage, apply in DAMAGE.items():
                 SteadyRuntime.begin()
                 folder = scratch / "root"
-                shutil.copytree(lake.folder, folder)
+                shutil.copytree(lake.folder, folder, copy_function=shutil.copyfile)
                 apply(folder / target.key, folder / target.partner)
                 attempt = _Attempt(lake, folder)
                 attempt.run()
