@@ -79,7 +79,7 @@ class Lake:
 
     Attributes:
         older: a version before the segments of ``orders`` were merged, and before the newest checkpoints.
-        first_txn: a transaction that committed before the first checkpoint.
+        first_txn, first_version: a transaction that committed before the first checkpoint, and its version.
         rows, older_rows: by topic the ids at the newest version and at the older one.
         segments: the numbers of segments that the published table of segments shows.
         objects: the objects that are damaged one by one.
@@ -88,6 +88,7 @@ class Lake:
     folder: Path
     older: int
     first_txn: str
+    first_version: int
     rows: dict[str, list[int]]
     older_rows: dict[str, list[int]]
     segments: tuple[int, ...]
@@ -113,18 +114,18 @@ def build(folder: Path) -> Lake:
     clock = ManualClock(START_MS)
     with steady(), txnlog.open(folder, namespace=NAME, create=True, clock=clock) as ns:
         with catalog.open(folder, clock=clock) as cat:
-            older, first_txn, checkpoints = _history(ns, cat, clock)
+            older, first_txn, first_version, checkpoints = _history(ns, cat, clock)
         snapshot = ns.snapshot()
         rows = {topic: snapshot.read(topic)["id"].to_pylist() for topic in TOPICS}
         past = ns.snapshot(older)
         older_rows = {topic: past.read(topic)["id"].to_pylist() for topic in TOPICS}
         shown = deltalake.DeltaTable(str(folder / NAME / "_delta/segments")).to_pyarrow_table()
         segments = tuple(sorted(shown["segment"].to_pylist()))
-        objects = tuple(_targets(folder, ns, older, checkpoints))
-    return Lake(folder, older, first_txn, rows, older_rows, segments, objects)
+        objects = tuple(_targets(folder, ns, older, first_version, checkpoints))
+    return Lake(folder, older, first_txn, first_version, rows, older_rows, segments, objects)
 
 
-def _history(ns: Namespace, cat: catalog.Catalog, clock: ManualClock) -> tuple[int, str, list[int]]:
+def _history(ns: Namespace, cat: catalog.Catalog, clock: ManualClock) -> tuple[int, str, int, list[int]]:
     """Fill a namespace; the older version, a transaction before it, and the versions of the checkpoints."""
     numbers = itertools.count()
 
@@ -140,7 +141,7 @@ def _history(ns: Namespace, cat: catalog.Catalog, clock: ManualClock) -> tuple[i
         ns.create_subscription(topic, "audit", takeover="after_lease", lease_ms=LEASE_MS)
     cashier = ns.producer("cashier")
     checkpoints: list[int] = []
-    older, first_txn = -1, ""
+    older, first_txn, first_version = -1, "", -1
     for round_ in range(3):
         for topic in TOPICS:
             produced(topic)
@@ -148,6 +149,7 @@ def _history(ns: Namespace, cat: catalog.Catalog, clock: ManualClock) -> tuple[i
             for topic in TOPICS:
                 txn.produce(topic, [{"id": next(numbers)}])
             txn.flush()
+        version = ns.snapshot().version
         cashier.produce("orders", [{"id": next(numbers)}], partition=0)
         aborted = ns.begin()
         aborted.produce("orders", [{"id": -1}])
@@ -155,7 +157,7 @@ def _history(ns: Namespace, cat: catalog.Catalog, clock: ManualClock) -> tuple[i
         aborted.abort()
         cat.publish(NAME, "orders")
         if round_ == 0:
-            older, first_txn = ns.snapshot().version, str(txn.id)
+            older, first_txn, first_version = ns.snapshot().version, str(txn.id), version
         checkpoints.append(ns.checkpoint())
         produced("payments")  # its header names the checkpoint
         if round_ < 2:
@@ -169,17 +171,17 @@ def _history(ns: Namespace, cat: catalog.Catalog, clock: ManualClock) -> tuple[i
     for topic in TOPICS:
         produced(topic)
     cat.publish(NAME)
-    return older, first_txn, checkpoints
+    return older, first_txn, first_version, checkpoints
 
 
-def _targets(folder: Path, ns: Namespace, older: int, checkpoints: Sequence[int]) -> Iterator[Target]:
+def _targets(folder: Path, ns: Namespace, older: int, first: int, checkpoints: Sequence[int]) -> Iterator[Target]:
     head = ns.snapshot().version
 
     def entry(version: int) -> str:
         return f"{NAME}/{keys.entry_key(version)}"
 
     yield Target("the first entry", entry(0), entry(1), entry=True)
-    yield Target("an entry that checkpoints cover", entry(older), entry(older + 1), entry=True)
+    yield Target("an entry that checkpoints cover", entry(first), entry(first + 1), entry=True)
     yield Target("an entry behind the newest checkpoint", entry(head - 1), entry(head - 2), entry=True)
     yield Target("the newest entry", entry(head), entry(head - 1), entry=True)
 
@@ -190,13 +192,14 @@ def _targets(folder: Path, ns: Namespace, older: int, checkpoints: Sequence[int]
     yield Target("an older checkpoint's manifest", manifest(checkpoints[0]), manifest(checkpoints[1]))
     parts = {version: _parts(folder / manifest(version)) for version in checkpoints}
     for kind, found in parts[checkpoints[-1]].items():
-        # Runs are shared by the checkpoints that name them: the last one is of the newest checkpoint alone.
-        older_part = parts[checkpoints[0]].get(kind, parts[checkpoints[0]]["hot"])[0]
-        yield Target(f"the newest checkpoint's part `{kind}`", _part_key(found[-1]), _part_key(older_part))
-    shared = parts[checkpoints[0]]["segments"][0]
-    yield Target(
-        "a part `segments` of all checkpoints", _part_key(shared), _part_key(parts[checkpoints[-1]]["segments"][-1])
-    )
+        # Runs are shared by all later checkpoints: the last one is of the newest alone.
+        other = parts[checkpoints[0]][kind][0] if kind in parts[checkpoints[0]] else found[0]
+        if kind == "batches":  # newer ones are remembered by the hot part as well
+            yield Target("the first part `batches`", _part_key(other), _part_key(found[-1]))
+        else:
+            yield Target(f"the newest checkpoint's part `{kind}`", _part_key(found[-1]), _part_key(other))
+    first_run, last_run = parts[checkpoints[0]]["segments"][0], parts[checkpoints[-1]]["segments"][-1]
+    yield Target("a part `segments` of all checkpoints", _part_key(first_run), _part_key(last_run))
 
     now = [item for item in ns.snapshot().plan("orders").segments if not item.compacted]
     merged = [item for item in ns.snapshot().plan("orders").segments if item.compacted]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -21,6 +21,8 @@ from txnlog.errors import ConsumerBusy, TxnLogError
 from txnlog.namespace import Namespace
 from txnlog.snapshot import Snapshot
 
+_logger = logging.getLogger("tests.damage")
+
 YES: Final = "yes"
 NO: Final = "no"
 WRONG: Final = "WRONG"
@@ -29,6 +31,10 @@ WRONG: Final = "WRONG"
 OLDER_END: Final = "one entry less"
 """The log ends before an entry that nothing says was ever there."""
 
+OTHER: Final = "other rows"
+"""What a reader of Delta is shown of a table that is not what txnlog wrote: it has nothing to compare it with."""
+
+OLDER: Final = "older rows"
 AFTER_LEASE: Final = "after the lease"
 UP_TO_IT: Final = "up to it"
 
@@ -37,9 +43,10 @@ TRIED: Final = {
     "open": 'the namespace is opened, with `mode="r"` and `"rw"`',
     "read": "every topic is read at the newest version",
     "older": "every topic is read at an older version, before segments were merged",
-    "ask": "the outcome of an old transaction is asked for, and an old batch of a named producer repeated",
+    "ask": "the outcome of an old transaction is asked for",
     "consume": "a subscription of every topic is received from start to end, and another one taken over",
     "write": "messages are produced to every topic",
+    "repeat": "an old batch of a named producer is repeated",
     "checkpoint": "a checkpoint is made, and the namespace opened from it",
     "publish": "all Delta tables are published",
     "repair": "all Delta tables are repaired, and deltalake reads them",
@@ -101,10 +108,11 @@ class _Attempt:
         with self._opened(mode="r") as reader:
             self._try("read", lambda: self._read(reader, None, self._lake.rows))
             self._try("older", lambda: self._read(reader, self._lake.older, self._lake.older_rows))
+            self._try("ask", lambda: self._ask(reader))
         with self._opened() as ns:
-            self._try("ask", lambda: self._ask(ns))
             self._try("consume", lambda: self._consume(ns))
             self._try("write", lambda: self._write(ns))
+            self._try("repeat", lambda: self._repeat(ns))
             self._try("checkpoint", lambda: self._checkpoint(ns))
         self._try("publish", self._publish)
         self._try("repair", self._repair)
@@ -159,9 +167,8 @@ class _Attempt:
         return OLDER_END if found == expected[:-3] else WRONG
 
     def _ask(self, ns: Namespace | None) -> str:
-        known = _open(ns).transaction(self._lake.first_txn)
-        again = _open(ns).producer("cashier").produce("orders", [{"id": 0}], partition=0, sequence=0)
-        return YES if known.state == "COMMITTED" and again.duplicate and again.offsets else WRONG
+        found = _open(ns).transaction(self._lake.first_txn)
+        return YES if (found.state, found.version) == ("COMMITTED", self._lake.first_version) else WRONG
 
     def _consume(self, ns: Namespace | None) -> str:
         return _in_all({topic: self._consume_topic(_open(ns), topic) for topic in TOPICS})
@@ -188,6 +195,10 @@ class _Attempt:
                 return WRONG
         return YES
 
+    def _repeat(self, ns: Namespace | None) -> str:
+        again = _open(ns).producer("cashier").produce("orders", [{"id": 0}], partition=0, sequence=0)
+        return YES if again.duplicate and again.offsets else WRONG
+
     def _checkpoint(self, ns: Namespace | None) -> str:
         version = _open(ns).checkpoint()
         with txnlog.open(self._folder, namespace=NAME, mode="r") as fresh:
@@ -200,22 +211,22 @@ class _Attempt:
     def _repair(self) -> str:
         with catalog.open(self._folder) as cat:
             cat.repair(NAME)
-        return self._read_delta([1_000])
+        return self._read_delta(written=self.cells["write"] == YES)
 
-    def _read_delta(self, more: Sequence[int] = ()) -> str:
-        expected = [*self._lake.rows["orders"], *more]
+    def _read_delta(self, *, written: bool = False) -> str:
+        expected = [*self._lake.rows["orders"], *([1_000] if written else [])]
         try:
             found = deltalake.DeltaTable(str(self._folder / NAME / "orders")).to_pyarrow_table()["id"].to_pylist()
             segments = deltalake.DeltaTable(str(self._folder / NAME / "_delta/segments")).to_pyarrow_table()
         except Exception as error:  # noqa: BLE001 - whatever a foreign engine raises
-            self._say(f"deltalake: {str(error).splitlines()[0][:200]}")
+            _logger.info("deltalake: %s", error)
             return NO
         numbers = sorted(segments["segment"].to_pylist())
-        if not more and numbers != list(self._lake.segments):
-            return "older" if set(numbers) < set(self._lake.segments) else WRONG
-        if sorted(found) == expected:
+        if sorted(found) != expected:
+            return OLDER if set(found) < set(expected) else OTHER
+        if written or numbers == list(self._lake.segments):
             return YES
-        return "older" if set(found) < set(expected) else WRONG
+        return OLDER if set(numbers) < set(self._lake.segments) else OTHER
 
 
 class _NotOpenError(Exception):
