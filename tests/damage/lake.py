@@ -150,7 +150,8 @@ def _history(ns: Namespace, cat: catalog.Catalog, clock: ManualClock) -> tuple[i
                 txn.produce(topic, [{"id": next(numbers)}])
             txn.flush()
         version = ns.snapshot().version
-        cashier.produce("orders", [{"id": next(numbers)}], partition=0)
+        for _ in range(3):  # more than the log's state remembers of a producer
+            cashier.produce("orders", [{"id": next(numbers)}], partition=0)
         aborted = ns.begin()
         aborted.produce("orders", [{"id": -1}])
         aborted.flush()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -60,19 +61,24 @@ def _deleted(path: Path, _partner: Path) -> None:
 
 def _truncated(path: Path, _partner: Path) -> None:
     data = path.read_bytes()
-    path.write_bytes(data[: len(data) // 2])
+    _put(path, data[: len(data) // 2])
 
 
 def _flipped(path: Path, _partner: Path) -> None:
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 4
-    path.write_bytes(data)
+    _put(path, bytes(data))
 
 
 def _swapped(path: Path, partner: Path) -> None:
     one, other = path.read_bytes(), partner.read_bytes()
-    path.write_bytes(other)
-    partner.write_bytes(one)
+    _put(path, other)
+    _put(partner, one)
+
+
+def _put(path: Path, data: bytes) -> None:
+    path.unlink()  # the file itself is the undamaged root's as well
+    path.write_bytes(data)
 
 
 DAMAGE: Final[dict[str, Callable[[Path, Path], None]]] = {
@@ -296,7 +302,7 @@ def cases(lake: Lake, scratch: Path, wanted: str = "") -> Iterator[Case]:
             for damage, apply in DAMAGE.items():
                 SteadyRuntime.begin()
                 folder = scratch / "root"
-                shutil.copytree(lake.folder, folder, copy_function=shutil.copyfile)
+                shutil.copytree(lake.folder, folder, copy_function=os.link)  # a store never writes into a file
                 apply(folder / target.key, folder / target.partner)
                 attempt = _Attempt(lake, folder)
                 attempt.run()

@@ -23,8 +23,8 @@ _BEGIN: Final = "<!-- What follows is printed by `make damage`; `make damage ARG
 
 def all_cases(wanted: str = "") -> list[Case]:
     """Every case, on a root that is made for it; ``wanted`` is a part of the names of some objects."""
-    with tempfile.TemporaryDirectory() as made, tempfile.TemporaryDirectory() as scratch:
-        return list(cases(build(Path(made)), Path(scratch), wanted))
+    with tempfile.TemporaryDirectory() as folder:
+        return list(cases(build(Path(folder) / "lake"), Path(folder), wanted))
 
 
 def table(found: Iterable[Case]) -> str:
