@@ -130,7 +130,7 @@ class Intake:
 
     def _in_the_way(self, error: CorruptionError, damaged: SegmentRecord, partition: int) -> CorruptionError:
         start, end = held_by(damaged)[partition]
-        return damaged_segment(
+        found = damaged_segment(
             error,
             self.topic.name,
             damaged.number,
@@ -138,6 +138,8 @@ class Intake:
             f"{RESTORE}; or acknowledge what was received before it and pass over it with "
             f"consumer.seek({{{partition}: {end}}}, {self.topic.name!r}), which gives its messages up",
         )
+        found.behind = {partition: end}
+        return found
 
     def _count_handed(self) -> None:
         """What the last call returned is delivered. With the lock. A call stores only where None stands."""

@@ -157,7 +157,7 @@ def damaged_segment(
         advice=advice,
         durable=error.durable,
     )
-    found.segment, found.damage = number, damage
+    found.segment, found.damage, found.topic = number, damage, topic
     return found
 
 

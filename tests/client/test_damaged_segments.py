@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import pickle
 from typing import Any
 
 import pytest
 
 from tests.client.support import SCHEMA, Place, ids, raises, rows
+from tests.pages import blocks, page
 from txnlog.errors import CorruptionError, InvalidInputError
 from txnlog.store import Store
 
@@ -55,8 +57,9 @@ def test_a_consumer_hands_out_what_lies_before_a_damaged_segment_and_goes_on_beh
     assert "consumer.seek({0: 10}, 'orders')" in error.advice
     with raises(CorruptionError, match="missing"):  # it does not go on by itself
         consumer.receive(timeout_ms=0)
+    assert (error.topic, error.behind) == ("orders", {0: 10})
     consumer.acknowledge(first)
-    consumer.seek({0: 10}, "orders")
+    consumer.seek(error.behind, error.topic)
     rest = consumer.receive(timeout_ms=0)
     assert ids(rest.table) == [20, 21, 22, 23, 24]
     consumer.acknowledge(rest)
@@ -173,6 +176,35 @@ def test_dead_letters_that_cannot_be_read_wait_and_the_others_are_moved(memory: 
         again.receive(timeout_ms=0)
 
 
+def test_what_the_page_says_of_scans_and_consumers_runs(memory: Place) -> None:
+    ns, _, _ = damaged(memory)
+    reading, receiving = blocks(page("docs/operations/damage.md"))
+    given: dict[str, Any] = {"ns": ns, "consumer": consumer_of(ns, {}), "log": logging.getLogger()}
+    exec(reading, given)
+    assert ids(given["rows"]) == [0, 1, 2, 3, 4, 20, 21, 22, 23, 24]
+    handled: list[int] = []
+
+    def handle(messages: Any) -> None:
+        handled.extend(ids(messages.table))
+        if len(handled) == 10:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        exec(receiving, given | {"handle": handle})
+    assert handled == ids(given["rows"])
+
+
+def test_the_error_is_the_same_on_the_way_to_another_process(memory: Place) -> None:
+    ns, _, lost = damaged(memory)
+    consumer = consumer_of(ns, {})
+    consumer.receive(timeout_ms=0)
+    with raises(CorruptionError) as caught:
+        consumer.receive(timeout_ms=0)
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert (again.segment, again.topic, again.behind) == (lost.number, "orders", {0: 10})
+    assert str(again) == str(caught.value)
+
+
 # --- scans ------------------------------------------------------------------------------------------------------------
 
 
@@ -191,7 +223,12 @@ def test_a_scan_leaves_out_exactly_the_segment_that_its_error_names(
     places = sorted(zip(found["_partition"].to_pylist(), found["_offset"].to_pylist(), strict=True))
     assert places == [(0, n) for n in (*range(5), *range(10, 15))] + [(1, n) for n in range(15)]
     (record,) = caplog.records
-    for words in (f"version {snapshot.version}", "5 rows", f"segment {lost.number}", "the offsets 5 to 9 of partition 0"):
+    for words in (
+        f"version {snapshot.version}",
+        "5 rows",
+        f"segment {lost.number}",
+        "the offsets 5 to 9 of partition 0",
+    ):
         assert words in record.getMessage()
 
 
