@@ -22,7 +22,9 @@ def test_the_page_has_the_table_that_the_command_prints(found: list[Case]) -> No
 def test_every_kind_of_object_is_damaged_in_every_way(found: list[Case]) -> None:
     kinds = {kind_of(case.target.key) for case in found}
     assert kinds == {"entry", "checkpoint", "segment", "hint", "root", "delta"}
-    assert len({case.target.key for case in found if "/checkpoints/parts/" in case.target.key}) >= 5, "every kind of part"
+    assert len({case.target.key for case in found if "/checkpoints/parts/" in case.target.key}) >= 5, (
+        "every kind of part"
+    )
     assert {case.target.key.split("/")[0] for case in found} == {"_catalog", NAME}
     for whose, place in DELTA_LOGS.items():
         names = {case.target.key.removeprefix(f"{place}/") for case in found if case.target.key.startswith(place)}
