@@ -190,10 +190,15 @@ def _to_parquet(table: pa.Table) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def read_part(data: bytes, part: Part) -> pa.Table:
-    """The rows of a part. Raises CorruptionError unless the bytes are exactly those the manifest names."""
+def check_part(data: bytes, part: Part) -> None:
+    """Raise CorruptionError unless the bytes of a part are exactly those that the manifest names."""
     if len(data) != part.size_bytes or digest_of(data) != part.digest:
         raise CorruptionError(f"the checkpoint part {part.unique} ({part.kind}) is not what its manifest names")
+
+
+def read_part(data: bytes, part: Part) -> pa.Table:
+    """The rows of a part. Raises CorruptionError unless the bytes are exactly those that the manifest names."""
+    check_part(data, part)
     schema = _HOT_SCHEMA if part.kind == "hot" else _COLD_SCHEMAS[part.kind]
     try:
         # Not pq.read_table, whose way over a dataset costs half a millisecond; threads pay for big parts only.
@@ -393,12 +398,25 @@ def trim(state: State, version: int) -> None:
         del state.batches[key]
 
 
+def untrim(state: State, earlier: State) -> None:
+    """Put back the cold rows that the fold of an earlier version holds, which ``trim`` dropped. May be done twice.
+
+    They are the same rows in every later fold: cold rows are never changed or dropped by an entry.
+    """
+    for name in COLD_KINDS:
+        table, rows = getattr(state, name), getattr(earlier, name)
+        for key, row in rows.items():
+            if name != "segments" or row.state != "pending":
+                table.setdefault(key, row)
+
+
 __all__ = [
     "COLD_KINDS",
     "Manifest",
     "Part",
     "PartKind",
     "batch_in",
+    "check_part",
     "cold_rows",
     "decode_hot",
     "decode_manifest",
@@ -411,4 +429,5 @@ __all__ = [
     "removals_in",
     "segments_of",
     "trim",
+    "untrim",
 ]

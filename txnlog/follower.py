@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from typing import TypeVar
 
 import msgspec
 
@@ -17,12 +18,14 @@ from txnlog.codec import Entry, decode_entry
 from txnlog.errors import CorruptionError, RetriableError, TxnLogError, VersionNotAvailable
 from txnlog.garbage import may_be_gone
 from txnlog.keys import entry_key
-from txnlog.log import SLOTS_AT_ONCE, Log
+from txnlog.log import SLOTS_AT_ONCE, Log, UnusableCheckpoint
 from txnlog.planner import ScanPlan
 from txnlog.ranges import Ranges
 from txnlog.segment_index import SegmentIndex
 from txnlog.segment_rows import PlannedSegment, damage_in_scan
 from txnlog.state import Batch, Draft, Outcome, SegmentRecord, State, TopicRange
+
+T = TypeVar("T")
 
 
 class Follower:
@@ -66,6 +69,14 @@ class Follower:
         named = self.state.head.checkpoint
         base = self.base
         return named if base is None or (named is not None and named > base.version) else base.version
+
+    @property
+    def newest_usable_checkpoint(self) -> int | None:
+        """The version of the newest checkpoint that is not known to be unusable, as far as headers named it."""
+        newest, base = self.newest_checkpoint, self.base
+        if newest is None or not self.log.is_unusable(newest):
+            return newest
+        return None if base is None else base.version
 
     def refresh(self) -> int:
         """Fold whatever was appended meanwhile: one GET where nothing was. Returns the newest version."""
@@ -148,9 +159,9 @@ class Follower:
                 self._merge(draft, size_bytes)
 
     def rebase(self, manifest: Manifest) -> None:
-        """Let go of the cold rows that a newer checkpoint holds."""
+        """Let go of the cold rows that a newer checkpoint holds, unless that is known to be unusable."""
         with self.lock:
-            if self.base is None or self.base.version < manifest.version:
+            if (self.base is None or self.base.version < manifest.version) and self.log.is_usable(manifest):
                 self._change(partial(self._trim, manifest))
 
     def _trim(self, manifest: Manifest) -> None:
@@ -158,10 +169,56 @@ class Follower:
         checkpoint.trim(self._state, manifest.version)
 
     def adopt_checkpoint(self) -> None:
-        """Rebase to the newest checkpoint that the log names, if it is newer than ours. For memory's sake only."""
+        """Rebase to the newest usable checkpoint that the log names, if it is newer than ours: to save memory."""
+        for manifest in self.log.checkpoints(self._newer_checkpoint()):
+            self.rebase(manifest)
+            return
+
+    def _newer_checkpoint(self) -> int | None:
+        """The newest checkpoint that headers name, if it is newer than the base."""
         newest = self.newest_checkpoint
-        if newest is not None and (self.base is None or newest > self.base.version):
-            self.rebase(self.log.manifest(newest))
+        return newest if self.base is None or (newest is not None and newest > self.base.version) else None
+
+    def over_checkpoints(self, look: Callable[[], T]) -> T:
+        """What a look at the base gives; where an object of it turns out to be unusable, over an older base, and so on.
+
+        ``look`` may be called several times.
+        """
+        while True:
+            try:
+                return look()
+            except UnusableCheckpoint as error:
+                self.log.note(error)
+                self._fall_back()
+
+    def _fall_back(self) -> None:
+        """Replace an unusable base by the newest usable one below it, or by none: its cold rows are folded again."""
+        base = self.base
+        if base is None or self.log.is_usable(base):
+            return  # another thread was faster
+        # Hot rows are not touched, so others fold and append meanwhile.
+        state, older, _ = self.log.state_at(base.version, self.log.named_by(base.version))
+        with self.lock:
+            if self.base == base:
+                self._change(partial(self._untrim, older, state))
+
+    def _untrim(self, older: Manifest | None, state: State) -> None:
+        checkpoint.untrim(self._state, state)  # first: who looks without the lock may see a part
+        self._base = older
+
+    def verify_checkpoints(self) -> None:
+        """Read all of the base, and of the checkpoint that opening the log begins with: what is unusable is known then.
+
+        What a new checkpoint takes over from the base is whole after that.
+        """
+        self.adopt_checkpoint()
+        base = self.base
+        while base is not None and not self.log.is_whole(base.version):
+            self._fall_back()
+            base = self.base
+        named = self.state.head.checkpoint
+        if named is not None and (base is None or named != base.version):
+            self.log.is_whole(named)
 
     def unavailable(self, version: int) -> VersionNotAvailable | None:
         """The error for a version that this client knows not to be readable, naming the range; None where it is."""
@@ -195,6 +252,9 @@ class Follower:
 
     def segments(self, topic: int) -> tuple[list[SegmentRecord], dict[int, int]]:
         """All segments of a topic that the log ever showed, and which of them were replaced at which version."""
+        return self.over_checkpoints(partial(self._segments, topic))
+
+    def _segments(self, topic: int) -> tuple[list[SegmentRecord], dict[int, int]]:
         with self.lock:
             found = {record.number: record for record in self.state.segments.values() if record.topic == topic}
             removals = dict(self.state.removals)
@@ -204,7 +264,7 @@ class Follower:
             for record in self.log.segments(part, topic):
                 found.setdefault(record.number, record)
         for part in removal_parts:
-            removals |= checkpoint.removals_in(self.log.run(part))
+            removals |= self.log.removals(part)
         return list(found.values()), removals
 
     def holding(self, topic: int, wanted: Mapping[int, Ranges]) -> tuple[list[SegmentRecord], int]:
@@ -224,24 +284,26 @@ class Follower:
 
     def outcome(self, number: int) -> Outcome | None:
         """How a transaction ended, with offsets and digest; None where nothing is remembered."""
+        outcome, cold = self.over_checkpoints(partial(self._outcome, number))
+        return self._completed(outcome) if outcome is not None and cold else outcome
+
+    def _outcome(self, number: int) -> tuple[Outcome | None, bool]:
+        """The outcome of a transaction, and whether it is a cold one."""
         with self.lock:
             outcome = self.state.outcomes.get(number)
             parts = tuple(self._runs("outcomes"))
         if outcome is not None:
-            return outcome
+            return outcome, False
         for part in reversed(parts):
-            found = checkpoint.outcome_in(self.log.run(part), number)
+            found = self.log.outcome(part, number, self.state.topics)
             if found is not None:
-                return self._completed(found)
-        return None
+                return found, True
+        return None, False
 
     def _completed(self, outcome: Outcome) -> Outcome:
         """A cold outcome with what its entry says: checkpoints keep what stands nowhere else."""
         if outcome.state == "ABORTED":
             return outcome
-        unknown = [number for number in outcome.dropped_topics if number not in self.state.topics]
-        if unknown:
-            raise CorruptionError(f"a checkpoint gives outcome {outcome.number} the unknown topic {unknown[0]}")
         entry = self.log.entry(outcome.version)
         commit = next((item for item in entry.actions if isinstance(item, Commit) and item.txn == outcome.number), None)
         if commit is None:  # a replacement of segments ends a transaction without a commit action
@@ -285,6 +347,9 @@ class Follower:
 
     def batch(self, producer: str, topic: int, partition: int, sequence: int) -> Batch | None:
         """The sequenced batch that holds a sequence, from memory or from history."""
+        return self.over_checkpoints(partial(self._batch, producer, topic, partition, sequence))
+
+    def _batch(self, producer: str, topic: int, partition: int, sequence: int) -> Batch | None:
         with self.lock:
             known = self.state.sequences.get((producer, topic, partition))
             hot = [item for key, item in self.state.batches.items() if key[:3] == (producer, topic, partition)]
@@ -293,7 +358,7 @@ class Follower:
             if item.sequence <= sequence < item.sequence + item.rows:
                 return item
         for part in reversed(parts):
-            found = checkpoint.batch_in(self.log.run(part), producer, topic, partition, sequence)
+            found = self.log.batch(part, producer, topic, partition, sequence)
             if found is not None:
                 return found
         return None

@@ -640,14 +640,16 @@ class Namespace:
     def checkpoint(self) -> int:
         """Make a checkpoint now, in this thread; returns its version. Clients make them by themselves when due.
 
+        It is the way to a whole one where an older one was lost or damaged, of which a warning told: everything that
+        the new one takes over from older ones is read first. Where headers lead to an unusable one, an entry without
+        actions is appended, which names the new one.
+
         Raises:
             ReadOnly: the handle was opened with ``mode="r"``.
             StoreError, OutcomeUnknown: call it again, any time; no commit depends on it.
-            CorruptionError: the log or a checkpoint is damaged, or the one at this version is of another log.
+            CorruptionError: an entry is missing or damaged.
         """
-        _ = self.connection.appender
-        self.connection.follower.refresh()
-        return self.connection.session.checkpointer.make().version
+        return self.connection.session.checkpoint()
 
     def vacuum(
         self,

@@ -15,6 +15,7 @@ from txnlog.appender import Appender
 from txnlog.apply import check_writable
 from txnlog.arguments import shortened
 from txnlog.codec import digest_of
+from txnlog.commands import effect
 from txnlog.errors import (
     ClockSkew,
     CorruptionError,
@@ -31,7 +32,7 @@ from txnlog.holds import Holds
 from txnlog.limits import FORMAT_VERSION, MAX_CLOCK_AHEAD_MS
 from txnlog.log import Log
 from txnlog.maintenance.auto_publisher import AutoPublisher
-from txnlog.maintenance.checkpointer import Checkpointer
+from txnlog.maintenance.checkpointer import Checkpointer, SlotTaken
 from txnlog.names import NamespaceName
 from txnlog.reader import SegmentReader
 from txnlog.root import Root, check_coordinator, create_log, namespaces_below, not_found
@@ -48,6 +49,9 @@ _CUT_MS: Final = 1_000
 
 _IDLE_MS: Final = 60_000
 """Whoever paused for so long looks whether its log is still there. A commit of a writer at work stays one PUT."""
+
+_MOST_SLOTS: Final = 3
+"""Slots of manifests that are found taken, before a call that makes a checkpoint fails."""
 
 
 class Session:
@@ -162,6 +166,31 @@ class Session:
                     given_up=self.given_up,
                 )
             return self._appender
+
+    def checkpoint(self) -> int:
+        """Make a checkpoint of the newest version that names nothing unusable, and return its version.
+
+        No object is overwritten: where the slot of its manifest is taken, an entry without actions is appended, since
+        the version of that has a free one. Where headers name an unusable checkpoint, one more such entry names the
+        new one, so that whoever opens the log from then on finds it.
+        """
+        appender = self.appender
+        self.follower.refresh()
+        self.follower.verify_checkpoints()
+        made = self._checkpoint(appender)
+        named = self.follower.state.head.checkpoint
+        if named is not None and self.follower.log.is_unusable(named):
+            appender.call(effect(lambda _draft, _at: ()))
+        return made
+
+    def _checkpoint(self, appender: Appender) -> int:
+        for _ in range(_MOST_SLOTS):
+            try:
+                return self.checkpointer.make().version
+            except SlotTaken:
+                self._check_log()
+                appender.call(effect(lambda _draft, _at: ()))
+        return self.checkpointer.make().version
 
     def _before_append(self) -> None:
         """Once what must hold for a writer; the log again after a pause.

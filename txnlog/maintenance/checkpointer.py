@@ -8,7 +8,7 @@ from functools import partial
 
 from txnlog import checkpoint, keys
 from txnlog.checkpoint import Manifest, Part
-from txnlog.errors import CorruptionError, TxnLogError, in_doubt
+from txnlog.errors import CorruptionError, TxnLogError, UnsupportedFeature, in_doubt
 from txnlog.follower import Follower
 from txnlog.limits import (
     CHECKPOINT_ENTRIES,
@@ -34,6 +34,12 @@ _TAIL_BYTES_PER_ROW = 16
 
 _MANIFEST_ATTEMPTS = 4
 """The next checkpoint is as good, so this one does not wait for an outage to end."""
+
+
+class SlotTaken(CorruptionError):
+    """The slot of this version's manifest holds something else. It is not overwritten: a later version has its own."""
+
+    default_advice = "call ns.checkpoint() again: it makes one at a later version"
 
 
 class Checkpointer:
@@ -67,7 +73,7 @@ class Checkpointer:
     def due(self) -> bool:
         """Whether the tail beyond the newest checkpoint is long enough."""
         head = self._follower.state.head
-        newest = self._follower.newest_checkpoint
+        newest = self._follower.newest_usable_checkpoint
         self._count_from(-1 if newest is None else newest)
         since = head.version - (-1 if newest is None else newest)
         if since >= self.interval + int(self._delay * self.spread):
@@ -94,8 +100,11 @@ class Checkpointer:
             _logger.exception("no checkpoint was made: a bug, which harms no commit")
 
     def make(self) -> Manifest:
-        """Make a checkpoint of the newest version now, and give back its manifest."""
+        """Make a checkpoint of the newest version now, and return its manifest. Raises SlotTaken."""
         self._follower.adopt_checkpoint()
+        return self._follower.over_checkpoints(self._make)
+
+    def _make(self) -> Manifest:
         with self._follower.lock:
             base = self._follower.base
             state = self._follower.state.copy()
@@ -145,7 +154,7 @@ class Checkpointer:
         return tuple(parts)
 
     def _create(self, manifest: Manifest) -> Manifest:
-        """Put the manifest last. Somebody else's at the same version is as good, if it is the fold of the same entries.
+        """Put the manifest last. Another client's at the same version is as good, if it is whole, of the same entries.
 
         It is not in a folder that was copied while others wrote to it: what came along of their later checkpoints says
         nothing about the entries that were appended to the copy.
@@ -157,9 +166,13 @@ class Checkpointer:
             )
         if found == data:
             return manifest
-        other = checkpoint.decode_manifest(found, manifest.version)
-        if other.digest != manifest.digest:
-            raise CorruptionError(f"the checkpoint {manifest.version} in the store is one of another log")
+        try:
+            other = checkpoint.decode_manifest(found, manifest.version)
+            if other.digest != manifest.digest:
+                raise CorruptionError(f"the checkpoint {manifest.version} in the store is one of another log")
+            self._follower.log.verify(part for part in other.parts if part not in manifest.parts)
+        except (CorruptionError, UnsupportedFeature) as error:
+            raise SlotTaken(error.message) from None
         return other
 
     def close(self) -> None:
@@ -182,4 +195,4 @@ def _split(runs: tuple[Part, ...], rows: int) -> tuple[tuple[Part, ...], tuple[P
     return runs[:first], runs[first:]
 
 
-__all__ = ["Checkpointer"]
+__all__ = ["Checkpointer", "SlotTaken"]

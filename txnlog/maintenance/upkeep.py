@@ -44,8 +44,7 @@ def maintain(
     optimizer.check_target(target_size_bytes)
     vacuum.check_times(retain_ms, grace_ms)
     _ = connection.appender  # a reader is refused before it looks at anything
-    connection.follower.refresh()
-    checkpoint = connection.session.checkpointer.make().version
+    checkpoint = connection.session.checkpoint()
     optimized: list[Optimized] = []
     failures: dict[str, str] = {}
     finished = True
