@@ -6,6 +6,7 @@ import datetime
 import io
 import json
 import os
+import pathlib
 import subprocess
 import sys
 
@@ -194,6 +195,22 @@ def test_a_name_alone_is_a_namespace_of_the_present_folder(lake, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.getcwd())
     monkeypatch.chdir(lake[0].removesuffix("/sales"))
     assert lines("sales", "topics", "--json")[0]["topic"] == "orders"
+
+
+def test_a_checkpoint_is_made_where_the_newest_one_is_damaged(lake, caplog):
+    path, _ = lake
+    with txnlog.open(path) as ns:
+        ns.checkpoint()
+        ns.produce("orders", [{"value": b"three"}])
+    (manifest,) = (pathlib.Path(path) / "_log" / "checkpoints").glob("*.json")
+    manifest.chmod(0o644)
+    manifest.write_bytes(manifest.read_bytes()[:40])
+    assert run(path, "topics").returncode == 0
+    assert manifest.name in caplog.text
+    assert run(path, "checkpoint").returncode == 0
+    caplog.clear()
+    assert lines(path, "topics", "--json") == [{"topic": "orders", "partitions": 2, "messages": 3}]
+    assert caplog.text == ""
 
 
 def test_a_checkpoint_and_a_fence_are_appended(lake):

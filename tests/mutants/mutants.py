@@ -683,8 +683,8 @@ MUTANTS = (
     Mutant(
         "an outcome in a checkpoint is forgotten",
         "txnlog/follower.py",
-        "        if outcome is not None:\n            return outcome\n        for",
-        "        return outcome\n        for",
+        "        if outcome is not None:\n            return outcome, False\n        for",
+        "        return outcome, False\n        for",
         "after a checkpoint a commit in doubt, repeated, is refused though it was made",
         (DOUBT_OF_TRANSACTIONS + "a_commit_that_only_a_checkpoint_remembers_is_answered",),
     ),
@@ -1110,8 +1110,8 @@ MUTANTS = (
     Mutant(
         "batches of a checkpoint are not looked for",
         "txnlog/follower.py",
-        "        for part in reversed(parts):\n            found = checkpoint.batch_in(",
-        "        for part in parts[:0]:\n            found = checkpoint.batch_in(",
+        "        for part in reversed(parts):\n            found = self.log.batch(",
+        "        for part in parts[:0]:\n            found = self.log.batch(",
         "a producer that repeats an older batch is not told where its rows are",
         (PRODUCING + "old_batches_are_found_after_a_checkpoint_and_in_a_new_process",),
     ),
