@@ -31,7 +31,8 @@ ACTOR_FAULTS: Final = {
 """What may befall an actor, at any request, sleep or look at its clock."""
 
 REST_FAULTS: Final = {"damage": "an object at rest is deleted, cut, swapped with another, or has a bit flipped"}
-"""What may happen to an object at rest. It is repaired before the end: damage has to be noticed, not survived."""
+"""What may happen to an object at rest. It is repaired before the end: damage has to be noticed, not survived, unless
+it is that of a checkpoint."""
 
 ALL_FAULTS: Final = (*REQUEST_FAULTS, *ACTOR_FAULTS, *REST_FAULTS)
 
