@@ -22,7 +22,7 @@ ON_OLDER_SPARK = -m pytest -n 2 --dist loadfile -W ignore::ResourceWarning -W ig
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install check format test test-long test-fast test-delta test-s3a test-rights test-spark40 test-spark41 mutants sim crash crash-spark crash-delta conformance demo notebooks bench lock clean
+.PHONY: help install check format test test-long test-fast test-delta test-s3a test-rights test-spark40 test-spark41 mutants sim crash crash-spark crash-delta conformance damage demo notebooks bench lock clean
 
 help: ## Show this list.
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -81,6 +81,9 @@ crash-delta: install ## Kill publishers, writers, optimize and vacuum for ten mi
 
 conformance: install ## 200 random histories of published topics, read by deltalake, Polars and DuckDB at every version.
 	@TXNLOG_HISTORIES=200 $(RUN)/python -m pytest -n 0 tests/catalog/test_conformance.py $(ARGS)
+
+damage: install ## Damage every kind of object of a namespace, and print what that stops (ARGS=--write keeps it in the page).
+	@$(RUN)/python -m tests.damage.run $(ARGS)
 
 demo: install ## A pipeline over several topics, start to end, on this machine.
 	@$(SPARK_ENV) $(RUN)/python -m examples.demo $(ARGS)

@@ -21,7 +21,14 @@ from spark_ext.conditions import Column, Condition
 from spark_ext.python_process import store_of
 from txnlog import segment_file
 from txnlog.errors import CorruptionError
-from txnlog.segment_rows import PlannedSegment, PlannedSlice, file_schema, metadata_column, slices_of
+from txnlog.segment_rows import (
+    PlannedSegment,
+    PlannedSlice,
+    file_schema,
+    metadata_column,
+    naming_segment,
+    slices_of,
+)
 from txnlog.store.base import ObjectNotFound, Store
 
 if TYPE_CHECKING:
@@ -100,8 +107,13 @@ class _File:
         return data
 
 
-def _decode(store: Store, job: ReadJob, segment: PlannedSegment) -> pa.Table:
+def _decode(store: Store, job: ReadJob, task: SegmentTask) -> pa.Table:
     """All rows of a file: the wanted columns, and the metadata columns that it stores."""
+    with naming_segment(*task):
+        return _whole(store, job, task[1])
+
+
+def _whole(store: Store, job: ReadJob, segment: PlannedSegment) -> pa.Table:
     schema = file_schema(job.stored, segment)
     stored = schema.names[len(job.stored.names) :]
     needed = job.needed
@@ -161,10 +173,12 @@ def read_batches(job: ReadJob, tasks: Sequence[SegmentTask]) -> Iterator[pa.Reco
             while waiting or position < len(tasks):
                 while position < len(tasks) and _may_go_ahead([item for item, _ in waiting], tasks[position]):
                     task = tasks[position]
-                    waiting.append((task, threads.submit(_decode, store, job, task[1])))
+                    waiting.append((task, threads.submit(_decode, store, job, task)))
                     position += 1
                 task, future = waiting.popleft()
-                yield from _batches(job, task, future.result())
+                table = future.result()
+                with naming_segment(*task):
+                    yield from _batches(job, task, table)
         finally:
             for _, future in waiting:
                 future.cancel()

@@ -7,7 +7,7 @@ looked up by the segment's number, which the path hands to the query as a partit
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,6 +26,7 @@ from spark_ext.task_errors import first_line
 from txnlog.errors import CorruptionError, InvalidInputError, LimitExceeded, only_looking
 from txnlog.ids import Coordinators, TxnId
 from txnlog.keys import SEGMENT_COLUMN, entry_key
+from txnlog.segment_rows import damage_in_scan
 from txnlog.store.base import ObjectNotFound
 from txnlog.store.open import hadoop_url
 from txnlog.visibility import Visibility
@@ -68,6 +69,7 @@ def read_topic(
     *,
     timestamp: datetime.datetime | str | int | None = None,
     offsets: OffsetRanges | None = None,
+    exclude_segments: Collection[int] = (),
     storage_options: Mapping[str, Any] | None = None,
 ) -> DataFrame:
     """A topic as Spark's own Parquet scan.
@@ -82,6 +84,7 @@ def read_topic(
             or epoch milliseconds.
         offsets: by partition the offsets ``(start, end)``; partitions that are not named are not read, nor are files
             without any of these rows.
+        exclude_segments: numbers of damaged segments to leave out; a warning says which rows that leaves out.
         storage_options: fsspec's, with which the log is read; Spark's own reader has settings of its own.
 
     The sizes of files are compared with the log at once, pages verified by their checksums while they are read: damage
@@ -91,11 +94,12 @@ def read_topic(
     Raises:
         NamespaceNotFound, TopicNotFound, VersionNotAvailable, InvalidInputError: as they say.
         OffsetOutOfRange: offsets that the topic does not hold at the version, or no longer.
-        CorruptionError: a segment is missing, or has another size than the log says.
+        CorruptionError: a segment is missing, or has another size than the log says; with the number for
+            ``exclude_segments``.
         LimitExceeded: so many segments that planning would take longer than reading with the format.
     """
     namespace, snapshot, topic = _snapshot(spark, path, version, timestamp, storage_options)
-    plan = snapshot.plan(topic, offsets=offsets, isolation_level=isolation_level)
+    plan = snapshot.plan(topic, offsets=offsets, isolation_level=isolation_level, exclude_segments=exclude_segments)
     return read_plan(spark, namespace, plan, include_metadata=include_metadata)
 
 
@@ -252,9 +256,8 @@ def _check_sizes(frame: DataFrame, namespace: Namespace, plan: ScanPlan) -> None
     )
     for segment, size_bytes in zip(plan.segments, found, strict=True):
         if size_bytes != segment.size_bytes:
-            raise CorruptionError(
-                f"the segment {segment.key} has {size_bytes:,} bytes, the log recorded {segment.size_bytes:,}"
-            )
+            damage = f"the segment {segment.key} has {size_bytes:,} bytes, the log recorded {segment.size_bytes:,}"
+            raise damage_in_scan(CorruptionError(damage), plan.topic, segment)
     if known:
         raise CorruptionError(f"Spark finds files of other sizes in {plan.topic!r} than the log recorded")
 

@@ -41,6 +41,14 @@ def names(value: str) -> tuple[str, ...]:
     return found
 
 
+def segments(value: str) -> frozenset[int]:
+    """Numbers of segments with commas between them."""
+    found = [part.strip() for part in value.split(",")]
+    if not all(part.isascii() and part.isdecimal() and len(part) <= 19 for part in found):
+        raise BadValueError("is a list of the numbers of segments, separated by commas")
+    return frozenset(int(part) for part in found)
+
+
 def flag(value: str) -> bool:
     """True or false, in any case."""
     known = {"true": True, "false": False}.get(value.strip().lower())
@@ -169,6 +177,7 @@ __all__ = [
     "names",
     "pattern",
     "position",
+    "segments",
     "storage",
     "text",
     "time_as_given",

@@ -60,6 +60,7 @@ class ReadOptions:
     include_metadata: bool = False
     columns: tuple[str, ...] | None = None
     filters: tuple[tuple[Any, ...], ...] = ()
+    exclude_segments: frozenset[int] = frozenset()
     min_partitions: int | None = None
     fail_on_data_loss: bool = True
     subscription: str | None = None
@@ -117,6 +118,7 @@ OPTIONS: Final = (
     Option("includeMetadata", "include_metadata", _READS, values.flag),
     Option("columns", "columns", _READS, values.names),
     Option("filters", "filters", _READS, values.filters),
+    Option("excludeSegments", "exclude_segments", _READS, values.segments),
     Option("minPartitions", "min_partitions", _READS, values.whole(1)),
     Option("failOnDataLoss", "fail_on_data_loss", _READS, values.flag),
     Option("subscription", "subscription", _STREAM, values.text),

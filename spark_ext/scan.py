@@ -46,11 +46,12 @@ from txnlog.errors import InvalidInputError, SchemaMismatch, TopicNotFound
 from txnlog.names import nearest
 from txnlog.planner import OffsetRanges, ScanPlan
 from txnlog.segment_rows import PlannedSegment, PlannedSlice
-from txnlog.snapshot import Snapshot
+from txnlog.snapshot import Snapshot, check_known
 
 if TYPE_CHECKING:
     from txnlog.connection import Mode
     from txnlog.namespace import Namespace
+    from txnlog.state import SegmentRecord
 
 METADATA: Final = (
     StructField("_partition", IntegerType(), False),
@@ -94,13 +95,37 @@ class Scan:
 
     def plan(self, topic: str, offsets: OffsetRanges | None) -> ScanPlan:
         """What to read of a topic: not the files of which the log shows that no row passes the option ``filters``."""
-        plan = self.snapshot.plan(topic, offsets=offsets, isolation_level=self.options.isolation_level)
+        plan = self.snapshot.plan(
+            topic,
+            offsets=offsets,
+            isolation_level=self.options.isolation_level,
+            exclude_segments=self._excluded(topic),
+        )
         if not self.conditions:
             return plan
-        connection = self.namespace.connection
-        records, _ = connection.follower.segments(connection.topic_record(topic, plan.version).id)
+        records = _segments_of(self.namespace, self.snapshot, topic)
         known = {record.number: record.statistics for record in records}
         return filters.pruned(plan, self.conditions, schemas.to_arrow(self.columns), known)
+
+    def _excluded(self, topic: str) -> frozenset[int]:
+        """The segments of a topic that are to be left out."""
+        wanted = self.options.exclude_segments
+        if not wanted:
+            return wanted
+        return wanted.intersection(item.number for item in _segments_of(self.namespace, self.snapshot, topic))
+
+
+def _segments_of(namespace: Namespace, snapshot: Snapshot, topic: str) -> list[SegmentRecord]:
+    """All segments that a topic ever had."""
+    connection = namespace.connection
+    return connection.follower.segments(connection.topic_record(topic, snapshot.version).id)[0]
+
+
+def _check_excluded(options: ReadOptions, namespace: Namespace, snapshot: Snapshot, topics: Sequence[str]) -> None:
+    """Raise InvalidInputError for a segment that is to be left out and that none of the topics has."""
+    if options.exclude_segments:
+        known = {item.number for topic in topics for item in _segments_of(namespace, snapshot, topic)}
+        check_known(options.exclude_segments, known, topics)
 
 
 def open_scan(options: ReadOptions, *, mode: Mode = "r", columns: schemas.StructType | None = None) -> Scan:
@@ -127,6 +152,7 @@ def open_scan(options: ReadOptions, *, mode: Mode = "r", columns: schemas.Struct
         columns = _common_columns(namespace, snapshot, topics)
     else:
         _check_readable(namespace, snapshot, topics, columns)
+    _check_excluded(options, namespace, snapshot, topics)
     offered = _offered(options, columns)
     return Scan(options, location.root, namespace, topics, snapshot, columns, offered, _conditions(options, columns))
 

@@ -35,7 +35,8 @@ from __future__ import annotations
 
 import contextlib
 import enum
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import ClassVar
 
 from txnlog.wording import Argument, Call, Words
@@ -392,9 +393,21 @@ class ClockSkew(StoreError):
 
 
 class CorruptionError(TxnLogError):
-    """Stored bytes are damaged or contradict each other. Nothing was guessed."""
+    """Stored bytes are damaged or contradict each other. Nothing was guessed.
+
+    Attributes:
+        segment: the number of the damaged segment, None for damage of another kind of object. A scan leaves out exactly
+            this segment with ``exclude_segments=[number]``.
+        damage: what is wrong with the segment's object, without what the log says of its rows.
+        topic: the name of the segment's topic.
+        behind: of a consumer by partition the offset behind the segment: ``consumer.seek(error.behind, error.topic)``.
+    """
 
     default_advice = "restore the named object from a copy; no damaged data was returned"
+    segment: int | None = None
+    damage: str = ""
+    topic: str | None = None
+    behind: Mapping[int, int] = MappingProxyType({})
 
 
 __all__ = [

@@ -22,7 +22,7 @@ from txnlog.log import SLOTS_AT_ONCE, Log, UnusableCheckpoint
 from txnlog.planner import ScanPlan
 from txnlog.ranges import Ranges
 from txnlog.segment_index import SegmentIndex
-from txnlog.segment_rows import PlannedSegment
+from txnlog.segment_rows import PlannedSegment, damage_in_scan
 from txnlog.state import Batch, Draft, Outcome, SegmentRecord, State, TopicRange
 
 T = TypeVar("T")
@@ -243,7 +243,7 @@ class Follower:
             record = next((item for item in self.segments(topic)[0] if item.number == segment.number), None)
             if record is not None and may_be_gone(record, oldest):
                 return RetriableError("aborted rows were vacuumed while they were read")
-        return CorruptionError(f"the segment {segment.key} is missing")
+        return damage_in_scan(CorruptionError(f"the segment {segment.key} is missing"), plan.topic, segment)
 
     # --- cold rows --------------------------------------------------------------------------------------------------
 

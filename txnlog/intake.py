@@ -13,10 +13,11 @@ import pyarrow as pa
 from txnlog import planner, ranges
 from txnlog.acknowledgements import check_epoch
 from txnlog.actions import AnyAction, Seek
-from txnlog.errors import TransactionConflict
+from txnlog.errors import CorruptionError, TransactionConflict
 from txnlog.leases import available, in_turn
 from txnlog.ranges import EMPTY, Range, Ranges
-from txnlog.state import Draft, Redelivery, SubscriptionRecord, TopicRecord
+from txnlog.segment_rows import RESTORE, damaged_segment
+from txnlog.state import Draft, Redelivery, SegmentRecord, SubscriptionRecord, TopicRecord
 
 if TYPE_CHECKING:
     from txnlog.connection import Connection
@@ -88,13 +89,57 @@ class Intake:
             for partition in in_turn(self._turn, self.topic.partitions):
                 with self._lock:
                     ranges.exclude(self._delivered, {partition: ((0, state.cursors[record.id, partition].position),)})
-                ready[partition] = self._ready_in(partition, held)
-            wanted = first_of_all(ready, most)
-        return self._hand_out(wanted, {}) if wanted else None
+                if found := self._ready_in(partition, held):
+                    ready[partition] = found
+        return self._hand_out(ready, most, {}) if ready else None
 
-    def _hand_out(self, wanted: Mapping[int, Ranges], redeliveries: Mapping[int, tuple[Redelivery, ...]]) -> Received:
+    def _hand_out(
+        self, ready: dict[int, Ranges], most: int, redeliveries: Mapping[int, tuple[Redelivery, ...]]
+    ) -> Received:
+        """The first messages of what is ready, partition by partition; of none what lies behind a damaged segment.
+
+        Raises CorruptionError where the partition that comes first goes on with one: the others have their turn at the
+        next call. So they go on meanwhile, and nobody can miss that this one waits.
+        """
         self._turn += 1
-        return Received(self._read(wanted), redeliveries, Handed(self.epoch, wanted))
+        first = next(iter(ready))
+        while True:
+            wanted = first_of_all(ready, most)
+            try:
+                return Received(self._read(wanted), redeliveries, Handed(self.epoch, wanted))
+            except CorruptionError as error:
+                damaged = self._damaged(error, wanted)
+                self._wait_before(damaged, ready)
+                if not ready.get(first):
+                    raise self._in_the_way(error, damaged, first) from None
+
+    def _damaged(self, error: CorruptionError, wanted: Mapping[int, Ranges]) -> SegmentRecord:
+        """The segment that an error names. Raises the error itself where it names none of what was read."""
+        records, _ = self._connection.follower.holding(self.topic.id, wanted)
+        found = next((item for item in records if item.number == error.segment), None)
+        if found is None:
+            raise error
+        return found
+
+    def _wait_before(self, damaged: SegmentRecord, ready: dict[int, Ranges]) -> None:
+        """Take out of what is ready what a damaged segment holds, and what lies behind it in its partitions."""
+        for partition, (start, end) in held_by(damaged).items():
+            found = ready.get(partition, EMPTY)
+            if ranges.intersect(found, ((start, end),)):
+                ready[partition] = ranges.intersect(found, ((0, start),)) if start else EMPTY
+
+    def _in_the_way(self, error: CorruptionError, damaged: SegmentRecord, partition: int) -> CorruptionError:
+        start, end = held_by(damaged)[partition]
+        found = damaged_segment(
+            error,
+            self.topic.name,
+            damaged.number,
+            [(partition, start, end - start)],
+            f"{RESTORE}; or acknowledge what was received before it and pass over it with "
+            f"consumer.seek({{{partition}: {end}}}, {self.topic.name!r}), which gives its messages up",
+        )
+        found.behind = {partition: end}
+        return found
 
     def _count_handed(self) -> None:
         """What the last call returned is delivered. With the lock. A call stores only where None stands."""
@@ -214,6 +259,13 @@ class Intake:
         """The consumer receives no more."""
 
 
+def held_by(segment: SegmentRecord) -> dict[int, Range]:
+    """By partition the offsets of a visible segment."""
+    return {
+        item.partition: (item.offset, item.offset + item.rows) for item in segment.slices if item.offset is not None
+    }
+
+
 def first_of_all(ready: Mapping[int, Ranges], most: int) -> dict[int, Ranges]:
     """The first so many offsets, partition by partition."""
     chosen: dict[int, Ranges] = {}
@@ -246,4 +298,4 @@ def _only(table: pa.Table, wanted: Mapping[int, Ranges]) -> pa.Table:
     return table.filter(pa.array(chosen))
 
 
-__all__ = ["Handed", "Intake", "Received", "first_of_all"]
+__all__ = ["Handed", "Intake", "Received", "first_of_all", "held_by"]

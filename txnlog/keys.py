@@ -15,8 +15,8 @@ from txnlog.names import NAME_PATTERN, TopicName
 CATALOG_FOLDER: Final = "_catalog"
 """The root log's folder: a namespace of its own, whose name no user can choose (names begin with a letter or digit)."""
 
-_LOG_FOLDER: Final = "_log/"
-CHECKPOINT_FOLDER: Final = f"{_LOG_FOLDER}checkpoints/"
+LOG_FOLDER: Final = "_log/"
+CHECKPOINT_FOLDER: Final = f"{LOG_FOLDER}checkpoints/"
 _PART_FOLDER: Final = f"{CHECKPOINT_FOLDER}parts/"
 PROBE_FOLDER: Final = "_probe/"
 """Below the folder of a log: what is tried before the log is appended to. Deleted afterwards, where that is allowed."""
@@ -30,7 +30,7 @@ SEGMENTS_TABLE: Final = "_delta/segments"
 
 def entry_key(version: int) -> str:
     """Key of the commit log's slot for one version."""
-    return f"{_LOG_FOLDER}{version // ENTRIES_PER_FOLDER:010d}/{version:020d}.json"
+    return f"{LOG_FOLDER}{version // ENTRIES_PER_FOLDER:010d}/{version:020d}.json"
 
 
 def manifest_key(version: int) -> str:
@@ -158,7 +158,7 @@ FILE_NAME: Final = re.compile(rf"{UNIQUE.pattern}\.parquet", re.ASCII)
 _ID: Final = r"0|[1-9][0-9]{0,18}"
 _VERSION: Final = r"[0-9]{20}"
 _FOLDER: Final = rf"{NAME_PATTERN}(?:~(?:{_ID}))?"
-_ENTRY: Final = re.compile(rf"{_LOG_FOLDER}([0-9]{{10}})/({_VERSION})\.json", re.ASCII)
+_ENTRY: Final = re.compile(rf"{LOG_FOLDER}([0-9]{{10}})/({_VERSION})\.json", re.ASCII)
 _MANIFEST: Final = re.compile(rf"{CHECKPOINT_FOLDER}({_VERSION})\.json", re.ASCII)
 _PART: Final = re.compile(rf"{_PART_FOLDER}({UNIQUE.pattern})\.parquet", re.ASCII)
 _HINT: Final = re.compile(rf"{HINT_FOLDER}({_ID})/({_VERSION})\.json", re.ASCII)
@@ -217,6 +217,7 @@ __all__ = [
     "CHECKPOINT_FOLDER",
     "FILE_NAME",
     "HINT_FOLDER",
+    "LOG_FOLDER",
     "PROBE_FOLDER",
     "SEGMENTS_TABLE",
     "SEGMENT_COLUMN",

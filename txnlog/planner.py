@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Final, Literal, get_args
 
 from txnlog.errors import CorruptionError, InvalidInputError, OffsetOutOfRange
@@ -197,6 +197,15 @@ def plan(
     )
 
 
+def without_segments(plan: ScanPlan, numbers: Collection[int]) -> tuple[ScanPlan, tuple[PlannedSegment, ...]]:
+    """A plan that leaves out some segments, and what it would have read of these."""
+    left_out = tuple(segment for segment in plan.segments if segment.number in numbers)
+    if not left_out:
+        return plan, ()
+    segments = tuple(segment for segment in plan.segments if segment.number not in numbers)
+    return replace(plan, segments=segments, visibility=Visibility.of(item.number for item in segments)), left_out
+
+
 __all__ = [
     "ISOLATION_LEVELS",
     "IsolationLevel",
@@ -208,4 +217,5 @@ __all__ = [
     "plan",
     "plan_segment",
     "select",
+    "without_segments",
 ]

@@ -22,6 +22,7 @@ from txnlog.segment_rows import (
     PlannedSegment,
     file_schema,
     metadata_column,
+    naming_segment,
     slices_of,
     stored_fields,
 )
@@ -98,7 +99,9 @@ class SegmentReader:
         for part in parts_of(plan):
             calls = [partial(self.decode, plan, segment, columns, in_parts=in_parts) for segment in part.segments]
             for segment, table in zip(part.segments, self._runtime.run_all(calls), strict=True):
-                yield self._shape(plan, segment, table, columns, schema, include_metadata=include_metadata)
+                with naming_segment(plan.topic, segment):
+                    shaped = self._shape(plan, segment, table, columns, schema, include_metadata=include_metadata)
+                yield shaped
 
     def decode(
         self, plan: ScanPlan, segment: PlannedSegment, columns: Sequence[str] | None, *, in_parts: bool = False
@@ -119,7 +122,8 @@ class SegmentReader:
 
     def _fetch(self, plan: ScanPlan, segment: PlannedSegment, columns: Sequence[str] | None) -> pa.Table:
         try:
-            return self.whole(self._arrow_schema(plan), segment, columns)
+            with naming_segment(plan.topic, segment):
+                return self.whole(self._arrow_schema(plan), segment, columns)
         except ObjectNotFound:
             raise self._missing(plan, segment) from None
 

@@ -15,6 +15,7 @@ from txnlog.codec import decode_entry, digest_of, encode_action, encode_entry
 from txnlog.commands import ONE_REGISTRATION, Answer, Piece, Simple, effect
 from txnlog.entry_builder import SharedWave
 from txnlog.errors import (
+    CorruptionError,
     Durable,
     InvalidInputError,
     NamespaceNotFound,
@@ -160,6 +161,7 @@ class Root:
         exists = self._follower is not None
         if not exists:
             self.refuse_namespace()
+            self._refuse_remains()
         verdict = tried(self._store)
         if not exists:
             start: list[AnyAction] = [
@@ -170,6 +172,19 @@ class Root:
             create_log(self._store, self._runtime, start, self._runtime.unique())
         if not self.has_verdict():
             self.appender.call(effect(lambda _draft, _at: [verdict]))
+
+    def _refuse_remains(self) -> None:
+        """Raise CorruptionError where the root log has entries and no first one: a new one would take its place.
+
+        Whoever creates the root log at the same time has its first entry there before any other.
+        """
+        found = next(iter(self._store.list(keys.LOG_FOLDER)), None)
+        if found is not None and not self.exists():
+            raise CorruptionError(
+                f"the first entry of the root log is missing, and later ones are there ({found.key})",
+                advice=f"restore {keys.CATALOG_FOLDER}/{keys.entry_key(0)} from a copy; namespaces can be read "
+                'meanwhile with mode="r"',
+            )
 
     def namespaces(self) -> list[NamespaceRecord]:
         """The namespaces that are registered and not dropped, by name."""

@@ -5,7 +5,8 @@ Clients and Spark's executors share it, so it needs the standard library, NumPy 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -115,6 +116,67 @@ def _check_partition(segment: PlannedSegment, item: PlannedSlice, rows: pa.Table
         raise CorruptionError(f"the segment {segment.key} has its rows in other partitions than the log recorded")
 
 
+RESTORE: Final = "restore the object from a copy"
+
+
+@contextlib.contextmanager
+def naming_segment(topic: str, segment: PlannedSegment) -> Iterator[None]:
+    """Around a look at a segment's file: the error for damage names topic, partitions and offsets, and the way past."""
+    try:
+        yield
+    except CorruptionError as error:
+        raise damage_in_scan(error, topic, segment) from None
+
+
+def damage_in_scan(error: CorruptionError, topic: str, segment: PlannedSegment) -> CorruptionError:
+    """The error for a planned segment that is damaged: what the scan wanted of it, and how it is left out."""
+    restore = RESTORE if error.advice == CorruptionError.default_advice else error.advice
+    advice = (
+        f"{restore}, or leave it out of the scan with exclude_segments=[{segment.number}], which is the option "
+        "excludeSegments of Spark's format"
+    )
+    rows = [(item.partition, item.offset, item.rows) for item in segment.slices]
+    return damaged_segment(error, topic, segment.number, rows, advice)
+
+
+def damaged_segment(
+    error: CorruptionError, topic: str, number: int, rows: Iterable[tuple[int, int | None, int]], advice: str
+) -> CorruptionError:
+    """The error for a damaged segment with what the log says of it.
+
+    Args:
+        error: what is wrong with its object.
+        topic: the name of its topic.
+        number: the segment's number.
+        rows: partition, first offset (None: not visible) and count of the rows that cannot be read.
+        advice: what to do.
+    """
+    damage = error.damage or error.message
+    found = CorruptionError(
+        f"{damage}; it is the segment {number} of the topic {topic!r}, with {offsets_text(rows)}",
+        advice=advice,
+        durable=error.durable,
+    )
+    found.segment, found.damage, found.topic = number, damage, topic
+    return found
+
+
+_MOST_SHOWN: Final = 4
+
+
+def offsets_text(rows: Iterable[tuple[int, int | None, int]]) -> str:
+    """Partition, first offset (None: not visible) and count of some rows, in words."""
+    parts: list[str] = []
+    for partition, offset, count in rows:
+        if offset is None:
+            what = f"{count:,} rows that are not visible"
+        else:
+            what = f"the offset {offset}" if count == 1 else f"the offsets {offset} to {offset + count - 1}"
+        parts.append(f"{what} of partition {partition}")
+    more = len(parts) - _MOST_SHOWN
+    return " and ".join([*parts[:_MOST_SHOWN], *([f"those of {more} more partitions"] if more > 0 else [])])
+
+
 def metadata_column(
     name: str, coordinators: Coordinators, segment: PlannedSegment, item: PlannedSlice, rows: pa.Table
 ) -> pa.Array | pa.ChunkedArray:
@@ -157,11 +219,16 @@ def txn_ids(coordinators: Coordinators, numbers: pa.ChunkedArray) -> pa.Array:
 
 __all__ = [
     "METADATA_FIELDS",
+    "RESTORE",
     "STATE_FIELD",
     "PlannedSegment",
     "PlannedSlice",
+    "damage_in_scan",
+    "damaged_segment",
     "file_schema",
     "metadata_column",
+    "naming_segment",
+    "offsets_text",
     "slices_of",
     "stored_fields",
     "txn_ids",

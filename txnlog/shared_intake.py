@@ -12,13 +12,16 @@ from txnlog import dead_letters, leases, ranges
 from txnlog.actions import AnyAction, Header
 from txnlog.appender import Ride
 from txnlog.commands import Answer, effect
-from txnlog.errors import SchemaMismatch, TransactionConflict, TxnLogError
-from txnlog.intake import Intake, Received, first_of_all
-from txnlog.leases import Wanted
-from txnlog.ranges import EMPTY, Ranges
-from txnlog.state import Cursor, Draft, Redelivery, State, SubscriptionRecord, TopicRecord
+from txnlog.errors import CorruptionError, SchemaMismatch, TransactionConflict, TxnLogError
+from txnlog.intake import Intake, Received, held_by
+from txnlog.leases import Wanted, in_turn
+from txnlog.limits import MAX_NUMBER
+from txnlog.ranges import EMPTY, Range, Ranges
+from txnlog.state import Cursor, Draft, Redelivery, SegmentRecord, State, SubscriptionRecord, TopicRecord
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from txnlog.connection import Connection
 
 _logger = logging.getLogger("txnlog.consumer")
@@ -57,10 +60,13 @@ class SharedIntake(Intake):
         self._riding: tuple[Ride, list[_Decided]] | None = None
         self._closed = False
         self._warned = False
+        self._stopped: dict[int, int] = {}  # by partition where a damaged segment begins, as far as is known
+        self._unreadable: CorruptionError | None = None
 
     def receive(self, most: int) -> Received | None:
         """The next messages, None where there are none: they are leased to this consumer, for ``lease_ms``."""
         self._arrive()
+        self._unreadable = None
         fresh = False
         for _ in range(_MAX_ROUNDS):
             with self._connection.follower.lock:
@@ -70,21 +76,49 @@ class SharedIntake(Intake):
                 now_ms = self._connection.log_now_ms()
                 self._forget_taken(state)
                 ready = self._ready(state, record, -1 if fresh else now_ms + record.lease_ms // 2)
-                chosen = first_of_all(ready, most)
-                counts = {p: _counts(state.cursors[record.id, p], found) for p, found in chosen.items()}
+                counts = {p: _counts(state.cursors[record.id, p], found) for p, found in ready.items()}
                 wanted = self._wanted(most)
-                grant = None if chosen else leases.grant(state.draft(), wanted, now_ms)
-            if grant is None:
-                received = self._hand_out(chosen, counts)
+                grant = leases.grant(state.draft(), wanted, now_ms) if self._waits(ready) else None
+            if grant is not None and grant.dead and self._bury(record, wanted, grant.dead):
+                continue
+            if grant is not None and grant.granted and not (ready and self._waits(grant.granted)):
+                self._take(most)
+                fresh = True
+            elif ready:
+                received = self._hand_out(ready, most, counts)
                 self._ask_ahead(len(received.table), most)
                 return received
-            if grant.dead and self._bury(record, wanted, grant.dead):
-                continue
-            if not grant.granted:
-                return None
-            self._take(most)
-            fresh = True
+            else:
+                break
+        if self._unreadable is not None:
+            raise self._unreadable
         return None
+
+    def _waits(self, found: Mapping[int, Ranges]) -> bool:
+        """Whether none of these messages can be handed out now, as far as is known: a damaged segment is in the way.
+
+        The partition whose turn it is does not wait: its segment may be there again, and if not, an error is due.
+        """
+        turn = self._turn % self.topic.partitions
+        for partition, offsets in found.items():  # no generator: an interrupt inside one is only printed
+            if offsets and (partition == turn or offsets[0][0] < self._stopped.get(partition, MAX_NUMBER)):
+                return False
+        return True
+
+    def _hand_out(
+        self, ready: dict[int, Ranges], most: int, redeliveries: Mapping[int, tuple[Redelivery, ...]]
+    ) -> Received:
+        """See Intake."""
+        received = super()._hand_out(ready, most, redeliveries)
+        for partition, offsets in received.handed.offsets.items():
+            if offsets[-1][1] > self._stopped.get(partition, MAX_NUMBER):
+                del self._stopped[partition]
+        return received
+
+    def _wait_before(self, damaged: SegmentRecord, ready: dict[int, Ranges]) -> None:
+        """The same, and remember it: what other partitions have is leased meanwhile."""
+        super()._wait_before(damaged, ready)
+        self._stopped |= {partition: start for partition, (start, _) in held_by(damaged).items()}
 
     def _wanted(self, most: int) -> Wanted:
         return Wanted(self.subscription, self.epoch, self._consumer, most, dict(self._stock), self._turn)
@@ -92,7 +126,8 @@ class SharedIntake(Intake):
     def _ready(self, state: State, record: SubscriptionRecord, after_ms: int) -> dict[int, Ranges]:
         """What of the stock can be handed out: it is leased to this consumer for long enough, and nobody took it."""
         ready: dict[int, Ranges] = {}
-        for partition, stock in self._stock.items():
+        for partition in in_turn(self._turn, self.topic.partitions):
+            stock = self._stock.get(partition, EMPTY)
             cursor = state.cursors[record.id, partition]
             start = state.start_of(self.topic.id, partition)
             end = state.end_of(self.topic.id, partition)
@@ -196,14 +231,15 @@ class SharedIntake(Intake):
     def _bury(self, record: SubscriptionRecord, wanted: Wanted, dead: Mapping[int, tuple[Redelivery, ...]]) -> bool:
         """Bring messages to the dead-letter topic; somebody else may be faster, or acknowledge them yet.
 
-        False where that topic lacks a column that theirs got since: they wait for it, and the others are delivered.
+        False where that topic lacks a column that theirs got since, or where no message can be read: they wait, and the
+        others are delivered.
         """
         try:
             dead_letters.target(self._connection, record)
-            table = self._read(
-                {p: ranges.normalize((item.start, item.end) for item in found) for p, found in dead.items()}
-            )
-            dead_letters.move(self._connection, record, self.topic, wanted, table, dead)
+            readable, table = self._readable(dead)
+            if table is None:
+                return False
+            dead_letters.move(self._connection, record, self.topic, wanted, table, readable)
         except TransactionConflict:
             _logger.debug("dead letters of %r: somebody else was first", record.name)
         except SchemaMismatch as error:
@@ -212,6 +248,24 @@ class SharedIntake(Intake):
             self._warned = True
             return False
         return True
+
+    def _readable(
+        self, dead: Mapping[int, tuple[Redelivery, ...]]
+    ) -> tuple[Mapping[int, tuple[Redelivery, ...]], pa.Table | None]:
+        """Those of some messages that are in no damaged segment, and their rows. An error is noted for the others."""
+        while dead:
+            wanted = {p: ranges.normalize((item.start, item.end) for item in found) for p, found in dead.items()}
+            try:
+                return dead, self._read(wanted)
+            except CorruptionError as error:
+                damaged = self._damaged(error, wanted)
+                dead = _without(dead, held_by(damaged))
+                partition = min(wanted.keys() & held_by(damaged).keys())
+                self._unreadable = self._in_the_way(error, damaged, partition)
+                if not self._warned:
+                    _logger.warning("dead letters of %r wait where they are: %s", self.topic.name, self._unreadable)
+                self._warned = True
+        return dead, None
 
     # --- giving back ------------------------------------------------------------------------------------------------
 
@@ -280,6 +334,7 @@ class SharedIntake(Intake):
         super().sought(epoch)
         with self._lock:
             self._stock.clear()
+        self._stopped.clear()
         self._doubtful.clear()
         self._riding = None
 
@@ -291,6 +346,23 @@ class SharedIntake(Intake):
             self._release(self._handed_out(), dict(self._stock))
         except TxnLogError:
             _logger.warning("the leases of %r end by themselves", self._consumer, exc_info=True)
+
+
+def _without(
+    messages: Mapping[int, tuple[Redelivery, ...]], lost: Mapping[int, Range]
+) -> dict[int, tuple[Redelivery, ...]]:
+    """Messages but for those at some offsets."""
+    left = {
+        partition: tuple(
+            Redelivery(start, end, item.count)
+            for item in found
+            for start, end in ranges.subtract(((item.start, item.end),), (lost[partition],))
+        )
+        if partition in lost
+        else found
+        for partition, found in messages.items()
+    }
+    return {partition: found for partition, found in left.items() if found}
 
 
 def _counts(cursor: Cursor, found: Ranges) -> tuple[Redelivery, ...]:

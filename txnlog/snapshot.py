@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import logging
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from operator import index
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +16,13 @@ from txnlog.errors import InvalidInputError, only_looking
 from txnlog.garbage import may_be_gone
 from txnlog.planner import OffsetRanges, ScanPlan
 from txnlog.reader import output_schema, parts_of
+from txnlog.segment_rows import offsets_text
 from txnlog.state import TopicRecord
 
 if TYPE_CHECKING:
     from txnlog.connection import Connection
+
+_logger = logging.getLogger("txnlog.snapshot")
 
 
 class Snapshot:
@@ -66,16 +70,17 @@ class Snapshot:
         *,
         offsets: OffsetRanges | None = None,
         isolation_level: str = "read_committed",
+        exclude_segments: Collection[int] = (),
     ) -> ScanPlan:
         """What a scan of the topic reads: files, rows and constants. For engines that read by themselves.
 
-        A later vacuum may delete the files.
+        A later vacuum may delete the files. ``exclude_segments``: see :meth:`scan`.
 
         Raises:
             TopicNotFound: there was none at this version; with the nearest name.
             OffsetOutOfRange: naming the offsets that there are.
             VersionNotAvailable: a vacuum has made this version unreadable since the snapshot was made.
-            InvalidInputError: an unknown isolation level, or offsets that are none.
+            InvalidInputError: an unknown isolation level, offsets that are none, or a segment that the topic never had.
         """
         level = planner.parse_isolation_level(isolation_level)
         unavailable = self._connection.follower.unavailable(self.version)  # a vacuum, since this snapshot was made
@@ -87,10 +92,12 @@ class Snapshot:
             offsets = _parsed_offsets(offsets)
             planner.check_offsets(offsets, starts, ends_at(self._connection, record, self.version))
         segments, removals = self._connection.follower.segments(record.id)
+        excluded = segment_numbers(exclude_segments)
+        check_known(excluded, (item.number for item in segments), [topic])
         if level == "read_uncommitted":
             oldest = self._connection.follower.state.head.oldest_readable
             segments = [item for item in segments if not may_be_gone(item, oldest)]
-        return planner.plan(
+        everything = planner.plan(
             segments,
             removals,
             topic=topic,
@@ -102,6 +109,14 @@ class Snapshot:
             offsets=offsets,
             starts=starts,
         )
+        plan, left_out = planner.without_segments(everything, excluded)
+        for item in left_out:
+            rows = offsets_text((part.partition, part.offset, part.rows) for part in item.slices)
+            text = (
+                "A scan of %r at version %d leaves out %d rows, as exclude_segments asks for: the segment %d, with %s."
+            )
+            _logger.warning(text, topic, self.version, item.rows, item.number, rows)
+        return plan
 
     @only_looking()
     def scan(
@@ -113,6 +128,7 @@ class Snapshot:
         offsets: OffsetRanges | None = None,
         isolation_level: str = "read_committed",
         include_metadata: bool = False,
+        exclude_segments: Collection[int] = (),
     ) -> pa.RecordBatchReader:
         """The topic's rows as a stream of record batches, a few segments in memory at a time.
 
@@ -123,9 +139,12 @@ class Snapshot:
             offsets: by partition the offsets ``(start, end)``; partitions that are not named are not read.
             isolation_level: ``read_committed``, or ``read_uncommitted`` with pending and aborted rows as well.
             include_metadata: add ``_partition``, ``_offset``, ``_timestamp``, ``_txn_id``, ``_version``.
+            exclude_segments: numbers of segments to leave out, as the error for a damaged one names them. A warning of
+                the logger ``txnlog.snapshot`` says which rows that leaves out.
 
         Raises:
-            CorruptionError: a segment is missing or damaged; no rows of it come out.
+            CorruptionError: a segment is missing or damaged; no rows of it come out. It names the rows and the number
+                for ``exclude_segments``.
             OffsetOutOfRange, TopicNotFound, VersionNotAvailable, InvalidInputError: as they say, before anything is
                 read.
         """
@@ -134,7 +153,7 @@ class Snapshot:
                 f"a filter is a pyarrow.compute expression, not {type(filter).__name__}",
                 advice='use e.g. pyarrow.compute.field("id") > 7',
             )
-        plan = self.plan(topic, offsets=offsets, isolation_level=isolation_level)
+        plan = self.plan(topic, offsets=offsets, isolation_level=isolation_level, exclude_segments=exclude_segments)
         schema = output_schema(plan, columns, include_metadata=include_metadata)
         inner = columns
         if filter is not None and columns is not None:
@@ -160,6 +179,7 @@ class Snapshot:
         offsets: OffsetRanges | None = None,
         isolation_level: str = "read_committed",
         include_metadata: bool = False,
+        exclude_segments: Collection[int] = (),
     ) -> pa.Table:
         """The topic's rows as one table; see :meth:`scan`."""
         return self.scan(
@@ -169,6 +189,7 @@ class Snapshot:
             offsets=offsets,
             isolation_level=isolation_level,
             include_metadata=include_metadata,
+            exclude_segments=exclude_segments,
         ).read_all()
 
 
@@ -179,6 +200,33 @@ def _filtered(table: pa.Table, expression: Any, schema: pa.Schema) -> pa.Table:
         raise InvalidInputError(
             f"the filter does not fit the columns: {shown(str(error))}", advice="pass a pyarrow.compute expression"
         ) from None
+
+
+def segment_numbers(given: object) -> frozenset[int]:
+    """The numbers of segments that are to be left out. Raises InvalidInputError for what is no list of them."""
+    wrong = InvalidInputError(
+        f"exclude_segments is a list of the numbers of segments, not {shown(given)}",
+        advice="pass the number that the error for a damaged segment names, e.g. exclude_segments=[1031]",
+    )
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise wrong
+    numbers: set[int] = set()
+    for item in given:
+        if isinstance(item, bool) or not isinstance(item, int):
+            raise wrong
+        numbers.add(item)
+    return frozenset(numbers)
+
+
+def check_known(excluded: Collection[int], known: Iterable[int], topics: Sequence[str]) -> None:
+    """Raise InvalidInputError for a segment that is to be left out and that the topics never had."""
+    unknown = set(excluded).difference(known) if excluded else ()
+    if unknown:
+        what = f"the topic {topics[0]!r} does not have" if len(topics) == 1 else f"none of {len(topics)} topics has"
+        raise InvalidInputError(
+            f"exclude_segments names the segment {min(unknown)}, which {what}",
+            advice="pass the number that the error for a damaged segment names",
+        )
 
 
 def _parsed_offsets(offsets: Mapping[int, Any]) -> OffsetRanges:
@@ -209,4 +257,4 @@ def ends_at(connection: Connection, record: TopicRecord, version: int) -> dict[i
     return ends
 
 
-__all__ = ["Snapshot", "ends_at"]
+__all__ = ["Snapshot", "check_known", "ends_at", "segment_numbers"]

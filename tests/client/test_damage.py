@@ -256,6 +256,25 @@ def test_a_root_log_that_is_damaged_is_named_when_it_is_needed(memory: Place) ->
         memory.open().produce("orders", rows(1))
 
 
+@pytest.mark.clause("P-3", "P-114")
+def test_a_root_log_that_lost_its_first_entry_is_not_begun_again(memory: Place) -> None:
+    """A new first entry would take the place of the lost one, and all that follow would continue another log."""
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+    store = memory.store()
+    first = f"_catalog/{entry_key(0)}"
+    data = store.get(first)
+    store.delete(first)
+    for call in (lambda: memory.open("other"), lambda: memory.open().produce("orders", rows(1))):
+        with raises(CorruptionError, match="the first entry of the root log is missing"):
+            call()
+        with pytest.raises(ObjectNotFound):
+            store.get(first)
+    assert memory.open(mode="r").topics() == ("orders",)
+    store.put(first, data)
+    assert memory.open().produce("orders", rows(1)).version > 0
+
+
 # --- segments -------------------------------------------------------------------------------------------------------
 
 
@@ -276,7 +295,10 @@ def segment(request: pytest.FixtureRequest, memory: Place) -> tuple[Any, Store, 
 
 
 def no_rows(memory: Place, words: str) -> None:
-    """A fresh reader and a fresh consumer get an error that names the segment, and no row at all of it."""
+    """A fresh reader and a fresh consumer get an error that names the segment, and no row at all of it.
+
+    The consumer receives what lies before it.
+    """
     ns = memory.open()
     with raises(CorruptionError, match=words):
         ns.snapshot().read("orders")
@@ -286,6 +308,7 @@ def no_rows(memory: Place, words: str) -> None:
         seen.extend(n for batch in stream for n in batch.column("id").to_pylist())
     assert not {10, 11, 12, 13, 14, 15} & set(seen)
     consumer = ns.consumer("orders", "billing")
+    assert set(ids(consumer.receive(timeout_ms=0).table)) <= {0, 1, 2, 3, 4, 5}
     with raises(CorruptionError, match=words):
         consumer.receive(timeout_ms=0)
     with raises(CorruptionError, match=words):

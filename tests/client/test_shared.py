@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.client.support import SCHEMA, Place, Unchanged, counts, cursor, ids, raises, read, received, rows, take
-from txnlog import intake, leases, shared_intake
+from txnlog import leases, shared_intake
 from txnlog.actions import Lease, Release
 from txnlog.errors import (
     ConsumerFenced,
@@ -752,18 +752,19 @@ def test_a_drop_that_another_thread_sees_while_messages_are_handed_out_comes_bef
     ns: Any, other: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     consumer = ns.consumer("orders", "billing")
-    honest = intake.first_of_all
+    honest = shared_intake.SharedIntake._ready
     dropped: list[threading.Thread] = []
 
-    def interrupted(ready: Any, most: int) -> Any:
-        if ready:
+    def interrupted(*arguments: Any) -> Any:
+        ready = honest(*arguments)
+        if ready and not dropped:
             other.drop_subscription("orders", "billing")
             dropped.append(threading.Thread(target=ns.snapshot))
             dropped[0].start()
             dropped[0].join(0.5)  # it may have to wait for this call
-        return honest(ready, most)
+        return ready
 
-    monkeypatch.setattr(shared_intake, "first_of_all", interrupted)
+    monkeypatch.setattr(shared_intake.SharedIntake, "_ready", interrupted)
     assert received(consumer) == list(range(10))
     dropped[0].join()
     with raises(SubscriptionNotFound):

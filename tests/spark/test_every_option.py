@@ -31,6 +31,7 @@ WRITE = "test_format_write.py::"
 SINK = "test_format_stream_write.py::"
 BOUNDS = "test_read_bounds.py::"
 PATTERN = "test_subscribe_pattern.py::"
+EXCLUDED = "test_excluded_segments.py::"
 FILTERS = "test_filters.py::"
 THIS = "test_every_option.py::"
 
@@ -83,6 +84,10 @@ TESTS: dict[str, dict[str, str]] = {
     "filters": {
         "read": f"{FILTERS}test_a_read_with_filters_is_the_whole_read_filtered_afterwards",
         "readStream": f"{FILTERS}test_a_stream_leaves_out_rows_and_goes_on_behind_them",
+    },
+    "excludeSegments": {
+        "read": f"{EXCLUDED}test_a_batch_read_leaves_out_what_the_option_names",
+        "readStream": f"{EXCLUDED}test_a_stream_goes_on_behind_a_segment_that_it_leaves_out",
     },
     "minPartitions": {
         "read": f"{READ}test_each_partition_comes_in_the_order_of_its_offsets_however_it_is_shared_out",

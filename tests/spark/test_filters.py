@@ -244,7 +244,7 @@ class Files:
         self.job = self.scan.job(self.scan.schema)
         store = ns.connection.store
         plan = self.scan.plan("orders", None)
-        self.tables = {segment.number: _decode(store, self.job, segment) for segment in plan.segments}
+        self.tables = {segment.number: _decode(store, self.job, (plan.topic, segment)) for segment in plan.segments}
 
     def read(self, text: str) -> tuple[list[Row], int]:
         """The rows that satisfy some conditions, and how many files were looked at for them."""

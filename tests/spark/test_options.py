@@ -64,6 +64,7 @@ def test_a_path_alone_reads_everything_that_is_committed() -> None:
         include_metadata=False,
         columns=None,
         filters=(),
+        exclude_segments=frozenset(),
         min_partitions=None,
         fail_on_data_loss=True,
         subscription=None,
@@ -109,6 +110,7 @@ def test_a_path_alone_reads_everything_that_is_committed() -> None:
             (("id", ">", Decimal("1.50")), ("a", "is null")),
         ),
         (True, "filters", " [] ", "filters", ()),
+        (False, "excludeSegments", "7, 1031", "exclude_segments", frozenset({7, 1031})),
         (False, "minPartitions", "7", "min_partitions", 7),
         (False, "failOnDataLoss", "false", "fail_on_data_loss", False),
         (True, "startingOffsets", "latest", "starting_offsets", "latest"),
@@ -190,6 +192,7 @@ def test_the_readme_lists_the_options_that_there_are() -> None:
     ("streaming", "name", "texts", "problem"),
     [
         (False, "versionAsOf", ["", "-1", "1.0", "1e3", "٣", "9" * 20, "latest"], "a whole number from 0 on"),
+        (False, "excludeSegments", ["", "-4", "[7]", "7;8"], "a list of the numbers of segments"),
         (False, "minPartitions", ["0", "-4", "two"], "a whole number from 1 on"),
         (True, "maxOffsetsPerTrigger", ["0", "", "1_000"], "a whole number from 1 on"),
         (False, "includeMetadata", ["yes", "1", ""], "true or false"),

@@ -1,0 +1,81 @@
+"""The matrix of damage as a table, and the page that keeps it.
+
+``python -m tests.damage.run [--write] [PART OF AN OBJECT'S NAME]``: prints the table, and fails where
+``docs/operations/damage.md`` has another one, unless ``--write`` keeps it there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Final
+
+from tests.damage.lake import build
+from tests.damage.matrix import TRIED, Case, cases
+
+PAGE: Final = Path(__file__).resolve().parent.parent.parent / "docs" / "operations" / "damage.md"
+_BEGIN: Final = "<!-- What follows is printed by `make damage`; `make damage ARGS=--write` keeps it. -->\n"
+
+
+def all_cases(wanted: str = "") -> list[Case]:
+    """Every case, on a root that is made for it; ``wanted`` is a part of the names of some objects."""
+    with tempfile.TemporaryDirectory() as folder:
+        return list(cases(build(Path(folder) / "lake"), Path(folder), wanted))
+
+
+def table(found: Iterable[Case]) -> str:
+    """The cases as Markdown: what differs in nothing is one row, and every message stands once for an object."""
+    lines = ["| damaged | how | " + " | ".join(TRIED) + " |", "| --- |" * 2 + " --- |" * len(TRIED)]
+    lines[1] = "|" + " --- |" * (len(TRIED) + 2)
+    said: list[str] = []
+    for name, group in groupby(found, key=lambda case: case.target.name):
+        of_object = list(group)
+        rows: dict[tuple[str, ...], list[str]] = {}
+        messages: dict[str, list[str]] = {}
+        for case in of_object:
+            rows.setdefault(tuple(case.cells[item] for item in TRIED), []).append(case.damage)
+            for text in case.said:
+                messages.setdefault(text, []).append(case.damage)
+        for cells, damages in rows.items():
+            lines.append(f"| {name} | {_joined(damages, of_object)} | {' | '.join(cells)} |")
+        if messages:
+            said += ["", f"**{name[0].upper()}{name[1:]}**", ""]
+            said += [f"- {_joined(damages, of_object)}: {text}" for text, damages in messages.items()]
+    return "\n".join([*lines, "", "### What is said", *said, ""])
+
+
+def _joined(damages: Sequence[str], of_object: Sequence[Case]) -> str:
+    return "any" if len(damages) == len(of_object) > 1 else ", ".join(damages)
+
+
+def page_with(text: str) -> str:
+    """The page with another table."""
+    head, begin, _ = PAGE.read_text(encoding="utf-8").partition(_BEGIN)
+    assert begin, f"{PAGE} has no place for the table"
+    return f"{head}{_BEGIN}\n{text}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the table; compare it with the page, or keep it there."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", action="store_true", help="keep the table in the page")
+    parser.add_argument("wanted", nargs="?", default="", help="a part of the names of the objects to damage")
+    given = parser.parse_args(arguments)
+    text = table(all_cases(given.wanted))
+    print(text)
+    if given.wanted:
+        return 0
+    if given.write:
+        PAGE.write_text(page_with(text), encoding="utf-8")
+    elif PAGE.read_text(encoding="utf-8") != page_with(text):
+        print(f"{PAGE.name} has another table: look why, then keep this one with ARGS=--write", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
