@@ -89,7 +89,7 @@ def claim(
     starts = {topic: _start_of(topic, start, topics) for topic in topics}
     for topic, position in starts.items():  # of a subscription that is there as well, where it would count for nothing
         check_position(connection.topic_record(topic), position)
-    check_all_free(connection, known, name)
+    check_all_free(connection, known, name, owned=True)
     made: list[SubscriptionRecord] = []
     try:
         for topic in missing:
@@ -145,10 +145,10 @@ def _check_dead_letters(
 def _take(connection: Connection, wanted: Sequence[int], name: str) -> dict[int, int]:
     for _ in range(_CLAIM_ATTEMPTS - 1):
         try:
-            return try_to_take(connection, wanted, name)
+            return try_to_take(connection, wanted, name, name)
         except OutcomeUnknown:  # an epoch that this made is nobody's
             connection.runtime.sleep_ms(_CLAIM_PAUSE_MS)
-    return try_to_take(connection, wanted, name)
+    return try_to_take(connection, wanted, name, name)
 
 
 # --- what it reads ----------------------------------------------------------------------------------------------------
