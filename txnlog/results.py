@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import html
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields

@@ -23,9 +23,11 @@ def keeps_its_place(record: SubscriptionRecord) -> bool:
     return record.type == "failover" or (record.type == "exclusive" and record.takeover == "after_lease")
 
 
-def take_epoch(connection: Connection, subscription: int, consumer: str, stream: str | None = None) -> int:
+def take_epoch(
+    connection: Connection, subscription: int, consumer: str, stream: str | None = None, *, takeover: bool = False
+) -> int:
     """Make ``consumer`` the consumer of one subscription. Returns its epoch. See :func:`take_epochs`."""
-    return take_epochs(connection, {subscription: None}, consumer, stream)[subscription]
+    return take_epochs(connection, {subscription: None}, consumer, stream, takeover=takeover)[subscription]
 
 
 def take_epochs(
@@ -143,7 +145,7 @@ def owned_since(connection: Connection, record: SubscriptionRecord) -> datetime.
     return datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC) + datetime.timedelta(milliseconds=milliseconds)
 
 
-def release_epochs(connection: Connection, held: Mapping[int, int], consumer: str) -> None:
+def release_epochs(connection: Connection, held: Mapping[int, int]) -> None:
     """A query ended by itself: from here on its subscriptions are a plain consumer's, so that others may open them.
 
     Its name stays, which ``same_name`` asks for. Those that somebody else has by now, or dropped, are left alone.
@@ -151,8 +153,11 @@ def release_epochs(connection: Connection, held: Mapping[int, int], consumer: st
 
     def decide(draft: Draft, _at: Header) -> list[Consumer] | Answer[None]:
         found = [draft.subscriptions.get(subscription) for subscription in held]
-        own = [record.id for record in found if record is not None and record.epoch == held[record.id]]
-        return [Consumer(subscription, consumer) for subscription in own] or Answer(None)
+        return [
+            Consumer(record.id, record.stream)
+            for record in found
+            if record is not None and record.epoch == held[record.id] and record.stream is not None
+        ] or Answer(None)
 
     raise_epochs(connection, held, decide, lambda _draft, _at: None)
 
@@ -186,9 +191,7 @@ def try_to_take(
     return epochs
 
 
-def check_free(
-    connection: Connection, record: SubscriptionRecord, consumer: str, *, owned: bool = False
-) -> int | None:
+def check_free(connection: Connection, record: SubscriptionRecord, consumer: str, *, owned: bool = False) -> int | None:
     """Raise ConsumerBusy where ``consumer`` may not take over, as far as this client knows. Writes nothing.
 
     ``owned`` says that it may end a query. Returns the epoch whose lease is over, if it was for a lease.

@@ -67,7 +67,9 @@ class Work:
 
     def __del__(self) -> None:
         """Report work that nobody can commit any more. It runs wherever the garbage collector does: without locks."""
-        if self._unended is not None and self._identity is self._connection.identity:  # else the parent's process has it
+        if (
+            self._unended is not None and self._identity is self._connection.identity
+        ):  # else the parent's process has it
             topics = self._unended.settle(self._number)
             if topics is not None:
                 lost = self._connection.described_work({self._number: topics})
