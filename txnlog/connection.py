@@ -7,7 +7,7 @@ import datetime
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from txnlog import numbers, ranges, schema
 from txnlog.acknowledgements import check_epoch, live_subscription, unknown_subscription

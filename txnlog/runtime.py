@@ -124,8 +124,9 @@ def call_at_exit(item: HeardAtExit) -> None:
 
 @atexit.register
 def _at_exit() -> None:
-    for item in list(_ending):
-        item.report_at_exit()
+    with contextlib.ExitStack() as stack:  # all are called, also where a filter turns the warning of one into an error
+        for item in list(_ending):
+            stack.callback(item.report_at_exit)
 
 
 def _after_fork() -> None:

@@ -159,7 +159,7 @@ def release_epochs(connection: Connection, held: Mapping[int, int]) -> None:
             if record is not None and record.epoch == held[record.id] and record.stream is not None
         ] or Answer(None)
 
-    raise_epochs(connection, held, decide, lambda _draft, _at: None)
+    connection.appender.call(Simple(decide, lambda _draft, _at: None, ONE_EPOCH))
 
 
 def try_to_take(

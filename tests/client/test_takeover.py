@@ -14,6 +14,7 @@ from txnlog.errors import (
     ConsumerBusy,
     ConsumerFenced,
     Durable,
+    InvalidInputError,
     StoreError,
     SubscriptionExists,
     TopicNotFound,
@@ -314,7 +315,7 @@ def owned(ns: Any) -> Any:
     return ns
 
 
-@pytest.mark.clause("P-77")
+@pytest.mark.clause("P-77", "P-223")
 def test_a_plain_consumer_does_not_end_a_query(owned: Any, memory: Place) -> None:
     since = owned.subscription("orders", "billing").query_since
     before = owned.subscription("orders", "billing").epoch
@@ -370,6 +371,7 @@ def test_a_query_that_comes_between_the_look_and_the_entry_is_not_ended(ns: Any,
     assert ns.subscription("orders", "billing").query == "nightly"
 
 
+@pytest.mark.clause("P-223")
 def test_what_a_query_released_is_free_and_keeps_its_name(ns: Any, memory: Place) -> None:
     info = ns.create_subscription("orders", "billing", takeover="same_name")
     epoch = take_epoch(ns.connection, info.id, "run-1", "nightly")
@@ -390,5 +392,5 @@ def test_a_query_releases_what_is_its_own_only(owned: Any, memory: Place) -> Non
 
 
 def test_takeover_of_a_consumer_is_no_rule(ns: Any, memory: Place) -> None:
-    with Unchanged(memory), raises(TxnLogError, match="takeover"):
+    with Unchanged(memory), raises(InvalidInputError, match="takeover"):
         ns.consumer("orders", "billing", takeover="any")

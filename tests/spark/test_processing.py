@@ -107,7 +107,7 @@ def test_available_now_ends_with_what_was_there_at_its_start(shop: Shop) -> None
 def test_it_goes_on_where_a_consumer_left_the_cursor(shop: Shop) -> None:
     for first in (0, 4):
         shop.produce(first)
-    consumer = shop.ns.consumer("orders", "billing")
+    consumer = shop.ns.consumer("orders", "billing", takeover=True)
     messages = consumer.receive(4)
     consumer.acknowledge(messages)
     taken = messages.table.column("id").to_pylist()
@@ -141,7 +141,7 @@ def test_what_was_acknowledged_or_prepared_by_itself_stays_out_of_the_batches(
     shop: Shop, caplog: pytest.LogCaptureFixture
 ) -> None:
     shop.produce(0, 20)
-    consumer = shop.ns.consumer("orders", "billing")
+    consumer = shop.ns.consumer("orders", "billing", takeover=True)
     messages = consumer.receive(20)  # partition 0, then 1: ten offsets each
     by_place = {(partition, offset): i for i, (_, partition, offset) in enumerate(messages.positions)}
     consumer.acknowledge(messages[[by_place[0, 3], by_place[0, 4]]])
