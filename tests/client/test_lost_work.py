@@ -52,7 +52,7 @@ def test_an_open_transaction_is_reported_when_the_interpreter_ends(tmp_path: Pat
     txn = said.split()[0]
     assert said.count("ResourceWarning: The interpreter ended") == 1
     assert f"{txn} (topics 'bills', 'orders')" in said
-    assert said.count("The interpreter ended") == 2, "a line of the log as well"
+    assert said.count("The interpreter ended, with the namespace 'shop'") == 2, "a line of the log as well"
 
 
 def test_without_a_filter_the_log_alone_says_so(tmp_path: Path) -> None:
