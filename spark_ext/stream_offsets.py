@@ -212,7 +212,8 @@ def cursor_moved(topic: str, partition: int, checkpoint: int, cursor: int, name:
         )
     else:
         advice = (
-            "seek the subscription to the checkpoint's offset to go on from there; a new checkpointLocation goes on at "
+            "seek the subscription to the checkpoint's offset to go on from there, with the query stopped and a consumer "
+            "opened with takeover=True; a new checkpointLocation goes on at "
             "the cursor, and what was made of the messages between comes twice"
         )
     return InvalidInputError(

@@ -32,6 +32,7 @@ from tests.spark.shop import SCHEMA, Shop, shop
 from tests.spark.support import ids, path_of, versions
 from txnlog.actions import Commit, DeleteRecords
 from txnlog.errors import (
+    ConsumerBusy,
     ConsumerFenced,
     InvalidInputError,
     InvalidTransactionState,
@@ -102,6 +103,33 @@ def test_available_now_ends_with_what_was_there_at_its_start(shop: Shop) -> None
     assert shop.run(more).batches == 2
     assert shop.calls == [[0, 1, 2, 3], [4, 5, 6, 7]]
     assert shop.behind() == 8
+
+
+def test_a_run_has_the_subscription_until_it_returns_and_keeps_it_where_it_raises(shop: Shop) -> None:
+    refused: list[ConsumerBusy] = []
+
+    def handler(frame: Any, txn: Any) -> None:
+        with pytest.raises(ConsumerBusy, match="the query 'nightly'") as caught:
+            shop.ns.consumer("orders", "billing")
+        refused.append(caught.value)
+
+    def process(work: Any) -> None:
+        shop.run(work, query_name="nightly")
+
+    def fail(frame: Any, txn: Any) -> None:
+        raise ValueError("wrong")
+
+    shop.produce(0)
+    process(handler)
+    assert len(refused) == 1
+    shop.ns.consumer("orders", "billing").close()
+    shop.produce(4)
+    with pytest.raises(ValueError, match="wrong"):
+        process(fail)
+    with pytest.raises(ConsumerBusy, match="the query 'nightly'"):
+        shop.ns.consumer("orders", "billing")
+    process(handler)
+    shop.ns.consumer("orders", "billing").close()
 
 
 def test_it_goes_on_where_a_consumer_left_the_cursor(shop: Shop) -> None:
