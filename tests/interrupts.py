@@ -19,7 +19,8 @@ def interrupted(call: Callable[[], object], modules: tuple[ModuleType, ...], pla
 
     def profile(frame: FrameType, event: str, _: object) -> None:
         nonlocal seen
-        if event in {"call", "c_return"} and frame.f_code.co_filename in files:
+        # What is raised in a finalizer ends nothing: Python shows it and goes on, so that no call is interrupted there.
+        if event in {"call", "c_return"} and frame.f_code.co_filename in files and not _is_in_finalizer(frame):
             seen += 1
             if seen == place:
                 sys.setprofile(None)
@@ -33,6 +34,12 @@ def interrupted(call: Callable[[], object], modules: tuple[ModuleType, ...], pla
     finally:
         sys.setprofile(None)
     return False
+
+
+def _is_in_finalizer(frame: FrameType | None) -> bool:
+    while frame is not None and frame.f_code.co_name != "__del__":
+        frame = frame.f_back
+    return frame is not None
 
 
 __all__ = ["interrupted"]
