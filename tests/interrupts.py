@@ -7,6 +7,7 @@ ends before the next one comes: every place is tried, without a signal and witho
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from types import FrameType, ModuleType
@@ -26,6 +27,7 @@ def interrupted(call: Callable[[], object], modules: tuple[ModuleType, ...], pla
                 sys.setprofile(None)
                 raise KeyboardInterrupt
 
+    gc.disable()  # generators that an earlier interrupt left would be closed within this call: finalizers, too
     sys.setprofile(profile)
     try:
         call()
@@ -33,6 +35,7 @@ def interrupted(call: Callable[[], object], modules: tuple[ModuleType, ...], pla
         return True
     finally:
         sys.setprofile(None)
+        gc.enable()
     return False
 
 
