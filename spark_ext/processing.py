@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from spark_ext.handles import target_of
 from spark_ext.native import check_reads
 from spark_ext.options import ReadOptions
-from spark_ext.processing_plan import claim
+from spark_ext.processing_plan import claim, release
 from spark_ext.processing_run import Order, Processed, Run
 from spark_ext.processing_stop import Stop
 from spark_ext.scan import open_scan
@@ -149,7 +149,9 @@ def process(
         warn_of_functions_that_hang(spark)
     connection = namespace.connection
     claims = claim(connection, names, subscription, query_name=query_name, start=start, gives_up=gives_up)
-    return Run(spark, order, claims, connection, asked).run(progress=progress)
+    done = Run(spark, order, claims, connection, asked).run(progress=progress)
+    release(connection, claims)
+    return done
 
 
 def _topics(topics: object) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from txnlog.connection import check_position
 from txnlog.errors import Durable, InvalidInputError, OutcomeUnknown, SubscriptionNotFound, TxnLogError
 from txnlog.leases import available
 from txnlog.names import nearest
-from txnlog.takeover import check_all_free, check_streamable, try_to_take
+from txnlog.takeover import check_all_free, check_streamable, release_epochs, try_to_take
 
 if TYPE_CHECKING:
     from spark_ext.scan import Scan
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from txnlog.namespace import Namespace
     from txnlog.planner import OffsetRanges
     from txnlog.state import Cursor, SubscriptionRecord
+
+_logger: Final = logging.getLogger("txnlog.spark")
 
 _CLAIM_ATTEMPTS: Final = 4
 _CLAIM_PAUSE_MS: Final = 500.0
@@ -89,7 +92,7 @@ def claim(
     starts = {topic: _start_of(topic, start, topics) for topic in topics}
     for topic, position in starts.items():  # of a subscription that is there as well, where it would count for nothing
         check_position(connection.topic_record(topic), position)
-    check_all_free(connection, known, name)
+    check_all_free(connection, known, name, owned=True)
     made: list[SubscriptionRecord] = []
     try:
         for topic in missing:
@@ -104,6 +107,19 @@ def claim(
             error.durable = Durable.MAYBE
         raise
     return tuple(Claim(topic, by_topic[topic].id, epochs[by_topic[topic].id]) for topic in topics)
+
+
+def release(connection: Connection, claims: Iterable[Claim]) -> None:
+    """The run ended as it should: plain consumers may have the subscription again. Never raises.
+
+    A run that failed keeps it, as one that died does: whoever looks why is not to end it by that for good.
+    """
+    try:
+        release_epochs(connection, {item.subscription: item.epoch for item in claims})
+    except TxnLogError as error:
+        _logger.warning(
+            "The run ended, and its subscription could not be released: a consumer needs takeover=True", exc_info=error
+        )
 
 
 def _start_of(topic: str, start: Position | Mapping[str, Position], topics: Sequence[str]) -> Position:
@@ -145,10 +161,10 @@ def _check_dead_letters(
 def _take(connection: Connection, wanted: Sequence[int], name: str) -> dict[int, int]:
     for _ in range(_CLAIM_ATTEMPTS - 1):
         try:
-            return try_to_take(connection, wanted, name)
+            return try_to_take(connection, wanted, name, name)
         except OutcomeUnknown:  # an epoch that this made is nobody's
             connection.runtime.sleep_ms(_CLAIM_PAUSE_MS)
-    return try_to_take(connection, wanted, name)
+    return try_to_take(connection, wanted, name, name)
 
 
 # --- what it reads ----------------------------------------------------------------------------------------------------
@@ -450,6 +466,7 @@ __all__ = [
     "offsets_text",
     "plan_again",
     "plan_batch",
+    "release",
     "was_committed",
     "what_is_left",
 ]

@@ -213,8 +213,9 @@ def cursor_moved(topic: str, partition: int, checkpoint: int, cursor: int, name:
         )
     else:
         advice = (
-            "seek the subscription to the checkpoint's offset to go on from there; a new checkpointLocation goes on at "
-            "the cursor, and what was made of the messages between comes twice"
+            "stop the query and seek the subscription to the checkpoint's offset, with a consumer that is opened with "
+            "takeover=True, to go on from there; a new checkpointLocation goes on at the cursor, and what was made of "
+            "the messages between comes twice"
         )
     return InvalidInputError(
         f"partition {partition} of {topic!r}: the checkpoint goes on at offset {checkpoint}, but the cursor of the "

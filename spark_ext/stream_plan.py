@@ -288,7 +288,9 @@ class StreamPlan:
         epoch = take_epoch(connection, record.id, run, own)
         _, now = self._followed(scan, topic)
         if any(now[partition] < before[partition] for partition in ends):
-            take_epoch(connection, record.id, own or run)  # no stream's: the query's next run is to see it as well
+            take_epoch(
+                connection, record.id, own or run, takeover=True
+            )  # no stream's: the next run is to see it as well
             raise cursor_moved(topic, behind, ends[behind], now[behind], record.name)
         self._epochs[record.id] = epoch
 

@@ -7,6 +7,7 @@ ends before the next one comes: every place is tried, without a signal and witho
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from types import FrameType, ModuleType
@@ -19,12 +20,14 @@ def interrupted(call: Callable[[], object], modules: tuple[ModuleType, ...], pla
 
     def profile(frame: FrameType, event: str, _: object) -> None:
         nonlocal seen
-        if event in {"call", "c_return"} and frame.f_code.co_filename in files:
+        # What is raised in a finalizer ends nothing: Python shows it and goes on, so that no call is interrupted there.
+        if event in {"call", "c_return"} and frame.f_code.co_filename in files and not _is_in_finalizer(frame):
             seen += 1
             if seen == place:
                 sys.setprofile(None)
                 raise KeyboardInterrupt
 
+    gc.disable()  # generators that an earlier interrupt left would be closed within this call: finalizers, too
     sys.setprofile(profile)
     try:
         call()
@@ -32,7 +35,14 @@ def interrupted(call: Callable[[], object], modules: tuple[ModuleType, ...], pla
         return True
     finally:
         sys.setprofile(None)
+        gc.enable()
     return False
+
+
+def _is_in_finalizer(frame: FrameType | None) -> bool:
+    while frame is not None and frame.f_code.co_name != "__del__":
+        frame = frame.f_back
+    return frame is not None
 
 
 __all__ = ["interrupted"]

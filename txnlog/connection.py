@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import datetime
 import itertools
-import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from txnlog import numbers, ranges, schema
 from txnlog.acknowledgements import check_epoch, live_subscription, unknown_subscription
@@ -42,7 +41,7 @@ from txnlog.placement import check_partition
 from txnlog.reader import SegmentReader
 from txnlog.recent import Recent
 from txnlog.results import Committed
-from txnlog.runtime import Clock, Runtime, renew_in_child
+from txnlog.runtime import Clock, Runtime, call_at_exit, renew_in_child
 from txnlog.sequences import before_first
 from txnlog.session import Session
 from txnlog.snapshot import Snapshot, ends_at
@@ -50,17 +49,13 @@ from txnlog.state import Batch, Cursor, Draft, Outcome, StreamRecord, Subscripti
 from txnlog.store.base import Store
 from txnlog.store.open import absolute, open_store
 from txnlog.transaction_commands import CommitResult, Duplicate, Skipped, replayed
+from txnlog.unended import report
 
 if TYPE_CHECKING:
     from txnlog.messages import Taken
 
 Mode = Literal["r", "rw"]
 Position = str | Mapping[int, int] | datetime.datetime
-
-_logger = logging.getLogger("txnlog.connection")
-
-_MOST_TOLD: Final = 8
-"""TxnIDs in the warning of a close."""
 
 _GONE_TEXTS = 1_024
 """Texts of dropped subscriptions that are kept: the same answer twice costs one read."""
@@ -108,6 +103,7 @@ class Connection:
         self.after_fork()
         self._current: Session | None = self._connect(create=create)
         renew_in_child(self)
+        call_at_exit(self)
 
     def _connect(self, *, create: bool) -> Session:
         runtime = self._given_runtime or Runtime(self._clock)
@@ -160,16 +156,34 @@ class Connection:
         self._closed = True
         session = self._current
         if session is not None:
-            forgotten = [str(session.txn_id(number)) for number in session.take_unended()]
+            unended = {number: session.unended.settle(number) for number in session.unended.numbers()}
             session.close(self._closed_error())
-            if forgotten:
-                more = f" and {len(forgotten) - _MOST_TOLD} more" if len(forgotten) > _MOST_TOLD else ""
-                _logger.warning(
-                    "closed with transactions that had work and were neither committed nor aborted; nothing of them is "
-                    "visible, and nothing will be: %s%s",
-                    ", ".join(forgotten[:_MOST_TOLD]),
-                    more,
-                )
+            self._report(f"The handle of the namespace {self.name!r} was closed before these", unended)
+
+    def _report(self, what: str, unended: Mapping[int, Collection[int] | None]) -> None:
+        report(what, self.described_work({number: topics or () for number, topics in unended.items()}))
+
+    def described_work(self, unended: Mapping[int, Collection[int]]) -> dict[str, list[str]]:
+        """By TxnID the names of the topics that a transaction has work for, without those whose end is known here.
+
+        For the garbage collector as well: it takes no lock, and makes no request.
+        """
+        session = self._current
+        if session is None:
+            return {}
+        state = session.follower.state  # topics are never forgotten, and each look-up is one step
+        return {
+            str(state.txn_id(number)): [state.topics[topic].name for topic in tuple(topics)]
+            for number, topics in unended.items()
+            if number not in state.outcomes
+        }
+
+    def report_at_exit(self) -> None:
+        """The interpreter ends: report transactions with work. A daemon thread may have any lock: it takes none."""
+        session = self._current
+        if session is not None:
+            unended = {number: session.unended.settle(number) for number in session.unended.numbers()}
+            self._report(f"The interpreter ended, with the namespace {self.name!r} open, before these", unended)
 
     def _closed_error(self, what: str | None = None) -> InvalidTransactionState:
         advice = "open it again"

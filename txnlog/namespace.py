@@ -228,7 +228,9 @@ class Namespace:
     def close(self) -> None:
         """Finish background work and let go of the handle. Open transactions end by their timeout.
 
-        The log (of Python) is told of transactions with work that nobody committed, prepared or aborted.
+        Transactions with work that nobody committed, prepared or aborted are reported, with their TxnIDs and topics, by
+        a line in the log (of Python) and a ``ResourceWarning``; so are those that are garbage-collected, or open when
+        the interpreter ends, also where nobody closes the handle.
         """
         self.connection.close()
 
@@ -517,7 +519,7 @@ class Namespace:
             dead_letter_topic=dead_letter_topic,
             if_not_exists=if_not_exists,
         )
-        return subscriptions.describe(found)
+        return subscriptions.describe(self.connection, found)
 
     def drop_subscription(self, topic: str, name: str) -> None:
         """Drop a subscription. Open transactions go on without what they acknowledged on it.
@@ -544,7 +546,7 @@ class Namespace:
             TopicNotFound, SubscriptionNotFound: with the nearest name.
         """
         self.connection.follower.refresh()
-        return subscriptions.describe(subscriptions.find(self.connection, topic, name))
+        return subscriptions.describe(self.connection, subscriptions.find(self.connection, topic, name))
 
     def lag(self, topic: str, subscription: str) -> Listing:
         """By partition cursor, end, behind_messages and behind_ms of a subscription.
@@ -562,6 +564,7 @@ class Namespace:
         *,
         type: str | None = None,  # noqa: A002 - the name users know from Pulsar
         name: str | None = None,
+        takeover: bool = False,
     ) -> Consumer:
         """Open a consumer; the subscription is created (from earliest) where it does not exist.
 
@@ -570,16 +573,21 @@ class Namespace:
             subscription: its name.
             type: must be the existing subscription's; left out, it is.
             name: shown in listings.
+            takeover: also where the subscription belongs to a streaming query or to ``spark_ext.process``, which this
+                ends. The subscription's own takeover rule counts as well.
 
         On an exclusive subscription it takes over: an older consumer is fenced, and the open transactions that hold its
         acknowledgements are aborted. On a failover one it waits for the active one; on a shared one they go together.
 
         Raises:
             ConsumerBusy: the subscription's takeover rule keeps it for another consumer: as long as its lease lasts, or
-                for its name for ever (``same_name``). Of several topics none was taken then.
+                for its name for ever (``same_name``); or it belongs to a query, and ``takeover`` is False. Of several
+                topics none was taken then.
             OutcomeUnknown: call it again; an older consumer may be fenced.
         """
-        return subscriptions.open_consumer(self.connection, topics, subscription, type=type, name=name)
+        return subscriptions.open_consumer(
+            self.connection, topics, subscription, type=type, name=name, takeover=takeover
+        )
 
     # --- administration ---------------------------------------------------------------------------------------------
 

@@ -21,9 +21,6 @@ _LOW_WATER = 8
 _LONGEST_WORK_MS: Final = DEFAULT_GRACE_MS
 """A handle that somebody forgot, and that stays in memory, keeps vacuum from its block for a day and no longer."""
 
-_MOST_UNENDED: Final = 1_000
-"""Transactions with work that are noted: a program that never commits is told so by the first ones."""
-
 
 class UnloggedWork(Protocol):
     """Holds numbers that the log may be told yet: the work of a transaction. Called under locks: it takes none.
@@ -53,7 +50,6 @@ class NumberPool:
         self._next_count = _FIRST_BLOCK
         self._demanded = 1
         self._work: dict[int, weakref.ref[UnloggedWork]] = {}  # no WeakSet: a fifth of what it takes to begin
-        self._unended: dict[int, None] = {}  # a dictionary is listed in one step while other threads go on
         self._kept_blocks: list[int] = []
         self._looked_ms = 0
 
@@ -108,20 +104,6 @@ class NumberPool:
     def release(self, number: int) -> None:
         """The work of this number is logged, or given up."""
         self._work.pop(number, None)
-        self._unended.pop(number, None)
-
-    def note_unended(self, number: int) -> None:
-        """The transaction of this number has work: somebody must ask for its end."""
-        if len(self._unended) < _MOST_UNENDED:
-            self._unended[number] = None
-
-    def note_settled(self, number: int) -> None:
-        """Somebody did."""
-        self._unended.pop(number, None)
-
-    def unended(self) -> list[int]:
-        """Numbers of transactions with work whose end nobody asked for, whether they are in memory yet or not."""
-        return list(self._unended)
 
     def renewals(self, draft: Draft, now_ms: int) -> list[Renew]:
         """Actions that show life of the blocks whose numbers are in use here, where nothing showed it for long."""

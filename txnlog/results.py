@@ -84,6 +84,9 @@ class SubscriptionInfo(_Shown):
     Attributes:
         consumer: the newest to open it: of Exclusive and Failover ones the active one.
         consumers: of Shared ones, how many messages are leased to whom.
+        query: the streaming query, or the run of ``spark_ext.process``, that it belongs to: its ``txnAppId``,
+            ``query_name`` or id. A plain consumer is refused then, unless with ``takeover=True``.
+        query_since: when that took it, by the time of the log.
     """
 
     topic: str
@@ -98,6 +101,8 @@ class SubscriptionInfo(_Shown):
     max_redeliveries: int | None = None
     dead_letter_topic: str | None = None
     consumers: Mapping[str, int] = field(default_factory=dict)
+    query: str | None = None
+    query_since: datetime.datetime | None = None
 
     @property
     def pending(self) -> int:

@@ -107,6 +107,28 @@ def renew_in_child(item: OfOneProcess) -> None:
     _renewed.add(item)
 
 
+class HeardAtExit(Protocol):
+    """What has something to say when the interpreter ends."""
+
+    def report_at_exit(self) -> None:
+        """The last call. No request, no lock that another thread may have."""
+
+
+_ending: Final[weakref.WeakSet[HeardAtExit]] = weakref.WeakSet()
+
+
+def call_at_exit(item: HeardAtExit) -> None:
+    """Have ``item.report_at_exit()`` called when the interpreter ends, as long as the item is there."""
+    _ending.add(item)
+
+
+@atexit.register
+def _at_exit() -> None:
+    with contextlib.ExitStack() as stack:  # all are called, also where a filter turns the warning of one into an error
+        for item in list(_ending):
+            stack.callback(item.report_at_exit)
+
+
 def _after_fork() -> None:
     _failures.clear()
     _promises.clear()
@@ -346,6 +368,7 @@ __all__ = [
     "Signal",
     "SystemClock",
     "Waitable",
+    "call_at_exit",
     "forgetting_failures",
     "renew_in_child",
 ]

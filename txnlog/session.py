@@ -43,6 +43,7 @@ from txnlog.state import Draft
 from txnlog.store.base import Store
 from txnlog.store.identity import identity_of
 from txnlog.store.wrappers import CountingStore, PrefixStore, ReadOnlyStore
+from txnlog.unended import Unended
 
 _CLOCK_JUMP_MS: Final = MAX_CLOCK_AHEAD_MS / 10
 """A clock that was set, or a machine that slept; slower drift is less than what the check allows for."""
@@ -64,6 +65,7 @@ class Session:
         requests: counts what is sent to the store.
         given_up: transactions of this process whose abort, for this reason, did not reach the log, and which hold
             messages of this client, or are its own.
+        unended: transactions of this process that have work, and whose end nobody has asked for.
     """
 
     def __init__(
@@ -103,6 +105,7 @@ class Session:
         self.reader = SegmentReader(self.store, runtime, self.follower.missing)
         self.holds = Holds(runtime.now_ms)
         self.given_up: dict[int, AbortReason] = {}
+        self.unended = Unended()
         self.heartbeats = Heartbeats(self.store, runtime)
         self.checkpointer = Checkpointer(self.follower, self.store, runtime)
         self.auto_publisher = AutoPublisher(self.follower, self.store, runtime)
@@ -301,18 +304,6 @@ class Session:
                 self.store.delete(key)
         if ahead > MAX_CLOCK_AHEAD_MS:
             raise ClockSkew(f"this machine's clock is {ahead / 1000:.0f} s ahead of the store's")
-
-    def take_unended(self) -> list[int]:
-        """Numbers of this process's transactions that had work and have no end that is known here; each once."""
-        with self._lock:
-            if self._appender is None:
-                return []
-            pool = self._appender.numbers
-        numbers = pool.unended()
-        for number in numbers:
-            pool.note_settled(number)
-        with self.follower.lock:
-            return [number for number in numbers if number not in self.follower.state.outcomes]
 
     def close(self, error: TxnLogError) -> None:
         """Finish what is under way and let go of the threads."""

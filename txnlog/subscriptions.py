@@ -32,7 +32,7 @@ from txnlog.names import nearest, parse_label, parse_subscription_name, parse_to
 from txnlog.results import Listing, PartitionCursor, PartitionLag, SubscriptionInfo
 from txnlog.shared_intake import SharedIntake
 from txnlog.state import Cursor, Draft, SubscriptionRecord, TopicRecord
-from txnlog.takeover import check_all_free, keeps_its_place, try_to_take
+from txnlog.takeover import check_all_free, keeps_its_place, owned_since, try_to_take
 
 if TYPE_CHECKING:
     from txnlog.connection import Connection, Position
@@ -232,7 +232,7 @@ def drop(connection: Connection, topic: str, name: str) -> None:
         connection.heartbeats.forget(record.id, record.epoch)
 
 
-def describe(found: Found) -> SubscriptionInfo:
+def describe(connection: Connection, found: Found) -> SubscriptionInfo:
     """A subscription with its cursors, for users."""
     cursors: list[PartitionCursor] = []
     consumers: dict[str, int] = {}
@@ -260,6 +260,8 @@ def describe(found: Found) -> SubscriptionInfo:
         max_redeliveries=record.max_redeliveries,
         dead_letter_topic=record.dead_letter_topic,
         consumers=dict(sorted(consumers.items())),
+        query=record.stream,
+        query_since=owned_since(connection, record),
     )
 
 
@@ -311,6 +313,7 @@ def open_consumer(
     *,
     type: str | None = None,  # noqa: A002 - the name users know from Pulsar
     name: str | None = None,
+    takeover: bool = False,
 ) -> Consumer:
     """Open a consumer on one or several topics; see ``Namespace.consumer``.
 
@@ -323,23 +326,35 @@ def open_consumer(
     parse_subscription_name(subscription)
     wanted = None if type is None else _type(type)
     names = _topics(topics)
-    return _by_name(connection, lambda: _open(connection, names, subscription, wanted, label))
+    if not isinstance(takeover, bool):
+        raise InvalidInputError(
+            f"takeover is True or False, not {shown(takeover)}",
+            advice="the rule who may take over is of the subscription: ns.create_subscription(..., takeover=...)",
+        )
+    return _by_name(connection, lambda: _open(connection, names, subscription, wanted, label, takeover=takeover))
 
 
 def _open(
-    connection: Connection, topics: Sequence[str], subscription: str, wanted: SubscriptionType | None, label: str
+    connection: Connection,
+    topics: Sequence[str],
+    subscription: str,
+    wanted: SubscriptionType | None,
+    label: str,
+    *,
+    takeover: bool,
 ) -> Consumer:
     """Open a consumer on the topics that have the names."""
     found = [_look_up(connection, topic, subscription, wanted) for topic in topics]
     known = [record for _, record in found if record is not None]
     if len(known) < len(found):
-        check_all_free(connection, [record for record in known if not _waits(record)], label)
+        check_all_free(connection, [record for record in known if not _waits(record)], label, owned=takeover)
     places: list[tuple[TopicRecord, SubscriptionRecord]] = []
     opened: list[Intake] = []
     try:
         for topic, there in found:
             places.append((topic, there) if there is not None else _made(connection, topic.name, subscription, wanted))
-        epochs = try_to_take(connection, [record.id for _, record in places if not _waits(record)], label)
+        wanted_places = [record.id for _, record in places if not _waits(record)]
+        epochs = try_to_take(connection, wanted_places, label, takeover=takeover)
         for topic, record in places:
             opened.append(_kind(record)(connection, label, topic, record.id, epochs.get(record.id, WAITING)))
         for item in opened:

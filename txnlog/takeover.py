@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
@@ -22,24 +23,34 @@ def keeps_its_place(record: SubscriptionRecord) -> bool:
     return record.type == "failover" or (record.type == "exclusive" and record.takeover == "after_lease")
 
 
-def take_epoch(connection: Connection, subscription: int, consumer: str, stream: str | None = None) -> int:
+def take_epoch(
+    connection: Connection, subscription: int, consumer: str, stream: str | None = None, *, takeover: bool = False
+) -> int:
     """Make ``consumer`` the consumer of one subscription. Returns its epoch. See :func:`take_epochs`."""
-    return take_epochs(connection, {subscription: None}, consumer, stream)[subscription]
+    return take_epochs(connection, {subscription: None}, consumer, stream, takeover=takeover)[subscription]
 
 
 def take_epochs(
-    connection: Connection, wanted: Mapping[int, int | None], consumer: str, stream: str | None = None
+    connection: Connection,
+    wanted: Mapping[int, int | None],
+    consumer: str,
+    stream: str | None = None,
+    *,
+    takeover: bool = False,
 ) -> dict[int, int]:
     """Make ``consumer`` the consumer of these subscriptions, of all or of none: whoever was it is fenced.
 
     The only way to do so, whoever asks: all that raise an epoch exclude each other in an entry (``ONE_EPOCH``), and the
     subscription's ``takeover`` is asked by every one of them. The name that counts there is the consumer's, but for a
     streaming query it is ``stream``, the query's identity (``txnAppId``, else the query's id): ``consumer`` is then a
-    label of one run of it, and a restart of the same query is the same name. ``wanted`` has of each subscription the
-    epoch whose lease was seen to be over, where its consumer keeps its place for one. Returns their epochs.
+    label of one run of it, and a restart of the same query is the same name. ``spark_ext.process`` is such a query as
+    well. ``wanted`` has of each subscription the epoch whose lease was seen to be over, where its consumer keeps its
+    place for one. ``takeover`` says that a plain consumer, which has no ``stream``, is meant to end a query. Returns
+    their epochs.
 
     Raises:
-        ConsumerBusy: the takeover rule of one does not allow it (yet), or somebody else was faster.
+        ConsumerBusy: the takeover rule of one does not allow it (yet), somebody else was faster, or it belongs to a
+            query, and neither another one nor ``takeover`` is there to end that.
         SubscriptionNotFound: one was dropped.
         UnsupportedFeature: a streaming query on a subscription that is not exclusive, or has leases.
         OutcomeUnknown: ask again. An epoch that this made is nobody's: it keeps no place.
@@ -51,6 +62,8 @@ def take_epochs(
             if stream is not None:
                 check_streamable(record)
             holder, name = record.stream or record.consumer, stream or consumer
+            if stream is None and not takeover:
+                check_not_owned(connection, record)
             if record.type != "shared" and holder is not None:
                 _check_rule(record, holder, name, seen)
         return [Consumer(subscription, consumer, stream) for subscription in wanted]
@@ -108,7 +121,55 @@ def _check_rule(record: SubscriptionRecord, holder: str, name: str, seen: int | 
         )
 
 
-def try_to_take(connection: Connection, subscriptions: Sequence[int], consumer: str) -> dict[int, int]:
+def check_not_owned(connection: Connection, record: SubscriptionRecord) -> None:
+    """Raise ConsumerBusy where a subscription belongs to a query, which a plain consumer would end."""
+    if record.stream is None:
+        return
+    since = owned_since(connection, record)
+    raise ConsumerBusy(
+        f"the subscription {record.name!r} belongs to the query {record.stream!r} (a stream of Spark, or "
+        f"spark_ext.process){'' if since is None else f' since {since.isoformat()}'}, which a consumer would end",
+        advice="to look at the messages read the topic, or use a subscription of your own; to end the query, and move "
+        "or acknowledge in its place, pass takeover=True",
+    )
+
+
+def owned_since(connection: Connection, record: SubscriptionRecord) -> datetime.datetime | None:
+    """When its query became a subscription's consumer: the time of the entry. None without a query.
+
+    One request, or none: the log keeps its entries.
+    """
+    if record.stream is None:
+        return None
+    milliseconds = connection.follower.log.entry(record.epoch).header.timestamp_ms
+    return datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC) + datetime.timedelta(milliseconds=milliseconds)
+
+
+def release_epochs(connection: Connection, held: Mapping[int, int]) -> None:
+    """A query ended by itself: from here on its subscriptions are a plain consumer's, so that others may open them.
+
+    Its name stays, which ``same_name`` asks for. Those that somebody else has by now, or dropped, are left alone.
+    """
+
+    def decide(draft: Draft, _at: Header) -> list[Consumer] | Answer[None]:
+        found = [draft.subscriptions.get(subscription) for subscription in held]
+        return [
+            Consumer(record.id, record.stream)
+            for record in found
+            if record is not None and record.epoch == held[record.id] and record.stream is not None
+        ] or Answer(None)
+
+    connection.appender.call(Simple(decide, lambda _draft, _at: None, ONE_EPOCH))
+
+
+def try_to_take(
+    connection: Connection,
+    subscriptions: Sequence[int],
+    consumer: str,
+    stream: str | None = None,
+    *,
+    takeover: bool = False,
+) -> dict[int, int]:
     """Make ``consumer`` the consumer of all these subscriptions if their rules allow it by now: :func:`take_epochs`.
 
     Looks at the signs of life of the consumers before. One call can only find that one does not change; so whoever is
@@ -121,7 +182,8 @@ def try_to_take(connection: Connection, subscriptions: Sequence[int], consumer: 
     with connection.follower.lock:
         draft = connection.follower.state.draft()
         records = [live_subscription(draft, subscription) for subscription in subscriptions]
-    epochs = take_epochs(connection, check_all_free(connection, records, consumer), consumer)
+    seen = check_all_free(connection, records, consumer, owned=takeover or stream is not None)
+    epochs = take_epochs(connection, seen, consumer, stream, takeover=takeover)
     for record in filter(keeps_its_place, records):
         connection.heartbeats.beat(record.id, epochs[record.id], consumer, record.lease_ms)
         if record.consumer is not None:
@@ -129,13 +191,15 @@ def try_to_take(connection: Connection, subscriptions: Sequence[int], consumer: 
     return epochs
 
 
-def check_free(connection: Connection, record: SubscriptionRecord, consumer: str) -> int | None:
+def check_free(connection: Connection, record: SubscriptionRecord, consumer: str, *, owned: bool = False) -> int | None:
     """Raise ConsumerBusy where ``consumer`` may not take over, as far as this client knows. Writes nothing.
 
-    Returns the epoch whose lease is over, if it was for a lease.
+    ``owned`` says that it may end a query. Returns the epoch whose lease is over, if it was for a lease.
     """
     if record.type == "shared" or record.consumer is None:
         return None
+    if not owned:
+        check_not_owned(connection, record)
     if not keeps_its_place(record) or record.takeover == "same_name":
         _check_rule(record, record.stream or record.consumer, consumer, None)
         return None
@@ -145,14 +209,14 @@ def check_free(connection: Connection, record: SubscriptionRecord, consumer: str
 
 
 def check_all_free(
-    connection: Connection, records: Iterable[SubscriptionRecord], consumer: str
+    connection: Connection, records: Iterable[SubscriptionRecord], consumer: str, *, owned: bool = False
 ) -> dict[int, int | None]:
     """The same of several. All are looked at before one is refused: their leases run out side by side."""
     seen: dict[int, int | None] = {}
     busy: ConsumerBusy | None = None
     for record in records:
         try:
-            seen[record.id] = check_free(connection, record, consumer)
+            seen[record.id] = check_free(connection, record, consumer, owned=owned)
         except ConsumerBusy as error:
             busy = busy or error
     if busy is not None:
@@ -172,9 +236,12 @@ def _settle(connection: Connection, subscription: int) -> None:
 
 __all__ = [
     "check_all_free",
+    "check_not_owned",
     "check_streamable",
     "keeps_its_place",
+    "owned_since",
     "raise_epochs",
+    "release_epochs",
     "take_epoch",
     "take_epochs",
     "try_to_take",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import xxhash
@@ -13,6 +13,7 @@ from txnlog.holds import joined
 from txnlog.limits import BUFFER_BYTES, SMALL_PRODUCE_BYTES
 from txnlog.segment_builder import BuiltSegment, build_owned
 from txnlog.slots import put_unnamed
+from txnlog.unended import Unended, report
 
 if TYPE_CHECKING:
     from txnlog.connection import Connection
@@ -42,10 +43,14 @@ class Work:
         since_ms: when the transaction began.
     """
 
+    _unended: Unended | None = None  # of an object that was never made: it has nothing to lose
+
     def __init__(self, connection: Connection, number: int) -> None:
         self._connection = connection
+        self._identity = connection.identity
         self._number = number
         self._digest = xxhash.xxh3_64()
+        self._topics: set[int] = set()
         self._owned_topics: set[int] = set()
         self._adopted: set[tuple[int, str]] = set()
         self._buffered_bytes = 0
@@ -58,6 +63,23 @@ class Work:
         self.since_ms = connection.runtime.now_ms()
         self._numbers = connection.appender.numbers
         self._numbers.keep_for(number, self)
+        self._unended = connection.session.unended
+
+    def __del__(self) -> None:
+        """Report work that nobody can commit any more. It runs wherever the garbage collector does: without locks."""
+        if (
+            self._unended is not None and self._identity is self._connection.identity
+        ):  # else the parent's process has it
+            topics = self._unended.settle(self._number)
+            if topics is not None:
+                lost = self._connection.described_work({self._number: topics})
+                report("The last reference was deleted before these", lost, source=self)
+
+    def _note(self, topics: Collection[int]) -> None:
+        """It has work for these topics: somebody must ask for its end."""
+        if self._unended is not None:
+            self._unended.note(self._number, self._topics)
+        self._topics.update(topics)
 
     @property
     def digest(self) -> str:
@@ -80,7 +102,7 @@ class Work:
             self.stage(everything=True)
         size = sum(piece.size_bytes for piece in pieces)
         told = "".join(f"p{piece.told()};" for piece in pieces).encode()
-        self._numbers.note_unended(self._number)
+        self._note({piece.topic for piece in pieces})
         self.pieces += pieces
         self._buffered_bytes += size
         self._digest.update(told)
@@ -94,7 +116,7 @@ class Work:
         adopted = {(item.segment, item.checksum) for item in added}
         owned = {item.topic for item in added}
         told = "".join(f"s{item.topic},{item.segment},{item.checksum};" for item in added).encode()
-        self._numbers.note_unended(self._number)
+        self._note(owned)
         self.staged += added
         self._adopted |= adopted
         self._owned_topics |= owned
@@ -107,7 +129,8 @@ class Work:
         fresh = self.acknowledged[self._sealed :] + added
         if not any(item.expected for item in fresh):
             fresh = list(joined(fresh))
-        self._numbers.note_unended(self._number)
+        known = self._connection.follower.state.subscriptions
+        self._note({record.topic for item in added if (record := known.get(item.subscription)) is not None})
         self.acknowledged[self._sealed :] = fresh
         self._digest.update(told)
 
@@ -133,11 +156,16 @@ class Work:
 
     def settle(self) -> None:
         """Somebody asks for its end, whatever comes of that: it was not forgotten."""
-        self._numbers.note_settled(self._number)
+        self._settle()
+
+    def _settle(self) -> None:
+        if self._unended is not None:
+            self._unended.settle(self._number)
 
     def clear(self) -> None:
         """The transaction ended: let go of everything."""
         self._numbers.release(self._number)
+        self._settle()
         self.pieces, self.staged, self.acknowledged, self.logged = [], [], [], []
 
     def unlogged_numbers(self) -> list[int]:

@@ -60,11 +60,12 @@ def check(ns: Any, place: Place, **options: Any) -> None:
         for number, outcome in zero.outcomes.items():
             assert client.connection.follower.outcome(number) == outcome
         for batch in zero.batches.values():
-            assert _batch(client, batch) == batch
+            assert _batches(client, batch) == [batch]
 
 
-def _batch(client: Any, batch: Batch) -> Batch | None:
-    return client.connection.follower.batch(batch.producer, batch.topic, batch.partition, batch.sequence)
+def _batches(client: Any, batch: Batch) -> list[Batch]:
+    last = batch.sequence + batch.rows - 1
+    return client.connection.follower.batches(batch.producer, batch.topic, batch.partition, batch.sequence, last)
 
 
 @pytest.mark.clause("P-27", "P-125", "P-128")

@@ -126,7 +126,8 @@ def _agrees(client: Any) -> None:
     for number, outcome in zero.outcomes.items():
         assert follower.outcome(number) == outcome
     for batch in zero.batches.values():
-        assert follower.batch(batch.producer, batch.topic, batch.partition, batch.sequence) == batch
+        last = batch.sequence + batch.rows - 1
+        assert follower.batches(batch.producer, batch.topic, batch.partition, batch.sequence, last) == [batch]
 
 
 def _requests(place: Place) -> dict[tuple[str, str], int]:

@@ -14,6 +14,7 @@ from txnlog.errors import (
     ConsumerBusy,
     ConsumerFenced,
     Durable,
+    InvalidInputError,
     StoreError,
     SubscriptionExists,
     TopicNotFound,
@@ -21,7 +22,7 @@ from txnlog.errors import (
     TxnLogError,
     UnsupportedFeature,
 )
-from txnlog.takeover import take_epoch, take_epochs
+from txnlog.takeover import release_epochs, take_epoch, take_epochs
 
 LEASE_MS = 9_000
 
@@ -301,3 +302,95 @@ def test_the_leases_of_a_dead_consumer_of_several_topics_run_out_side_by_side(me
             other.consumer(topics, "billing", name="two")
         other.connection.runtime.sleep_ms(200)
     other.consumer(topics, "billing", name="two")
+
+
+# --- subscriptions that belong to a query -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def owned(ns: Any) -> Any:
+    """A subscription that a query has: a stream's sink, or spark_ext.process, takes it like this."""
+    info = ns.create_subscription("orders", "billing")
+    take_epoch(ns.connection, info.id, "run-1", "nightly")
+    return ns
+
+
+@pytest.mark.clause("P-77", "P-223")
+def test_a_plain_consumer_does_not_end_a_query(owned: Any, memory: Place) -> None:
+    since = owned.subscription("orders", "billing").query_since
+    before = owned.subscription("orders", "billing").epoch
+    with Unchanged(memory), raises(ConsumerBusy, match="the query 'nightly'") as caught:
+        memory.open().consumer("orders", "billing")
+    assert since.isoformat() in str(caught.value)
+    assert "takeover=True" in str(caught.value)
+    with Unchanged(memory), raises(ConsumerBusy):
+        memory.open().consumer("orders", "billing", name="nightly")
+    assert owned.subscription("orders", "billing").epoch == before
+
+
+def test_takeover_says_that_it_is_meant(owned: Any, memory: Place) -> None:
+    consumer = memory.open().consumer("orders", "billing", takeover=True)
+    assert received(consumer) == list(range(10))
+    info = owned.subscription("orders", "billing")
+    assert (info.query, info.query_since) == (None, None)
+    memory.open().consumer("orders", "billing")
+    with raises(ConsumerFenced):
+        consumer.receive(timeout_ms=0)
+
+
+def test_a_query_takes_over_from_whoever_is_there_without_a_word(owned: Any) -> None:
+    number = owned.subscription("orders", "billing").id
+    take_epoch(owned.connection, number, "run-2", "nightly")
+    take_epoch(owned.connection, number, "run-3", "another query")
+    assert owned.subscription("orders", "billing").query == "another query"
+
+
+def test_takeover_does_not_weaken_the_rule_of_the_subscription(ns: Any, memory: Place) -> None:
+    info = ns.create_subscription("orders", "billing", takeover="same_name")
+    take_epoch(ns.connection, info.id, "run-1", "nightly")
+    with Unchanged(memory), raises(ConsumerBusy, match="same_name"):
+        memory.open().consumer("orders", "billing", takeover=True)
+    with Unchanged(memory), raises(ConsumerBusy, match="the query"):
+        memory.open().consumer("orders", "billing", name="nightly")
+    memory.open().consumer("orders", "billing", name="nightly", takeover=True)
+
+
+def test_of_several_topics_none_is_taken_where_one_belongs_to_a_query(owned: Any, memory: Place) -> None:
+    owned.create_topic("bills", SCHEMA)
+    with Unchanged(memory), raises(ConsumerBusy, match="the query"):
+        memory.open().consumer(["bills", "orders"], "billing")
+    assert owned.subscriptions("bills") == ()
+
+
+def test_a_query_that_comes_between_the_look_and_the_entry_is_not_ended(ns: Any, memory: Place) -> None:
+    info, other = ns.create_subscription("orders", "billing"), memory.open()
+    other.topics()
+    take_epoch(ns.connection, info.id, "run-1", "nightly")
+    with Unchanged(memory), raises(ConsumerBusy, match="the query"):
+        take_epoch(other.connection, info.id, "two")
+    assert ns.subscription("orders", "billing").query == "nightly"
+
+
+@pytest.mark.clause("P-223")
+def test_what_a_query_released_is_free_and_keeps_its_name(ns: Any, memory: Place) -> None:
+    info = ns.create_subscription("orders", "billing", takeover="same_name")
+    epoch = take_epoch(ns.connection, info.id, "run-1", "nightly")
+    release_epochs(ns.connection, {info.id: epoch})
+    with raises(ConsumerBusy, match="'nightly'"):
+        memory.open().consumer("orders", "billing", name="two")
+    memory.open().consumer("orders", "billing", name="nightly")
+
+
+def test_a_query_releases_what_is_its_own_only(owned: Any, memory: Place) -> None:
+    info = owned.subscription("orders", "billing")
+    take_epoch(owned.connection, info.id, "run-2", "nightly")
+    with Unchanged(memory):
+        release_epochs(owned.connection, {info.id: info.epoch})
+    owned.drop_subscription("orders", "billing")
+    with Unchanged(memory):
+        release_epochs(owned.connection, {info.id: info.epoch})
+
+
+def test_takeover_of_a_consumer_is_no_rule(ns: Any, memory: Place) -> None:
+    with Unchanged(memory), raises(InvalidInputError, match="takeover"):
+        ns.consumer("orders", "billing", takeover="any")

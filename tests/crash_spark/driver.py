@@ -158,7 +158,7 @@ class Driver:
 
     def careless(self) -> None:
         """No Spark, and a bug: what it read is acknowledged in an entry of its own."""
-        with self.ns.consumer(ORDERS, SUBSCRIPTION) as consumer:
+        with self.ns.consumer(ORDERS, SUBSCRIPTION, takeover=True) as consumer:
             while len(messages := consumer.receive(ROWS, timeout_ms=0)):
                 self.switch.enter(batches_done(self.ns))
                 self.switch.reached(Place.BEFORE_DATA)

@@ -143,7 +143,7 @@ class Shop:
 
     def decided(self, max_messages: int = 4) -> None:
         """All that is there, received by a consumer, in transactions that the table decides about."""
-        consumer = self.ns.consumer("orders", subscription="billing")
+        consumer = self.ns.consumer("orders", subscription="billing", takeover=True)
         while True:
             with spark_ext.transaction(self.spark, self.path, producer="bills", decided_by=self.table) as txn:
                 messages = consumer.receive(max_messages=max_messages, timeout_ms=0)

@@ -142,7 +142,7 @@ def test_a_commit_that_is_asked_for_again_appends_nothing_that_was_decided(
     shop.born()
     monkeypatch.setattr(Namespace, "complete", without_an_answer)
     monkeypatch.setattr(DeltaTable, "append", unheard)
-    consumer = shop.ns.consumer("orders", subscription="billing")
+    consumer = shop.ns.consumer("orders", subscription="billing", takeover=True)
     with spark_ext.transaction(shop.spark, shop.path, producer="bills", decided_by=shop.table) as txn:
         messages = consumer.receive(max_messages=1000, timeout_ms=0)
         rows = shop.spark.createDataFrame(messages.table.select(["id", "customer"]))
@@ -164,7 +164,7 @@ def test_a_commit_that_is_asked_for_again_appends_nothing_that_was_decided(
 
 def test_what_delta_refuses_is_aborted_and_its_messages_come_again(shop: Shop) -> None:
     shop.born()
-    consumer = shop.ns.consumer("orders", subscription="billing")
+    consumer = shop.ns.consumer("orders", subscription="billing", takeover=True)
 
     def bill(column: str) -> None:
         with spark_ext.transaction(shop.spark, shop.path, producer="bills", decided_by=shop.table) as txn:

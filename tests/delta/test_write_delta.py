@@ -158,7 +158,7 @@ def test_a_newer_run_is_known_by_the_table_also_before_the_log_says_so(shop: Sho
 def test_rows_that_are_read_again_by_will_are_appended_again(shop: Shop) -> None:
     shop.process()
     with shop.open() as ns:
-        ns.consumer("orders", subscription="billing").seek("earliest")
+        ns.consumer("orders", subscription="billing", takeover=True).seek("earliest")
     shop.process()
     assert shop.in_delta() == sorted([*range(8), *range(8)])
 
@@ -169,12 +169,12 @@ def test_a_batch_that_cannot_come_again_stops_the_run_and_says_which_it_was(shop
         shop.process()
     shop.born()
     with shop.open() as ns:
-        ns.consumer("orders", subscription="billing").seek({0: 1, 1: 1})
+        ns.consumer("orders", subscription="billing", takeover=True).seek({0: 1, 1: 1})
     with pytest.raises(InvalidInputError, match=r"cannot come again: its offsets were orders 0: 0 to 2, 1: 0 to 2"):
         shop.process()
     assert (shop.in_topic(), shop.in_delta()) == ([], [0, 1, 2, 3])
     with shop.open() as ns:
-        ns.consumer("orders", subscription="billing").seek("earliest")
+        ns.consumer("orders", subscription="billing", takeover=True).seek("earliest")
     shop.process()
     shop.check()
 
@@ -422,7 +422,7 @@ def test_a_batch_that_was_left_and_taken_off_otherwise_stops_the_run_too(shop: S
     assert (shop.in_topic(), shop.in_delta()) == ([], [0, 1, 2, 3]), "the table is ahead"
     shop.born()
     with shop.open() as ns:
-        consumer = ns.consumer("orders", subscription="billing")
+        consumer = ns.consumer("orders", subscription="billing", takeover=True)
         if how == "acknowledged by a consumer":
             consumer.acknowledge(consumer.receive(max_messages=8))
         else:

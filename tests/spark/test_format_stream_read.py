@@ -412,14 +412,14 @@ def test_a_restart_of_the_query_is_the_same_name_and_another_query_is_not(ns: Na
         with pytest.raises(ConsumerBusy, match=r"the subscription 'billing' belongs to .*same_name.*txnAppId"):
             other.reader.commit(other.log[-1])
     with pytest.raises(ConsumerBusy):
-        ns.consumer("orders", "billing", name="nightly")
+        ns.consumer("orders", "billing", name="nightly", takeover=True)
     assert cursors(ns) == [2, 0]
 
 
 @pytest.mark.clause("P-77")
 def test_a_query_takes_over_from_the_consumer_whose_name_is_its_app_id(ns: Namespace) -> None:
     ns.create_subscription("orders", "billing", takeover="same_name")
-    ns.consumer("orders", "billing", name="nightly")
+    ns.consumer("orders", "billing", name="nightly", takeover=True)
     produce(ns, 1, partition=0)
     for name in ("daily", "nightly", "nightly"):
         run = Run(ns, subscription="billing", txnAppId=name)
@@ -431,7 +431,7 @@ def test_a_query_takes_over_from_the_consumer_whose_name_is_its_app_id(ns: Names
         run.reader.commit(run.log[-1])
         produce(ns, 2, partition=0)
     assert cursors(ns) == [2, 0]
-    ns.consumer("orders", "billing", name="nightly")
+    ns.consumer("orders", "billing", name="nightly", takeover=True)
 
 
 def test_a_subscription_that_somebody_moved_or_dropped_stops_the_query(ns: Namespace) -> None:
@@ -439,7 +439,7 @@ def test_a_subscription_that_somebody_moved_or_dropped_stops_the_query(ns: Names
     run = Run(ns, subscription="billing", maxOffsetsPerTrigger=1)
     run.batch()
     produce(ns, 3, 4, partition=0)
-    with ns.consumer("orders", subscription="billing") as consumer:
+    with ns.consumer("orders", subscription="billing", takeover=True) as consumer:
         consumer.seek({0: 5})
     with pytest.raises(
         InvalidInputError, match=r"goes on at offset 3, but the cursor .* is at 5 .*new checkpoint.*seek back only"

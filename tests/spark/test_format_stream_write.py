@@ -169,7 +169,7 @@ def test_a_subscription_that_another_consumer_keeps_stops_the_query(
 ) -> None:
     checkpoint, df = tmp_path / "checkpoint", source(spark, ns, subscription="billing")
     ns.create_subscription("orders", "billing", takeover="same_name")
-    ns.consumer("orders", "billing", name="copier")
+    ns.consumer("orders", "billing", name="copier", takeover=True)
     produce(ns, 0, 20)
     with pytest.raises(StreamingQueryException, match=r"ConsumerBusy: .*belongs to the consumer 'copier'.*same_name"):
         run(df, path_of(ns, "copy"), tmp_path / "other", acknowledge="billing")
@@ -187,7 +187,7 @@ def test_a_cursor_that_somebody_moved_stops_the_query(ns: Namespace, spark: Spar
     run(source(spark, ns, subscription="billing"), path_of(ns, "copy"), checkpoint, acknowledge="billing")
     for partition in (0, 1):
         ns.produce("orders", [{"id": i, "customer": "c"} for i in range(10)], partition=partition)
-    with ns.consumer("orders", subscription="billing") as consumer:
+    with ns.consumer("orders", subscription="billing", takeover=True) as consumer:
         consumer.seek({0: 15})
     with pytest.raises(StreamingQueryException, match=r"goes on at offset 10, .* 'billing' is at 15"):
         run(source(spark, ns, subscription="billing"), path_of(ns, "copy"), checkpoint, acknowledge="billing")

@@ -50,7 +50,7 @@ def give_up(ns: Namespace, low: int, high: int, topic: str = "orders") -> None:
     record = ns.connection.subscription_record_by_id(claims[0].subscription)
     into = dead_letters.target(ns.connection, record)
     with ns.begin() as txn:
-        consumer = ns.consumer(topic, subscription="billing")
+        consumer = ns.consumer(topic, subscription="billing", takeover=True)
         messages = consumer.receive(max_messages=high - low)
         txn.acknowledge(messages)
         table = scan.snapshot.scan(topic, offsets={0: (low, high)}, include_metadata=True).read_all()
@@ -81,7 +81,7 @@ def test_of_a_batch_of_which_a_part_was_given_up_the_rest_is_left(ns: Namespace)
 def test_one_letter_of_a_consumer_that_dealt_with_the_others_is_one(ns: Namespace) -> None:
     """A consumer's own letter for message 3; of the other five it made something, in the same transaction."""
     txn, batch = noted(ns)
-    consumer = ns.consumer("orders", subscription="billing")
+    consumer = ns.consumer("orders", subscription="billing", takeover=True)
     with ns.begin() as inner:
         inner.acknowledge(consumer.receive(max_messages=6))
         letter = {"id": 3, "_source_topic": "orders", "_source_partition": 0, "_source_offset": 3}
@@ -96,23 +96,23 @@ def test_letters_of_another_topic_at_the_same_offsets_count_for_none(ns: Namespa
     ns.create_subscription("returns", "billing", dead_letter_topic="orders-dead")
     txn, batch = noted(ns)
     give_up(ns, 0, 6, "returns")
-    ns.consumer("orders", subscription="billing").seek({0: 6})
+    ns.consumer("orders", subscription="billing", takeover=True).seek({0: 6})
     assert left(ns, txn, batch, "orders", "returns") == batch.offsets
 
 
 def test_letters_that_were_there_before_a_batch_count_for_none(ns: Namespace) -> None:
     """Somebody sought back behind them, and the messages came again."""
     give_up(ns, 0, 6)
-    ns.consumer("orders", subscription="billing").seek("earliest")
+    ns.consumer("orders", subscription="billing", takeover=True).seek("earliest")
     txn, batch = noted(ns)
-    ns.consumer("orders", subscription="billing").seek({0: 6})
+    ns.consumer("orders", subscription="billing", takeover=True).seek({0: 6})
     assert left(ns, txn, batch) == batch.offsets
 
 
 def test_messages_that_are_free_again_are_not_given_up(ns: Namespace) -> None:
     txn, batch = noted(ns)
     give_up(ns, 0, 6)
-    ns.consumer("orders", subscription="billing").seek({0: 0})
+    ns.consumer("orders", subscription="billing", takeover=True).seek({0: 0})
     assert left(ns, txn, batch) == batch.offsets
 
 
@@ -141,5 +141,5 @@ def test_without_a_dead_letter_topic_nothing_is_given_up(ns: Namespace) -> None:
     batch = plan_batch(scan, claims, None, None)
     assert batch is not None
     txn = str(ns.begin().id)
-    ns.consumer("orders", subscription="plain").seek({0: 6})
+    ns.consumer("orders", subscription="plain", takeover=True).seek({0: 6})
     assert what_is_left(scan, claims, txn, batch.offsets, batch.end.version) == batch.offsets

@@ -32,6 +32,7 @@ from tests.spark.shop import SCHEMA, Shop, shop
 from tests.spark.support import ids, path_of, versions
 from txnlog.actions import Commit, DeleteRecords
 from txnlog.errors import (
+    ConsumerBusy,
     ConsumerFenced,
     InvalidInputError,
     InvalidTransactionState,
@@ -104,10 +105,37 @@ def test_available_now_ends_with_what_was_there_at_its_start(shop: Shop) -> None
     assert shop.behind() == 8
 
 
+def test_a_run_has_the_subscription_until_it_returns_and_keeps_it_where_it_raises(shop: Shop) -> None:
+    refused: list[ConsumerBusy] = []
+
+    def handler(frame: Any, txn: Any) -> None:
+        with pytest.raises(ConsumerBusy, match="the query 'nightly'") as caught:
+            shop.ns.consumer("orders", "billing")
+        refused.append(caught.value)
+
+    def process(work: Any) -> None:
+        shop.run(work, query_name="nightly")
+
+    def fail(frame: Any, txn: Any) -> None:
+        raise ValueError("wrong")
+
+    shop.produce(0)
+    process(handler)
+    assert len(refused) == 1
+    shop.ns.consumer("orders", "billing").close()
+    shop.produce(4)
+    with pytest.raises(ValueError, match="wrong"):
+        process(fail)
+    with pytest.raises(ConsumerBusy, match="the query 'nightly'"):
+        shop.ns.consumer("orders", "billing")
+    process(handler)
+    shop.ns.consumer("orders", "billing").close()
+
+
 def test_it_goes_on_where_a_consumer_left_the_cursor(shop: Shop) -> None:
     for first in (0, 4):
         shop.produce(first)
-    consumer = shop.ns.consumer("orders", "billing")
+    consumer = shop.ns.consumer("orders", "billing", takeover=True)
     messages = consumer.receive(4)
     consumer.acknowledge(messages)
     taken = messages.table.column("id").to_pylist()
@@ -141,7 +169,7 @@ def test_what_was_acknowledged_or_prepared_by_itself_stays_out_of_the_batches(
     shop: Shop, caplog: pytest.LogCaptureFixture
 ) -> None:
     shop.produce(0, 20)
-    consumer = shop.ns.consumer("orders", "billing")
+    consumer = shop.ns.consumer("orders", "billing", takeover=True)
     messages = consumer.receive(20)  # partition 0, then 1: ten offsets each
     by_place = {(partition, offset): i for i, (_, partition, offset) in enumerate(messages.positions)}
     consumer.acknowledge(messages[[by_place[0, 3], by_place[0, 4]]])
@@ -802,4 +830,5 @@ def test_a_look_that_finds_nothing_is_two_reads_at_most(shop: Shop, monkeypatch:
     monkeypatch.setattr(Run, "_look", counted)
     result = shop.run(stop=lambda: len(looks) >= 12, trigger={"interval_ms": 1})
     assert (result.batches, result.stopped) == (0, "asked")
-    assert store.counts() == {("get", "entry"): (len(looks) - 2) * (1 if own else 2)}
+    released = {("create", "entry"): 1}  # the subscription, when the run returns
+    assert store.counts() == {("get", "entry"): (len(looks) - 2) * (1 if own else 2)} | released

@@ -213,7 +213,7 @@ def test_a_run_that_another_one_took_over_from_stops_and_leaves_nothing(shop: Sh
 @pytest.mark.parametrize(
     ("meanwhile", "kind", "told"),
     [
-        (lambda ns: ns.consumer("orders", "billing").seek("earliest"), ConsumerFenced, "the epoch"),
+        (lambda ns: ns.consumer("orders", "billing", takeover=True).seek("earliest"), ConsumerFenced, "the epoch"),
         (
             lambda ns: ns.drop_subscription("orders", "billing"),
             SubscriptionNotFound,

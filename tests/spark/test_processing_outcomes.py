@@ -31,7 +31,7 @@ def left(memory: Place, **options: Any) -> tuple[Any, str, int]:
 
 def test_offsets_that_somebody_else_took_are_no_commit(memory: Place) -> None:
     ns, txn, version = left(memory)
-    ns.consumer("orders", subscription="billing").seek({0: 2})
+    ns.consumer("orders", subscription="billing", takeover=True).seek({0: 2})
     assert not was_committed(ns, claimed(ns), txn, READ, version)
 
 
@@ -44,7 +44,7 @@ def test_what_the_log_remembers_is_the_answer(memory: Place) -> None:
     lost.produce("orders", rows(4))
     lost.flush()
     lost.abort()
-    ns.consumer("orders", subscription="billing").seek({0: 2})
+    ns.consumer("orders", subscription="billing", takeover=True).seek({0: 2})
     assert not was_committed(ns, claimed(ns), str(lost.id), READ, version)
 
 
@@ -52,7 +52,7 @@ def test_what_the_log_remembers_is_the_answer(memory: Place) -> None:
 def test_where_the_outcome_may_be_forgotten_the_cursor_tells(memory: Place, taken: int) -> None:
     clock = ManualClock(START_MS)
     ns, txn, version = left(memory, clock=clock)
-    ns.consumer("orders", subscription="billing").seek({0: taken})
+    ns.consumer("orders", subscription="billing", takeover=True).seek({0: taken})
     clock.advance(OUTCOME_RETENTION_MS - 1_000)
     ns.produce("orders", rows(5))
     assert not was_committed(ns, claimed(ns), txn, READ, version)
@@ -63,7 +63,7 @@ def test_where_the_outcome_may_be_forgotten_the_cursor_tells(memory: Place, take
 
 def test_a_log_that_was_set_back_has_not_committed_what_was_planned_by_later_versions(memory: Place) -> None:
     ns, txn, version = left(memory)
-    ns.consumer("orders", subscription="billing").seek({0: 2})
+    ns.consumer("orders", subscription="billing", takeover=True).seek({0: 2})
     assert not was_committed(ns, claimed(ns), txn, READ, version + 100)
 
 

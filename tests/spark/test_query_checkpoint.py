@@ -378,7 +378,7 @@ def test_a_run_that_lost_one_of_its_topics_never_takes_it_back(
     commit(0, "run-1", orders=(0, 2), returns=(0, 2))
     commit(1, "run-1", orders=(2, 2), returns=(2, 4))
     commit(2, "run-1", orders=(2, 2), returns=(4, 4))
-    consumers = [ns.consumer(topic, "billing") for topic in subscriptions]
+    consumers = [ns.consumer(topic, "billing", takeover=True) for topic in subscriptions]
     for taken in ({"orders": (2, 4), "returns": (4, 6)}, {"orders": (2, 2), "returns": (4, 4)}):
         with pytest.raises(ConsumerFenced, match="newer run"):
             commit(3, "run-1", **taken)
@@ -396,7 +396,7 @@ def _taking(ns: Namespace, query: Query) -> tuple[stream_commits.BatchRange, Que
 
 def test_a_consumer_that_opens_fences_the_stream_and_a_restart_takes_over(ns: Namespace, batches: Query) -> None:
     Run(ns, batches, "run-1").commit(0)
-    ns.consumer("orders", subscription="billing")
+    ns.consumer("orders", subscription="billing", takeover=True)
     with pytest.raises(ConsumerFenced):
         Run(ns, batches, "run-1").commit(1)
     assert not Run(ns, batches, "run-2").commit(1)
@@ -404,14 +404,14 @@ def test_a_consumer_that_opens_fences_the_stream_and_a_restart_takes_over(ns: Na
 
 def test_a_cursor_elsewhere_is_refused_with_both_places_and_the_ways_out(ns: Namespace, batches: Query) -> None:
     Run(ns, batches, "run-1").commit(0)
-    ns.consumer("orders", subscription="billing").seek({0: 5})
+    ns.consumer("orders", subscription="billing", takeover=True).seek({0: 5})
     with pytest.raises(
         InvalidInputError,
         match=r"goes on at offset 4, .* at 5 \(restore .*; else a new .*; seek back only .* comes twice",
     ):
         Run(ns, batches, "run-2").commit(1)
     assert cursors(ns) == [5, 0]
-    ns.consumer("orders", subscription="billing").seek({0: 4})
+    ns.consumer("orders", subscription="billing", takeover=True).seek({0: 4})
     Run(ns, batches, "run-3").commit(1)
     assert cursors(ns) == [6, 10]
 
@@ -432,7 +432,7 @@ def test_a_race_for_the_cursor_is_decided_by_the_log(ns: Namespace, batches: Que
 
 
 def test_messages_taken_one_by_one_before_the_stream_are_not_taken_twice(ns: Namespace, batches: Query) -> None:
-    consumer = ns.consumer("orders", subscription="billing")
+    consumer = ns.consumer("orders", subscription="billing", takeover=True)
     received = [consumer.receive(10), consumer.receive(10)]
     (first,) = [messages for messages in received if messages.positions[0][1] == 0]
     consumer.acknowledge(first[[2, 3]])

@@ -33,7 +33,7 @@ def ns(namespace: Namespace) -> Namespace:
 
 def held(ns: Namespace, count: int) -> str:
     """The token of a prepared transaction that holds the first messages of each partition."""
-    consumer = ns.consumer("orders", subscription="billing")
+    consumer = ns.consumer("orders", subscription="billing", takeover=True)
     txn = ns.begin()
     messages = consumer.receive(max_messages=count)
     assert len(messages) == count
@@ -91,7 +91,7 @@ def test_a_batch_above_what_is_held_still_comes_again_as_it_was(ns: Namespace) -
 def test_a_batch_of_which_others_took_some_does_not_come_again(ns: Namespace, position: int) -> None:
     token, batch = left(ns)
     ns.complete(token, commit=False)
-    ns.consumer("orders", subscription="billing").seek({0: position})
+    ns.consumer("orders", subscription="billing", takeover=True).seek({0: position})
     scan, claims = looked(ns)
     assert plan_again(scan, claims, batch.offsets, batch.end) is None
 

@@ -46,7 +46,7 @@ def test_a_run_and_a_consumer_that_open_in_one_entry_are_both_answered(memory: P
     """Both raise the epoch, and an entry raises it once: the one that comes second is for the next entry."""
     ns, store = memory.faulty()
     ns.create_topic("orders", SCHEMA)
-    subscription = ns.consumer("orders", "billing")._subscribed[0].subscription
+    subscription = ns.consumer("orders", "billing", takeover=True)._subscribed[0].subscription
     ns.produce("orders", rows(0))
     opened = run(ns, subscription)
     answers: list[Any] = []
@@ -61,7 +61,7 @@ def test_a_run_and_a_consumer_that_open_in_one_entry_are_both_answered(memory: P
         threading.Thread(target=answered, args=(call,), daemon=True)
         for call in (
             opened,
-            lambda: ns.consumer("orders", "billing"),
+            lambda: ns.consumer("orders", "billing", takeover=True),
         )
     ]
 
@@ -95,7 +95,7 @@ def _by_source(ns: Any) -> Any:
 
 
 def _by_consumer(ns: Any) -> Any:
-    consumer = ns.consumer("orders", "billing")
+    consumer = ns.consumer("orders", "billing", takeover=True)
     return lambda: consumer.acknowledge(consumer.receive(timeout_ms=0))
 
 
@@ -143,7 +143,7 @@ def test_what_was_acknowledged_by_itself_while_a_batch_took_over_is_not_taken_tw
     for topic in ("orders", "audit"):
         ns.create_topic(topic, SCHEMA)
     ns.produce("orders", rows(*range(10)))
-    consumer = other.consumer("orders", "billing")
+    consumer = other.consumer("orders", "billing", takeover=True)
     messages = consumer.receive(timeout_ms=0)
     token = ""
     if prepared:
@@ -180,7 +180,7 @@ def test_a_run_that_lost_the_subscription_before_its_first_commit_does_not_take_
     identity = stream_commits.QueryIdentity("query", "query")
     held = stream_commits.acknowledgements(ns, [taken], identity, "run")[0].epoch
     assert ns.subscription("orders", "billing").epoch == held
-    rival = memory.open().consumer("orders", "billing")
+    rival = memory.open().consumer("orders", "billing", takeover=True)
     lost = ns.subscription("orders", "billing").epoch
     assert lost > held
     for _ in range(2):
@@ -222,7 +222,7 @@ class _Query:
         return int(self.ns.subscription("orders", "billing").cursors[0].cursor)
 
     def seek(self, position: Any) -> None:
-        with self.ns.consumer("orders", "billing") as consumer:
+        with self.ns.consumer("orders", "billing", takeover=True) as consumer:
             consumer.seek(position)
 
 

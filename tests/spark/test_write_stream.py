@@ -351,7 +351,7 @@ def test_a_restart_of_the_query_keeps_a_subscription_that_goes_by_name(pipeline:
     pipeline.check(0, 20)
     assert pipeline.behind() == 0
     with pytest.raises(ConsumerBusy, match="'billing' belongs to the consumer"):
-        pipeline.ns.consumer("orders", "billing")
+        pipeline.ns.consumer("orders", "billing", takeover=True)
     pipeline.produce(20)
     with pytest.raises(StreamingQueryException, match=r"ConsumerBusy: .*same_name"):
         pipeline.run(checkpoint=str(pipeline.checkpoint.with_name("other")))
@@ -483,7 +483,7 @@ def test_a_subscription_that_no_source_reads_under_is_told_before_a_query_starts
 def test_a_stopped_query_whose_subscription_was_sought_back_acknowledges_nothing(pipeline: Pipeline) -> None:
     pipeline.produce(0)
     pipeline.run()
-    with pipeline.ns.consumer("orders", subscription="billing") as consumer:
+    with pipeline.ns.consumer("orders", subscription="billing", takeover=True) as consumer:
         consumer.seek("earliest")
     for first in (10, 20):
         with pytest.raises(StreamingQueryException, match=r"goes on at offset \d+, but .* is at 0 .*new checkpoint"):

@@ -246,6 +246,8 @@ def subscriptions(target: Target, topic_name: str | None, *, as_json: bool) -> N
                     "subscription": name,
                     "type": info.type,
                     "consumer": info.consumer,
+                    "query": info.query,
+                    "query_since": info.query_since,
                     "cursors": {item.partition: item.cursor for item in info.cursors},
                     "pending": info.pending,
                     "leased": info.leased,
