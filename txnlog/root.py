@@ -255,8 +255,17 @@ class Root:
 
         By what is known of the root log after ``has_verdict``. Where there is none, it lists nothing.
         """
-        has_log = self._follower is not None or self.exists()
-        self._check(self.follower.state.namespaces.values() if has_log else (), name, found, writing=writing)
+        self._check(self._known_records(), name, found, writing=writing)
+
+    def _known_records(self) -> Sequence[NamespaceRecord]:
+        """All registrations that are known, none where there is no root log.
+
+        Raises CorruptionError where its first entry is lost: what it lists is not known then, which is not nothing.
+        """
+        if self._follower is None and not self.exists():
+            self._refuse_remains()
+            return ()
+        return tuple(self.follower.state.namespaces.values())
 
     def _check(
         self, records: Iterable[NamespaceRecord], name: NamespaceName, found: LogIdentity, *, writing: bool
@@ -271,7 +280,7 @@ class Root:
         Where it cannot, a namespace can be read all the same; the first append asks again, and raises.
         """
         try:
-            records = tuple(self.follower.state.namespaces.values()) if self.exists() else ()
+            records = self._known_records()
         except TxnLogError:
             _logger.info("the root log cannot be read: whether %r is what it lists is asked by the first append", name)
             return

@@ -35,7 +35,7 @@ def test_a_repair_wrote_a_data_file_again(
 ) -> None:
     ns.produce("orders", rows(1))
     cat.publish("sales")
-    monkeypatch.setattr(Publications, "_topics", lambda _: [])  # so that it is the error of this table alone
+    monkeypatch.setattr(Publications, "_topics", lambda *_: [])  # so that it is the error of this table alone
     path, before = damaged_file(place)
     monkeypatch.setattr(DeltaLog, "overwrite_checkpoint", fails)
     with caplog.at_level(logging.WARNING, "txnlog.publisher"), raises(StoreError, durable=Durable.MAYBE):

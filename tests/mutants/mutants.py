@@ -1038,8 +1038,8 @@ MUTANTS = (
     Mutant(
         "timeouts above the cap",
         "txnlog/producer.py",
-        'timeout_ms = whole_number("timeout_ms", timeout_ms, 1, cap)',
-        'timeout_ms = whole_number("timeout_ms", timeout_ms, 1)',
+        'duration_ms("timeout_ms", timeout_ms, 1, cap)',
+        'duration_ms("timeout_ms", timeout_ms, 1, 10 * cap)',
         "a transaction is refused at its first flush instead of its beginning",
         (TRANSACTION_ENDS + "a_timeout_that_makes_no_sense_is_refused_at_begin",),
     ),

@@ -207,7 +207,7 @@ def test_everybody_is_told_the_same_of_what_was_dropped_before_a_commit():
 
     kinds = {"dropper": dropper, "resolver": ACTOR_KINDS["resolver"], "checkpointer": ACTOR_KINDS["checkpointer"]}
     told: Counter[str] = Counter()
-    for seed in range(20):
+    for seed in range(30):
         report = Simulation(seed, kinds=kinds).run()
         assert report.failures == [], seed
         told.update(report.labels)

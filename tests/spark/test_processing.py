@@ -654,7 +654,7 @@ def test_the_advice_about_dead_letters_names_no_more_positions_than_a_person_rea
         ({"handler": setattr}, InvalidInputError, "cannot be called .*: missing a required argument: 'value'"),
         ({"trigger": "once"}, InvalidInputError, "unknown trigger 'once'"),
         ({"trigger": {"processingTime": "1 second"}}, InvalidInputError, "interval_ms"),
-        ({"trigger": {"interval_ms": 0}}, InvalidInputError, "interval_ms is a whole number"),
+        ({"trigger": {"interval_ms": 0}}, InvalidInputError, "interval_ms is a length of time, at least 1ms"),
         ({"on_error": "ignore"}, InvalidInputError, "unknown on_error 'ignore'"),
         ({"on_error": ["stop"]}, InvalidInputError, "unknown on_error"),
         ({"on_error": "dead_letters"}, InvalidInputError, "did you mean 'dead_letter'"),
