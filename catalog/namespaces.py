@@ -46,7 +46,7 @@ class NamespaceInfo:
 
     Attributes:
         name: its name, which is its folder.
-        coordinator: the high 16 bits of its TxnIDs; never given to another namespace of the root.
+        coordinator: the high 16 bits of its new TxnIDs; never given to another namespace of the root.
     """
 
     name: str

@@ -62,7 +62,7 @@ class Protocol(Action, frozen=True, tag="protocol"):
 
 
 class Namespace(Action, frozen=True, tag="namespace"):
-    """Name, coordinator id (the high 16 bits of its TxnIDs) and settings of this log. At version 0."""
+    """Name, coordinator id (the high 16 bits of its TxnIDs until an adopt) and settings of this log. At version 0."""
 
     name: str
     coordinator: Count

@@ -82,9 +82,7 @@ class Log:
     def entry(self, version: int) -> Entry:
         """An entry that must be there: an absent one is damage, since log objects are never deleted."""
         data = self.get(version)
-        if data is None:
-            raise CorruptionError(f"entry {version} is missing below the tail of the log")
-        return decode_entry(data, version)
+        return decode_entry(self._confirmed(version) if data is None else data, version)
 
     def get_many(self, first: int, count: int, known: Mapping[int, bytes] = NO_ENTRIES) -> list[bytes]:
         """The bytes of slots from ``first`` on, up to the first free one, at most ``count``; not those ``known``."""

@@ -669,7 +669,7 @@ class Namespace:
     def checkpoint(self) -> int:
         """Make a checkpoint now, in this thread; returns its version. Clients make them by themselves when due.
 
-        It is the way to a whole one where an older one was lost or damaged, of which a warning told: everything that
+        It is the way to a whole one where an older one was lost or damaged, as a warning reported: everything that
         the new one takes over from older ones is read first. Where headers lead to an unusable one, an entry without
         actions is appended, which names the new one.
 

@@ -230,7 +230,7 @@ class Root:
             is_what, record = standing(records, name, found)
             if is_what is Standing.LISTED and not force:
                 raise InvalidInputError(
-                    f"{name!r} is a namespace of its root already: nothing stands against opening it",
+                    f"{name!r} is a namespace of its root already: it can be opened",
                     advice="open it; only where the whole root is a copy of another one, whose namespaces are written "
                     "to as well, adopt it all the same: force=True in Python, --force on the command line",
                 )

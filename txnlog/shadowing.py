@@ -43,7 +43,7 @@ def check_not_hidden(module: str) -> None:
 
 
 def not_loaded(name: str, module: str, error: Exception) -> TxnLogError:
-    """What a module lacks, or fails with, names the file: it may be another module of the same name."""
+    """Error for a module that cannot be loaded, with the file that Python found: it may be another of that name."""
     place, _ = _found(module.partition(".")[0])
     return TxnLogError(f"{name} cannot be loaded from {place}: {error}", advice=f"if that is not txnlog's: {_ADVICE}")
 

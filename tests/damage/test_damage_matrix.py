@@ -64,6 +64,7 @@ def test_a_segment_stops_nothing_but_the_reads_of_its_own_rows(found: list[Case]
         stopped = {tried for tried, word in case.cells.items() if word != YES}
         assert stopped <= {"Delta", "read", "older", "consume", "repair"}, case
         assert "`payments`: no" not in " ".join(case.cells.values())
+        assert NO not in {case.cells[tried] for tried in ("read", "older", "consume")}, "only one topic stops"
 
 
 def test_what_is_in_no_log_stops_no_client(found: list[Case]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -16,9 +17,12 @@ from tests.pages import blocks, page, section
 from txnlog.errors import AccessDenied, Durable
 from txnlog.keys import entry_key, segment_key
 from txnlog.store import Store, open_store
+from txnlog.testing import ManualClock
 
 NAMESPACE: Final = "sales"
 TOPIC: Final = "orders"
+
+_TWO_HOURS_MS: Final = 2 * 3_600_000
 
 GARBAGE: Final = f"{NAMESPACE}/{segment_key(TOPIC, 999, '0' * 32 + '.parquet')}"
 ENTRY: Final = f"{NAMESPACE}/{entry_key(0)}"
@@ -45,17 +49,27 @@ class Lake:
         """The objects of the root."""
         return open_store(self.root, self.storage_options or None)
 
-    def shown(self) -> tuple[object, ...]:
-        """What a reader sees. The log may also have blocks of numbers for rows that were refused."""
+    def shown(self) -> tuple[dict[str, object], object]:
+        """What a reader sees: rows by topic, and cursors. The log may also have numbers of rows that were refused.
+
+        Without the topic that maintenance makes: of its many steps the first ones need fewer rights than the others.
+        """
         with self.open(mode="r") as ns:
             snapshot = ns.snapshot()
             cursors = [ns.subscription(TOPIC, name).cursors for name in ns.subscriptions(TOPIC)]
-            return ns.topics(), [ids(snapshot.read(topic)) for topic in ns.topics()], cursors
+            return {topic: ids(snapshot.read(topic)) for topic in ns.topics() if topic != "more"}, cursors
 
 
 def make(lake: Lake) -> None:
     """As an administrator: a namespace with everything that a role may be refused."""
-    with lake.open(create=True) as ns:
+    long_ago = ManualClock(time.time_ns() // 1_000_000 - _TWO_HOURS_MS)
+    with lake.open(create=True, clock=long_ago) as ns:
+        ns.create_topic("ended", SCHEMA)
+        ns.produce("ended", rows(1))
+        with lake.catalog() as cat:
+            cat.publish(NAMESPACE, "ended")
+        ns.drop_topic("ended")
+    with lake.open() as ns:
         for topic in (TOPIC, "audit"):
             ns.create_topic(topic, SCHEMA)
             ns.produce(topic, rows(1, 2, 3))
@@ -116,7 +130,7 @@ def _maintain(lake: Lake) -> None:
         ns.produce("more", rows(2))
         ns.optimize("more")
         ns.checkpoint()
-        ns.vacuum()
+        assert ns.vacuum(retain_ms="1h", grace_ms="1h").dropped_files > 0
         ns.drop_topic("more")
 
 
@@ -177,7 +191,7 @@ def outcomes(lake: Lake, *operations: str) -> dict[str, AccessDenied | None]:
         else:
             found[name] = None
         after = lake.shown()
-        assert found[name] is None or after == before or name == "maintain", f"{name}: refused, and something was done"
+        assert found[name] is None or after == before, f"{name}: refused, and something was done"
         before = after
     return found
 

@@ -39,7 +39,7 @@ class Publisher(Protocol):
     def __call__(self, topic: int | None) -> Mapping[str, TxnLogError]:
         """Publish the topic with an id, or all with ``delta="auto"`` (None), up to what the fold shows.
 
-        What stands against one topic it raises; asked for all it gives, by name, what stood against those that failed.
+        Raises the error of one topic; for all topics returns, by name, the errors of those that failed.
         """
 
     def remains(self, topic: TopicRecord) -> Sequence[Sequence[ObjectInfo]]:

@@ -22,13 +22,18 @@ _WRITING: Final = {
     "hint": "the consumer of a subscription with leases writes signs of life",
     "checkpoint": "maintenance writes checkpoints of the log",
     "delta": "whoever publishes topics as Delta tables writes the logs of the tables",
-    "root": "whoever creates or drops a namespace appends to the log of the root",
+    "root": "whoever creates, adopts or drops a namespace appends to the log of the root",
 }
 _READING: Final = {
     "segment": "whoever reads or consumes a topic reads its segments",
     "hint": "whoever wants to take over a subscription with leases reads its consumer's signs of life",
     "delta": "whoever publishes topics as Delta tables reads the logs of the tables",
     "root": "whoever appends to a namespace asks the log of its root whether it was dropped and the store is safe",
+}
+_DELETING: Final = {
+    "probe": "whoever tries the store or the clock deletes what the trial wrote",
+    "hint": "signs of life of consumers that were replaced are deleted",
+    "delta": "publishing deletes replaced files of the segments table, vacuum the tables of dropped topics",
 }
 _LOG: Final = "everything that is asked of a namespace is read from its log"
 
@@ -48,7 +53,7 @@ def denied(call: str, key: str, url: str, why: str, durable: Durable) -> AccessD
     if right == "write":
         purpose = _WRITING.get(kind, "whoever writes this object needs it")
     elif right == "delete":
-        purpose = "vacuum deletes what nobody can need any more"
+        purpose = _DELETING.get(kind, "vacuum deletes what nobody can need any more")
     elif right == "list":
         purpose = "vacuum, publishing and creating a namespace list what is there"
     else:
