@@ -274,6 +274,10 @@ def _ours(ns: Namespace, text: str | None) -> StreamOffset | None:
         return None
     if not found.is_of(ns.name, ns.connection.coordinators, log_of(ns.connection)):
         return None
+    # The log was adopted since, or this one is a copy: what was read in the original afterwards is not in it.
+    adopted = found.coordinator != ns.connection.coordinator
+    if adopted and found.entry is not None and not ns.connection.has_entry(*found.entry):
+        return None
     found.check_partitions(ns.connection)
     return found
 

@@ -44,6 +44,9 @@ _logger = logging.getLogger("txnlog.root")
 _HOW_MADE: Final = "in Python txnlog.open(root, namespace=..., create=True)"
 """Advice that is as good on the command line and in Spark, where nothing makes a namespace."""
 
+_CREATION_MS: Final = 10_000
+"""For how long a registration without a log may be a creation under way, by the time of the root log."""
+
 
 class _NoRows:
     """The root log has no segments."""
@@ -194,14 +197,24 @@ class Root:
         return sorted(found, key=lambda item: item.name)
 
     def register(self, name: NamespaceName) -> NamespaceRecord:
-        """The registration of a namespace, made now if there is none. Raises NameNotAllowed for a clash in case."""
+        """A registration under which to make the log of a namespace, whose folder has none.
 
-        def decide(draft: Draft, at: Header) -> list[Register] | Answer[NamespaceRecord]:
+        One that was made just now is taken: others may be about to make the log, and all must make the same one. An
+        older one is replaced: its folder was removed since, or its creation was cut short, and a log that began with
+        the same entry would give the TxnIDs of the lost one again. Raises NameNotAllowed for a clash in case.
+        """
+        known = listed(self.namespaces(), name)
+        made_ms = None if known is None else self.follower.log.entry(known.id).header.timestamp_ms
+
+        def decide(draft: Draft, at: Header) -> list[Register | Unregister] | Answer[NamespaceRecord]:
             record = _namespace_named(draft, name)
+            replaced: list[Register | Unregister] = []
             if record is not None:
-                return Answer(record)
+                if record != known or made_ms is None or at.timestamp_ms - made_ms <= _CREATION_MS:
+                    return Answer(record)
+                replaced = [Unregister(record.id)]
             coordinator = draft.head.next_coordinator
-            return [Register(name, coordinator, digest_of(namespace_entry(name, coordinator, at)))]
+            return [*replaced, Register(name, coordinator, digest_of(namespace_entry(name, coordinator, at)))]
 
         return self.appender.call(Simple(decide, _registered, ONE_REGISTRATION))
 

@@ -47,6 +47,7 @@ from txnlog.names import parse_namespace_name
 from txnlog.root import Root
 from txnlog.runtime import Runtime
 from txnlog.store import CountingStore, Created, ForwardingStore, Store
+from txnlog.testing import ManualClock
 
 HOW = r"adopt_namespace\({!r}\) in Python, or txnlog .* adopt on the command line"
 
@@ -286,6 +287,33 @@ def test_a_creation_that_another_version_interrupted_says_so(memory: Place) -> N
     with txn_catalog.open(memory.root) as cat:
         cat.drop_namespace("sales")
         assert cat.create_namespace("sales").coordinator == 2
+
+
+def test_a_folder_that_was_removed_and_made_again_is_another_namespace(memory: Place) -> None:
+    """Its TxnIDs, tokens and first entry are others: a Delta table that has batches of the lost one takes new ones."""
+    clock = ManualClock(1_700_000_000_000)
+    ns = with_orders(memory, clock=clock)
+    lost, token, beginning = txn_ids(ns), prepared(ns, 1), ns.connection.follower.log.entry(0).digest
+    ns.close()
+    remove(memory, "sales")
+    clock.advance(10_001)
+    again = with_orders(memory, clock=clock)
+    assert not set(lost) & set(txn_ids(again))
+    assert prepared(again, 1) != token
+    assert again.connection.follower.log.entry(0).digest != beginning
+
+
+def test_what_is_made_under_the_name_of_a_folder_that_moved_shares_nothing_with_it(memory: Place) -> None:
+    clock = ManualClock(1_700_000_000_000)
+    ns = with_orders(memory, clock=clock)
+    ns.close()
+    copy(memory, "sales", memory, "moved")
+    remove(memory, "sales")
+    clock.advance(10_001)
+    adopt(memory, "moved")
+    made, moved = with_orders(memory, clock=clock), memory.open("moved")
+    assert not set(txn_ids(moved)) & set(txn_ids(made))
+    assert moved.connection.follower.log.entry(0).digest != made.connection.follower.log.entry(0).digest
 
 
 def append_to(root: Root, *actions: Any) -> None:
