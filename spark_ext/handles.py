@@ -58,7 +58,7 @@ _logs: Final[weakref.WeakKeyDictionary[Connection, str]] = weakref.WeakKeyDictio
 
 
 def log_of(connection: Connection) -> str:
-    """What tells a namespace's log from all others but its copies: a digest of its first entry, which holds a random id.
+    """What tells a namespace's log from all others but its copies: a digest of its first entry, which has a random id.
 
     Names and numbers do not: roots that one script made have them all alike.
     """
