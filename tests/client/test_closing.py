@@ -398,6 +398,6 @@ def test_close_tells_once_and_not_of_what_was_aborted_by_its_id(ns: Any, caplog:
     ns.abort(ended.id)
     for _ in range(3):
         ns.close()
-    (warning,) = [record.getMessage() for record in caplog.records if record.name == "txnlog.connection"]
+    (warning,) = [record.getMessage() for record in caplog.records if record.name == "txnlog.transaction"]
     assert str(left.id) in warning
     assert str(ended.id) not in warning
