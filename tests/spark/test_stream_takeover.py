@@ -252,7 +252,8 @@ def test_a_stopped_query_does_not_undo_a_seek_and_goes_on_where_it_was_sought_ba
         for refused in (query.batch, lambda: query.plan.acknowledge(query.log[-1])):
             with raises(
                 InvalidInputError,
-                match=rf"goes on at offset {end}, but .* is at 0 \(stop the query and seek .*; a new checkpointLocation .* comes twice",
+                match=rf"goes on at offset {end}, but .* is at 0 "
+                r"\(stop the query and seek .*; a new checkpointLocation .* comes twice",
             ):
                 refused()
     assert query.cursor == 0
