@@ -15,7 +15,7 @@ from txnlog.acknowledgements import check_epoch
 from txnlog.actions import AnyAction, Seek
 from txnlog.errors import CorruptionError, TransactionConflict
 from txnlog.leases import available, in_turn
-from txnlog.ranges import EMPTY, Range, Ranges
+from txnlog.ranges import EMPTY, Range, Ranges, below
 from txnlog.segment_rows import RESTORE, damaged_segment
 from txnlog.state import Draft, Redelivery, SegmentRecord, SubscriptionRecord, TopicRecord
 
@@ -38,6 +38,13 @@ class Received(NamedTuple):
     table: pa.Table
     redeliveries: Mapping[int, tuple[Redelivery, ...]]
     handed: Handed
+
+
+class Stop(NamedTuple):
+    """Where the delivery of a partition stops in a call: a damaged segment begins at this offset."""
+
+    offset: int
+    error: CorruptionError
 
 
 class Intake:
@@ -91,27 +98,39 @@ class Intake:
                     ranges.exclude(self._delivered, {partition: ((0, state.cursors[record.id, partition].position),)})
                 if found := self._ready_in(partition, held):
                     ready[partition] = found
-        return self._hand_out(ready, most, {}) if ready else None
-
-    def _hand_out(
-        self, ready: dict[int, Ranges], most: int, redeliveries: Mapping[int, tuple[Redelivery, ...]]
-    ) -> Received:
-        """The first messages of what is ready, partition by partition; of none what lies behind a damaged segment.
-
-        Raises CorruptionError where the partition that comes first goes on with one: the others have their turn at the
-        next call. So they go on meanwhile, and nobody can miss that this one waits.
-        """
+        if not ready:
+            return None
         self._turn += 1
         first = next(iter(ready))
-        while True:
+        stops: dict[int, Stop] = {}
+        received = self._hand_out(ready, most, {}, stops)
+        if received is None:  # the other partitions have their turn at the next call, and nobody can miss this error
+            raise stops[first].error
+        return received
+
+    def _hand_out(
+        self,
+        ready: dict[int, Ranges],
+        most: int,
+        redeliveries: Mapping[int, tuple[Redelivery, ...]],
+        stops: dict[int, Stop],
+    ) -> Received | None:
+        """The first messages of what is ready, partition by partition; of none what lies behind a damaged segment.
+
+        None where nothing is left of the first partition. ``stops`` gets the damaged segments that are met.
+        """
+        first = next(iter(ready))
+        while ready[first]:
             wanted = first_of_all(ready, most)
             try:
                 return Received(self._read(wanted), redeliveries, Handed(self.epoch, wanted))
             except CorruptionError as error:
                 damaged = self._damaged(error, wanted)
-                self._wait_before(damaged, ready)
-                if not ready.get(first):
-                    raise self._in_the_way(error, damaged, first) from None
+                for partition, (start, end) in held_by(damaged).items():
+                    if ranges.intersect(ready.get(partition, EMPTY), ((start, end),)):
+                        stops[partition] = Stop(start, self._in_the_way(error, damaged, partition))
+                        ready[partition] = below(ready[partition], start)
+        return None
 
     def _damaged(self, error: CorruptionError, wanted: Mapping[int, Ranges]) -> SegmentRecord:
         """The segment that an error names. Raises the error itself where it names none of what was read."""
@@ -120,13 +139,6 @@ class Intake:
         if found is None:
             raise error
         return found
-
-    def _wait_before(self, damaged: SegmentRecord, ready: dict[int, Ranges]) -> None:
-        """Take out of what is ready what a damaged segment holds, and what lies behind it in its partitions."""
-        for partition, (start, end) in held_by(damaged).items():
-            found = ready.get(partition, EMPTY)
-            if ranges.intersect(found, ((start, end),)):
-                ready[partition] = ranges.intersect(found, ((0, start),)) if start else EMPTY
 
     def _in_the_way(self, error: CorruptionError, damaged: SegmentRecord, partition: int) -> CorruptionError:
         start, end = held_by(damaged)[partition]
@@ -298,4 +310,4 @@ def _only(table: pa.Table, wanted: Mapping[int, Ranges]) -> pa.Table:
     return table.filter(pa.array(chosen))
 
 
-__all__ = ["Handed", "Intake", "Received", "first_of_all", "held_by"]
+__all__ = ["Handed", "Intake", "Received", "Stop", "first_of_all", "held_by"]

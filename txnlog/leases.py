@@ -46,6 +46,7 @@ class Wanted:
         consumer: the label of its leases.
         stock: ranges that were granted to it and that it has not handed out: renewed without counting.
         first: the partition to begin with, so that each has its turn.
+        before: by partition the offset where the consumer cannot go on: nothing is granted from there on.
         ahead: asked for before there is need: only where as many messages remain for others.
     """
 
@@ -55,6 +56,7 @@ class Wanted:
     most: int
     stock: Mapping[int, Ranges] = field(default_factory=dict)
     first: int = 0
+    before: Mapping[int, int] = field(default_factory=dict)
     ahead: bool = False
 
 
@@ -119,6 +121,8 @@ def grant(draft: Draft, wanted: Wanted, now_ms: int) -> Grant:
         if letters := _removable(cursor, found, dead_left, now_ms):
             dead[partition] = letters
             dead_left -= sum(item.end - item.start for item in letters)
+        if partition in wanted.before:
+            free = ranges.below(free, wanted.before[partition])
         chosen = _within(cursor, free, left, now_ms)
         if chosen:
             granted[partition] = chosen

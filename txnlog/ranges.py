@@ -91,6 +91,11 @@ def subtract(left: Ranges, right: Ranges) -> Ranges:
     return tuple(result)
 
 
+def below(ranges: Ranges, end: int) -> Ranges:
+    """The offsets of the set below this one."""
+    return intersect(ranges, ((0, end),)) if end else EMPTY
+
+
 def overlaps(left: Ranges, right: Ranges) -> bool:
     """Whether any offset is in both."""
     if not left or not right or left[-1][1] <= right[0][0] or right[-1][1] <= left[0][0]:
@@ -127,6 +132,7 @@ __all__ = [
     "EMPTY",
     "Range",
     "Ranges",
+    "below",
     "contains",
     "exclude",
     "from_values",

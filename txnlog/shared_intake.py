@@ -13,11 +13,10 @@ from txnlog.actions import AnyAction, Header
 from txnlog.appender import Ride
 from txnlog.commands import Answer, effect
 from txnlog.errors import CorruptionError, SchemaMismatch, TransactionConflict, TxnLogError
-from txnlog.intake import Intake, Received, held_by
+from txnlog.intake import Intake, Received, Stop, held_by
 from txnlog.leases import Wanted, in_turn
-from txnlog.limits import MAX_NUMBER
 from txnlog.ranges import EMPTY, Range, Ranges
-from txnlog.state import Cursor, Draft, Redelivery, SegmentRecord, State, SubscriptionRecord, TopicRecord
+from txnlog.state import Cursor, Draft, Redelivery, State, SubscriptionRecord, TopicRecord
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,12 +59,19 @@ class SharedIntake(Intake):
         self._riding: tuple[Ride, list[_Decided]] | None = None
         self._closed = False
         self._warned = False
-        self._stopped: dict[int, int] = {}  # by partition where a damaged segment begins, as far as is known
         self._unreadable: CorruptionError | None = None
 
     def receive(self, most: int) -> Received | None:
-        """The next messages, None where there are none: they are leased to this consumer, for ``lease_ms``."""
+        """The next messages, None where there are none: they are leased to this consumer, for ``lease_ms``.
+
+        A damaged segment is met again at each call: it may have been restored. Raises its CorruptionError at the turn
+        of its partition, and where there is nothing else; never before what is free below the segment was delivered,
+        since whoever seeks past the segment, as the error says, would lose that.
+        """
         self._arrive()
+        turn = self._turn
+        own = turn % self.topic.partitions
+        stops: dict[int, Stop] = {}
         self._unreadable = None
         fresh = False
         for _ in range(_MAX_ROUNDS):
@@ -75,64 +81,48 @@ class SharedIntake(Intake):
                 state = self._connection.follower.state
                 now_ms = self._connection.log_now_ms()
                 self._forget_taken(state)
-                ready = self._ready(state, record, -1 if fresh else now_ms + record.lease_ms // 2)
+                ready = self._ready(state, record, -1 if fresh else now_ms + record.lease_ms // 2, turn, stops)
                 counts = {p: _counts(state.cursors[record.id, p], found) for p, found in ready.items()}
-                wanted = self._wanted(most)
-                grant = leases.grant(state.draft(), wanted, now_ms) if self._waits(ready) else None
-            if grant is not None and grant.dead and self._bury(record, wanted, grant.dead):
+                wanted = self._wanted(most, turn, stops)
+                stopped = own in stops and own not in ready
+                grant = leases.grant(state.draft(), wanted, now_ms) if stopped or not ready else None
+            self._turn = turn + 1
+            if grant is None:
+                received = self._hand_out(ready, most, counts, stops)
+                if received is not None:
+                    self._ask_ahead(len(received.table), most)
+                    return received
+            elif grant.dead and self._bury(record, wanted, grant.dead):
                 continue
-            if grant is not None and grant.granted and not (ready and self._waits(grant.granted)):
-                self._take(most)
+            elif own in grant.granted if stopped else grant.granted:
+                self._take(wanted)
                 fresh = True
-            elif ready:
-                received = self._hand_out(ready, most, counts)
-                self._ask_ahead(len(received.table), most)
-                return received
             else:
                 break
+        if stops:
+            raise stops.get(own, next(iter(stops.values()))).error
         if self._unreadable is not None:
             raise self._unreadable
         return None
 
-    def _waits(self, found: Mapping[int, Ranges]) -> bool:
-        """Whether none of these messages can be handed out now, as far as is known: a damaged segment is in the way.
+    def _wanted(self, most: int, turn: int, stops: Mapping[int, Stop]) -> Wanted:
+        before = {partition: stop.offset for partition, stop in stops.items()}
+        return Wanted(self.subscription, self.epoch, self._consumer, most, dict(self._stock), turn, before)
 
-        The partition whose turn it is does not wait: its segment may be there again, and if not, an error is due.
-        """
-        turn = self._turn % self.topic.partitions
-        for partition, offsets in found.items():  # no generator: an interrupt inside one is only printed
-            if offsets and (partition == turn or offsets[0][0] < self._stopped.get(partition, MAX_NUMBER)):
-                return False
-        return True
-
-    def _hand_out(
-        self, ready: dict[int, Ranges], most: int, redeliveries: Mapping[int, tuple[Redelivery, ...]]
-    ) -> Received:
-        """See Intake."""
-        received = super()._hand_out(ready, most, redeliveries)
-        for partition, offsets in received.handed.offsets.items():
-            if offsets[-1][1] > self._stopped.get(partition, MAX_NUMBER):
-                del self._stopped[partition]
-        return received
-
-    def _wait_before(self, damaged: SegmentRecord, ready: dict[int, Ranges]) -> None:
-        """The same, and remember it: what other partitions have is leased meanwhile."""
-        super()._wait_before(damaged, ready)
-        self._stopped |= {partition: start for partition, (start, _) in held_by(damaged).items()}
-
-    def _wanted(self, most: int) -> Wanted:
-        return Wanted(self.subscription, self.epoch, self._consumer, most, dict(self._stock), self._turn)
-
-    def _ready(self, state: State, record: SubscriptionRecord, after_ms: int) -> dict[int, Ranges]:
+    def _ready(
+        self, state: State, record: SubscriptionRecord, after_ms: int, turn: int, stops: Mapping[int, Stop]
+    ) -> dict[int, Ranges]:
         """What of the stock can be handed out: it is leased to this consumer for long enough, and nobody took it."""
         ready: dict[int, Ranges] = {}
-        for partition in in_turn(self._turn, self.topic.partitions):
+        for partition in in_turn(turn, self.topic.partitions):
             stock = self._stock.get(partition, EMPTY)
             cursor = state.cursors[record.id, partition]
             start = state.start_of(self.topic.id, partition)
             end = state.end_of(self.topic.id, partition)
             mine = ranges.intersect(stock, leases.leased(cursor, self._consumer, after_ms=after_ms))
             mine = ranges.intersect(mine, leases.available(cursor, start, end, EMPTY))
+            if partition in stops:
+                mine = ranges.below(mine, stops[partition].offset)
             if mine:
                 ready[partition] = mine
         return ready
@@ -144,9 +134,8 @@ class SharedIntake(Intake):
                 cursor = state.cursors[self.subscription, partition]
                 self._delivered[partition] = ranges.intersect(delivered, leases.leased(cursor, self._consumer))
 
-    def _take(self, most: int) -> None:
+    def _take(self, wanted: Wanted) -> None:
         """Have messages leased to this consumer, unless others were faster."""
-        wanted = self._wanted(most)
         decided: list[_Decided] = []
 
         def decide(draft: Draft, at: Header) -> list[AnyAction] | Answer[None]:
@@ -197,7 +186,9 @@ class SharedIntake(Intake):
                 decided.clear()
                 if not self._closed:
                     with contextlib.suppress(TxnLogError):  # a seek or a drop: the next receive hears of it
-                        grant = leases.grant(draft, replace(self._wanted(most), ahead=True), at.timestamp_ms)
+                        grant = leases.grant(
+                            draft, replace(self._wanted(most, self._turn, {}), ahead=True), at.timestamp_ms
+                        )
                         decided.append(_Decided(at.timestamp_ms, grant.granted))
                         actions = grant.actions
             return list(actions) or Answer(None, settled=True)
@@ -334,7 +325,6 @@ class SharedIntake(Intake):
         super().sought(epoch)
         with self._lock:
             self._stock.clear()
-        self._stopped.clear()
         self._doubtful.clear()
         self._riding = None
 

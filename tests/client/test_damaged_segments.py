@@ -80,6 +80,40 @@ def test_a_batch_that_would_end_inside_a_damaged_segment_names_all_of_its_offset
 
 
 @every_kind
+@pytest.mark.parametrize("how", ["negative acknowledgement", "abort"])
+@pytest.mark.parametrize("most", [1, 3, 1000])
+@pytest.mark.parametrize("errors", [0, 1])
+def test_what_is_redelivered_comes_before_the_error_that_says_where_to_seek(
+    memory: Place, kind: dict[str, Any], how: str, most: int, errors: int
+) -> None:
+    """Whoever seeks past the segment, as the error says, loses nothing that lies before it."""
+    ns, _, _ = damaged(memory)
+    consumer = consumer_of(ns, kind)
+    first, second = consumer.receive(4, timeout_ms=0), consumer.receive(4, timeout_ms=0)
+    assert (ids(first.table), ids(second.table)) == ([0, 1, 2, 3], [4])
+    for _ in range(errors):
+        with raises(CorruptionError):
+            consumer.receive(most, timeout_ms=0)
+    consumer.acknowledge(second)
+    if how == "abort":
+        txn = ns.begin()
+        txn.acknowledge(first)
+        txn.abort()
+    else:
+        consumer.negative_acknowledge(first)
+    again: list[int] = []
+    while len(again) < 4:
+        messages = consumer.receive(most, timeout_ms=0)
+        again += ids(messages.table)
+        consumer.acknowledge(messages)
+    assert again == [0, 1, 2, 3]
+    with raises(CorruptionError) as caught:
+        consumer.receive(most, timeout_ms=0)
+    consumer.seek(caught.value.behind, caught.value.topic)
+    assert ids(consumer.receive(timeout_ms=0).table) == [20, 21, 22, 23, 24]
+
+
+@every_kind
 def test_the_other_partitions_go_on_while_one_waits_before_its_damaged_segment(
     memory: Place, kind: dict[str, Any]
 ) -> None:
@@ -97,6 +131,28 @@ def test_the_other_partitions_go_on_while_one_waits_before_its_damaged_segment(
             seen[row["_partition"]].append(row["_offset"])
     assert seen == {0: list(range(15)), 1: list(range(5)), 2: list(range(15))}
     assert errors > 2, "and nobody can miss that it waits"
+
+
+@every_kind
+def test_the_error_comes_at_the_partition_s_turn_while_others_have_messages_and_writes_nothing(
+    memory: Place, kind: dict[str, Any]
+) -> None:
+    ns, _, _ = damaged(memory, partitions=3)
+    consumer = consumer_of(ns, kind)
+    assert [len(consumer.receive(most, timeout_ms=0)) for most in (5, 1, 1)] == [5, 1, 1]
+    for most in (12, 1, 8):  # of a Shared subscription the first one leases messages of other partitions as well
+        with raises(CorruptionError, match="partition 0"):
+            consumer.receive(most, timeout_ms=0)
+        assert [len(consumer.receive(1, timeout_ms=0)) for _ in range(2)] == [1, 1]
+    with raises(CorruptionError, match="partition 0"):
+        consumer.receive(8, timeout_ms=0)
+    ns.produce("orders", rows(*range(100, 130)), partition=1)
+    assert len(consumer.receive(8, timeout_ms=0)) == 8
+    assert len(consumer.receive(1, timeout_ms=0)) == 1
+    version = ns.snapshot().version
+    with raises(CorruptionError, match="partition 0"):
+        consumer.receive(8, timeout_ms=0)
+    assert ns.snapshot().version == version, "an error leases nothing"
 
 
 @every_kind
