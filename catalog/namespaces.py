@@ -401,13 +401,18 @@ class Catalog:
     def _publications(self, namespace: str) -> tuple[Namespace, Publications]:
         """The namespace, kept open, as its log is now, and what is known of its tables."""
         _ = self._root  # refused where the handle was closed
+        name = parse_namespace_name(namespace)
         with self._lock:
-            known = self._opened.get(namespace)
+            known = self._opened.get(name)
+        if known is not None and not known[0].connection.is_in_log():
+            self._let_go(name)  # the folder was removed or replaced since
+        with self._lock:
+            known = self._opened.get(name)
             if known is None:
-                ns = self._handle(parse_namespace_name(namespace))
+                ns = self._handle(name)
                 of = ns.connection
                 known = ns, Publications(of.follower, of.store, of.runtime)
-                self._opened[namespace] = known
+                self._opened[name] = known
         known[0].connection.follower.refresh()
         return known
 

@@ -68,6 +68,27 @@ def log_of(connection: Connection) -> str:
     return found
 
 
+_shown: Final[weakref.WeakKeyDictionary[Connection, set[tuple[int, str]]]] = weakref.WeakKeyDictionary()
+
+_MOST_SHOWN: Final = 64
+"""Entries remembered of a log: those of the sources of some queries, each of which has a new one in each batch."""
+
+
+def shows(connection: Connection, entry: tuple[int, str]) -> bool:
+    """Whether the log holds this very entry, by version and digest.
+
+    One request for each new one: the steps of a batch ask for the same entry, and none is ever replaced.
+    """
+    shown = _shown.setdefault(connection, set())
+    if entry not in shown:
+        if not connection.has_entry(*entry):
+            return False
+        if len(shown) >= _MOST_SHOWN:
+            shown.clear()
+        shown.add(entry)
+    return True
+
+
 def short_digest(connection: Connection, version: int) -> str:
     """What tells an entry from that of another log: 64 bits. Raises CorruptionError where it is gone."""
     return connection.follower.log.entry(version).digest[:16]
@@ -184,4 +205,4 @@ def target_of(spark: SparkSession, path: str, storage_options: Mapping[str, Any]
     return target
 
 
-__all__ = ["Target", "location_of", "log_of", "namespace_at", "short_digest", "target_at", "target_of", "use"]
+__all__ = ["Target", "location_of", "log_of", "namespace_at", "short_digest", "shows", "target_at", "target_of", "use"]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Final
 
-from spark_ext.handles import log_of
+from spark_ext.handles import log_of, shows
 from spark_ext.jobs import check_there
 from spark_ext.python_process import ProcessLock
 from spark_ext.query_checkpoint import BatchOffsets, Checkpoint
@@ -274,9 +274,8 @@ def _ours(ns: Namespace, text: str | None) -> StreamOffset | None:
         return None
     if not found.is_of(ns.name, ns.connection.coordinators, log_of(ns.connection)):
         return None
-    # The log was adopted since, or this one is a copy: what was read in the original afterwards is not in it.
-    adopted = found.coordinator != ns.connection.coordinator
-    if adopted and found.entry is not None and not ns.connection.has_entry(*found.entry):
+    # Copies of one log have a name and a first entry in common: what was read in one of them is not in the others.
+    if found.entry is not None and not shows(ns.connection, found.entry):
         return None
     found.check_partitions(ns.connection)
     return found

@@ -40,6 +40,8 @@ def number_of(connection: Connection, txn_id: TxnId | str | int) -> int:
         return whole_number("the number of a transaction", txn_id, 0, MAX_NUMBER)
     parsed = TxnId.parse(txn_id)
     if parsed != connection.txn_id(parsed.number):
+        connection.follower.refresh()  # whoever adopted the log since gives TxnIDs with another coordinator id
+    if parsed != connection.txn_id(parsed.number):
         raise InvalidInputError(
             f"{parsed} belongs to the namespace with coordinator id {parsed.coordinator}, this one has "
             f"{connection.coordinators.of(parsed.number)}",

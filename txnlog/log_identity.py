@@ -121,7 +121,10 @@ def other_listed(record: NamespaceRecord, found: LogIdentity, url: str) -> Inval
         which = "with another first entry"
     adopted = how_adopted(record.name, url)
     if record.log == found.beginning:
-        advice = f"bring the right folder back; if its adoption was interrupted, repeat it: {adopted}"
+        advice = (
+            "bring the right folder back; wait where its adoption is under way; if its adoption was interrupted, "
+            f"repeat it: {adopted}"
+        )
     else:
         advice = (
             f"bring the right folder back, or drop the namespace and choose another name, or adopt this folder then: "

@@ -146,6 +146,11 @@ class Root:
             self._appender = Appender(self.follower, self._store, self._runtime, _NoRows())
         return self._appender
 
+    def refresh(self) -> None:
+        """Read what was appended to the root log since it was loaded."""
+        if self._follower is not None:
+            self._follower.refresh()
+
     def has_verdict(self) -> bool:
         """Whether the root log is there, as it stands now, and has a verdict on this store."""
         if not self.exists():

@@ -157,7 +157,19 @@ class Session:
 
         Raises NamespaceNotFound for a writer where only the folder is left of a namespace that was dropped.
         """
-        self._root.check_at_open(self.name, self.identity, writing=not self._read_only)
+        self._check_listed(self._root.check_at_open, writing=not self._read_only)
+
+    def _check_listed(self, check: Callable[..., None], *, writing: bool) -> None:
+        """Raise only what both logs show as they are now: one of them may have been read before an adoption.
+
+        An adoption appends to the root log first, so that is read first.
+        """
+        try:
+            check(self.name, self.identity, writing=writing)
+        except (InvalidInputError, NamespaceNotFound):
+            self._root.refresh()
+            self.follower.refresh()
+            check(self.name, self.identity, writing=writing)
 
     def adopt(self, *, force: bool) -> int:
         """Make the log, a copy, a namespace of its own; returns its new coordinator id.
@@ -237,7 +249,7 @@ class Session:
         """
         if not self._may_write:
             self._ensure_safe()
-            self._root.check_identity(self.name, self.identity, writing=True)
+            self._check_listed(self._root.check_identity, writing=True)
             self._may_write = True
         now_ms = self.runtime.now_ms()
         if abs(now_ms - self._append_ms) > _IDLE_MS:

@@ -206,12 +206,16 @@ def test_offsets_from_before_the_namespace_was_adopted_are_ours(ns: Namespace, q
         assert len(taken_by(ns, query.checkpoint, query.checkpoint.offsets(0), "billing")) == 1
 
 
-def test_what_was_read_in_the_original_of_a_copy_after_it_was_made_is_not_ours(ns: Namespace, query: Query) -> None:
+@pytest.mark.parametrize("coordinator", [0, 1], ids=["the original", "another adopted copy"])
+def test_what_was_read_in_another_copy_of_the_log_is_not_ours(ns: Namespace, query: Query, coordinator: int) -> None:
     """The copy has its own messages at these offsets: its cursor would pass over some that nobody read."""
     adopt_namespace(ns.root, ns.name, force=True)
-    query.write(0, offset(ns, (0, 0), (4, 4), coordinator=0, entry=(ns.snapshot().version, "0" * 32)))
+    newest = ns.snapshot().version
+    query.write(0, offset(ns, (0, 0), (4, 4), coordinator=coordinator, entry=(newest, "0" * 32)))
     with pytest.raises(InvalidInputError, match="no source of the query reads"):
         taken_by(ns, query.checkpoint, query.checkpoint.offsets(0), "billing")
+    query.write(0, offset(ns, (0, 0), (4, 4), coordinator=coordinator, entry=ns.connection.newest_entry))
+    assert len(taken_by(ns, query.checkpoint, query.checkpoint.offsets(0), "billing")) == 1
 
 
 def test_sources_of_other_places_and_subscriptions_are_not_ours(ns: Namespace, query: Query) -> None:
