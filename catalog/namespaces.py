@@ -131,6 +131,9 @@ class Catalog:
     def create_namespace(self, name: str, *, if_not_exists: bool = False) -> NamespaceInfo:
         """Create a namespace, and the root if it is the first one.
 
+        One that is listed without a log, because its creation was interrupted or its folder was moved or removed,
+        is created anew, empty, with a coordinator id of its own.
+
         Args:
             name: ASCII letters, digits, ``-``, ``_``, single dots.
             if_not_exists: give back the namespace that is there.
@@ -160,7 +163,10 @@ class Catalog:
                 raise InvalidInputError(
                     f"the namespace {wanted!r} exists", advice="open it, or use if_not_exists=True if that is fine"
                 )
-        # A creation that was interrupted is finished by this: the registration is there, the log not yet.
+        if known is not None and found is None:  # its creation was interrupted, or its folder was moved or removed
+            with refused_write():
+                self._root.ensure_safe()
+                self._root.register(wanted, replace=True)
         with self._handle(wanted, create=True) as made:
             return NamespaceInfo(wanted, made.connection.coordinator)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from txnlog.arguments import shortened, type_of
-from txnlog.errors import InvalidInputError, NamespaceNotFound
+from txnlog.errors import InvalidInputError, NamespaceNotFound, TxnLogError
 from txnlog.keys import entry_key
 from txnlog.store.base import ObjectNotFound
 from txnlog.store.open import local_path_of, open_store
@@ -143,9 +143,7 @@ def _is_namespace(root: str, name: str, storage_options: Mapping[str, Any] | Non
     return True
 
 
-def _not_found(
-    text: str, places: Iterable[tuple[str, str]], storage_options: Mapping[str, Any] | None
-) -> NamespaceNotFound:
+def _not_found(text: str, places: Iterable[tuple[str, str]], storage_options: Mapping[str, Any] | None) -> TxnLogError:
     """What ``txnlog.open`` would say: of the root that the path is, or of the nearest one above it."""
     from txnlog.root import Root, append_one, namespaces_below, not_found  # noqa: PLC0415 - for the message only
     from txnlog.runtime import Runtime  # noqa: PLC0415

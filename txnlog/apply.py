@@ -86,7 +86,9 @@ def begin_entry(draft: Draft, header: Header) -> None:
     if header.previous != head.digest:
         raise CorruptionError(
             f"entry {header.version} continues another log: it names {header.previous[:40]!a} as the digest of entry "
-            f"{head.version}, which is {head.digest!r}"
+            f"{head.version}, which is {head.digest!r}",
+            advice="one of the two is damaged, or the entries of two copies that went on apart were mixed in one "
+            "folder: restore the whole folder from one copy",
         )
     if header.timestamp_ms < head.timestamp_ms:
         raise CorruptionError(

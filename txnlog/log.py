@@ -11,6 +11,7 @@ from typing import Final
 import pyarrow as pa
 
 from txnlog import checkpoint, keys
+from txnlog.actions import Header
 from txnlog.apply import apply_entry, newer_checkpoint
 from txnlog.arguments import shortened
 from txnlog.checkpoint import Manifest, Part
@@ -114,6 +115,21 @@ class Log:
             raise CorruptionError("entry 0 is missing: there is no log")
         return digest_of(data)
 
+    def _check_first(self, header: Header, data: bytes) -> None:
+        """Raise CorruptionError where entry 0 is not the one that entry 1, with this header, continues.
+
+        A checkpoint may cover both, but the digest of entry 0 is what the root knows the log by: with a damaged one
+        the log would be taken for another one. Which of the two entries is damaged is told by entry 2.
+        """
+        if header.previous == self.beginning():
+            return
+        third = self.get(2)
+        if third is None or decode_entry(third, 2).header.previous == digest_of(data):
+            raise CorruptionError(
+                "entry 0 is damaged: it is not the one that entry 1 continues",
+                advice=f"restore {keys.entry_key(0)} of the namespace from a copy",
+            )
+
     def newest(self) -> tuple[int, int | None, dict[int, bytes]]:
         """The tail of the log, the newest checkpoint that headers on the way name, and the entries on the way.
 
@@ -135,7 +151,10 @@ class Log:
                 high = probe
                 break
             low, step, seen[probe] = probe, step * 2, data
-            checkpointed = newer_checkpoint(checkpointed, decode_entry(data, probe).header)
+            header = decode_entry(data, probe).header
+            if probe == 1:
+                self._check_first(header, data)
+            checkpointed = newer_checkpoint(checkpointed, header)
         while high - low > 1:
             middle = (low + high) // 2
             data = self.get(middle)

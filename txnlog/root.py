@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -201,12 +202,15 @@ class Root:
             found = [item for item in self.follower.state.namespaces.values() if not item.dropped]
         return sorted(found, key=lambda item: item.name)
 
-    def register(self, name: NamespaceName) -> NamespaceRecord:
+    def register(self, name: NamespaceName, *, replace: bool) -> NamespaceRecord:
         """A registration under which to make the log of a namespace, whose folder has none.
 
-        One that was made just now is taken: others may be about to make the log, and all must make the same one. An
-        older one is replaced: its folder was removed since, or its creation was cut short, and a log that began with
-        the same entry would give the TxnIDs of the lost one again. Raises NameNotAllowed for a clash in case.
+        One that was made just now is used: others may be about to make the log, and all must make the same one. An
+        older one means that the folder was moved or removed since, or that its creation was interrupted. It is never
+        used: a log that began with the same entry would give the TxnIDs of the lost one again. With ``replace`` a new
+        one takes its place, else NamespaceNotFound is raised: an empty namespace would hide what happened.
+
+        Raises NameNotAllowed for a clash in case.
         """
         known = listed(self.namespaces(), name)
         made_ms = None if known is None else self.follower.log.entry(known.id).header.timestamp_ms
@@ -217,6 +221,8 @@ class Root:
             if record is not None:
                 if record != known or made_ms is None or at.timestamp_ms - made_ms <= _CREATION_MS:
                     return Answer(record)
+                if not replace:
+                    raise lost(self._whole, name)
                 replaced = [Unregister(record.id)]
             coordinator = draft.head.next_coordinator
             return [*replaced, Register(name, coordinator, digest_of(namespace_entry(name, coordinator, at)))]
@@ -334,7 +340,7 @@ def _namespace_named(draft: Draft, name: NamespaceName) -> NamespaceRecord | Non
 # --- what is told of a namespace that is not there --------------------------------------------------------------------
 
 
-def not_found(store: Store, name: str, runtime: Runtime) -> NamespaceNotFound:
+def not_found(store: Store, name: str, runtime: Runtime) -> TxnLogError:
     """What to do instead of opening ``name`` below a folder, whose ``store`` it is.
 
     A namespace of the root with a like name, or of the root that the path itself is.
@@ -342,9 +348,38 @@ def not_found(store: Store, name: str, runtime: Runtime) -> NamespaceNotFound:
     url = shortened(store.url(name))
     text, advice = f"there is no namespace {name!r} at {url}", _instead(store, name, runtime)
     if advice is None:
-        text = f"the root lists the namespace {name!r}, but its log at {url} is missing"
-        advice = "restore its folder from a copy; one whose making was cut short is finished by create=True, empty"
+        with contextlib.suppress(StoreError):  # who may not list is told what the root lists
+            if (error := remains(store, name, runtime)) is not None:
+                return error
+        return lost(store, name)
     return NamespaceNotFound(text, advice=advice)
+
+
+def remains(store: Store, name: str, runtime: Runtime) -> CorruptionError | None:
+    """The error for the folder of a namespace that has files, and no entry 0; None for any other.
+
+    A creation that was interrupted leaves no files, and whoever creates it at the same time writes its log first.
+    """
+    folder = PrefixStore(store, name)
+    found = next(iter(folder.list("")), None)
+    if found is None or Log(folder, runtime).exists():
+        return None
+    return CorruptionError(
+        f"files of a namespace {name!r} are at {shortened(store.url(name))} ({found.key}), but entry 0 of its log is "
+        "missing",
+        advice=f"restore {keys.entry_key(0)}, or the whole folder where more is missing, from a copy; only if "
+        "nothing in it is needed, remove the folder, once nobody has it open",
+    )
+
+
+def lost(store: Store, name: str) -> NamespaceNotFound:
+    """The error for a namespace that the root lists, and whose folder has no log."""
+    return NamespaceNotFound(
+        f"the root lists the namespace {name!r}, but its log at {shortened(store.url(name))} is missing",
+        advice="bring its folder back, or restore it from a copy; for an empty namespace in its place, or where its "
+        f"creation was interrupted: catalog.open(root).create_namespace({name!r})",
+        durable=Durable.NOTHING,
+    )
 
 
 def _instead(store: Store, name: str, runtime: Runtime) -> str | None:
@@ -376,4 +411,4 @@ def namespaces_below(folder: Store, runtime: Runtime) -> str | None:
     return ", ".join([item.name for item in inner.namespaces()][:8]) or "there is none yet"
 
 
-__all__ = ["Root", "append_one", "create_log", "namespaces_below", "not_found"]
+__all__ = ["Root", "append_one", "create_log", "namespaces_below", "not_found", "remains"]

@@ -16,7 +16,6 @@ from txnlog.codec import digest_of
 from txnlog.commands import ONE_PROTOCOL, effect
 from txnlog.errors import (
     ClockSkew,
-    CorruptionError,
     Durable,
     InvalidInputError,
     InvalidTransactionState,
@@ -36,7 +35,7 @@ from txnlog.maintenance.auto_publisher import AutoPublisher
 from txnlog.maintenance.checkpointer import Checkpointer, SlotTaken
 from txnlog.names import NamespaceName
 from txnlog.reader import SegmentReader
-from txnlog.root import Root, namespaces_below, not_found, tried
+from txnlog.root import Root, namespaces_below, not_found, remains, tried
 from txnlog.runtime import Runtime
 from txnlog.segment_builder import SharedSegmentBuilder
 from txnlog.state import Draft
@@ -101,6 +100,7 @@ class Session:
                     raise error
         self.follower = Follower(log)
         self._append_ms = runtime.now_ms()
+        self._looks_each_time = identity_of(self.store).store_kind == "local"
         self.beginning = log.beginning()
         self.reader = SegmentReader(self.store, runtime, self.follower.missing)
         self.holds = Holds(runtime.now_ms)
@@ -129,23 +129,12 @@ class Session:
                 advice=f"name one of its namespaces ({below}), or a new one: txnlog.open(root, namespace=...)",
             )
         self._root.ensure_safe()
-        self._refuse_leftovers()
-        record = self._root.register(self.name)
+        error = remains(self.requests, self.name, self.runtime)
+        if error is not None:
+            raise error
+        record = self._root.register(self.name, replace=False)
         with after_writing("open it again"):
             self._root.create_log_of(record, self.store)
-
-    def _refuse_leftovers(self) -> None:
-        """Raise CorruptionError where files of a namespace are there, and the beginning of its log is not.
-
-        A making that was cut short leaves none behind, and whoever makes it at the same time has its log there first.
-        """
-        found = next(iter(self.store.list("")), None)
-        if found is not None and not Log(self.store, self.runtime).exists():
-            raise CorruptionError(
-                f"files of a namespace {self.name!r} are at {self._shown_url()} ({found.key}), but the beginning of "
-                "its log is missing: an empty one would take its place",
-                advice="restore the folder from a copy; or remove it, once nobody has it open",
-            )
 
     @property
     def identity(self) -> LogIdentity:
@@ -226,6 +215,7 @@ class Session:
         """
         appender = self.appender
         self.follower.refresh()
+        self._check_log()
         self.follower.verify_checkpoints()
         made = self._checkpoint(appender)
         named = self.follower.state.head.checkpoint
@@ -245,6 +235,9 @@ class Session:
     def _before_append(self) -> None:
         """Once what must hold for a writer; the log again after a pause.
 
+        On a local file system it is looked at each time, which costs no request: folders are moved, removed and
+        restored there under writers at work, who would go on in a log that nobody can read.
+
         The clock again whenever it moved against the one that never jumps.
         """
         if not self._may_write:
@@ -252,7 +245,7 @@ class Session:
             self._check_listed(self._root.check_identity, writing=True)
             self._may_write = True
         now_ms = self.runtime.now_ms()
-        if abs(now_ms - self._append_ms) > _IDLE_MS:
+        if self._looks_each_time or abs(now_ms - self._append_ms) > _IDLE_MS:
             self._check_log()
         self._append_ms = now_ms
         if self.runtime.trusts_clock:

@@ -89,6 +89,11 @@ def with_orders(place: Place, name: str = "sales", **options: Any) -> Any:
     return ns
 
 
+def create(place: Place, name: str, clock: Any) -> None:
+    with txn_catalog.open(place.root, clock=clock) as cat:
+        cat.create_namespace(name)
+
+
 def adopt(place: Place, name: str, **options: Any) -> NamespaceInfo:
     with txn_catalog.open(place.root) as cat:
         return cat.adopt_namespace(name, **options)
@@ -271,7 +276,7 @@ def test_a_registration_names_the_first_entry_of_its_log(memory: Place) -> None:
 @pytest.mark.clause("P-230")
 def test_a_creation_that_was_interrupted_is_finished_with_the_registered_entry(memory: Place) -> None:
     memory.open("first")
-    record = Root(memory.store(), Runtime()).register(parse_namespace_name("sales"))
+    record = Root(memory.store(), Runtime()).register(parse_namespace_name("sales"), replace=True)
     with memory.open("sales") as ns:
         assert ns.connection.session.beginning == record.log
         ns.create_topic("orders", SCHEMA)
@@ -297,6 +302,7 @@ def test_a_folder_that_was_removed_and_made_again_is_another_namespace(memory: P
     ns.close()
     remove(memory, "sales")
     clock.advance(10_001)
+    create(memory, "sales", clock)
     again = with_orders(memory, clock=clock)
     assert not set(lost) & set(txn_ids(again))
     assert prepared(again, 1) != token
@@ -311,6 +317,7 @@ def test_what_is_made_under_the_name_of_a_folder_that_moved_shares_nothing_with_
     remove(memory, "sales")
     clock.advance(10_001)
     adopt(memory, "moved")
+    create(memory, "sales", clock)
     made, moved = with_orders(memory, clock=clock), memory.open("moved")
     assert not set(txn_ids(moved)) & set(txn_ids(made))
     assert moved.connection.follower.log.entry(0).digest != made.connection.follower.log.entry(0).digest

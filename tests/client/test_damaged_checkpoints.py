@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import catalog
 from tests.client.support import (
     SCHEMA,
     FaultyStore,
@@ -385,7 +386,7 @@ def test_a_checkpoint_of_the_root_log_closes_nothing_either(memory: Place, warni
     version = Checkpointer(follower, store, runtime).make().version
     root = Root(whole, runtime)
     root.follower.rebase(follower.log.manifest(version))
-    root.register(parse_namespace_name("audit"))
+    root.register(parse_namespace_name("audit"), replace=True)
     assert Root(whole, runtime).follower.base is not None
     store.delete(keys.manifest_key(version))
     assert sorted(item.name for item in Root(whole, runtime).namespaces()) == ["audit", "sales"]
@@ -612,3 +613,42 @@ def test_a_dropped_subscription_that_no_entry_created_is_told_by_its_number(memo
     txn_id = _forged(memory, lambda store, manifest: _change(store, manifest, "outcomes", dropped_subscriptions=[0, 2]))
     connection = memory.open(mode="r").connection
     assert connection.committed(connection.outcome(txn_id.number)).dropped == ("0", "2")
+
+
+@pytest.mark.parametrize("harm", ["flip", "truncate", "swap", "delete"])
+def test_a_damaged_first_entry_is_damage_and_no_other_namespace(checkpointed: tuple[Any, Any], harm: str) -> None:
+    """The root knows a log by its first entry, which no checkpoint has: whoever adopted such a folder would keep it."""
+    ns, store = checkpointed
+    ns.close()
+    key = f"sales/{keys.entry_key(0)}"
+    data = store.get(key)
+    store.delete(key)
+    if harm != "delete":
+        at = data.index(b'"writer"') + 12
+        store.put(
+            key,
+            {
+                "flip": data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :],
+                "truncate": data[: len(data) // 2],
+                "swap": store.get(f"sales/{keys.entry_key(3)}"),
+            }[harm],
+        )
+    place = Place("memory", ns.root)
+    for mode in ("r", "rw"):
+        with raises(CorruptionError, match="entry 0.*restore .*00000000000000000000.json"):
+            place.open(mode=mode, create=False)
+    with catalog.open(ns.root) as cat, raises(CorruptionError, match="entry 0"):
+        cat.adopt_namespace("sales", force=True)
+    store.put(key, data)
+    place.open(mode="r", create=False).close()
+
+
+def test_the_second_entry_that_is_damaged_does_not_make_the_first_one_so(checkpointed: tuple[Any, Any]) -> None:
+    """A checkpoint covers both; the third entry tells which of the two is not the one that was written."""
+    ns, store = checkpointed
+    ns.close()
+    key = f"sales/{keys.entry_key(1)}"
+    data = store.get(key)
+    at = data.index(b'"previous":"') + 12
+    store.put(key, data[:at] + (b"0" if data[at : at + 1] != b"0" else b"1") + data[at + 1 :])
+    Place("memory", ns.root).open(mode="r", create=False).close()

@@ -142,18 +142,45 @@ def test_a_namespace_whose_log_was_removed_is_not_offered_to_be_made_again(place
     for key in list(objects(store, gone)):
         store.delete(key)
     left = list(objects(store, "sales/"))
+    lost = "the root lists the namespace 'sales', but its log at"
     for mode in ("r", "rw"):
-        with raises(NamespaceNotFound, match="the root lists the namespace 'sales', but its log at"):
+        with (
+            raises(CorruptionError, match="entry 0 of its log is missing")
+            if left
+            else raises(NamespaceNotFound, match=lost)
+        ):
             place.open(create=False, mode=mode)
     for _ in range(2 if left else 0):
-        with raises(CorruptionError, match="the beginning of its log is missing"):
+        with raises(CorruptionError, match="entry 0 of its log is missing"):
             place.open()
         assert list(objects(store, "sales/")) == left
         with catalog.open(place.root, storage_options=place.storage_options) as root, contextlib.suppress(TxnLogError):
             root.drop_namespace("sales")  # which does not make them another's
     for key in left:
         store.delete(key)
-    assert place.open().snapshot().version == 0, "nothing tells it from one whose making was cut short"
+    with catalog.open(place.root, storage_options=place.storage_options) as root:
+        root.create_namespace("sales")
+    assert place.open().snapshot().version == 0
+
+
+def test_create_true_fills_no_empty_namespace_into_the_place_of_one_whose_folder_is_away(place: Place) -> None:
+    clock = ManualClock(1_700_000_000_000)
+    ns = place.open(clock=clock)
+    ns.create_topic("orders", SCHEMA)
+    ns.close()
+    store = place.store()
+    moved = {key: store.get(key) for key in objects(store, "sales/")}
+    for key in moved:
+        store.delete(key)
+    clock.advance(10_001)
+    how = r"bring its folder back.*catalog.open\(root\).create_namespace\('sales'\)"
+    for _ in range(2):
+        with raises(NamespaceNotFound, match=how, durable=Durable.NOTHING):
+            place.open(clock=clock)
+    assert not list(objects(store, "sales/"))
+    for key, data in moved.items():
+        store.put(key, data)
+    assert place.open(clock=clock).topics() == ("orders",)
 
 
 @pytest.mark.parametrize(
@@ -413,7 +440,7 @@ def test_a_dropped_name_whose_files_are_being_removed_is_made_by_nobody(place: P
     for key in list(objects(store, "sales/_log/")):
         store.delete(key)
     for _ in range(2):
-        with raises(CorruptionError, match="the beginning of its log is missing") as caught:
+        with raises(CorruptionError, match="entry 0 of its log is missing") as caught:
             place.open()
-        assert "remove it, once nobody has it open" in caught.value.advice
+        assert "remove the folder, once nobody has it open" in caught.value.advice
         assert "drop" not in caught.value.advice
