@@ -1,18 +1,48 @@
-"""The Python of the README and of docs/python.md runs as it stands (that on Spark: tests/spark/test_docs.py)."""
+"""The Python of the README and the pages on it runs as it stands (that on Spark: tests/spark/test_docs.py)."""
 
 from __future__ import annotations
+
+import subprocess
+import sys
 
 from tests.pages import blocks, page, section
 
 
-def run(name, found, tmp_path):
-    code = "\n".join(found)
+def placed(code, tmp_path):
     assert "/tmp/lake" in code
-    exec(compile(code.replace("/tmp/lake", str(tmp_path / "lake")), name, "exec"), {})
+    return code.replace("/tmp/lake", str(tmp_path / "lake"))
 
 
-def test_the_quick_start_runs(tmp_path, capsys):
-    run("README.md", blocks(section(page("README.md"), "Quick start in Python")), tmp_path)
+def run(name, found, tmp_path):
+    exec(compile(placed("\n".join(found), tmp_path), name, "exec"), {})
+
+
+def test_the_first_code_of_the_readme_is_a_program_that_prints_what_stands_below_it(tmp_path):
+    text = page("README.md")
+    program = tmp_path / "first.py"
+    program.write_text(placed(blocks(text)[0], tmp_path), encoding="utf-8")
+    assert len([line for line in blocks(text)[0].splitlines() if line]) <= 12
+    ran = subprocess.run(
+        [sys.executable, program], capture_output=True, text=True, check=False, cwd=tmp_path, timeout=60
+    )
+    assert (ran.stdout, ran.stderr) == (blocks(text, "text")[0], "")
+
+
+def test_an_older_version_shows_what_the_readme_says(tmp_path, capsys):
+    first, earlier, *_ = blocks(page("README.md"))
+    run("README.md", [first, earlier], tmp_path)
+    (said,) = [line.rpartition("#")[2].strip() for line in earlier.splitlines() if "print(" in line]
+    assert capsys.readouterr().out.splitlines()[-1] == said
+
+
+def test_the_readme_stays_short():
+    lines = page("README.md").splitlines()
+    assert len(lines) <= 145
+    assert len(section(page("README.md"), "Eight words").strip().splitlines()) == 8
+
+
+def test_the_tour_of_python_runs(tmp_path, capsys):
+    run("docs/tour.md", blocks(section(page("docs/tour.md"), "Quick start in Python")), tmp_path)
     printed = capsys.readouterr().out
     assert "Committed(" in printed
     assert "_offset" in printed

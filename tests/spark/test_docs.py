@@ -1,4 +1,4 @@
-"""What the README and docs/spark.md show of Spark runs as it stands."""
+"""What the README, docs/tour.md and docs/spark.md show of Spark runs as it stands."""
 
 from __future__ import annotations
 
@@ -41,11 +41,27 @@ def placed(text: str, tmp_path: Path) -> list[str]:
     return [code.replace("/tmp/", f"{tmp_path}/") for code in blocks(text)]
 
 
-def test_what_the_readme_says_of_spark_runs(spark: SparkSession, namespace: Namespace, tmp_path: Path) -> None:
+def test_what_the_readme_shows_runs_in_its_order(spark: SparkSession, tmp_path: Path) -> None:
+    text = page("README.md")
+    given: dict[str, Any] = {}
+    for code in placed(text, tmp_path):
+        exec(code, given)
+    assert given["ns"].snapshot().read("invoices").num_rows == 6, "two by each of the three"
+    (sql,) = blocks(text, "sql")
+    view, query = sql.replace("/tmp/", f"{tmp_path}/").split(";")
+    try:
+        spark.sql(view)
+        totals = {row["customer"]: row["sum(amount)"] for row in spark.sql(query).collect()}
+    finally:
+        spark.catalog.dropTempView("orders")
+    assert totals == {"ann": 25.0, "bob": 7.0}, "one of the batch's writes is another order of ann's"
+
+
+def test_what_the_tour_says_of_spark_runs(spark: SparkSession, namespace: Namespace, tmp_path: Path) -> None:
     df = spark.range(3).select("id", F.lit("ann").alias("customer"), F.current_timestamp().alias("at"))
     rate = spark.readStream.format("rate").load()
     stream = rate.selectExpr("value AS id", "'bob' AS customer", "timestamp AS at")
-    creating, using, processing = placed(section(page("README.md"), "In Spark"), tmp_path)
+    creating, using, processing = placed(section(page("docs/tour.md"), "In Spark"), tmp_path)
     given = {"spark": spark, "ns": namespace, "df": df, "stream": stream}
     exec(creating, given)
     assert all(column.nullable for column in namespace.topic("orders").schema)
