@@ -5,7 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from tests.pages import blocks, page, section
+import pytest
+
+from tests.pages import blocks, needs_spark, page, programs, run_page, section
 
 
 def placed(code, tmp_path):
@@ -59,3 +61,16 @@ def test_the_page_on_python_runs_and_prints_what_it_says(tmp_path, capsys):
     assert lines[:8] == ["done before", "20261121", "True True", altered, "orders 4", "paid 3", "4 0", "4"]
     assert lines[8].endswith("'_redeliveries'] 4")
     assert lines[9:11] == ["0", "1"]
+
+
+@pytest.mark.parametrize("name", [name for name in programs("guide", "recipes", "reference") if not needs_spark(name)])
+def test_a_page_is_a_program_that_prints_what_the_page_says(name, tmp_path):
+    run_page(name, tmp_path)
+
+
+def test_what_a_page_does_not_show_and_what_it_shows_wrongly_is_found(tmp_path, monkeypatch):
+    text = "```python\nprint(1)\n```\n\n```text\n2\n```\n"
+    for told, match in ((text, "x.md"), (text.replace("```text\n2", "~~~\n2"), "does not show")):
+        monkeypatch.setattr("tests.pages.page", lambda name, told=told: told)
+        with pytest.raises(AssertionError, match=match):
+            run_page("x.md", tmp_path)

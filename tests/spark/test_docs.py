@@ -15,7 +15,7 @@ from pyspark.sql.types import NullType, StructField, StructType
 import spark_ext
 import txnlog
 from spark_ext.jobs import arrow_schema
-from tests.pages import blocks, page, section
+from tests.pages import blocks, needs_spark, page, programs, run_page, section
 from txnlog import schema as schemas
 from txnlog.errors import SchemaMismatch
 from txnlog.row_columns import Unfit, conform_array
@@ -55,6 +55,16 @@ def test_what_the_readme_shows_runs_in_its_order(spark: SparkSession, tmp_path: 
     finally:
         spark.catalog.dropTempView("orders")
     assert totals == {"ann": 25.0, "bob": 7.0}, "one of the batch's writes is another order of ann's"
+
+
+@pytest.mark.parametrize("name", [name for name in programs("guide", "recipes", "reference") if needs_spark(name)])
+def test_a_page_with_spark_is_a_program_that_prints_what_the_page_says(
+    name: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    try:
+        run_page(name, tmp_path)
+    finally:
+        spark.catalog.dropTempView("orders")
 
 
 def test_what_the_tour_says_of_spark_runs(spark: SparkSession, namespace: Namespace, tmp_path: Path) -> None:
