@@ -22,7 +22,7 @@ ON_OLDER_SPARK = -m pytest -n 2 --dist loadfile -W ignore::ResourceWarning -W ig
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install check format test test-long test-fast test-delta test-s3a test-rights test-spark40 test-spark41 mutants sim crash crash-spark crash-delta conformance damage demo notebooks bench lock clean
+.PHONY: help install check format test test-long test-fast test-delta test-s3a test-rights test-spark40 test-spark41 mutants sim crash crash-spark crash-delta conformance damage demo notebooks docs bench lock clean
 
 help: ## Show this list.
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -90,6 +90,9 @@ demo: install ## A pipeline over several topics, start to end, on this machine.
 
 notebooks: install ## Run all notebooks: they hold what they claim, and print what git has (ARGS=--write keeps it).
 	@$(SPARK_ENV) $(RUN)/python -m tools.notebooks $(ARGS)
+
+docs: install ## Build the site in build/docs/html: warnings are errors, and so are links that lead nowhere.
+	@$(RUN)/python -m tools.docs --fresh $(ARGS)
 
 bench: install ## Measure again what the benchmarks claim (the jars of Delta come with Maven, once).
 	@$(SPARK_ENV) $(RUN)/python -m benchmarks.run $(ARGS)

@@ -391,7 +391,8 @@ class Catalog:
         Raises:
             VersionNotAvailable: it is not published yet, or only together with later entries; the message tells which
                 versions are near.
-            And what :meth:`published` raises, which looks at the table in the same way.
+
+        It also raises what :meth:`published` raises, which looks at the table in the same way.
         """
         wanted = whole_number("version", version, 0, MAX_NUMBER)
         ns, publications = self._publications(namespace)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 
@@ -23,3 +26,32 @@ def section(text: str, title: str) -> str:
 def blocks(text: str, kind: str = "python") -> list[str]:
     """The blocks of a text that are marked so; ``kind`` is a regular expression."""
     return re.findall(rf"```(?:{kind})\n(.*?)```", text, re.DOTALL)
+
+
+def programs(*folders: str) -> list[str]:
+    """The pages below some folders of docs/ that have Python in them, such as ``docs/guide/spark.md``."""
+    paths = [path for folder in folders for path in sorted((ROOT / "docs" / folder).glob("*.md"))]
+    return [name for path in paths if blocks(page(name := path.relative_to(ROOT).as_posix()))]
+
+
+def needs_spark(name: str) -> bool:
+    """Whether the Python of a page has a session of Spark."""
+    return "pyspark" in "".join(blocks(page(name)))
+
+
+def run_page(name: str, folder: Path, given: dict[str, Any] | None = None) -> None:
+    """Run the Python of a page as one program in a folder of its own: it must print what the page says.
+
+    A block of text behind a block of Python is all that this block, and those before it, printed since the last one.
+    What was printed behind the last block of text must be nothing: who reads the page sees all that there is.
+    """
+    names = given if given is not None else {}
+    printed = io.StringIO()
+    for kind, code in re.findall(r"^```(python|text)\n(.*?)^```", page(name), re.DOTALL | re.MULTILINE):
+        if kind == "python":
+            with contextlib.redirect_stdout(printed):
+                exec(compile(code.replace("/tmp/", f"{folder}/"), name, "exec"), names)
+        else:
+            assert printed.getvalue().replace(f"{folder}/", "/tmp/").rstrip() == code.rstrip(), name
+            printed = io.StringIO()
+    assert printed.getvalue() == "", f"{name} does not show what its last block prints"

@@ -1,4 +1,4 @@
-"""The code of docs/delta.md and of the README's exit door runs as it stands, Spark's in a process without txnlog."""
+"""The code of docs/delta.md and of the tour's exit door runs as it stands, Spark's in a process without txnlog."""
 
 from __future__ import annotations
 
@@ -65,10 +65,10 @@ def test_the_page_quotes_what_delta_rs_says_of_writes(tmp_path: Path) -> None:
         assert words in quoted
 
 
-def test_the_exit_door_of_the_readme_is_three_lines_that_run(tmp_path: Path, all_engines: Engines) -> None:
+def test_the_exit_door_of_the_tour_is_three_lines_that_run(tmp_path: Path, all_engines: Engines) -> None:
     python = "\n".join(blocks(PAGE)[1:])
     exec(compile(placed(python, tmp_path), "docs/delta.md", "exec"), {})
-    code, sql = blocks(section(page("README.md"), "The exit door"))
+    code, sql = blocks(section(page("docs/tour.md"), "The exit door"))
     assert len(code.strip().splitlines()) == 3
     all_engines.ask(call="exec", code=placed(code, tmp_path))
     try:

@@ -49,8 +49,8 @@ def texts_of(notebook):
 
 def test_there_are_four_notebooks_and_the_page_that_lists_them():
     assert [path.stem for path in PATHS] == ["01-quick-start", *WITH_PICTURES]
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert [path.name for path in PATHS if f"(notebooks/{path.name})" not in readme] == []
+    listed = (ROOT / "docs" / "recipes" / "notebooks.md").read_text(encoding="utf-8")
+    assert [path.name for path in PATHS if f"(../../notebooks/{path.name})" not in listed] == []
 
 
 @each_notebook

@@ -1,18 +1,50 @@
-"""The Python of the README and of docs/python.md runs as it stands (that on Spark: tests/spark/test_docs.py)."""
+"""The Python of the README and the pages on it runs as it stands (that on Spark: tests/spark/test_docs.py)."""
 
 from __future__ import annotations
 
-from tests.pages import blocks, page, section
+import subprocess
+import sys
+
+import pytest
+
+from tests.pages import blocks, needs_spark, page, programs, run_page, section
+
+
+def placed(code, tmp_path):
+    assert "/tmp/lake" in code
+    return code.replace("/tmp/lake", str(tmp_path / "lake"))
 
 
 def run(name, found, tmp_path):
-    code = "\n".join(found)
-    assert "/tmp/lake" in code
-    exec(compile(code.replace("/tmp/lake", str(tmp_path / "lake")), name, "exec"), {})
+    exec(compile(placed("\n".join(found), tmp_path), name, "exec"), {})
 
 
-def test_the_quick_start_runs(tmp_path, capsys):
-    run("README.md", blocks(section(page("README.md"), "Quick start in Python")), tmp_path)
+def test_the_first_code_of_the_readme_is_a_program_that_prints_what_stands_below_it(tmp_path):
+    text = page("README.md")
+    program = tmp_path / "first.py"
+    program.write_text(placed(blocks(text)[0], tmp_path), encoding="utf-8")
+    assert len([line for line in blocks(text)[0].splitlines() if line]) <= 12
+    ran = subprocess.run(
+        [sys.executable, program], capture_output=True, text=True, check=False, cwd=tmp_path, timeout=60
+    )
+    assert (ran.stdout, ran.stderr) == (blocks(text, "text")[0], "")
+
+
+def test_an_older_version_shows_what_the_readme_says(tmp_path, capsys):
+    first, earlier, *_ = blocks(page("README.md"))
+    run("README.md", [first, earlier], tmp_path)
+    (said,) = [line.rpartition("#")[2].strip() for line in earlier.splitlines() if "print(" in line]
+    assert capsys.readouterr().out.splitlines()[-1] == said
+
+
+def test_the_readme_stays_short():
+    lines = page("README.md").splitlines()
+    assert len(lines) <= 145
+    assert len(section(page("README.md"), "Eight words").strip().splitlines()) == 8
+
+
+def test_the_tour_of_python_runs(tmp_path, capsys):
+    run("docs/tour.md", blocks(section(page("docs/tour.md"), "Quick start in Python")), tmp_path)
     printed = capsys.readouterr().out
     assert "Committed(" in printed
     assert "_offset" in printed
@@ -29,3 +61,16 @@ def test_the_page_on_python_runs_and_prints_what_it_says(tmp_path, capsys):
     assert lines[:8] == ["done before", "20261121", "True True", altered, "orders 4", "paid 3", "4 0", "4"]
     assert lines[8].endswith("'_redeliveries'] 4")
     assert lines[9:11] == ["0", "1"]
+
+
+@pytest.mark.parametrize("name", [name for name in programs("guide", "recipes", "reference") if not needs_spark(name)])
+def test_a_page_is_a_program_that_prints_what_the_page_says(name, tmp_path):
+    run_page(name, tmp_path)
+
+
+def test_what_a_page_does_not_show_and_what_it_shows_wrongly_is_found(tmp_path, monkeypatch):
+    text = "```python\nprint(1)\n```\n\n```text\n2\n```\n"
+    for told, match in ((text, "x.md"), (text.replace("```text\n2", "~~~\n2"), "does not show")):
+        monkeypatch.setattr("tests.pages.page", lambda name, told=told: told)
+        with pytest.raises(AssertionError, match=match):
+            run_page("x.md", tmp_path)

@@ -15,7 +15,7 @@ import pytest
 
 PACKAGES = ("txnlog", "catalog", "spark_ext")
 CORE_DEPENDENCIES = {"click", "fsspec", "msgspec", "numpy", "pyarrow", "xxhash"}
-EXTRAS = {"spark", "progress", "delta", "s3", "azure", "gcs", "testing", "dev"}
+EXTRAS = {"spark", "progress", "delta", "s3", "azure", "gcs", "testing", "docs", "dev"}
 
 IMPORT_EVERYTHING = """
 import importlib, importlib.metadata, json, pkgutil, sys
@@ -85,7 +85,7 @@ def test_the_wheel_fits_every_platform(wheel):
     assert wheel.name.endswith("-py3-none-any.whl")
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/spark.md", "examples/submit/late_flights.py"])
+@pytest.mark.parametrize("page", ["docs/tour.md", "docs/spark.md", "examples/submit/late_flights.py"])
 def test_who_copies_a_command_names_the_wheel_that_is_built(wheel, page):
     named = set(re.findall(r"[\w.-]+\.whl\b", (Path(__file__).parents[2] / page).read_text(encoding="utf-8")))
     assert named == {wheel.name}

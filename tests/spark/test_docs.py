@@ -1,4 +1,4 @@
-"""What the README and docs/spark.md show of Spark runs as it stands."""
+"""What the README, docs/tour.md and docs/spark.md show of Spark runs as it stands."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pyspark.sql.types import NullType, StructField, StructType
 import spark_ext
 import txnlog
 from spark_ext.jobs import arrow_schema
-from tests.pages import blocks, page, section
+from tests.pages import blocks, needs_spark, page, programs, run_page, section
 from txnlog import schema as schemas
 from txnlog.errors import SchemaMismatch
 from txnlog.row_columns import Unfit, conform_array
@@ -41,11 +41,37 @@ def placed(text: str, tmp_path: Path) -> list[str]:
     return [code.replace("/tmp/", f"{tmp_path}/") for code in blocks(text)]
 
 
-def test_what_the_readme_says_of_spark_runs(spark: SparkSession, namespace: Namespace, tmp_path: Path) -> None:
+def test_what_the_readme_shows_runs_in_its_order(spark: SparkSession, tmp_path: Path) -> None:
+    text = page("README.md")
+    given: dict[str, Any] = {}
+    for code in placed(text, tmp_path):
+        exec(code, given)
+    assert given["ns"].snapshot().read("invoices").num_rows == 6, "two by each of the three"
+    (sql,) = blocks(text, "sql")
+    view, query = sql.replace("/tmp/", f"{tmp_path}/").split(";")
+    try:
+        spark.sql(view)
+        totals = {row["customer"]: row["sum(amount)"] for row in spark.sql(query).collect()}
+    finally:
+        spark.catalog.dropTempView("orders")
+    assert totals == {"ann": 25.0, "bob": 7.0}, "one of the batch's writes is another order of ann's"
+
+
+@pytest.mark.parametrize("name", [name for name in programs("guide", "recipes", "reference") if needs_spark(name)])
+def test_a_page_with_spark_is_a_program_that_prints_what_the_page_says(
+    name: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    try:
+        run_page(name, tmp_path)
+    finally:
+        spark.catalog.dropTempView("orders")
+
+
+def test_what_the_tour_says_of_spark_runs(spark: SparkSession, namespace: Namespace, tmp_path: Path) -> None:
     df = spark.range(3).select("id", F.lit("ann").alias("customer"), F.current_timestamp().alias("at"))
     rate = spark.readStream.format("rate").load()
     stream = rate.selectExpr("value AS id", "'bob' AS customer", "timestamp AS at")
-    creating, using, processing = placed(section(page("README.md"), "In Spark"), tmp_path)
+    creating, using, processing = placed(section(page("docs/tour.md"), "In Spark"), tmp_path)
     given = {"spark": spark, "ns": namespace, "df": df, "stream": stream}
     exec(creating, given)
     assert all(column.nullable for column in namespace.topic("orders").schema)

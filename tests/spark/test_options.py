@@ -167,8 +167,8 @@ def test_a_query_has_a_name_as_a_consumer_only_where_it_is_one() -> None:
         read(True, txnAppId="nightly")
 
 
-def test_the_readme_lists_the_options_that_there_are() -> None:
-    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+def test_the_tour_lists_the_options_that_there_are() -> None:
+    tour = (Path(__file__).parents[2] / "docs" / "tour.md").read_text(encoding="utf-8")
     uses = {
         "batch reads": {"read"},
         "streaming reads": {"readStream"},
@@ -177,7 +177,7 @@ def test_the_readme_lists_the_options_that_there_are() -> None:
         "all": {"read", "readStream", "write", "writeStream"},
     }
     told: dict[str, set[str]] = {use: set() for use in uses["all"]}
-    for where, cell in re.findall(r"^\| ([a-z ]+) \| (.*) \|$", readme, re.MULTILINE):
+    for where, cell in re.findall(r"^\| ([a-z ]+) \| (.*) \|$", tour, re.MULTILINE):
         for use in uses.get(where, ()):
             told[use] |= {name for name in re.findall(r"`(\w+)`", cell) if name != "spark"}
     for use, names in told.items():
