@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -12,7 +11,6 @@ import msgspec.inspect
 import pyarrow as pa
 import pytest
 
-from tests.memory_log import Log
 from tests.protocol.document import (
     TEXT,
     action_headings,
@@ -32,9 +30,10 @@ from txnlog.actions import (
     Share,
     SliceRows,
     StreamBatch,
+    Verdict,
 )
 from txnlog.checkpoint import COLD_KINDS, Manifest, Part
-from txnlog.codec import decode_entry, digest_of, encode_action
+from txnlog.codec import decode_entry, encode_action
 from txnlog.schema import KEY_TYPES, ArrayType, MapType, StructField, StructType
 
 ACTIONS: dict[str, type[Any]] = {kind.__struct_config__.tag: kind for kind in AnyAction.__args__}
@@ -52,6 +51,42 @@ VALUES: dict[str, type[Any]] = {
 }
 
 
+RANGES: dict[type[Any], set[str]] = {
+    PartitionRanges: {"ranges"},
+    state.Hold: {"ranges"},
+    state.LeaseRecord: {"ranges"},
+    state.Cursor: {"acknowledged"},
+}
+"""Fields that are sets of offsets: to the code they are pairs like others."""
+
+
+NAMED: dict[type[Any], str] = {
+    StructType: "schema",
+    StructField: "field",
+    Acknowledgement: "acknowledgement",
+    StreamBatch: "stream batch",
+    PartitionRanges: "partition range",
+    SliceRows: "slice",
+    Share: "share",
+    state.CumulativeHold: "cumulative hold",
+    state.SchemaVersion: "schema version",
+    state.Hold: "hold",
+    state.LeaseRecord: "lease",
+    state.Redelivery: "redelivery",
+    state.Batch: "batch",
+    state.SegmentSlice: "segment slice",
+}
+
+
+def integer_name(kind: msgspec.inspect.IntType) -> str:
+    if kind.ge is None:
+        return "integer"  # of a record: a part of a checkpoint is trusted by its digest
+    if (kind.ge, kind.le) == (0, limits.MAX_TIME_MS):
+        return "time"
+    assert kind.le == limits.MAX_NUMBER, "every integer of an entry has bounds"
+    return "integer" if kind.ge == 0 else "signed integer"
+
+
 def type_name(kind: Any) -> str:
     """A type of the code in the words of the document."""
     match kind:
@@ -61,11 +96,7 @@ def type_name(kind: Any) -> str:
             name = names.pop() if len(names) == 1 else "text or object" if "schema" in names else "bound"
             return name if len(others) == len(kind.types) else f"{name} or null"
         case msgspec.inspect.IntType():
-            assert kind.ge is not None, "every integer has bounds"
-            if (kind.ge, kind.le) == (0, limits.MAX_TIME_MS):
-                return "time"
-            assert kind.le == limits.MAX_NUMBER, "every integer has bounds"
-            return "integer" if kind.ge == 0 else "signed integer"
+            return integer_name(kind)
         case msgspec.inspect.StrType():
             return "text"
         case msgspec.inspect.BoolType():
@@ -73,20 +104,13 @@ def type_name(kind: Any) -> str:
         case msgspec.inspect.LiteralType():
             return " / ".join(f"`{value}`" for value in kind.values)
         case msgspec.inspect.StructType():
-            named = {
-                StructType: "schema",
-                StructField: "field",
-                Acknowledgement: "acknowledgement",
-                StreamBatch: "stream batch",
-                PartitionRanges: "partition range",
-                SliceRows: "slice",
-                Share: "share",
-            }
-            return named.get(kind.cls, "object")
+            return NAMED.get(kind.cls, "object")
         case msgspec.inspect.VarTupleType(item_type=msgspec.inspect.TupleType()):
             return "list of pairs"
         case msgspec.inspect.VarTupleType():
-            return f"list of {type_name(kind.item_type)}s"
+            name = type_name(kind.item_type)
+            plural = {"redelivery": "redeliveries", "batch": "batches"}
+            return f"list of {plural.get(name, name + 's')}"
         case msgspec.inspect.DictType(value_type=msgspec.inspect.StrType()):
             return "object of texts"
         case msgspec.inspect.DictType():
@@ -111,7 +135,7 @@ def assert_described(kind: type[Any], text: str) -> None:
     for item, field in zip(described, info.fields, strict=True):
         assert item.default == default_of(field), item.name
         words = type_name(field.type)
-        if kind is PartitionRanges and field.name == "ranges":
+        if field.name in RANGES.get(kind, ()):
             words = "ranges"
         assert item.type == words, item.name
         assert item.meaning, item.name
@@ -150,6 +174,78 @@ def test_the_field_table_of_a_value_is_that_of_the_code(sentence, kind):
     assert_described(kind, table_after(sentence))
 
 
+RECORDS: dict[str, type[Any]] = {
+    "\n*head*:": state.Head,
+    "\n*topic*:": state.TopicRecord,
+    "\n*schema version*:": state.SchemaVersion,
+    "\n*subscription*:": state.SubscriptionRecord,
+    "\n*cursor*:": state.Cursor,
+    "\n*hold*:": state.Hold,
+    "\n*cumulative hold*:": state.CumulativeHold,
+    "\n*lease*:": state.LeaseRecord,
+    "\n*redelivery*:": state.Redelivery,
+    "\n*block*:": state.Block,
+    "\n*producer*:": state.ProducerRecord,
+    "\n*sequences*:": state.Sequences,
+    "\n*batch*:": state.Batch,
+    "\n*transaction*:": state.TransactionRecord,
+    "\n*application*:": state.AppRecord,
+    "\n*stream*:": state.StreamRecord,
+    "\n*segment*:": state.SegmentRecord,
+    "\n*segment slice*, an array": state.SegmentSlice,
+    "\n*namespace*:": state.NamespaceRecord,
+}
+"""Of each record of a checkpoint's hot part the words before its field table."""
+
+
+@pytest.mark.clause("P-241")
+@pytest.mark.parametrize(("words", "kind"), RECORDS.items(), ids=[kind.__name__ for kind in RECORDS.values()])
+def test_the_field_table_of_a_record_is_that_of_the_code(words, kind):
+    assert TEXT.count(words) == 1
+    assert_described(kind, table_after(words))
+
+
+def records_in(kind: msgspec.inspect.Type) -> set[type[Any]]:
+    """The records that a type is made of, without those of schemas and actions."""
+    match kind:
+        case msgspec.inspect.StructType() if kind.cls.__module__ == "txnlog.state":
+            inner = set().union(*(records_in(field.type) for field in kind.fields))
+            return inner | {kind.cls}
+        case msgspec.inspect.TupleType() | msgspec.inspect.UnionType():
+            parts = kind.item_types if isinstance(kind, msgspec.inspect.TupleType) else kind.types
+            return set().union(*(records_in(item) for item in parts))
+        case msgspec.inspect.VarTupleType():
+            return records_in(kind.item_type)
+        case _:
+            return set()
+
+
+@pytest.mark.clause("P-241")
+def test_every_record_of_a_hot_part_is_described():
+    found = set().union(*(records_in(msgspec.inspect.type_info(kind)) for kind in checkpoint._HOT.values()))
+    assert found == set(RECORDS.values())
+
+
+@pytest.mark.clause("P-241")
+def test_the_tables_of_a_hot_part_are_those_of_the_code():
+    described = rows(table_after("| table | key | value | rows |"))
+    assert [row[0].strip("`") for row in described] == list(checkpoint._HOT)
+    words = {kind: text.strip("\n*,: ").removesuffix("*, an array") for text, kind in RECORDS.items()}
+    for name, key, value, what in described:
+        table = checkpoint._HOT[name.strip("`")]
+        of_key, of_value = table.__args__
+        assert key.startswith("`[") == (getattr(of_key, "__origin__", None) is tuple), name
+        if of_value in words:
+            assert value.startswith((words[of_value], f"[{words[of_value]}]")), name
+        elif of_value is str:
+            assert value == "text", name
+        elif of_value is int:
+            assert value in {"id", "integer"}, name
+        else:
+            assert of_value is Verdict, name
+        assert what, name
+
+
 # --- examples ---------------------------------------------------------------------------------------------------------
 
 
@@ -157,34 +253,20 @@ def is_entry(block: str) -> bool:
     return block.startswith('{"action":"header"')
 
 
+def is_manifest(block: str) -> bool:
+    return block.startswith('{\n "format"')
+
+
 @pytest.mark.parametrize("block", json_blocks())
-def test_every_json_block_is_a_schema_an_action_or_an_entry(block):
+def test_every_json_block_is_a_schema_an_action_an_entry_or_a_manifest(block):
     if block.startswith('{"type":"struct"'):
         msgspec.json.decode(block, type=StructType)
+    elif is_manifest(block):
+        checkpoint.decode_manifest(block.encode(), json.loads(block)["version"])
     elif is_entry(block):
         decode_entry(block.encode(), json.loads(block.splitlines()[0])["version"])
     else:
         decode_entry((HEADER + block).encode(), 7)
-
-
-def test_the_example_folds_to_what_the_document_says():
-    text = section("## 17. An example")
-    log = Log(begun=False)
-    for block in json_blocks(text):
-        log.fold(block.encode())
-    assert log.version == 3
-    (topic,) = log.state.topics
-    (subscription,) = log.state.subscriptions
-    ends, position = log.ends(topic), log.cursor(subscription).position
-    assert f"partition 0 of the topic ends at {ends[0]}, partition 1 at {ends[1]}" in text.replace("\n", " ")
-    assert f"the cursor of the subscription stands at {position} in partition 0" in text.replace("\n", " ")
-
-
-@pytest.mark.clause("P-19", "P-21")
-def test_the_entries_of_the_example_are_a_chain():
-    blocks = [block.encode() for block in json_blocks(section("## 17. An example"))]
-    for before, after in pairwise(blocks):
-        assert json.loads(after.splitlines()[0])["previous"] == digest_of(before)
 
 
 # --- the rest ---------------------------------------------------------------------------------------------------------
@@ -305,11 +387,55 @@ def test_the_key_types_in_the_document_are_those_of_the_code():
     assert found == KEY_TYPES | {"null"}
 
 
+def anchor(heading: str) -> str:
+    """What GitHub makes of a heading."""
+    return re.sub(r"[^a-z0-9_ -]", "", heading.lower()).replace(" ", "-")
+
+
 def test_links_inside_the_document_lead_somewhere():
-    anchors = {
-        re.sub(r"[^a-z0-9 -]", "", line.lstrip("# ").lower()).replace(" ", "-")
-        for line in TEXT.splitlines()
-        if line.startswith("#")
-    }
+    anchors = {anchor(line.lstrip("# ")) for line in TEXT.splitlines() if line.startswith("#")}
     for link in re.findall(r"\]\(#([^)]*)\)", TEXT):
         assert link in anchors
+
+
+# --- the order of the document ----------------------------------------------------------------------------------------
+
+
+def placed() -> dict[int, tuple[str, str]]:
+    """By number of a clause the numbered heading that it stands below, and whom it binds."""
+    found: dict[int, tuple[str, str]] = {}
+    heading = ""
+    for line in TEXT.splitlines():
+        if re.match(r"#{2,3} \d", line):
+            heading = line.lstrip("# ")
+        if match := re.match(r"- \*\*P-(\d+)\*\* \(([^)]*)\)", line):
+            found[int(match[1])] = heading, match[2]
+    return found
+
+
+def test_the_index_has_every_clause_where_it_stands():
+    indexed: dict[int, str] = {}
+    for numbers, link in rows(table_after("## 20. Index of clauses")):
+        first, last = (*re.findall(r"P-(\d+)", numbers), *re.findall(r"P-(\d+)", numbers))[:2]
+        title, target = re.fullmatch(r"\[(.*)\]\(#(.*)\)", link).groups()
+        assert anchor(title) == target
+        assert int(first) <= int(last)
+        indexed |= dict.fromkeys(range(int(first), int(last) + 1), title)
+    assert indexed == {number: heading for number, (heading, _) in placed().items()}
+    assert list(indexed) == sorted(indexed)
+
+
+def test_part_one_binds_readers_and_part_two_has_what_binds_writers_alone():
+    parts = re.split(r"^# Part ", TEXT, flags=re.MULTILINE)
+    assert [part.partition(".")[0] for part in parts[1:]] == ["I", "II", "III"]
+    sections = [re.findall(r"^## (\d+)\.", part, re.MULTILINE) for part in parts]
+    assert [number for part in sections for number in part] == [str(number) for number in range(1, 21)]
+    for number, (heading, binds) in placed().items():
+        assert (binds == "W") == (heading.partition(".")[0] in sections[2]), f"P-{number}"
+
+
+VISIBILITY = (34, 99, 100, 101, 102, 103, 144, 149, 150, 211, 212, 213, 219, 234, 235, 236)
+
+
+def test_all_clauses_of_visibility_stand_in_one_section():
+    assert {number for number, (heading, _) in placed().items() if heading == "8. Visibility"} == set(VISIBILITY)

@@ -1,0 +1,469 @@
+"""The second reader: folding (sections 5 to 7) and checkpoints (section 12).
+
+It reads rows, so it folds what rows depend on, and refuses what an entry can say against that. Sequences, applications,
+streams and leases change no row, and are decoded only.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tests.conformance.second_entries import (
+    DIGITS,
+    NAME,
+    RESERVED,
+    Damaged,
+    Unsupported,
+    arrow_type,
+    decode_entry,
+    digest_of,
+    get,
+    newest_version,
+    refuse_if,
+)
+
+# --- sections 5 to 7: folding -----------------------------------------------------------------------------------------
+
+
+class Log:
+    """The state of a namespace, as far as rows depend on it."""
+
+    def __init__(self):
+        self.version, self.digest, self.time = -1, "", 0
+        self.name, self.coordinators, self.next_number, self.oldest = "", [], 0, 0
+        self.versions = (0, 0)
+        self.features: tuple[set[str], set[str]] = (set(), set())
+        self.topics, self.ends, self.starts = {}, {}, {}
+        self.subscriptions, self.holds = {}, {}
+        self.blocks, self.used = {}, set()
+        self.producers, self.transactions = {}, {}
+        self.segments, self.removals = {}, {}
+        self.namespaces = {}
+
+    def fold(self, data, version):
+        header, actions = decode_entry(data, version)
+        refuse_if(header["previous"] != self.digest, "the chain is broken")
+        refuse_if(header["timestamp_ms"] < self.time, "back in time")
+        named = header["checkpoint"]
+        refuse_if(named is not None and named >= version, "a checkpoint of the future")
+        self.version, self.time = version, header["timestamp_ms"]
+        self.claims: dict[tuple[int, int], tuple[int, int, int]] = {}
+        for action in actions:
+            getattr(self, "do_" + action["action"])(action)
+        refuse_if(any(left for _, _, left in self.claims.values()), "rows that no commit claims")
+        refuse_if(version == 0 and not (self.name and self.versions[0]), "entry 0 lacks an action")
+        self.digest = digest_of(data)
+
+    # the log itself
+
+    def do_protocol(self, a):
+        if a["reader_version"] > 1 or a["reader_features"]:
+            raise Unsupported("a later reader")
+        versions = (a["reader_version"], a["writer_version"])
+        refuse_if(versions[0] < max(1, self.versions[0]) or versions[1] < max(1, self.versions[1]))
+        features = (set(a["reader_features"]), set(a["writer_features"]))
+        refuse_if(self.features[0] - features[0] or self.features[1] - features[1])
+        self.versions, self.features = versions, features
+
+    def do_namespace(self, a):
+        refuse_if(self.version != 0 or self.name or a["coordinator"] >= 2**16 or a["max_timeout_ms"] == 0)
+        if a["name"] != "_catalog":
+            name_is_allowed(a["name"])
+        self.name, self.coordinators = a["name"], [(0, a["coordinator"])]
+
+    def do_adopt(self, a):
+        name_is_allowed(a["name"])
+        refuse_if(self.version == 0 or a["coordinator"] in [known for _, known in self.coordinators])
+        self.blocks.clear()
+        self.name = a["name"]
+        self.coordinators.append((self.next_number, a["coordinator"]))
+
+    def do_register(self, a):
+        name_is_allowed(a["name"])
+        live = [item["name"].lower() for item in self.namespaces.values() if not item["dropped"]]
+        refuse_if(a["name"].lower() in live or self.version in self.namespaces)
+        self.namespaces[self.version] = a | {"dropped": False}
+
+    def do_unregister(self, a):
+        refuse_if(a["namespace"] not in self.namespaces or self.namespaces[a["namespace"]]["dropped"])
+        self.namespaces[a["namespace"]]["dropped"] = True
+
+    def do_verdict(self, a):
+        pass
+
+    def do_vacuum(self, a):
+        refuse_if(not self.oldest <= a["oldest_readable"] <= self.version)
+        self.oldest = a["oldest_readable"]
+
+    # topics
+
+    def live_topic(self, number):
+        topic = self.topics.get(number)
+        refuse_if(topic is None or topic["dropped"] is not None, "no such topic")
+        return topic
+
+    def do_topic(self, a):
+        name_is_allowed(a["name"])
+        same = [topic for topic in self.topics.values() if topic["name"].lower() == a["name"].lower()]
+        refuse_if(any(topic["dropped"] is None for topic in same), "the topic exists")
+        refuse_if(self.version in self.topics or not 1 <= a["partitions"] <= 10_000)
+        schema_is_allowed(a["schema"], a["key"])
+        folder = f"{a['name']}~{self.version}" if same else a["name"]
+        self.topics[self.version] = {
+            "id": self.version,
+            "name": a["name"],
+            "folder": folder,
+            "schemas": [(self.version, a["schema"])],
+            "partitions": a["partitions"],
+            "key": a["key"],
+            "dropped": None,
+        }
+
+    def do_alter_topic(self, a):
+        topic = self.live_topic(a["topic"])
+        if a["schema"] is not None:
+            schema_is_allowed(a["schema"], topic["key"])
+            topic["schemas"] = [*topic["schemas"], (self.version, a["schema"])]
+
+    def do_drop_topic(self, a):
+        topic = self.live_topic(a["topic"])
+        topic["dropped"] = self.version
+        for number in [n for n, item in self.subscriptions.items() if item["topic"] == topic["id"]]:
+            del self.subscriptions[number]
+
+    def do_delete_records(self, a):
+        topic = self.live_topic(a["topic"])
+        for partition, offset in a["before"]:
+            place = (topic["id"], partition)
+            refuse_if(partition >= topic["partitions"])
+            refuse_if(not self.starts.get(place, 0) <= offset <= self.ends.get(place, 0), "an offset outside")
+            self.starts[place] = offset
+
+    # numbers
+
+    def use(self, number):
+        refuse_if(number in self.used, "a number used before")
+        refuse_if(not any(first <= number < first + count for first, count in self.blocks.items()), "no open block")
+        self.used.add(number)
+
+    def do_reserve(self, a):
+        refuse_if(a["first"] != self.next_number or a["first"] % 256 or a["count"] % 256 or not a["count"])
+        self.blocks[a["first"]] = a["count"]
+        self.next_number = a["first"] + a["count"]
+
+    def do_renew(self, a):
+        refuse_if(a["first"] not in self.blocks)
+
+    def do_close(self, a):
+        refuse_if(a["first"] not in self.blocks)
+        end = a["first"] + self.blocks[a["first"]]
+        refuse_if(any(a["first"] <= number < end for number in self.transactions), "an open transaction")
+        del self.blocks[a["first"]]
+
+    # transactions
+
+    def do_producer(self, a):
+        refuse_if(self.producers.get(a["name"]) == self.version)
+        for number in [n for n, t in self.transactions.items() if t["producer"] == a["name"] and t["state"] == "OPEN"]:
+            self.end_aborted(number)
+        self.producers[a["name"]] = self.version
+
+    def do_forget_app(self, a):
+        pass
+
+    def do_begin(self, a):
+        self.use(a["txn"])
+        refuse_if(
+            (a["producer"] is None) != (a["epoch"] is None) or (a["app_id"] is None) != (a["app_version"] is None)
+        )
+        refuse_if(a["producer"] is not None and self.producers.get(a["producer"]) != a["epoch"], "fenced")
+        self.transactions[a["txn"]] = {"state": "OPEN", "segments": [], "producer": a["producer"], "epoch": a["epoch"]}
+
+    def open_transaction(self, number):
+        transaction = self.transactions.get(number)
+        refuse_if(transaction is None or transaction["state"] != "OPEN", "no open transaction")
+        return transaction
+
+    def do_segment(self, a):
+        transaction = None if a["txn"] is None else self.open_transaction(a["txn"])
+        self.use(a["segment"])
+        topic = self.live_topic(a["topic"])
+        refuse_if(not re.fullmatch(r"[0-9a-f]{32}\.parquet", a["file"]), "no file name")
+        refuse_if(not a["slices"] or sum(item[1] for item in a["slices"]) != a["rows"], "slices do not add up")
+        refuse_if(not re.fullmatch(r"(footer-)?crc32:[0-9a-f]{8}", a["checksum"]) or a["size_bytes"] == 0)
+        refuse_if(a["compacted"] and (transaction is None or len(a["slices"]) != 1))
+        partitions = [item[0] for item in a["slices"]]
+        refuse_if(partitions != sorted(set(partitions)) or partitions[-1] >= topic["partitions"], "slices out of order")
+        refuse_if(any(item[1] == 0 for item in a["slices"]), "a slice without rows")
+        segment = {name: a[name] for name in ("topic", "file", "rows", "size_bytes", "checksum", "txn", "compacted")}
+        segment |= {"number": a["segment"], "logged": self.version, "ended": None, "state": "pending", "time": None}
+        slices = [[partition, rows, None] for partition, rows, *_ in a["slices"]]
+        if transaction is not None:
+            transaction["segments"].append(a["segment"])
+        else:
+            for item in slices:
+                item[2] = self.advance(topic["id"], item[0], item[1])
+                self.claims[a["segment"], item[0]] = (topic["id"], item[2], item[1])
+            segment |= {"state": "visible", "ended": self.version, "time": self.time}
+        self.segments[a["segment"]] = segment | {"slices": slices}
+
+    def advance(self, topic, partition, rows):
+        offset = self.ends.get((topic, partition), 0)
+        self.ends[topic, partition] = offset + rows
+        return offset
+
+    def do_acknowledge(self, a):
+        self.open_transaction(a["txn"])
+        self.claim_messages(a["txn"], a["acknowledgement"])
+
+    def claim_messages(self, txn, wanted):
+        subscription = self.subscriptions.get(wanted["subscription"])
+        refuse_if(subscription is None or subscription["epoch"] != wanted["epoch"], "fenced")
+        if wanted["ranges"] or wanted["cumulative"]:
+            self.holds.setdefault(txn, set()).add(wanted["subscription"])
+
+    def do_prepare(self, a):
+        transaction = self.open_transaction(a["txn"])
+        refuse_if(any(self.segments[number]["compacted"] for number in transaction["segments"]))
+        transaction["state"] = "PREPARED"
+
+    def do_commit(self, a):
+        transaction = self.transactions.get(a["txn"])
+        own = []
+        if transaction is None:
+            self.use(a["txn"])
+            refuse_if(a["producer"] is not None and self.producers.get(a["producer"]) != a["epoch"], "fenced")
+        else:
+            refuse_if(any(a[name] is not None for name in ("producer", "epoch", "app_id", "app_version")))
+            prepared = transaction["state"] == "PREPARED"
+            refuse_if(prepared and (a["shares"] or a["acknowledgements"] or a["stream"] is not None))
+            stale = not prepared and self.producers.get(transaction["producer"]) != transaction["epoch"]
+            refuse_if(transaction["producer"] is not None and stale, "fenced")
+            own = transaction["segments"]
+        pending = set()
+        for number in own:
+            segment = self.segments[number]
+            refuse_if(segment["compacted"], "it replaces others")
+            if self.topics[segment["topic"]]["dropped"] is not None:
+                segment |= {"state": "aborted", "ended": self.version}
+                continue
+            for item in segment["slices"]:
+                item[2] = self.advance(segment["topic"], item[0], item[1])
+                pending.add((segment["topic"], item[0]))
+            segment |= {"state": "visible", "ended": self.version, "time": self.time}
+        for number, partition, rows, *_ in a["shares"]:
+            refuse_if((number, partition) not in self.claims, "no shared rows of this entry")
+            topic, offset, left = self.claims[number, partition]
+            refuse_if((topic, partition) in pending, "they would overtake pending rows")
+            refuse_if(not 0 < rows <= left, "a share of other rows")
+            self.claims[number, partition] = (topic, offset + rows, left - rows)
+        for wanted in a["acknowledgements"]:
+            self.claim_messages(a["txn"], wanted)
+        self.forget(a["txn"])
+
+    def forget(self, number):
+        self.transactions.pop(number, None)
+        self.holds.pop(number, None)
+
+    def end_aborted(self, number):
+        for segment in self.transactions[number]["segments"]:
+            self.segments[segment] |= {"state": "aborted", "ended": self.version}
+        self.forget(number)
+
+    def do_abort(self, a):
+        transaction = self.transactions.get(a["txn"])
+        if transaction is None:
+            self.use(a["txn"])
+            return
+        refuse_if(transaction["state"] == "PREPARED" and a["reason"] not in {"user", "admin"}, "prepared")
+        self.end_aborted(a["txn"])
+
+    def do_replace(self, a):
+        transaction = self.open_transaction(a["txn"])
+        refuse_if(self.holds.get(a["txn"]) or len(a["offsets"]) != len(transaction["segments"]))
+        self.live_topic(a["topic"])
+        old: set[tuple[int, int]] = set()
+        new: set[tuple[int, int]] = set()
+        for number in a["removed"]:
+            segment = self.segments.get(number)
+            refuse_if(segment is None or segment["state"] != "visible" or number in self.removals, "not visible")
+            refuse_if(segment["topic"] != a["topic"])
+            self.removals[number] = self.version
+            old |= {(p, offset + place) for p, rows, offset in segment["slices"] for place in range(rows)}
+        for number, offset in zip(transaction["segments"], a["offsets"], strict=True):
+            segment = self.segments[number]
+            refuse_if(segment["topic"] != a["topic"] or not segment["compacted"])
+            ((partition, rows, _),) = segment["slices"]
+            refuse_if(offset + rows > self.ends.get((a["topic"], partition), 0), "behind the end")
+            covered = {(partition, offset + place) for place in range(rows)}
+            refuse_if(covered & new, "an offset twice")
+            new |= covered
+            segment["slices"] = [[partition, rows, offset]]
+            segment |= {"state": "visible", "ended": self.version, "time": self.time}
+        missing = {(p, offset) for p, offset in old - new if offset >= self.starts.get((a["topic"], p), 0)}
+        refuse_if(missing or new - old, "other offsets")
+        self.forget(a["txn"])
+
+    # subscriptions
+
+    def do_subscription(self, a):
+        topic = self.live_topic(a["topic"])
+        refuse_if(len(a["start"]) != topic["partitions"])
+        refuse_if(any((s["topic"], s["name"]) == (a["topic"], a["name"]) for s in self.subscriptions.values()))
+        self.subscriptions[self.version] = {
+            "topic": a["topic"],
+            "name": a["name"],
+            "type": a["type"],
+            "epoch": self.version,
+        }
+
+    def live_subscription(self, number):
+        refuse_if(number not in self.subscriptions, "no such subscription")
+        return self.subscriptions[number]
+
+    def do_drop_subscription(self, a):
+        self.live_subscription(a["subscription"])
+        del self.subscriptions[a["subscription"]]
+        for held in self.holds.values():
+            held.discard(a["subscription"])
+
+    def do_consumer(self, a):
+        subscription = self.live_subscription(a["subscription"])
+        if subscription["type"] == "shared":
+            return
+        subscription["epoch"] = self.version
+        for number in [n for n, held in self.holds.items() if a["subscription"] in held]:
+            if self.transactions[number]["state"] == "OPEN":
+                self.end_aborted(number)
+
+    def do_seek(self, a):
+        self.live_subscription(a["subscription"])["epoch"] = self.version
+
+    def do_lease(self, a):
+        refuse_if(self.live_subscription(a["subscription"])["type"] != "shared")
+
+    do_release = do_lease
+
+
+def name_is_allowed(name):
+    refuse_if(not NAME.fullmatch(name) or len(name) > 100 or RESERVED.fullmatch(name), "no name")
+
+
+DEAD_LETTERS = {"_dead_reason", "_source_topic", "_source_partition", "_source_offset", "_redeliveries"}
+
+
+def schema_is_allowed(schema, key):
+    names = [field["name"] for field in schema["fields"]]
+    refuse_if(not 1 <= len(names) <= 2_000 or len({name.casefold() for name in names}) < len(names))
+    refuse_if(any(name.startswith("_") and name not in DEAD_LETTERS for name in names), "a reserved column")
+    refuse_if(key is not None and key not in names)
+    for field in schema["fields"]:
+        arrow_type(field["type"])
+
+
+# --- section 12: checkpoints ------------------------------------------------------------------------------------------
+
+
+class Unusable(Exception):
+    pass
+
+
+def restore(home, version):
+    """The log as a checkpoint holds it. Raises Unusable."""
+    try:
+        manifest = json.loads((home / "_log" / "checkpoints" / f"{version:020d}.json").read_bytes())
+        if manifest["format"] != 1 or manifest["version"] != version:
+            raise Unusable("another format or version")
+        if manifest["digest"] != digest_of(get(home, version) or b""):
+            raise Unusable("of another log")
+        tables: dict[str, list[Any]] = {}
+        for part in manifest["parts"]:
+            if not DIGITS.fullmatch(part["unique"]):
+                raise Unusable("no name of a part")
+            data = (home / "_log" / "checkpoints" / "parts" / f"{part['unique']}.parquet").read_bytes()
+            if len(data) != part["size_bytes"] or digest_of(data) != part["digest"]:
+                raise Unusable("a damaged part")
+            tables.setdefault(part["kind"], []).extend(pq.read_table(io.BytesIO(data)).to_pylist())
+        return restored(tables)
+    except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
+        raise Unusable(str(error)) from None
+
+
+def restored(tables):
+    log = Log()
+    rows: dict[str, dict[Any, Any]] = {}
+    for row in tables["hot"]:
+        key, value = json.loads(row["row"])
+        rows.setdefault(row["table"], {})[tuple(key) if isinstance(key, list) else key] = value
+    head = rows["heads"]["head"]
+    log.version, log.digest, log.time = head["version"], head["digest"], head["timestamp_ms"]
+    log.name, log.next_number = head["name"], head.get("next_number", 0)
+    log.oldest = head.get("oldest_readable", 0)
+    log.coordinators = [(0, head.get("coordinator", 0)), *map(tuple, head.get("adoptions", []))]
+    log.versions = (head["reader_version"], head["writer_version"])
+    log.features = (set(head.get("reader_features", [])), set(head.get("writer_features", [])))
+    for number, topic in rows.get("topics", {}).items():
+        log.topics[number] = {name: topic[name] for name in ("id", "name", "folder", "partitions")} | {
+            "schemas": [(item["version"], item["schema"]) for item in topic["schemas"]],
+            "key": topic.get("key"),
+            "dropped": topic.get("dropped_version"),
+        }
+    log.ends, log.starts = rows.get("ends", {}), rows.get("starts", {})
+    log.subscriptions = rows.get("subscriptions", {})
+    log.blocks = {number: block["count"] for number, block in rows.get("blocks", {}).items()}
+    for chunk, bits in rows.get("used", {}).items():
+        log.used |= {256 * chunk + place for place in range(256) if int(bits, 16) >> place & 1}
+    log.producers = {name: item["epoch"] for name, item in rows.get("producers", {}).items()}
+    for number, item in rows.get("transactions", {}).items():
+        kept = {"state": item["state"], "segments": item.get("segments", []), "producer": item.get("producer")}
+        log.transactions[number] = kept | {"epoch": item.get("epoch")}
+    for (subscription, _), cursor in rows.get("cursors", {}).items():
+        cumulative = [cursor["cumulative"]] if "cumulative" in cursor else []
+        for hold in cursor.get("holds", []) + cumulative:
+            log.holds.setdefault(hold["txn"], set()).add(subscription)
+    for item in [*rows.get("segments", {}).values(), *tables.get("segments", [])]:
+        kept = {name: item[name] for name in ("number", "topic", "file", "rows", "size_bytes", "checksum", "state")}
+        slices = [list(s.values() if isinstance(s, dict) else s)[:3] for s in item["slices"]]
+        log.segments[item["number"]] = kept | {
+            "txn": item.get("txn"),
+            "compacted": item.get("compacted", False),
+            "logged": item["logged_version"],
+            "ended": item.get("ended_version"),
+            "time": item.get("timestamp_ms"),
+            "slices": slices,
+        }
+    log.removals = {item["number"]: item["version"] for item in tables.get("removals", [])}
+    return log
+
+
+def open_log(home):
+    """The log folded up to its newest version, from the newest usable checkpoint that a header leads to."""
+    newest = newest_version(home)
+    at = newest
+    log = Log()
+    while True:
+        data = get(home, at)
+        if data is None:
+            raise Damaged(f"entry {at} is missing")
+        named = decode_entry(data, at)[0]["checkpoint"]
+        if named is None:
+            break
+        if named >= at:
+            raise Damaged("a checkpoint of the future")
+        try:
+            log = restore(home, named)
+            break
+        except Unusable:
+            at = named
+    while log.version < newest:
+        data = get(home, log.version + 1)
+        if data is None:
+            raise Damaged(f"entry {log.version + 1} is missing")
+        log.fold(data, log.version + 1)
+    return log
