@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.client.lost_segments import consumer_of, every_kind
 from tests.client.support import SCHEMA, Place, ids, rows
-from tests.client.test_damaged_segments import consumer_of, every_kind
 from tests.effort import tries
 from txnlog.errors import CorruptionError
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import catalog as txn_catalog
+from tests.client.copies import adopt, remove, with_orders
 from tests.client.support import SCHEMA, Place, prepared, read, rows
-from tests.client.test_adoption import adopt, remove, with_orders
 from txnlog.store import Created, ForwardingStore
 from txnlog.testing import ManualClock
 
