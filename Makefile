@@ -22,7 +22,7 @@ ON_OLDER_SPARK = -m pytest -n 2 --dist loadfile -W ignore::ResourceWarning -W ig
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install check format test test-long test-fast test-delta test-s3a test-rights test-spark40 test-spark41 mutants sim crash crash-spark crash-delta conformance damage demo notebooks docs bench lock clean
+.PHONY: help install check format test test-all test-fast test-delta test-s3a test-rights test-spark40 test-spark41 mutants sim crash crash-spark crash-delta conformance damage demo notebooks docs bench lock clean
 
 help: ## Show this list.
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -40,11 +40,11 @@ format: install ## Format the code and sort the imports.
 	@$(RUN)/ruff check --quiet --select I --fix $(SOURCES)
 	@$(RUN)/ruff format --quiet $(SOURCES)
 
-test: check ## The checks, then all tests but test-delta's (ARGS="-n 0 -k fence": some, in one process); needs Maven, once.
+test: check ## The checks, then the tests that each push runs (ARGS="-n 0 -k fence": some, in one process); needs Maven, once.
 	@$(SPARK_ENV) $(RUN)/python -m pytest -n 2 --dist loadfile --ignore tests/delta $(ARGS)
 
-test-long: export TXNLOG_TESTS = long
-test-long: test ## The same tests, which try three times as much where that has no end.
+test-all: export TXNLOG_TESTS = long
+test-all: test ## The same, with all that a push leaves out, and three times as much where a test could try for ever.
 
 test-delta: install ## Foreign Delta tables, in a session that has Delta: minutes, fetches its jars with Maven once.
 	@$(SPARK_ENV) $(RUN)/python -m pytest -n 0 tests/delta $(ARGS)

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import pytest
 
+from tests import effort
 from tests.stores.accounting import Accounts
 from tests.stores.subjects import SUBJECTS
 
@@ -56,6 +57,31 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
 def _reason_of(report: pytest.TestReport | pytest.CollectReport) -> str:
     """Return the text that ``pytest.skip`` was given."""
     return report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+
+
+# --- what a push leaves to test-all -----------------------------------------------------------------------------------
+
+
+def _asked_for(config: pytest.Config) -> bool:
+    """Whether somebody asked for tests by name, or for a part of them: then all that they mean are run."""
+    named = any("::" in argument for argument in config.args)
+    return bool(config.option.keyword or config.option.markexpr or named)
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """Say how much this run tries, and how to have the same choice again."""
+    if effort.LONG or _asked_for(config):
+        return "tests: all that are asked for"
+    return f"tests: the share of a push, TXNLOG_SHARE={effort.SHARE} (make test-all runs all)"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave to ``make test-all`` what is more of the same: it is not collected, so nothing of it counts as skipped."""
+    if effort.LONG or _asked_for(config):
+        return
+    left_out = effort.left_to_test_all(items)
+    config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+    items[:] = [item for item in items if item not in left_out]
 
 
 # --- conformance, by store --------------------------------------------------------------------------------------------
@@ -101,8 +127,7 @@ class _Counter:
 
     def _fault(self) -> str | None:
         """What is wrong with the counts; nothing is where somebody asked for a part of the suite."""
-        config = self._config
-        partial = config.option.keyword or config.option.markexpr or any("::" in argument for argument in config.args)
+        partial = _asked_for(self._config)
         return None if partial or not self.accounts.passed else self.accounts.fault(SUBJECTS)
 
 

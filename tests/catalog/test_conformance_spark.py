@@ -135,6 +135,7 @@ def test_sql_travels_in_time_and_tells_the_history(place: Place, all_engines: En
     assert [row[5]["namespaceVersion"] for row in history] == [str(item.version) for item in versions]
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("what", SPARK_WRITES)
 def test_spark_writes_nothing(place: Place, all_engines: Engines, what: str) -> None:
     refused(place, all_engines, what)
@@ -155,6 +156,7 @@ def test_a_stream_goes_on_over_merged_and_new_segments(place: Place, all_engines
     assert_same(all_engines.read("spark_stream", story.path(record), 0), wanted)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("kind", WIDENED)
 def test_widened_columns_are_read_at_every_version(place: Place, all_engines: Engines, kind: str) -> None:
     ns, path = widened(place, kind)

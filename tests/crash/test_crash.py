@@ -53,6 +53,7 @@ def test_kills_and_lost_answers_on_local_files_lose_tear_and_double_nothing(tmp_
     run(local_plan(tmp_path, new_seed(), LOCAL_KILLS, LOCAL_SECONDS, longest_seconds))
 
 
+@pytest.mark.long  # the same over another store; each of its processes takes seconds to start
 @pytest.mark.timeout(2 * PATIENCE_S + LONGEST * S3_SECONDS + 2 * S3_KILLS)
 def test_kills_and_lost_answers_on_s3_lose_tear_and_double_nothing(tmp_path, server):
     longest_seconds = PATIENCE_S + LONGEST * S3_SECONDS

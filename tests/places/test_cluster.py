@@ -71,6 +71,7 @@ def submitted(wheel: Path, conf: Mapping[str, str], python: str, arguments: Sequ
     return done.stdout.splitlines()[0]
 
 
+@pytest.mark.long  # two more drivers and two executors, in a minute of a processor
 def test_an_example_is_submitted_to_the_cluster_and_again_without_it_and_counts_once(
     cluster: str, wheel: Path, second_python: str, tmp_path: Path
 ) -> None:

@@ -1,0 +1,116 @@
+"""What a push leaves to ``make test-all``: marked tests and cases, and none that a promise or a planted bug names."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests import effort
+from tests.mutants.mutants import HARMLESS, MUTANTS
+from tests.protocol.document import ROOT
+
+CONFTEST = Path(__file__).parent.parent / "conftest.py"
+MARKED = """
+import pytest
+
+def test_always(): pass
+
+@pytest.mark.long
+def test_more_of_the_same(): pass
+
+@pytest.mark.some(2)
+@pytest.mark.parametrize("number", range(10))
+def test_some(number): pass
+
+@pytest.mark.some(3)
+@pytest.mark.parametrize("number", range(2))
+def test_few(number): pass
+
+@pytest.mark.parametrize("number", [1, pytest.param(2, marks=pytest.mark.long)])
+def test_one_case_is_long(number): pass
+"""
+EVERYTHING = 1 + 1 + 10 + 2 + 2
+
+Run = Callable[..., pytest.RunResult]
+
+
+@pytest.fixture
+def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs the marked tests beside a copy of this project's conftest."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setattr(effort, "LONG", False)
+    marks = "\n".join(f"  {name}: x" for name in ("long", "some(n)"))
+    pytester.makeini(f"[pytest]\naddopts = --strict-markers\nmarkers =\n{marks}\n")
+    pytester.makeconftest(CONFTEST.read_text())
+    pytester.makepyfile(test_marked=MARKED)
+    return lambda *arguments: pytester.runpytest_inprocess("-p", "no:cacheprovider", "-v", *arguments)
+
+
+def test_a_push_runs_no_long_test_and_so_many_cases_and_skips_nothing(run: Run, monkeypatch: pytest.MonkeyPatch):
+    taken = set()
+    for share in ("1", "2", "3", "4", "5"):
+        monkeypatch.setattr(effort, "SHARE", share)
+        result = run()
+        result.assert_outcomes(passed=1 + 2 + 2 + 1, deselected=EVERYTHING - 6)
+        result.stdout.fnmatch_lines([f"*the share of a push, TXNLOG_SHARE={share} *"])
+        taken.add(frozenset(line.split()[0] for line in result.outlines if "test_some[" in line))
+    assert len(taken) > 1, "others each time"
+    assert len(frozenset.union(*taken)) > 2
+
+
+def test_the_same_share_is_the_same_choice(run: Run, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(effort, "SHARE", "7")
+    taken = [[line.split()[0] for line in run().outlines if "test_some[" in line] for _ in range(2)]
+    assert taken[0] == taken[1] != []
+
+
+def test_a_long_run_takes_everything(run: Run, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(effort, "LONG", True)
+    run().assert_outcomes(passed=EVERYTHING)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "count"),
+    [(["test_marked.py::test_more_of_the_same"], 1), (["test_marked.py::test_some"], 10), (["-k", "case_is"], 2)],
+)
+def test_who_asks_for_tests_by_name_gets_all_of_them(run: Run, arguments: list[str], count: int):
+    assert run(*arguments).parseoutcomes()["passed"] == count
+
+
+# --- what may not be left out -----------------------------------------------------------------------------------------
+
+
+def left_out(source: str) -> set[str]:
+    """The names of tests in a source that no push runs, with none of their cases."""
+    tree = ast.parse(source)
+    everywhere = any(
+        isinstance(node, ast.Assign)
+        and "pytestmark" in map(ast.unparse, node.targets)
+        and "pytest.mark.long" in ast.unparse(node.value)
+        for node in tree.body
+    )
+    return {
+        node.name
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef)
+        and (everywhere or "pytest.mark.long" in map(ast.unparse, node.decorator_list))
+    }
+
+
+def test_what_is_left_out_is_seen():
+    assert left_out(MARKED) == {"test_more_of_the_same"}
+    assert left_out("pytestmark = [pytest.mark.long, x]\n\ndef test_it(): pass\n") == {"test_it"}
+
+
+def test_every_promise_and_every_planted_bug_has_its_tests_in_each_push():
+    page = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
+    promised = {f"tests/{test}" for test in re.findall(r"`([a-z0-9_/]+\.py::test_\w+)`", page)}
+    needed = promised | {test.partition("[")[0] for mutant in (HARMLESS, *MUTANTS) for test in mutant.tests}
+    files = {test.partition("::")[0] for test in needed}
+    gone = {f"{file}::{name}" for file in files for name in left_out((ROOT / file).read_text(encoding="utf-8"))}
+    assert len(promised) > 100
+    assert needed & gone == set()
