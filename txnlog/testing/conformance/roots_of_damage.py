@@ -411,6 +411,11 @@ def variant(made: Workshop, shop: Workshop, name: str, change: Change) -> None:
     shop.namespace = name
     shutil.copytree(made.home, shop.home)
     change(shop)
+    said = shop.newest()[1].decode("utf-8", errors="replace")
+    for rows, stored in FILES:  # files of forged lines that this one is not
+        path = shop.home / segment_key("orders", NUMBER, file_of(rows, stored))
+        if path.name not in said:
+            path.unlink(missing_ok=True)
 
 
 __all__ = ["ACCEPTED", "LOST", "REFUSED", "base", "checkpointed", "segments", "variant"]
