@@ -96,6 +96,35 @@ def test_a_subscription_that_makes_no_sense_is_refused(ten: Any, place: Place, o
         ten.create_subscription(**{"topic": "orders", "name": "billing", **options})
 
 
+@pytest.mark.parametrize("lease_ms", [30, "30ms", 999])
+@pytest.mark.parametrize("kind", ["exclusive", "failover", "shared"])
+def test_a_lease_below_a_second_is_refused_unless_it_is_meant(ten: Any, place: Place, kind: str, lease_ms: Any) -> None:
+    with (
+        Unchanged(place),
+        raises(
+            InvalidInputError,
+            match=r"^lease_ms of (30|999)ms is less than 1s: .* "
+            r"\(give a longer time, like lease_ms='30s', or pass allow_short_lease=True if it is meant; nothing was",
+        ),
+    ):
+        ten.create_subscription("orders", "billing", type=kind, lease_ms=lease_ms)
+    ten.create_subscription("orders", "billing", type=kind, lease_ms=lease_ms, allow_short_lease=True)
+    assert ten.subscription("orders", "billing").lease_ms in {30, 999}
+    with raises(InvalidInputError, match="at least 1ms, not 0"):
+        ten.create_subscription("orders", "none", type=kind, lease_ms=0, allow_short_lease=True)
+
+
+def test_a_lease_of_a_second_needs_no_word_for_it(ten: Any) -> None:
+    assert ten.create_subscription("orders", "billing", type="shared", lease_ms="1s").lease_ms == 1_000
+
+
+def test_a_short_lease_that_is_in_the_log_stays_as_it_is(ten: Any) -> None:
+    ten.create_subscription("orders", "billing", type="shared", lease_ms=30, allow_short_lease=True)
+    consumer = ten.consumer("orders", "billing")
+    assert len(consumer.receive(2, timeout_ms=0)) == 2
+    assert ten.subscription("orders", "billing").lease_ms == 30
+
+
 @pytest.mark.parametrize(
     ("arguments", "kind"),
     [
