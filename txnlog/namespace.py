@@ -493,7 +493,7 @@ class Namespace:
             type: ``exclusive`` (one consumer; a newer one fences it), ``failover`` (one is active, the others wait) or
                 ``shared`` (several; each message is leased to one of them, who acknowledges first wins).
             start: ``"earliest"``, ``"latest"``, ``{partition: offset}``, or a time with a zone: an aware datetime, or
-                ISO 8601 text.
+                ISO 8601 text. A time in the future is refused.
             lease_ms: how long a consumer that is silent keeps its place (Failover, ``takeover="after_lease"``), or a
                 Shared one its messages; the former by calling ``receive``. Milliseconds, or text like ``"30s"``. Less
                 than a second is refused without ``allow_short_lease``.
