@@ -73,7 +73,7 @@ def duration_ms(what: str, value: object, least: int, most: int | None = None) -
     except InvalidInputError:
         pass
     bound = f"at least {duration_text(least)}"
-    if most is not None and most < MAX_NUMBER:
+    if most is not None and (most < MAX_NUMBER or (isinstance(number, int) and number > most)):
         bound = f"between {duration_text(least)} and {duration_text(most)}"
     raise InvalidInputError(
         Words(Argument(what), f" is a length of time, {bound}, not {shown(value)}"),
