@@ -8,7 +8,7 @@ from typing import Final
 
 from spark_ext.option_values import EARLIEST_OFFSET, LATEST_OFFSET, Position
 from spark_ext.scan import Scan
-from txnlog.arguments import IN_SECONDS, is_in_seconds
+from txnlog.arguments import IN_SECONDS, is_in_seconds, is_to_come
 from txnlog.errors import InvalidInputError, OffsetOutOfRange
 from txnlog.names import nearest
 from txnlog.snapshot import Snapshot
@@ -32,7 +32,7 @@ def starts_of(scan: Scan) -> Offsets:
         return {topic: _ends_at(scan, topic, options.starting_version - 1) for topic in scan.topics}
     if options.starting_timestamp is not None:
         now_ms = scan.namespace.connection.log_now_ms()
-        if options.starting_timestamp > now_ms:
+        if is_to_come(options.starting_timestamp, now_ms):
             raise InvalidInputError(
                 f"the option 'startingTimestamp' is {options.starting_timestamp - now_ms} ms in the future",
                 advice="give a time that has come; all digits are epoch milliseconds",

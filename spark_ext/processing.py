@@ -92,7 +92,8 @@ def process(
             of Spark's, where it has none for the root (``s3://`` without hadoop-aws).
         query_name: the consumer's name, by which a ``same_name`` subscription is taken over again; shown in the log.
         start: where a new subscription begins: ``"earliest"``, ``"latest"``, ``{partition: offset}`` or a time with a
-            zone, as in ``create_subscription``; or that by topic. One that is there goes on at its cursor.
+            zone, none in the future, as in ``create_subscription``; or that by topic. One that is there goes on at its
+            cursor.
         stop: an event, or a function that tells, by which a program ends the run after the batch at hand. Ctrl-C and
             SIGTERM do the same; the second one aborts the batch.
         progress: show a line on a terminal, if the package ``rich`` is there. The logger ``txnlog.spark`` has a line a

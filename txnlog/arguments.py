@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from txnlog.errors import InvalidInputError
-from txnlog.limits import MAX_NUMBER
+from txnlog.limits import MAX_CLOCK_AHEAD_MS, MAX_NUMBER
 from txnlog.wording import Argument, Words
 
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -73,7 +73,7 @@ def duration_ms(what: str, value: object, least: int, most: int | None = None) -
     except InvalidInputError:
         pass
     bound = f"at least {duration_text(least)}"
-    if most is not None and most < MAX_NUMBER:
+    if most is not None and (most < MAX_NUMBER or (isinstance(number, int) and number > most)):
         bound = f"between {duration_text(least)} and {duration_text(most)}"
     raise InvalidInputError(
         Words(Argument(what), f" is a length of time, {bound}, not {shown(value)}"),
@@ -138,6 +138,11 @@ def is_in_seconds(timestamp_ms: int, log_ms: int) -> bool:
     return timestamp_ms < log_ms - _TEN_YEARS_MS and abs(1_000 * timestamp_ms - log_ms) < _TEN_YEARS_MS
 
 
+def is_to_come(timestamp_ms: int, log_ms: int) -> bool:
+    """Whether a time is yet to come, by a log's time: clocks that may append differ by ``MAX_CLOCK_AHEAD_MS``."""
+    return timestamp_ms > log_ms + MAX_CLOCK_AHEAD_MS
+
+
 __all__ = [
     "IN_SECONDS",
     "Duration",
@@ -145,6 +150,7 @@ __all__ = [
     "duration_text",
     "epoch_ms",
     "is_in_seconds",
+    "is_to_come",
     "mapping",
     "options_json",
     "shortened",

@@ -16,7 +16,7 @@ from txnlog.actions import AbortReason, Acknowledgement, Header, Reserve, Stream
 from txnlog.appender import Appender
 from txnlog.apply_producers import check_producer, committed_app
 from txnlog.apply_topics import topic_named
-from txnlog.arguments import epoch_ms, shown, whole_number
+from txnlog.arguments import epoch_ms, is_to_come, shown, whole_number
 from txnlog.block_keeper import BlockKeeper
 from txnlog.codec import digest_of
 from txnlog.commands import ONE_RESERVATION, Answer, Simple
@@ -554,7 +554,7 @@ class Connection:
         return Snapshot(self, version)
 
     def resolve_position(self, topic: TopicRecord, position: Position) -> dict[int, int]:
-        """Offsets of a position by name, time or partition."""
+        """Offsets of a position by name, time or partition. Raises what :func:`check_position` raises."""
         self.follower.refresh()
         with self.follower.lock:
             state = self.follower.state
@@ -566,7 +566,7 @@ class Connection:
             return ends
         if isinstance(position, Mapping):
             return _offsets_of(topic, position)
-        return self._offsets_at(topic, _time_of(position), starts)
+        return self._offsets_at(topic, _time_of(position, self.log_now_ms()), starts)
 
     def _offsets_at(self, topic: TopicRecord, timestamp_ms: int, starts: Mapping[int, int]) -> dict[int, int]:
         """Behind what was visible at a time."""
@@ -773,24 +773,37 @@ def _repeated(session: Session, result: Duplicate) -> Committed:
     return Committed(txn, max(batch.version for batch in found), offsets, duplicate=True)
 
 
-def check_position(topic: TopicRecord, position: object) -> None:
+def check_position(topic: TopicRecord, position: object, now_ms: int) -> None:
     """Raise what ``Connection.resolve_position`` raises for what is no position of a topic. Asks no store.
+
+    Args:
+        topic: the topic.
+        position: what is to be one.
+        now_ms: the time of the log (``Connection.log_now_ms``).
 
     Raises:
         OffsetOutOfRange: the topic has no such partition.
-        InvalidInputError: it is of no kind that a position has.
+        InvalidInputError: it is of no kind that a position has, or a time in the future.
     """
     if isinstance(position, Mapping):
         _offsets_of(topic, position)
     elif not isinstance(position, str) or position not in {"earliest", "latest"}:
-        _time_of(position)
+        _time_of(position, now_ms)
 
 
-def _time_of(position: object) -> int:
-    """Milliseconds since the epoch. Raises InvalidInputError for what is no time either."""
+def _time_of(position: object, now_ms: int) -> int:
+    """Milliseconds since the epoch. Raises InvalidInputError for what is no time either, or one that is to come."""
+    timestamp_ms = None
     if isinstance(position, datetime.datetime | str):  # no number: an offset would be taken for a time of long ago
         with contextlib.suppress(InvalidInputError):
-            return epoch_ms(position)
+            timestamp_ms = epoch_ms(position)
+    if timestamp_ms is not None and is_to_come(timestamp_ms, now_ms):
+        raise InvalidInputError(
+            f"the position {shown(str(position))} is a time in the future: whatever is there would be passed over",
+            advice='give a time that has come, or "latest", which is behind whatever is there',
+        )
+    if timestamp_ms is not None:
+        return timestamp_ms
     raise InvalidInputError(
         f"unknown position {shown(position)}",
         advice='use "earliest", "latest", {partition: offset}, or a time with a zone: '

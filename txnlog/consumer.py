@@ -242,13 +242,14 @@ class Consumer(ProcessBound):
     def seek(self, position: Position, topic: str | None = None) -> None:
         """Move the subscription: ``"earliest"``, ``"latest"``, ``{partition: offset}``, or a time with a zone.
 
-        A time is an aware datetime or ISO 8601 text; a number is none, which could be an offset.
+        A time is an aware datetime or ISO 8601 text; a number is none, which could be an offset. A time in the future,
+        that is more than a minute ahead of the log and of this machine's clock, is refused.
 
         Acknowledgements of what was received before the seek are refused afterwards (a higher epoch).
 
         Raises:
             InvalidTransactionState: the log shows pending acknowledgements.
-            InvalidInputError: it is no position, or names no partition.
+            InvalidInputError: it is no position, names no partition, or is a time in the future.
             OffsetOutOfRange: a partition that a topic does not have, or an offset that the partition does not hold.
             OutcomeUnknown: open another consumer, and look where the subscription stands: this one may be fenced.
         """

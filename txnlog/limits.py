@@ -96,6 +96,9 @@ MAX_TIMEOUT_MS: Final = 15 * 60_000
 DEFAULT_LEASE_MS: Final = 30_000
 """Of a subscription: what a dead consumer had is free after half a minute; signs of life are due every ten seconds."""
 
+MIN_LEASE_MS: Final = 1_000
+"""A shorter lease ends while its consumer works: messages come twice, and become dead letters. 30 means seconds."""
+
 EXPIRY_GRACE_MS: Final = 5_000
 """Others end a transaction this long after its deadline; the owner stops at the deadline itself."""
 
@@ -191,6 +194,7 @@ __all__ = [
     "MAX_TIME_MS",
     "MAX_TOPICS",
     "MIN_GRACE_MS",
+    "MIN_LEASE_MS",
     "MIN_RETAIN_MS",
     "MOST_DEAD_LETTERS",
     "OUTCOME_RETENTION_MS",

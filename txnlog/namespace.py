@@ -483,6 +483,7 @@ class Namespace:
         max_redeliveries: int | None = None,
         dead_letter_topic: str | None = None,
         if_not_exists: bool = False,
+        allow_short_lease: bool = False,
     ) -> SubscriptionInfo:
         """Create a subscription of a topic: a cursor per partition, shared by whoever consumes under its name.
 
@@ -492,9 +493,10 @@ class Namespace:
             type: ``exclusive`` (one consumer; a newer one fences it), ``failover`` (one is active, the others wait) or
                 ``shared`` (several; each message is leased to one of them, who acknowledges first wins).
             start: ``"earliest"``, ``"latest"``, ``{partition: offset}``, or a time with a zone: an aware datetime, or
-                ISO 8601 text.
+                ISO 8601 text. A time in the future is refused.
             lease_ms: how long a consumer that is silent keeps its place (Failover, ``takeover="after_lease"``), or a
-                Shared one its messages; the former by calling ``receive``.
+                Shared one its messages; the former by calling ``receive``. Milliseconds, or text like ``"30s"``. Less
+                than a second is refused without ``allow_short_lease``.
             takeover: who may take over from an Exclusive consumer: ``"any"`` at once, ``"same_name"``, or
                 ``"after_lease"``. Of a Shared one nobody takes over.
             max_redeliveries: Shared: a message that came back more often goes to the dead-letter topic.
@@ -502,6 +504,7 @@ class Namespace:
                 consumer says what goes there (``spark_ext.process``).
             if_not_exists: give back the subscription that is there, wherever its cursors are, if it has the same
                 settings: type, lease, takeover rule and dead letters.
+            allow_short_lease: a ``lease_ms`` below a second is meant. A lease that is in the log stays as it is.
 
         Raises:
             SubscriptionExists, TopicNotFound, SchemaMismatch, OffsetOutOfRange, InvalidInputError, LimitExceeded:
@@ -518,6 +521,7 @@ class Namespace:
             max_redeliveries=max_redeliveries,
             dead_letter_topic=dead_letter_topic,
             if_not_exists=if_not_exists,
+            allow_short_lease=allow_short_lease,
         )
         return subscriptions.describe(self.connection, found)
 

@@ -12,7 +12,7 @@ from txnlog import dead_letters, leases, ranges
 from txnlog.acknowledgements import cursor_of, live_subscription
 from txnlog.actions import DropSubscription, Header, Subscription, SubscriptionType, Takeover, Topic
 from txnlog.apply_topics import live_topic
-from txnlog.arguments import Duration, duration_ms, shown, whole_number
+from txnlog.arguments import Duration, duration_ms, duration_text, shown, whole_number
 from txnlog.commands import ONE_CREATION, Answer, Simple, effect
 from txnlog.consumer import Consumer
 from txnlog.errors import (
@@ -27,12 +27,13 @@ from txnlog.errors import (
 )
 from txnlog.failover_intake import WAITING, FailoverIntake, KeptIntake
 from txnlog.intake import Intake
-from txnlog.limits import DEFAULT_LEASE_MS, MAX_NUMBER
+from txnlog.limits import DEFAULT_LEASE_MS, MAX_NUMBER, MIN_LEASE_MS
 from txnlog.names import nearest, parse_label, parse_subscription_name, parse_topic_name
 from txnlog.results import Listing, PartitionCursor, PartitionLag, SubscriptionInfo
 from txnlog.shared_intake import SharedIntake
 from txnlog.state import Cursor, Draft, SubscriptionRecord, TopicRecord
 from txnlog.takeover import check_all_free, keeps_its_place, owned_since, try_to_take
+from txnlog.wording import Argument, Words
 
 if TYPE_CHECKING:
     from txnlog.connection import Connection, Position
@@ -111,6 +112,7 @@ def create(
     max_redeliveries: int | None = None,
     dead_letter_topic: str | None = None,
     if_not_exists: bool = False,
+    allow_short_lease: bool = False,
 ) -> Found:
     """Create a subscription; see ``Namespace.create_subscription``. Gives it as the entry shows it.
 
@@ -119,7 +121,7 @@ def create(
     parse_subscription_name(name)
     kind = _type(type)
     rule = _takeover(takeover)
-    lease_ms = duration_ms("lease_ms", lease_ms, 1, MAX_NUMBER)
+    lease_ms = _lease_ms(lease_ms, allow_short=allow_short_lease)
     if max_redeliveries is not None:
         max_redeliveries = whole_number("max_redeliveries", max_redeliveries, 0, MAX_NUMBER)
     if dead_letter_topic is not None:
@@ -133,6 +135,27 @@ def create(
     _ = connection.appender  # a reader is refused before it looks at anything
     settings = Subscription(0, name, kind, (), lease_ms, rule, max_redeliveries, dead_letter_topic)
     return _by_name(connection, lambda: _create(connection, topic, start, settings, if_not_exists=if_not_exists))
+
+
+def _lease_ms(lease: Duration, *, allow_short: bool) -> int:
+    """A lease in milliseconds, or InvalidInputError: also where it is short and not said to be meant."""
+    lease_ms = duration_ms("lease_ms", lease, 1, MAX_NUMBER)
+    if lease_ms < MIN_LEASE_MS and not allow_short:
+        raise InvalidInputError(
+            Words(
+                Argument("lease_ms"),
+                f" of {duration_text(lease_ms)} is less than {duration_text(MIN_LEASE_MS)}: it would end while its "
+                "consumer is at work, and another one would receive the same messages",
+            ),
+            advice=Words(
+                "give a longer time, like ",
+                Argument("lease_ms", duration_text(DEFAULT_LEASE_MS)),
+                ", or pass ",
+                Argument("allow_short_lease", True),
+                " if it is meant",
+            ),
+        )
+    return lease_ms
 
 
 def _create(

@@ -414,6 +414,42 @@ def test_a_topic_is_altered(lake):
 
 
 @pytest.mark.parametrize(
+    ("given", "means"),
+    [
+        ("int", "int32"),
+        ("INT", "int32"),
+        ("integer", "int32"),
+        ("bigint", "int64"),
+        ("smallint", "int16"),
+        ("tinyint", "int8"),
+        ("real", "float"),
+        ("decimal(10, 2)", "decimal128(10, 2)"),
+        ("DECIMAL( 10 , 2 )", "decimal128(10, 2)"),
+        ("numeric(10,2)", "decimal128(10, 2)"),
+        (" string ", "string"),
+    ],
+)
+def test_a_type_may_have_the_name_that_spark_sql_gives_it(lake, given, means):
+    (found,) = lines(lake[0], "topic", "alter", "orders", "--add", f"note:{given}", "--json")
+    assert found["columns"]["note"] == means
+
+
+def test_a_type_that_is_none_is_answered_with_those_that_are(lake):
+    for text in (
+        "note:decimal(39,2)",
+        "note:decimal(2,10)",
+        "note:varchar(10)",
+        "note:int(4)",
+        "note:big int",
+        "note:",
+    ):
+        done = run(lake[0], "topic", "alter", "orders", "--add", text)
+        assert done.returncode == 2
+        assert "or a decimal like decimal(10,2) of at most 38 digits" in done.stderr
+        assert "in Python" not in done.stderr
+
+
+@pytest.mark.parametrize(
     ("options", "told"),
     [
         (("--add", "note"), "'note' is not of the form NAME:VALUE"),

@@ -251,7 +251,7 @@ def test_a_consumer_that_is_closed_during_a_wait_hands_out_nothing(memory: Place
 def test_who_waits_for_a_consumer_that_is_closed_during_a_wait_takes_over_at_once(memory: Place) -> None:
     ns, other = memory.open(), memory.open()
     ns.create_topic("orders", SCHEMA)
-    ns.create_subscription("orders", "billing", type="failover", lease_ms=60)
+    ns.create_subscription("orders", "billing", type="failover", lease_ms=60, allow_short_lease=True)
     consumer = ns.consumer("orders", "billing", name="one")
     ns.connection.runtime.sleep_ms(100)
     close_at_the_first_pause(ns, consumer, lambda: ns.connection.runtime.sleep_ms(30))
@@ -264,7 +264,7 @@ def test_who_waits_for_a_consumer_that_is_closed_during_a_wait_takes_over_at_onc
 def test_who_waits_and_is_closed_meanwhile_takes_nothing_over(memory: Place) -> None:
     ns, other = memory.open(), memory.open()
     ns.create_topic("orders", SCHEMA)
-    ns.create_subscription("orders", "billing", type="failover", lease_ms=60)
+    ns.create_subscription("orders", "billing", type="failover", lease_ms=60, allow_short_lease=True)
     active = other.consumer("orders", "billing", name="one")
     waiting = ns.consumer("orders", "billing", name="two")
     close_at_the_first_pause(ns, waiting, active.close)

@@ -391,7 +391,7 @@ def test_a_subscription_that_is_refused_creates_no_topic(ns: Any, memory: Place)
 @pytest.mark.clause("P-174")
 @pytest.mark.parametrize(
     ("setting", "value"),
-    [("max_redeliveries", 3), ("dead_letter_topic", "dead"), ("lease_ms", 1)],
+    [("max_redeliveries", 3), ("dead_letter_topic", "dead"), ("lease_ms", 1_000)],
 )
 def test_a_subscription_that_is_there_with_other_settings_is_refused(
     ns: Any, memory: Place, setting: str, value: Any

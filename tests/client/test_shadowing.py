@@ -87,6 +87,8 @@ def test_maintenance_does_the_rest_and_names_the_file_in_the_way(project: Path) 
         assert str(project / "catalog") in told
         assert "rename that file or folder" in told
     assert "the topic 'orders' was not published; the next commit tries again" in log, "after the commit"
+    assert "The Delta tables were not brought up to date: " in log
+    assert "'Delta tables'" not in log
     assert "Traceback" not in log
     assert not (project / "imported").exists()
 

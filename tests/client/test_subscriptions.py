@@ -96,6 +96,35 @@ def test_a_subscription_that_makes_no_sense_is_refused(ten: Any, place: Place, o
         ten.create_subscription(**{"topic": "orders", "name": "billing", **options})
 
 
+@pytest.mark.parametrize("lease_ms", [30, "30ms", 999])
+@pytest.mark.parametrize("kind", ["exclusive", "failover", "shared"])
+def test_a_lease_below_a_second_is_refused_unless_it_is_meant(ten: Any, place: Place, kind: str, lease_ms: Any) -> None:
+    with (
+        Unchanged(place),
+        raises(
+            InvalidInputError,
+            match=r"^lease_ms of (30|999)ms is less than 1s: .* "
+            r"\(give a longer time, like lease_ms='30s', or pass allow_short_lease=True if it is meant; nothing was",
+        ),
+    ):
+        ten.create_subscription("orders", "billing", type=kind, lease_ms=lease_ms)
+    ten.create_subscription("orders", "billing", type=kind, lease_ms=lease_ms, allow_short_lease=True)
+    assert ten.subscription("orders", "billing").lease_ms in {30, 999}
+    with raises(InvalidInputError, match="at least 1ms, not 0"):
+        ten.create_subscription("orders", "none", type=kind, lease_ms=0, allow_short_lease=True)
+
+
+def test_a_lease_of_a_second_needs_no_word_for_it(ten: Any) -> None:
+    assert ten.create_subscription("orders", "billing", type="shared", lease_ms="1s").lease_ms == 1_000
+
+
+def test_a_short_lease_that_is_in_the_log_stays_as_it_is(ten: Any) -> None:
+    ten.create_subscription("orders", "billing", type="shared", lease_ms=30, allow_short_lease=True)
+    consumer = ten.consumer("orders", "billing")
+    assert len(consumer.receive(2, timeout_ms=0)) == 2
+    assert ten.subscription("orders", "billing").lease_ms == 30
+
+
 @pytest.mark.parametrize(
     ("arguments", "kind"),
     [
@@ -173,7 +202,7 @@ CONSUMER_CALLS: dict[str, Callable[[Any, Any, Any], object]] = {
     "negative_acknowledge": lambda consumer, messages, _ns: consumer.negative_acknowledge(messages),
     "redeliver_unacknowledged": lambda consumer, _messages, _ns: consumer.redeliver_unacknowledged(),
     "seek": lambda consumer, _messages, _ns: consumer.seek("latest"),
-    "seek to a time": lambda consumer, _messages, _ns: consumer.seek("2100-01-01T00:00:00Z"),
+    "seek to a time": lambda consumer, _messages, _ns: consumer.seek(datetime.datetime.now(datetime.UTC)),
     "in a transaction": lambda _consumer, messages, ns: (ns.snapshot(), ns.begin().acknowledge(messages)),
 }
 
@@ -293,13 +322,13 @@ def test_a_call_by_name_looks_twice_and_then_names_what_was_dropped(pair: Any, c
 
 
 @pytest.mark.parametrize("partitions", [1, 3])
-@pytest.mark.parametrize("position", ["latest", {0: 0}, "2100-01-01T00:00:00Z"], ids=["name", "offset", "time"])
+@pytest.mark.parametrize("position", ["latest", {0: 0}, "a time"], ids=["name", "offset", "time"])
 def test_a_seek_is_for_the_topic_that_is_consumed(pair: Any, memory: Place, position: Any, partitions: int) -> None:
     ns, _, rival = pair
     consumer = ns.consumer("orders", "there")
     made_again(rival, partitions)
     with Unchanged(memory), raises(SubscriptionNotFound, match="'there' of 'orders' was dropped"):
-        consumer.seek(position)
+        consumer.seek(datetime.datetime.now(datetime.UTC) if position == "a time" else position)
 
 
 def test_a_subscription_that_is_dropped_meanwhile_is_named_or_made_again(pair: Any) -> None:
@@ -408,8 +437,42 @@ def test_a_seek_to_a_time(place: Place, clock: ManualClock) -> None:
     assert received(consumer) == [0, 1, 2, 3, 4]
     consumer.seek(at.isoformat())
     assert received(consumer) == [3, 4]
-    consumer.seek(at + datetime.timedelta(days=1))
+    consumer.seek(at + datetime.timedelta(minutes=1))
     assert received(consumer) == []
+
+
+@pytest.mark.parametrize(
+    "later", ["2062-11-25T00:00:00Z", datetime.datetime(2062, 11, 25, tzinfo=datetime.UTC)], ids=["text", "datetime"]
+)
+def test_a_time_in_the_future_is_no_position(ten: Any, place: Place, later: Any) -> None:
+    consumer = ten.consumer("orders", "billing")
+    match = r"is a time in the future.* \(.*\"latest\".*; nothing was written\)"
+    with Unchanged(place):
+        with raises(InvalidInputError, match=match):
+            consumer.seek(later)
+        with raises(InvalidInputError, match=match):
+            ten.create_subscription("orders", "other", start=later)
+    assert received(consumer, 1) == [0]
+
+
+def test_the_future_begins_a_minute_ahead_of_the_log_and_of_the_clock(place: Place, clock: ManualClock) -> None:
+    ns = place.open(clock=clock)
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(0))
+    consumer = ns.consumer("orders", "billing")
+
+    def at(time_ms: int) -> datetime.datetime:
+        return datetime.datetime.fromtimestamp(time_ms / 1_000, datetime.UTC)
+
+    consumer.seek(at(START_MS + 60_000))
+    with raises(InvalidInputError, match="in the future"):
+        consumer.seek(at(START_MS + 60_001))
+    clock.advance(5_000)  # the clock goes ahead of the log
+    consumer.seek(at(START_MS + 65_000))
+    behind = place.open(clock=ManualClock(START_MS - 3_600_000))
+    behind.consumer("orders", "billing").seek(at(START_MS + 65_000))  # the log is ahead of this clock
+    with raises(InvalidInputError, match="in the future"):
+        behind.create_subscription("orders", "other", start=at(START_MS + 65_001))
 
 
 @pytest.mark.clause("P-75")

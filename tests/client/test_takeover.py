@@ -295,7 +295,7 @@ def test_the_leases_of_a_dead_consumer_of_several_topics_run_out_side_by_side(me
     topics = ["a", "b", "c", "d"]
     for topic in topics:
         ns.create_topic(topic, SCHEMA)
-        ns.create_subscription(topic, "billing", takeover="after_lease", lease_ms=300)
+        ns.create_subscription(topic, "billing", takeover="after_lease", lease_ms=300, allow_short_lease=True)
     ns.consumer(topics, "billing", name="one")  # and never again a sign of life
     for _ in range(2):
         with pytest.raises(ConsumerBusy):

@@ -37,7 +37,8 @@ CALLS = {
     (Namespace, "begin"): "timeout_ms txn_app_id txn_version",
     (Namespace, "last_txn_version"): "txn_app_id",
     (Namespace, "produce"): "topic data partition",
-    (Namespace, "create_subscription"): "topic name type start lease_ms takeover max_redeliveries dead_letter_topic",
+    (Namespace, "create_subscription"): "topic name type start lease_ms takeover max_redeliveries dead_letter_topic "
+    "if_not_exists allow_short_lease",
     (Namespace, "subscriptions"): "topic",
     (Namespace, "subscription"): "topic name",
     (Namespace, "drop_subscription"): "topic name",

@@ -699,6 +699,8 @@ def test_a_handler_is_called_as_it_is_not_as_what_it_wraps(shop: Shop) -> None:
         ({0: -1}, InvalidInputError, "an offset is a whole number"),
         ({"audit": "begin"}, InvalidInputError, "unknown position 'begin'"),
         ({"ordres": "latest"}, InvalidInputError, "did you mean 'orders'"),
+        ("2062-11-25T00:00:00Z", InvalidInputError, "in the future"),
+        ({"audit": "2062-11-25T00:00:00Z"}, InvalidInputError, "in the future"),
     ],
     ids=str,
 )

@@ -168,6 +168,23 @@ def test_memory_roots_of_one_name_are_one_store_and_others_are_not() -> None:
     assert [info.key for info in open_store("memory://shared-1").list("")] == ["a", "below/b"]
 
 
+@pytest.mark.parametrize("root", ["dbfs:/lake", "dbfs:/Volumes/main/default/lake", "DBFS:/lake", "dbfs://lake"])
+def test_a_path_of_databricks_is_answered_with_the_bucket_behind_it(root: str) -> None:
+    with pytest.raises(UnsafeStore, match="atomic create-if-absent") as caught:
+        open_store(root)
+    assert "name the bucket or container behind it, as s3://, abfss:// or gs://" in caught.value.advice
+
+
+@pytest.mark.parametrize(
+    ("root", "way_out"),
+    [("s3:/bucket/lake", "write 's3://bucket/path'"), ("C:\\data", "a local path, file:// or one of s3://")],
+)
+def test_a_root_with_half_a_scheme_is_answered_with_the_way_out(root: str, way_out: str) -> None:
+    with pytest.raises(InvalidInputError, match=r"begins with .* but not with") as caught:
+        open_store(root)
+    assert way_out in caught.value.advice
+
+
 @pytest.mark.parametrize("scheme", ["hdfs", "http", "https", "ftp", "sftp"])
 def test_schemes_without_create_if_absent_say_so_and_name_those_that_have_it(scheme: str) -> None:
     with pytest.raises(UnsafeStore, match=r"has no atomic create-if-absent.*use a local path, file:// or one of s3://"):

@@ -60,6 +60,13 @@ def test_bounds_are_named_in_units():
         duration_ms("grace_ms", "59m", 3_600_000, MAX_NUMBER)
 
 
+@pytest.mark.parametrize("given", [MAX_NUMBER + 1, 99_999_999_999_999_999_999, "999999999999999999d"])
+def test_what_is_too_long_is_answered_with_the_longest(given):
+    with pytest.raises(InvalidInputError, match="between 0ms and 9223372036854775807ms, not"):
+        duration_ms("retain_ms", given, 0, MAX_NUMBER)
+    assert duration_ms("retain_ms", MAX_NUMBER, 0, MAX_NUMBER) == MAX_NUMBER
+
+
 @pytest.mark.parametrize("text", ["0ms", "1ms", "1500ms", "30s", "90m", "1h", "36h", "7d"])
 def test_a_duration_is_written_in_its_largest_unit(text):
     assert duration_text(duration_ms("x", text, 0)) == text

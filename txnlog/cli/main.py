@@ -32,6 +32,17 @@ from txnlog.wording import Argument, Call, Words
 _PYTHON: Final = re.compile(r"\w\(|=(True|False)")
 """Advice that is a call, or an argument of one: nobody shall type it into a shell."""
 
+_SQL_TYPES: Final = {
+    "tinyint": "byte",
+    "smallint": "short",
+    "int": "integer",
+    "bigint": "long",
+    "real": "float",
+    "dec": "decimal",
+    "numeric": "decimal",
+}
+"""What Spark SQL calls types otherwise than the log."""
+
 DONE, WARNINGS, REFUSED, NOT_DONE = 0, 1, 2, 3
 
 
@@ -195,8 +206,8 @@ def topic_alter(
 ) -> None:
     """Add columns, widen others, or change settings; what is so already is fine.
 
-    Types are Spark's: string, binary, boolean, byte, short, integer, long, float, double, date, timestamp,
-    decimal(10,2). Nested ones are added in Python.
+    Types are Spark's: string, binary, boolean, byte (tinyint), short (smallint), integer (int), long (bigint), float
+    (real), double, date, timestamp, timestamp_ntz, decimal(10,2). Nested ones are added in Python.
     """
     properties = {key: value or None for key, value in (_pair(item, "=") for item in settings)}
     with target.open(write=True) as ns:
@@ -214,7 +225,14 @@ def _pair(text: str, separator: str) -> tuple[str, str]:
 
 
 def _columns(texts: tuple[str, ...]) -> list[tuple[str, pa.DataType]]:
-    return [(name, schema.type_to_arrow(kind)) for name, kind in (_pair(text, ":") for text in texts)]
+    return [(name, schema.type_to_arrow(_type_name(kind))) for name, kind in (_pair(text, ":") for text in texts)]
+
+
+def _type_name(text: str) -> str:
+    """A type as the log names it, of what Spark SQL calls it: in any case, and with blanks."""
+    head, bracket, digits = text.lower().partition("(")
+    head = head.strip()
+    return f"{_SQL_TYPES.get(head, head)}{bracket}{''.join(digits.split())}"
 
 
 @topic.command("drop")

@@ -72,7 +72,10 @@ def maintain(
             optimized.append(done)
     published, unpublished = _published(connection)
     for name, against in unpublished.items():
-        _logger.warning("the Delta table of %r was not brought up to date: %s", name, against.message)
+        if name == DELTA_TABLES:
+            _logger.warning("The Delta tables were not brought up to date: %s", against.message)
+        else:
+            _logger.warning("The Delta table of %r was not brought up to date: %s", name, against.message)
         _tell(failures, name, against)
     vacuumed = vacuum.vacuum(
         connection,

@@ -192,7 +192,7 @@ _SERVICES: Final[Mapping[str, _Service]] = {
 
 
 _NOT_ATOMIC: Final = frozenset(
-    {"hdfs", "webhdfs", "http", "https", "ftp", "sftp", "ssh", "smb", "dbfs", "git", "github", "hf", "zip", "tar"}
+    {"hdfs", "webhdfs", "http", "https", "ftp", "sftp", "ssh", "smb", "git", "github", "hf", "zip", "tar"}
 )
 """Schemes that fsspec knows and through which a second create of a name may replace the first one."""
 
@@ -209,10 +209,18 @@ def _scheme_of(text: str) -> str:
     match = _SCHEME.match(text)
     if match is None:
         return ""
-    if not match[0].endswith("//") and match[1].lower() != "file":
+    scheme = match[1].lower()
+    if scheme == "dbfs":  # Databricks writes it with one slash
+        raise UnsafeStore(
+            "dbfs: is a layer of Databricks over object storage without an atomic create-if-absent, by which txnlog "
+            "decides who may commit",
+            advice="name the bucket or container behind it, as s3://, abfss:// or gs://; docs/stores.md says more",
+        )
+    if not match[0].endswith("//") and scheme != "file":
         # "C:\data" and "s3:/bucket" would silently become folders of the working directory.
-        raise InvalidInputError(f"the root begins with {match[0]!r} but not with {match[0] + '//'!r}")
-    return match[1].lower()
+        way_out = f"write '{scheme}://bucket/path'" if scheme in _SERVICES else _THAT_WORK
+        raise InvalidInputError(f"the root begins with {match[0]!r} but not with {match[0] + '//'!r}", advice=way_out)
+    return scheme
 
 
 def _check_url(text: str, scheme: str) -> None:

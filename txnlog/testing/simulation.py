@@ -486,6 +486,7 @@ def _founded() -> World:
                 *SHARED,
                 type="shared",
                 lease_ms=LEASE_MS,
+                allow_short_lease=True,
                 max_redeliveries=MOST_REDELIVERIES,
                 dead_letter_topic=DEAD_LETTERS,
             ),
@@ -494,7 +495,7 @@ def _founded() -> World:
             shared=True,
             max_redeliveries=MOST_REDELIVERIES,
         )
-        ns.create_subscription(*FAILOVER, type="failover", lease_ms=FAILOVER_LEASE_MS)
+        ns.create_subscription(*FAILOVER, type="failover", lease_ms=FAILOVER_LEASE_MS, allow_short_lease=True)
         for topic, partitions in TOPICS.items():
             for partition in range(partitions):
                 begin_with(client, ns, topic, partition)
