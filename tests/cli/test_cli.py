@@ -20,6 +20,7 @@ import pytest
 import txnlog
 from txnlog.cli import main
 from txnlog.cli.output import StatusLine
+from txnlog.cli.wording import CALLS, command_at
 from txnlog.errors import InvalidTransactionState
 from txnlog.testing import ManualClock
 from txnlog.testing.scheduler import START_MS
@@ -298,8 +299,8 @@ def test_a_scheme_without_create_if_absent_says_so_and_which_work(scheme):
 
 
 def test_every_command_that_errors_name_is_there():
-    for path in main_module._CALLS.values():
-        assert main_module._command(path).params
+    for path in CALLS.values():
+        assert command_at(main_module.cli, path).params
 
 
 def test_secrets_in_storage_options_are_not_shown(lake):
