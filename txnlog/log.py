@@ -21,6 +21,7 @@ from txnlog.recent import Recent
 from txnlog.runtime import Runtime
 from txnlog.state import Batch, Outcome, SegmentRecord, State
 from txnlog.store.base import ObjectNotFound, Store
+from txnlog.wording import Call, Words
 
 _logger = logging.getLogger("txnlog.log")
 
@@ -50,7 +51,7 @@ class UnusableCheckpoint(CorruptionError):
     """
 
     def __init__(self, subject: int | Part, message: str) -> None:
-        super().__init__(message, advice="make a new checkpoint: ns.checkpoint()")
+        super().__init__(message, advice=Words("make a new checkpoint: ", Call("checkpoint")))
         self.subject = subject
 
     @property

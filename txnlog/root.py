@@ -38,6 +38,7 @@ from txnlog.store.base import Store
 from txnlog.store.identity import identity_of
 from txnlog.store.probe import probe
 from txnlog.store.wrappers import PrefixStore
+from txnlog.wording import Argument, Words
 
 _logger = logging.getLogger("txnlog.root")
 
@@ -343,7 +344,8 @@ def not_found(store: Store, name: str, runtime: Runtime) -> NamespaceNotFound:
     text, advice = f"there is no namespace {name!r} at {url}", _instead(store, name, runtime)
     if advice is None:
         text = f"the root lists the namespace {name!r}, but its log at {url} is missing"
-        advice = "restore its folder from a copy; one whose making was cut short is finished by create=True, empty"
+        made = Words("one whose making was cut short is finished by ", Argument("create", True), ", empty")
+        advice = Words("restore its folder from a copy; ", made)
     return NamespaceNotFound(text, advice=advice)
 
 

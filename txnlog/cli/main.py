@@ -170,7 +170,11 @@ def topic_create(target: Target, name: str, partitions: int, *, if_not_exists: b
 @topic.command("alter")
 @click.argument("name")
 @click.option(
-    "--add", multiple=True, metavar="COLUMN:TYPE", help="A new column, which may be null; any number of them."
+    "--add",
+    "add_columns",
+    multiple=True,
+    metavar="COLUMN:TYPE",
+    help="A new column, which may be null; any number of them.",
 )
 @click.option("--widen", multiple=True, metavar="COLUMN:TYPE", help="A column and its wider type.")
 @click.option(
@@ -182,7 +186,7 @@ def topic_create(target: Target, name: str, partitions: int, *, if_not_exists: b
 def topic_alter(
     target: Target,
     name: str,
-    add: tuple[str, ...],
+    add_columns: tuple[str, ...],
     widen: tuple[str, ...],
     settings: tuple[str, ...],
     delta: str | None,
@@ -196,7 +200,9 @@ def topic_alter(
     """
     properties = {key: value or None for key, value in (_pair(item, "=") for item in settings)}
     with target.open(write=True) as ns:
-        info = ns.alter_topic(name, _columns(add), widen=dict(_columns(widen)), properties=properties, delta=delta)
+        info = ns.alter_topic(
+            name, _columns(add_columns), widen=dict(_columns(widen)), properties=properties, delta=delta
+        )
     _print_topic(info, as_json=as_json)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 import click
@@ -10,14 +9,21 @@ import click
 from txnlog.errors import TxnLogError
 from txnlog.wording import Argument, Call, Words
 
-_PYTHON: Final = re.compile(r"\w\(|=(True|False)")
-"""Advice that is a call, or an argument of one: nobody shall type it into a shell."""
-
 CALLS: Final = {
     "abort": "transactions abort",
+    "alter_topic": "topic alter",
+    "checkpoint": "checkpoint",
     "complete": "transactions complete",
     "create_topic": "topic create",
+    "drop_topic": "topic drop",
+    "fence": "producers fence",
+    "lag": "lag",
+    "maintain": "maintain",
+    "optimize": "optimize",
+    "subscriptions": "subscriptions",
+    "topic": "topic describe",
     "topics": "topics",
+    "transaction": "transactions describe",
     "transactions": "transactions list",
     "vacuum": "vacuum",
 }
@@ -48,31 +54,35 @@ def worded(error: TxnLogError, root: click.Group, command: click.Command | None)
     def here(text: str) -> str:
         return text.rendered(lambda item: _option(item, command), called) if isinstance(text, Words) else text
 
-    plain = not isinstance(error.advice, Words)
     error.message, error.advice = here(error.message), here(error.advice)
-    if plain and _PYTHON.search(error.advice) and "Python" not in error.advice:
-        error.advice += ", in Python"
     return error
 
 
 def _option(argument: Argument, command: click.Command | None) -> str:
     """An argument as an option of a command, or as Python where it has none."""
-    param = next((item for item in command.params if item.name == argument.name), None) if command else None
-    if not isinstance(param, click.Option):
+    param = _param(argument, command)
+    if command is None or param is None:
         return str(argument) if argument.value is None else f"{argument}, in Python"
     if argument.value is None or (param.is_flag and argument.value is True):
         return param.opts[0]
-    return f"{param.opts[0]} {argument.value}"
+    return f"{param.opts[0]} {param.make_metavar(click.Context(command)) if argument.value is ... else argument.value}"
+
+
+def _param(argument: Argument, command: click.Command | None) -> click.Option | None:
+    """The option of a command that stands for an argument; None where there is none."""
+    options = [item for item in command.params if isinstance(item, click.Option)] if command else []
+    return next((item for item in options if item.name == argument.name), None)
 
 
 def _called(call: Call, root: click.Group) -> str:
     """A call as a command, or as Python where there is none."""
     path = CALLS.get(call.name)
-    if path is None:
+    command = None if path is None else command_at(root, path)
+    arguments = [item for item in call.arguments if isinstance(item, Argument)]
+    if path is None or command is None or not all(_param(item, command) for item in arguments):
         return f"{call}, in Python"
-    command = command_at(root, path)
     words = [path, *(param.make_metavar(click.Context(command)) for param in _positional(command))]
-    words += [_option(item, command) for item in call.arguments if isinstance(item, Argument)]
+    words += [_option(item, command) for item in arguments]
     return f"'{' '.join(words)}'"
 
 

@@ -20,6 +20,7 @@ from txnlog.runtime import Background, Runtime
 from txnlog.slots import occupy
 from txnlog.state import State
 from txnlog.store.base import Store
+from txnlog.wording import Call, Words
 
 _logger = logging.getLogger("txnlog.checkpointer")
 
@@ -39,7 +40,7 @@ _MANIFEST_ATTEMPTS = 4
 class SlotTaken(CorruptionError):
     """The slot of this version's manifest holds something else. It is not overwritten: a later version has its own."""
 
-    default_advice = "call ns.checkpoint() again: it makes one at a later version"
+    default_advice = Words("call ", Call("checkpoint"), " again: it makes one at a later version")
 
 
 class Checkpointer:
