@@ -64,7 +64,7 @@ def check_delta_columns(schema: StructType, mode: DeltaMode) -> None:
                 f"column {_named(path)} has the type {found}, which the topic's Delta table cannot have: its readers "
                 "lack it",
                 advice=Words(
-                    "make it a timestamp with a zone (of Arrow, timestamp[us, tz=UTC]), or have ",
+                    'make it a timestamp with a zone (in PyArrow pa.timestamp("us", "UTC")), or have ',
                     Argument("delta", "off"),
                     " for the topic, so that it is never published",
                 ),
