@@ -353,7 +353,7 @@ def _open(
     found = [_look_up(connection, topic, subscription, wanted) for topic in topics]
     known = [record for _, record in found if record is not None]
     if len(known) < len(found):
-        check_all_free(connection, [record for record in known if not _waits(record)], label, owned=takeover)
+        check_all_free(connection, [record for record in known if not _waits(record)], label, may_end_query=takeover)
     places: list[tuple[TopicRecord, SubscriptionRecord]] = []
     opened: list[Intake] = []
     try:

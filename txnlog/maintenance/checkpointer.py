@@ -142,7 +142,7 @@ class Checkpointer:
                 runs, merged = _split(runs, table.num_rows)
                 if kind == "outcomes":
                     runs = tuple(part for part in runs if part.timestamp_ms >= expired_before_ms)
-                tables = [self._follower.log.run(part) for part in merged]
+                tables = [self._follower.log.read_run(part) for part in merged]
                 table = checkpoint.merge_runs(  # noqa: PLW2901 - the run that is written
                     kind, [*tables, table], expired_before_ms=expired_before_ms
                 )
