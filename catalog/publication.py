@@ -177,7 +177,7 @@ class Publications:
         with self._lock:
             self._tables.pop(topic.id, None)
         log = DeltaLog(self._store, self._runtime, topic.folder)
-        return ended_table.remains(log, Identity(self._follower.state.head.coordinator, topic=topic.id))
+        return ended_table.remains(log, Identity(self._follower.state.head.first_coordinator, topic=topic.id))
 
     def versions(self, topic: int, most: int) -> tuple[PublishedVersion, ...]:
         """The newest versions of a topic's table and what they show, newest first."""

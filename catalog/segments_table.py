@@ -81,7 +81,7 @@ class SegmentsTable:
         self.log = log
         self.runtime = runtime
         self.name = SEGMENTS_TABLE
-        self.identity = Identity(follower.state.head.coordinators.first, table=SEGMENTS_TABLE)
+        self.identity = Identity(follower.state.head.first_coordinator, table=SEGMENTS_TABLE)
         self.begins = True
         self.times = LogTimes(follower)
         self._metadata: TableMetadata | None = None

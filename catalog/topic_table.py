@@ -140,7 +140,7 @@ class TopicTable:
         self.follower = follower
         self.topic = topic.id
         self.name = topic.name
-        self.identity = Identity(follower.state.head.coordinators.first, topic=topic.id)
+        self.identity = Identity(follower.state.head.first_coordinator, topic=topic.id)
         self.most_files = delta_actions.MOST_FILES
         self.times = LogTimes(follower)
         self._metadata: TableMetadata | None = None

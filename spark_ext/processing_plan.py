@@ -92,7 +92,7 @@ def claim(
     starts = {topic: _start_of(topic, start, topics) for topic in topics}
     for topic, position in starts.items():  # of a subscription that is there as well, where it would count for nothing
         check_position(connection.topic_record(topic), position, connection.log_now_ms())
-    check_all_free(connection, known, name, owned=True)
+    check_all_free(connection, known, name, may_end_query=True)
     made: list[SubscriptionRecord] = []
     try:
         for topic in missing:

@@ -23,6 +23,7 @@ from txnlog.names import nearest, parse_label, parse_producer_name
 from txnlog.results import Committed, Listing, TransactionInfo
 from txnlog.state import Draft, Outcome, TransactionRecord, TransactionState
 from txnlog.transaction_commands import AbortCommand, CompleteCommand
+from txnlog.wording import Call, Words
 
 if TYPE_CHECKING:
     from txnlog.connection import Connection
@@ -146,7 +147,7 @@ def complete(connection: Connection, token: TxnId | str, *, commit: bool) -> Com
         raise InvalidInputError(f"commit is True or False, not {shown(commit)}")
     command = CompleteCommand(number, commit)
     try:
-        with in_doubt("call complete() again, with the same decision"):
+        with in_doubt(Words("call ", Call("complete", "token", "commit"), " again, with the same decision")):
             outcome = connection.appender.call(command)
     except TransactionNotFound:
         known = connection.outcome(number)  # an end that only a checkpoint holds

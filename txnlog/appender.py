@@ -597,7 +597,7 @@ class Appender:
                 self._refresh(attempt)
             self._runtime.sleep_ms(self._runtime.jitter(min(_LONGEST_RACE_PAUSE_MS, attempt.lost_races)))
             return False
-        self._follower.adopt(made.draft, version, len(made.data))
+        self._follower.fold_own(made.draft, version, len(made.data))
         attempt.won(made)
         self._shown_ms = made.header.timestamp_ms
         if made.riders.looked:

@@ -204,7 +204,7 @@ def _namespace(draft: Draft, action: Namespace, at: Header) -> None:
     draft.head = msgspec.structs.replace(
         draft.head,
         name=action.name,
-        coordinator=action.coordinator,
+        first_coordinator=action.coordinator,
         max_timeout_ms=action.max_timeout_ms,
         outcome_retention_ms=action.outcome_retention_ms,
     )

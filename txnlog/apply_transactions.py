@@ -49,6 +49,7 @@ from txnlog.state import (
     TransactionRecord,
 )
 from txnlog.transaction_end import forget, refuse_ended, use_number
+from txnlog.wording import Call, Words
 
 _Spans = dict[tuple[int, int], list[ranges.Range]]
 """By topic and partition, what a commit makes visible."""
@@ -65,7 +66,7 @@ def begin(draft: Draft, action: Begin, at: Header) -> None:
     if len(draft.transactions) >= MAX_OPEN_TRANSACTIONS:
         raise LimitExceeded(
             f"the namespace has {MAX_OPEN_TRANSACTIONS:,} open transactions",
-            advice="end some (ns.transactions() lists them), or raise the number of namespaces",
+            advice=Words("end some (", Call("transactions"), " lists them), or raise the number of namespaces"),
         )
     cap = draft.head.max_timeout_ms or MAX_TIMEOUT_MS
     if action.timeout_ms is not None and not 0 < action.timeout_ms <= cap:

@@ -50,12 +50,15 @@ from txnlog.store.base import Store
 from txnlog.store.open import absolute, open_store
 from txnlog.transaction_commands import CommitResult, Duplicate, Skipped, replayed
 from txnlog.unended import report
+from txnlog.wording import Call, Words
 
 if TYPE_CHECKING:
     from txnlog.messages import Taken
 
 Mode = Literal["r", "rw"]
 Position = str | Mapping[int, int] | datetime.datetime
+
+_CONSUMER = Words("consumer with ", Call("consumer", "..."))
 
 _GONE_TEXTS = 1_024
 """Texts of dropped subscriptions that are kept: the same answer twice costs one read."""
@@ -188,8 +191,12 @@ class Connection:
     def _closed_error(self, what: str | None = None) -> InvalidTransactionState:
         advice = "open it again"
         if what == "transaction":
-            advice += " and begin a new one: nothing of this becomes visible, unless its commit is in doubt, which "
-            advice += "ns.abort(txn_id) tells"
+            advice = Words(
+                advice,
+                " and begin a new one: nothing of this becomes visible, unless the outcome of its commit is unknown: ",
+                Call("abort", "txn_id"),
+                " makes it definite",
+            )
         return InvalidTransactionState(f"the handle of the namespace {self.name!r} was closed", advice=advice)
 
     def after_fork(self) -> None:
@@ -500,12 +507,12 @@ class Connection:
         if alone:
             return SubscriptionNotFound(
                 f"the subscription {name!r} of {topic!r} was dropped",
-                advice="open another consumer with ns.consumer(...): it creates the subscription again",
+                advice=Words("open another ", _CONSUMER, ": it creates the subscription again"),
                 durable=Durable.NOTHING,
             )
         return SubscriptionNotFound(
             f"the topic {topic!r} was dropped, and its subscription {name!r} with it",
-            advice="make the topic again with ns.create_topic(...), then open another consumer with ns.consumer(...)",
+            advice=Words("make the topic again with ", Call("create_topic", "..."), ", then open another ", _CONSUMER),
             durable=Durable.NOTHING,
         )
 

@@ -33,6 +33,7 @@ from txnlog.segment_rows import METADATA_FIELDS
 from txnlog.state import Draft, Redelivery
 from txnlog.takeover import raise_epochs
 from txnlog.transaction_end import outcome_error
+from txnlog.wording import Call, Words
 
 if TYPE_CHECKING:
     from txnlog.connection import Connection, Position
@@ -335,7 +336,7 @@ def _no_transaction_to_abort() -> Iterator[None]:
         yield
     except TransactionConflict as error:
         if error.advice == TransactionConflict.default_advice:
-            error.advice = "try again when that transaction has ended; ns.abort(txn_id) ends it"
+            error.advice = Words("try again when that transaction has ended; ", Call("abort", "txn_id"), " ends it")
         raise
 
 

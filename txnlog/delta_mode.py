@@ -13,6 +13,7 @@ from txnlog.errors import InvalidInputError, SchemaMismatch
 from txnlog.names import nearest
 from txnlog.schema import WHOLE_NUMBERS, ArrayType, DataType, MapType, StructType
 from txnlog.topic_properties import RESERVED
+from txnlog.wording import Argument, Words
 
 DeltaMode = Literal["auto", "manual", "off"]
 DELTA_MODES: Final[tuple[DeltaMode, ...]] = get_args(DeltaMode)
@@ -23,8 +24,10 @@ DELTA_PROPERTY: Final = f"{RESERVED}delta"
 
 _Path = tuple[str, ...]
 
-_WIDENING_ADVICE: Final = (
-    'add a column of the wider type, or alter the topic with delta="off", so that it is never published'
+_WIDENING_ADVICE: Final = Words(
+    "add a column of the wider type, or alter the topic with ",
+    Argument("delta", "off"),
+    ", so that it is never published",
 )
 
 _NOT_IN_DELTA: Final = frozenset({"timestamp_ntz"})
@@ -60,8 +63,11 @@ def check_delta_columns(schema: StructType, mode: DeltaMode) -> None:
             raise SchemaMismatch(
                 f"column {_named(path)} has the type {found}, which the topic's Delta table cannot have: its readers "
                 "lack it",
-                advice='make it a timestamp with a zone, pa.timestamp("us", "UTC"), or create the topic with '
-                'delta="off", so that it is never published',
+                advice=Words(
+                    'make it a timestamp with a zone (in PyArrow pa.timestamp("us", "UTC")), or have ',
+                    Argument("delta", "off"),
+                    " for the topic, so that it is never published",
+                ),
             )
 
 

@@ -152,7 +152,7 @@ class Follower:
         """Show it each draft before that is carried into the state: under the lock, and twice behind an interrupt."""
         self._watcher = watcher
 
-    def adopt(self, draft: Draft, version: int, size_bytes: int) -> None:
+    def fold_own(self, draft: Draft, version: int, size_bytes: int) -> None:
         """The entry that a draft of this state stands for was created; a refresh may have read and folded it first."""
         with self.lock:
             if self.version == version - 1:
@@ -161,7 +161,7 @@ class Follower:
     def rebase(self, manifest: Manifest) -> None:
         """Let go of the cold rows that a newer checkpoint holds, unless that is known to be unusable."""
         with self.lock:
-            if (self.base is None or self.base.version < manifest.version) and self.log.is_usable(manifest):
+            if (self.base is None or self.base.version < manifest.version) and self.log.judged_usable(manifest):
                 self._change(partial(self._trim, manifest))
 
     def _trim(self, manifest: Manifest) -> None:
@@ -194,7 +194,7 @@ class Follower:
     def _fall_back(self) -> None:
         """Replace an unusable base by the newest usable one below it, or by none: its cold rows are folded again."""
         base = self.base
-        if base is None or self.log.is_usable(base):
+        if base is None or self.log.judged_usable(base):
             return  # another thread was faster
         # Hot rows are not touched, so others fold and append meanwhile.
         state, older, _ = self.log.state_at(base.version, self.log.named_by(base.version))

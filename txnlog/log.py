@@ -22,6 +22,7 @@ from txnlog.recent import Recent
 from txnlog.runtime import Runtime
 from txnlog.state import Batch, Outcome, SegmentRecord, State
 from txnlog.store.base import ObjectNotFound, Store
+from txnlog.wording import Call, Words
 
 _logger = logging.getLogger("txnlog.log")
 
@@ -51,7 +52,7 @@ class UnusableCheckpoint(CorruptionError):
     """
 
     def __init__(self, subject: int | Part, message: str) -> None:
-        super().__init__(message, advice="make a new checkpoint: ns.checkpoint()")
+        super().__init__(message, advice=Words("make a new checkpoint: ", Call("checkpoint")))
         self.subject = subject
 
     @property
@@ -248,10 +249,10 @@ class Log:
         except UnusableCheckpoint as error:
             self.note(error)
             return None
-        return manifest if self.is_usable(manifest) else None
+        return manifest if self.judged_usable(manifest) else None
 
-    def is_usable(self, manifest: Manifest) -> bool:
-        """Whether no object of a checkpoint is known to be missing or damaged."""
+    def judged_usable(self, manifest: Manifest) -> bool:
+        """Whether no object of a checkpoint is known to be missing or damaged; one that names such is unusable then."""
         if not self._unusable_parts.isdisjoint(manifest.parts):
             self._unusable_versions.add(manifest.version)
         return manifest.version not in self._unusable_versions
@@ -315,7 +316,7 @@ class Log:
             self.verify(manifest.parts)
         except UnusableCheckpoint as error:
             self.note(error)
-        return self.is_usable(manifest)
+        return self.judged_usable(manifest)
 
     def verify(self, parts: Iterable[Part]) -> None:
         """Read parts again, whatever is in memory. Raises UnusableCheckpoint for the first bad one."""
@@ -330,7 +331,7 @@ class Log:
 
     # Cold runs are kept in memory while they are used. All of these raise UnusableCheckpoint.
 
-    def run(self, part: Part) -> pa.Table:
+    def read_run(self, part: Part) -> pa.Table:
         """The rows of a cold run."""
         table = self._parts.get(part.unique)
         if table is None:
@@ -345,18 +346,18 @@ class Log:
         found = self._segments.get(key)
         if found is None:
             with self._reading(part):
-                found = tuple(checkpoint.segments_of(self.run(part), topic))
+                found = tuple(checkpoint.segments_of(self.read_run(part), topic))
             self._segments.put(key, found)
         return found
 
     def removals(self, part: Part) -> dict[int, int]:
         """Which segments a cold run says were replaced, and at which version."""
-        return checkpoint.removals_in(self.run(part))
+        return checkpoint.removals_in(self.read_run(part))
 
     def outcome(self, part: Part, number: int, topics: Container[int]) -> Outcome | None:
         """The outcome of one transaction in a cold run, as far as it is there; ``topics`` are all that there are."""
         with self._reading(part):
-            found = checkpoint.outcome_in(self.run(part), number)
+            found = checkpoint.outcome_in(self.read_run(part), number)
             unknown = () if found is None else [topic for topic in found.dropped_topics if topic not in topics]
             if unknown:
                 raise CorruptionError(f"a checkpoint gives outcome {number} the unknown topic {unknown[0]}")
@@ -364,7 +365,7 @@ class Log:
 
     def batches(self, part: Part, producer: str, topic: int, partition: int, first: int, last: int) -> list[Batch]:
         """The sequenced batches of a cold run that hold sequences from ``first`` to ``last``."""
-        return checkpoint.batches_in(self.run(part), producer, topic, partition, first, last)
+        return checkpoint.batches_in(self.read_run(part), producer, topic, partition, first, last)
 
     def version_at(self, timestamp_ms: int, newest: int) -> int | None:
         """The newest version whose timestamp is at or below a time; None where the log begins later."""

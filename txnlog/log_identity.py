@@ -81,18 +81,18 @@ def refusal(
     records: Iterable[NamespaceRecord], name: str, found: LogIdentity, url: str, *, writing: bool
 ) -> TxnLogError | None:
     """The error for opening the log in the folder of a name; None where it may be opened."""
-    is_what, record = standing(records, name, found)
-    if record is not None and is_what is Standing.OTHER_LISTED:
+    stands, record = standing(records, name, found)
+    if record is not None and stands is Standing.OTHER_LISTED:
         return other_listed(record, found, url)
-    if writing and is_what is Standing.DROPPED:
+    if writing and stands is Standing.DROPPED:
         return dropped(name, url)
-    if record is not None and is_what is Standing.COPY:
+    if record is not None and stands is Standing.COPY:
         return InvalidInputError(
             f"the folder {name}/ is a copy of the namespace {record.name!r}, and both would give the same TxnIDs",
             advice=f"open {record.name!r}; to make the copy a namespace of its own: {how_adopted(name, url)}",
             durable=Durable.NOTHING,
         )
-    if writing and is_what is Standing.UNKNOWN:
+    if writing and stands is Standing.UNKNOWN:
         return InvalidInputError(
             f"the folder {name}/ holds the log of a namespace that its root does not list: a copy, perhaps, whose "
             "original gives the same TxnIDs",

@@ -285,8 +285,13 @@ class Namespace:
                 if (clash := _clash(record, action, mode)) is not None:
                     raise TopicExists(
                         f"the topic {name!r} exists with other {clash}",
-                        advice=f"choose another name, or take it as it is: ns.topic({name!r}), to which "
-                        "ns.alter_topic adds columns",
+                        advice=Words(
+                            "choose another name, or take it as it is: ",
+                            Call("topic", repr(name)),
+                            " shows it, and ",
+                            Call("alter_topic", repr(name), "..."),
+                            " adds columns",
+                        ),
                     )
                 if not if_not_exists:
                     raise TopicExists(f"the topic {name!r} exists")

@@ -18,6 +18,7 @@ from txnlog.process_bound import ProcessBound
 from txnlog.results import Committed
 from txnlog.transaction import Transaction
 from txnlog.transaction_commands import CommitCommand, Opening
+from txnlog.wording import Call, Words
 
 if TYPE_CHECKING:
     from txnlog.connection import Connection
@@ -27,7 +28,7 @@ _LEAST_KEPT: Final = 64
 """Transactions of a producer that are noted before it is looked which of them ended: at every one would be slow."""
 
 _AGAIN: Final = "make the same call again, with the same sequence"
-_LOOK: Final = "do not produce the rows again before you looked: ns.transaction(txn_id)"
+_LOOK: Final = Words("do not produce the rows again before you looked: ", Call("transaction", "txn_id"))
 
 
 class Producer(ProcessBound):
@@ -231,7 +232,7 @@ def produce_plain(
         try:
             return connection.committed(appender.call(command))
         except OutcomeUnknown as unknown:
-            unknown.advise(f"{_AGAIN if sequence is not None else _LOOK}, {unknown.or_abort}")
+            unknown.advise(Words(_AGAIN if sequence is not None else _LOOK, ", ", unknown.or_abort))
             raise
 
     try:

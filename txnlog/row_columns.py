@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from txnlog.errors import SchemaMismatch
 from txnlog.names import folded, nearest, quoted_name
+from txnlog.wording import Call, Words
 
 ARROW_ERRORS: Final = (pa.ArrowException, ValueError, TypeError, KeyError, OverflowError, NotImplementedError)
 """What Arrow raises for data that it cannot take (some of its own errors are Python's)."""
@@ -54,7 +55,8 @@ class Unfit(Exception):
         if self.reason == NULL_REFUSED:
             column = self.path[-1]
             kind = "its type" if len(self.path) == 1 else f"its type, with {path!r} nullable"
-            advice += f", or allow null: ns.alter_topic({topic!r}, widen={{{column!r}: pa.field({column!r}, {kind})}})"
+            widened = f"widen={{{column!r}: pa.field({column!r}, {kind})}}"
+            advice = Words(advice, ", or allow null: ", Call("alter_topic", repr(topic), widened))
         return SchemaMismatch(f"topic {topic!r}, column {path!r}{where}: {self.reason}", advice=advice)
 
 
@@ -99,7 +101,8 @@ def unknown_column(
         advice = nearest(name, known)
         alike = next((column for column in known if folded(column) == folded(name)), None)
         if alike is None:  # one that differs in case alone could not be added
-            advice += f"; or leave the column out, or first add it: ns.alter_topic({topic!r}, add_columns=[...])"
+            added = Call("alter_topic", repr(topic), "add_columns=[...]")
+            advice = Words(advice, "; or leave the column out, or first add it: ", added)
         elif alike in given:
             advice = f"names are case-sensitive, and the rows have {alike!r} as well: leave {quoted_name(name)} out"
         else:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal, NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from txnlog.actions import Bound, SubscriptionType, Takeover, Verdict
 from txnlog.ids import Coordinators, TxnId
@@ -40,7 +40,7 @@ class Head(Record, frozen=True):
     next_number: int = 0
     open_blocks: tuple[int, ...] = ()
     name: str = ""
-    coordinator: int = 0
+    first_coordinator: int = field(default=0, name="coordinator")  # the name in checkpoints
     next_coordinator: int = 0
     max_timeout_ms: int | None = None
     outcome_retention_ms: int | None = None
@@ -50,12 +50,12 @@ class Head(Record, frozen=True):
     writer_features: tuple[str, ...] = ()
     oldest_readable: int = 0
     adoptions: tuple[tuple[int, int], ...] = ()
-    """Of each adoption the first number that has the new coordinator id, and that id; ``coordinator`` is the first."""
+    """Of each adoption the first number that has the new coordinator id, and that id."""
 
     @property
     def coordinators(self) -> Coordinators:
         """Which coordinator id stands before which number."""
-        return Coordinators(((0, self.coordinator), *self.adoptions))
+        return Coordinators(((0, self.first_coordinator), *self.adoptions))
 
     @property
     def outcomes_since_ms(self) -> int:

@@ -33,7 +33,7 @@ from txnlog.results import Listing, PartitionCursor, PartitionLag, SubscriptionI
 from txnlog.shared_intake import SharedIntake
 from txnlog.state import Cursor, Draft, SubscriptionRecord, TopicRecord
 from txnlog.takeover import check_all_free, keeps_its_place, owned_since, try_to_take
-from txnlog.wording import Argument, Words
+from txnlog.wording import Argument, Call, Words
 
 if TYPE_CHECKING:
     from txnlog.connection import Connection, Position
@@ -42,6 +42,11 @@ T = TypeVar("T")
 
 TYPES: Final[tuple[SubscriptionType, ...]] = get_args(SubscriptionType)
 TAKEOVERS: Final[tuple[Takeover, ...]] = get_args(Takeover)
+
+_DROPPED: Final = Words(
+    "look whether it was done: ", Call("subscriptions", "topic"), "; one of this name may be another, made since"
+)
+"""Where the store does not say whether a subscription was dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +251,7 @@ def drop(connection: Connection, topic: str, name: str) -> None:
 
     def dropped() -> SubscriptionRecord:
         record = find(connection, topic, name).record
-        with in_doubt("look whether it was done: ns.subscriptions(topic); one of this name may be another, made since"):
+        with in_doubt(_DROPPED):
             connection.appender.call(effect(lambda _draft, _at: [DropSubscription(record.id)]))
         return record
 
@@ -370,7 +375,7 @@ def _open(
     found = [_look_up(connection, topic, subscription, wanted) for topic in topics]
     known = [record for _, record in found if record is not None]
     if len(known) < len(found):
-        check_all_free(connection, [record for record in known if not _waits(record)], label, owned=takeover)
+        check_all_free(connection, [record for record in known if not _waits(record)], label, may_end_query=takeover)
     places: list[tuple[TopicRecord, SubscriptionRecord]] = []
     opened: list[Intake] = []
     try:

@@ -182,7 +182,7 @@ def try_to_take(
     with connection.follower.lock:
         draft = connection.follower.state.draft()
         records = [live_subscription(draft, subscription) for subscription in subscriptions]
-    seen = check_all_free(connection, records, consumer, owned=takeover or stream is not None)
+    seen = check_all_free(connection, records, consumer, may_end_query=takeover or stream is not None)
     epochs = take_epochs(connection, seen, consumer, stream, takeover=takeover)
     for record in filter(keeps_its_place, records):
         connection.heartbeats.beat(record.id, epochs[record.id], consumer, record.lease_ms)
@@ -191,14 +191,16 @@ def try_to_take(
     return epochs
 
 
-def check_free(connection: Connection, record: SubscriptionRecord, consumer: str, *, owned: bool = False) -> int | None:
+def check_free(
+    connection: Connection, record: SubscriptionRecord, consumer: str, *, may_end_query: bool = False
+) -> int | None:
     """Raise ConsumerBusy where ``consumer`` may not take over, as far as this client knows. Writes nothing.
 
-    ``owned`` says that it may end a query. Returns the epoch whose lease is over, if it was for a lease.
+    Returns the epoch whose lease is over, if it was for a lease.
     """
     if record.type == "shared" or record.consumer is None:
         return None
-    if not owned:
+    if not may_end_query:
         check_not_owned(connection, record)
     if not keeps_its_place(record) or record.takeover == "same_name":
         _check_rule(record, record.stream or record.consumer, consumer, None)
@@ -209,14 +211,14 @@ def check_free(connection: Connection, record: SubscriptionRecord, consumer: str
 
 
 def check_all_free(
-    connection: Connection, records: Iterable[SubscriptionRecord], consumer: str, *, owned: bool = False
+    connection: Connection, records: Iterable[SubscriptionRecord], consumer: str, *, may_end_query: bool = False
 ) -> dict[int, int | None]:
     """The same of several. All are looked at before one is refused: their leases run out side by side."""
     seen: dict[int, int | None] = {}
     busy: ConsumerBusy | None = None
     for record in records:
         try:
-            seen[record.id] = check_free(connection, record, consumer, owned=owned)
+            seen[record.id] = check_free(connection, record, consumer, may_end_query=may_end_query)
         except ConsumerBusy as error:
             busy = busy or error
     if busy is not None:

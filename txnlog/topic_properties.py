@@ -8,6 +8,7 @@ from typing import Final
 
 from txnlog.errors import InvalidInputError
 from txnlog.limits import MAX_LABEL_CHARACTERS
+from txnlog.wording import Argument, Call, Words
 
 RESERVED: Final = "txnlog."
 """What names of properties begin with that the log itself gives a meaning."""
@@ -17,24 +18,33 @@ LABEL: Final = "user."
 
 _NONE_YET: Final = "there is no such setting yet"
 _KEPT: Final = f"{_NONE_YET}: messages are kept"
-_VACUUM: Final = "use ns.vacuum(retain_ms=...)"
-_TARGET: Final = "use ns.optimize(topic, target_size_bytes=...)"
-_TIMEOUT: Final = "use ns.begin(timeout_ms=...)"
+_VACUUM: Final = Words("use ", Call("vacuum", Argument("retain_ms", ...)))
+_TARGET: Final = Words("use ", Call("optimize", "topic", Argument("target_size_bytes", ...)))
+_MERGE: Final = Words("use ", Call("optimize", "topic"), " or ", Call("maintain"))
+_TIMEOUT: Final = Words("use ", Call("begin", Argument("timeout_ms", ...)))
+_PARTITIONS: Final = Words("use ", Call("create_topic", "name", Argument("partitions", ...)))
 
 _INSTEAD: Final[Mapping[str, str]] = {
-    "delta": 'use the argument delta="auto", "manual" or "off"',
-    "partitions": "use the argument partitions of create_topic",
-    "num.partitions": "use the argument partitions of create_topic",
-    "key": "use the argument key of create_topic",
-    "schema": "use the argument schema of create_topic, later add_columns and widen of alter_topic",
+    "delta": Words(
+        "use ", Argument("delta", "auto"), ", ", Argument("delta", "manual"), " or ", Argument("delta", "off")
+    ),
+    "partitions": _PARTITIONS,
+    "num.partitions": _PARTITIONS,
+    "key": Words("use ", Call("create_topic", "name", Argument("key", ...))),
+    "schema": Words(
+        "use ",
+        Call("create_topic", "name", Argument("schema", ...)),
+        ", later ",
+        Call("alter_topic", "name", Argument("add_columns", ...), Argument("widen", ...)),
+    ),
     "retain_ms": _VACUUM,
     "target_size_bytes": _TARGET,
     "timeout_ms": _TIMEOUT,
     "delta.deletedFileRetentionDuration": _VACUUM,
     "delta.logRetentionDuration": _VACUUM,
     "delta.targetFileSize": _TARGET,
-    "delta.autoOptimize.autoCompact": "use ns.optimize(topic) or ns.maintain()",
-    "delta.autoOptimize.optimizeWrite": "use ns.optimize(topic) or ns.maintain()",
+    "delta.autoOptimize.autoCompact": _MERGE,
+    "delta.autoOptimize.optimizeWrite": _MERGE,
     "transaction.timeout.ms": _TIMEOUT,
     "transaction.max.timeout.ms": _TIMEOUT,
     "retention.ms": _KEPT,
@@ -59,7 +69,7 @@ def check_properties(properties: Mapping[str, str | None]) -> None:
         if name.startswith(RESERVED):
             raise InvalidInputError(
                 f"the property {ascii(name)[:60]} is reserved",
-                advice="use delta=..." if name == f"{RESERVED}delta" else _label_advice(name),
+                advice=Words("use ", Argument("delta", ...)) if name == f"{RESERVED}delta" else _label_advice(name),
             )
         if value is not None and not (name.startswith(LABEL) and name != LABEL):
             raise InvalidInputError(
@@ -74,7 +84,7 @@ def _instead(name: str) -> str:
     if not close:
         return _label_advice(name)
     found = by_folded[close[0]]
-    return _INSTEAD[found] if found == name else f"did you mean {found!r}? {_INSTEAD[found]}"
+    return _INSTEAD[found] if found == name else Words(f"did you mean {found!r}? ", _INSTEAD[found])
 
 
 def _label_advice(name: str) -> str:

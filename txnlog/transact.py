@@ -17,6 +17,7 @@ from txnlog.errors import (
     TransactionAborted,
     TxnLogError,
 )
+from txnlog.wording import Call, Words
 
 if TYPE_CHECKING:
     from txnlog.connection import Connection
@@ -116,7 +117,8 @@ def _committed(txn: Transaction) -> bool:
             if _aborted(txn):
                 return False
             if txn.state != "COMMITTED":
-                unknown.advise(f"look how it ended before you call again: ns.transaction(txn_id), {unknown.or_abort}")
+                look = Words("look how it ended before you call again: ", Call("transaction", "txn_id"))
+                unknown.advise(Words(look, ", ", unknown.or_abort))
                 raise unknown from None
     return True
 

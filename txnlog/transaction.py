@@ -51,6 +51,7 @@ from txnlog.transaction_commands import (
     ended_error,
     forgotten,
 )
+from txnlog.wording import Call, Words
 from txnlog.work import Work
 
 if TYPE_CHECKING:
@@ -441,7 +442,9 @@ class Transaction(ProcessBound):
         try:
             self._connection.appender.call(command)
         except OutcomeUnknown as error:
-            error.advise("call prepare() again, or abort(); ns.transaction(txn.id) tells what the log shows")
+            error.advise(
+                Words("call prepare() again, or abort(); ", Call("transaction", "txn.id"), " shows what the log has")
+            )
             raise
         except TxnLogError as error:
             self._in_doubt, self._begun = doubted, begun  # of this call nothing was sent
@@ -601,7 +604,7 @@ class Transaction(ProcessBound):
     def _note_not_committed(self, doubted: _Doubt, error: TxnLogError) -> None:
         """Note what became of a commit that failed."""
         if isinstance(error, OutcomeUnknown):
-            error.advise(f"call commit() again, {error.or_abort}")
+            error.advise(Words("call commit() again, ", error.or_abort))
         elif isinstance(error, AbortableError | FencedError):
             self._in_doubt = None
             self._give_up(error)
@@ -794,7 +797,7 @@ class Transaction(ProcessBound):
             raise forgotten(self._id, Durable.MAYBE)
         raise InvalidTransactionState(
             f"the transaction {self.id} is PREPARED, and nobody has decided about it: this TxnID is its token",
-            advice="use ns.complete(token, commit=True or False)",
+            advice=Words("use ", Call("complete", "token", "commit=True or False")),
         )
 
     def _ended_elsewhere(self, outcome: Outcome) -> NoReturn:

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """An argument of a call; without a value its name alone. On the command line an option."""
+    """An argument of a call; without a value its name alone, with ``...`` for any. On the command line an option."""
 
     name: str
     value: object = None
 
     def __str__(self) -> str:
-        return self.name if self.value is None else f"{self.name}={self.value!r}"
+        return self.name if self.value is None else f"{self.name}={'...' if self.value is ... else repr(self.value)}"
 
 
 class Call:

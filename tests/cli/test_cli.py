@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import datetime
 import importlib
 import io
@@ -20,6 +21,7 @@ import pytest
 import txnlog
 from txnlog.cli import main
 from txnlog.cli.output import StatusLine
+from txnlog.cli.wording import CALLS, command_at
 from txnlog.errors import InvalidTransactionState
 from txnlog.testing import ManualClock
 from txnlog.testing.scheduler import START_MS
@@ -265,13 +267,53 @@ def test_advice_names_options_of_the_command(lake):
             ("topic", "alter", "orders", "--add", "x:varchar"),
             "use one of binary, boolean, byte, date, double, float, integer, long, short, string, timestamp,",
         ),
+        (("topic", "create", "orders", "--partitions", "3"), "'topic describe NAME' shows it, and 'topic alter NAME'"),
+        (("topic", "alter", "orders", "--property", "retain_ms=1"), "(use 'vacuum --retain-ms DURATION';"),
+        (
+            ("topic", "alter", "orders", "--property", "delta.targetFileSize=1"),
+            "(use 'optimize TOPIC --target-size-bytes INTEGER';",
+        ),
+        (("topic", "alter", "orders", "--property", "delta=auto"), "(use --delta auto, --delta manual or --delta off;"),
+        (("topic", "alter", "orders", "--property", "txnlog.delta=auto"), "(use --delta [auto|manual|off];"),
+        (
+            ("topic", "alter", "orders", "--property", "partition=1"),
+            "(did you mean 'partitions'? use 'topic create NAME",
+        ),
+        (("topic", "alter", "orders", "--property", "delta.autoOptimize=1"), "(did you mean 'delta.autoOptimize"),
+        (("topic", "alter", "orders", "--add", "at:timestamp_ntz"), "or have --delta off for the topic,"),
     ],
 )
 def test_errors_speak_of_the_command_line(lake, command, told):
     done = run(lake[0], *command)
     assert done.returncode == 2
     assert told in done.stderr
-    assert "=True" not in done.stderr
+    assert not re.search(r"=True|\bns\.|, in Python", done.stderr)
+
+
+def test_a_call_without_a_command_is_said_to_be_of_python(lake):
+    done = run(lake[0], "topic", "alter", "orders", "--property", "timeout_ms=1")
+    assert "(use ns.begin(timeout_ms=...), in Python; nothing was written)" in done.stderr
+    done = run(lake[0], "topic", "alter", "orders", "--property", "key=id")
+    assert "(use ns.create_topic(name, key=...), in Python; nothing was written)" in done.stderr
+
+
+def test_every_sentence_that_names_a_call_with_a_command_can_name_the_command():
+    """A plain text would show Python to whoever types a command: such a call is a ``Call`` among ``Words``."""
+    call = re.compile(rf"\bns\.({'|'.join(CALLS)})\b")
+    package = pathlib.Path(txnlog.__file__).parent
+    plain = []
+    for file in sorted(package.rglob("*.py")):
+        if file.relative_to(package).parts[0] in {"cli", "testing"}:
+            continue
+        tree = ast.parse(file.read_text())
+        documentation = {id(item.value) for item in ast.walk(tree) if isinstance(item, ast.Expr)}
+        texts = [
+            item.value
+            for item in ast.walk(tree)
+            if isinstance(item, ast.Constant) and isinstance(item.value, str) and id(item) not in documentation
+        ]
+        plain += [(file.name, text) for text in texts if call.search(text) and "or the command" not in text]
+    assert plain == []
 
 
 def test_the_ways_out_of_a_prepared_transaction_are_commands(lake):
@@ -298,8 +340,8 @@ def test_a_scheme_without_create_if_absent_says_so_and_which_work(scheme):
 
 
 def test_every_command_that_errors_name_is_there():
-    for path in main_module._CALLS.values():
-        assert main_module._command(path).params
+    for path in CALLS.values():
+        assert command_at(main_module.cli, path).name == path.split()[-1]
 
 
 def test_secrets_in_storage_options_are_not_shown(lake):

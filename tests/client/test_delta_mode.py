@@ -71,7 +71,7 @@ def test_a_type_that_delta_lacks_is_refused_by_its_column_and_both_ways_out(
     schema = pa.schema([("id", pa.int64()), (column, NESTED[column])])
     with Unchanged(memory), raises(SchemaMismatch, match=f"'{PATHS[column]}' has the type timestamp_ntz") as caught:
         sales.create_topic("new", schema, delta=mode)
-    assert 'delta="off"' in str(caught.value)
+    assert "delta='off'" in str(caught.value)
     assert 'pa.timestamp("us", "UTC")' in str(caught.value)
 
 

@@ -480,7 +480,7 @@ def test_an_interrupt_between_an_entry_and_its_fold_leaves_a_decision_asked_for_
     txn.produce("orders", rows(1))
     token = txn.prepare()
     own, follower = ns.connection.appender, ns.connection.follower
-    take, adopt = own._take_batch, follower.adopt
+    take, fold_own = own._take_batch, follower.fold_own
     told: list[Any] = []
 
     def ask() -> None:
@@ -497,12 +497,12 @@ def test_an_interrupt_between_an_entry_and_its_fold_leaves_a_decision_asked_for_
         own._queue.rotate(-1)  # in front of the leader's
         return take()
 
-    def interrupted_adopt(*_: Any) -> None:
-        monkeypatch.setattr(follower, "adopt", adopt)
+    def interrupted_fold(*_: Any) -> None:
+        monkeypatch.setattr(follower, "fold_own", fold_own)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(own, "_take_batch", take_all)
-    monkeypatch.setattr(follower, "adopt", interrupted_adopt)
+    monkeypatch.setattr(follower, "fold_own", interrupted_fold)
     with pytest.raises(KeyboardInterrupt):
         ns.produce("orders", rows(2))
     wait_for(lambda: len(told) == 2)

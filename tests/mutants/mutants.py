@@ -814,11 +814,11 @@ MUTANTS = (
     Mutant(
         "one topic after the other",
         "txnlog/takeover.py",
-        "    seen = check_all_free(connection, records, consumer, owned=takeover or stream is not None)\n"
+        "    seen = check_all_free(connection, records, consumer, may_end_query=takeover or stream is not None)\n"
         "    epochs = take_epochs(connection, seen, consumer, stream, takeover=takeover)\n",
         "    epochs: dict[int, int] = {}\n"
         "    for item in records:\n"
-        "        seen = check_all_free(connection, [item], consumer, owned=takeover or stream is not None)\n"
+        "        seen = check_all_free(connection, [item], consumer, may_end_query=takeover or stream is not None)\n"
         "        epochs |= take_epochs(connection, seen, consumer, stream, takeover=takeover)\n",
         "a consumer of several topics that is refused fences the living one of the first",
         (TAKEOVER + "a_consumer_of_several_topics_that_is_refused_fences_nobody_and_creates_nothing[there-busy]",),

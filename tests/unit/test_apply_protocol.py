@@ -194,7 +194,7 @@ def test_the_head_knows_name_coordinator_and_settings():
     log = Log(begun=False)
     log.entry(PROTOCOL, Namespace("sales", 7, 5_000, 864_000_000))
     head = log.state.head
-    assert (head.name, head.coordinator) == ("sales", 7)
+    assert (head.name, head.first_coordinator) == ("sales", 7)
     assert (head.max_timeout_ms, head.outcome_retention_ms) == (5_000, 864_000_000)
 
 
@@ -293,7 +293,7 @@ def test_numbers_keep_the_coordinator_id_that_they_had_and_new_ones_have_the_new
     log.entry(Adopt("again", 8))
     log.entry(Reserve(WRITER, 1280, 256))
     head = log.state.head
-    assert (head.name, head.coordinator, head.adoptions) == ("again", 7, ((1024, 9), (1280, 8)))
+    assert (head.name, head.first_coordinator, head.adoptions) == ("again", 7, ((1024, 9), (1280, 8)))
     assert head.coordinators == Coordinators(((0, 7), (1024, 9), (1280, 8)))
     expected = {0: 7, 100: 7, 1023: 7, 1024: 9, 1279: 9, 1280: 8, MAX_NUMBER: 8}
     assert {number: log.state.txn_id(number) for number in expected} == {n: TxnId(c, n) for n, c in expected.items()}

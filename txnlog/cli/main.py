@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 import sys
 from typing import Any, Final
 
@@ -20,6 +19,7 @@ from txnlog.administration import STATES
 from txnlog.adoption import adopt_namespace
 from txnlog.arguments import Duration, duration_text, shown
 from txnlog.cli.output import Printer, StatusLine
+from txnlog.cli.wording import worded
 from txnlog.codec import encode_action
 from txnlog.delta_mode import DELTA_MODES
 from txnlog.errors import InvalidInputError, RetriableError, StoreError, TxnLogError
@@ -27,10 +27,6 @@ from txnlog.limits import DEFAULT_GRACE_MS, DEFAULT_RETAIN_MS, MAINTAIN_BYTES, T
 from txnlog.names import nearest
 from txnlog.namespace import Namespace
 from txnlog.results import TopicInfo, Unreadable
-from txnlog.wording import Argument, Call, Words
-
-_PYTHON: Final = re.compile(r"\w\(|=(True|False)")
-"""Advice that is a call, or an argument of one: nobody shall type it into a shell."""
 
 _SQL_TYPES: Final = {
     "tinyint": "byte",
@@ -185,7 +181,11 @@ def topic_create(target: Target, name: str, partitions: int, *, if_not_exists: b
 @topic.command("alter")
 @click.argument("name")
 @click.option(
-    "--add", multiple=True, metavar="COLUMN:TYPE", help="A new column, which may be null; any number of them."
+    "--add",
+    "add_columns",
+    multiple=True,
+    metavar="COLUMN:TYPE",
+    help="A new column, which may be null; any number of them.",
 )
 @click.option("--widen", multiple=True, metavar="COLUMN:TYPE", help="A column and its wider type.")
 @click.option(
@@ -197,7 +197,7 @@ def topic_create(target: Target, name: str, partitions: int, *, if_not_exists: b
 def topic_alter(
     target: Target,
     name: str,
-    add: tuple[str, ...],
+    add_columns: tuple[str, ...],
     widen: tuple[str, ...],
     settings: tuple[str, ...],
     delta: str | None,
@@ -211,7 +211,9 @@ def topic_alter(
     """
     properties = {key: value or None for key, value in (_pair(item, "=") for item in settings)}
     with target.open(write=True) as ns:
-        info = ns.alter_topic(name, _columns(add), widen=dict(_columns(widen)), properties=properties, delta=delta)
+        info = ns.alter_topic(
+            name, _columns(add_columns), widen=dict(_columns(widen)), properties=properties, delta=delta
+        )
     _print_topic(info, as_json=as_json)
 
 
@@ -627,71 +629,12 @@ def maintain(
         sys.exit(WARNINGS)
 
 
-_CALLS: Final = {
-    "abort": "transactions abort",
-    "complete": "transactions complete",
-    "create_topic": "topic create",
-    "topics": "topics",
-    "transactions": "transactions list",
-    "vacuum": "vacuum",
-}
-"""By the name of a call of the handle the command that makes it."""
-
-
-def _command(path: str) -> click.Command:
-    found: click.Command = cli
-    for name in path.split():
-        assert isinstance(found, click.Group), "a command has no commands"
-        found = found.commands[name]
-    return found
-
-
-def _option(argument: Argument, command: click.Command | None) -> str:
-    """An argument as an option of a command, or as Python where it has none."""
-    param = next((item for item in command.params if item.name == argument.name), None) if command else None
-    if not isinstance(param, click.Option):
-        return str(argument) if argument.value is None else f"{argument}, in Python"
-    if argument.value is None or (param.is_flag and argument.value is True):
-        return param.opts[0]
-    return f"{param.opts[0]} {argument.value}"
-
-
-def _called(call: Call) -> str:
-    """A call as a command, or as Python where there is none."""
-    path = _CALLS.get(call.name)
-    if path is None:
-        return f"{call}, in Python"
-    command = _command(path)
-    words = [path, *(param.make_metavar(click.Context(command)) for param in _positional(command))]
-    words += [_option(item, command) for item in call.arguments if isinstance(item, Argument)]
-    return f"'{' '.join(words)}'"
-
-
-def _positional(command: click.Command) -> list[click.Argument]:
-    return [item for item in command.params if isinstance(item, click.Argument)]
-
-
-def _say(error: TxnLogError, command: click.Command | None) -> None:
-    """Print an error in the words of the command line."""
-
-    def shown_here(text: str) -> str:
-        if isinstance(text, Words):
-            return text.rendered(lambda argument: _option(argument, command), _called)
-        return text
-
-    plain = not isinstance(error.advice, Words)
-    error.message, error.advice = shown_here(error.message), shown_here(error.advice)
-    if plain and _PYTHON.search(error.advice) and "Python" not in error.advice:
-        error.advice += ", in Python"
-    click.echo(f"txnlog: {type(error).__name__}: {error}", err=True)
-
-
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit."""
     try:
         cli.main(args=arguments, prog_name="txnlog", standalone_mode=True)
     except _RefusedError as refused:
-        _say(refused.error, refused.command)
+        click.echo(f"txnlog: {type(refused.error).__name__}: {worded(refused.error, cli, refused.command)}", err=True)
         sys.exit(NOT_DONE if isinstance(refused.error, StoreError | RetriableError) else REFUSED)
 
 

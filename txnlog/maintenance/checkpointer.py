@@ -20,6 +20,7 @@ from txnlog.runtime import Background, Runtime
 from txnlog.slots import occupy
 from txnlog.state import State
 from txnlog.store.base import Store
+from txnlog.wording import Call, Words
 
 _logger = logging.getLogger("txnlog.checkpointer")
 
@@ -39,7 +40,7 @@ _MANIFEST_ATTEMPTS = 4
 class SlotTaken(CorruptionError):
     """The slot of this version's manifest holds something else. It is not overwritten: a later version has its own."""
 
-    default_advice = "call ns.checkpoint() again: it makes one at a later version"
+    default_advice = Words("call ", Call("checkpoint"), " again: it makes one at a later version")
 
 
 class Checkpointer:
@@ -141,7 +142,7 @@ class Checkpointer:
                 runs, merged = _split(runs, table.num_rows)
                 if kind == "outcomes":
                     runs = tuple(part for part in runs if part.timestamp_ms >= expired_before_ms)
-                tables = [self._follower.log.run(part) for part in merged]
+                tables = [self._follower.log.read_run(part) for part in merged]
                 table = checkpoint.merge_runs(  # noqa: PLW2901 - the run that is written
                     kind, [*tables, table], expired_before_ms=expired_before_ms
                 )

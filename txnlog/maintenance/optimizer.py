@@ -32,6 +32,7 @@ from txnlog.segment_file import ROW_GROUP_BYTES, EncodedSegment, SegmentWriter
 from txnlog.segment_rows import PlannedSegment
 from txnlog.state import SegmentRecord, Statistics, TopicRecord
 from txnlog.store.base import ObjectNotFound
+from txnlog.wording import Call, Words
 
 if TYPE_CHECKING:
     from txnlog.connection import Connection
@@ -241,7 +242,7 @@ class _Optimize:
             try:
                 version = self._connection.appender.call(command)
             except OutcomeUnknown as error:
-                error.advice = "call optimize() again: it goes on from what the log shows"
+                error.advice = Words("call ", Call("optimize", "topic"), " again: it goes on from what the log shows")
                 raise
             if version is not None:
                 return version

@@ -1,0 +1,93 @@
+"""Errors of the library in the words of the command line: options in place of arguments, commands in place of calls."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+from txnlog.errors import TxnLogError
+from txnlog.wording import Argument, Call, Words
+
+CALLS: Final = {
+    "abort": "transactions abort",
+    "alter_topic": "topic alter",
+    "checkpoint": "checkpoint",
+    "complete": "transactions complete",
+    "create_topic": "topic create",
+    "drop_topic": "topic drop",
+    "fence": "producers fence",
+    "lag": "lag",
+    "maintain": "maintain",
+    "optimize": "optimize",
+    "subscriptions": "subscriptions",
+    "topic": "topic describe",
+    "topics": "topics",
+    "transaction": "transactions describe",
+    "transactions": "transactions list",
+    "vacuum": "vacuum",
+}
+"""By the name of a call of the handle the command that makes it."""
+
+
+def command_at(root: click.Group, path: str) -> click.Command:
+    """The command that the words of a path lead to."""
+    found: click.Command = root
+    for name in path.split():
+        assert isinstance(found, click.Group), "a command has no commands"
+        found = found.commands[name]
+    return found
+
+
+def worded(error: TxnLogError, root: click.Group, command: click.Command | None) -> TxnLogError:
+    """The error of a command, in the words of the command line.
+
+    Args:
+        error: what the library raised; its message and advice are replaced.
+        root: the group of all commands.
+        command: the one that ended with the error, whose options are named.
+    """
+
+    def called(call: Call) -> str:
+        return _called(call, root)
+
+    def here(text: str) -> str:
+        return text.rendered(lambda item: _option(item, command), called) if isinstance(text, Words) else text
+
+    error.message, error.advice = here(error.message), here(error.advice)
+    return error
+
+
+def _option(argument: Argument, command: click.Command | None) -> str:
+    """An argument as an option of a command, or as Python where it has none."""
+    param = _param(argument, command)
+    if command is None or param is None:
+        return str(argument) if argument.value is None else f"{argument}, in Python"
+    if argument.value is None or (param.is_flag and argument.value is True):
+        return param.opts[0]
+    return f"{param.opts[0]} {param.make_metavar(click.Context(command)) if argument.value is ... else argument.value}"
+
+
+def _param(argument: Argument, command: click.Command | None) -> click.Option | None:
+    """The option of a command that stands for an argument; None where there is none."""
+    options = [item for item in command.params if isinstance(item, click.Option)] if command else []
+    return next((item for item in options if item.name == argument.name), None)
+
+
+def _called(call: Call, root: click.Group) -> str:
+    """A call as a command, or as Python where there is none."""
+    path = CALLS.get(call.name)
+    command = None if path is None else command_at(root, path)
+    arguments = [item for item in call.arguments if isinstance(item, Argument)]
+    if path is None or command is None or not all(_param(item, command) for item in arguments):
+        return f"{call}, in Python"
+    words = [path, *(param.make_metavar(click.Context(command)) for param in _positional(command))]
+    words += [_option(item, command) for item in arguments]
+    return f"'{' '.join(words)}'"
+
+
+def _positional(command: click.Command) -> list[click.Argument]:
+    return [item for item in command.params if isinstance(item, click.Argument)]
+
+
+__all__ = ["CALLS", "command_at", "worded"]
