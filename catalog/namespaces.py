@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, overload
 from catalog import registration
 from catalog.publication import MOST_VERSIONS, Publications, Published, PublishedVersion
 from txnlog.adoption import adopt_namespace
-from txnlog.arguments import shown, whole_number
+from txnlog.arguments import shown, truth, whole_number
 from txnlog.errors import (
     Durable,
     InvalidInputError,
@@ -145,6 +145,7 @@ class Catalog:
             UnsafeStore: the store has no atomic create-if-absent.
         """
         wanted = parse_namespace_name(name)
+        if_not_exists = truth("if_not_exists", if_not_exists)
         self._let_go(wanted)
         known = next((record for record in self._records() if folded(record.name) == folded(wanted)), None)
         found = self._log_in_folder(wanted)
@@ -204,6 +205,7 @@ class Catalog:
             OutcomeUnknown: call it again.
         """
         wanted = parse_namespace_name(name)
+        force = truth("force", force)
         _ = self._root  # refused where the handle was closed
         self._let_go(wanted)
         found, coordinator = adopt_namespace(
@@ -288,7 +290,7 @@ class Catalog:
                 f"topics cannot be registered as {shown(as_)}: a table over the format would lose its path",
                 advice='pass as_="views", or as_="delta" for the published tables',
             )
-        if as_ == "delta" and replace:
+        if truth("replace", replace) and as_ == "delta":
             raise InvalidInputError(
                 "replace is for views: tables show without it what was published last, and no other one is taken away",
                 advice="leave replace out; a table that is in the way is an error that names it",

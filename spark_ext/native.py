@@ -23,6 +23,7 @@ from spark_ext.scan import metadata_fields, no_topic, spark_schema
 from spark_ext.scan_session import load_files, session_beside, taken_over
 from spark_ext.spark_versions import has_jvm
 from spark_ext.task_errors import first_line
+from txnlog.arguments import truth
 from txnlog.errors import CorruptionError, InvalidInputError, LimitExceeded, only_looking
 from txnlog.ids import Coordinators, TxnId
 from txnlog.keys import SEGMENT_COLUMN, entry_key
@@ -98,6 +99,7 @@ def read_topic(
             ``exclude_segments``.
         LimitExceeded: so many segments that planning would take longer than reading with the format.
     """
+    include_metadata = truth("include_metadata", include_metadata)
     namespace, snapshot, topic = _snapshot(spark, path, version, timestamp, storage_options)
     plan = snapshot.plan(topic, offsets=offsets, isolation_level=isolation_level, exclude_segments=exclude_segments)
     return read_plan(spark, namespace, plan, include_metadata=include_metadata)

@@ -20,7 +20,7 @@ from spark_ext.processing_stop import Stop
 from spark_ext.scan import open_scan
 from spark_ext.spark_versions import warn_of_functions_that_hang
 from spark_ext.transactions import Handler, check_handler
-from txnlog.arguments import duration_ms, shown, whole_number
+from txnlog.arguments import duration_ms, shown, truth, whole_number
 from txnlog.errors import InvalidInputError, refused_write
 from txnlog.limits import MAX_NUMBER
 from txnlog.names import nearest, parse_label, parse_subscription_name, parse_topic_name
@@ -126,13 +126,13 @@ def process(
     interval_ms = _interval(trigger)
     attempts = _ATTEMPTS[on_error] if max_attempts is None else max_attempts
     whole_number("max_attempts", attempts, 1, MAX_NUMBER)
+    include_metadata, native = truth("include_metadata", include_metadata), truth("native", native)
+    progress = truth("progress", progress)
     asked = Stop(stop)
     target = target_of(spark, path, storage_options, advice="name it in topics=[...]")
     gives_up = on_error == "dead_letter"
     order = Order(
-        ReadOptions(
-            path, subscribe=names, include_metadata=bool(include_metadata), storage_options=target.storage_options
-        ),
+        ReadOptions(path, subscribe=names, include_metadata=include_metadata, storage_options=target.storage_options),
         target.storage,
         query_name or subscription,
         handler,
@@ -140,7 +140,7 @@ def process(
         gives_up,
         attempts,
         max_rows,
-        bool(native),
+        native,
     )
     # All topics are there, have the same columns, and can be read, before anything is written.
     with refused_write():

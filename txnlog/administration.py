@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, get_args
 from txnlog import apply
 from txnlog.actions import ForgetApp, Header, Protocol
 from txnlog.actions import Producer as ProducerAction
-from txnlog.arguments import Duration, duration_ms, shown, whole_number
+from txnlog.arguments import Duration, duration_ms, shown, truth, whole_number
 from txnlog.commands import ONE_PROTOCOL, Answer, Simple, effect, one_start_of
 from txnlog.errors import (
     CoordinatorFenced,
@@ -143,9 +143,7 @@ def end_failed(connection: Connection, number: int) -> Outcome:
 def complete(connection: Connection, token: TxnId | str, *, commit: bool) -> Committed | None:
     """Carry out the outside decision about a prepared transaction; the same decision again gives the same answer."""
     number = number_of(connection, TxnId.parse(token))  # a number alone could mean a transaction of another namespace
-    if not isinstance(commit, bool):
-        raise InvalidInputError(f"commit is True or False, not {shown(commit)}")
-    command = CompleteCommand(number, commit)
+    command = CompleteCommand(number, truth("commit", commit))
     try:
         with in_doubt(Words("call ", Call("complete", "token", "commit"), " again, with the same decision")):
             outcome = connection.appender.call(command)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from txnlog.arguments import mapping
+from txnlog.arguments import mapping, truth
 from txnlog.connection import Connection
 from txnlog.errors import refused_write
 from txnlog.namespace import root_and_name
@@ -28,12 +28,13 @@ def adopt_namespace(
     ``catalog.Catalog.adopt_namespace`` says what this means, and what it raises.
     """
     text, name = root_and_name(root, namespace)
+    force = truth("force", force)
     with refused_write():
         connection = Connection(
             text, name, storage_options=mapping("storage_options", storage_options), clock=clock, store=store
         )
     try:
-        return connection.name, connection.session.adopt(force=bool(force))
+        return connection.name, connection.session.adopt(force=force)
     finally:
         connection.close()
 

@@ -62,6 +62,16 @@ def whole_number(what: str, value: object, least: int, most: int | None = None) 
     return number
 
 
+def truth(what: str, value: object, advice: str = "") -> bool:
+    """True or False (NumPy's too), or InvalidInputError: as a condition ``"false"`` would be True."""
+    numpy_has_it = type(value).__module__ == "numpy" and type(value).__name__ in {"bool", "bool_"}
+    if isinstance(value, bool) or numpy_has_it:
+        return bool(value)
+    raise InvalidInputError(
+        Words(Argument(what), f" is True or False, not {shown(value)}"), advice=advice or "pass True or False itself"
+    )
+
+
 def duration_ms(what: str, value: object, least: int, most: int | None = None) -> int:
     """Milliseconds of a duration in a range, or InvalidInputError. See ``Duration``."""
     number: object = value
@@ -156,6 +166,7 @@ __all__ = [
     "shortened",
     "shown",
     "text_properties",
+    "truth",
     "type_of",
     "whole_number",
 ]

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from txnlog import ranges
 from txnlog.actions import Acknowledgement, PartitionRanges
-from txnlog.arguments import whole_number
+from txnlog.arguments import truth, whole_number
 from txnlog.errors import InvalidInputError
 from txnlog.process_bound import ProcessBound
 from txnlog.ranges import Ranges
@@ -139,6 +139,7 @@ class Messages(ProcessBound):
     def acknowledgements(self, connection: Connection, *, cumulative: bool) -> list[Acknowledgement]:
         """What to log for these messages in a namespace, which must be the one they came from."""
         self._consumer.check_usable(connection)
+        cumulative = truth("cumulative", cumulative)
         if not len(self):
             return []
         if cumulative:

@@ -24,6 +24,7 @@ from txnlog.arguments import (
     mapping,
     shown,
     text_properties,
+    truth,
     whole_number,
 )
 from txnlog.commands import ONE_CREATION, Answer, Simple, effect
@@ -123,6 +124,7 @@ def open_namespace(
     """
     if not isinstance(mode, str) or mode not in {"r", "rw"}:
         raise InvalidInputError(f"unknown mode {shown(mode)}", advice='use mode="r" or mode="rw"')
+    create = truth("create", create)
     if mode == "r" and create:
         raise InvalidInputError('create=True needs mode="rw"')
     if clock is not None and not hasattr(clock, "now_ms"):
@@ -139,7 +141,7 @@ def open_namespace(
     connection = Connection(
         text,
         name,
-        create=bool(create),
+        create=create,
         mode=mode,
         storage_options=mapping("storage_options", storage_options),
         clock=clock,
@@ -271,6 +273,7 @@ class Namespace:
         mode = None if delta is None else parse_delta_mode(delta)
         settings = text_properties(properties)
         check_properties(settings)
+        if_not_exists = truth("if_not_exists", if_not_exists)
         action = Topic(
             parse_topic_name(name),
             stored,
@@ -633,7 +636,7 @@ class Namespace:
             InvalidTransactionState: it is PREPARED, and ``force`` is False.
             OutcomeUnknown: the store did not answer; make the same call again.
         """
-        return administration.abort(self.connection, txn_id, by, why, force=force)
+        return administration.abort(self.connection, txn_id, by, why, force=truth("force", force))
 
     def complete(self, token: TxnId | str, *, commit: bool) -> Committed | None:
         """Commit or abort a prepared transaction, from any process; nothing fences this call.
@@ -726,8 +729,8 @@ class Namespace:
             self.connection,
             retain_ms,
             grace_ms,
-            allow_short_retention=bool(allow_short_retention),
-            dry_run=bool(dry_run),
+            allow_short_retention=truth("allow_short_retention", allow_short_retention),
+            dry_run=truth("dry_run", dry_run),
             before=before,
             progress=progress,
         )
@@ -764,7 +767,12 @@ class Namespace:
             OutcomeUnknown, StoreError: call it again.
         """
         return optimizer.optimize(
-            self.connection, topic, target_size_bytes, max_bytes=max_bytes, dry_run=bool(dry_run), progress=progress
+            self.connection,
+            topic,
+            target_size_bytes,
+            max_bytes=max_bytes,
+            dry_run=truth("dry_run", dry_run),
+            progress=progress,
         )
 
     def maintain(
@@ -808,7 +816,7 @@ class Namespace:
             max_bytes=max_bytes,
             retain_ms=retain_ms,
             grace_ms=grace_ms,
-            allow_short_retention=bool(allow_short_retention),
+            allow_short_retention=truth("allow_short_retention", allow_short_retention),
             before=before,
             progress=progress,
         )

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txnlog import planner
-from txnlog.arguments import shown
+from txnlog.arguments import shown, truth
 from txnlog.errors import InvalidInputError, only_looking
 from txnlog.garbage import may_be_gone
 from txnlog.planner import OffsetRanges, ScanPlan
@@ -153,6 +153,7 @@ class Snapshot:
                 f"a filter is a pyarrow.compute expression, not {type(filter).__name__}",
                 advice='use e.g. pyarrow.compute.field("id") > 7',
             )
+        include_metadata = truth("include_metadata", include_metadata)
         plan = self.plan(topic, offsets=offsets, isolation_level=isolation_level, exclude_segments=exclude_segments)
         schema = output_schema(plan, columns, include_metadata=include_metadata)
         inner = columns

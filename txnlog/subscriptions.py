@@ -12,7 +12,7 @@ from txnlog import dead_letters, leases, ranges
 from txnlog.acknowledgements import cursor_of, live_subscription
 from txnlog.actions import DropSubscription, Header, Subscription, SubscriptionType, Takeover, Topic
 from txnlog.apply_topics import live_topic
-from txnlog.arguments import Duration, duration_ms, duration_text, shown, whole_number
+from txnlog.arguments import Duration, duration_ms, duration_text, shown, truth, whole_number
 from txnlog.commands import ONE_CREATION, Answer, Simple, effect
 from txnlog.consumer import Consumer
 from txnlog.errors import (
@@ -126,7 +126,8 @@ def create(
     parse_subscription_name(name)
     kind = _type(type)
     rule = _takeover(takeover)
-    lease_ms = _lease_ms(lease_ms, allow_short=allow_short_lease)
+    lease_ms = _lease_ms(lease_ms, allow_short=truth("allow_short_lease", allow_short_lease))
+    if_not_exists = truth("if_not_exists", if_not_exists)
     if max_redeliveries is not None:
         max_redeliveries = whole_number("max_redeliveries", max_redeliveries, 0, MAX_NUMBER)
     if dead_letter_topic is not None:
@@ -354,11 +355,11 @@ def open_consumer(
     parse_subscription_name(subscription)
     wanted = None if type is None else _type(type)
     names = _topics(topics)
-    if not isinstance(takeover, bool):
-        raise InvalidInputError(
-            f"takeover is True or False, not {shown(takeover)}",
-            advice="the rule who may take over is of the subscription: ns.create_subscription(..., takeover=...)",
-        )
+    takeover = truth(
+        "takeover",
+        takeover,
+        "the rule who may take over is of the subscription: ns.create_subscription(..., takeover=...)",
+    )
     return _by_name(connection, lambda: _open(connection, names, subscription, wanted, label, takeover=takeover))
 
 

@@ -35,6 +35,19 @@ from txnlog.testing import ManualClock
 SCHEMA = pa.schema([("x", pa.int64())])
 
 
+@pytest.mark.parametrize("value", ["false", 0])
+def test_what_is_neither_true_nor_false_is_refused_before_anything_is_done(tmp_path: Path, value: Any) -> None:
+    with txn_catalog.open(str(tmp_path)) as cat:
+        with pytest.raises(InvalidInputError, match="if_not_exists is True or False, not"):
+            cat.create_namespace("sales", if_not_exists=value)
+        assert cat.namespaces() == ()
+        cat.create_namespace("sales")
+        with pytest.raises(InvalidInputError, match="force is True or False, not"):
+            cat.adopt_namespace("sales", force=value)
+        with pytest.raises(InvalidInputError, match="replace is True or False, not"):
+            cat.register(None, "sales", replace=value)
+
+
 @pytest.fixture
 def root(tmp_path: Path) -> str:
     return str(tmp_path / "lake")
