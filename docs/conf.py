@@ -61,7 +61,10 @@ NAVIGATION = {
     ],
     "In depth": ["docs/tour", "docs/python", "docs/spark", "docs/delta"],
     "Operations": ["Overview </docs/operations/index>", "docs/stores", "docs/operations/*"],
-    "Reference": ["Overview </docs/reference/index>", "docs/reference/*", "PROTOCOL"],
+    "Reference": ["Overview </docs/reference/index>", *(f"docs/reference/{name}" for name in (
+        "open", "namespace", "transaction", "producer", "consumer", "snapshot", "results", "errors", "catalog", "spark_ext",
+        "testing",
+    )), "PROTOCOL"],
     "The project": [
         "docs/guarantees", "docs/testing", "docs/decisions", "Benchmarks </benchmarks/RESULTS>", "docs/map", "CHANGELOG", "CONTRIBUTING",
         "SECURITY",
@@ -111,6 +114,26 @@ def _read(app: Any, docname: str, content: list[str]) -> None:
     content[0] = "\n".join(lines) + ADDED.get(docname, "")
 
 
+MADE_BY_CALLS = {
+    "Consumer", "Messages", "Namespace", "Producer", "Snapshot", "Transaction", "Committed", "Catalog", "NamespaceInfo",
+    "Published", "PublishedVersion", "DataFrameTransaction", "Processed", "TopicInfo", "SubscriptionInfo", "PartitionLag",
+    "TransactionInfo", "Optimized", "Vacuumed", "Maintained", "Report", "Failure", "Client",
+}  # fmt: skip
+"""Classes of which nobody makes an instance but the calls that return one: their constructors are no part of the surface."""
+
+
+def _signature(app: Any, what: str, name: str, *_: Any) -> tuple[str, None] | None:
+    return ("", None) if what == "class" and name.rpartition(".")[2] in MADE_BY_CALLS else None
+
+
+def _first_line(app: Any, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
+    """Napoleon takes what stands before a colon in a property's first line for its type: ours are sentences."""
+    if what in {"property", "attribute", "data"}:
+        lines[:0] = ["..", ""]  # an empty comment
+
+
 def setup(app: Any) -> None:
     """Called by Sphinx."""
+    app.connect("autodoc-process-docstring", _first_line, priority=400)  # before Napoleon
+    app.connect("autodoc-process-signature", _signature)
     app.connect("source-read", _read)

@@ -446,9 +446,4 @@ __all__ = [
     "UnsafeStore",
     "UnsupportedFeature",
     "VersionNotAvailable",
-    "after_writing",
-    "in_doubt",
-    "no_delta",
-    "only_looking",
-    "refused_write",
 ]

@@ -177,13 +177,10 @@ class Namespace:
     Any call, also of what it makes, may raise InvalidTransactionState where the handle was closed, and StoreError,
     RetriableError or CorruptionError where the log cannot be read; one that writes, ReadOnly with ``mode="r"``. What a
     call has of its own it says.
-
-    Attributes:
-        connection: what it and all that it makes work through. For this project's own packages and tests: its names
-            may change with any version.
     """
 
     def __init__(self, connection: Connection) -> None:
+        # What it and all that it makes work through: for this project's own packages and tests, and free to change.
         self.connection = connection
 
     def __repr__(self) -> str:
@@ -220,7 +217,7 @@ class Namespace:
 
     @property
     def store_requests(self) -> dict[tuple[str, str], int]:
-        """Requests that this handle sent to the store so far, by call and kind of object: ``("put", "segment"): 3``.
+        """Requests that this handle sent to the store so far, by call and kind of object, ``("put", "segment"): 3``.
 
         Calls are create, put, get, get_range, info, list, delete and sync (no request on an object store); kinds are
         entry, segment, checkpoint, hint, delta, root and other.

@@ -11,110 +11,18 @@ from pathlib import Path
 import pytest
 
 import catalog
-import txnlog
-from catalog import Catalog, Published, PublishedVersion
+from catalog import Catalog
 from spark_ext.processing_run import Processed
 from spark_ext.transactions import DataFrameTransaction
+from tests.packaging.surface import ATTRIBUTES, CALLS
 from txnlog import errors
 from txnlog.consumer import Consumer
-from txnlog.messages import Messages
 from txnlog.namespace import Namespace
 from txnlog.producer import Producer
-from txnlog.results import Committed, TopicInfo
 from txnlog.snapshot import Snapshot
 from txnlog.transaction import Transaction
 
 ROOT = Path(__file__).parents[2]
-
-CALLS = {
-    (txnlog, "open"): "root namespace create mode storage_options store clock min_commit_interval_ms",
-    (Namespace, "create_topic"): "name schema partitions key if_not_exists properties delta",
-    (Namespace, "topics"): "",
-    (Namespace, "topic"): "name",
-    (Namespace, "alter_topic"): "name add_columns widen properties delta",
-    (Namespace, "drop_topic"): "name",
-    (Namespace, "producer"): "name",
-    (Namespace, "begin"): "timeout_ms txn_app_id txn_version",
-    (Namespace, "last_txn_version"): "txn_app_id",
-    (Namespace, "produce"): "topic data partition",
-    (Namespace, "create_subscription"): "topic name type start lease_ms takeover max_redeliveries dead_letter_topic "
-    "if_not_exists allow_short_lease",
-    (Namespace, "subscriptions"): "topic",
-    (Namespace, "subscription"): "topic name",
-    (Namespace, "drop_subscription"): "topic name",
-    (Namespace, "consumer"): "topics subscription type name",
-    (Namespace, "lag"): "topic subscription",
-    (Namespace, "snapshot"): "version timestamp",
-    (Namespace, "transactions"): "state min_age_ms",
-    (Namespace, "transaction"): "txn_id",
-    (Namespace, "abort"): "txn_id by why force",
-    (Namespace, "complete"): "token commit",
-    (Namespace, "transact"): "work attempts options",
-    (Namespace, "fence"): "producer by",
-    (Namespace, "forget_app"): "txn_app_id",
-    (Namespace, "enable"): "feature",
-    (Namespace, "checkpoint"): "",
-    (Namespace, "vacuum"): "retain_ms grace_ms allow_short_retention dry_run before progress",
-    (Namespace, "optimize"): "topic target_size_bytes max_bytes dry_run progress",
-    (Namespace, "maintain"): "target_size_bytes max_bytes retain_ms grace_ms allow_short_retention before progress",
-    (Namespace, "close"): "",
-    (Producer, "begin"): "timeout_ms txn_app_id txn_version",
-    (Producer, "produce"): "topic data partition sequence",
-    (Producer, "last_sequence"): "topic partition",
-    (Producer, "close"): "",
-    (Transaction, "produce"): "topic data partition sequence",
-    (Transaction, "acknowledge"): "messages cumulative",
-    (Transaction, "flush"): "",
-    (Transaction, "prepare"): "",
-    (Transaction, "commit"): "",
-    (Transaction, "commit_async"): "",
-    (Transaction, "abort"): "",
-    (DataFrameTransaction, "write"): "df topic",
-    (DataFrameTransaction, "acknowledge"): "messages cumulative",
-    (DataFrameTransaction, "flush"): "",
-    (DataFrameTransaction, "commit"): "",
-    (DataFrameTransaction, "abort"): "",
-    (Consumer, "receive"): "max_messages timeout_ms",
-    (Consumer, "acknowledge"): "messages cumulative",
-    (Consumer, "negative_acknowledge"): "messages",
-    (Consumer, "redeliver_unacknowledged"): "",
-    (Consumer, "seek"): "position topic",
-    (Consumer, "close"): "",
-    (catalog, "open"): "root storage_options store",
-    (Catalog, "namespaces"): "",
-    (Catalog, "namespace"): "name",
-    (Catalog, "create_namespace"): "name if_not_exists",
-    (Catalog, "adopt_namespace"): "name force",
-    (Catalog, "drop_namespace"): "name",
-    (Catalog, "register"): "spark namespace as_ topics names database replace",
-    (Catalog, "publish"): "namespace topic",
-    (Catalog, "published"): "namespace topic limit",
-    (Catalog, "delta_version"): "namespace topic version",
-    (Catalog, "repair"): "namespace topic",
-    (Catalog, "close"): "",
-    (Snapshot, "topics"): "",
-    (Snapshot, "start_offsets"): "topic",
-    (Snapshot, "end_offsets"): "topic",
-    (Snapshot, "plan"): "topic offsets isolation_level",
-    (Snapshot, "read"): "topic columns filter offsets isolation_level include_metadata",
-    (Snapshot, "scan"): "topic columns filter offsets isolation_level include_metadata",
-}
-
-ATTRIBUTES = {
-    Transaction: "id state result skipped",
-    DataFrameTransaction: "id state result skipped rows",
-    Processed: "batches rows dead_letters versions stopped",
-    Namespace: "name root store_requests",
-    Consumer: "name",
-    Producer: "name epoch",
-    Messages: "table positions end_offsets redelivery_counts __len__ __getitem__",
-    Snapshot: "version",
-    Catalog: "root",
-    Committed: "txn_id version offsets skipped duplicate dropped",
-    TopicInfo: "schema partitions key properties",
-    Published: "topic delta_version version timestamp_ms created repaired url",
-    PublishedVersion: "delta_version version timestamp_ms",
-}
 
 INTERNALS = {
     Namespace: "connection",
