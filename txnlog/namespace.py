@@ -711,7 +711,8 @@ class Namespace:
             allow_short_retention: a ``retain_ms`` below an hour is meant.
             dry_run: only count. Works with mode="r" too.
             before: called with what becomes unreadable, before anything is written or deleted, where anything does.
-                What it raises ends the vacuum.
+                What it raises ends the vacuum. It names the topics with a Delta table that may need what is deleted
+                and is not published after commits: publish those first.
             progress: called with the topic at work, the files looked at and those deleted so far.
 
         What open and prepared transactions have in the log stays, as do the log and its checkpoints. Signs of life of
@@ -787,7 +788,8 @@ class Namespace:
 
         Before the vacuum the Delta tables of the topics with ``delta="auto"`` are brought up to date, and of no others:
         a table of a ``"manual"`` topic shows what it was published with, also a file that vacuum deletes, until
-        ``catalog``'s ``publish`` brings it up to date. Publish it once a week at least (``retain_ms``).
+        ``catalog``'s ``publish`` brings it up to date. Publish it once a week at least (``retain_ms``);
+        ``vacuumed.unreadable`` of the result, and before that ``before``, name the topics whose tables may need it.
 
         Made to be called every few minutes or once a day, by anybody, also by several at once; a call that was
         interrupted is simply made again.

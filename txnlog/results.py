@@ -159,12 +159,28 @@ class UnreadableTopic:
         segments: visible ones that no version shows afterwards. Rows of merged segments are in others as well.
         size_bytes: of these.
         dropped: whether the topic was dropped, so that its rows cannot be read at all any more.
+        table_must_show: of a topic that is there, has a Delta table and is not published after commits (``delta``
+            is ``"manual"`` or ``"off"``): the version of the namespace that its table must show, or a later one, to
+            need none of these segments. Publish it before they are deleted: else the table cannot be read until then.
+            None where there is no such table.
     """
 
     topic: str
     segments: int
     size_bytes: int
     dropped: bool
+    table_must_show: int | None = None
+
+    def __str__(self) -> str:
+        """In words, for people."""
+        name = f"{self.topic} (dropped)" if self.dropped else self.topic
+        told = f"{name}: {self.segments:,} segments, {self.size_bytes:,} bytes"
+        if self.table_must_show is None:
+            return told
+        return (
+            f"{told}; its Delta table needs some of them, unless it was published since version "
+            f"{self.table_must_show}: publish it first, or it cannot be read until then"
+        )
 
 
 @dataclass(frozen=True)
@@ -193,11 +209,7 @@ class Unreadable:
         )
         lines = [
             f"versions {self.first_version} to {self.last_version} ({first} to {last}) cannot be read any more",
-            *(
-                f"  {item.topic}{' (dropped)' if item.dropped else ''}: {item.segments:,} segments, "
-                f"{item.size_bytes:,} bytes"
-                for item in self.topics
-            ),
+            *(f"  {item}" for item in self.topics),
         ]
         return "\n".join(lines)
 

@@ -7,10 +7,12 @@ import json
 import re
 import shutil
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import deltalake
+import polars
 import pyarrow as pa
 import pytest
 
@@ -39,6 +41,7 @@ from txnlog.errors import (
 from txnlog.limits import DEFAULT_GRACE_MS
 from txnlog.store import MemoryStore
 from txnlog.testing import ManualClock
+from txnlog.testing.scheduler import START_MS
 
 DAY_MS = 24 * 3_600_000
 
@@ -297,6 +300,71 @@ def test_maintenance_publishes_topics_with_auto_and_no_others(ns: Any, cat: Cata
     assert {Path(name).parts[0] for name in there.keys() - before.keys()} == {"clicks", "_delta"}
     assert {name: there[name] for name in before} == before
     assert [item.topic for item in cat.publish("sales")] == ["orders", "paid", "clicks", keys.SEGMENTS_TABLE]
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(START_MS)
+
+
+@pytest.fixture
+def old(place: Place, clock: ManualClock) -> Iterator[tuple[Any, Catalog]]:
+    """A namespace and its catalog, whose time is that of a clock."""
+    ns = place.open(clock=clock)
+    with txn_catalog.open(place.root, clock=clock) as handle:
+        yield ns, handle
+
+
+def grow(ns: Any, topic: str, mode: str = "manual") -> None:
+    """A topic with three small segments."""
+    ns.create_topic(topic, SCHEMA, delta=mode)
+    for number in range(3):
+        ns.produce(topic, rows(number))
+
+
+def test_a_vacuum_names_the_delta_tables_that_may_need_what_it_is_about_to_delete(
+    old: tuple[Any, Catalog], place: Place, clock: ManualClock
+) -> None:
+    """Those that no commit publishes, and that are there: of them the version which they must show to need nothing."""
+    ns, cat = old
+    for topic, mode in {"by-hand": "manual", "off": "manual", "never": "manual", "by-itself": "auto"}.items():
+        grow(ns, topic, mode)
+    cat.publish("sales", "by-hand")
+    cat.publish("sales", "off")
+    ns.alter_topic("off", delta="off")
+    merged = {topic: ns.optimize(topic).version for topic in ("by-hand", "off", "never", "by-itself")}
+    clock.advance(10 * DAY_MS)
+    ns.produce("by-hand", rows(9))
+    before: list[Any] = []
+    with txnlog.open(place.root, "sales", mode="r", clock=clock) as reader:
+        foreseen = reader.vacuum(dry_run=True).unreadable
+    found = ns.maintain(before=before.append).vacuumed.unreadable
+    assert [foreseen] == before == [found]
+    named = {item.topic: item.table_must_show for item in found.topics}
+    assert named == {"by-hand": merged["by-hand"], "off": merged["off"], "never": None, "by-itself": None}
+    assert str(found).count("its Delta table") == 2
+    assert f"unless it was published since version {merged['by-hand']}: publish it first" in str(found)
+    path = str(folder(place, "by-hand").parent)
+    with pytest.raises(FileNotFoundError):
+        polars.read_delta(path)
+    cat.publish("sales", "by-hand")
+    assert len(polars.read_delta(path)) == 4
+
+
+def test_a_delta_table_that_shows_the_version_that_a_vacuum_names_survives_it(
+    old: tuple[Any, Catalog], clock: ManualClock
+) -> None:
+    ns, cat = old
+    grow(ns, "by-hand")
+    cat.publish("sales", "by-hand")
+    ns.optimize("by-hand")
+    clock.advance(10 * DAY_MS)
+    ns.produce("by-hand", rows(9))
+    (named,) = ns.vacuum(dry_run=True).unreadable.topics
+    done = cat.publish("sales", "by-hand")
+    assert done.version >= named.table_must_show
+    assert ns.vacuum().replaced_files == 3
+    assert len(polars.read_delta(done.url)) == 4
 
 
 def test_maintenance_ends_the_table_of_a_dropped_topic_with_auto_and_of_no_other(

@@ -517,8 +517,8 @@ def test_what_another_vacuum_announced_is_kept_for_ones_own_retention(
     clock.advance(2 * HOUR_MS)
     ns, store = hooked(memory, clock)
 
-    def stop(call: str, _key: str) -> None:
-        if call == "list":
+    def stop(call: str, key: str) -> None:
+        if call == "list" and "_delta_log" not in key:  # whether there is a Delta table is asked before
             raise StoreError("gone")
 
     store.before = stop
@@ -691,6 +691,21 @@ def test_an_announcement_in_doubt_deletes_nothing(memory: Place, clock: ManualCl
     check_every_version(memory, clock)
 
 
+def test_a_vacuum_that_cannot_look_for_delta_tables_writes_and_deletes_nothing(
+    compacted: Any, memory: Place, clock: ManualClock
+) -> None:
+    clock.advance(WEEK_MS)
+    ns, store = hooked(memory, clock)
+
+    def stop(call: str, key: str) -> None:
+        if call == "list" and "_delta_log" in key:
+            raise StoreError("gone")
+
+    store.before = stop
+    with Unchanged(memory), raises(StoreError, durable=Durable.NOTHING):
+        ns.vacuum()
+
+
 @pytest.mark.parametrize("point", ["list", "delete"])
 def test_a_vacuum_that_fails_behind_its_announcement_does_not_say_that_nothing_was_written(
     memory: Place, clock: ManualClock, point: str
@@ -700,7 +715,7 @@ def test_a_vacuum_that_fails_behind_its_announcement_does_not_say_that_nothing_w
     ns, store = hooked(memory, clock)
 
     def refuse(call: str, key: str) -> None:
-        if call == point:
+        if call == point and "_delta_log" not in key:  # whether there is a Delta table is asked before
             raise StoreError(f"{call} of {key}: access denied", durable=Durable.NOTHING)
 
     store.before = refuse

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -19,11 +19,12 @@ from txnlog.actions import Close, Header
 from txnlog.actions import Vacuum as VacuumAction
 from txnlog.arguments import Duration, duration_ms, duration_text
 from txnlog.commands import Answer, effect
+from txnlog.delta_mode import delta_mode
 from txnlog.errors import InvalidInputError, after_writing, in_doubt
 from txnlog.garbage import ClosedNumbers, Garbage
 from txnlog.limits import DEFAULT_RETAIN_MS, MAX_NUMBER, MIN_GRACE_MS, MIN_RETAIN_MS
 from txnlog.results import Unreadable, UnreadableTopic, Vacuumed
-from txnlog.state import Draft, TopicRecord
+from txnlog.state import Draft, SegmentRecord, TopicRecord
 from txnlog.store.base import ObjectInfo
 from txnlog.wording import Argument, Call, Words
 
@@ -126,9 +127,21 @@ def _becoming_unreadable(connection: Connection, target: int) -> Unreadable | No
         dropped = topic.dropped_version is not None and oldest < topic.dropped_version <= target
         if found or dropped:
             size_bytes = sum(record.size_bytes for record in found)
-            topics.append(UnreadableTopic(topic.name, len(found), size_bytes, dropped=dropped))
+            needed = _table_must_show(connection, topic, found)
+            topics.append(UnreadableTopic(topic.name, len(found), size_bytes, dropped, needed))
     first_ms, last_ms = (follower.log.entry(version).header.timestamp_ms for version in (oldest, target - 1))
     return Unreadable(oldest, target - 1, first_ms, last_ms, tuple(topics))
+
+
+def _table_must_show(connection: Connection, topic: TopicRecord, gone: Sequence[SegmentRecord]) -> int | None:
+    """See ``UnreadableTopic``. What a table shows only its publisher knows; that there is one the store does."""
+    if topic.dropped or not gone or delta_mode(topic.properties) == "auto":
+        return None
+    if next(iter(connection.store.list(keys.delta_prefix(topic.folder))), None) is None:
+        return None
+    _, removals = connection.follower.segments(topic.id)
+    ends = (garbage.unneeded_from(record, removals, None) for record in gone)
+    return max(end for end in ends if end is not None)
 
 
 def _forget_hints(connection: Connection) -> None:
