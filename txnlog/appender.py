@@ -142,6 +142,7 @@ class Appender:
         *,
         min_commit_interval_ms: int = 0,
         before_append: Callable[[], None] = lambda: None,
+        before_put: Callable[[], None] = lambda: None,
         after_append: Callable[[], None] = lambda: None,
         riders: Callable[[Draft], Sequence[AnyAction]] = lambda _draft: (),
         given_up: Mapping[int, AbortReason] = MappingProxyType({}),
@@ -155,6 +156,7 @@ class Appender:
         self._shared = shared
         self._min_interval_ms = min_commit_interval_ms
         self._before_append = before_append
+        self._before_put = before_put
         self._after_append = after_append
         self._own_riders = riders
         self._given_up = given_up
@@ -397,7 +399,7 @@ class Appender:
             attempt = self._take_batch()
             if attempt is None:
                 return True
-            self._check_may_append()
+            self._not_sent(self._before_append)
             self._resolve_doubt()
             self._append_batch(attempt)
             self._attempt = None
@@ -414,9 +416,10 @@ class Appender:
         finally:
             self._last_append_ms = self._runtime.elapsed_ms()
 
-    def _check_may_append(self) -> None:
+    def _not_sent(self, look: Callable[[], None]) -> None:
+        """Do what comes before anything is sent."""
         try:
-            self._before_append()
+            look()
         except StoreError as error:
             error.durable = Durable.NOTHING  # of the commands, that is: they were not sent
             raise
@@ -527,7 +530,9 @@ class Appender:
         left = _MAX_STEPS
         while left:
             left -= 1
-            self._check_may_append()  # each time: the clock may have moved while a race was lost or a doubt settled
+            self._not_sent(
+                self._before_append
+            )  # each time: the clock may have moved while a race was lost or a doubt settled
             made = self._make_entry(attempt)
             if made is Step.DONE:
                 return
@@ -581,6 +586,7 @@ class Appender:
 
     def _send(self, attempt: Attempt[_Waiting], made: MadeEntry[_Waiting]) -> bool:
         """Put the data wave, then the entry. False where another entry took the slot."""
+        self._not_sent(self._before_put)
         self._put_wave(attempt)
         version = made.header.version
         numbers = frozenset(number for member in made.sent for number in member.command.txn_ids)

@@ -100,7 +100,6 @@ class Session:
                     raise error
         self.follower = Follower(log)
         self._append_ms = runtime.now_ms()
-        self._looks_each_time = identity_of(self.store).store_kind == "local"
         self.beginning = log.beginning()
         self.reader = SegmentReader(self.store, runtime, self.follower.missing)
         self.holds = Holds(runtime.now_ms)
@@ -200,6 +199,7 @@ class Session:
                     SharedSegmentBuilder(self.runtime.unique),
                     min_commit_interval_ms=self._min_commit_interval_ms,
                     before_append=self._before_append,
+                    before_put=self._check_log if identity_of(self.store).store_kind == "local" else lambda: None,
                     after_append=self._after_append,
                     riders=self._verdict_wanted,
                     given_up=self.given_up,
@@ -235,9 +235,6 @@ class Session:
     def _before_append(self) -> None:
         """Once what must hold for a writer; the log again after a pause.
 
-        On a local file system it is looked at each time, which costs no request: folders are moved, removed and
-        restored there under writers at work, who would go on in a log that nobody can read.
-
         The clock again whenever it moved against the one that never jumps.
         """
         if not self._may_write:
@@ -245,7 +242,7 @@ class Session:
             self._check_listed(self._root.check_identity, writing=True)
             self._may_write = True
         now_ms = self.runtime.now_ms()
-        if self._looks_each_time or abs(now_ms - self._append_ms) > _IDLE_MS:
+        if abs(now_ms - self._append_ms) > _IDLE_MS:
             self._check_log()
         self._append_ms = now_ms
         if self.runtime.trusts_clock:
@@ -284,7 +281,9 @@ class Session:
     def _check_log(self) -> None:
         """Raise NamespaceNotFound where the folder was removed, or holds the log of another namespace of that name.
 
-        Its next slot may be free there, and an entry that continues the old log would be the end of the new one.
+        Its next slot may be free there, and an entry that continues the old log would be the end of the new one. On a
+        local file system it is asked before every entry, which costs no request: folders are moved, removed and
+        restored there under writers at work.
         """
         with self.follower.lock:
             head = self.follower.state.head

@@ -105,9 +105,9 @@ def test_close_tells_the_first_of_many(ns: Any, caplog: pytest.LogCaptureFixture
     assert caplog.messages[-1].endswith(" and 2 more")
 
 
-def test_close_says_nothing_of_transactions_whose_end_is_in_doubt(place: Place, caplog: Any) -> None:
+def test_close_says_nothing_of_transactions_whose_end_is_in_doubt(memory: Place, caplog: Any) -> None:
     """Who was told with an error that it is unknown need not be told that it is not there."""
-    ns, store = place.faulty()
+    ns, store = memory.faulty()
     ns.create_topic("orders", SCHEMA)
     txn = ns.begin()
     txn.produce("orders", rows(1))

@@ -214,6 +214,7 @@ def test_a_topic_column_routes_the_rows_of_a_batch(ns: Namespace, spark: SparkSe
     assert versions(ns, "copy") == versions(ns, "odd")
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     ("options", "problem"),
     [

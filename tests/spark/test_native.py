@@ -159,6 +159,7 @@ def test_the_topic_that_is_compared_has_segments_of_every_kind(busy: Any) -> Non
     assert most > 20, "transactions share a segment"
 
 
+@pytest.mark.some(6)
 @pytest.mark.clause("P-99", "P-100", "P-101", "P-102", "P-144")
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("step", STEPS)
@@ -393,6 +394,7 @@ def thirds(ns: Namespace, version: int) -> list[dict[int, tuple[int, int]]]:
     ]
 
 
+@pytest.mark.some(2)
 @pytest.mark.clause("P-99")
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("step", ["many transactions in a segment", "newest"])

@@ -613,6 +613,7 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PutBack:
     return PutBack(tmp_path, monkeypatch)
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("earlier", [False, True])
 @pytest.mark.parametrize("topics", [1, 30])
 @pytest.mark.parametrize("limit", [None, 2])

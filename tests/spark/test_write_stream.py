@@ -194,6 +194,7 @@ def _swallows(batch: Any, txn: Any) -> None:
         _fails_in_a_task(batch, txn)
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     ("bad", "problem"),
     [
