@@ -22,7 +22,7 @@ ON_OLDER_SPARK = -m pytest -n 2 --dist loadfile -W ignore::ResourceWarning -W ig
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install check format test test-all test-fast test-delta test-s3a test-rights test-spark40 test-spark41 mutants sim crash crash-spark crash-delta conformance damage demo notebooks docs bench lock clean
+.PHONY: help install check format test test-all test-fast test-delta test-s3a test-rights test-spark40 test-spark41 mutants sim crash crash-spark crash-delta conformance damage demo notebooks docs bench release lock clean
 
 help: ## Show this list.
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -96,6 +96,9 @@ docs: install ## Build the site in build/docs/html: warnings are errors, and so 
 
 bench: install ## Measure again what the benchmarks claim (the jars of Delta come with Maven, once).
 	@$(SPARK_ENV) $(RUN)/python -m benchmarks.run $(ARGS)
+
+release: install ## Build sdist and wheel twice and compare them; SBOM and licences: all in build/release.
+	@$(RUN)/python -m tools.release $(ARGS)
 
 lock: install ## Resolve requirements/dev.lock again (ARGS=--upgrade takes newer versions).
 	@$(RUN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes \

@@ -1,6 +1,6 @@
 """Two steps of a daily pipeline, as one file for spark-submit: load a day's flights, then count who was late.
 
-    spark-submit --py-files txnlog-0.1.0.dev0-py3-none-any.whl late_flights.py /data/lake 2013-01-01 flights.csv
+    spark-submit --py-files txnlog-0.1.0-py3-none-any.whl late_flights.py /data/lake 2013-01-01 flights.csv
 
 The CSV has the columns ``carrier``, ``flight``, ``dest`` and ``dep_delay`` (minutes, empty for a cancelled flight).
 Each step is exactly once: run it again after a crash, or by mistake, and nothing is there twice. docs/spark.md says

@@ -19,6 +19,7 @@ from txnlog.administration import STATES
 from txnlog.adoption import adopt_namespace
 from txnlog.arguments import Duration, duration_text, shown
 from txnlog.cli.output import Printer, StatusLine
+from txnlog.cli.versions import print_version
 from txnlog.cli.wording import worded
 from txnlog.codec import encode_action
 from txnlog.delta_mode import DELTA_MODES
@@ -122,10 +123,16 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, 
 @click.option(
     "--storage-options", envvar="TXNLOG_STORAGE_OPTIONS", help="fsspec's options as JSON (or TXNLOG_STORAGE_OPTIONS)."
 )
-@click.version_option(package_name="txnlog")
+# Eager, so that --version knows of it wherever it stands.
+@click.option(
+    "--json", "as_json", is_flag=True, is_eager=True, help="With --version: all that a report needs, as JSON."
+)
+@click.option("--version", is_flag=True, expose_value=False, callback=print_version, help="Show the version and exit.")
 @click.pass_context
-def cli(context: click.Context, namespace: str, storage_options: str | None) -> None:
+def cli(context: click.Context, namespace: str, storage_options: str | None, *, as_json: bool) -> None:
     """Look at a namespace of txnlog, and administer it."""
+    if as_json:
+        raise click.UsageError("--json stands behind the command; before ROOT/NAMESPACE only with --version")
     context.obj = Target(namespace, _options(storage_options))
 
 

@@ -1,0 +1,64 @@
+"""What ``txnlog --version`` prints: with ``--json`` all that a report needs, and nothing about its author."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import sys
+from typing import Any, Final
+
+import click
+
+from txnlog.apply import READER_FEATURES, WRITER_FEATURES
+from txnlog.cli.output import Printer
+from txnlog.limits import FORMAT_VERSION
+
+_PACKAGES: Final = (
+    *("click", "fsspec", "msgspec", "numpy", "pyarrow", "xxhash"),
+    *("s3fs", "aiobotocore", "adlfs", "gcsfs"),
+    *("pyspark", "pandas", "delta-spark"),
+)
+"""What txnlog runs on: the core, clients of stores, Spark."""
+
+
+def versions() -> dict[str, Any]:
+    """Versions of txnlog, of the format, of Python, of the packages that are installed, and the kind of machine.
+
+    Paths, the names of the host and of the user, and settings are no part of it: people paste it into public reports.
+    """
+    # Not platform.platform(): who builds a kernel may write a name of the house into its release.
+    library = " ".join(platform.libc_ver()).strip()
+    return {
+        "txnlog": _version("txnlog"),
+        "format": {
+            "version": FORMAT_VERSION,
+            "reader_features": sorted(READER_FEATURES),
+            "writer_features": sorted(WRITER_FEATURES),
+        },
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "platform": " ".join(part for part in (platform.system(), platform.machine(), library) if part),
+        "packages": {name: found for name in _PACKAGES if (found := _version(name)) is not None},
+    }
+
+
+def print_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    """Print the version and exit, where ``--version`` was given; all versions with ``--json``."""
+    if not wanted or context.resilient_parsing:
+        return
+    if context.params.get("as_json"):
+        Printer(as_json=True).record(versions())
+    else:
+        click.echo(f"txnlog, version {_version('txnlog')}")
+    context.exit()
+
+
+def _version(package: str) -> str | None:
+    """The installed version; None where there is none, as in a folder on the path that nobody installed."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        loaded = sys.modules.get(package)
+        return None if loaded is None else getattr(loaded, "__version__", None)
+
+
+__all__ = ["print_version", "versions"]
