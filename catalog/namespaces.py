@@ -27,7 +27,7 @@ from txnlog.log import Log
 from txnlog.log_identity import LogIdentity, other_listed
 from txnlog.names import NamespaceName, folded, parse_namespace_name
 from txnlog.namespace import Namespace, open_namespace
-from txnlog.root import Root
+from txnlog.root import Root, remains
 from txnlog.runtime import Clock, Runtime, renew_in_child
 from txnlog.state import NamespaceRecord
 from txnlog.store.base import Store
@@ -164,12 +164,24 @@ class Catalog:
                 raise InvalidInputError(
                     f"the namespace {wanted!r} exists", advice="open it, or use if_not_exists=True if that is fine"
                 )
-        if known is not None and found is None:  # its creation was interrupted, or its folder was moved or removed
-            with refused_write():
-                self._root.ensure_safe()
-                self._root.register(wanted, replace=True)
+        if known is not None and found is None:
+            self._replace_lost(known, wanted)
         with self._handle(wanted, create=True) as made:
             return NamespaceInfo(wanted, made.connection.coordinator)
+
+    def _replace_lost(self, known: NamespaceRecord, name: NamespaceName) -> None:
+        """Register a namespace anew whose creation was interrupted, or whose folder was moved or removed.
+
+        Whatever refuses the creation does so before, and the folder is looked at once more: what was created, or
+        brought back, since the first look stays what the root lists.
+        """
+        with refused_write():
+            self._root.ensure_safe()
+            error = remains(self._store, name, self._runtime)
+            if error is not None:
+                raise error
+            if not Log(PrefixStore(self._store, name), self._runtime).exists():
+                self._root.register(name, replace=known)
 
     def _log_in_folder(self, name: NamespaceName) -> LogIdentity | None:
         """The identity of the log in a namespace's folder, None where there is no log."""
@@ -413,9 +425,10 @@ class Catalog:
         name = parse_namespace_name(namespace)
         with self._lock:
             known = self._opened.get(name)
-        if known is not None and not known[0].connection.is_in_log():
-            self._let_go(name)  # the folder was removed or replaced since
+        gone = known is not None and not known[0].connection.is_in_log()  # its folder was removed or replaced since
         with self._lock:
+            if gone and self._opened.get(name) is known:
+                del self._opened[name]
             known = self._opened.get(name)
             if known is None:
                 ns = self._handle(name)

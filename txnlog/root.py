@@ -202,13 +202,14 @@ class Root:
             found = [item for item in self.follower.state.namespaces.values() if not item.dropped]
         return sorted(found, key=lambda item: item.name)
 
-    def register(self, name: NamespaceName, *, replace: bool) -> NamespaceRecord:
+    def register(self, name: NamespaceName, *, replace: NamespaceRecord | None = None) -> NamespaceRecord:
         """A registration under which to make the log of a namespace, whose folder has none.
 
         One that was made just now is used: others may be about to make the log, and all must make the same one. An
         older one means that the folder was moved or removed since, or that its creation was interrupted. It is never
-        used: a log that began with the same entry would give the TxnIDs of the lost one again. With ``replace`` a new
-        one takes its place, else NamespaceNotFound is raised: an empty namespace would hide what happened.
+        used: a log that began with the same entry would give the TxnIDs of the lost one again. If it is the one to
+        ``replace``, a new one takes its place, else NamespaceNotFound is raised: an empty namespace would hide what
+        happened.
 
         Raises NameNotAllowed for a clash in case.
         """
@@ -221,7 +222,7 @@ class Root:
             if record is not None:
                 if record != known or made_ms is None or at.timestamp_ms - made_ms <= _CREATION_MS:
                     return Answer(record)
-                if not replace:
+                if record != replace:
                     raise lost(self._whole, name)
                 replaced = [Unregister(record.id)]
             coordinator = draft.head.next_coordinator

@@ -131,7 +131,12 @@ class Session:
         error = remains(self.requests, self.name, self.runtime)
         if error is not None:
             raise error
-        record = self._root.register(self.name, replace=False)
+        try:
+            record = self._root.register(self.name)
+        except NamespaceNotFound:
+            if Log(self.store, self.runtime).exists():
+                return  # it was created, or its folder brought back, since this one looked
+            raise
         with after_writing("open it again"):
             self._root.create_log_of(record, self.store)
 

@@ -248,9 +248,7 @@ def test_a_creation_that_was_interrupted_is_finished_by_the_next_one() -> None:
     cat = txn_catalog.open("memory://", clock=clock, store=store)
     cat.create_namespace("other")
     runtime = Runtime(clock)
-    record = Root(store, runtime).register(
-        parse_namespace_name("sales"), replace=True
-    )  # the process ended here: no log was made
+    record = Root(store, runtime).register(parse_namespace_name("sales"))  # the process ended here: no log was made
     assert "sales" in cat.namespaces()
     assert cat.create_namespace("sales").coordinator == record.coordinator
     with txnlog.open("memory://", namespace="sales", clock=clock, store=store) as ns:
@@ -308,7 +306,7 @@ def test_a_namespace_is_described_as_it_was_created_whatever_becomes_of_it(again
                 with txn_catalog.open("memory://", store=store) as rival:
                     rival.drop_namespace("sales")
                     if again:
-                        Root(store, Runtime()).register(parse_namespace_name("sales"), replace=True)
+                        Root(store, Runtime()).register(parse_namespace_name("sales"))
             return made
 
     with txn_catalog.open("memory://", store=Dropped(store)) as cat:

@@ -238,7 +238,7 @@ def test_a_registration_names_the_first_entry_of_its_log(memory: Place) -> None:
 @pytest.mark.clause("P-230")
 def test_a_creation_that_was_interrupted_is_finished_with_the_registered_entry(memory: Place) -> None:
     memory.open("first")
-    record = Root(memory.store(), Runtime()).register(parse_namespace_name("sales"), replace=True)
+    record = Root(memory.store(), Runtime()).register(parse_namespace_name("sales"))
     with memory.open("sales") as ns:
         assert ns.connection.session.beginning == record.log
         ns.create_topic("orders", SCHEMA)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import catalog as txn_catalog
-from tests.client.copies import adopt, remove, with_orders
-from tests.client.support import SCHEMA, Place, prepared, read, rows
+from tests.client.copies import adopt, copy, remove, with_orders
+from tests.client.support import SCHEMA, Place, prepared, raises, read, rows
+from txnlog.errors import CorruptionError, TxnLogError
 from txnlog.store import Created, ForwardingStore
 from txnlog.testing import ManualClock
 
@@ -59,9 +61,13 @@ class Meanwhile(ForwardingStore):
         self._prefix = prefix
         self._meanwhile: list[Callable[[], object]] = [meanwhile]
 
-    def _before(self, key: str) -> None:
-        if key.startswith(self._prefix) and self._meanwhile:
+    def once(self) -> None:
+        if self._meanwhile:
             self._meanwhile.pop()()
+
+    def _before(self, key: str) -> None:
+        if key.startswith(self._prefix):
+            self.once()
 
     def get(self, key: str) -> bytes:
         self._before(key)
@@ -116,3 +122,72 @@ def test_a_catalog_publishes_the_namespace_that_has_the_name_now(memory: Place) 
         for publisher in (old, admin):
             assert publisher.publish("sales", "orders").version == again.snapshot().version
         assert read(again) == [100]
+
+
+# --- creating anew what was lost --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(1_700_000_000_000)
+
+
+@pytest.fixture
+def lost(memory: Place, clock: ManualClock) -> Place:
+    """A root that has listed a namespace for a minute, whose folder is gone; a copy of it is in another root."""
+    with_orders(memory, clock=clock).close()
+    clock.advance(60_000)
+    backup = Place("memory", f"{memory.root}-backup")
+    copy(memory, "sales", backup)
+    remove(memory, "sales")
+    return backup
+
+
+def test_a_refused_creation_leaves_the_root_as_it_is(memory: Place, clock: ManualClock) -> None:
+    with_orders(memory, clock=clock).close()
+    clock.advance(60_000)
+    store, key = memory.store(), FIRST
+    first = store.get(key)
+    store.delete(key)
+    with txn_catalog.open(memory.root, clock=clock) as cat:
+        before = cat.namespace("sales")
+        with raises(CorruptionError, match="entry 0 of its log is missing"):
+            cat.create_namespace("sales", if_not_exists=True)
+        store.create(key, first)  # as the error says
+        assert cat.namespace("sales") == before
+    assert read(memory.open(create=False, clock=clock)) == [0]
+
+
+@pytest.mark.parametrize("how", ["created", "restored"])
+@pytest.mark.parametrize("slow", ["create_namespace", "open"])
+def test_a_slow_creation_does_not_replace_what_came_meanwhile(
+    memory: Place, clock: ManualClock, lost: Place, how: str, slow: str
+) -> None:
+    def meanwhile() -> None:
+        if how == "restored":
+            copy(lost, "sales", memory)
+            return
+        with txn_catalog.open(memory.root, clock=clock) as other:
+            other.create_namespace("sales")
+        with_orders(memory, clock=clock, create=False).close()
+        clock.advance(11_000)
+
+    looks = Meanwhile(memory.store(), "nothing", meanwhile)
+
+    class Slow(ForwardingStore):
+        """It looks at the folder of the namespace, and then nothing is heard of it for a while."""
+
+        def get(self, key: str) -> bytes:
+            try:
+                return super().get(key)
+            finally:
+                if key == FIRST:
+                    looks.once()
+
+    with contextlib.suppress(TxnLogError):
+        if slow == "open":
+            memory.open(clock=clock, wrap=Slow)
+        else:
+            with txn_catalog.open(memory.root, clock=clock, store=Slow(memory.store())) as cat:
+                cat.create_namespace("sales", if_not_exists=True)
+    assert read(memory.open(create=False, clock=clock)) == [0]
