@@ -473,7 +473,7 @@ MUTANTS = (
     Mutant(
         "the clock is looked at once for all entries of an append",
         "txnlog/appender.py",
-        "self._check_may_append()  # each time:",
+        "self._not_sent(self._before_append)  # each time:",
         "pass  # each time:",
         "a clock that jumps while a race is lost ends the transactions of others",
         (
