@@ -530,9 +530,7 @@ class Appender:
         left = _MAX_STEPS
         while left:
             left -= 1
-            self._not_sent(
-                self._before_append
-            )  # each time: the clock may have moved while a race was lost or a doubt settled
+            self._not_sent(self._before_append)  # each time: the clock may have moved during a lost race
             made = self._make_entry(attempt)
             if made is Step.DONE:
                 return
