@@ -45,9 +45,11 @@ class _Plain(Runtime):
 
 def answer(root: Path | str, namespace: str, topic: str, version: str, level: str) -> Answer:
     """What ``read`` with these arguments answers. Raises TxnLogError for what no answer stands for."""
-    logging.getLogger("txnlog").setLevel(logging.ERROR)  # unusable checkpoints are part of the cases
+    logger = logging.getLogger("txnlog")
+    level_before = logger.level
     runtime = _Plain()
     try:
+        logger.setLevel(logging.ERROR)  # unusable checkpoints are part of the cases
         with txnlog.open(root, namespace, mode="r", runtime=runtime) as ns:
             snapshot = ns.snapshot(None if version == LATEST else int(version))
             table = snapshot.read(topic, isolation_level=level, include_metadata=True)
@@ -59,6 +61,7 @@ def answer(root: Path | str, namespace: str, topic: str, version: str, level: st
                 return Answer(name)
         raise
     finally:
+        logger.setLevel(level_before)
         runtime.close()
     return Answer(OK, tuple(encoded_rows(table)))
 
