@@ -412,10 +412,16 @@ class Catalog:
         ns, publications = self._publications(namespace)
         return publications.delta_version(ns.connection.topic_record(topic).id, wanted)
 
-    def _let_go(self, namespace: NamespaceName) -> None:
-        """Close what was opened for publishing: the name may mean another namespace from here on."""
+    def _let_go(self, namespace: NamespaceName, only: tuple[Namespace, Publications] | None = None) -> None:
+        """Close what was opened for publishing: the name may mean another namespace from here on.
+
+        With ``only`` nothing else is closed: another thread may have let go of that, and opened the name again.
+        """
         with self._lock:
-            known = self._opened.pop(namespace, None)
+            known = self._opened.get(namespace)
+            if only is not None and known is not only:
+                return
+            self._opened.pop(namespace, None)
         if known is not None:
             known[0].close()
 
@@ -426,9 +432,9 @@ class Catalog:
         with self._lock:
             known = self._opened.get(name)
         gone = known is not None and not known[0].connection.is_in_log()  # its folder was removed or replaced since
+        if gone:
+            self._let_go(name, known)
         with self._lock:
-            if gone and self._opened.get(name) is known:
-                del self._opened[name]
             known = self._opened.get(name)
             if known is None:
                 ns = self._handle(name)

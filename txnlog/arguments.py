@@ -91,6 +91,36 @@ def duration_ms(what: str, value: object, least: int, most: int | None = None) -
     )
 
 
+def long_enough_ms(
+    what: str, value: object, least: int, shortest: int, usual: int, unless: str, *, allowed: bool, else_: str
+) -> int:
+    """Milliseconds of a duration, or InvalidInputError: also where it is short and not said to be meant.
+
+    Args:
+        what: the argument.
+        value: what was given for it.
+        least: milliseconds below which it is refused in any case.
+        shortest: milliseconds below which it must be meant.
+        usual: milliseconds to suggest.
+        unless: the argument that says that it is meant.
+        allowed: its value.
+        else_: what a shorter one does, as the end of a sentence.
+    """
+    found = duration_ms(what, value, least, MAX_NUMBER)
+    if found < shortest and not allowed:
+        raise InvalidInputError(
+            Words(Argument(what), f" of {duration_text(found)} is less than {duration_text(shortest)}: {else_}"),
+            advice=Words(
+                "give a longer time, like ",
+                Argument(what, duration_text(usual)),
+                ", or pass ",
+                Argument(unless, True),
+                " if it is meant",
+            ),
+        )
+    return found
+
+
 def duration_text(milliseconds: int) -> str:
     """A duration as text in the largest unit that leaves no rest."""
     unit, size = next(
@@ -161,6 +191,7 @@ __all__ = [
     "epoch_ms",
     "is_in_seconds",
     "is_to_come",
+    "long_enough_ms",
     "mapping",
     "options_json",
     "shortened",

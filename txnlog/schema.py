@@ -16,7 +16,6 @@ from msgspec import Struct
 from txnlog.errors import SchemaMismatch
 from txnlog.limits import MAX_COLUMN_CHARACTERS, MAX_COLUMNS, MAX_SCHEMA_DEPTH
 from txnlog.names import nearest
-from txnlog.wording import Words
 
 
 class StructType(Struct, frozen=True, tag_field="type", tag="struct", forbid_unknown_fields=True):
@@ -174,10 +173,7 @@ def type_to_arrow(data_type: DataType) -> pa.DataType:
         return pa.decimal128(int(match[1]), int(match[2]))
     raise SchemaMismatch(
         f"unknown column type {data_type[:60]!a}",
-        # Words, since it names no call: the command line would say that this is Python.
-        advice=Words(
-            f"use one of {', '.join(sorted(_PRIMITIVES))}, or a decimal like decimal(10,2) of at most 38 digits"
-        ),
+        advice=f"use one of {', '.join(sorted(_PRIMITIVES))}, or a decimal like decimal(10,2) of at most 38 digits",
     )
 
 

@@ -12,7 +12,7 @@ from txnlog import dead_letters, leases, ranges
 from txnlog.acknowledgements import cursor_of, live_subscription
 from txnlog.actions import DropSubscription, Header, Subscription, SubscriptionType, Takeover, Topic
 from txnlog.apply_topics import live_topic
-from txnlog.arguments import Duration, duration_ms, duration_text, shown, truth, whole_number
+from txnlog.arguments import Duration, long_enough_ms, shown, truth, whole_number
 from txnlog.commands import ONE_CREATION, Answer, Simple, effect
 from txnlog.consumer import Consumer
 from txnlog.errors import (
@@ -33,7 +33,7 @@ from txnlog.results import Listing, PartitionCursor, PartitionLag, SubscriptionI
 from txnlog.shared_intake import SharedIntake
 from txnlog.state import Cursor, Draft, SubscriptionRecord, TopicRecord
 from txnlog.takeover import check_all_free, keeps_its_place, owned_since, try_to_take
-from txnlog.wording import Argument, Call, Words
+from txnlog.wording import Call, Words
 
 if TYPE_CHECKING:
     from txnlog.connection import Connection, Position
@@ -145,23 +145,16 @@ def create(
 
 def _lease_ms(lease: Duration, *, allow_short: bool) -> int:
     """A lease in milliseconds, or InvalidInputError: also where it is short and not said to be meant."""
-    lease_ms = duration_ms("lease_ms", lease, 1, MAX_NUMBER)
-    if lease_ms < MIN_LEASE_MS and not allow_short:
-        raise InvalidInputError(
-            Words(
-                Argument("lease_ms"),
-                f" of {duration_text(lease_ms)} is less than {duration_text(MIN_LEASE_MS)}: it would end while its "
-                "consumer is at work, and another one would receive the same messages",
-            ),
-            advice=Words(
-                "give a longer time, like ",
-                Argument("lease_ms", duration_text(DEFAULT_LEASE_MS)),
-                ", or pass ",
-                Argument("allow_short_lease", True),
-                " if it is meant",
-            ),
-        )
-    return lease_ms
+    return long_enough_ms(
+        "lease_ms",
+        lease,
+        1,
+        MIN_LEASE_MS,
+        DEFAULT_LEASE_MS,
+        "allow_short_lease",
+        allowed=allow_short,
+        else_="it would end while its consumer is at work, and another one would receive the same messages",
+    )
 
 
 def _create(

@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Final
 from txnlog import garbage, keys
 from txnlog.actions import Close, Header
 from txnlog.actions import Vacuum as VacuumAction
-from txnlog.arguments import Duration, duration_ms, duration_text
+from txnlog.arguments import Duration, duration_ms, long_enough_ms
 from txnlog.commands import Answer, effect
 from txnlog.delta_mode import delta_mode
-from txnlog.errors import InvalidInputError, after_writing, in_doubt
+from txnlog.errors import after_writing, in_doubt
 from txnlog.garbage import ClosedNumbers, Garbage
 from txnlog.limits import DEFAULT_RETAIN_MS, MAX_NUMBER, MIN_GRACE_MS, MIN_RETAIN_MS
 from txnlog.results import Unreadable, UnreadableTopic, Vacuumed
 from txnlog.state import Draft, SegmentRecord, TopicRecord
 from txnlog.store.base import ObjectInfo
-from txnlog.wording import Argument, Call, Words
+from txnlog.wording import Call, Words
 
 if TYPE_CHECKING:
     from txnlog.connection import Connection
@@ -96,22 +96,16 @@ def vacuum(
 
 def check_times(retain_ms: Duration, grace_ms: Duration, *, allow_short_retention: bool) -> tuple[int, int]:
     """Both in milliseconds, or InvalidInputError."""
-    retained_ms = duration_ms("retain_ms", retain_ms, 0, MAX_NUMBER)
-    if retained_ms < MIN_RETAIN_MS and not allow_short_retention:
-        raise InvalidInputError(
-            Words(
-                Argument("retain_ms"),
-                f" of {duration_text(retained_ms)} is less than {duration_text(MIN_RETAIN_MS)}: snapshots and time "
-                "travel to anything older would end",
-            ),
-            advice=Words(
-                "give a longer time, like ",
-                Argument("retain_ms", duration_text(DEFAULT_RETAIN_MS)),
-                ", or pass ",
-                Argument("allow_short_retention", True),
-                " if it is meant",
-            ),
-        )
+    retained_ms = long_enough_ms(
+        "retain_ms",
+        retain_ms,
+        0,
+        MIN_RETAIN_MS,
+        DEFAULT_RETAIN_MS,
+        "allow_short_retention",
+        allowed=allow_short_retention,
+        else_="snapshots and time travel to anything older would end",
+    )
     return retained_ms, duration_ms("grace_ms", grace_ms, MIN_GRACE_MS, MAX_NUMBER)
 
 
