@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 from txnlog.delta_mode import delta_mode
-from txnlog.errors import TxnLogError
+from txnlog.errors import TxnLogError, UnsupportedFeature
 from txnlog.follower import Follower
 from txnlog.runtime import Background, Runtime
 from txnlog.shadowing import check_not_hidden, not_loaded
@@ -136,7 +136,7 @@ class AutoPublisher:
     def publish_auto(self) -> Mapping[str, TxnLogError]:
         """Publish all topics with ``delta="auto"`` now, in this thread: for maintenance; by name what stood against it.
 
-        Raises TxnLogError where there is no one publisher.
+        Raises UnsupportedFeature where there is no one publisher.
         """
         return self._installed()(None)
 
@@ -180,11 +180,14 @@ class AutoPublisher:
 
 
 def _load() -> MakePublisher:
-    """The publisher that is installed. Raises TxnLogError where there is not one, or another module hides it."""
+    """The publisher that is installed. Raises UnsupportedFeature where there is not one, or another module hides it."""
     found = list(importlib.metadata.entry_points(group=GROUP))
     if len(found) != 1:
         names = ", ".join(sorted(item.value for item in found)) or "none"
-        raise TxnLogError(f"there must be one entry point of the group {GROUP}, and there is: {names}")
+        raise UnsupportedFeature(
+            f"there must be one entry point of the group {GROUP}, and there is: {names}",
+            advice="install txnlog anew, and no other distribution that publishes topics",
+        )
     (point,) = found
     check_not_hidden(point.module)
     try:
