@@ -278,13 +278,14 @@ class InstalledPublisher:
     def __init__(self, publications: Publications) -> None:
         self._publications = publications
 
-    def __call__(self, topic: int | None) -> Mapping[str, TxnLogError]:
-        """Publish a topic, or every ``auto`` one (None): by the names of tables what failed."""
-        if topic is None:
-            return self._publications.publish_auto()
+    def publish(self, topic: int) -> None:
+        """Publish a topic, unless no readable version shows it."""
         if not self._publications.is_over(topic):
             self._publications.publish(topic)
-        return {}
+
+    def publish_auto(self) -> Mapping[str, TxnLogError]:
+        """Publish every ``auto`` topic. Returns, by the names of tables, what failed."""
+        return self._publications.publish_auto()
 
     def remains(self, topic: TopicRecord) -> Sequence[Sequence[ObjectInfo]]:
         """What is left of the table of a topic that no readable version shows, in the order of its deletion."""

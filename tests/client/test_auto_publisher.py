@@ -32,7 +32,7 @@ class Recorder:
 
     def make(self, follower: Any, store: Any, runtime: Any) -> Any:
         self.made += 1
-        return self.publish
+        return self
 
     def publish(self, topic: int) -> None:
         assert self._lock.acquire(blocking=False), "one at a time"

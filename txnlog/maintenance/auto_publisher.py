@@ -36,11 +36,11 @@ _LINGER_MS: Final = 1_000.0
 class Publisher(Protocol):
     """What an entry point of the group makes. Thread-safe."""
 
-    def __call__(self, topic: int | None) -> Mapping[str, TxnLogError]:
-        """Publish the topic with an id, or all with ``delta="auto"`` (None), up to what the fold shows.
+    def publish(self, topic: int) -> object:
+        """Publish the topic with an id, up to what the follower knows. Raises the error where that fails."""
 
-        Raises the error of one topic; for all topics returns, by name, the errors of those that failed.
-        """
+    def publish_auto(self) -> Mapping[str, TxnLogError]:
+        """Publish all topics with ``delta="auto"``. Returns by name what failed."""
 
     def remains(self, topic: TopicRecord) -> Sequence[Sequence[ObjectInfo]]:
         """What is left of the published table of a topic that no readable version shows: its own log alone.
@@ -134,11 +134,11 @@ class AutoPublisher:
         return bool(importlib.metadata.entry_points(group=GROUP))
 
     def publish_auto(self) -> Mapping[str, TxnLogError]:
-        """Publish all topics with ``delta="auto"`` now, in this thread: for maintenance; by name what stood against it.
+        """Publish all topics with ``delta="auto"`` now, in this thread: for maintenance. Returns errors by name.
 
         Raises UnsupportedFeature where there is no one publisher.
         """
-        return self._installed()(None)
+        return self._installed().publish_auto()
 
     def remains(self, topic: TopicRecord) -> Sequence[Sequence[ObjectInfo]]:
         """See Publisher; nothing where none is installed."""
@@ -152,7 +152,7 @@ class AutoPublisher:
 
     def _publish(self, topic: int) -> None:
         try:
-            self._installed()(topic)
+            self._installed().publish(topic)
         except TxnLogError as error:
             self._tell(topic, f"{error.message} ({error.advice})")
         except Exception:
