@@ -17,7 +17,7 @@ from catalog.segments_table import SegmentsTable
 from catalog.table_publisher import TablePublisher, Work
 from catalog.topic_table import TopicTable, check_published
 from txnlog import garbage
-from txnlog.delta_mode import delta_mode
+from txnlog.delta_mode import delta_mode, is_auto
 from txnlog.errors import Durable, TxnLogError, VersionNotAvailable
 from txnlog.follower import Follower
 from txnlog.keys import SEGMENTS_TABLE
@@ -228,7 +228,7 @@ def _is_published(record: TopicRecord) -> bool:
 
 
 def _is_auto(record: TopicRecord) -> bool:
-    return delta_mode(record.properties) == "auto"
+    return is_auto(record.properties)
 
 
 def _done(name: str, table: TablePublisher, publish: _Publish) -> tuple[Published, Work]:

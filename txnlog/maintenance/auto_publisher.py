@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
-from txnlog.delta_mode import delta_mode
+from txnlog.delta_mode import is_auto
 from txnlog.errors import TxnLogError, UnsupportedFeature
 from txnlog.follower import Follower
 from txnlog.runtime import Background, Runtime
@@ -92,7 +92,7 @@ class AutoPublisher:
 
     def _note_modes(self, topics: Mapping[int, TopicRecord | None]) -> None:
         for topic, record in topics.items():
-            if record is not None and delta_mode(record.properties) == "auto":
+            if record is not None and is_auto(record.properties):
                 self._auto.add(topic)
             else:
                 self._auto.discard(topic)
@@ -102,7 +102,7 @@ class AutoPublisher:
         with self._follower.lock:
             touched, self._touched = self._touched, set()
             topics = self._follower.state.topics
-            wanted = [topic for topic in touched if delta_mode(topics[topic].properties) == "auto"]
+            wanted = [topic for topic in touched if is_auto(topics[topic].properties)]
         if not wanted:
             return
         with self._lock:

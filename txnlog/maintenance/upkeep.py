@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from txnlog.arguments import Duration, whole_number
-from txnlog.delta_mode import delta_mode
+from txnlog.delta_mode import is_auto
 from txnlog.errors import CorruptionError, TopicNotFound, TxnLogError
 from txnlog.limits import MAX_NUMBER
 from txnlog.maintenance import optimizer, vacuum
@@ -100,7 +100,7 @@ def _published(connection: Connection) -> tuple[tuple[str, ...], Mapping[str, Tx
     """Bring the Delta tables of the topics with ``delta="auto"`` up to date; their names, and what failed."""
     publisher = connection.session.auto_publisher
     with connection.follower.lock:  # of dropped ones as well, whose tables end
-        records = [item for item in connection.follower.state.topics.values() if delta_mode(item.properties) == "auto"]
+        records = [item for item in connection.follower.state.topics.values() if is_auto(item.properties)]
     if not records or not publisher.is_installed():
         return (), {}
     wanted = [item.name for item in records if not item.dropped]
