@@ -6,14 +6,13 @@ import datetime
 import html
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 
+from txnlog.arguments import time_of
 from txnlog.ids import TxnId
 from txnlog.state import TransactionState
-
-_EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 class _Shown:
@@ -188,7 +187,7 @@ class Unreadable:
     def __str__(self) -> str:
         """In words, for people."""
         first, last = (
-            (_EPOCH + datetime.timedelta(milliseconds=time_ms)).isoformat(timespec="seconds")
+            time_of(time_ms).isoformat(timespec="seconds")
             for time_ms in (self.first_timestamp_ms, self.last_timestamp_ms)
         )
         lines = [

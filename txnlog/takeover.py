@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from txnlog.acknowledgements import live_subscription
 from txnlog.actions import AnyAction, Consumer, Header
+from txnlog.arguments import time_of
 from txnlog.commands import ONE_EPOCH, Answer, Simple, effect
 from txnlog.errors import ConsumerBusy, OutcomeUnknown, UnsupportedFeature
 from txnlog.state import Draft, SubscriptionRecord
@@ -141,8 +142,7 @@ def owned_since(connection: Connection, record: SubscriptionRecord) -> datetime.
     """
     if record.stream is None:
         return None
-    milliseconds = connection.follower.log.entry(record.epoch).header.timestamp_ms
-    return datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC) + datetime.timedelta(milliseconds=milliseconds)
+    return time_of(connection.follower.log.entry(record.epoch).header.timestamp_ms)
 
 
 def release_epochs(connection: Connection, held: Mapping[int, int]) -> None:
