@@ -1,4 +1,4 @@
-"""Publishing committed topics as Delta tables: which there are, and what each shows by the fold."""
+"""Publishing committed topics as Delta tables: which there are, and what each shows of the materialized state."""
 
 from __future__ import annotations
 
@@ -83,7 +83,10 @@ class Publications:
         self._segments: TablePublisher | None = None
 
     def publish(self, topic: int) -> Published:
-        """Bring a topic's table up to what the fold shows. Raises InvalidInputError for one that is never published."""
+        """Bring a topic's table up to what the follower knows.
+
+        Raises InvalidInputError for one that is never published.
+        """
         return self._of_topic(topic, TablePublisher.publish)[0]
 
     def repair(self, topic: int) -> Published:
@@ -91,7 +94,7 @@ class Publications:
         return self._of_topic(topic, TablePublisher.repair)[0]
 
     def publish_all(self) -> tuple[Published, ...]:
-        """Bring all tables up to what the fold shows, that of the segments last; those that are there.
+        """Bring all tables up to what the follower knows, that of the segments last; those that are there.
 
         One that fails keeps no other back; the first failure is raised in the end, and says what became of the others.
         """
@@ -102,7 +105,9 @@ class Publications:
         return _all(*self._of_each(TablePublisher.repair))
 
     def publish_auto(self) -> Mapping[str, TxnLogError]:
-        """Bring the tables of the topics with ``delta="auto"`` up to what the fold shows; by name what failed.
+        """Bring the tables of the topics with ``delta="auto"`` up to what the follower knows.
+
+        Returns by name what failed.
 
         The table of segments is one of them where such a topic exists: a namespace without any has nothing written.
         """

@@ -1,4 +1,4 @@
-"""A client's view of a namespace: the newest fold it knows, and the cold rows behind it."""
+"""A client's view of a namespace: the newest state it knows, and the cold rows behind it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ T = TypeVar("T")
 
 
 class Follower:
-    """The fold of a log in memory. ``lock`` guards ``state``: hold it while reading several tables that must agree.
+    """The materialized state of a log, in memory.
+
+    ``lock`` guards ``state``: hold it while reading several tables that must agree.
 
     An interrupt (Ctrl-C) may come anywhere, between two tables of one entry too. So every change is a step that may be
     done twice, noted in ``_unfinished`` before it begins: whoever looks next finishes it first.
@@ -46,7 +48,7 @@ class Follower:
 
     @property
     def state(self) -> State:
-        """The fold, whole."""
+        """The materialized state, with every change that was begun."""
         if self._unfinished is not None:
             self._finish()
         return self._state
@@ -180,10 +182,7 @@ class Follower:
         return newest if self.base is None or (newest is not None and newest > self.base.version) else None
 
     def over_checkpoints(self, look: Callable[[], T]) -> T:
-        """What a look at the base gives; where an object of it turns out to be unusable, over an older base, and so on.
-
-        ``look`` may be called several times.
-        """
+        """Return what ``look`` finds in the base; call it again over an older base while an object is unusable."""
         while True:
             try:
                 return look()

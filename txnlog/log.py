@@ -164,14 +164,14 @@ class Log:
         )
 
     def load(self) -> tuple[State, Manifest | None, int]:
-        """The fold up to the tail, from the newest usable checkpoint on; see ``state_at``."""
+        """The state at the tail, from the newest usable checkpoint on; see ``state_at``."""
         tail, checkpointed, seen = self.newest()
         return self.state_at(tail, checkpointed, seen)
 
     def state_at(
         self, version: int, named: int | None, known: Mapping[int, bytes] = NO_ENTRIES
     ) -> tuple[State, Manifest | None, int]:
-        """The fold up to a version, from the newest usable checkpoint on that ``named`` leads to, else from entry 0.
+        """The state at a version, from the newest usable checkpoint on that ``named`` leads to, else from entry 0.
 
         Returns the manifest of that checkpoint as well, and the bytes of entries that were folded. Entries that are
         ``known`` are not read again.

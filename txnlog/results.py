@@ -275,8 +275,8 @@ class Maintained(_Shown):
         optimized: of each topic in which segments were merged, what was done.
         published: topics with ``delta="auto"``, whose Delta tables were brought up to date.
         vacuumed: what was deleted.
-        failures: by topic what stood against optimizing or publishing it, and the way out; as ``_delta/segments`` what
-            stood against that table, as ``Delta tables`` against any. Everything else was done.
+        failures: by topic why optimizing or publishing it failed, and the way out; as ``_delta/segments`` why that
+            table could not be published, as ``Delta tables`` why none could. Everything else was done.
         finished: whether nothing is left to do but what is in ``failures``: else call it again.
     """
 

@@ -145,18 +145,18 @@ def owned_since(connection: Connection, record: SubscriptionRecord) -> datetime.
     return time_of(connection.follower.log.entry(record.epoch).header.timestamp_ms)
 
 
-def release_epochs(connection: Connection, held: Mapping[int, int]) -> None:
+def release_epochs(connection: Connection, epochs: Mapping[int, int]) -> None:
     """A query ended by itself: from here on its subscriptions are a plain consumer's, so that others may open them.
 
     Its name stays, which ``same_name`` asks for. Those that somebody else has by now, or dropped, are left alone.
     """
 
     def decide(draft: Draft, _at: Header) -> list[Consumer] | Answer[None]:
-        found = [draft.subscriptions.get(subscription) for subscription in held]
+        found = [draft.subscriptions.get(subscription) for subscription in epochs]
         return [
             Consumer(record.id, record.stream)
             for record in found
-            if record is not None and record.epoch == held[record.id] and record.stream is not None
+            if record is not None and record.epoch == epochs[record.id] and record.stream is not None
         ] or Answer(None)
 
     connection.appender.call(Simple(decide, lambda _draft, _at: None, ONE_EPOCH))

@@ -141,7 +141,7 @@ class AutoPublisher:
         return self._installed().publish_auto()
 
     def remains(self, topic: TopicRecord) -> Sequence[Sequence[ObjectInfo]]:
-        """See Publisher; nothing where none is installed."""
+        """What is left of a topic's table, in steps as of ``Publisher.remains``; nothing without a publisher."""
         return self._installed().remains(topic) if self.is_installed() else ()
 
     def _installed(self) -> Publisher:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("txnlog.upkeep")
 
 DELTA_TABLES: Final = "Delta tables"
-"""The key of ``failures`` for what stood against publishing at all; no topic can have that name."""
+"""The key of ``failures`` for why nothing could be published; no topic can have that name."""
 
 Progress = Callable[[str, str, int, int], object]
 """Told of the step, ``optimize`` or ``vacuum``, and what that step tells of itself."""
@@ -91,7 +91,7 @@ def _told(progress: Progress | None, step: str) -> optimizer.Progress | None:
 
 
 def _tell(failures: dict[str, str], name: str, error: TxnLogError) -> None:
-    """Add what stood against one of the steps, with the way out of it."""
+    """Add why one of the steps failed, with the way out of it."""
     told = f"{error.message} ({error.advice})"
     failures[name] = f"{failures[name]}; {told}" if name in failures else told
 

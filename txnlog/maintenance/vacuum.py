@@ -94,7 +94,7 @@ def vacuum(
 
 
 def check_times(retain_ms: Duration, grace_ms: Duration, *, allow_short_retention: bool) -> tuple[int, int]:
-    """Both in milliseconds, or InvalidInputError."""
+    """Both times in whole milliseconds, once each is in its range. Raises InvalidInputError."""
     retained_ms = duration_ms("retain_ms", retain_ms, 0, MAX_NUMBER)
     if retained_ms < MIN_RETAIN_MS and not allow_short_retention:
         raise InvalidInputError(
