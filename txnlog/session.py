@@ -228,7 +228,7 @@ class Session:
         self.follower.verify_checkpoints()
         made = self._checkpoint(appender)
         named = self.follower.state.head.checkpoint
-        if named is not None and self.follower.log.is_unusable(named):
+        if named is not None and self.follower.log.checkpoints.is_unusable(named):
             appender.call(effect(lambda _draft, _at: ()))
         return made
 

@@ -384,7 +384,7 @@ def test_a_checkpoint_of_the_root_log_closes_nothing_either(memory: Place, warni
     follower = Follower(Log(store, runtime))
     version = Checkpointer(follower, store, runtime).make().version
     root = Root(whole, runtime)
-    root.follower.rebase(follower.log.manifest(version))
+    root.follower.rebase(follower.log.checkpoints.manifest(version))
     root.register(parse_namespace_name("audit"))
     assert Root(whole, runtime).follower.base is not None
     store.delete(keys.manifest_key(version))
