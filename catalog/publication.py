@@ -1,4 +1,4 @@
-"""Publishing committed topics as Delta tables: which there are, and what each shows by the fold."""
+"""Publishing committed topics as Delta tables: which there are, and what each shows of the materialized state."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from catalog.segments_table import SegmentsTable
 from catalog.table_publisher import TablePublisher, Work
 from catalog.topic_table import TopicTable, check_published
 from txnlog import garbage
-from txnlog.delta_mode import delta_mode
+from txnlog.delta_mode import delta_mode, is_auto
 from txnlog.errors import Durable, TxnLogError, VersionNotAvailable
 from txnlog.follower import Follower
 from txnlog.keys import SEGMENTS_TABLE
@@ -83,7 +83,10 @@ class Publications:
         self._segments: TablePublisher | None = None
 
     def publish(self, topic: int) -> Published:
-        """Bring a topic's table up to what the fold shows. Raises InvalidInputError for one that is never published."""
+        """Bring a topic's table up to what the follower knows.
+
+        Raises InvalidInputError for one that is never published.
+        """
         return self._of_topic(topic, TablePublisher.publish)[0]
 
     def repair(self, topic: int) -> Published:
@@ -91,7 +94,7 @@ class Publications:
         return self._of_topic(topic, TablePublisher.repair)[0]
 
     def publish_all(self) -> tuple[Published, ...]:
-        """Bring all tables up to what the fold shows, that of the segments last; those that are there.
+        """Bring all tables up to what the follower knows, that of the segments last; those that are there.
 
         One that fails keeps no other back; the first failure is raised in the end, and says what became of the others.
         """
@@ -102,7 +105,9 @@ class Publications:
         return _all(*self._of_each(TablePublisher.repair))
 
     def publish_auto(self) -> Mapping[str, TxnLogError]:
-        """Bring the tables of the topics with ``delta="auto"`` up to what the fold shows; by name what failed.
+        """Bring the tables of the topics with ``delta="auto"`` up to what the follower knows.
+
+        Returns by name what failed.
 
         The table of segments is one of them where such a topic exists: a namespace without any has nothing written.
         """
@@ -228,7 +233,7 @@ def _is_published(record: TopicRecord) -> bool:
 
 
 def _is_auto(record: TopicRecord) -> bool:
-    return delta_mode(record.properties) == "auto"
+    return is_auto(record.properties)
 
 
 def _done(name: str, table: TablePublisher, publish: _Publish) -> tuple[Published, Work]:
@@ -278,13 +283,14 @@ class InstalledPublisher:
     def __init__(self, publications: Publications) -> None:
         self._publications = publications
 
-    def __call__(self, topic: int | None) -> Mapping[str, TxnLogError]:
-        """Publish a topic, or every ``auto`` one (None): by the names of tables what failed."""
-        if topic is None:
-            return self._publications.publish_auto()
+    def publish(self, topic: int) -> None:
+        """Publish a topic, unless no readable version shows it."""
         if not self._publications.is_over(topic):
             self._publications.publish(topic)
-        return {}
+
+    def publish_auto(self) -> Mapping[str, TxnLogError]:
+        """Publish every ``auto`` topic. Returns, by the names of tables, what failed."""
+        return self._publications.publish_auto()
 
     def remains(self, topic: TopicRecord) -> Sequence[Sequence[ObjectInfo]]:
         """What is left of the table of a topic that no readable version shows, in the order of its deletion."""

@@ -6,12 +6,12 @@ import datetime
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal, InvalidOperation
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 
 from spark_ext.conditions import EQUALITIES, NULL_TESTS, OPERATORS, SETS, Condition, Span
-from txnlog.arguments import shown
+from txnlog.arguments import shown, time_of
 from txnlog.errors import InvalidInputError
 from txnlog.names import nearest
 from txnlog.planner import ScanPlan
@@ -22,8 +22,6 @@ from txnlog.state import Statistics
 
 Given = tuple[tuple[Any, ...], ...]
 """Conditions as JSON holds them: ``(column, operator)`` or ``(column, operator, value)``; decimals for fractions."""
-
-_EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 class _UnfitError(ValueError):
@@ -215,7 +213,7 @@ def _constant(name: str, topic: str, segment: PlannedSegment, piece: PlannedSlic
         return Span(segment.version, segment.version, nulls=False)
     assert name == "_timestamp", f"{name} is no metadata column"
     assert segment.timestamp_ms is not None, "a visible segment has a time"
-    at = _EPOCH + datetime.timedelta(milliseconds=segment.timestamp_ms)
+    at = time_of(segment.timestamp_ms)
     return Span(at, at, nulls=False)
 
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import botocore.session
 
-from tools.servers import free_port
+from tools.servers import end, free_port
 
 VERSION: Final = "v0.0.0-20250907161309-07c3a429bfed"
 MODULE: Final = f"github.com/minio/minio@{VERSION}"
@@ -101,12 +101,7 @@ def policy_server(bucket: str = "lake") -> Iterator[PolicyServer]:
             server.client("s3").create_bucket(Bucket=bucket)
             yield server
         finally:
-            process.terminate()
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            end(process)
 
 
 def _await(server: PolicyServer, process: subprocess.Popen[bytes], log: Path) -> None:

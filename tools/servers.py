@@ -85,12 +85,17 @@ def _running(command: list[str], port: int, environment: dict[str, str], bucket:
             }
             yield S3Server(endpoint, bucket, options, process.pid)
         finally:
-            process.terminate()
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            end(process)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End a server: by a request, and by force where it takes more than ten seconds."""
+    process.terminate()
+    try:
+        process.wait(10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _make_bucket(address: str, process: subprocess.Popen[bytes], log: Path) -> None:

@@ -173,6 +173,11 @@ def epoch_ms(timestamp: object) -> int:
     return (timestamp - _EPOCH) // _MILLISECOND
 
 
+def time_of(timestamp_ms: int) -> datetime.datetime:
+    """The time, in UTC, of epoch milliseconds. Raises OverflowError where Python's times do not reach."""
+    return _EPOCH + timestamp_ms * _MILLISECOND
+
+
 def is_in_seconds(timestamp_ms: int, log_ms: int) -> bool:
     """Whether epoch milliseconds are surely epoch seconds: far before a log's time, and near it if they are."""
     return timestamp_ms < log_ms - _TEN_YEARS_MS and abs(1_000 * timestamp_ms - log_ms) < _TEN_YEARS_MS
@@ -197,6 +202,7 @@ __all__ = [
     "shortened",
     "shown",
     "text_properties",
+    "time_of",
     "truth",
     "type_of",
     "whole_number",

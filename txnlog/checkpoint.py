@@ -147,7 +147,7 @@ class Part(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Manifest(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a checkpoint is: the fold up to ``version``, whose entry has ``digest``. Created last, never overwritten."""
+    """What a checkpoint is: the state at ``version``, whose entry has ``digest``. Created last, never overwritten."""
 
     format: int
     version: int
@@ -385,7 +385,7 @@ def merge_runs(kind: PartKind, tables: Sequence[pa.Table], *, expired_before_ms:
 
 
 def trim(state: State, version: int) -> None:
-    """Drop the cold rows that a checkpoint at ``version`` holds. Only memory: what the fold means does not change."""
+    """Drop the cold rows that a checkpoint at ``version`` holds. Only memory: what the state means does not change."""
     for number in [n for n, outcome in state.outcomes.items() if outcome.version <= version]:
         del state.outcomes[number]
     ended: Iterable[SegmentRecord] = list(state.segments.values())
@@ -399,9 +399,9 @@ def trim(state: State, version: int) -> None:
 
 
 def untrim(state: State, earlier: State) -> None:
-    """Put back the cold rows that the fold of an earlier version holds, which ``trim`` dropped. May be done twice.
+    """Put back the cold rows that the state of an earlier version holds, which ``trim`` dropped. May be done twice.
 
-    They are the same rows in every later fold: cold rows are never changed or dropped by an entry.
+    They are the same rows in every later state: cold rows are never changed or dropped by an entry.
     """
     for name in COLD_KINDS:
         table, rows = getattr(state, name), getattr(earlier, name)

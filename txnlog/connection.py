@@ -159,12 +159,12 @@ class Connection:
         self._closed = True
         session = self._current
         if session is not None:
-            unended = {number: session.unended.settle(number) for number in session.unended.numbers()}
             session.close(self._closed_error())
-            self._report(f"The handle of the namespace {self.name!r} was closed before these", unended)
+            # Behind it: where an interrupt ends the waiting, the next close still has them to report.
+            self._report(f"The handle of the namespace {self.name!r} was closed before these", session)
 
-    def _report(self, what: str, unended: Mapping[int, Collection[int] | None]) -> None:
-        report(what, self.described_work({number: topics or () for number, topics in unended.items()}))
+    def _report(self, what: str, session: Session) -> None:
+        report(what, self.described_work(session.unended.settle_all()))
 
     def described_work(self, unended: Mapping[int, Collection[int]]) -> dict[str, list[str]]:
         """By TxnID the names of the topics that a transaction has work for, without those whose end is known here.
@@ -185,8 +185,7 @@ class Connection:
         """The interpreter ends: report transactions with work. A daemon thread may have any lock: it takes none."""
         session = self._current
         if session is not None:
-            unended = {number: session.unended.settle(number) for number in session.unended.numbers()}
-            self._report(f"The interpreter ended, with the namespace {self.name!r} open, before these", unended)
+            self._report(f"The interpreter ended, with the namespace {self.name!r} open, before these", session)
 
     def _closed_error(self, what: str | None = None) -> InvalidTransactionState:
         advice = "open it again"

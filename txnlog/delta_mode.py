@@ -48,6 +48,11 @@ def delta_mode(properties: Mapping[str, str]) -> DeltaMode:
     return next((mode for mode in DELTA_MODES if mode == found), DEFAULT_MODE)
 
 
+def is_auto(properties: Mapping[str, str]) -> bool:
+    """Whether a topic is published by itself, after commits and by maintenance."""
+    return delta_mode(properties) == "auto"
+
+
 def with_delta_mode(properties: Mapping[str, str], mode: DeltaMode) -> dict[str, str]:
     """Properties with a mode, which is left out where it is the default."""
     others = {name: text for name, text in properties.items() if name != DELTA_PROPERTY}
@@ -147,6 +152,7 @@ __all__ = [
     "check_delta_columns",
     "check_delta_widening",
     "delta_mode",
+    "is_auto",
     "parse_delta_mode",
     "with_delta_mode",
 ]

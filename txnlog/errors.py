@@ -270,7 +270,7 @@ class ReadOnly(InvalidInputError):
 
 
 class UnsupportedFeature(InvalidInputError):
-    """The log, or the running Spark, needs or lacks a feature; the message names it."""
+    """The log needs a feature that is missing here, or Spark or this installation lacks one; the message names it."""
 
     default_advice = "use a version that has the feature"
 

@@ -1,4 +1,4 @@
-"""A client's view of a namespace: the newest fold it knows, and the cold rows behind it."""
+"""A client's view of a namespace: the newest state it knows, and the cold rows behind it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from txnlog.actions import Commit, Segment
 from txnlog.apply import applied
 from txnlog.arguments import shown
 from txnlog.checkpoint import Manifest
+from txnlog.checkpoint_reader import UnusableCheckpoint
 from txnlog.codec import Entry, decode_entry
 from txnlog.errors import CorruptionError, RetriableError, TxnLogError, VersionNotAvailable
 from txnlog.garbage import may_be_gone
 from txnlog.keys import entry_key
-from txnlog.log import SLOTS_AT_ONCE, Log, UnusableCheckpoint
+from txnlog.log import SLOTS_AT_ONCE, Log
 from txnlog.planner import ScanPlan
 from txnlog.ranges import Ranges
 from txnlog.segment_index import SegmentIndex
@@ -29,7 +30,9 @@ T = TypeVar("T")
 
 
 class Follower:
-    """The fold of a log in memory. ``lock`` guards ``state``: hold it while reading several tables that must agree.
+    """The materialized state of a log, in memory.
+
+    ``lock`` guards ``state``: hold it while reading several tables that must agree.
 
     An interrupt (Ctrl-C) may come anywhere, between two tables of one entry too. So every change is a step that may be
     done twice, noted in ``_unfinished`` before it begins: whoever looks next finishes it first.
@@ -46,7 +49,7 @@ class Follower:
 
     @property
     def state(self) -> State:
-        """The fold, whole."""
+        """The materialized state, with every change that was begun."""
         if self._unfinished is not None:
             self._finish()
         return self._state
@@ -74,7 +77,7 @@ class Follower:
     def newest_usable_checkpoint(self) -> int | None:
         """The version of the newest checkpoint that is not known to be unusable, as far as headers named it."""
         newest, base = self.newest_checkpoint, self.base
-        if newest is None or not self.log.is_unusable(newest):
+        if newest is None or not self.log.checkpoints.is_unusable(newest):
             return newest
         return None if base is None else base.version
 
@@ -161,7 +164,9 @@ class Follower:
     def rebase(self, manifest: Manifest) -> None:
         """Let go of the cold rows that a newer checkpoint holds, unless that is known to be unusable."""
         with self.lock:
-            if (self.base is None or self.base.version < manifest.version) and self.log.judged_usable(manifest):
+            if (self.base is None or self.base.version < manifest.version) and self.log.checkpoints.judged_usable(
+                manifest
+            ):
                 self._change(partial(self._trim, manifest))
 
     def _trim(self, manifest: Manifest) -> None:
@@ -170,7 +175,7 @@ class Follower:
 
     def adopt_checkpoint(self) -> None:
         """Rebase to the newest usable checkpoint that the log names, if it is newer than ours: to save memory."""
-        for manifest in self.log.checkpoints(self._newer_checkpoint()):
+        for manifest in self.log.checkpoints.usable(self._newer_checkpoint()):
             self.rebase(manifest)
             return
 
@@ -180,24 +185,21 @@ class Follower:
         return newest if self.base is None or (newest is not None and newest > self.base.version) else None
 
     def over_checkpoints(self, look: Callable[[], T]) -> T:
-        """What a look at the base gives; where an object of it turns out to be unusable, over an older base, and so on.
-
-        ``look`` may be called several times.
-        """
+        """Return what ``look`` finds in the base; call it again over an older base while an object is unusable."""
         while True:
             try:
                 return look()
             except UnusableCheckpoint as error:
-                self.log.note(error)
+                self.log.checkpoints.note(error)
                 self._fall_back()
 
     def _fall_back(self) -> None:
         """Replace an unusable base by the newest usable one below it, or by none: its cold rows are folded again."""
         base = self.base
-        if base is None or self.log.judged_usable(base):
+        if base is None or self.log.checkpoints.judged_usable(base):
             return  # another thread was faster
         # Hot rows are not touched, so others fold and append meanwhile.
-        state, older, _ = self.log.state_at(base.version, self.log.named_by(base.version))
+        state, older, _ = self.log.state_at(base.version, self.log.checkpoints.named_by(base.version))
         with self.lock:
             if self.base == base:
                 self._change(partial(self._untrim, older, state))
@@ -213,12 +215,12 @@ class Follower:
         """
         self.adopt_checkpoint()
         base = self.base
-        while base is not None and not self.log.is_whole(base.version):
+        while base is not None and not self.log.checkpoints.is_whole(base.version):
             self._fall_back()
             base = self.base
         named = self.state.head.checkpoint
         if named is not None and (base is None or named != base.version):
-            self.log.is_whole(named)
+            self.log.checkpoints.is_whole(named)
 
     def unavailable(self, version: int) -> VersionNotAvailable | None:
         """The error for a version that this client knows not to be readable, naming the range; None where it is."""
@@ -261,10 +263,10 @@ class Follower:
             parts = tuple(self._runs("segments"))
             removal_parts = tuple(self._runs("removals"))
         for part in parts:
-            for record in self.log.segments(part, topic):
+            for record in self.log.checkpoints.segments(part, topic):
                 found.setdefault(record.number, record)
         for part in removal_parts:
-            removals |= self.log.removals(part)
+            removals |= self.log.checkpoints.removals(part)
         return list(found.values()), removals
 
     def holding(self, topic: int, wanted: Mapping[int, Ranges]) -> tuple[list[SegmentRecord], int]:
@@ -295,7 +297,7 @@ class Follower:
         if outcome is not None:
             return outcome, False
         for part in reversed(parts):
-            found = self.log.outcome(part, number, self.state.topics)
+            found = self.log.checkpoints.outcome(part, number, self.state.topics)
             if found is not None:
                 return found, True
         return None, False
@@ -365,7 +367,7 @@ class Follower:
         for part in reversed(parts):  # the newest first: memory and runs each go on where the next one ends
             if found and min(found) <= first:
                 break
-            more = self.log.batches(part, producer, topic, partition, first, last)
+            more = self.log.checkpoints.batches(part, producer, topic, partition, first, last)
             found |= {item.sequence: item for item in more}
         return [found[sequence] for sequence in sorted(found)]
 

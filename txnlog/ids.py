@@ -82,7 +82,7 @@ class Coordinators:
 
     @classmethod
     def one(cls, coordinator: int) -> Coordinators:
-        """Those of a log that was never adopted."""
+        """The coordinator ids of a log that was never adopted: this one alone."""
         return cls(((0, coordinator),))
 
     @property

@@ -148,7 +148,7 @@ class Intake:
             damaged.number,
             [(partition, start, end - start)],
             f"{RESTORE}; or acknowledge what was received before it and pass over it with "
-            f"consumer.seek({{{partition}: {end}}}, {self.topic.name!r}), which gives its messages up",
+            f"consumer.seek({{{partition}: {end}}}, {self.topic.name!r}), which skips its messages",
         )
         found.behind = {partition: end}
         return found

@@ -1,30 +1,21 @@
-"""Reading a commit log from its store: slots, the tail, checkpoints. Nothing here appends."""
+"""Reading a commit log from its store: slots, the tail, the state at a version. Nothing here appends."""
 
 from __future__ import annotations
 
-import contextlib
-import logging
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
-import pyarrow as pa
-
-from txnlog import checkpoint, keys
+from txnlog import keys
 from txnlog.actions import Header
 from txnlog.apply import apply_entry, newer_checkpoint
-from txnlog.arguments import shortened
-from txnlog.checkpoint import Manifest, Part
+from txnlog.checkpoint import Manifest
+from txnlog.checkpoint_reader import CheckpointReader, UnusableCheckpoint
 from txnlog.codec import Entry, decode_entry, digest_of
-from txnlog.errors import CorruptionError, UnsupportedFeature
-from txnlog.limits import MAX_CHECKPOINT_RUNS
-from txnlog.recent import Recent
+from txnlog.errors import CorruptionError
 from txnlog.runtime import Runtime
-from txnlog.state import Batch, Outcome, SegmentRecord, State
+from txnlog.state import State
 from txnlog.store.base import ObjectNotFound, Store
-from txnlog.wording import Call, Words
-
-_logger = logging.getLogger("txnlog.log")
 
 SLOTS_AT_ONCE: Final = 32
 """Slots that are asked for at once: behind a checkpoint there are seldom more than 1,000."""
@@ -35,31 +26,6 @@ _CONFIRM_MS: Final = (0, 50, 250)
 """Pauses before the looks at an entry that must be there. A later entry is there, so its slot was filled before: at the
 first look it is there again where writers went on meanwhile, at the others where a cache of names was behind."""
 
-_CACHED_PARTS = len(checkpoint.COLD_KINDS) * MAX_CHECKPOINT_RUNS
-"""Cold runs kept in memory: those of a whole checkpoint."""
-
-_CACHED_TOPICS = 8 * MAX_CHECKPOINT_RUNS
-"""One topic's segments of a run kept decoded, for eight topics: a consumer asks for them at every receive."""
-
-
-class UnusableCheckpoint(CorruptionError):
-    """An object of a checkpoint is missing or damaged. No user sees it: an older checkpoint is used instead.
-
-    Only a missing or damaged entry is corruption, since all that checkpoints hold follows from the entries.
-
-    Attributes:
-        subject: the version of the manifest, or the part as a manifest names it.
-    """
-
-    def __init__(self, subject: int | Part, message: str) -> None:
-        super().__init__(message, advice=Words("make a new checkpoint: ", Call("checkpoint")))
-        self.subject = subject
-
-    @property
-    def key(self) -> str:
-        """The key of the object."""
-        return keys.manifest_key(self.subject) if isinstance(self.subject, int) else keys.part_key(self.subject.unique)
-
 
 class Log:
     """The commit log of one namespace on its store."""
@@ -67,11 +33,7 @@ class Log:
     def __init__(self, store: Store, runtime: Runtime) -> None:
         self.store = store
         self._runtime = runtime
-        self._warned: dict[str, UnusableCheckpoint] = {}
-        self._unusable_parts: set[Part] = set()  # with size and digest: another manifest may say what it is
-        self._unusable_versions: set[int] = set()
-        self._parts: Recent[str, pa.Table] = Recent(_CACHED_PARTS)
-        self._segments: Recent[tuple[str, int], tuple[SegmentRecord, ...]] = Recent(_CACHED_TOPICS)
+        self.checkpoints = CheckpointReader(self, runtime)
         self._first: bytes | None = None
 
     def get(self, version: int) -> bytes | None:
@@ -183,29 +145,30 @@ class Log:
         )
 
     def load(self) -> tuple[State, Manifest | None, int]:
-        """The fold up to the tail, from the newest usable checkpoint on; see ``state_at``."""
+        """The state at the tail, from the newest usable checkpoint on; see ``state_at``."""
         tail, checkpointed, seen = self.newest()
         return self.state_at(tail, checkpointed, seen)
 
     def state_at(
         self, version: int, named: int | None, known: Mapping[int, bytes] = NO_ENTRIES
     ) -> tuple[State, Manifest | None, int]:
-        """The fold up to a version, from the newest usable checkpoint on that ``named`` leads to, else from entry 0.
+        """The state at a version, from the newest usable checkpoint on that ``named`` leads to, else from entry 0.
 
         Returns the manifest of that checkpoint as well, and the bytes of entries that were folded. Entries that are
         ``known`` are not read again.
         """
-        for manifest in self.checkpoints(named):
+        for manifest in self.checkpoints.usable(named):
             try:
-                state = self.restore(manifest)
+                state = self.checkpoints.restore(manifest)
                 return state, manifest, self.fold(state, version, known)
             except UnusableCheckpoint as error:
-                self.note(error)
+                self.checkpoints.note(error)
             except CorruptionError:
-                if self.holds(manifest):
+                if self.checkpoints.is_of_this_log(manifest):
                     raise
-                self.note(UnusableCheckpoint(manifest.version, "it is of another log than the entry of its version"))
-            self._unusable_versions.add(manifest.version)
+                text = "it is of another log than the entry of its version"
+                self.checkpoints.note(UnusableCheckpoint(manifest.version, text))
+            self.checkpoints.exclude(manifest)
         state = State()
         return state, None, self.fold(state, version, known)
 
@@ -226,147 +189,6 @@ class Log:
                 size += len(data)
         return size
 
-    # --- checkpoints ------------------------------------------------------------------------------------------------
-
-    def checkpoints(self, named: int | None) -> Iterator[Manifest]:
-        """The usable checkpoints, newest first: the one that a header names, then those that its own entry leads to."""
-        while named is not None:
-            manifest = self._usable_manifest(named)
-            if manifest is not None:
-                yield manifest
-            named = self.named_by(named)
-
-    def named_by(self, version: int) -> int | None:
-        """The checkpoint that the header of an entry names: one of an older version."""
-        return newer_checkpoint(None, self.entry(version).header)
-
-    def _usable_manifest(self, version: int) -> Manifest | None:
-        """The manifest at a version, None where it is unusable, or names an object that is known to be."""
-        if version in self._unusable_versions:
-            return None
-        try:
-            manifest = self.manifest(version)
-        except UnusableCheckpoint as error:
-            self.note(error)
-            return None
-        return manifest if self.judged_usable(manifest) else None
-
-    def judged_usable(self, manifest: Manifest) -> bool:
-        """Whether no object of a checkpoint is known to be missing or damaged; one that names such is unusable then."""
-        if not self._unusable_parts.isdisjoint(manifest.parts):
-            self._unusable_versions.add(manifest.version)
-        return manifest.version not in self._unusable_versions
-
-    def is_unusable(self, version: int) -> bool:
-        """Whether the checkpoint at a version is known to be unusable."""
-        return version in self._unusable_versions
-
-    def note(self, error: UnusableCheckpoint) -> None:
-        """Remember that an object is unusable, and warn of it once."""
-        if isinstance(error.subject, int):
-            self._unusable_versions.add(error.subject)
-        else:
-            self._unusable_parts.add(error.subject)
-        if self._warned.setdefault(error.key, error) is error:
-            _logger.warning(
-                "%s is unusable: %s. Nothing is lost, since all of it follows from the entries of the log: an older "
-                "checkpoint is used, or the whole log, which takes longer. Make a new checkpoint: ns.checkpoint(), "
-                "or the command checkpoint.",
-                shortened(self.store.url(error.key)),
-                error.message,
-            )
-
-    @contextlib.contextmanager
-    def _reading(self, subject: int | Part) -> Iterator[None]:
-        """Raise UnusableCheckpoint where an object of a checkpoint is missing, or is not what it should be."""
-        try:
-            yield
-        except UnusableCheckpoint:
-            raise
-        except ObjectNotFound:
-            raise UnusableCheckpoint(subject, "it is missing") from None
-        except (CorruptionError, UnsupportedFeature) as error:
-            raise UnusableCheckpoint(subject, error.message) from None
-
-    def manifest(self, version: int) -> Manifest:
-        """The manifest of a checkpoint. Raises UnusableCheckpoint."""
-        with self._reading(version):
-            return checkpoint.decode_manifest(self.store.get(keys.manifest_key(version)), version)
-
-    def restore(self, manifest: Manifest) -> State:
-        """The state of a checkpoint. Raises UnusableCheckpoint."""
-        (part,) = manifest.runs("hot")
-        with self._reading(part):
-            state = checkpoint.decode_hot(self._read(part))
-        if state.head.version != manifest.version or state.head.digest != manifest.digest:
-            raise UnusableCheckpoint(manifest.version, "its part holds the state of another version, or of another log")
-        return state
-
-    def holds(self, manifest: Manifest) -> bool:
-        """Whether the entry that a checkpoint is of is the one in this log."""
-        data = self.get(manifest.version)
-        return data is not None and digest_of(data) == manifest.digest
-
-    def is_whole(self, version: int) -> bool:
-        """Whether the checkpoint at a version can be used, by reading all of it."""
-        manifest = self._usable_manifest(version)
-        if manifest is None:
-            return False
-        try:
-            self.verify(manifest.parts)
-        except UnusableCheckpoint as error:
-            self.note(error)
-        return self.judged_usable(manifest)
-
-    def verify(self, parts: Iterable[Part]) -> None:
-        """Read parts again, whatever is in memory. Raises UnusableCheckpoint for the first bad one."""
-        self._runtime.run_all([partial(self._verify, part) for part in parts])
-
-    def _verify(self, part: Part) -> None:
-        with self._reading(part):
-            checkpoint.check_part(self.store.get(keys.part_key(part.unique)), part)
-
-    def _read(self, part: Part) -> pa.Table:
-        return checkpoint.read_part(self.store.get(keys.part_key(part.unique)), part)
-
-    # Cold runs are kept in memory while they are used. All of these raise UnusableCheckpoint.
-
-    def read_run(self, part: Part) -> pa.Table:
-        """The rows of a cold run."""
-        table = self._parts.get(part.unique)
-        if table is None:
-            with self._reading(part):
-                table = self._read(part)
-            self._parts.put(part.unique, table)
-        return table
-
-    def segments(self, part: Part, topic: int) -> tuple[SegmentRecord, ...]:
-        """The segments of one topic in a cold run, which stay decoded while they are used."""
-        key = (part.unique, topic)
-        found = self._segments.get(key)
-        if found is None:
-            with self._reading(part):
-                found = tuple(checkpoint.segments_of(self.read_run(part), topic))
-            self._segments.put(key, found)
-        return found
-
-    def removals(self, part: Part) -> dict[int, int]:
-        """Which segments a cold run says were replaced, and at which version."""
-        return checkpoint.removals_in(self.read_run(part))
-
-    def outcome(self, part: Part, number: int, topics: Container[int]) -> Outcome | None:
-        """The outcome of one transaction in a cold run, as far as it is there; ``topics`` are all that there are."""
-        with self._reading(part):
-            found = checkpoint.outcome_in(self.read_run(part), number)
-            unknown = () if found is None else [topic for topic in found.dropped_topics if topic not in topics]
-            if unknown:
-                raise CorruptionError(f"a checkpoint gives outcome {number} the unknown topic {unknown[0]}")
-            return found
-
-    def batches(self, part: Part, producer: str, topic: int, partition: int, first: int, last: int) -> list[Batch]:
-        """The sequenced batches of a cold run that hold sequences from ``first`` to ``last``."""
-        return checkpoint.batches_in(self.read_run(part), producer, topic, partition, first, last)
-
     def version_at(self, timestamp_ms: int, newest: int) -> int | None:
         """The newest version whose timestamp is at or below a time; None where the log begins later."""
         low, high = -1, newest + 1
@@ -379,4 +201,4 @@ class Log:
         return None if low < 0 else low
 
 
-__all__ = ["SLOTS_AT_ONCE", "Log", "UnusableCheckpoint"]
+__all__ = ["SLOTS_AT_ONCE", "Log"]

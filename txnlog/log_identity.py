@@ -63,7 +63,7 @@ def listed(records: Iterable[NamespaceRecord], name: str) -> NamespaceRecord | N
 def standing(
     records: Iterable[NamespaceRecord], name: str, found: LogIdentity
 ) -> tuple[Standing, NamespaceRecord | None]:
-    """What the log in the folder of a name is to a root with these registrations, and the one that says so."""
+    """How a root with these registrations sees the log in the folder of a name, and by which registration."""
     records = tuple(records)
     own = listed(records, name)
     if own is not None:

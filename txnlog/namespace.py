@@ -591,7 +591,7 @@ class Namespace:
         Raises:
             ConsumerBusy: the subscription's takeover rule keeps it for another consumer: as long as its lease lasts, or
                 for its name for ever (``same_name``); or it belongs to a query, and ``takeover`` is False. Of several
-                topics none was taken then.
+                topics it then becomes the consumer of none.
             OutcomeUnknown: call it again; an older consumer may be fenced.
         """
         return subscriptions.open_consumer(

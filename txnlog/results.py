@@ -6,14 +6,13 @@ import datetime
 import html
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 
+from txnlog.arguments import time_of
 from txnlog.ids import TxnId
 from txnlog.state import TransactionState
-
-_EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 class _Shown:
@@ -204,7 +203,7 @@ class Unreadable:
     def __str__(self) -> str:
         """In words, for people."""
         first, last = (
-            (_EPOCH + datetime.timedelta(milliseconds=time_ms)).isoformat(timespec="seconds")
+            time_of(time_ms).isoformat(timespec="seconds")
             for time_ms in (self.first_timestamp_ms, self.last_timestamp_ms)
         )
         lines = [
@@ -288,8 +287,8 @@ class Maintained(_Shown):
         optimized: of each topic in which segments were merged, what was done.
         published: topics with ``delta="auto"``, whose Delta tables were brought up to date.
         vacuumed: what was deleted.
-        failures: by topic what stood against optimizing or publishing it, and the way out; as ``_delta/segments`` what
-            stood against that table, as ``Delta tables`` against any. Everything else was done.
+        failures: by topic why optimizing or publishing it failed, and the way out; as ``_delta/segments`` why that
+            table could not be published, as ``Delta tables`` why none could. Everything else was done.
         finished: whether nothing is left to do but what is in ``failures``: else call it again.
     """
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from txnlog import keys
@@ -39,6 +39,7 @@ from txnlog.store.base import Store
 from txnlog.store.identity import identity_of
 from txnlog.store.probe import probe
 from txnlog.store.wrappers import PrefixStore
+from txnlog.tables import DraftTable
 
 _logger = logging.getLogger("txnlog.root")
 
@@ -54,6 +55,14 @@ class _NoRows:
 
     def build(self, _draft: Draft, _pieces: list[tuple[int, Piece]], _numbers: NumberPool) -> SharedWave | None:
         raise AssertionError("the root log holds no rows")
+
+
+def has_verdict_on(
+    store: Store, verdicts: Mapping[tuple[str, str], Verdict] | DraftTable[tuple[str, str], Verdict]
+) -> bool:
+    """Whether the verdicts of a log have one on a store."""
+    identity = identity_of(store)
+    return (identity.store_kind, identity.endpoint_hash) in verdicts
 
 
 def tried(store: Store) -> Verdict:
@@ -157,8 +166,7 @@ class Root:
         if not self.exists():
             return False
         self.follower.refresh()
-        identity = identity_of(self._whole)
-        return (identity.store_kind, identity.endpoint_hash) in self.follower.state.verdicts
+        return has_verdict_on(self._whole, self.follower.state.verdicts)
 
     def ensure_safe(self) -> None:
         """Make sure that the verdict on this store is in the root log, probing it if it is not.

@@ -35,7 +35,7 @@ from txnlog.maintenance.auto_publisher import AutoPublisher
 from txnlog.maintenance.checkpointer import Checkpointer, SlotTaken
 from txnlog.names import NamespaceName
 from txnlog.reader import SegmentReader
-from txnlog.root import Root, namespaces_below, not_found, remains, tried
+from txnlog.root import Root, has_verdict_on, namespaces_below, not_found, remains, tried
 from txnlog.runtime import Runtime
 from txnlog.segment_builder import SharedSegmentBuilder
 from txnlog.state import Draft
@@ -224,7 +224,7 @@ class Session:
         self.follower.verify_checkpoints()
         made = self._checkpoint(appender)
         named = self.follower.state.head.checkpoint
-        if named is not None and self.follower.log.is_unusable(named):
+        if named is not None and self.follower.log.checkpoints.is_unusable(named):
             appender.call(effect(lambda _draft, _at: ()))
         return made
 
@@ -265,18 +265,15 @@ class Session:
         """
         if self._root.has_verdict():
             return
-        identity = identity_of(self.store)
         with self.follower.lock:
-            if (identity.store_kind, identity.endpoint_hash) in self.follower.state.verdicts:
+            if has_verdict_on(self.store, self.follower.state.verdicts):
                 return
         self._verdict = self._verdict or tried(self.store)
 
     def _verdict_wanted(self, draft: Draft) -> list[AnyAction]:
         """The verdict that was made here, until it is in the log."""
         verdict = self._verdict
-        if verdict is None or (verdict.store, verdict.endpoint) in draft.verdicts:
-            return []
-        return [verdict]
+        return [] if verdict is None or has_verdict_on(self.store, draft.verdicts) else [verdict]
 
     def _after_append(self) -> None:
         """What is done in the background for the sake of those who read."""

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from txnlog.errors import TxnLogError
+from txnlog.errors import UnsupportedFeature
 
 _ADVICE: Final = (
     "rename that file or folder, or have Python find the folder in which txnlog is installed before it (sys.path); "
@@ -20,7 +20,7 @@ _ADVICE: Final = (
 
 
 def check_not_hidden(module: str) -> None:
-    """Raise TxnLogError naming the file that Python finds in the place of a module. Nothing is imported.
+    """Raise UnsupportedFeature naming the file that Python finds in the place of a module. Nothing is imported.
 
     Args:
         module: its whole name, such as ``catalog.publication``.
@@ -28,24 +28,25 @@ def check_not_hidden(module: str) -> None:
     package, *rest = module.split(".")
     place, folders = _found(package)
     if place is None:
-        raise TxnLogError(
+        raise UnsupportedFeature(
             f"the module {module} is missing: Python finds no {package}", advice="install all packages of txnlog"
         )
     for part in rest:
         whole = f"{package}.{part}"
         spec = None if folders is None else importlib.machinery.PathFinder.find_spec(whole, folders)
         if spec is None:
-            raise TxnLogError(
+            raise UnsupportedFeature(
                 f"txnlog's module {module} cannot be imported: what Python finds as {package!r} is {place}",
                 advice=_ADVICE,
             )
         package, folders = whole, spec.submodule_search_locations
 
 
-def not_loaded(name: str, module: str, error: Exception) -> TxnLogError:
+def not_loaded(name: str, module: str, error: Exception) -> UnsupportedFeature:
     """Error for a module that cannot be loaded, with the file that Python found: it may be another of that name."""
     place, _ = _found(module.partition(".")[0])
-    return TxnLogError(f"{name} cannot be loaded from {place}: {error}", advice=f"if that is not txnlog's: {_ADVICE}")
+    text = f"{name} cannot be loaded from {place}: {error}"
+    return UnsupportedFeature(text, advice=f"if that is not txnlog's: {_ADVICE}")
 
 
 def _found(name: str) -> tuple[str | None, Sequence[str] | None]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from txnlog.acknowledgements import live_subscription
 from txnlog.actions import AnyAction, Consumer, Header
+from txnlog.arguments import time_of
 from txnlog.commands import ONE_EPOCH, Answer, Simple, effect
 from txnlog.errors import ConsumerBusy, OutcomeUnknown, UnsupportedFeature
 from txnlog.state import Draft, SubscriptionRecord
@@ -141,22 +142,21 @@ def owned_since(connection: Connection, record: SubscriptionRecord) -> datetime.
     """
     if record.stream is None:
         return None
-    milliseconds = connection.follower.log.entry(record.epoch).header.timestamp_ms
-    return datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC) + datetime.timedelta(milliseconds=milliseconds)
+    return time_of(connection.follower.log.entry(record.epoch).header.timestamp_ms)
 
 
-def release_epochs(connection: Connection, held: Mapping[int, int]) -> None:
+def release_epochs(connection: Connection, epochs: Mapping[int, int]) -> None:
     """A query ended by itself: from here on its subscriptions are a plain consumer's, so that others may open them.
 
     Its name stays, which ``same_name`` asks for. Those that somebody else has by now, or dropped, are left alone.
     """
 
     def decide(draft: Draft, _at: Header) -> list[Consumer] | Answer[None]:
-        found = [draft.subscriptions.get(subscription) for subscription in held]
+        found = [draft.subscriptions.get(subscription) for subscription in epochs]
         return [
             Consumer(record.id, record.stream)
             for record in found
-            if record is not None and record.epoch == held[record.id] and record.stream is not None
+            if record is not None and record.epoch == epochs[record.id] and record.stream is not None
         ] or Answer(None)
 
     connection.appender.call(Simple(decide, lambda _draft, _at: None, ONE_EPOCH))

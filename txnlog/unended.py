@@ -31,16 +31,16 @@ class Unended:
         """Somebody asked for its end, or it is reported. Returns its topics; None where it is not noted."""
         return self._topics.pop(number, None)
 
-    def numbers(self) -> list[int]:
-        """Those that are noted."""
-        return list(self._topics)
+    def settle_all(self) -> dict[int, Collection[int]]:
+        """All of them are reported. Returns their topics by number."""
+        return {number: topics for number in list(self._topics) if (topics := self.settle(number)) is not None}
 
 
 def report(what: str, lost: Mapping[str, Iterable[str]], source: object = None) -> None:
     """Say that the work of transactions is lost: one line in the log of Python, and one ResourceWarning.
 
     Args:
-        what: what happened, as the beginning of a sentence: "The interpreter ended before".
+        what: what happened, as the beginning of a sentence: "The interpreter ended before these".
         lost: by TxnID the names of its topics; nothing is said where there is none.
         source: what was lost: ``tracemalloc`` knows where it was made, and the warning then shows that.
     """
@@ -49,9 +49,9 @@ def report(what: str, lost: Mapping[str, Iterable[str]], source: object = None) 
     shown = [f"{txn} ({_listed(topics)})" for txn, topics in list(lost.items())[:_MOST_SHOWN]]
     more = f" and {len(lost) - _MOST_SHOWN} more" if len(lost) > _MOST_SHOWN else ""
     text = (
-        f"{what} transactions with work were committed, prepared or aborted. Nothing of them is visible, and nothing "
-        "will be. Begin a transaction in a with block, which ends it, or call commit() or abort(): "
-        f"{', '.join(shown)}{more}"
+        f"{what} transactions with work were committed, prepared or aborted: {', '.join(shown)}{more}. Nothing of them "
+        "is visible, and nothing will be. Begin a transaction in a with block, which ends it, or call commit() or "
+        "abort()."
     )
     _logger.warning("%s", text)  # first: a filter may turn the warning into an error
     warnings.warn(text, ResourceWarning, stacklevel=2, source=source)

@@ -67,9 +67,8 @@ class Work:
 
     def __del__(self) -> None:
         """Report work that nobody can commit any more. It runs wherever the garbage collector does: without locks."""
-        if (
-            self._unended is not None and self._identity is self._connection.identity
-        ):  # else the parent's process has it
+        # In a forked child the parent's process has it.
+        if self._unended is not None and self._identity is self._connection.identity:
             topics = self._unended.settle(self._number)
             if topics is not None:
                 lost = self._connection.described_work({self._number: topics})
@@ -156,16 +155,13 @@ class Work:
 
     def settle(self) -> None:
         """Somebody asks for its end, whatever comes of that: it was not forgotten."""
-        self._settle()
-
-    def _settle(self) -> None:
         if self._unended is not None:
             self._unended.settle(self._number)
 
     def clear(self) -> None:
         """The transaction ended: let go of everything."""
         self._numbers.release(self._number)
-        self._settle()
+        self.settle()
         self.pieces, self.staged, self.acknowledged, self.logged = [], [], [], []
 
     def unlogged_numbers(self) -> list[int]:

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from tests.by_hand import append
-from tests.client.support import SCHEMA, Place, rows, wait_for
+from tests.client.support import SCHEMA, Place, raises, rows, wait_for
 from txnlog.actions import DeleteRecords
-from txnlog.errors import StoreError
+from txnlog.errors import StoreError, UnsupportedFeature
 from txnlog.maintenance import auto_publisher
 from txnlog.maintenance.auto_publisher import GROUP
 
@@ -32,7 +32,7 @@ class Recorder:
 
     def make(self, follower: Any, store: Any, runtime: Any) -> Any:
         self.made += 1
-        return self.publish
+        return self
 
     def publish(self, topic: int) -> None:
         assert self._lock.acquire(blocking=False), "one at a time"
@@ -214,3 +214,13 @@ def test_who_has_nothing_to_publish_notes_nothing_of_what_it_folds(recorder: Rec
     for handle in (reader, writer):
         handle.snapshot()
         assert not handle.connection.session.auto_publisher._touched
+
+
+def test_two_publishers_are_an_error_that_says_so(memory: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    points = [importlib.metadata.EntryPoint(name, f"{name}:make", GROUP) for name in ("one", "other")]
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: points)
+    ns = memory.open()
+    with raises(
+        UnsupportedFeature, match="one entry point of the group txnlog.publisher, and there is: one:make, other"
+    ):
+        ns.connection.session.auto_publisher.publish_auto()

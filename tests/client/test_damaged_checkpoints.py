@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,6 +27,7 @@ from tests.client.support import (
 )
 from txnlog import checkpoint, keys
 from txnlog.checkpoint import decode_manifest
+from txnlog.checkpoint_reader import UnusableCheckpoint
 from txnlog.codec import digest_of
 from txnlog.errors import CorruptionError, StoreError
 from txnlog.follower import Follower
@@ -189,6 +191,24 @@ def test_a_lost_or_damaged_checkpoint_closes_nothing(
     live.produce("orders", rows(99))
     _agrees(live)
     _agrees(ns)
+
+
+def test_one_that_two_threads_meet_at_once_is_warned_of_once(memory: Place, warnings: Warnings) -> None:
+    ns = memory.open()
+    busy(ns, 1, steps=4)
+    ns.checkpoint()
+    follower = ns.connection.follower
+    (part,) = follower.base.runs("hot")
+    both = threading.Barrier(2)
+
+    def look() -> None:
+        if follower.base is not None:
+            both.wait(10)
+            raise UnusableCheckpoint(part, "it is missing")
+
+    run_threads(*[lambda: follower.over_checkpoints(look)] * 2)
+    (warning,) = warnings.take()
+    assert keys.part_key(part.unique) in warning
 
 
 @pytest.mark.clause("P-227")
@@ -385,7 +405,7 @@ def test_a_checkpoint_of_the_root_log_closes_nothing_either(memory: Place, warni
     follower = Follower(Log(store, runtime))
     version = Checkpointer(follower, store, runtime).make().version
     root = Root(whole, runtime)
-    root.follower.rebase(follower.log.manifest(version))
+    root.follower.rebase(follower.log.checkpoints.manifest(version))
     root.register(parse_namespace_name("audit"))
     assert Root(whole, runtime).follower.base is not None
     store.delete(keys.manifest_key(version))

@@ -178,7 +178,32 @@ def test_the_garbage_collector_needs_no_lock(memory: Place, caplog: pytest.LogCa
             lock.release()
 
 
-def test_a_child_drops_its_parents_transaction_in_silence(memory: Place) -> None:
+def test_a_close_that_was_interrupted_and_is_called_again_reports_what_was_open(
+    memory: Place, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+    txn = ns.begin()
+    txn.produce("orders", rows(1))
+    session = ns.connection.session
+
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(session, "close", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            ns.close()
+    assert "with work" not in caplog.text
+    with pytest.warns(ResourceWarning, match=f"or aborted: {txn.id} .topic 'orders'.. Nothing of them is visible"):
+        ns.close()
+    caplog.clear()
+    ns.close()
+    assert "with work" not in caplog.text, "once"
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_a_child_drops_its_parents_transaction_in_silence(memory: Place, used: bool) -> None:
     ns = memory.open()
     ns.create_topic("orders", SCHEMA)
     kept = [ns.begin()]
@@ -189,6 +214,8 @@ def test_a_child_drops_its_parents_transaction_in_silence(memory: Place) -> None
         handler = logging.Handler()
         handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
         logging.getLogger("txnlog").addHandler(handler)
+        if used:
+            ns.topics()  # with a session of its own, by which it could describe what its parent has
         kept.clear()
         gc.collect()
         return said

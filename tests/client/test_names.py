@@ -161,7 +161,7 @@ def test_properties_too_big_for_an_entry_are_refused(sales: Any, memory: Place) 
         ("retention.ms", "no such setting yet: messages are kept"),
         ("retention_ms", "did you mean 'retention.ms'?"),
         ("cleanup.polcy", "did you mean 'cleanup.policy'?"),
-        ("partitons", "ns.create_topic(name, partitions=...)"),
+        ("partitons", "use ns.create_topic(name, partitions=...)"),
         ("delta.deletedFileRetentionDuration", "ns.vacuum"),
         ("transaction.timeout.ms", "ns.begin"),
         ("owner", "'user.owner'"),

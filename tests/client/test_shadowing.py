@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from txnlog.errors import TxnLogError
+from txnlog.errors import UnsupportedFeature
 from txnlog.maintenance import upkeep
 from txnlog.shadowing import check_not_hidden
 
@@ -131,6 +131,6 @@ except TxnLogError as error:
 
 
 def test_a_package_that_is_not_installed_is_called_missing() -> None:
-    with pytest.raises(TxnLogError, match=r"no_such_package\.part is missing: Python finds no no_such_package"):
+    with pytest.raises(UnsupportedFeature, match=r"no_such_package\.part is missing: Python finds no no_such_package"):
         check_not_hidden("no_such_package.part")
     check_not_hidden("catalog.publication")

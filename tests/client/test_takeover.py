@@ -5,6 +5,8 @@ And what becomes of the consumer that had it.
 
 from __future__ import annotations
 
+import datetime
+import re
 from typing import Any
 
 import pytest
@@ -23,6 +25,8 @@ from txnlog.errors import (
     UnsupportedFeature,
 )
 from txnlog.takeover import release_epochs, take_epoch, take_epochs
+from txnlog.testing import ManualClock
+from txnlog.testing.scheduler import START_MS
 
 LEASE_MS = 9_000
 
@@ -313,6 +317,21 @@ def owned(ns: Any) -> Any:
     info = ns.create_subscription("orders", "billing")
     take_epoch(ns.connection, info.id, "run-1", "nightly")
     return ns
+
+
+def test_a_query_has_a_subscription_since_the_entry_that_gave_it_to_it(memory: Place) -> None:
+    clock = ManualClock(START_MS)
+    ns = memory.open(clock=clock)
+    ns.create_topic("orders", SCHEMA)
+    info = ns.create_subscription("orders", "billing")
+    clock.advance(60_000)
+    take_epoch(ns.connection, info.id, "run-1", "nightly")
+    clock.advance(60_000)
+    ns.produce("orders", rows(1))
+    since = ns.subscription("orders", "billing").query_since
+    assert since == datetime.datetime.fromtimestamp(START_MS / 1000 + 60, datetime.UTC)
+    with raises(ConsumerBusy, match=f"since {re.escape(since.isoformat())}, which a consumer would end"):
+        memory.open(clock=clock).consumer("orders", "billing")
 
 
 @pytest.mark.clause("P-77", "P-223")

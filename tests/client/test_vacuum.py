@@ -857,6 +857,20 @@ def test_what_becomes_unreadable_is_known_before_anything_is_written(
     assert version < dropped
 
 
+def test_a_later_vacuum_says_only_what_becomes_unreadable_by_it(compacted: Any, clock: ManualClock) -> None:
+    lake, _ = compacted
+    clock.advance(WEEK_MS)
+    lake.produce("orders", rows(4))
+    first = lake.vacuum().unreadable
+    assert [(item.topic, item.segments) for item in first.topics] == [("orders", 2)]
+    assert lake.optimize("orders").merged_segments == 2
+    clock.advance(WEEK_MS)
+    lake.create_topic("next", SCHEMA)
+    second = lake.vacuum().unreadable
+    assert second.first_version == first.last_version + 1
+    assert [(item.topic, item.segments) for item in second.topics] == [("orders", 2)], "not those of the first again"
+
+
 def test_durations_have_units(compacted: Any, clock: ManualClock) -> None:
     lake, _ = compacted
     clock.advance(36 * HOUR_MS - 1)

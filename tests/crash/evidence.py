@@ -226,7 +226,7 @@ def _differences(follower: Follower, folded: State) -> Iterable[str]:
     if manifest is not None:
         ended = checkpoint.cold_rows(folded)
         for kind in checkpoint.COLD_KINDS:
-            runs = [follower.log.read_run(part) for part in manifest.runs(kind)]
+            runs = [follower.log.checkpoints.read_run(part) for part in manifest.runs(kind)]
             after = checkpoint.cold_rows(restored)[kind]
             rows = checkpoint.merge_runs(kind, [*runs, after], expired_before_ms=0)
             if not rows.equals(checkpoint.merge_runs(kind, [ended[kind]], expired_before_ms=0)):

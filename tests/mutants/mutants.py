@@ -73,6 +73,13 @@ DAMAGED_PUBLICATION = "tests/catalog/test_publication_damage.py::test_"
 PUBLISHERS = "tests/catalog/test_publication_faults.py::test_"
 DELTA_ACTIONS = "tests/catalog/test_delta_actions.py::test_"
 SEGMENTS_TABLE = "tests/catalog/test_segments_table.py::test_"
+LOST_WORK = "tests/client/test_lost_work.py::test_"
+DAMAGED_CHECKPOINTS = "tests/client/test_damaged_checkpoints.py::test_"
+DAMAGED_SEGMENTS = "tests/client/test_damaged_segments.py::test_"
+COMMAND_LINE = "tests/cli/test_cli.py::test_"
+NAMES = "tests/client/test_names.py::test_"
+ADOPTION = "tests/client/test_adoption.py::test_"
+RIGHTS = "tests/client/test_rights.py::test_"
 
 
 @dataclass(frozen=True)
@@ -2002,5 +2009,102 @@ MUTANTS = (
         "    share = limit - ",
         "10,000 wide rows are one batch of any size",
         (ARROW_BATCHES + "texts_count_together_by_their_bytes_and_a_null_counts_nothing",),
+    ),
+    # --- what handles say, and what lies in the way -----------------------------------------------------------------
+    Mutant(
+        "a query has a subscription since it was created",
+        "txnlog/takeover.py",
+        "connection.follower.log.entry(record.epoch)",
+        "connection.follower.log.entry(record.id)",
+        "whoever looks for the query looks at the wrong day",
+        (TAKEOVER + "a_query_has_a_subscription_since_the_entry_that_gave_it_to_it",),
+    ),
+    Mutant(
+        "a vacuum reports what the one before it reported",
+        "txnlog/garbage.py",
+        "and end is not None and oldest < end <= target]",
+        "and end is not None and end <= target]",
+        "people are asked about files that are gone for long",
+        (VACUUM + "a_later_vacuum_says_only_what_becomes_unreadable_by_it",),
+    ),
+    Mutant(
+        "a forked child reports its parent's transactions",
+        "txnlog/work.py",
+        "if self._unended is not None and self._identity is self._connection.identity:",
+        "if self._unended is not None:",
+        "work that its owner is about to commit is said to be lost",
+        (LOST_WORK + "a_child_drops_its_parents_transaction_in_silence",),
+    ),
+    Mutant(
+        "an unusable object is warned of each time",
+        "txnlog/checkpoint_reader.py",
+        "if error.key not in self._warned:",
+        "if error.key:",
+        "the log of a busy process is full of it",
+        (DAMAGED_CHECKPOINTS + "one_that_two_threads_meet_at_once_is_warned_of_once",),
+    ),
+    Mutant(
+        "a close settles before it waits",
+        "txnlog/connection.py",
+        "            session.close(self._closed_error())\n",
+        "            session.unended.settle_all()\n            session.close(self._closed_error())\n",
+        "after Ctrl-C in a close nobody says which work is lost",
+        (LOST_WORK + "a_close_that_was_interrupted_and_is_called_again_reports_what_was_open",),
+    ),
+    Mutant(
+        "a call is shown as Python on the command line",
+        "txnlog/cli/wording.py",
+        "if path is None or command is None or",
+        "if path is not None or command is None or",
+        "whoever types a command is told to call a function",
+        (COMMAND_LINE + "errors_speak_of_the_command_line",),
+    ),
+    Mutant(
+        "a property without a meaning is kept",
+        "txnlog/topic_properties.py",
+        "if value is not None and not (name.startswith(LABEL) and name != LABEL):",
+        "if value is not None and not name:",
+        "a retention that was set deletes nothing",
+        (NAMES + "a_property_that_would_do_nothing_is_refused",),
+    ),
+    Mutant(
+        "a short retention needs no second word",
+        "txnlog/arguments.py",
+        "if found < shortest and not allowed:",
+        "if found < least and not allowed:",
+        "seconds taken for milliseconds end time travel for everybody",
+        (COMMAND_LINE + "errors_speak_of_the_command_line",),
+    ),
+    Mutant(
+        "a copy passes by the first entry of its log",
+        "txnlog/log_identity.py",
+        'record.log in ("", self.beginning)',
+        'record.log in ("", record.log)',
+        "two namespaces give the same TxnIDs",
+        (ADOPTION + "a_log_of_another_root_is_told_from_one_with_the_same_name_and_coordinator_id",),
+    ),
+    Mutant(
+        "nothing is handed out before a damaged segment",
+        "txnlog/intake.py",
+        "ready[partition] = below(ready[partition], start)",
+        "ready[partition] = EMPTY",
+        "one damaged object stops what lies before it, too",
+        (DAMAGED_SEGMENTS + "a_consumer_hands_out_what_lies_before_a_damaged_segment_and_goes_on_behind_it",),
+    ),
+    Mutant(
+        "an unusable checkpoint is used up to the damage",
+        "txnlog/log.py",
+        "            self.checkpoints.exclude(manifest)\n",
+        "            break\n",
+        "the older checkpoint is not used, and opening reads the whole log",
+        (DAMAGED_CHECKPOINTS + "a_lost_or_damaged_checkpoint_closes_nothing",),
+    ),
+    Mutant(
+        "the verdict on a store is not logged",
+        "txnlog/session.py",
+        "return [] if verdict is None or has_verdict_on(self.store, draft.verdicts) else [verdict]",
+        "return []",
+        "each handle tries the store again",
+        (RIGHTS + "a_store_that_the_root_does_not_know_is_tried_below_the_namespace",),
     ),
 )

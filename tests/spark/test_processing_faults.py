@@ -303,7 +303,8 @@ def test_a_subscription_of_one_name_is_taken_over_under_that_name(shop: Shop) ->
 # --- stopping ---------------------------------------------------------------------------------------------------------
 
 
-def test_an_interval_goes_on_until_its_event_is_set(shop: Shop) -> None:
+@pytest.mark.parametrize("interval_ms", [1, "1ms"])
+def test_an_interval_goes_on_until_its_event_is_set(shop: Shop, interval_ms: int | str) -> None:
     stop = threading.Event()
 
     def handler(batch: DataFrame, txn: DataFrameTransaction) -> None:
@@ -313,7 +314,7 @@ def test_an_interval_goes_on_until_its_event_is_set(shop: Shop) -> None:
             stop.set()
 
     shop.produce(0)
-    result = shop.run(handler, trigger={"interval_ms": 1}, stop=stop)
+    result = shop.run(handler, trigger={"interval_ms": interval_ms}, stop=stop)
     assert (result.batches, result.stopped) == (3, "asked")
     shop.check(0, 12)
     assert shop.behind() == 4, "what came last is the next run's"
@@ -325,14 +326,15 @@ def test_a_run_that_was_asked_to_stop_before_it_began_does_nothing(shop: Shop) -
     assert (result.batches, result.stopped, shop.calls) == (0, "asked", [])
 
 
-def test_a_run_that_waits_for_its_interval_stops_at_once(shop: Shop) -> None:
+@pytest.mark.parametrize("interval_ms", [3_600_000, "1h"])
+def test_a_run_that_waits_for_its_interval_stops_at_once(shop: Shop, interval_ms: int | str) -> None:
     told: list[int] = []
 
     def after_a_while() -> bool:
         told.append(1)
         return len(told) > 3
 
-    assert shop.run(trigger={"interval_ms": 3_600_000}, stop=after_a_while).stopped == "asked"
+    assert shop.run(trigger={"interval_ms": interval_ms}, stop=after_a_while).stopped == "asked"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

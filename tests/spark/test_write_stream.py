@@ -7,7 +7,7 @@ import shutil
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -509,17 +509,32 @@ def in_a_job_of_its_own(batch: Any, _txn: Any) -> None:
     batch.mapInArrow(slow, batch.schema).collect()
 
 
+@pytest.fixture
+def printed(spark: SparkSession) -> Iterator[Callable[[], str]]:
+    """What the driver's Java prints on its error output, where threads that an error ended leave its traceback."""
+    jvm: Any = spark._jvm
+    before, said = jvm.java.lang.System.err, jvm.java.io.ByteArrayOutputStream()
+    jvm.java.lang.System.setErr(jvm.java.io.PrintStream(said, True))
+    try:
+        yield lambda: str(said.toString())
+    finally:
+        jvm.java.lang.System.setErr(before)
+
+
 def running(spark: SparkSession) -> bool:
     return bool(spark.sparkContext.statusTracker().getActiveStageIds())
 
 
 @pytest.mark.parametrize("handler", [in_a_job, in_a_job_of_its_own])
-def test_a_query_that_is_stopped_amid_a_batch_ends_without_an_error(pipeline: Pipeline, handler: Any) -> None:
+def test_a_query_that_is_stopped_amid_a_batch_ends_without_an_error(
+    pipeline: Pipeline, handler: Any, printed: Callable[[], str]
+) -> None:
     """Spark recognises its own interrupt: where it cannot, the thread ends otherwise, and this status is not set."""
     pipeline.produce(0)
     query = pipeline.start(handler)
     wait_for(lambda: running(pipeline.spark))
     query.stop()
+    assert "StackOverflowError" not in printed()
     assert query.status["message"] == "Stopped"
     assert query.exception() is None
     assert pipeline.behind() == 10

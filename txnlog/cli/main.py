@@ -617,7 +617,7 @@ def maintain(
 
     Only topics with delta "auto" have their Delta tables brought up to date.
 
-    Exit code 1: call it again. Exit code 2: ``failures`` says what stood against some of it; the rest was done.
+    Exit code 1: call it again. Exit code 2: ``failures`` says why some of it failed; the rest was done.
     """
     with target.open(write=True) as ns, StatusLine() as status:
         found = ns.maintain(

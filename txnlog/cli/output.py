@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import click
 
-_EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+from txnlog.arguments import time_of
+
 _MOMENTS: Final = frozenset({"timestamp_ms", "deadline_ms"})
 """What is epoch milliseconds, unlike an age or a lease, which last so long."""
 
@@ -40,7 +41,7 @@ def _for_people(name: str, value: Any) -> tuple[str, Any]:
         return name, value
     plain = name.removesuffix("_ms")
     with contextlib.suppress(OverflowError):  # later than years have four digits
-        return plain, None if value is None else _EPOCH + datetime.timedelta(milliseconds=value)
+        return plain, None if value is None else time_of(value)
     return plain, value
 
 

@@ -12,8 +12,8 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
-from txnlog.delta_mode import delta_mode
-from txnlog.errors import TxnLogError
+from txnlog.delta_mode import is_auto
+from txnlog.errors import TxnLogError, UnsupportedFeature
 from txnlog.follower import Follower
 from txnlog.runtime import Background, Runtime
 from txnlog.shadowing import check_not_hidden, not_loaded
@@ -36,11 +36,11 @@ _LINGER_MS: Final = 1_000.0
 class Publisher(Protocol):
     """What an entry point of the group makes. Thread-safe."""
 
-    def __call__(self, topic: int | None) -> Mapping[str, TxnLogError]:
-        """Publish the topic with an id, or all with ``delta="auto"`` (None), up to what the fold shows.
+    def publish(self, topic: int) -> object:
+        """Publish the topic with an id, up to what the follower knows. Raises the error where that fails."""
 
-        Raises the error of one topic; for all topics returns, by name, the errors of those that failed.
-        """
+    def publish_auto(self) -> Mapping[str, TxnLogError]:
+        """Publish all topics with ``delta="auto"``. Returns by name what failed."""
 
     def remains(self, topic: TopicRecord) -> Sequence[Sequence[ObjectInfo]]:
         """What is left of the published table of a topic that no readable version shows: its own log alone.
@@ -92,7 +92,7 @@ class AutoPublisher:
 
     def _note_modes(self, topics: Mapping[int, TopicRecord | None]) -> None:
         for topic, record in topics.items():
-            if record is not None and delta_mode(record.properties) == "auto":
+            if record is not None and is_auto(record.properties):
                 self._auto.add(topic)
             else:
                 self._auto.discard(topic)
@@ -102,7 +102,7 @@ class AutoPublisher:
         with self._follower.lock:
             touched, self._touched = self._touched, set()
             topics = self._follower.state.topics
-            wanted = [topic for topic in touched if delta_mode(topics[topic].properties) == "auto"]
+            wanted = [topic for topic in touched if is_auto(topics[topic].properties)]
         if not wanted:
             return
         with self._lock:
@@ -134,14 +134,14 @@ class AutoPublisher:
         return bool(importlib.metadata.entry_points(group=GROUP))
 
     def publish_auto(self) -> Mapping[str, TxnLogError]:
-        """Publish all topics with ``delta="auto"`` now, in this thread: for maintenance; by name what stood against it.
+        """Publish all topics with ``delta="auto"`` now, in this thread: for maintenance. Returns errors by name.
 
-        Raises TxnLogError where there is no one publisher.
+        Raises UnsupportedFeature where there is no one publisher.
         """
-        return self._installed()(None)
+        return self._installed().publish_auto()
 
     def remains(self, topic: TopicRecord) -> Sequence[Sequence[ObjectInfo]]:
-        """See Publisher; nothing where none is installed."""
+        """What is left of a topic's table, in steps as of ``Publisher.remains``; nothing without a publisher."""
         return self._installed().remains(topic) if self.is_installed() else ()
 
     def _installed(self) -> Publisher:
@@ -152,7 +152,7 @@ class AutoPublisher:
 
     def _publish(self, topic: int) -> None:
         try:
-            self._installed()(topic)
+            self._installed().publish(topic)
         except TxnLogError as error:
             self._tell(topic, f"{error.message} ({error.advice})")
         except Exception:
@@ -180,11 +180,14 @@ class AutoPublisher:
 
 
 def _load() -> MakePublisher:
-    """The publisher that is installed. Raises TxnLogError where there is not one, or another module hides it."""
+    """The publisher that is installed. Raises UnsupportedFeature where there is not one, or another module hides it."""
     found = list(importlib.metadata.entry_points(group=GROUP))
     if len(found) != 1:
         names = ", ".join(sorted(item.value for item in found)) or "none"
-        raise TxnLogError(f"there must be one entry point of the group {GROUP}, and there is: {names}")
+        raise UnsupportedFeature(
+            f"there must be one entry point of the group {GROUP}, and there is: {names}",
+            advice="install txnlog anew, and no other distribution that publishes topics",
+        )
     (point,) = found
     check_not_hidden(point.module)
     try:

@@ -142,7 +142,7 @@ class Checkpointer:
                 runs, merged = _split(runs, table.num_rows)
                 if kind == "outcomes":
                     runs = tuple(part for part in runs if part.timestamp_ms >= expired_before_ms)
-                tables = [self._follower.log.read_run(part) for part in merged]
+                tables = [self._follower.log.checkpoints.read_run(part) for part in merged]
                 table = checkpoint.merge_runs(  # noqa: PLW2901 - the run that is written
                     kind, [*tables, table], expired_before_ms=expired_before_ms
                 )
@@ -171,7 +171,7 @@ class Checkpointer:
             other = checkpoint.decode_manifest(found, manifest.version)
             if other.digest != manifest.digest:
                 raise CorruptionError(f"the checkpoint {manifest.version} in the store is one of another log")
-            self._follower.log.verify(part for part in other.parts if part not in manifest.parts)
+            self._follower.log.checkpoints.verify(part for part in other.parts if part not in manifest.parts)
         except (CorruptionError, UnsupportedFeature) as error:
             raise SlotTaken(error.message) from None
         return other

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from txnlog.arguments import Duration, whole_number
-from txnlog.delta_mode import delta_mode
+from txnlog.delta_mode import is_auto
 from txnlog.errors import CorruptionError, TopicNotFound, TxnLogError
 from txnlog.limits import MAX_NUMBER
 from txnlog.maintenance import optimizer, vacuum
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("txnlog.upkeep")
 
 DELTA_TABLES: Final = "Delta tables"
-"""The key of ``failures`` for what stood against publishing at all; no topic can have that name."""
+"""The key of ``failures`` for why nothing could be published; no topic can have that name."""
 
 Progress = Callable[[str, str, int, int], object]
 """Told of the step, ``optimize`` or ``vacuum``, and what that step tells of itself."""
@@ -94,7 +94,7 @@ def _told(progress: Progress | None, step: str) -> optimizer.Progress | None:
 
 
 def _tell(failures: dict[str, str], name: str, error: TxnLogError) -> None:
-    """Add what stood against one of the steps, with the way out of it."""
+    """Add why one of the steps failed, with the way out of it."""
     told = f"{error.message} ({error.advice})"
     failures[name] = f"{failures[name]}; {told}" if name in failures else told
 
@@ -103,7 +103,7 @@ def _published(connection: Connection) -> tuple[tuple[str, ...], Mapping[str, Tx
     """Bring the Delta tables of the topics with ``delta="auto"`` up to date; their names, and what failed."""
     publisher = connection.session.auto_publisher
     with connection.follower.lock:  # of dropped ones as well, whose tables end
-        records = [item for item in connection.follower.state.topics.values() if delta_mode(item.properties) == "auto"]
+        records = [item for item in connection.follower.state.topics.values() if is_auto(item.properties)]
     if not records or not publisher.is_installed():
         return (), {}
     wanted = [item.name for item in records if not item.dropped]

@@ -95,7 +95,7 @@ def vacuum(
 
 
 def check_times(retain_ms: Duration, grace_ms: Duration, *, allow_short_retention: bool) -> tuple[int, int]:
-    """Both in milliseconds, or InvalidInputError."""
+    """Both times in whole milliseconds, once each is in its range. Raises InvalidInputError."""
     retained_ms = long_enough_ms(
         "retain_ms",
         retain_ms,

@@ -523,15 +523,16 @@ def _replay(log: Log, failures: list[Failure]) -> tuple[State, list[Entry]]:
 
 def _differences(log: Log, expected: State, version: int) -> Iterator[str]:
     """What a checkpoint says otherwise than the replay up to its version."""
-    manifest = log.manifest(version)
-    restored = log.restore(manifest).as_tables()
+    manifest = log.checkpoints.manifest(version)
+    restored = log.checkpoints.restore(manifest).as_tables()
     segments = {record.number: record for record in expected.segments.values() if record.ended_version is not None}
     checkpoint.trim(expected, version)
     for table, wanted in expected.as_tables().items():
         if restored[table] != wanted:
             yield f"checkpoint {version}: {table} {restored[table]} is not {wanted}"
     for topic in expected.topics:
-        held = {record.number: record for part in manifest.runs("segments") for record in log.segments(part, topic)}
+        parts = manifest.runs("segments")
+        held = {record.number: record for part in parts for record in log.checkpoints.segments(part, topic)}
         if held != {number: record for number, record in segments.items() if record.topic == topic}:
             yield f"checkpoint {version}: the segments of topic {topic} differ from a replay"
 

@@ -1,4 +1,4 @@
-"""Lengths of time: what may be given wherever a setting ends in ``_ms``."""
+"""``txnlog.arguments``: lengths of time, as they may be given wherever a setting ends in ``_ms``."""
 
 from __future__ import annotations
 
