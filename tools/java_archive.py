@@ -5,6 +5,8 @@ takes half a minute of a processor, as much as eight starts save. Java leaves it
 another Java, another Spark, other jars. Spark's scripts take the options out of ``SPARK_SUBMIT_OPTS``.
 """
 
+import contextlib
+import fcntl
 import hashlib
 import os
 import subprocess
@@ -19,6 +21,8 @@ from tools.java_home import find_java_home
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql import DataFrame
 
 QUICK: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
@@ -36,9 +40,19 @@ ROOT = Path(__file__).resolve().parent.parent
 def main() -> int:
     """Print the options; nothing where no archive could be made, for all works without."""
     archive = archive_of(Path(sys.prefix))
-    if archive.exists() or make(archive):
+    with one_at_a_time():
+        there = archive.exists() or make(archive)
+    if there:
         sys.stdout.write(f"-Xshare:auto -XX:SharedArchiveFile={archive} {SILENT}\n")
     return 0
+
+
+@contextlib.contextmanager
+def one_at_a_time() -> "Iterator[None]":
+    """Let who asks while the archive is being made wait for it, instead of making another one."""
+    with Path(__file__).open("rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def archive_of(folder: Path) -> Path:

@@ -63,7 +63,7 @@ def s3(s3_root: Any) -> Iterator[Place]:
     place.close()
 
 
-@pytest.fixture(params=["memory", "local", "s3"])
+@pytest.fixture(params=["memory", "local", pytest.param("s3", marks=pytest.mark.long)])
 def fresh_place(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Place]:
     """Makes empty roots of each kind in turn, for models that are run many times."""
     kind: str = request.param

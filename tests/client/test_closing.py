@@ -213,6 +213,7 @@ def _run(place: Place, last: str = "", after: str = "", before: str = "") -> sub
     return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     "last",
     ["", "raise SystemExit(0)", "import os; os.fork() or None"],
@@ -368,6 +369,7 @@ def test_closing_a_producer_of_a_closed_handle_is_no_news_where_the_log_shows_no
     assert not caplog.records
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("under_way", ["ns.produce('orders', [{'id': 7}])", "late.commit()"])
 def test_a_signal_that_closes_what_appends_waits_for_nobody(local: Place, under_way: str) -> None:
     """The handler runs above the call that it would wait for."""

@@ -144,6 +144,7 @@ def _requests(place: Place) -> dict[tuple[str, str], int]:
 
 
 @pytest.mark.clause("P-127", "P-225", "P-226")
+@pytest.mark.some(8)
 @pytest.mark.parametrize(
     ("what", "harm", "older"),
     [*((*case, True) for case in CASES), *((what, "delete", False) for what in ("manifest", "segments", "outcomes"))],

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -58,6 +60,32 @@ def test_an_archive_is_there_as_a_whole(java: Path, tmp_path: Path, monkeypatch:
     assert java_archive.make(archive)
     assert archive.read_bytes() == b"classes"
     assert sorted(tmp_path.iterdir()) == sorted([archive, java])
+
+
+def test_who_asks_while_it_is_made_waits_for_it(
+    java: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    making, go_on = threading.Event(), threading.Event()
+    made: list[Path] = []
+
+    def make(archive: Path) -> bool:
+        making.set()
+        assert go_on.wait(30)
+        made.append(archive)
+        archive.touch()
+        return True
+
+    monkeypatch.setattr(java_archive, "make", make)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(java_archive.main)
+        assert making.wait(30)
+        second = pool.submit(java_archive.main)
+        with pytest.raises(TimeoutError):
+            second.result(0.2)
+        go_on.set()
+        assert (first.result(30), second.result(30)) == (0, 0)
+    assert made == [java_archive.archive_of(tmp_path)]
+    assert capsys.readouterr().out.count("-XX:SharedArchiveFile=") == 2
 
 
 def test_the_demo_starts_as_the_archive_was_made() -> None:

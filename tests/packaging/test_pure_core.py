@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import fnmatch
+import functools
 import tomllib
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import pytest
 ROOT = Path(__file__).parent.parent.parent
 
 
+@functools.cache
 def listed_patterns() -> list[str]:
     """The files of txnlog that may do I/O, as pyproject.toml lists them."""
     with (ROOT / "pyproject.toml").open("rb") as file:

@@ -132,6 +132,7 @@ def test_totals_restored_from_a_backup_are_counted_up_to_now(tmp_path: Path, ser
 # --- the control: what people write first -----------------------------------------------------------------------------
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     ("work", "sums", "wrong"),
     [
@@ -161,6 +162,7 @@ def test_killed_somewhere_the_obvious_order_is_wrong(
     assert sums(unharmed) == SUMS, "with nobody killed"
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     ("work", "sums"),
     [(naive.offsets_unguarded, Shop.counted), (naive.pay_by_looking, lambda shop: shop.paid()[1])],

@@ -81,6 +81,7 @@ def literal(value: Any) -> str:
     return f"CAST('{value}' AS BIGINT)"
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize(
     ("old", "new"), [pair for pair in PAIRS if pair[0] in {"byte", "integer", "float", "decimal(5,2)"}]
 )

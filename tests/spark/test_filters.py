@@ -258,6 +258,7 @@ class Files:
         return found, len(plan.segments)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("level", ["read_committed", "read_uncommitted"])
 def test_a_read_with_filters_is_the_whole_read_filtered_afterwards(lake: Any, level: str) -> None:
     rows = lake.rows if level == "read_committed" else lake.uncommitted

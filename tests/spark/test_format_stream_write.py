@@ -108,6 +108,7 @@ def test_a_new_checkpoint_under_the_same_app_id_is_refused_naming_both(
     assert ids(ns, "copy") == list(range(10))
 
 
+@pytest.mark.long  # the sink does the same whether it sees the checkpoint or not
 def test_a_new_checkpoint_that_the_sink_does_not_see_is_refused_as_well(
     ns: Namespace, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -85,6 +85,7 @@ class MortalStore(ForwardingStore):
             raise Death
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("place", ["before the data", "between the writes", "before the entry", "after the entry"])
 def test_a_run_that_dies_and_the_next_one_bring_every_message_once(shop: Shop, place: str) -> None:
     for first in (0, 4, 8):
@@ -147,6 +148,7 @@ def doubtful(shop: Shop, words: list[str]) -> tuple[Callable[[Any, Any], None], 
     return handler, store
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     "words", [["lost"], ["dropped"], ["broken"], ["broken-after"], ["broken", "dropped", "lost"]], ids=str
 )
@@ -160,6 +162,7 @@ def test_a_commit_without_an_answer_is_asked_for_and_the_handler_is_not_run_agai
     assert shop.behind() == 0
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     ("landed", "same_process", "left"),
     [(True, False, 1), (False, False, 2), (False, True, 1)],

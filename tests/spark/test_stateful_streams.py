@@ -201,6 +201,7 @@ def run_to_the_end(spark: SparkSession, ns: Namespace, query: Any, mode: str) ->
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.some(1)
 @pytest.mark.parametrize("name", QUERIES if LONG else QUICK)
 def test_each_batch_takes_effect_once_with_its_state(spark: SparkSession, ns: Namespace, name: str) -> None:
     query, mode, expected = QUERIES[name]

@@ -327,6 +327,7 @@ def test_two_sources_under_one_name_are_acknowledged_together_and_one_under_anot
 # --- two runs at once -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("acknowledge", [None, "billing"])
 def test_two_runs_at_work_on_the_same_batch_take_effect_once(pipeline: Pipeline, acknowledge: str | None) -> None:
     def slow(batch: Any, txn: Any) -> None:
@@ -525,6 +526,7 @@ def running(spark: SparkSession) -> bool:
     return bool(spark.sparkContext.statusTracker().getActiveStageIds())
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("handler", [in_a_job, in_a_job_of_its_own])
 def test_a_query_that_is_stopped_amid_a_batch_ends_without_an_error(
     pipeline: Pipeline, handler: Any, printed: Callable[[], str]

@@ -558,6 +558,7 @@ def parsed_once(monkeypatch):
     monkeypatch.setattr(segment_file, "parse_footer", functools.cache(parquet_pages.parse_footer))
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("kind", FOREIGN)
 def test_a_flipped_bit_of_a_file_known_by_its_footer_never_gives_other_rows(kind, parsed_once):
     data = FOREIGN[kind]
