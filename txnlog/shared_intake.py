@@ -60,18 +60,19 @@ class SharedIntake(Intake):
         self._closed = False
         self._warned = False
         self._unreadable: CorruptionError | None = None
+        self._looked_at_first: dict[int, int] = {}
 
     def receive(self, most: int) -> Received | None:
         """The next messages, None where there are none: they are leased to this consumer, for ``lease_ms``.
 
-        A damaged segment is met again at each call: it may have been restored. Raises its CorruptionError at the turn
+        A damaged segment is read again at each call: it may have been restored. Raises its CorruptionError at the turn
         of its partition, and where there is nothing else; never before what is free below the segment was delivered,
         since whoever seeks past the segment, as the error says, would lose that.
         """
         self._arrive()
         turn = self._turn
         own = turn % self.topic.partitions
-        stops: dict[int, Stop] = {}
+        stops = self._met_again()
         self._unreadable = None
         fresh = False
         for _ in range(_MAX_ROUNDS):
@@ -89,8 +90,11 @@ class SharedIntake(Intake):
             self._turn = turn + 1
             if grant is None:
                 received = self._hand_out(ready, most, counts, stops)
+                if stops:
+                    self._release_unreadable(stops)
                 if received is not None:
-                    self._ask_ahead(len(received.table), most)
+                    if not stops:
+                        self._ask_ahead(len(received.table), most)
                     return received
             elif grant.dead and self._bury(record, wanted, grant.dead):
                 continue
@@ -108,6 +112,42 @@ class SharedIntake(Intake):
     def _wanted(self, most: int, turn: int, stops: Mapping[int, Stop]) -> Wanted:
         before = {partition: stop.offset for partition, stop in stops.items()}
         return Wanted(self.subscription, self.epoch, self._consumer, most, dict(self._stock), turn, before)
+
+    def _met_again(self) -> dict[int, Stop]:
+        """The damaged segments of the call before that are so still: nothing at them or behind them is leased again."""
+        with self._connection.follower.lock:
+            record = self.check()
+            state = self._connection.follower.state
+            ready: dict[int, Ranges] = {}
+            for partition, offset in self._looked_at_first.items():
+                first = max(offset, state.cursors[record.id, partition].position)
+                if first < state.end_of(self.topic.id, partition):  # else a seek passed over it
+                    ready[partition] = ((first, first + 1),)
+        stops: dict[int, Stop] = {}
+        for partition, found in ready.items():
+            self._hand_out({partition: found}, 1, {}, stops)
+        self._looked_at_first = {partition: stop.offset for partition, stop in stops.items()}
+        return stops
+
+    def _release_unreadable(self, stops: Mapping[int, Stop]) -> None:
+        """Release what is leased at damaged segments and behind them, as never delivered. Best effort.
+
+        Kept, it would count as delivered once the leases end, until it is a dead letter that nobody ever saw, and it
+        would fill the limit of leases, so that what is free below the segments could not be had.
+        """
+        self._looked_at_first = {partition: stop.offset for partition, stop in stops.items()}
+        behind = {
+            partition: found
+            for partition, stop in stops.items()
+            if (found := ranges.subtract(self._stock.get(partition, EMPTY), ((0, stop.offset),)))
+        }
+        try:
+            self._release({}, behind)
+        except TxnLogError:
+            _logger.warning("the leases of %r end by themselves", self._consumer, exc_info=True)
+        else:
+            with self._lock:
+                ranges.exclude(self._stock, behind)
 
     def _ready(
         self, state: State, record: SubscriptionRecord, after_ms: int, turn: int, stops: Mapping[int, Stop]

@@ -11,7 +11,9 @@ import pytest
 from tests.client.lost_segments import consumer_of, damaged, every_kind
 from tests.client.support import SCHEMA, Place, ids, raises, rows
 from tests.pages import blocks, page
+from txnlog import leases
 from txnlog.errors import CorruptionError, InvalidInputError
+from txnlog.testing import ManualClock
 
 
 @every_kind
@@ -204,6 +206,44 @@ def test_dead_letters_that_cannot_be_read_wait_and_the_others_are_moved(memory: 
     assert ids(fresh.snapshot().read("dead")) == [0, 2]
     with raises(CorruptionError, match="the offset 1 of partition 0"):
         again.receive(timeout_ms=0)
+
+
+def test_messages_behind_a_damaged_segment_are_not_counted_as_delivered(memory: Place) -> None:
+    clock = ManualClock(1_000_000)
+    ns = memory.open(clock=clock)
+    ns.create_topic("orders", SCHEMA)
+    kind = {"type": "shared", "lease_ms": 30_000, "max_redeliveries": 1, "dead_letter_topic": "dead"}
+    ns.create_subscription("orders", "billing", start="earliest", **kind)
+    for number in range(3):
+        ns.produce("orders", rows(number))
+    store, key = memory.store(), f"sales/{ns.snapshot().plan('orders').segments[1].key}"
+    data = store.get(key)
+    store.delete(key)
+    workers = [memory.open(clock=clock).consumer("orders", "billing", name=f"w{n}") for n in range(2)]
+    first = workers[0].receive(timeout_ms=0)
+    workers[0].acknowledge(first)
+    assert ids(first.table) == [0]
+    for step in range(1, 8):  # more slowly than the leases: each of them would count
+        with raises(CorruptionError, match="partition 0"):
+            workers[step % 2].receive(timeout_ms=0)
+        clock.advance(31_000)
+    store.put(key, data)
+    assert ids(workers[0].receive(timeout_ms=0).table) == [1, 2]
+    assert not len(ns.snapshot().read("dead"))
+
+
+def test_what_is_free_below_a_damaged_segment_comes_before_the_error_at_the_limit_of_leases(
+    memory: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases, "MAX_LEASED_MESSAGES", 10)
+    ns, _, _ = damaged(memory)
+    other = consumer_of(memory.open(), {"type": "shared"})
+    found = other.receive(5, timeout_ms=0)
+    consumer = consumer_of(ns, {"type": "shared"})
+    with raises(CorruptionError, match="partition 0"):
+        consumer.receive(10, timeout_ms=0)
+    other.negative_acknowledge(found)
+    assert ids(consumer.receive(10, timeout_ms=0).table) == [0, 1, 2, 3, 4]
 
 
 def test_what_the_page_says_of_scans_and_consumers_runs(memory: Place) -> None:

@@ -2107,4 +2107,20 @@ MUTANTS = (
         "each handle tries the store again",
         (RIGHTS + "a_store_that_the_root_does_not_know_is_tried_below_the_namespace",),
     ),
+    Mutant(
+        "what cannot be read stays leased",
+        "txnlog/shared_intake.py",
+        "self._release_unreadable(stops)",
+        "pass",
+        "messages that nobody ever saw become dead letters behind a damaged segment",
+        (DAMAGED_SEGMENTS + "messages_behind_a_damaged_segment_are_not_counted_as_delivered",),
+    ),
+    Mutant(
+        "each call leases what lies behind a damaged segment anew",
+        "txnlog/shared_intake.py",
+        "stops = self._met_again()",
+        "stops: dict[int, Stop] = {}",
+        "consumers that wait for a damaged segment fill the log",
+        (DAMAGED_SEGMENTS + "the_error_comes_at_the_partition_s_turn_while_others_have_messages_and_writes_nothing",),
+    ),
 )
