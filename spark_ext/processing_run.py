@@ -407,7 +407,11 @@ class Run:
             into = dead_letters.target(connection, record)
             for rows in item.scan.snapshot.scan(owned.topic, offsets=offsets, include_metadata=True):
                 messages = pa.Table.from_batches([rows])
-                dead_letters.give_up(inner, into, source, messages, reason=reason, redeliveries=item.failures)
+                letters = dead_letters.of_failed_batch(
+                    into, source, messages, reason=reason, redeliveries=item.failures
+                )
+                for partition, part in letters:
+                    inner.produce(into.name, part, partition)
 
     def _note(self, item: _Try, result: Committed) -> None:
         batch, given_up = item.batch, item.reason is not None

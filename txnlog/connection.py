@@ -44,7 +44,6 @@ from txnlog.results import Committed
 from txnlog.runtime import Clock, Runtime, call_at_exit, renew_in_child
 from txnlog.sequences import before_first
 from txnlog.session import Session
-from txnlog.snapshot import Snapshot, ends_at
 from txnlog.state import Batch, Cursor, Draft, Outcome, StreamRecord, SubscriptionRecord, TopicRecord
 from txnlog.store.base import Store
 from txnlog.store.open import absolute, open_store
@@ -552,12 +551,21 @@ class Connection:
             state = self.follower.state
             return {p: state.start_of(topic.id, p) for p in range(topic.partitions)}
 
-    def snapshot_at(self, version: int) -> Snapshot:
-        """A view at a version this client knows."""
-        unavailable = self.follower.unavailable(version)
-        if unavailable is not None:
-            raise unavailable
-        return Snapshot(self, version)
+    def end_offsets(self, topic: TopicRecord, version: int) -> dict[int, int]:
+        """By partition of a topic, also a dropped one, the offset behind the last message visible at a version."""
+        with self.follower.lock:
+            state = self.follower.state
+            if state.head.version == version:
+                return {p: state.end_of(topic.id, p) for p in range(topic.partitions)}
+        ends = dict.fromkeys(range(topic.partitions), 0)
+        segments, _ = self.follower.segments(topic.id)
+        for segment in segments:
+            if segment.state != "visible" or segment.ended_version is None or segment.ended_version > version:
+                continue
+            for item in segment.slices:
+                if item.offset is not None:
+                    ends[item.partition] = max(ends[item.partition], item.offset + item.rows)
+        return ends
 
     def resolve_position(self, topic: TopicRecord, position: Position) -> dict[int, int]:
         """Offsets of a position by name, time or partition. Raises what :func:`check_position` raises."""
@@ -579,7 +587,7 @@ class Connection:
         version = self.follower.log.version_at(timestamp_ms, self.follower.version)
         if version is None or version < topic.id:
             return dict(starts)
-        found = ends_at(self, topic, version)
+        found = self.end_offsets(topic, version)
         return {p: max(starts[p], found[p]) for p in found}
 
     # --- what stands against a call, by what this client knows --------------------------------------------------------

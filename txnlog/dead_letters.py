@@ -17,10 +17,10 @@ from txnlog.commands import Answer, Piece, SharedNumbers, digest_of_call
 from txnlog.delta_mode import delta_mode, with_delta_mode
 from txnlog.errors import InvalidInputError, SchemaMismatch, TopicNotFound, TransactionConflict
 from txnlog.leases import Wanted, are_worn_out
-from txnlog.messages import redeliveries_of
 from txnlog.names import parse_topic_name
 from txnlog.placement import place
 from txnlog.ranges import normalize
+from txnlog.redelivery_counts import redeliveries_of
 from txnlog.schema import DEAD_LETTER_COLUMNS, StructField, StructType
 from txnlog.segment_rows import METADATA_FIELDS
 from txnlog.state import Draft, Redelivery, SubscriptionRecord, TopicRecord
@@ -28,7 +28,6 @@ from txnlog.transaction_commands import CommitCommand, CommitResult, Opening
 
 if TYPE_CHECKING:
     from txnlog.connection import Connection, TopicHandle
-    from txnlog.transaction import Transaction
 
 
 def schema_of(source: StructType) -> StructType:
@@ -167,19 +166,12 @@ def move(
     )
 
 
-def give_up(
-    txn: Transaction,
-    into: TopicHandle,
-    source: TopicRecord,
-    messages: pa.Table,
-    *,
-    reason: str,
-    redeliveries: int,
-) -> None:
-    """Produce messages, with their metadata columns, to a dead-letter topic in a transaction that acknowledges them."""
+def of_failed_batch(
+    into: TopicHandle, source: TopicRecord, messages: pa.Table, *, reason: str, redeliveries: int
+) -> Iterator[tuple[int, pa.Table]]:
+    """Messages with their metadata columns as rows of a dead-letter topic, with the partition of each part."""
     letters = _letters(source, messages, reason, pa.repeat(pa.scalar(redeliveries, pa.int32()), len(messages)))
-    for partition, rows in _by_partition(letters, into.partitions):
-        txn.produce(into.name, rows, partition)
+    return _by_partition(letters, into.partitions)
 
 
 def _by_partition(letters: pa.Table, partitions: int) -> Iterator[tuple[int, pa.Table]]:
@@ -206,4 +198,4 @@ def _letters(source: TopicRecord, messages: pa.Table, reason: str, redeliveries:
     return letters
 
 
-__all__ = ["check_not_needed", "give_up", "missing_topic", "move", "of_source", "schema_of", "target"]
+__all__ = ["check_not_needed", "missing_topic", "move", "of_failed_batch", "of_source", "schema_of", "target"]

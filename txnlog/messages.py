@@ -18,6 +18,7 @@ from txnlog.arguments import truth, whole_number
 from txnlog.errors import InvalidInputError
 from txnlog.process_bound import ProcessBound
 from txnlog.ranges import Ranges
+from txnlog.redelivery_counts import redeliveries_of
 from txnlog.state import Redelivery
 
 if TYPE_CHECKING:
@@ -163,16 +164,6 @@ class Messages(ProcessBound):
         return Taken(self._consumer, self._subscription, self._epoch, found, unnamed)
 
 
-def redeliveries_of(messages: pa.Table, found: Mapping[int, Sequence[Redelivery]]) -> npt.NDArray[np.int32]:
-    """Of each of some messages how often it was delivered before, from what its partition's cursor counts."""
-    partitions, offsets = np.asarray(messages.column("_partition")), np.asarray(messages.column("_offset"))
-    counts = np.zeros(len(messages), np.int32)
-    for partition, items in found.items():
-        for item in items:
-            counts[(partitions == partition) & (offsets >= item.start) & (offsets < item.end)] = item.count
-    return counts
-
-
 def checked(messages: object) -> Messages:
     """What a caller calls messages, if it is; InvalidInputError otherwise."""
     if not isinstance(messages, Messages):
@@ -217,4 +208,4 @@ class Taken:
         self.consumer.give_back(self)
 
 
-__all__ = ["Messages", "Taken", "checked", "redeliveries_of"]
+__all__ = ["Messages", "Taken", "checked"]

@@ -72,7 +72,7 @@ from txnlog.results import (
     Vacuumed,
 )
 from txnlog.runtime import Clock, Runtime
-from txnlog.snapshot import Snapshot
+from txnlog.snapshot import Snapshot, snapshot_at
 from txnlog.state import Draft, TopicRecord
 from txnlog.store.base import Store
 from txnlog.topic_properties import check_properties
@@ -463,7 +463,7 @@ class Namespace:
             raise InvalidInputError("give a version or a timestamp, not both")
         if timestamp is not None:
             version = self._version_at(timestamp)
-        return self.connection.snapshot_at(newest if version is None else version)
+        return snapshot_at(self.connection, newest if version is None else version)
 
     def _version_at(self, timestamp: datetime.datetime | str | int) -> int:
         version = self.connection.follower.log.version_at(epoch_ms(timestamp), self.connection.follower.version)

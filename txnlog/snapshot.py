@@ -17,7 +17,6 @@ from txnlog.garbage import may_be_gone
 from txnlog.planner import OffsetRanges, ScanPlan
 from txnlog.reader import output_schema, parts_of
 from txnlog.segment_rows import offsets_text
-from txnlog.state import TopicRecord
 
 if TYPE_CHECKING:
     from txnlog.connection import Connection
@@ -61,7 +60,7 @@ class Snapshot:
         Raises:
             TopicNotFound: there was none at this version; with the nearest name.
         """
-        return ends_at(self._connection, self._connection.topic_record(topic, self.version), self.version)
+        return self._connection.end_offsets(self._connection.topic_record(topic, self.version), self.version)
 
     @only_looking()
     def plan(
@@ -90,7 +89,7 @@ class Snapshot:
         starts = self._connection.start_offsets(record)
         if offsets is not None:
             offsets = _parsed_offsets(offsets)
-            planner.check_offsets(offsets, starts, ends_at(self._connection, record, self.version))
+            planner.check_offsets(offsets, starts, self._connection.end_offsets(record, self.version))
         segments, removals = self._connection.follower.segments(record.id)
         excluded = segment_numbers(exclude_segments)
         check_known(excluded, (item.number for item in segments), [topic])
@@ -241,21 +240,12 @@ def _parsed_offsets(offsets: Mapping[int, Any]) -> OffsetRanges:
         ) from None
 
 
-def ends_at(connection: Connection, record: TopicRecord, version: int) -> dict[int, int]:
-    """By partition of a topic, also a dropped one, the offset behind the last message that is visible at a version."""
-    with connection.follower.lock:
-        state = connection.follower.state
-        if state.head.version == version:
-            return {p: state.end_of(record.id, p) for p in range(record.partitions)}
-    ends = dict.fromkeys(range(record.partitions), 0)
-    segments, _ = connection.follower.segments(record.id)
-    for segment in segments:
-        if segment.state != "visible" or segment.ended_version is None or segment.ended_version > version:
-            continue
-        for item in segment.slices:
-            if item.offset is not None:
-                ends[item.partition] = max(ends[item.partition], item.offset + item.rows)
-    return ends
+def snapshot_at(connection: Connection, version: int) -> Snapshot:
+    """A snapshot of a version that this client knows. Raises VersionNotAvailable where it cannot be read."""
+    unavailable = connection.follower.unavailable(version)
+    if unavailable is not None:
+        raise unavailable
+    return Snapshot(connection, version)
 
 
-__all__ = ["Snapshot", "check_known", "ends_at", "segment_numbers"]
+__all__ = ["Snapshot", "check_known", "segment_numbers", "snapshot_at"]

@@ -1902,7 +1902,7 @@ MUTANTS = (
     Mutant(
         "messages on which a handler failed are dropped",
         "spark_ext/processing_run.py",
-        "dead_letters.give_up(inner, into, source, messages, reason=reason, redeliveries=item.failures)",
+        "inner.produce(into.name, part, partition)",
         "dead_letters.target(connection, record)",
         "they are taken off the subscription and are nowhere else",
         (PROCESSING + "whatever_happens_every_order_takes_effect_once",),

@@ -51,7 +51,7 @@ from txnlog.planner import ScanPlan
 from txnlog.reader import SegmentReader
 from txnlog.segment_file import decode
 from txnlog.segment_rows import PlannedSegment, file_schema
-from txnlog.snapshot import Snapshot
+from txnlog.snapshot import Snapshot, snapshot_at
 from txnlog.state import HEAD, Sequences
 from txnlog.store.base import Created, ObjectNotFound
 from txnlog.testing.actors import ACTOR_KINDS
@@ -292,7 +292,7 @@ def stale_snapshots(patch: pytest.MonkeyPatch) -> None:
     """The newest snapshot is of what the client happens to know."""
 
     def stale(self: Namespace, version: int | None = None) -> Snapshot:
-        return self.connection.snapshot_at(version or self.connection.follower.version)
+        return snapshot_at(self.connection, version or self.connection.follower.version)
 
     patch.setattr(Namespace, "snapshot", stale)
 

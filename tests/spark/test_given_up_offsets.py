@@ -55,7 +55,8 @@ def give_up(ns: Namespace, low: int, high: int, topic: str = "orders") -> None:
         txn.acknowledge(messages)
         table = scan.snapshot.scan(topic, offsets={0: (low, high)}, include_metadata=True).read_all()
         source = ns.connection.topic_record_by_id(record.topic)
-        dead_letters.give_up(txn, into, source, table, reason="x", redeliveries=1)
+        for partition, letters in dead_letters.of_failed_batch(into, source, table, reason="x", redeliveries=1):
+            txn.produce(into.name, letters, partition)
 
 
 def left(ns: Namespace, txn: str, batch: Batch, *topics: str) -> Any:

@@ -28,6 +28,7 @@ from txnlog.limits import DEFAULT_GRACE_MS, DEFAULT_RETAIN_MS, MAINTAIN_BYTES, T
 from txnlog.names import nearest
 from txnlog.namespace import Namespace
 from txnlog.results import TopicInfo, Unreadable
+from txnlog.snapshot import snapshot_at
 
 _SQL_TYPES: Final = {
     "tinyint": "byte",
@@ -416,7 +417,7 @@ def log_show(target: Target, entry: int | None, limit: int, version: int | None,
     with target.open() as ns:
         newest = ns.connection.follower.version
         if version is not None:
-            ns.connection.snapshot_at(version)
+            snapshot_at(ns.connection, version)
             for action in ns.connection.follower.log.entry(version).actions:
                 click.echo(encode_action(action))
             return
