@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from spark_ext.delta_identity import Table, app_of, noted
+from spark_ext.delta_identity import CommittingTransaction, Table, app_of, noted
 from spark_ext.handles import short_digest
 from txnlog.arguments import shortened
 from txnlog.errors import (
@@ -35,7 +35,6 @@ from txnlog.names import parse_producer_name
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from spark_ext.transactions import DataFrameTransaction
     from txnlog.namespace import Namespace
     from txnlog.results import Committed, TransactionInfo
     from txnlog.transaction import Transaction
@@ -92,7 +91,7 @@ class DeltaDecision:
             how = "aborted" if committed is None else f"committed at version {committed.version}"
             _logger.warning("%s, which an older %s left prepared, is %s", item.txn_id, self.producer, how)
 
-    def attach(self, txn: DataFrameTransaction, table: Table, df: DataFrame, options: Mapping[str, str]) -> None:
+    def attach(self, txn: CommittingTransaction, table: Table, df: DataFrame, options: Mapping[str, str]) -> None:
         """See :class:`spark_ext.delta_identity.Identity`."""
         if table.id != self._table.id:
             raise InvalidInputError(

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException, PySparkException
 
 from spark_ext import jobs, task_errors
-from spark_ext.delta_identity import RepeatBatchError, WhatIsLeft, of_run
+from spark_ext.delta_batches import RepeatBatchError, WhatIsLeft, of_run
 from spark_ext.processing_frames import format_frame, native_frame
 from spark_ext.processing_plan import (
     Batch,

@@ -1631,7 +1631,7 @@ MUTANTS = (
     ),
     Mutant(
         "any batch of a run is taken for the one that was left in a Delta table",
-        "spark_ext/delta_identity.py",
+        "spark_ext/delta_batches.py",
         "if left.offsets != record.offsets:",
         "if not record.offsets:",
         "a batch with other messages is committed, and its rows are not in the table",
@@ -1639,7 +1639,7 @@ MUTANTS = (
     ),
     Mutant(
         "a batch of a log before it was put back is taken for one of this log",
-        "spark_ext/delta_identity.py",
+        "spark_ext/delta_batches.py",
         "if record.entry is not None and not self.connection.has_entry(*record.entry):",
         "if record.entry is not None and not record.entry[1]:",
         "other messages at the same offsets are committed, and their rows are not in the table",
@@ -1647,7 +1647,7 @@ MUTANTS = (
     ),
     Mutant(
         "a table that did not say whether it took a batch is not asked before that is given up",
-        "spark_ext/delta_identity.py",
+        "spark_ext/delta_batches.py",
         "self._tables.pop(table.id, None)",
         "self._tables.get(table.id)",
         "rows are in the table and in the dead letters",
@@ -1655,7 +1655,7 @@ MUTANTS = (
     ),
     Mutant(
         "a run does not look whether its append to a Delta table was skipped",
-        "spark_ext/delta_identity.py",
+        "spark_ext/delta_batches.py",
         "if refused is not None or table.last(app) != version:",
         "if not version:",
         "an older run commits a batch whose rows Delta left out",

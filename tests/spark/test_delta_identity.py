@@ -13,16 +13,9 @@ import pyarrow as pa
 import pytest
 
 import txnlog
+from spark_ext.delta_batches import BatchIdentity, RepeatBatchError, RunIdentity, of_run
 from spark_ext.delta_decisions import DeltaDecision
-from spark_ext.delta_identity import (
-    BatchIdentity,
-    RepeatBatchError,
-    RunIdentity,
-    Versioned,
-    of_app,
-    of_run,
-    of_stream,
-)
+from spark_ext.delta_identity import Versioned, of_app, of_stream
 from spark_ext.processing_plan import Batch, Claim, End, PartitionNotThereError
 from txnlog.errors import (
     ConsumerFenced,

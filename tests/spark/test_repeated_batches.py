@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from spark_ext import handles
-from spark_ext.delta_identity import BatchRecord, RepeatBatchError
+from spark_ext.delta_batches import BatchRecord, RepeatBatchError
 from spark_ext.options import read_options
 from spark_ext.processing_plan import Batch, claim, plan_again, plan_batch
 from spark_ext.scan import Scan, open_scan
