@@ -77,16 +77,20 @@ _MOST_SHOWN: Final = 64
 def shows(connection: Connection, entry: tuple[int, str]) -> bool:
     """Whether the log holds this very entry, by version and digest.
 
-    One request for each new one: the steps of a batch ask for the same entry, and none is ever replaced.
+    At most one request for each: the steps of a batch ask for the same entry, and none is ever replaced.
     """
+    known = entry in _shown.get(connection, ()) or connection.has_entry(*entry)
+    if known:
+        remember_shown(connection, entry)
+    return known
+
+
+def remember_shown(connection: Connection, entry: tuple[int, str]) -> None:
+    """Ask no more for an entry that was read from the log."""
     shown = _shown.setdefault(connection, set())
-    if entry not in shown:
-        if not connection.has_entry(*entry):
-            return False
-        if len(shown) >= _MOST_SHOWN:
-            shown.clear()
-        shown.add(entry)
-    return True
+    if len(shown) >= _MOST_SHOWN:
+        shown.clear()
+    shown.add(entry)
 
 
 def short_digest(connection: Connection, version: int) -> str:
@@ -205,4 +209,15 @@ def target_of(spark: SparkSession, path: str, storage_options: Mapping[str, Any]
     return target
 
 
-__all__ = ["Target", "location_of", "log_of", "namespace_at", "short_digest", "shows", "target_at", "target_of", "use"]
+__all__ = [
+    "Target",
+    "location_of",
+    "log_of",
+    "namespace_at",
+    "remember_shown",
+    "short_digest",
+    "shows",
+    "target_at",
+    "target_of",
+    "use",
+]

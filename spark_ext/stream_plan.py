@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from spark_ext.batch_ends import Ends, limited
 from spark_ext.executor_reader import ReadPartition
-from spark_ext.handles import log_of
+from spark_ext.handles import log_of, remember_shown, shows
 from spark_ext.options import ReadOptions
 from spark_ext.positions import bounds, clip, starts_of
 from spark_ext.scan import Scan, input_partitions, open_scan, tasks_of
@@ -42,7 +42,6 @@ class StreamPlan:
         if options.txn_app_id is not None:
             parse_label("txnAppId", options.txn_app_id)
         self._last: StreamOffset | None = None
-        self._entry: tuple[int, str] | None = None  # the newest one that is known to be in the log
         self._epochs: dict[int, int] = {}
 
     @property
@@ -152,7 +151,8 @@ class StreamPlan:
             return dict(start)
         query = begin.query or scan.namespace.connection.runtime.unique()
         found = self._offset(scan, offsets, version, first, query, epochs)
-        self._entry = found.entry
+        if found.entry is not None:
+            remember_shown(scan.namespace.connection, found.entry)
         return found.to_dict()
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[ReadPartition]:
@@ -179,14 +179,11 @@ class StreamPlan:
         if not offset.is_of(namespace.name, namespace.connection.coordinators, log_of(namespace.connection)):
             which = "" if offset.namespace != namespace.name else " (in another root, or deleted and made again since)"
             raise _changed(f"of another namespace {offset.namespace!r}{which}", f"the namespace {namespace.name!r}")
-        entry = offset.entry
-        if entry is not None and (self._entry is None or entry[0] > self._entry[0]):
-            if not namespace.connection.has_entry(*entry):
-                raise _changed(
-                    f"of version {entry[0]}",
-                    f"a namespace {namespace.name!r} that ends before, or was put back to an older state and went on",
-                )
-            self._entry = entry
+        if offset.entry is not None and not shows(namespace.connection, offset.entry):
+            raise _changed(
+                f"of version {offset.entry[0]}",
+                f"a namespace {namespace.name!r} that ends before, or was put back to an older state and went on",
+            )
         if offset.subscription != self._options.subscription:
             before, now = offset.subscription, self._options.subscription
             raise _changed(

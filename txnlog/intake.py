@@ -126,7 +126,7 @@ class Intake:
                 return Received(self._read(wanted), redeliveries, Handed(self.epoch, wanted))
             except CorruptionError as error:
                 damaged = self._damaged(error, wanted)
-                for partition, (start, end) in held_by(damaged).items():
+                for partition, (start, end) in offsets_of(damaged).items():
                     if ranges.intersect(ready.get(partition, EMPTY), ((start, end),)):
                         stops[partition] = Stop(start, self._in_the_way(error, damaged, partition))
                         ready[partition] = below(ready[partition], start)
@@ -141,7 +141,7 @@ class Intake:
         return found
 
     def _in_the_way(self, error: CorruptionError, damaged: SegmentRecord, partition: int) -> CorruptionError:
-        start, end = held_by(damaged)[partition]
+        start, end = offsets_of(damaged)[partition]
         found = damaged_segment(
             error,
             self.topic.name,
@@ -271,7 +271,7 @@ class Intake:
         """The consumer receives no more."""
 
 
-def held_by(segment: SegmentRecord) -> dict[int, Range]:
+def offsets_of(segment: SegmentRecord) -> dict[int, Range]:
     """By partition the offsets of a visible segment."""
     return {
         item.partition: (item.offset, item.offset + item.rows) for item in segment.slices if item.offset is not None
@@ -310,4 +310,4 @@ def _only(table: pa.Table, wanted: Mapping[int, Ranges]) -> pa.Table:
     return table.filter(pa.array(chosen))
 
 
-__all__ = ["Handed", "Intake", "Received", "Stop", "first_of_all", "held_by"]
+__all__ = ["Handed", "Intake", "Received", "Stop", "first_of_all", "offsets_of"]

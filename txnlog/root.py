@@ -260,14 +260,14 @@ class Root:
 
         def decide(draft: Draft, _at: Header) -> list[Register | Unregister]:
             records = [item for _, item in draft.namespaces.items()]
-            is_what, record = standing(records, name, found)
-            if is_what is Standing.LISTED and not force:
+            found_as, record = standing(records, name, found)
+            if found_as is Standing.LISTED and not force:
                 raise InvalidInputError(
                     f"{name!r} is a namespace of its root already: it can be opened",
                     advice="open it; only where the whole root is a copy of another one, whose namespaces are written "
                     "to as well, adopt it all the same: force=True in Python, --force on the command line",
                 )
-            if record is not None and is_what is Standing.OTHER_LISTED and record.log != found.beginning:
+            if record is not None and found_as is Standing.OTHER_LISTED and record.log != found.beginning:
                 raise InvalidInputError(
                     f"the root lists another namespace {name!r} than that of the folder {name}/",
                     advice="bring the right folder back; or take the other one out of the root, "

@@ -13,7 +13,7 @@ from txnlog.actions import AnyAction, Header
 from txnlog.appender import Ride
 from txnlog.commands import Answer, effect
 from txnlog.errors import CorruptionError, SchemaMismatch, TransactionConflict, TxnLogError
-from txnlog.intake import Intake, Received, Stop, held_by
+from txnlog.intake import Intake, Received, Stop, offsets_of
 from txnlog.leases import Wanted, in_turn
 from txnlog.ranges import EMPTY, Range, Ranges
 from txnlog.state import Cursor, Draft, Redelivery, State, SubscriptionRecord, TopicRecord
@@ -290,8 +290,8 @@ class SharedIntake(Intake):
                 return dead, self._read(wanted)
             except CorruptionError as error:
                 damaged = self._damaged(error, wanted)
-                dead = _without(dead, held_by(damaged))
-                partition = min(wanted.keys() & held_by(damaged).keys())
+                dead = _without(dead, offsets_of(damaged))
+                partition = min(wanted.keys() & offsets_of(damaged).keys())
                 self._unreadable = self._in_the_way(error, damaged, partition)
                 if not self._warned:
                     _logger.warning("dead letters of %r wait where they are: %s", self.topic.name, self._unreadable)
