@@ -1,12 +1,12 @@
 """Try wheel and sdist with every PySpark and every Python that are supported, each in a clean environment.
 
-``python -m tools.matrix`` builds the last commit once. Each cell is an environment with nothing but PySpark, and then
-the wheel or the sdist with its extra ``spark``: there ``tools/matrix_check.py`` writes and reads messages. Then each extra
-is installed where the newest DuckDB, pandas and PyArrow are already: none of them may become older. Exit code 1 if
-a cell fails, or if there is no Python to try.
+``python -m tools.matrix`` builds the last commit once. Each cell is an environment with nothing but one PySpark. The
+wheel comes into it with its extra ``spark``, and ``tools/matrix_check.py`` writes and reads messages; then the wheel
+is uninstalled, and the sdist does the same. Last, each extra is installed where the newest DuckDB, pandas and PyArrow
+are: none of these may become older, and nothing else unless a package of others demands it, which is said then.
 
-``--python 3.12 --spark 4.2 --archive wheel`` runs some cells; what a Python lacks to be tried is said, never skipped
-without a word.
+Exit code 1 if a cell fails, or if there is none. ``--python 3.12 --spark 4.2`` runs some of them. PySpark comes as an
+sdist of 450 MB, so its wheels are made once and stay in ``build/matrix``.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from packaging.requirements import Requirement
 from packaging.version import Version
 from rich.console import Console
 from rich.table import Table
 
 from tools.install import ROOT
 from tools.java_home import find_java_home
-from tools.release import EXTRAS, build, clean_environment, install
+from tools.release import EXTRAS, build, clean_environment, install, uninstall
 
 LOCKS: Final = {"4.0": "spark-4.0.lock", "4.1": "spark-4.1.lock", "4.2": "dev.lock"}
 """The lock that says which release of each PySpark is tried."""
@@ -41,7 +42,7 @@ LOCKS: Final = {"4.0": "spark-4.0.lock", "4.1": "spark-4.1.lock", "4.2": "dev.lo
 KEPT: Final = ("duckdb", "pandas", "pyarrow")
 """What people have in their environments, and want to keep as new as it is."""
 
-ARCHIVES: Final = ("wheel", "sdist")
+WHEELS: Final = ROOT / "build" / "matrix"
 NEWEST_PYTHON: Final = (3, 14)
 CHECK: Final = ROOT / "tools" / "matrix_check.py"
 CHECK_SECONDS: Final = 300
@@ -50,12 +51,11 @@ LAST_LINES: Final = 25
 
 @dataclass(frozen=True)
 class Cell:
-    """One environment: a Python, what is installed into it first, and what comes then."""
+    """One environment: its Python, what is tried in it, and how; what that returns is shown."""
 
     python: str
     interpreter: Path
     what: str
-    archive: str
     run: Callable[[Cell], str]
 
 
@@ -74,31 +74,41 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.matrix", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--python", action="append", help="only this Python, as 3.12")
     parser.add_argument("--spark", action="append", choices=[*LOCKS], help="only this PySpark")
-    parser.add_argument("--archive", action="append", choices=ARCHIVES, help="only the wheel, or only the sdist")
-    parser.add_argument("--no-extras", action="store_true", help="leave out the extras beside newer packages")
+    parser.add_argument("--no-extras", action="store_true", help="leave out the extras after newer packages")
     chosen = parser.parse_args(arguments)
-    pythons = {name: path for name, path in interpreters(candidates()).items() if name in (chosen.python or [name])}
+    found = interpreters(candidates())
     with tempfile.TemporaryDirectory() as folder:
-        built = {}
-        for name, content in build(Path(folder) / "built").items():
-            path = Path(folder) / name
-            path.write_bytes(content)
-            built["wheel" if name.endswith(".whl") else "sdist"] = path
+        archives = written(build(Path(folder) / "built"), Path(folder))
+        versions = [pinned(spark) for spark in chosen.spark or LOCKS]
+        pythons = {name: path for name, path in found.items() if name in (chosen.python or found)}
         cells = [
-            Cell(python, path, f"PySpark {version}", archive, tried_with_spark(pinned(spark), built[archive]))
-            for spark in chosen.spark or LOCKS
-            for version in [pinned(spark)]
+            Cell(python, path, f"PySpark {version}", tried_with_spark(version, archives))
+            for version in versions
             for python, path in pythons.items()
-            for archive in chosen.archive or ARCHIVES
         ]
         if pythons and not chosen.no_extras:
             newest = max(pythons, key=Version)
-            beside = beside_newer_packages(built["wheel"])
-            cells += [Cell(newest, pythons[newest], extra, "wheel", beside) for extra in EXTRAS]
+            compared = after_newer_packages(archives["wheel"])
+            cells += [Cell(newest, pythons[newest], f"extra {extra}", compared) for extra in EXTRAS]
         verdicts = run(cells)
     Console().print(table(verdicts))
-    print("\n".join(missing(pythons)))
+    print("\n".join(missing(found)))
+    return exit_code(verdicts)
+
+
+def exit_code(verdicts: Sequence[Verdict]) -> int:
+    """0 if there are cells and all passed."""
     return 0 if verdicts and all(verdict.passed for verdict in verdicts) else 1
+
+
+def written(built: dict[str, bytes], folder: Path) -> dict[str, Path]:
+    """The files of ``wheel`` and ``sdist``."""
+    found = {}
+    for name, content in built.items():
+        path = folder / name
+        path.write_bytes(content)
+        found["wheel" if name.endswith(".whl") else "sdist"] = path
+    return {kind: found[kind] for kind in ("wheel", "sdist")}
 
 
 def run(cells: Iterable[Cell]) -> list[Verdict]:
@@ -113,7 +123,7 @@ def run(cells: Iterable[Cell]) -> list[Verdict]:
         except (subprocess.TimeoutExpired, ValueError) as failure:
             passed, text = False, str(failure)
         verdicts.append(Verdict(cell, passed, text, time.monotonic() - started))
-        name = f"{cell.python} {cell.what} {cell.archive}"
+        name = f"Python {cell.python}, {cell.what}"
         print(f"{name}: {f'passed, {text}' if passed else f'FAILED{chr(10)}{text}'}", flush=True)
     return verdicts
 
@@ -121,30 +131,51 @@ def run(cells: Iterable[Cell]) -> list[Verdict]:
 def table(verdicts: Iterable[Verdict]) -> Table:
     """A line a cell."""
     found = Table(title="Clean environments", title_justify="left")
-    for name in ("Python", "with", "archive", "verdict", "s", "found"):
+    for name in ("Python", "with", "verdict", "s", "found"):
         found.add_column(name, justify="right" if name == "s" else "left", overflow="fold")
     for verdict in verdicts:
-        cell, last = verdict.cell, verdict.text.rpartition("\n")[2]
-        state = "passed" if verdict.passed else "FAILED"
-        found.add_row(cell.python, cell.what, cell.archive, state, f"{verdict.seconds:.0f}", last)
+        state, last = "passed" if verdict.passed else "FAILED", verdict.text.rpartition("\n")[2]
+        found.add_row(verdict.cell.python, verdict.cell.what, state, f"{verdict.seconds:.0f}", last)
     return found
 
 
-def tried_with_spark(version: str, archive: Path) -> Callable[[Cell], str]:
-    """A cell that installs this PySpark, then the archive with its extra, and uses both."""
+def tried_with_spark(version: str, archives: dict[str, Path]) -> Callable[[Cell], str]:
+    """A cell that installs this PySpark, then each archive with its extra, and uses all of it."""
 
     def use(cell: Cell) -> str:
         with clean_environment(cell.interpreter) as python:
-            install(python, f"pyspark=={version}")
-            install(python, f"txnlog[spark] @ {archive.as_uri()}")
-            versions = json.loads(checked(python).splitlines()[-1])
-        if versions["packages"]["pyspark"] != version:
-            raise ValueError(f"the extra replaced PySpark {version} by {versions['packages']['pyspark']}")
-        shown = ("pyarrow", "pandas", "numpy")
-        packages = [f"{name} {versions['packages'][name]}" for name in shown if name in versions["packages"]]
-        return ", ".join([versions["python"], *packages])
+            install(python, str(wheel_of_pyspark(version)))
+            found = [used(python, kind, archive) for kind, archive in archives.items()]
+        for packages, _ in found:
+            if packages["pyspark"] != version:
+                raise ValueError(f"the extra replaced PySpark {version} by {packages['pyspark']}")
+        packages = found[0][0]
+        shown = [f"{name} {packages[name]}" for name in ("pyarrow", "pandas", "numpy") if name in packages]
+        return ", ".join([*(took for _, took in found), packages["python"], *shown])
+
+    def used(python: Path, kind: str, archive: Path) -> tuple[dict[str, str], str]:
+        install(python, f"txnlog[spark] @ {archive.as_uri()}")
+        started = time.monotonic()
+        versions = json.loads(checked(python).splitlines()[-1])
+        took = f"{kind} {time.monotonic() - started:.0f} s"
+        uninstall(python, "txnlog")
+        return {"python": versions["python"], **versions["packages"]}, took
 
     return use
+
+
+def wheel_of_pyspark(version: str) -> Path:
+    """The wheel of a PySpark, made from its sdist where it is not kept yet."""
+    folder = WHEELS / version
+    if not list(folder.glob("pyspark-*.whl")):
+        with tempfile.TemporaryDirectory() as temporary:
+            command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", temporary]
+            subprocess.run([*command, f"pyspark=={version}"], check=True, capture_output=True, text=True)
+            folder.mkdir(parents=True, exist_ok=True)
+            (made,) = Path(temporary).iterdir()
+            shutil.move(made, folder / made.name)
+    (kept,) = folder.glob("pyspark-*.whl")
+    return kept
 
 
 def checked(python: Path) -> str:
@@ -173,38 +204,70 @@ def checked(python: Path) -> str:
     return ran.stdout
 
 
-def beside_newer_packages(wheel: Path) -> Callable[[Cell], str]:
+def after_newer_packages(wheel: Path) -> Callable[[Cell], str]:
     """A cell that installs the newest of what people have, then the wheel with one extra, and compares."""
 
     def compare(cell: Cell) -> str:
+        extra = cell.what.removeprefix("extra ")
         with clean_environment(cell.interpreter) as python:
             install(python, *KEPT)
             before = installed(python)
-            install(python, f"txnlog[{cell.what}] @ {wheel.as_uri()}")
+            spark = [str(wheel_of_pyspark(pinned("4.2")))] if extra in {"spark", "delta"} else []
+            install(python, f"txnlog[{extra}] @ {wheel.as_uri()}", *spark)
             after = installed(python)
-        older = lowered(before, after)
-        if older:
-            raise ValueError(f"the extra {cell.what} made older: {', '.join(older)}")
-        return ", ".join(f"{name} {after[name]}" for name in KEPT)
+        return ", ".join([*(f"{name} {after[name].version}" for name in KEPT), *older(before, after)])
 
     return compare
 
 
-def installed(python: Path) -> dict[str, str]:
-    """The packages of an environment, with their versions."""
-    code = "import importlib.metadata as m, json; print(json.dumps({d.name.lower(): d.version for d in m.distributions()}))"
+@dataclass(frozen=True)
+class Installed:
+    """A package of an environment."""
+
+    version: str
+    requires: tuple[str, ...] = ()
+
+
+def installed(python: Path) -> dict[str, Installed]:
+    """The packages of an environment by their names in lower case."""
+    found = "{d.name.lower(): [d.version, d.requires or []] for d in m.distributions()}"
+    code = f"import importlib.metadata as m, json; print(json.dumps({found}))"
     ran = subprocess.run([str(python), "-I", "-c", code], check=True, capture_output=True, text=True)
-    found: dict[str, str] = json.loads(ran.stdout)
-    return found
+    return {name: Installed(version, tuple(requires)) for name, (version, requires) in json.loads(ran.stdout).items()}
 
 
-def lowered(before: dict[str, str], after: dict[str, str]) -> list[str]:
-    """What is older than before, or gone."""
-    return [
-        f"{name} {version} to {after.get(name, 'none')}"
-        for name, version in sorted(before.items())
-        if name not in after or Version(after[name]) < Version(version)
-    ]
+def older(before: dict[str, Installed], after: dict[str, Installed]) -> list[str]:
+    """What became older because packages of others demand it, each with the packages that do.
+
+    Raises:
+        ValueError: a package that people keep became older or is gone, or another for no reason but txnlog.
+    """
+    excused, blamed = [], []
+    for name, had in sorted(before.items()):
+        has = after.get(name)
+        if has is not None and Version(has.version) >= Version(had.version):
+            continue
+        change = f"{name} {had.version} to {has.version if has else 'none'}"
+        by = sorted(
+            other for other, package in after.items() if other != "txnlog" and _refuses(package, name, had.version)
+        )
+        if by and name not in KEPT:
+            excused.append(f"{change} for {', '.join(by)}")
+        else:
+            blamed.append(change)
+    if blamed:
+        raise ValueError(f"made older: {', '.join(blamed)}")
+    return excused
+
+
+def _refuses(package: Installed, name: str, version: str) -> bool:
+    """Whether a requirement of a package leaves this version out."""
+    for text in package.requires:
+        requirement = Requirement(text)
+        named = requirement.name.lower() == name and (requirement.marker is None or requirement.marker.evaluate())
+        if named and version not in requirement.specifier:
+            return True
+    return False
 
 
 def pinned(spark: str) -> str:
@@ -248,10 +311,10 @@ def interpreters(paths: Iterable[Path]) -> dict[str, Path]:
     return {f"{major}.{minor}": path for (major, minor), (_, path) in sorted(found.items())}
 
 
-def missing(pythons: Iterable[str]) -> list[str]:
-    """A line for each Python that was not tried."""
+def missing(found: Iterable[str]) -> list[str]:
+    """A line for each supported Python that this machine does not have."""
     names = [f"{major}.{minor}" for major, minor in supported()]
-    return [f"Python {name} was not tried: not asked for, or not on this machine" for name in names if name not in pythons]
+    return [f"Python {name} is not on this machine, and was not tried" for name in names if name not in found]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A small, real use of an installed txnlog, which ``tools.matrix`` runs in each environment: ``python -I`` on this file.
+"""A small, real use of an installed txnlog, which ``tools.matrix`` runs in each environment with ``python -I``.
 
 It imports nothing of the checkout. It ends with exit code 0 after it wrote and read messages in Python and through
 Spark, and says which versions it did that with.
@@ -42,6 +42,7 @@ def import_every_public_name() -> None:
 def use_python(root: str) -> None:
     """A transaction over two topics, and what it wrote at the version that its commit returned."""
     import pyarrow as pa  # noqa: PLC0415 - whatever the environment lacks is to fail in its step
+
     import txnlog  # noqa: PLC0415
 
     with txnlog.open(root, namespace="sales", create=True) as ns:
