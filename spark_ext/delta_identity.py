@@ -106,7 +106,7 @@ class _AppendsFirst:
 
     def attach(self, txn: DataFrameTransaction, table: Table, df: DataFrame, options: Mapping[str, str]) -> None:
         """See :class:`Identity`."""
-        txn.before_commit(
+        txn._before_commit(
             f"Delta table {shortened(table.name)}", table.id, partial(self.append, table, df, txn.id, options)
         )
 

@@ -22,6 +22,7 @@ from spark_ext.spark_versions import warn_of_functions_that_hang
 from spark_ext.transactions import Handler, check_handler
 from txnlog.arguments import duration_ms, shown, truth, whole_number
 from txnlog.errors import InvalidInputError, refused_write
+from txnlog.internals import connection_of
 from txnlog.limits import MAX_NUMBER
 from txnlog.names import nearest, parse_label, parse_subscription_name, parse_topic_name
 
@@ -148,7 +149,7 @@ def process(
     if order.native:
         check_reads(spark, namespace)
         warn_of_functions_that_hang(spark)
-    connection = namespace.connection
+    connection = connection_of(namespace)
     claims = claim(connection, names, subscription, query_name=query_name, start=start, gives_up=gives_up)
     done = Run(spark, order, claims, connection, asked).run(progress=progress)
     release(connection, claims)

@@ -103,7 +103,7 @@ class Connection:
         self._given_store = store
         self._given_runtime = runtime
         self._closed = False
-        self.after_fork()
+        self._begin_in_child()
         self._current: Session | None = self._connect(create=create)
         renew_in_child(self)
         call_at_exit(self)
@@ -198,7 +198,7 @@ class Connection:
             )
         return InvalidTransactionState(f"the handle of the namespace {self.name!r} was closed", advice=advice)
 
-    def after_fork(self) -> None:
+    def _begin_in_child(self) -> None:
         """In a forked child: no request now, but an identity, numbers and threads of its own at the next call."""
         self.identity = object()
         self._session_lock = threading.Lock()

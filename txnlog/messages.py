@@ -92,19 +92,9 @@ class Messages(ProcessBound):
         return np.asarray(self.table.column(name)).astype(np.int64)
 
     @property
-    def connection(self) -> Connection:
+    def _connection(self) -> Connection:
         """The connection to the namespace that they were received through."""
-        return self._consumer.connection
-
-    @property
-    def subscription(self) -> int:
-        """The id of the subscription that they were received from."""
-        return self._subscription
-
-    @property
-    def epoch(self) -> int:
-        """The subscription's epoch at their receipt."""
-        return self._epoch
+        return self._consumer._connection
 
     @property
     def positions(self) -> list[tuple[str, int, int]]:
@@ -124,7 +114,7 @@ class Messages(ProcessBound):
         result: list[int] = redeliveries_of(self.table, self._redeliveries).tolist()
         return result
 
-    def ranges(self) -> dict[int, Ranges]:
+    def _ranges(self) -> dict[int, Ranges]:
         """By partition the offsets as ranges."""
         partitions, offsets = self._column("_partition"), self._column("_offset")
         result: dict[int, Ranges] = {}
@@ -136,26 +126,26 @@ class Messages(ProcessBound):
             result[int(partition)] = tuple((int(s), int(e)) for s, e in zip(starts, ends, strict=True))
         return result
 
-    def acknowledgements(self, connection: Connection, *, cumulative: bool) -> list[Acknowledgement]:
+    def _acknowledgements(self, connection: Connection, *, cumulative: bool) -> list[Acknowledgement]:
         """What to log for these messages in a namespace, which must be the one they came from."""
-        self._consumer.check_usable(connection)
+        self._consumer._check_usable(connection)
         cumulative = truth("cumulative", cumulative)
         if not len(self):
             return []
         if cumulative:
-            shared = self.connection.shared_subscription(self._subscription)
+            shared = self._connection.shared_subscription(self._subscription)
             if shared is not None:
                 raise InvalidInputError(
                     f"the subscription {shared.name!r} is shared: cumulative acknowledgements are for the other types",
                     advice="acknowledge the messages themselves",
                 )
             return [Acknowledgement(self._subscription, self._epoch, (), tuple(sorted(self.end_offsets.items())))]
-        named = tuple(PartitionRanges(partition, found) for partition, found in sorted(self.ranges().items()))
+        named = tuple(PartitionRanges(partition, found) for partition, found in sorted(self._ranges().items()))
         return [Acknowledgement(self._subscription, self._epoch, named)]
 
-    def taken(self, *, cumulative: bool) -> Taken:
+    def _taken(self, *, cumulative: bool) -> Taken:
         """What acknowledging them takes off the consumer."""
-        named = self.ranges()
+        named = self._ranges()
         if not cumulative:
             return Taken(self._consumer, self._subscription, self._epoch, named, {})
         found = {partition: ((0, mine[-1][1]),) for partition, mine in named.items()}
@@ -203,18 +193,18 @@ class Taken:
     @property
     def connection(self) -> Connection:
         """The handle of the consumer."""
-        return self.consumer.connection
+        return self.consumer._connection
 
     def check_delivered(self) -> None:
         """Raise TransactionConflict where a cumulative one would take what its user is still to be handed.
 
         Makes no request.
         """
-        self.consumer.check_delivered(self)
+        self.consumer._check_delivered(self)
 
     def give_back(self) -> None:
         """The acknowledgement came to nothing: the consumer delivers them again."""
-        self.consumer.give_back(self)
+        self.consumer._give_back(self)
 
 
 __all__ = ["Messages", "Taken", "checked", "redeliveries_of"]

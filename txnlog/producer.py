@@ -89,7 +89,7 @@ class Producer(ProcessBound):
             if not closed:
                 self._keep(txn)
         if closed:
-            txn.discard()
+            txn._discard()
             self._check()
         return txn
 
@@ -148,7 +148,7 @@ class Producer(ProcessBound):
             self._closed = True
             left, self._open = self._open, []
         for txn in left:
-            txn.discard()
+            txn._discard()
 
     def _check(self) -> None:
         self._connection.check_owner(self._owner, "producer")
@@ -232,7 +232,7 @@ def produce_plain(
         try:
             return connection.committed(appender.call(command))
         except OutcomeUnknown as unknown:
-            unknown.advise(Words(_AGAIN if sequence is not None else _LOOK, ", ", unknown.or_abort))
+            unknown._advise(Words(_AGAIN if sequence is not None else _LOOK, ", ", unknown._or_abort))
             raise
 
     try:

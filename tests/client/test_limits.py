@@ -163,7 +163,7 @@ def streamed(ns: Any, identity: str, number: int) -> Any:
     """An open transaction with a micro-batch."""
     txn = ns.begin()
     txn.produce("orders", rows(number))
-    txn.set_stream(StreamBatch(identity, "q", number, "d"))
+    txn._set_stream(StreamBatch(identity, "q", number, "d"))
     return txn
 
 

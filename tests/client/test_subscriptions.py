@@ -374,7 +374,7 @@ def test_a_subscription_is_described_as_it_was_created_whatever_becomes_of_it(pa
 
         def then(call: Callable[..., object], *arguments: Any, **options: Any) -> None:
             calls.append(pool.submit(call, *arguments, **options))
-            wait_for(lambda: len(ns.connection.appender._queue) == len(calls))
+            wait_for(lambda: len(ns._connection.appender._queue) == len(calls))
 
         def gather() -> None:
             then(ns.create_subscription, "orders", "billing", start={0: 1}, if_not_exists=there)
@@ -597,6 +597,6 @@ def test_a_shared_subscription_whose_log_has_a_takeover_rule_can_be_asked_for_ag
     """Nobody takes over there, so the rule is idle; clients before this one could write it."""
     topic = sales.topic("orders").id
     made = Subscription(topic, "workers", "shared", (0,) * sales.topic("orders").partitions, 30_000, "same_name")
-    sales.connection.appender.call(effect(lambda _draft, _at: [made]))
+    sales._connection.appender.call(effect(lambda _draft, _at: [made]))
     found = sales.create_subscription("orders", "workers", type="shared", lease_ms=30_000, if_not_exists=True)
     assert found.name == "workers"

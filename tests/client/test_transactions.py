@@ -182,7 +182,7 @@ def test_nothing_can_be_added_after_the_end(ns: Any, place: Place, call: str, en
     messages = ns.consumer("orders", "billing").receive(timeout_ms=0)
     txn = ns.begin()
     txn.produce("orders", rows(1))
-    txn.check_open()
+    txn._check_open_now()
     getattr(txn, end)()
     arguments = {"produce": ("orders", rows(2)), "acknowledge": (messages,)}.get(call, ())
     with Unchanged(place), raises(InvalidTransactionState, match=f"was {end}ed|was committed"):
