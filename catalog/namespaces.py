@@ -68,6 +68,9 @@ class Catalog:
     """The namespaces of one root. Thread-safe; a context manager. Opening it writes nothing.
 
     Bound to its process: forked, it is a writer of its own.
+
+    Attributes:
+        root: the path or URL of the root; a relative path was made absolute when it was opened.
     """
 
     def __init__(

@@ -53,6 +53,9 @@ class DataFrameTransaction:
     run: the log sees it at the commit, at ``flush()``, or where it acknowledges messages of a Shared subscription,
     which are logged at once. After a job that failed it can only be aborted; a call that was refused before its job
     leaves it as it was.
+
+    Attributes:
+        result: what the commit returned, as :class:`txnlog.Committed`; None before.
     """
 
     def __init__(

@@ -521,9 +521,9 @@ class Connection:
         try:
             yield
         except SubscriptionNotFound as error:
-            if error.number is None:
+            if error._number is None:
                 raise
-            named = self.dropped_subscription(error.number)
+            named = self.dropped_subscription(error._number)
             named.durable = error.durable  # an earlier part of the call may have written something
             raise named from None
 

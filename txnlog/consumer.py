@@ -53,7 +53,11 @@ class _Found(NamedTuple):
 
 
 class Consumer(ProcessBound):
-    """Receives what no acknowledgement has taken yet, each message once until it is given back. Thread-safe."""
+    """Receives messages that are not acknowledged, each once until it is redelivered. Thread-safe.
+
+    Attributes:
+        name: the name that the subscription and the listings show for it.
+    """
 
     def __init__(self, connection: Connection, name: str, subscribed: Sequence[Intake]) -> None:
         self._connection = connection

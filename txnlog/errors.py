@@ -43,14 +43,25 @@ from txnlog.wording import Argument, Call, Words
 
 
 class Durable(enum.Enum):
-    """Whether effects of the failed call may be on the store."""
+    """Whether effects of the failed call may be on the store.
+
+    Attributes:
+        NOTHING: nothing was written.
+        MAYBE: data may be durable.
+    """
 
     NOTHING = "nothing was written"
     MAYBE = "data may be durable"
 
 
 class TxnLogError(Exception):
-    """Base of all errors of txnlog."""
+    """Base of all errors of txnlog.
+
+    Attributes:
+        message: what happened.
+        advice: what to do next.
+        durable: whether effects of the failed call may be on the store, as :class:`Durable`.
+    """
 
     _default_advice: ClassVar[str] = "see the message"
     _default_durable: ClassVar[Durable] = Durable.NOTHING
@@ -133,7 +144,11 @@ class RetriableError(TxnLogError):
 
 
 class OutcomeUnknown(RetriableError):
-    """The store never said whether the entry exists. Neither success nor failure may be assumed."""
+    """The store never said whether the entry exists. Neither success nor failure may be assumed.
+
+    Attributes:
+        txn_ids: the TxnIDs of the transactions whose outcome is unknown, as text; ``ns.transaction(id)`` takes them.
+    """
 
     _default_advice = "make the same call again, or look whether it was done"
     _default_durable = Durable.MAYBE
@@ -186,7 +201,11 @@ class TransactionTimedOut(AbortableError):
 
 
 class TransactionAborted(AbortableError):
-    """The log says aborted; ``reason`` is one of user, timeout, fenced, admin, failed."""
+    """The log says aborted.
+
+    Attributes:
+        reason: ``user``, ``timeout``, ``fenced``, ``admin`` or ``failed``.
+    """
 
     _default_advice = "begin a new transaction"
 
@@ -323,7 +342,7 @@ class SubscriptionNotFound(InvalidInputError):
     """No such subscription on the topic; the message offers the nearest name, or says what was dropped."""
 
     _goes_without_saying = True
-    number: int | None = None
+    _number: int | None = None
     """Its id, where that is all the log's state has of it: the client knows more (``Connection.naming_dropped``)."""
 
 

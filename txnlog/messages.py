@@ -26,7 +26,13 @@ if TYPE_CHECKING:
 
 
 class Messages(ProcessBound):
-    """Some messages of one topic, in offset order of each partition. Slices and index lists give parts of them."""
+    """Some messages of one topic, in offset order of each partition. Slices and index lists give parts of them.
+
+    Attributes:
+        topic: the topic that they are of.
+        table: their rows as an Arrow table: the topic's columns, then ``_partition``, ``_offset``, ``_timestamp``,
+            ``_txn_id`` and ``_version``.
+    """
 
     def __init__(
         self,

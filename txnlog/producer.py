@@ -32,7 +32,12 @@ _LOOK: Final = Words("do not produce the rows again before you looked: ", Call("
 
 
 class Producer(ProcessBound):
-    """Begins transactions and produces plainly. A name makes it exclusive: a newer producer with it fences this one."""
+    """Begins transactions and produces plainly. A name makes it exclusive: a newer producer with it fences this one.
+
+    Attributes:
+        name: its name, None for an anonymous one.
+        epoch: the version of the entry that started it, None for an anonymous one; a newer producer has a higher one.
+    """
 
     def __init__(self, connection: Connection, name: str | None, epoch: int | None) -> None:
         self._connection = connection

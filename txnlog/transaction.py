@@ -86,6 +86,9 @@ class Transaction(ProcessBound):
     inside the block aborts it, and so does a commit that fails: no block leaves it open, unless its outcome is unknown
     (``OutcomeUnknown``: ``commit()`` again, or ``abort()``). Nothing of it is visible before it is committed, all of it
     is afterwards.
+
+    Attributes:
+        result: what the commit returned, as :class:`txnlog.Committed`; None before.
     """
 
     def __init__(
