@@ -54,7 +54,6 @@ from txnlog.limits import (
     DEFAULT_RETAIN_MS,
     MAINTAIN_BYTES,
     MAX_NUMBER,
-    MAX_PARTITIONS,
     TARGET_SEGMENT_BYTES,
 )
 from txnlog.maintenance import optimizer, upkeep, vacuum
@@ -252,7 +251,7 @@ class Namespace:
             name: ASCII letters, digits, ``-``, ``_``, single dots.
             schema: its columns; left out: ``key: binary, value: binary, headers: map<string, binary>``. Times are kept
                 in microseconds, and those with a zone in UTC, whatever the schema has.
-            partitions: their number. Of a keyed topic it cannot change.
+            partitions: their number, from 1 to 10,000 (``LimitExceeded`` above). Of a keyed topic it cannot change.
             key: the column whose hash chooses the partition of a row.
             if_not_exists: give back the topic that is there, if it has the same schema, partitions and key (and the
                 same ``delta``, if it is given).
@@ -274,7 +273,7 @@ class Namespace:
         action = Topic(
             parse_topic_name(name),
             stored,
-            whole_number("partitions", partitions, 1, MAX_PARTITIONS),
+            whole_number("partitions", partitions, 1, MAX_NUMBER),  # more than a topic can have is a LimitExceeded
             key,
             with_delta_mode(settings, mode or DEFAULT_MODE),
         )
@@ -576,6 +575,9 @@ class Namespace:
         takeover: bool = False,
     ) -> Consumer:
         """Open a consumer; the subscription is created (from earliest) where it does not exist.
+
+        So a misspelt name begins again with the earliest message. A creation is a line of the logger
+        ``txnlog.subscriptions``: a warning that names it where a subscription of the topic has a similar name.
 
         Args:
             topics: one topic, or a list of them under the same subscription name.

@@ -60,6 +60,29 @@ def test_a_subscription_is_created_where_it_should_start(ten: Any) -> None:
     assert "from-four" in info._repr_html_()
 
 
+def test_a_consumer_that_creates_its_subscription_says_so_and_names_a_similar_one(
+    ten: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="txnlog.subscriptions")
+
+    def said_of(name: str) -> list[tuple[str, str]]:
+        caplog.clear()
+        assert received(ten.consumer("orders", name)) == list(range(10))
+        return [(item.levelname, item.getMessage()) for item in caplog.records if item.name == "txnlog.subscriptions"]
+
+    ((level, text),) = said_of("billing")
+    assert (level, text) == (
+        "INFO",
+        "the consumer created the subscription 'billing' of 'orders': it begins with the earliest message",
+    )
+    assert said_of("billing") == []  # it is there
+    ((level, text),) = said_of("biling")
+    assert level == "WARNING"
+    assert "created the subscription 'biling' of 'orders'" in text
+    assert "There is also 'billing'" in text
+    assert [level for name in ("worker-1", "worker-2", "audit") for level, _ in said_of(name)] == ["INFO"] * 3
+
+
 def test_a_start_that_names_some_partitions_begins_the_others_at_the_beginning(ns: Any) -> None:
     for partition in (0, 1):
         ns.produce("orders", rows(partition), partition=partition)
