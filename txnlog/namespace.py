@@ -273,7 +273,7 @@ class Namespace:
         action = Topic(
             parse_topic_name(name),
             stored,
-            whole_number("partitions", partitions, 1, MAX_NUMBER),  # more than a topic can have is a LimitExceeded
+            whole_number("partitions", partitions, 1),  # more than a topic can have is a LimitExceeded
             key,
             with_delta_mode(settings, mode or DEFAULT_MODE),
         )
