@@ -101,7 +101,7 @@ def log_bytes(ns: Namespace, kind: str, *, transactional: bool) -> Row:
             else:
                 consumer.acknowledge(messages)
             entries = range(version + 1, ns.snapshot().version + 1)
-            sizes.append(sum(len(ns.connection.store.get(entry_key(number))) for number in entries))
+            sizes.append(sum(len(ns._connection.store.get(entry_key(number))) for number in entries))
     return Row(
         f"{way(kind, transactional)}: log bytes for {RUN:,} messages in a row, and 10",
         f"{sizes[1]} and {sizes[0]}",

@@ -39,15 +39,15 @@ def commit_many(producer: Producer, in_flight: int, *, sequences: bool) -> None:
 
 def bytes_each(ns: Namespace, producer: Producer, in_flight: int, *, sequences: bool = False) -> tuple[float, float]:
     """Bytes of log a transaction, and transactions an entry."""
-    before = ns.connection.follower.version
+    before = ns._connection.follower.version
     commit_many(producer, in_flight, sequences=sequences)
     size = commits = 0
-    for version in range(before + 1, ns.connection.follower.version + 1):
-        data = ns.connection.store.get(entry_key(version))
+    for version in range(before + 1, ns._connection.follower.version + 1):
+        data = ns._connection.store.get(entry_key(version))
         size += len(data)
         commits += sum(isinstance(action, Commit) for action in decode_entry(data, version).actions)
     assert commits == TRANSACTIONS, f"{commits} commits were found"
-    return size / commits, commits / (ns.connection.follower.version - before)
+    return size / commits, commits / (ns._connection.follower.version - before)
 
 
 def main() -> list[Row]:

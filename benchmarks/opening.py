@@ -43,7 +43,7 @@ started = time.perf_counter()
 ns = txnlog.open(sys.argv[1], mode="r")
 opened = time.perf_counter() - started
 memory = peak()
-state = ns.connection.follower.state
+state = ns._connection.follower.state
 held = (len(state.producers), len(state.subscriptions))
 ids = json.loads(sys.stdin.read())
 wrong = sum(ns.transaction(txn_id).state != state for txn_id, state in ids)

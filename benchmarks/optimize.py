@@ -89,7 +89,7 @@ def main(segments: int = SEGMENTS) -> list[Row]:
             for number in range(segments):
                 ns.produce("orders", rows(number))
             plan = ns.snapshot().plan("orders").segments
-            files = [ns.connection.store.url(segment.key) for segment in plan]
+            files = [ns._connection.store.url(segment.key) for segment in plan]
         size_bytes = sum(segment.size_bytes for segment in plan)
         for number in range(ROUNDS + 1):
             copy = folder / f"copy-{number}"

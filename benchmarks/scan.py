@@ -111,7 +111,7 @@ def stored_copy(root: Path, topic: str, folder: Path) -> list[str]:
     """The topic's files once more, each with its metadata as columns."""
     with txnlog.open(root, namespace="bench", mode="r") as ns:
         plan = ns.snapshot().plan(topic)
-        tables = ns.connection.reader.batches(plan, include_metadata=True)
+        tables = ns._connection.reader.batches(plan, include_metadata=True)
         files: list[str] = []
         folder.mkdir(parents=True)
         for number, table in enumerate(tables):
@@ -123,7 +123,7 @@ def stored_copy(root: Path, topic: str, folder: Path) -> list[str]:
 def plain_files(root: Path, topic: str) -> list[str]:
     """The topic's own files."""
     with txnlog.open(root, namespace="bench", mode="r") as ns:
-        return [ns.connection.store.url(segment.key) for segment in ns.snapshot().plan(topic).segments]
+        return [ns._connection.store.url(segment.key) for segment in ns.snapshot().plan(topic).segments]
 
 
 def rows_of(count: int, topic: str) -> int:

@@ -126,10 +126,10 @@ def main() -> list[Row]:
         rounds = max(3, int(arguments.seconds / 2))
         total = 50 + 2_000 + 5 * 300
         for number in range(rounds):
-            before = ns.connection.follower.version
+            before = ns._connection.follower.version
             rate = in_flight(ns, 10_000)
             total += 10_000
-            files = written_since(folder / "root" / "bench", before, ns.connection.follower.version)
+            files = written_since(folder / "root" / "bench", before, ns._connection.follower.version)
             rates.append(rate)
             ratios.append(rate * bare_loop(folder / f"bare-{number}", files) / 10_000)
             durable_ratios.append(rate * power_cut_loop(folder / f"durable-{number}", files) / 10_000)

@@ -8,7 +8,7 @@ from txnlog.errors import StoreError
 class ForeignDeltaLog(StoreError):
     """Somebody else's Delta table lies where a topic's should, or somebody else wrote to it. It was left as it is."""
 
-    default_advice = "move it away, or remove its _delta_log, then publish again"
+    _default_advice = "move it away, or remove its _delta_log, then publish again"
 
 
 __all__ = ["ForeignDeltaLog"]

@@ -22,6 +22,7 @@ from txnlog.errors import (
     TxnLogError,
     refused_write,
 )
+from txnlog.internals import connection_of
 from txnlog.limits import MAX_NUMBER
 from txnlog.log import Log
 from txnlog.log_identity import LogIdentity, other_listed
@@ -67,6 +68,9 @@ class Catalog:
     """The namespaces of one root. Thread-safe; a context manager. Opening it writes nothing.
 
     Bound to its process: forked, it is a writer of its own.
+
+    Attributes:
+        root: the path or URL of the root; a relative path was made absolute when it was opened.
     """
 
     def __init__(
@@ -92,7 +96,7 @@ class Catalog:
         self._runtime = Runtime(self._clock)
         return Root(self._store, self._runtime)
 
-    def after_fork(self) -> None:
+    def _begin_in_child(self) -> None:
         """In a forked child: no request now, but a writer and threads of its own at the next call."""
         self._open_root = None
         self._lock = threading.Lock()
@@ -167,7 +171,7 @@ class Catalog:
         if known is not None and found is None:
             self._replace_lost(known, wanted)
         with self._handle(wanted, create=True) as made:
-            return NamespaceInfo(wanted, made.connection.coordinator)
+            return NamespaceInfo(wanted, connection_of(made).coordinator)
 
     def _replace_lost(self, known: NamespaceRecord, name: NamespaceName) -> None:
         """Register a namespace anew whose creation was interrupted, or whose folder was moved or removed.
@@ -316,7 +320,7 @@ class Catalog:
                     f"{self.root.rstrip('/')}/{found}/{record.name}",
                     self._store.url(f"{found}/{record.folder}"),
                 )
-                for record in opened.connection.live_topics()
+                for record in connection_of(opened).live_topics()
             ]
         wanted = registration.chosen(known, topics, names)
         if as_ == "views":
@@ -357,7 +361,7 @@ class Catalog:
         """
         with refused_write():
             ns, publications = self._publications(namespace)
-            number = None if topic is None else ns.connection.topic_record(topic).id
+            number = None if topic is None else connection_of(ns).topic_record(topic).id
         return publications.publish_all() if number is None else publications.publish(number)
 
     @overload
@@ -377,7 +381,7 @@ class Catalog:
         """
         with refused_write():
             ns, publications = self._publications(namespace)
-            number = None if topic is None else ns.connection.topic_record(topic).id
+            number = None if topic is None else connection_of(ns).topic_record(topic).id
         return publications.repair_all() if number is None else publications.repair(number)
 
     def published(self, namespace: str, topic: str, limit: int = 100) -> tuple[PublishedVersion, ...]:
@@ -397,7 +401,7 @@ class Catalog:
         """
         most = whole_number("limit", limit, 1, MOST_VERSIONS)
         ns, publications = self._publications(namespace)
-        return publications.versions(ns.connection.topic_record(topic).id, most)
+        return publications.versions(connection_of(ns).topic_record(topic).id, most)
 
     def delta_version(self, namespace: str, topic: str, version: int) -> int:
         """The version of a topic's Delta table that shows what the topic was at a version of the namespace.
@@ -410,7 +414,7 @@ class Catalog:
         """
         wanted = whole_number("version", version, 0, MAX_NUMBER)
         ns, publications = self._publications(namespace)
-        return publications.delta_version(ns.connection.topic_record(topic).id, wanted)
+        return publications.delta_version(connection_of(ns).topic_record(topic).id, wanted)
 
     def _let_go(self, namespace: NamespaceName, only: tuple[Namespace, Publications] | None = None) -> None:
         """Close what was opened for publishing: the name may mean another namespace from here on.
@@ -431,17 +435,17 @@ class Catalog:
         name = parse_namespace_name(namespace)
         with self._lock:
             known = self._opened.get(name)
-        gone = known is not None and not known[0].connection.is_in_log()  # its folder was removed or replaced since
+        gone = known is not None and not connection_of(known[0]).is_in_log()  # its folder was removed or replaced since
         if gone:
             self._let_go(name, known)
         with self._lock:
             known = self._opened.get(name)
             if known is None:
                 ns = self._handle(name)
-                of = ns.connection
+                of = connection_of(ns)
                 known = ns, Publications(of.follower, of.store, of.runtime)
                 self._opened[name] = known
-        known[0].connection.follower.refresh()
+        connection_of(known[0]).follower.refresh()
         return known
 
     def _handle(self, namespace: str, *, create: bool = False, mode: Mode = "rw") -> Namespace:

@@ -64,7 +64,13 @@ anything was written of those that did not fail."""
 
 @dataclass(frozen=True)
 class PublishedVersion:
-    """A version of a Delta table, the version of the namespace that it shows, and the time that it bears."""
+    """A version of a published Delta table.
+
+    Attributes:
+        delta_version: its number.
+        version: the version of the namespace that it shows.
+        timestamp_ms: the time that it bears, in epoch milliseconds.
+    """
 
     delta_version: int
     version: int

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from spark_ext.scan import Scan
+from txnlog.internals import connection_of
 
 Ends = Mapping[int, int]
 """By partition an offset behind the last row."""
@@ -32,7 +33,7 @@ def limited(
     With ``split`` a version that is larger than the limit by itself is taken in parts, the same share of every
     partition in each of them.
     """
-    connection = scan.namespace.connection
+    connection = connection_of(scan.namespace)
     steps: list[_Step] = []
     last = scan.snapshot.version if newest is None else newest
     for topic in scan.topics:

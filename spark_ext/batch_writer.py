@@ -19,6 +19,7 @@ from spark_ext.executor_writer import WriteSpec, WrittenSegment, write_batches
 from spark_ext.handles import Target, target_at
 from spark_ext.short_errors import short_errors
 from txnlog.errors import InvalidInputError, TxnLogError
+from txnlog.internals import connection_of
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -75,9 +76,9 @@ class TopicBatchWriter(DataSourceArrowWriter):
             return
         numbers = plan.spec.numbers
         ns = self._target.open()
-        ns.connection.follower.refresh()
+        connection_of(ns).follower.refresh()
         txn = begin_transaction(
-            ns.connection,
+            connection_of(ns),
             plan.producer,
             plan.epoch,
             txn_app_id=plan.app_id,
@@ -103,7 +104,7 @@ class TopicBatchWriter(DataSourceArrowWriter):
             return
         number = plan.spec.numbers.txn
         try:
-            outcome = administration.end_failed(self._target.open().connection, number)
+            outcome = administration.end_failed(connection_of(self._target.open()), number)
         except TxnLogError:
             _logger.warning("the abort of transaction %d could not be logged", number, exc_info=True)
             return
@@ -120,9 +121,9 @@ def _planned(target: Target, options: WriteOptions, schema: StructType) -> Batch
     from spark_ext import jobs  # noqa: PLC0415 - executors, which unpickle the writer, need nothing of it
 
     ns = target.open()
-    ns.connection.follower.refresh()
+    connection_of(ns).follower.refresh()
     app_id, app_version = options.txn_app_id, options.txn_version
-    skipped = ns.connection.committed_before(app_id, app_version)
+    skipped = connection_of(ns).committed_before(app_id, app_version)
     if skipped is not None:
         _logger.info("version %s of %r was committed before, at version %d", app_version, app_id, skipped.version)
         return BatchPlan(None)

@@ -30,6 +30,7 @@ from txnlog.errors import (
     TransactionConflict,
     after_writing,
 )
+from txnlog.internals import connection_of
 from txnlog.names import parse_producer_name
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class DeltaDecision:
     def __init__(self, ns: Namespace, table: Table, producer: str) -> None:
         self._ns = ns
         self._table = table
-        self._app = app_of(ns.connection, f"producer/{parse_producer_name(producer)}")
+        self._app = app_of(connection_of(ns), f"producer/{parse_producer_name(producer)}")
         self.producer = parse_producer_name(f"{producer}@{table.id}")
 
     def settle(self) -> None:
@@ -99,7 +100,7 @@ class DeltaDecision:
                 f"{shortened(table.name)}",
                 advice="one table can decide; write others in a transaction with txn_app_id, or from the table's rows",
             )
-        txn.decide_by(partial(self._finish, df, options))
+        txn._decide_by(partial(self._finish, df, options))
 
     def _finish(self, df: DataFrame, options: Mapping[str, str], inner: Transaction) -> Committed:
         """Prepare, let the table decide, tell the log. Repeated it does what is left.
@@ -226,7 +227,7 @@ class DeltaDecision:
     def _decided(self, prepared: TransactionInfo) -> _Decided:
         """What is noted with the rows of a transaction. Raises CorruptionError where its entry is gone."""
         assert prepared.version is not None, "what was prepared is in the log"
-        return _Decided(str(prepared.txn_id), short_digest(self._ns.connection, prepared.version))
+        return _Decided(str(prepared.txn_id), short_digest(connection_of(self._ns), prepared.version))
 
 
 def _yes(prepared: TransactionInfo) -> int:

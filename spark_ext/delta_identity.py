@@ -70,10 +70,10 @@ class CommittingTransaction(Protocol):
     def id(self) -> TxnId:
         """Its TxnID."""
 
-    def before_commit(self, where: str, key: str, work: Callable[[], None]) -> None:
+    def _before_commit(self, where: str, key: str, work: Callable[[], None]) -> None:
         """Do something once, before the commit."""
 
-    def decide_by(self, decide: Callable[[Transaction], Committed]) -> None:
+    def _decide_by(self, decide: Callable[[Transaction], Committed]) -> None:
         """Let somebody else decide at the commit."""
 
 
@@ -91,7 +91,7 @@ class AppendsFirst:
 
     def attach(self, txn: CommittingTransaction, table: Table, df: DataFrame, options: Mapping[str, str]) -> None:
         """See :class:`Identity`."""
-        txn.before_commit(
+        txn._before_commit(
             f"Delta table {shortened(table.name)}", table.id, partial(self.append, table, df, txn.id, options)
         )
 

@@ -73,7 +73,7 @@ def write_delta(
             f"txn is a transaction over DataFrames, not {type_of(txn)}",
             advice="pass the one that the handler is given, or of `with spark_ext.transaction(...) as txn:`",
         )
-    identity = txn.identity
+    identity = txn._identity
     if not txn.skipped and identity is None:
         raise InvalidInputError(
             "nothing tells a second run of this transaction from other work: its rows would come twice after a crash",

@@ -18,6 +18,7 @@ from spark_ext.paths import Location, check_absolute, locate, normal
 from spark_ext.python_process import ProcessLock, digest_of, keep_modules
 from txnlog.arguments import options_json
 from txnlog.errors import InvalidInputError, refused_write
+from txnlog.internals import connection_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,7 +45,7 @@ class _Kept:
 
     def is_there(self) -> bool:
         """Whether the log still holds what the handle has read of it. The caller's own is there until it was closed."""
-        connection = self.namespace.connection
+        connection = connection_of(self.namespace)
         if connection.is_closed:
             return False
         now_s = time.monotonic()
@@ -139,10 +140,11 @@ def use(namespace: Namespace, mode: Mode = "rw", storage_options: Mapping[str, A
 
     Raises InvalidInputError for a handle of another mode: by a read-only one nothing could be written.
     """
-    if namespace.connection.mode != mode:
+    opened = connection_of(namespace).mode
+    if opened != mode:
         raise InvalidInputError(
-            f"the handle was opened with mode={namespace.connection.mode!r}, and is to serve calls with mode={mode!r}",
-            advice=f"open it with mode={mode!r}, or say use(ns, mode={namespace.connection.mode!r})",
+            f"the handle was opened with mode={opened!r}, and is to serve calls with mode={mode!r}",
+            advice=f"open it with mode={mode!r}, or say use(ns, mode={opened!r})",
         )
     key = (normal(namespace.root), namespace.name, mode, digest_of(storage_options))
     with _lock:

@@ -26,6 +26,7 @@ from txnlog import schema
 from txnlog.actions import Segment, SliceRows
 from txnlog.codec import encode_action
 from txnlog.errors import Durable, InvalidInputError, SchemaMismatch, TransactionConflict
+from txnlog.internals import adopt_segments, connection_of
 from txnlog.limits import MAX_BLOCK_NUMBERS
 from txnlog.names import quoted_name
 from txnlog.numbers import CHUNK
@@ -67,11 +68,11 @@ def reserve_job(ns: Namespace) -> JobNumbers:
     """Numbers that nobody else has."""
     with _stocks_lock:
         stock = _stocks.get(ns)
-        if stock is None or ns.connection.is_silent(stock.block):
+        if stock is None or connection_of(ns).is_silent(stock.block):
             stock = _Stock(iter(()), -1, 1)
         number = next(stock.numbers, None)
         if number is None:
-            block = ns.connection.reserve_block(stock.next_jobs * _STRIDE)
+            block = connection_of(ns).reserve_block(stock.next_jobs * _STRIDE)
             stock.numbers, stock.block = iter(range(block.start, block.stop, _STRIDE)), block.start
             stock.next_jobs = min(2 * stock.next_jobs, _MOST_JOBS)
             number = next(stock.numbers)
@@ -170,7 +171,7 @@ def planned(ns: Namespace, topic: str | None, spark_schema: StructType) -> Plann
         TopicNotFound: with the nearest name.
         SchemaMismatch: naming the column.
     """
-    record = None if topic is None else ns.connection.topic_handle(topic).record
+    record = None if topic is None else connection_of(ns).topic_handle(topic).record
     columns = arrow_schema(spark_schema)
     if record is not None:
         check_columns(columns, record)
@@ -194,7 +195,7 @@ def _routed(ns: Namespace, columns: pa.Schema) -> tuple[tuple[TopicTarget, ...],
     targets: list[TopicTarget] = []
     refused: list[tuple[str, str]] = []
     problem: SchemaMismatch | None = None
-    for record in ns.connection.live_topics():
+    for record in connection_of(ns).live_topics():
         try:
             check_columns(rest, record)
             targets.append(_target(record))
@@ -213,7 +214,7 @@ def _routed(ns: Namespace, columns: pa.Schema) -> tuple[tuple[TopicTarget, ...],
 
 def _turn(ns: Namespace) -> int:
     """Where the turn of partitions begins: anywhere, so that small jobs do not all fill partition 0."""
-    return int(ns.connection.runtime.jitter(1 << 20))
+    return int(connection_of(ns).runtime.jitter(1 << 20))
 
 
 # --- what tasks answer ------------------------------------------------------------------------------------------------
@@ -242,7 +243,7 @@ def segments_of(written: Iterable[WrittenSegment], own: JobNumbers, txn: int) ->
 
 def begin(ns: Namespace, numbers: JobNumbers) -> Transaction:
     """An anonymous transaction under the number that was reserved for it; without a deadline until the log shows it."""
-    return begin_transaction(ns.connection, None, None, timed_from_log=True, number=numbers.txn)
+    return begin_transaction(connection_of(ns), None, None, timed_from_log=True, number=numbers.txn)
 
 
 def check_there(ns: Namespace, topic: int, meanwhile: str, *, advice: str) -> TopicRecord:
@@ -250,7 +251,7 @@ def check_there(ns: Namespace, topic: int, meanwhile: str, *, advice: str) -> To
 
     Raises TransactionConflict where it was dropped: the commit would leave the rows out, and nobody sees its result.
     """
-    record = ns.connection.topic_record_by_id(topic)
+    record = connection_of(ns).topic_record_by_id(topic)
     if record.dropped:
         raise TransactionConflict(
             f"the topic {record.name!r} was dropped while {meanwhile}", advice=advice, durable=Durable.NOTHING
@@ -265,7 +266,7 @@ def hand_over(txn: Transaction, segments: list[Segment]) -> None:
     OutcomeUnknown, or an interrupt, it does the part again that it was at: the transaction takes no file twice.
     """
     for part in list(_entries(segments)):
-        txn.adopt_segments(part)
+        adopt_segments(txn, part)
         if len(part) < len(segments):
             txn.flush()
         del segments[: len(part)]

@@ -26,6 +26,7 @@ from spark_ext.task_errors import first_line
 from txnlog.arguments import truth
 from txnlog.errors import CorruptionError, InvalidInputError, LimitExceeded, only_looking
 from txnlog.ids import Coordinators, TxnId
+from txnlog.internals import connection_of
 from txnlog.keys import SEGMENT_COLUMN, entry_key
 from txnlog.segment_rows import damage_in_scan
 from txnlog.store.base import ObjectNotFound
@@ -191,7 +192,7 @@ def check_reads(spark: SparkSession, namespace: Namespace) -> None:
 
     Raises InvalidInputError with what Spark says.
     """
-    url = namespace.connection.store.url(entry_key(0))
+    url = connection_of(namespace).store.url(entry_key(0))
     if "://" not in url and has_jvm(spark):
         return
     try:
@@ -222,10 +223,10 @@ def _stored_columns(plan: ScanPlan) -> list[StructField]:
 def _scan(spark: SparkSession, namespace: Namespace, plan: ScanPlan, stored: Sequence[StructField]) -> DataFrame:
     """All rows of the planned files, with what the files store, and the predicate attached."""
     fields = [*spark_schema(plan.schema).fields, *stored]
-    url_of = namespace.connection.store.url
+    url_of = connection_of(namespace).store.url
     folder = hadoop_url(url_of(plan.folder))
     files = [hadoop_url(url_of(segment.key)) for segment in plan.segments]
-    altered = len(namespace.connection.topic_record(plan.topic, plan.version).schemas) > 1
+    altered = len(connection_of(namespace).topic_record(plan.topic, plan.version).schemas) > 1
     size_bytes = sum(segment.size_bytes for segment in plan.segments)
     finder = session_beside(spark, size_bytes, altered=altered) if has_jvm(spark) else spark
     reader = finder.read.format("parquet").schema(StructType(fields)).options(**_SCAN_OPTIONS)
@@ -237,7 +238,7 @@ def _scan(spark: SparkSession, namespace: Namespace, plan: ScanPlan, stored: Seq
         path = str((error.getMessageParameters() or {}).get("path", ""))
         for segment in plan.segments:
             if path.endswith(segment.key):
-                raise namespace.connection.follower.missing(plan, segment) from None
+                raise connection_of(namespace).follower.missing(plan, segment) from None
         raise CorruptionError(f"the segment {path[-160:]} of {plan.topic!r} is missing") from None
     _check_sizes(frame, namespace, plan)
     if has_jvm(spark):
@@ -253,7 +254,7 @@ def _check_sizes(frame: DataFrame, namespace: Namespace, plan: ScanPlan) -> None
         relation = frame._jdf.queryExecution().analyzed().relation()
         if relation.location().sizeInBytes() == sum(segment.size_bytes for segment in plan.segments):
             return
-    found = namespace.connection.runtime.run_all(
+    found = connection_of(namespace).runtime.run_all(
         [partial(_size_bytes, namespace, plan, segment) for segment in plan.segments]
     )
     for segment, size_bytes in zip(plan.segments, found, strict=True):
@@ -266,9 +267,9 @@ def _check_sizes(frame: DataFrame, namespace: Namespace, plan: ScanPlan) -> None
 
 def _size_bytes(namespace: Namespace, plan: ScanPlan, segment: PlannedSegment) -> int:
     try:
-        return namespace.connection.store.info(segment.key).size_bytes
+        return connection_of(namespace).store.info(segment.key).size_bytes
     except ObjectNotFound:
-        raise namespace.connection.follower.missing(plan, segment) from None
+        raise connection_of(namespace).follower.missing(plan, segment) from None
 
 
 # --- metadata ---------------------------------------------------------------------------------------------------------
@@ -285,7 +286,7 @@ class _Metadata:
         self._plan = plan
         self._segments = plan.segments
         # Numbers only grow: this one is above all that the files of the plan store.
-        self._next_number = namespace.connection.next_number
+        self._next_number = connection_of(namespace).next_number
         self._places = lookups.Places.of([segment.number for segment in plan.segments])
         if self._places.size > MAX_LOOKUP_CELLS:
             raise _too_many(plan)

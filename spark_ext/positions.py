@@ -10,6 +10,7 @@ from spark_ext.option_values import EARLIEST_OFFSET, LATEST_OFFSET, Position
 from spark_ext.scan import Scan
 from txnlog.arguments import IN_SECONDS, is_in_seconds, is_to_come
 from txnlog.errors import InvalidInputError, OffsetOutOfRange
+from txnlog.internals import connection_of
 from txnlog.names import nearest
 from txnlog.snapshot import Snapshot
 
@@ -31,7 +32,7 @@ def starts_of(scan: Scan) -> Offsets:
         _check_version(scan, options.starting_version)
         return {topic: _ends_at(scan, topic, options.starting_version - 1) for topic in scan.topics}
     if options.starting_timestamp is not None:
-        now_ms = scan.namespace.connection.log_now_ms()
+        now_ms = connection_of(scan.namespace).log_now_ms()
         if is_to_come(options.starting_timestamp, now_ms):
             raise InvalidInputError(
                 f"the option 'startingTimestamp' is {options.starting_timestamp - now_ms} ms in the future",
@@ -64,7 +65,7 @@ def ranges_of(scan: Scan) -> dict[str, dict[int, tuple[int, int]]]:
 
 
 def _check_version(scan: Scan, version: int) -> None:
-    unavailable = scan.namespace.connection.follower.unavailable(version)
+    unavailable = connection_of(scan.namespace).follower.unavailable(version)
     if unavailable is not None:
         raise unavailable
     if version > scan.snapshot.version:  # versionAsOf is compared without a look at the log; this is for timestampAsOf
@@ -80,9 +81,9 @@ def _offsets_from(scan: Scan, timestamp_ms: int, option: str) -> Offsets:
     The time of the log never goes back, so that these are the ends at the last version before the time.
     Raises InvalidInputError for seconds, which would be a time of 1970: all messages, or none.
     """
-    if is_in_seconds(timestamp_ms, scan.namespace.connection.log_now_ms()):
+    if is_in_seconds(timestamp_ms, connection_of(scan.namespace).log_now_ms()):
         raise InvalidInputError(f"the option {option!r} is {timestamp_ms}, a time of 1970", advice=IN_SECONDS)
-    before = scan.namespace.connection.follower.log.version_at(timestamp_ms - 1, scan.snapshot.version)
+    before = connection_of(scan.namespace).follower.log.version_at(timestamp_ms - 1, scan.snapshot.version)
     result: Offsets = {}
     for topic in scan.topics:
         starts, ends = bounds(scan, topic)[0], _ends_at(scan, topic, -1 if before is None else before)
@@ -92,7 +93,7 @@ def _offsets_from(scan: Scan, timestamp_ms: int, option: str) -> Offsets:
 
 def _ends_at(scan: Scan, topic: str, version: int) -> dict[int, int]:
     """By partition the end of a topic at a version; 0 before it was made, since an older one of its name is another."""
-    connection = scan.namespace.connection
+    connection = connection_of(scan.namespace)
     record = connection.topic_record(topic, scan.snapshot.version)
     if version < record.id:
         return dict.fromkeys(range(record.partitions), 0)

@@ -22,6 +22,7 @@ from spark_ext.spark_versions import warn_of_functions_that_hang
 from spark_ext.transactions import Handler, check_handler
 from txnlog.arguments import duration_ms, shown, truth, whole_number
 from txnlog.errors import InvalidInputError, refused_write
+from txnlog.internals import connection_of
 from txnlog.limits import MAX_NUMBER
 from txnlog.names import nearest, parse_label, parse_subscription_name, parse_topic_name
 
@@ -78,12 +79,15 @@ def process(
             between versions, so it never holds half a transaction.
         trigger: ``"available_now"``: all that is there at the start, then return. ``{"interval_ms": "1s"}``: until
             something stops it; a batch begins so long after the one before it began, or at once where that took longer.
-        on_error: ``"stop"``: the batch is aborted, and what the handler raised is raised. ``"dead_letter"``: the
-            batch's messages go to the subscription's dead-letter topic, in one transaction with their acknowledgement;
-            but trouble with the store, and a call that txnlog or Spark's planning refuses on the driver, before it saw
-            a row (a topic that is not there, columns that do not fit, a misspelt one), say nothing about messages and
-            end the run at once. Nor does a batch that Spark cannot read without the handler, which is tried first.
-        max_rows: of one batch; a transaction with more is taken whole.
+        on_error: ``"stop"``: the batch is aborted, and what the handler raised is raised. ``"dead_letter"``: all
+            messages of the batch go to the subscription's dead-letter topic, in one transaction with their
+            acknowledgement, also where one alone is bad: the handler sees a batch, so nobody knows which. Without
+            ``max_rows`` that is all that was waiting; with ``max_rows=1`` it is what one transaction produced, since a
+            batch never holds half of one. But trouble with the store, and a call that txnlog or Spark's planning
+            refuses on the driver, before it saw a row (a topic that is not there, columns that do not fit, a misspelt
+            one), say nothing about messages and end the run at once. Nor does a batch that Spark cannot read without
+            the handler, which is tried first.
+        max_rows: of one batch; a transaction with more is taken whole. Left out, a batch is all that there is.
         max_attempts: how often the handler is called on a batch before ``on_error`` counts: once for ``"stop"``, else
             three times. Before it is called again the run waits: a second, then twice as long each time, half a minute
             at most; by chance down to half of that. ``stop`` and signals end the pause, and the run with it.
@@ -148,7 +152,7 @@ def process(
     if order.native:
         check_reads(spark, namespace)
         warn_of_functions_that_hang(spark)
-    connection = namespace.connection
+    connection = connection_of(namespace)
     claims = claim(connection, names, subscription, query_name=query_name, start=start, gives_up=gives_up)
     done = Run(spark, order, claims, connection, asked).run(progress=progress)
     release(connection, claims)

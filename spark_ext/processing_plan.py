@@ -18,6 +18,7 @@ from txnlog.acknowledgements import taken_of
 from txnlog.actions import Acknowledgement, PartitionRanges
 from txnlog.connection import check_position
 from txnlog.errors import Durable, InvalidInputError, OutcomeUnknown, SubscriptionNotFound, TxnLogError
+from txnlog.internals import connection_of
 from txnlog.leases import available
 from txnlog.names import nearest
 from txnlog.takeover import check_all_free, check_streamable, release_epochs, try_to_take
@@ -293,7 +294,7 @@ def _told_of_dropped(connection: Connection) -> Iterator[None]:
 
 def _cursors(scan: Scan, claims: Iterable[Claim]) -> dict[str, tuple[Claim, Mapping[int, Cursor]]]:
     """By topic the claim and its cursors, as the newest fold has them. Raises where a claim was lost."""
-    connection = scan.namespace.connection
+    connection = connection_of(scan.namespace)
     result: dict[str, tuple[Claim, Mapping[int, Cursor]]] = {}
     with _told_of_dropped(connection), connection.follower.lock:
         for item in claims:
@@ -340,14 +341,14 @@ def was_committed(
     found = ns.transaction(txn)
     if found.state != "UNKNOWN":
         return found.state == "COMMITTED"
-    if ns.connection.remembers_outcomes_behind(after):
+    if connection_of(ns).remembers_outcomes_behind(after):
         return False
     of_topic = {item.topic: item.subscription for item in claims}
     for topic, offsets in read.items():
         if topic not in of_topic:
             continue  # of a run over other topics
-        with _told_of_dropped(ns.connection):
-            cursors = ns.connection.cursors_of(of_topic[topic])
+        with _told_of_dropped(connection_of(ns)):
+            cursors = connection_of(ns).cursors_of(of_topic[topic])
         for p, (low, high) in offsets.items():
             if p not in cursors:
                 raise PartitionNotThereError(f"{txn} read {topic!r} {p}")
@@ -371,7 +372,7 @@ def given_up(
         read: the offsets; those of topics that this run does not claim are never given up.
         after: letters up to this version are of what was at these offsets before, or of another try.
     """
-    connection = scan.namespace.connection
+    connection = connection_of(scan.namespace)
     result: dict[str, dict[int, ranges.Ranges]] = {}
     for item in claims:
         try:

@@ -47,6 +47,7 @@ from txnlog.errors import (
     TxnLogError,
     UnsupportedFeature,
 )
+from txnlog.internals import acknowledge_ranges, check_open, connection_of, discard, leave_outcome_open
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -222,7 +223,7 @@ class Run:
     def _look(self) -> Scan:
         """The newest version of the namespace. Two requests where nothing is new: its next entry, and its newest."""
         scan = open_scan(self._order.read, mode="rw")
-        scan.namespace.connection.end_overdue([item.subscription for item in self._claims])
+        connection_of(scan.namespace).end_overdue([item.subscription for item in self._claims])
         return scan
 
     # --- one batch --------------------------------------------------------------------------------------------------
@@ -317,17 +318,17 @@ class Run:
         """One transaction: acknowledgement, work, commit. What it raises, but for _FinalError, left no effect."""
         ns = item.scan.namespace
         inner = jobs.begin(ns, jobs.reserve_job(ns))
-        identity = self._identity.of(item.batch, ns.connection, self._what_is_left(item.scan))
+        identity = self._identity.of(item.batch, connection_of(ns), self._what_is_left(item.scan))
         with DataFrameTransaction(ns, inner, self._order.storage, identity=identity) as txn:
             try:
-                inner.acknowledge_ranges(list(item.batch.taken))  # first: no commit of the handler's can be without it
+                acknowledge_ranges(inner, list(item.batch.taken))  # first: no commit of the handler's can be without it
                 if item.reason is None:
                     self._handle(item, inner, txn)
                 else:
                     self._give_up(item, inner, item.reason)
                 return txn.commit()
             except BaseException as error:
-                if inner.discard():
+                if discard(inner):
                     raise
                 # Its commit is in doubt, or the handler made it: the log decides, not what was raised.
                 result = self._decided(inner)
@@ -354,7 +355,7 @@ class Run:
                 self._runtime.sleep_ms(min(_PAUSE_MS * 2**attempt, _LONGEST_PAUSE_MS))
             return inner.commit()
         except BaseException as error:
-            inner.leave_in_doubt()  # whoever comes next asks the log, and needs not wait for this one
+            leave_outcome_open(inner)  # whoever comes next asks the log, and needs not wait for this one
             if isinstance(error, OutcomeUnknown):
                 error.advice = "run again: it asks the log what became of the batch before it does anything"
                 raise _FinalError(error) from error
@@ -365,7 +366,7 @@ class Run:
         try:
             self._order.handler(frame, txn)
             if inner.state == "OPEN":
-                txn.work_elsewhere()  # the handler's as well: Spark computes only now what it gave to a Delta table
+                txn._work_elsewhere()  # the handler's as well: Spark computes only now what it gave to a Delta table
         except _NOT_THE_HANDLERS:
             raise
         except Exception as error:
@@ -374,7 +375,7 @@ class Run:
             raise _HandlerFailedError(error) from error
         if inner.state == "ABORTED":
             try:
-                inner.check_open()  # raises how it ended
+                check_open(inner)  # raises how it ended
             except InvalidTransactionState as error:
                 error.add_note("the handler aborted it: it may return without writing, or raise what went wrong")
                 raise _HandlerFailedError(error) from error
@@ -397,7 +398,7 @@ class Run:
 
     def _give_up(self, item: _Try, inner: Transaction, reason: str) -> None:
         """Bring the messages to the dead-letter topics, in this process, a few segments in memory at a time."""
-        connection = item.scan.namespace.connection
+        connection = connection_of(item.scan.namespace)
         for owned in self._claims:
             offsets = item.batch.offsets.get(owned.topic)
             if offsets is None:

@@ -31,7 +31,7 @@ class ProcessLock:
         self._forget = forget
         renew_in_child(self)
 
-    def after_fork(self) -> None:
+    def _begin_in_child(self) -> None:
         """In a forked child: free, and what it guards is forgotten."""
         self._lock = threading.Lock()
         if self._forget is not None:

@@ -43,6 +43,7 @@ from spark_ext.options import ReadOptions
 from txnlog import evolution
 from txnlog import schema as schemas
 from txnlog.errors import InvalidInputError, SchemaMismatch, TopicNotFound
+from txnlog.internals import connection_of
 from txnlog.names import nearest
 from txnlog.planner import OffsetRanges, ScanPlan
 from txnlog.segment_rows import PlannedSegment, PlannedSlice
@@ -86,7 +87,7 @@ class Scan:
         return ReadJob(
             self.root,
             self.namespace.name,
-            self.namespace.connection.coordinators,
+            connection_of(self.namespace).coordinators,
             schemas.to_arrow(self.columns),
             _arrow_for_spark(wanted),
             self.options.storage_options,
@@ -117,7 +118,7 @@ class Scan:
 
 def _segments_of(namespace: Namespace, snapshot: Snapshot, topic: str) -> list[SegmentRecord]:
     """All segments that a topic ever had."""
-    connection = namespace.connection
+    connection = connection_of(namespace)
     return connection.follower.segments(connection.topic_record(topic, snapshot.version).id)[0]
 
 
@@ -184,7 +185,8 @@ def _matching(pattern: str, namespace: str, snapshot: Snapshot) -> tuple[str, ..
 
 
 def _common_columns(namespace: Namespace, snapshot: Snapshot, topics: Sequence[str]) -> schemas.StructType:
-    found = [namespace.connection.topic_record(topic, snapshot.version).schema_at(snapshot.version) for topic in topics]
+    connection, version = connection_of(namespace), snapshot.version
+    found = [connection.topic_record(topic, version).schema_at(version) for topic in topics]
     first = found[0]
     for topic, other in zip(topics[1:], found[1:], strict=True):
         if other == first:
@@ -205,7 +207,7 @@ def _check_readable(
 ) -> None:
     """Raise SchemaMismatch where a topic's columns were altered so that a query cannot go on with those it has."""
     for topic in topics:
-        record = namespace.connection.topic_record(topic, snapshot.version)
+        record = connection_of(namespace).topic_record(topic, snapshot.version)
         if not evolution.is_read_by(record.schema_at(snapshot.version), columns):
             raise SchemaMismatch(
                 f"columns of the topic {topic!r} were widened, or may be null by now: the query began before that",

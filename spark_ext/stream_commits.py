@@ -23,6 +23,7 @@ from txnlog.acknowledgements import check_epoch
 from txnlog.actions import Acknowledgement, Commit, StreamBatch
 from txnlog.actions import Consumer as ConsumerAction
 from txnlog.errors import InvalidInputError, OutcomeUnknown, SubscriptionNotFound, TopicNotFound
+from txnlog.internals import connection_of, leave_outcome_open
 from txnlog.names import parse_label
 from txnlog.takeover import check_streamable, take_epoch
 from txnlog.transaction_commands import Skipped
@@ -74,8 +75,8 @@ def committed_before(ns: Namespace, batch: StreamBatch) -> Skipped | None:
         InvalidInputError: another batch has its id, or the query's last one is above it: Spark repeats no batch but the
             last, so the checkpoint is an older one, and the batch may have rows that no committed one had.
     """
-    ns.connection.follower.refresh()
-    last = ns.connection.stream(batch.identity)
+    connection_of(ns).follower.refresh()
+    last = connection_of(ns).stream(batch.identity)
     if last is not None and batch.query == last.query and batch.batch < last.batch:
         raise InvalidInputError(
             f"the checkpoint of the stream {batch.identity!r} goes on at batch {batch.batch}, but the log shows batch "
@@ -83,7 +84,7 @@ def committed_before(ns: Namespace, batch: StreamBatch) -> Skipped | None:
             advice="restore the newest checkpoint, or begin with a new checkpointLocation (and another txnAppId); a "
             "subscription that was sought back for this one is to be sought forward first, or its rows come twice",
         )
-    return ns.connection.committed_batch(batch)
+    return connection_of(ns).committed_batch(batch)
 
 
 def begin_batch(
@@ -150,7 +151,7 @@ def check_targets(ns: Namespace, batch: StreamBatch, topics: Iterable[int]) -> N
         TransactionConflict: a topic was dropped while the batch was written. Spark brings the batch again.
         InvalidInputError: when the query's last batch was committed, the name of one meant another topic.
     """
-    last = ns.connection.stream(batch.identity)
+    last = connection_of(ns).stream(batch.identity)
     for number in sorted(topics):
         record = check_there(
             ns,
@@ -161,7 +162,7 @@ def check_targets(ns: Namespace, batch: StreamBatch, topics: Iterable[int]) -> N
         if last is None:
             continue
         with suppress(TopicNotFound):  # the topic is newer than the last batch, and its name as well
-            if ns.connection.topic_record(record.name, last.version).id != number:
+            if connection_of(ns).topic_record(record.name, last.version).id != number:
                 raise InvalidInputError(
                     f"the topic {record.name!r} that the stream {batch.identity!r} wrote to was dropped, and made "
                     "again: the rows of earlier batches are not in the one that has the name now",
@@ -184,7 +185,7 @@ def not_held_in_doubt(txn: Transaction) -> Iterator[None]:
     try:
         yield
     except OutcomeUnknown:
-        txn.leave_in_doubt()
+        leave_outcome_open(txn)
         raise
 
 
@@ -272,12 +273,12 @@ def _ours(ns: Namespace, text: str | None) -> StreamOffset | None:
     found = StreamOffset.from_text(text)
     if found is None:
         return None
-    if not found.is_of(ns.name, ns.connection.coordinators, log_of(ns.connection)):
+    if not found.is_of(ns.name, connection_of(ns).coordinators, log_of(connection_of(ns))):
         return None
     # Copies of one log have a name and a first entry in common: what was read in one of them is not in the others.
-    if found.entry is not None and not shows(ns.connection, found.entry):
+    if found.entry is not None and not shows(connection_of(ns), found.entry):
         return None
-    found.check_partitions(ns.connection)
+    found.check_partitions(connection_of(ns))
     return found
 
 
@@ -286,7 +287,7 @@ _BEGIN_ANEW: Final = "begin with a new checkpointLocation"
 
 
 def _subscription_id(ns: Namespace, topic: str, offset: StreamOffset, subscription: str) -> int:
-    record = ns.connection.subscription_record(offset.topic_ids.get(topic, -1), subscription)
+    record = connection_of(ns).subscription_record(offset.topic_ids.get(topic, -1), subscription)
     if record is None:
         raise SubscriptionNotFound(
             f"the subscription {subscription!r} of the topic {topic!r}, which the checkpoint names, is gone",
@@ -337,7 +338,7 @@ def acknowledgements(
 
 def _record_of(ns: Namespace, item: BatchRange) -> SubscriptionRecord:
     try:
-        return ns.connection.subscription_record_by_id(item.subscription)
+        return connection_of(ns).subscription_record_by_id(item.subscription)
     except SubscriptionNotFound as error:
         error.advice = _BEGIN_ANEW
         raise
@@ -347,7 +348,7 @@ def _check_cursors(ns: Namespace, item: BatchRange, moved: Sequence[tuple[int, i
     """Raise InvalidInputError where the subscription is not where the batch begins, UnsupportedFeature for its kind."""
     record = _record_of(ns, item)
     check_streamable(record)
-    cursors = ns.connection.cursors_of(item.subscription)
+    cursors = connection_of(ns).cursors_of(item.subscription)
     for partition, start, end in moved:
         cursor = cursors[partition]
         if cursor.position != start:
@@ -385,7 +386,7 @@ def _held_epoch(
     """
     record = _record_of(ns, item)
     with _epochs_lock:
-        known = _epochs.get((ns.connection.identity, item.subscription, identity.name, run))
+        known = _epochs.get((connection_of(ns).identity, item.subscription, identity.name, run))
     if known is not None:
         check_epoch(record, known)
         return known
@@ -399,22 +400,22 @@ def _held_epoch(
 
 def _take_epoch(ns: Namespace, item: BatchRange, identity: QueryIdentity, run: str) -> int:
     """Take the subscription over for this run: fences whoever had it, an older run of the query as well."""
-    epoch = take_epoch(ns.connection, item.subscription, run, identity.name)
+    epoch = take_epoch(connection_of(ns), item.subscription, run, identity.name)
     with _epochs_lock:
         if len(_epochs) >= _MOST_EPOCHS:
             _epochs.clear()
-        _epochs[ns.connection.identity, item.subscription, identity.name, run] = epoch
+        _epochs[connection_of(ns).identity, item.subscription, identity.name, run] = epoch
     return epoch
 
 
 def _named_by_last_batch(ns: Namespace, identity: QueryIdentity) -> Mapping[int, int]:
     """By subscription the epochs that the query's last commit names."""
-    last = ns.connection.stream(identity.name)
+    last = connection_of(ns).stream(identity.name)
     if last is None:
         return {}
     return {
         item.subscription: item.epoch
-        for action in ns.connection.follower.log.entry(last.version).actions
+        for action in connection_of(ns).follower.log.entry(last.version).actions
         if isinstance(action, Commit) and action.txn == last.txn
         for item in action.acknowledgements
     }
@@ -424,7 +425,7 @@ def _is_taken_by(ns: Namespace, subscription: int, epoch: int, run: str) -> bool
     """Whether it was this run that became the subscription's consumer by an epoch."""
     return any(
         isinstance(action, ConsumerAction) and action.subscription == subscription and action.name == run
-        for action in ns.connection.follower.log.entry(epoch).actions
+        for action in connection_of(ns).follower.log.entry(epoch).actions
     )
 
 

@@ -22,6 +22,7 @@ from spark_ext.task_errors import first_line
 from spark_ext.transactions import DataFrameTransaction, Handler, check_handler, no_frame
 from txnlog.arguments import shown
 from txnlog.errors import InvalidInputError, TransactionAborted
+from txnlog.internals import acknowledge_ranges, connection_of, set_stream
 from txnlog.names import nearest, parse_label
 
 if TYPE_CHECKING:
@@ -213,9 +214,9 @@ class _Batches:
             self._warned = True
             stream_commits.warn_of_unacknowledged(ns, offsets, self.acknowledge)
         inner = jobs.begin(ns, jobs.reserve_job(ns))
-        inner.set_stream(batch)
-        known = of_stream(ns.connection, identity.query, batch_id, batch.offsets_digest)
-        inner.acknowledge_ranges(wanted)  # first, so that no commit of the handler's own can be without it
+        set_stream(inner, batch)
+        known = of_stream(connection_of(ns), identity.query, batch_id, batch.offsets_digest)
+        acknowledge_ranges(inner, wanted)  # first, so that no commit of the handler's own can be without it
         with (
             stream_commits.not_held_in_doubt(inner),
             DataFrameTransaction(ns, inner, self.target.storage, identity=known) as txn,

@@ -17,6 +17,7 @@ from spark_ext.stream_offsets import StreamOffset, cursor_moved
 from txnlog.actions import Acknowledgement
 from txnlog.consumer import acknowledge_plain
 from txnlog.errors import InvalidInputError, SubscriptionNotFound
+from txnlog.internals import connection_of
 from txnlog.names import parse_label
 from txnlog.takeover import check_streamable, take_epoch
 
@@ -80,7 +81,7 @@ class StreamPlan:
     ) -> StreamOffset:
         return StreamOffset(
             scan.namespace.name,
-            scan.namespace.connection.coordinator,
+            connection_of(scan.namespace).coordinator,
             scan.snapshot.version if version is None else version,
             self._options.subscription,
             {topic: _topic(scan, topic).id for topic in scan.topics},
@@ -88,8 +89,8 @@ class StreamPlan:
             start or {},
             query,
             epochs or {},
-            log_of(scan.namespace.connection),
-            scan.namespace.connection.newest_entry,
+            log_of(connection_of(scan.namespace)),
+            connection_of(scan.namespace).newest_entry,
         )
 
     # --- where batches begin and end --------------------------------------------------------------------------------
@@ -149,10 +150,10 @@ class StreamPlan:
             version, offsets = limited(scan, first, limit, newest, split=self._options.split_transactions)
         if offsets == begin.offsets:
             return dict(start)
-        query = begin.query or scan.namespace.connection.runtime.unique()
+        query = begin.query or connection_of(scan.namespace).runtime.unique()
         found = self._offset(scan, offsets, version, first, query, epochs)
         if found.entry is not None:
-            remember_shown(scan.namespace.connection, found.entry)
+            remember_shown(connection_of(scan.namespace), found.entry)
         return found.to_dict()
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[ReadPartition]:
@@ -176,10 +177,10 @@ class StreamPlan:
     def _check_same(self, scan: Scan, offset: StreamOffset) -> None:
         """Raise InvalidInputError unless the checkpoint is of this namespace, these topics and this subscription."""
         namespace = scan.namespace
-        if not offset.is_of(namespace.name, namespace.connection.coordinators, log_of(namespace.connection)):
+        if not offset.is_of(namespace.name, connection_of(namespace).coordinators, log_of(connection_of(namespace))):
             which = "" if offset.namespace != namespace.name else " (in another root, or deleted and made again since)"
             raise _changed(f"of another namespace {offset.namespace!r}{which}", f"the namespace {namespace.name!r}")
-        if offset.entry is not None and not shows(namespace.connection, offset.entry):
+        if offset.entry is not None and not shows(connection_of(namespace), offset.entry):
             raise _changed(
                 f"of version {offset.entry[0]}",
                 f"a namespace {namespace.name!r} that ends before, or was put back to an older state and went on",
@@ -198,7 +199,7 @@ class StreamPlan:
                 raise _changed(f"of the topic {topic!r}", f"the topics {', '.join(scan.topics)}")
             if _topic(scan, topic).id != number:
                 raise _changed(f"of a topic {topic!r} that was dropped", "a new topic of that name")
-        offset.check_partitions(namespace.connection)
+        offset.check_partitions(connection_of(namespace))
 
     # --- the subscription -------------------------------------------------------------------------------------------
 
@@ -213,7 +214,7 @@ class StreamPlan:
                 advice="create it where the stream should go on, or begin with a new checkpointLocation",
             )
         check_streamable(record)
-        return record, {p: cursor.position for p, cursor in scan.namespace.connection.cursors_of(record.id).items()}
+        return record, {p: cursor.position for p, cursor in connection_of(scan.namespace).cursors_of(record.id).items()}
 
     def _epochs_now(self, scan: Scan) -> dict[str, int]:
         """By topic the subscription's epoch, where there is one."""
@@ -271,7 +272,7 @@ class StreamPlan:
             if record.id not in self._epochs:
                 self._take_over(scan, topic, record, cursors, offset)
             wanted = Acknowledgement(record.id, self._epochs[record.id], cumulative=tuple(sorted(ends.items())))
-            acknowledge_plain(scan.namespace.connection, [wanted])
+            acknowledge_plain(connection_of(scan.namespace), [wanted])
 
     def _take_over(self, scan: Scan, topic: str, record: SubscriptionRecord, before: Ends, last: StreamOffset) -> None:
         """Become the consumer, unless somebody moved the cursor back since the batch: his seek would be undone."""
@@ -279,7 +280,7 @@ class StreamPlan:
         behind = min(partition for partition, end in ends.items() if before[partition] < end)
         if not self._left_by_us(record, topic, last):
             raise cursor_moved(topic, behind, ends[behind], before[behind], record.name)
-        connection = scan.namespace.connection
+        connection = connection_of(scan.namespace)
         run = f"spark-source-{connection.runtime.unique()[:8]}"
         own = self._options.txn_app_id or last.query
         epoch = take_epoch(connection, record.id, run, own)
@@ -293,11 +294,11 @@ class StreamPlan:
 
 
 def _topic(scan: Scan, topic: str) -> TopicRecord:
-    return scan.namespace.connection.topic_record(topic, scan.snapshot.version)
+    return connection_of(scan.namespace).topic_record(topic, scan.snapshot.version)
 
 
 def _subscription(scan: Scan, topic: str, name: str) -> SubscriptionRecord | None:
-    return scan.namespace.connection.subscription_record(_topic(scan, topic).id, name)
+    return connection_of(scan.namespace).subscription_record(_topic(scan, topic).id, name)
 
 
 def _check_not_ahead(scan: Scan, offset: StreamOffset) -> None:

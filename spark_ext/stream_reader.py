@@ -10,6 +10,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from spark_ext.executor_reader import ReadPartition, read_batches
 from spark_ext.short_errors import short_errors
+from txnlog.internals import connection_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,7 +40,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         scan = open_scan(options)
         self._options: ReadOptions | None = options
         self._topics = {
-            topic: scan.namespace.connection.topic_record(topic, scan.snapshot.version).id for topic in scan.topics
+            topic: connection_of(scan.namespace).topic_record(topic, scan.snapshot.version).id for topic in scan.topics
         }
         self._columns: schemas.StructType | None = scan.columns
         self._job = scan.job(schema)

@@ -21,6 +21,7 @@ from spark_ext.handles import target_at
 from spark_ext.paths import check_absolute_checkpoint
 from spark_ext.short_errors import short_errors
 from txnlog.errors import InvalidInputError
+from txnlog.internals import acknowledge_ranges, connection_of, set_stream
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -77,7 +78,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         self._options = options
         self._target = target_at(options.path, options.storage_options, topics_named=options.topic is not None)
         ns = self._open()
-        ns.connection.follower.refresh()
+        connection_of(ns).follower.refresh()
         self._planned = jobs.planned(ns, self._target.location.topic or options.topic, schema)
         self._spec: WriteSpec | None = None
 
@@ -130,9 +131,9 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         taken = self._acknowledged(ns, checkpoint, offsets, identity, answers[0].run)
         txn = jobs.begin(ns, numbers)
         with stream_commits.not_held_in_doubt(txn), txn:
-            txn.set_stream(batch)
+            set_stream(txn, batch)
             jobs.hand_over(txn, jobs.segments_of(written, numbers, numbers.txn))
-            txn.acknowledge_ranges(taken)
+            acknowledge_ranges(txn, taken)
             result = txn.commit()
         _logger.info("batch %d of %r: %s at version %d", batchId, identity.name, txn.id, result.version)
         stream_commits.warn_of_dropped(batch, result)

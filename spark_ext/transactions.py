@@ -25,6 +25,7 @@ from spark_ext.handles import target_of
 from txnlog.actions import Segment
 from txnlog.arguments import shown, type_of
 from txnlog.errors import InvalidInputError, InvalidTransactionState, TransactionHasFailedOperation, TxnLogError
+from txnlog.internals import check_open, connection_of, discard, leave
 from txnlog.names import parse_topic_name
 from txnlog.producer import begin_transaction
 from txnlog.transaction_commands import Skipped
@@ -52,6 +53,9 @@ class DataFrameTransaction:
     run: the log sees it at the commit, at ``flush()``, or where it acknowledges messages of a Shared subscription,
     which are logged at once. After a job that failed it can only be aborted; a call that was refused before its job
     leaves it as it was.
+
+    Attributes:
+        result: what the commit returned, as :class:`txnlog.Committed`; None before.
     """
 
     def __init__(
@@ -73,7 +77,7 @@ class DataFrameTransaction:
         self._failed: BaseException | None = None
         self._elsewhere: dict[str, tuple[str, Callable[[], None] | None]] = {}
         self._decide: Callable[[Transaction], Committed] | None = None
-        self.identity = identity
+        self._identity = identity
         """By what other systems know this work, before it is committed and when it comes again; None by nothing."""
         self.result: Committed | None = None
 
@@ -127,8 +131,8 @@ class DataFrameTransaction:
                 "write takes a batch, and this DataFrame is a stream",
                 advice="use spark_ext.write_stream, whose handler is given each batch",
             )
-        self._txn.check_open()
-        self._ns.connection.follower.refresh()  # a topic may be another one by now than when the transaction began
+        check_open(self._txn)
+        connection_of(self._ns).follower.refresh()  # a topic may be another one by now than when the transaction began
         planned = jobs.planned(self._ns, parse_topic_name(topic), df.schema)
         spec = planned.spec(self._ns, self._storage)
         mark = f"(of the job {uuid.uuid4().hex})"
@@ -144,7 +148,7 @@ class DataFrameTransaction:
             segments = self._run(job, spec, mark)
             rows = sum(item.rows for item in segments)
             with self._lock:
-                self._txn.check_open()  # it may have ended while the job ran, without these rows
+                check_open(self._txn)  # it may have ended while the job ran, without these rows
                 self._segments.extend(segments)
                 self._written[topic] = self._written.get(topic, 0) + rows
         except BaseException as error:  # also an interrupt behind the job: whoever meets it knows of no rows
@@ -155,7 +159,7 @@ class DataFrameTransaction:
     def _note_failed(self, error: BaseException) -> None:
         """Rows are missing: a commit would bring the others alone. An end that came before, also in doubt, stands."""
         with self._lock, contextlib.suppress(TxnLogError):
-            self._txn.check_open()
+            check_open(self._txn)
             self._failed = self._failed or error
 
     def _run(self, job: Callable[[], list[Row]], spec: WriteSpec, mark: str) -> list[Segment]:
@@ -163,7 +167,7 @@ class DataFrameTransaction:
         with self._lock:
             # The log shows none of these numbers yet: vacuum would close their blocks while the job runs.
             unnamed = [self._txn.id.number, *(item.segment for item in self._segments), spec.numbers.txn]
-        with self._ns.connection.keep_blocks_alive(unnamed):
+        with connection_of(self._ns).keep_blocks_alive(unnamed):
             try:
                 answers = job()
             except PySparkException as error:
@@ -212,12 +216,12 @@ class DataFrameTransaction:
         try:
             self._check_usable()
         except TransactionHasFailedOperation:
-            self._txn.discard()
+            discard(self._txn)
             raise
         if self._skipped is not None:
-            self.result = self._ns.connection.committed(self._skipped)
+            self.result = connection_of(self._ns).committed(self._skipped)
         else:
-            self.work_elsewhere()
+            self._work_elsewhere()
             try:
                 with self._lock:
                     jobs.hand_over(self._txn, self._segments)
@@ -239,28 +243,28 @@ class DataFrameTransaction:
         if self._skipped is None:
             self._txn.abort()
 
-    def before_commit(self, where: str, key: str, work: Callable[[], None]) -> None:
+    def _before_commit(self, where: str, key: str, work: Callable[[], None]) -> None:
         """Do something once, before the commit: what it raises aborts the transaction, and is raised there.
 
         Raises InvalidInputError for a second work at one place, which the key tells from others.
         """
         self._check_usable()
-        self._txn.check_open()
+        check_open(self._txn)
         with self._lock:
             if key in self._elsewhere:
                 raise _twice(where, self.id)
             self._elsewhere[key] = (where, work)
 
-    def decide_by(self, decide: Callable[[Transaction], Committed]) -> None:
+    def _decide_by(self, decide: Callable[[Transaction], Committed]) -> None:
         """Let somebody else decide at the commit: prepares the transaction, and completes it as was decided."""
         self._check_usable()
-        self._txn.check_open()
+        check_open(self._txn)
         with self._lock:
             if self._decide is not None:
                 raise _twice("deciding table", self.id)
             self._decide = decide
 
-    def work_elsewhere(self) -> None:
+    def _work_elsewhere(self) -> None:
         """Do now what was asked for before the commit, which does it otherwise; each of it once.
 
         Raises what that raises: the transaction is aborted then. Where a write failed before, nothing is done.
@@ -270,12 +274,12 @@ class DataFrameTransaction:
             if work is None:
                 continue
             try:
-                self._txn.check_open()
+                check_open(self._txn)
                 work()
             except BaseException as error:
                 self._note_elsewhere(error)
                 self._note_failed(error)
-                self._txn.discard()
+                discard(self._txn)
                 raise
             self._elsewhere[key] = (where, None)  # done, also where the commit is asked for again
 
@@ -310,14 +314,14 @@ class DataFrameTransaction:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
-            self._txn.leave(error)
+            leave(self._txn, error)
         elif self._skipped is None and self.state != "OPEN":
             self._txn.__exit__(None, None, None)  # raises where somebody else ended it
         else:
             try:
                 self.commit()
             except BaseException as refusal:
-                self._txn.leave(refusal)  # but not in doubt: nothing of it stays held, also behind Ctrl-C
+                leave(self._txn, refusal)  # but not in doubt: nothing of it stays held, also behind Ctrl-C
                 raise
 
 
@@ -420,11 +424,11 @@ def transaction(
         )
     target = target_of(spark, path, storage_options, advice="name it in txn.write(df, topic)")
     ns = target.open()
-    ns.connection.follower.refresh()
-    skipped = ns.connection.committed_before(txn_app_id, txn_version)
+    connection_of(ns).follower.refresh()
+    skipped = connection_of(ns).committed_before(txn_app_id, txn_version)
     identity: Identity | None = None
     if txn_app_id is not None and txn_version is not None:
-        identity = of_app(ns.connection, txn_app_id, txn_version)
+        identity = of_app(connection_of(ns), txn_app_id, txn_version)
     epoch = None
     if decided_by is not None and producer is not None:
         identity = decision = _decision(spark, ns, decided_by, producer)
@@ -434,7 +438,7 @@ def transaction(
     elif producer is not None and skipped is None:
         epoch = ns.producer(producer).epoch
     txn = begin_transaction(
-        ns.connection,
+        connection_of(ns),
         None if skipped is not None else producer,
         epoch,
         timeout_ms=None,

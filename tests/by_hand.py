@@ -16,7 +16,9 @@ from txnlog.segment_file import EncodedSegment, encode
 
 def append(ns: Namespace, *actions: AnyAction) -> int:
     """One entry with these actions; its version."""
-    return ns.connection.appender.call(Simple(lambda _draft, _at: list(actions), lambda draft, _at: draft.head.version))
+    return ns._connection.appender.call(
+        Simple(lambda _draft, _at: list(actions), lambda draft, _at: draft.head.version)
+    )
 
 
 def lay(
@@ -33,11 +35,11 @@ def lay(
 
     ``partitions`` says how many rows of each it holds, in their order.
     """
-    record = ns.connection.topic_record(topic)
+    record = ns._connection.topic_record(topic)
     if isinstance(data, pa.Table):
         data = encode(data)
     file = f"{number:032x}.parquet"
-    ns.connection.store.put(segment_key(record.folder, number, file), data.data)
+    ns._connection.store.put(segment_key(record.folder, number, file), data.data)
     slices = tuple(SliceRows(partition, rows) for partition, rows in sorted(partitions.items()))
     return Segment(
         number,
@@ -55,7 +57,7 @@ def lay(
 
 def commit_sparse(ns: Namespace, topic: str, positions: Sequence[int], tables: Sequence[pa.Table]) -> list[int]:
     """A segment of partition 0 and a transaction for each table; the numbers, at these positions of a block."""
-    block = ns.connection.reserve_block(2 * max(positions) + 4)
+    block = ns._connection.reserve_block(2 * max(positions) + 4)
     actions: list[AnyAction] = []
     numbers: list[int] = []
     for position, table in zip(positions, tables, strict=True):
@@ -69,7 +71,7 @@ def commit_sparse(ns: Namespace, topic: str, positions: Sequence[int], tables: S
 def compact(ns: Namespace, topic: str, numbers: Sequence[int], partition: int) -> int:
     """Replace neighbours of one partition by one segment, as ``optimize`` does; the version."""
     snapshot = ns.snapshot()
-    record = ns.connection.topic_record(topic)
+    record = ns._connection.topic_record(topic)
     spans = [item.slices[0] for item in snapshot.plan(topic).segments if item.number in numbers]
     first = min(span.offset for span in spans if span.offset is not None)
     rows = sum(span.rows for span in spans)
@@ -81,6 +83,6 @@ def compact(ns: Namespace, topic: str, numbers: Sequence[int], partition: int) -
         .append_column(pa.field("_version", pa.int64(), nullable=False), table.column("_version"))
         .append_column(pa.field("_timestamp", pa.timestamp("us", "UTC"), nullable=False), table.column("_timestamp"))
     )
-    number, txn = ns.connection.reserve_block(2)[:2]
+    number, txn = ns._connection.reserve_block(2)[:2]
     merged = lay(ns, topic, number, stored, txn, {partition: rows}, compacted=True)
     return append(ns, Begin(txn), merged, Replace(record.id, txn, tuple(sorted(numbers)), (first,)))

@@ -185,6 +185,11 @@ def install(python: Path, *words: str) -> None:
     _uv("pip", "install", "--python", str(python), *words)
 
 
+def uninstall(python: Path, name: str) -> None:
+    """Take a package out of an environment; what it brought stays."""
+    _uv("pip", "uninstall", "--python", str(python), name)
+
+
 def _uv(*words: str) -> None:
     uv = str(Path(sys.executable).with_name("uv"))
     subprocess.run([uv, "--quiet", *words], check=True, capture_output=True, text=True, cwd=ROOT)

@@ -31,7 +31,7 @@ def unknown_subscription(number: int) -> SubscriptionNotFound:
     error = SubscriptionNotFound(
         f"no subscription with the id {number}", advice="it was dropped: open another consumer with ns.consumer(...)"
     )
-    error.number = number
+    error._number = number
     return error
 
 

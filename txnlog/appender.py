@@ -687,7 +687,7 @@ def _resolve(future: Future[Any], result: Any, error: BaseException | None) -> N
 
 def _held_up(cause: BaseException | None) -> RetriableError:
     """For calls that wait behind an entry in doubt. What the store said last may be what has to be mended first."""
-    why, advice = "", RetriableError.default_advice
+    why, advice = "", RetriableError._default_advice
     if isinstance(cause, TxnLogError):
         why, advice = f" ({cause.message})", f"{cause.advice}; then {advice}"
     # Not as its cause: with its traceback the error would keep the calls of others in memory.

@@ -60,8 +60,13 @@ def create(draft: Draft, action: Topic, at: Header) -> None:
         raise InvalidInputError("one entry creates one topic, whose id is the entry's version")
     if len(draft.topic_names) >= MAX_TOPICS:
         raise LimitExceeded(f"the namespace has {MAX_TOPICS:,} topics", advice="drop some, or use another namespace")
-    if not 1 <= action.partitions <= MAX_PARTITIONS:
-        raise InvalidInputError(f"a topic has 1 to {MAX_PARTITIONS:,} partitions, not {action.partitions}")
+    if action.partitions < 1:
+        raise InvalidInputError(f"a topic has at least 1 partition, not {action.partitions}")
+    if action.partitions > MAX_PARTITIONS:
+        raise LimitExceeded(
+            f"a topic has at most {MAX_PARTITIONS:,} partitions, not {action.partitions:,}",
+            advice="use fewer partitions",
+        )
     schemas.check(action.schema)
     if action.key is not None:
         schemas.check_key(action.schema, action.key)

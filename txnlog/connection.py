@@ -52,7 +52,7 @@ from txnlog.unended import report
 from txnlog.wording import Call, Words
 
 if TYPE_CHECKING:
-    from txnlog.messages import Taken
+    from txnlog.holds import Taken
 
 Mode = Literal["r", "rw"]
 Position = str | Mapping[int, int] | datetime.datetime
@@ -102,7 +102,7 @@ class Connection:
         self._given_store = store
         self._given_runtime = runtime
         self._closed = False
-        self.after_fork()
+        self._begin_in_child()
         self._current: Session | None = self._connect(create=create)
         renew_in_child(self)
         call_at_exit(self)
@@ -197,7 +197,7 @@ class Connection:
             )
         return InvalidTransactionState(f"the handle of the namespace {self.name!r} was closed", advice=advice)
 
-    def after_fork(self) -> None:
+    def _begin_in_child(self) -> None:
         """In a forked child: no request now, but an identity, numbers and threads of its own at the next call."""
         self.identity = object()
         self._session_lock = threading.Lock()
@@ -520,9 +520,9 @@ class Connection:
         try:
             yield
         except SubscriptionNotFound as error:
-            if error.number is None:
+            if error._number is None:
                 raise
-            named = self.dropped_subscription(error.number)
+            named = self.dropped_subscription(error._number)
             named.durable = error.durable  # an earlier part of the call may have written something
             raise named from None
 

@@ -24,9 +24,10 @@ from txnlog.errors import (
     TransactionConflict,
     in_doubt,
 )
+from txnlog.holds import Taken
 from txnlog.intake import Handed, Intake
 from txnlog.limits import MAX_NUMBER
-from txnlog.messages import Messages, Taken, checked
+from txnlog.messages import Messages, checked
 from txnlog.names import nearest
 from txnlog.process_bound import ProcessBound
 from txnlog.segment_rows import METADATA_FIELDS
@@ -53,7 +54,11 @@ class _Found(NamedTuple):
 
 
 class Consumer(ProcessBound):
-    """Receives what no acknowledgement has taken yet, each message once until it is given back. Thread-safe."""
+    """Receives messages that are not acknowledged, each once until it is redelivered. Thread-safe.
+
+    Attributes:
+        name: the name that the subscription and the listings show for it.
+    """
 
     def __init__(self, connection: Connection, name: str, subscribed: Sequence[Intake]) -> None:
         self._connection = connection
@@ -68,11 +73,6 @@ class Consumer(ProcessBound):
     def __repr__(self) -> str:
         topics = ", ".join(item.topic.name for item in self._subscribed)
         return f"Consumer({topics}{', closed' if self._closed else ''})"
-
-    @property
-    def connection(self) -> Connection:
-        """The connection to the namespace that it belongs to."""
-        return self._connection
 
     def __enter__(self) -> Consumer:
         return self
@@ -103,7 +103,7 @@ class Consumer(ProcessBound):
         """
         whole_number("max_messages", max_messages, 1)
         wait_ms = duration_ms("timeout_ms", timeout_ms, 0, MAX_NUMBER)
-        self.check_usable()
+        self._check_usable()
         runtime = self._connection.runtime
         deadline = runtime.elapsed_ms() + wait_ms
         pause = _FIRST_PAUSE_MS
@@ -112,7 +112,7 @@ class Consumer(ProcessBound):
             found: _Found | None = None
             try:
                 with self._one_at_a_time:
-                    self.check_usable()  # another thread may have closed it during the wait
+                    self._check_usable()  # another thread may have closed it during the wait
                     found = self._look_for(max_messages, entering=entering)
                     if found is not None:
                         found.item.handed = found.handed
@@ -153,7 +153,7 @@ class Consumer(ProcessBound):
         schema = schemas.to_arrow(self._connection.topic_record_by_id(item.topic.id).schema)
         return pa.schema([*schema, *METADATA_FIELDS])
 
-    def check_usable(self, connection: Connection | None = None) -> None:
+    def _check_usable(self, connection: Connection | None = None) -> None:
         """Raise unless this consumer may still be used by this process, in the given namespace."""
         if connection is not None and not self._connection.same_namespace(connection):
             raise InvalidInputError(
@@ -183,12 +183,12 @@ class Consumer(ProcessBound):
                 back or passed over and not received.
             ConsumerFenced: a newer consumer took over.
         """
-        self.check_usable()
+        self._check_usable()
         _ = self._connection.appender  # a reader is refused even where there is nothing to acknowledge
-        wanted = checked(messages).acknowledgements(self._connection, cumulative=cumulative)
+        wanted = checked(messages)._acknowledgements(self._connection, cumulative=cumulative)
         self._check_own(messages)
         if wanted:
-            acknowledge_plain(self._connection, wanted, messages.taken(cumulative=cumulative))
+            acknowledge_plain(self._connection, wanted, messages._taken(cumulative=cumulative))
 
     def negative_acknowledge(self, messages: Messages) -> None:
         """Give messages back: they are delivered again. One that is pending in a transaction is not affected.
@@ -198,17 +198,17 @@ class Consumer(ProcessBound):
         Raises:
             ConsumerFenced: a newer consumer or a seek took over.
         """
-        self.check_usable()
+        self._check_usable()
         found = checked(messages)
         self._check_own(found)
         with self._one_at_a_time:
             self._look()
-            for item in self._owners(found.subscription, found.epoch):
-                item.negative_acknowledge(found.ranges())
+            for item in self._owners(found._subscription, found._epoch):
+                item.negative_acknowledge(found._ranges())
 
     def redeliver_unacknowledged(self) -> None:
         """Give back everything that was received and not acknowledged. Raises ConsumerFenced."""
-        self.check_usable()
+        self._check_usable()
         with self._one_at_a_time:
             self._look()
             for item in self._subscribed:
@@ -219,19 +219,19 @@ class Consumer(ProcessBound):
         for item in self._subscribed:
             item.look(entering=entering)
 
-    def check_delivered(self, taken: Taken) -> None:
+    def _check_delivered(self, taken: Taken) -> None:
         """Raise TransactionConflict where a cumulative acknowledgement would take what is still to be handed out."""
         for item in self._owners(taken.subscription, taken.epoch):
             item.check_delivered(taken.unnamed)
 
-    def give_back(self, taken: Taken) -> None:
+    def _give_back(self, taken: Taken) -> None:
         """What acknowledged them came to nothing: they become available again, unless a seek began anew since."""
         for item in self._owners(taken.subscription, taken.epoch):
             item.give_back(taken.ranges)
 
     def _check_own(self, messages: Messages) -> None:
         """Raise InvalidInputError for messages of another subscription. Any consumer of it may have received them."""
-        if all(item.subscription != messages.subscription for item in self._subscribed):
+        if all(item.subscription != messages._subscription for item in self._subscribed):
             raise InvalidInputError(
                 f"the messages of {messages.topic!r} were received from another subscription than this consumer's",
                 advice="pass them to the consumer that received them",
@@ -254,7 +254,7 @@ class Consumer(ProcessBound):
             OffsetOutOfRange: a partition that a topic does not have, or an offset that the partition does not hold.
             OutcomeUnknown: open another consumer, and look where the subscription stands: this one may be fenced.
         """
-        self.check_usable()
+        self._check_usable()
         chosen = [item for item in self._subscribed if topic is None or item.topic.name == topic]
         if not chosen:
             raise TopicNotFound(
@@ -335,7 +335,7 @@ def _no_transaction_to_abort() -> Iterator[None]:
     try:
         yield
     except TransactionConflict as error:
-        if error.advice == TransactionConflict.default_advice:
+        if error.advice == TransactionConflict._default_advice:
             error.advice = Words("try again when that transaction has ended; ", Call("abort", "txn_id"), " ends it")
         raise
 

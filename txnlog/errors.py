@@ -43,29 +43,40 @@ from txnlog.wording import Argument, Call, Words
 
 
 class Durable(enum.Enum):
-    """Whether effects of the failed call may be on the store."""
+    """Whether effects of the failed call may be on the store.
+
+    Attributes:
+        NOTHING: nothing was written.
+        MAYBE: data may be durable.
+    """
 
     NOTHING = "nothing was written"
     MAYBE = "data may be durable"
 
 
 class TxnLogError(Exception):
-    """Base of all errors of txnlog."""
+    """Base of all errors of txnlog.
 
-    default_advice: ClassVar[str] = "see the message"
-    default_durable: ClassVar[Durable] = Durable.NOTHING
+    Attributes:
+        message: what happened.
+        advice: what to do next.
+        durable: whether effects of the failed call may be on the store, as :class:`Durable`.
+    """
+
+    _default_advice: ClassVar[str] = "see the message"
+    _default_durable: ClassVar[Durable] = Durable.NOTHING
     # Who looks for something that is not there is puzzled by hearing that nothing was written.
-    goes_without_saying: ClassVar[bool] = False
+    _goes_without_saying: ClassVar[bool] = False
 
     def __init__(self, message: str, *, advice: str | None = None, durable: Durable | None = None) -> None:
         super().__init__(message)
         self.message = message
-        self.advice = self.default_advice if advice is None else advice
-        self.durable = self.default_durable if durable is None else durable
-        self.unsaid = durable is None and self.goes_without_saying
+        self.advice = self._default_advice if advice is None else advice
+        self.durable = self._default_durable if durable is None else durable
+        self._unsaid = durable is None and self._goes_without_saying
 
     def __str__(self) -> str:
-        if self.unsaid and self.durable is Durable.NOTHING:
+        if self._unsaid and self.durable is Durable.NOTHING:
             return f"{self.message} ({self.advice})"
         return f"{self.message} ({self.advice}; {self.durable.value})"
 
@@ -89,7 +100,7 @@ def refused_write() -> Iterator[None]:
     try:
         yield
     except TxnLogError as error:
-        error.unsaid = False
+        error._unsaid = False
         raise
 
 
@@ -99,7 +110,7 @@ def only_looking() -> Iterator[None]:
     try:
         yield
     except InvalidInputError as error:
-        error.unsaid = True
+        error._unsaid = True
         raise
 
 
@@ -124,20 +135,24 @@ class RetriableError(TxnLogError):
     Out of a block that aborted its transaction for it, the advice is to begin the block again.
     """
 
-    default_advice = "try the same call again"
+    _default_advice = "try the same call again"
 
-    def advise(self, what: str) -> None:
+    def _advise(self, what: str) -> None:
         """Advise this in place of calling again. What has to be mended first (``...; then``) stays before it."""
         first, then, _ = self.advice.rpartition("; then ")
         self.advice = Words(first, then, what)
 
 
 class OutcomeUnknown(RetriableError):
-    """The store never said whether the entry exists. Neither success nor failure may be assumed."""
+    """The store never said whether the entry exists. Neither success nor failure may be assumed.
 
-    default_advice = "make the same call again, or look whether it was done"
-    default_durable = Durable.MAYBE
-    or_abort: ClassVar[str] = Words("or ", Call("abort", "txn_id"), " to make the outcome definite")
+    Attributes:
+        txn_ids: the TxnIDs of the transactions whose outcome is unknown, as text; ``ns.transaction(id)`` takes them.
+    """
+
+    _default_advice = "make the same call again, or look whether it was done"
+    _default_durable = Durable.MAYBE
+    _or_abort: ClassVar[str] = Words("or ", Call("abort", "txn_id"), " to make the outcome definite")
 
     def __init__(
         self,
@@ -149,7 +164,7 @@ class OutcomeUnknown(RetriableError):
     ) -> None:
         if txn_ids:
             message = f"{message}, of the transaction {', '.join(txn_ids)}"
-            advice = Words("make the same call again, ", self.or_abort) if advice is None else advice
+            advice = Words("make the same call again, ", self._or_abort) if advice is None else advice
         super().__init__(message, advice=advice, durable=durable)
         self.txn_ids = txn_ids
 
@@ -160,14 +175,14 @@ def in_doubt(advice: str) -> Iterator[None]:
     try:
         yield
     except OutcomeUnknown as error:
-        error.advise(advice)
+        error._advise(advice)
         raise
 
 
 class ConsumerBusy(RetriableError):
     """The subscription keeps its consumer until that consumer's lease ends."""
 
-    default_advice = "wait for the lease to end, or close the other consumer"
+    _default_advice = "wait for the lease to end, or close the other consumer"
 
 
 # --- abort, begin again -------------------------------------------------------------------------------------------
@@ -176,19 +191,23 @@ class ConsumerBusy(RetriableError):
 class AbortableError(TxnLogError):
     """The transaction can only be aborted; its work may be done again in a new one."""
 
-    default_advice = "abort the transaction and begin a new one"
+    _default_advice = "abort the transaction and begin a new one"
 
 
 class TransactionTimedOut(AbortableError):
     """The transaction's deadline passed before its end was logged."""
 
-    default_advice = "begin a new transaction, with a longer timeout_ms if the work needs it"
+    _default_advice = "begin a new transaction, with a longer timeout_ms if the work needs it"
 
 
 class TransactionAborted(AbortableError):
-    """The log says aborted; ``reason`` is one of user, timeout, fenced, admin, failed."""
+    """The log says aborted.
 
-    default_advice = "begin a new transaction"
+    Attributes:
+        reason: ``user``, ``timeout``, ``fenced``, ``admin`` or ``failed``.
+    """
+
+    _default_advice = "begin a new transaction"
 
     def __init__(
         self, message: str, *, reason: str = "user", advice: str | None = None, durable: Durable | None = None
@@ -212,7 +231,7 @@ class TransactionHasFailedOperation(AbortableError):
 class OutOfOrderSequence(AbortableError):
     """A batch leaves a gap after the last sequence, or repeats rows up to it, and new ones or other work with them."""
 
-    default_advice = "continue at producer.last_sequence(topic, partition) + 1"
+    _default_advice = "continue at producer.last_sequence(topic, partition) + 1"
 
 
 # --- another owner took over: stop --------------------------------------------------------------------------------
@@ -221,25 +240,25 @@ class OutOfOrderSequence(AbortableError):
 class FencedError(TxnLogError):
     """Another owner took over; this one must stop."""
 
-    default_advice = "stop: another owner took over"
+    _default_advice = "stop: another owner took over"
 
 
 class ProducerFenced(FencedError):
     """A newer producer was started under the same name."""
 
-    default_advice = "stop: a newer producer has this name, or an administrator fenced it"
+    _default_advice = "stop: a newer producer has this name, or an administrator fenced it"
 
 
 class ConsumerFenced(FencedError):
     """The subscription's epoch was raised by a newer consumer, a seek or a drop."""
 
-    default_advice = "after its own seek a consumer receives again; otherwise stop, or open a new consumer"
+    _default_advice = "after its own seek a consumer receives again; otherwise stop, or open a new consumer"
 
 
 class CoordinatorFenced(FencedError):
     """The block of numbers this writer used was closed."""
 
-    default_advice = "open the namespace again and repeat the work; what was not committed is garbage"
+    _default_advice = "open the namespace again and repeat the work; what was not committed is garbage"
 
 
 # --- fix the call -------------------------------------------------------------------------------------------------
@@ -248,7 +267,7 @@ class CoordinatorFenced(FencedError):
 class InvalidInputError(TxnLogError):
     """The call is wrong as it stands; an open transaction is unharmed."""
 
-    default_advice = "fix the call"
+    _default_advice = "fix the call"
 
 
 class NameNotAllowed(InvalidInputError):
@@ -266,13 +285,13 @@ class LimitExceeded(InvalidInputError):
 class ReadOnly(InvalidInputError):
     """A write through a handle opened with mode="r"."""
 
-    default_advice = 'open the namespace with mode="rw"'
+    _default_advice = 'open the namespace with mode="rw"'
 
 
 class UnsupportedFeature(InvalidInputError):
     """The log needs a feature that is missing here, or Spark or this installation lacks one; the message names it."""
 
-    default_advice = "use a version that has the feature"
+    _default_advice = "use a version that has the feature"
 
 
 def no_delta(*, instead: str | None = None) -> UnsupportedFeature:
@@ -297,52 +316,52 @@ class InvalidTransactionState(InvalidInputError):
 class TransactionNotFound(InvalidInputError):
     """The log remembers no outcome for this id; that is not a negative answer."""
 
-    default_advice = Words("call ", Call("abort", "txn_id"), " to make the outcome definite")
+    _default_advice = Words("call ", Call("abort", "txn_id"), " to make the outcome definite")
 
 
 class NamespaceNotFound(InvalidInputError):
     """No namespace at this path."""
 
-    default_advice = "check the path, or open with create=True"
-    goes_without_saying = True
+    _default_advice = "check the path, or open with create=True"
+    _goes_without_saying = True
 
 
 class TopicNotFound(InvalidInputError):
     """No such topic; the message offers the nearest name."""
 
-    goes_without_saying = True
+    _goes_without_saying = True
 
 
 class TopicExists(InvalidInputError):
     """The topic exists already."""
 
-    default_advice = Words("use ", Argument("if_not_exists", True), " if that is fine")
+    _default_advice = Words("use ", Argument("if_not_exists", True), " if that is fine")
 
 
 class SubscriptionNotFound(InvalidInputError):
     """No such subscription on the topic; the message offers the nearest name, or says what was dropped."""
 
-    goes_without_saying = True
-    number: int | None = None
+    _goes_without_saying = True
+    _number: int | None = None
     """Its id, where that is all the log's state has of it: the client knows more (``Connection.naming_dropped``)."""
 
 
 class SubscriptionExists(InvalidInputError):
     """The subscription exists already."""
 
-    default_advice = Words("use ", Argument("if_not_exists", True), " if that is fine")
+    _default_advice = Words("use ", Argument("if_not_exists", True), " if that is fine")
 
 
 class VersionNotAvailable(InvalidInputError):
     """The version lies in the future or behind the oldest readable one; the message names the range."""
 
-    goes_without_saying = True
+    _goes_without_saying = True
 
 
 class OffsetOutOfRange(InvalidInputError):
     """An offset outside what the partition holds; the message names the range."""
 
-    goes_without_saying = True
+    _goes_without_saying = True
 
 
 # --- mend the surroundings ----------------------------------------------------------------------------------------
@@ -351,7 +370,7 @@ class OffsetOutOfRange(InvalidInputError):
 class StoreError(TxnLogError):
     """The store misbehaves or refuses: permissions, a full disk, an endpoint that is gone."""
 
-    default_advice = "check the store, its credentials and its free space"
+    _default_advice = "check the store, its credentials and its free space"
 
 
 class AccessDenied(StoreError):
@@ -362,7 +381,7 @@ class AccessDenied(StoreError):
         url: the address of the object.
     """
 
-    default_advice = "let an administrator grant it: docs/operations/access.md has the rights of each role"
+    _default_advice = "let an administrator grant it: docs/operations/access.md has the rights of each role"
 
     def __init__(
         self,
@@ -374,7 +393,7 @@ class AccessDenied(StoreError):
         durable: Durable | None = None,
     ) -> None:
         if advice is None and right == "write":
-            advice = f'{self.default_advice}; or open with mode="r", which reads topics, subscriptions and their lag'
+            advice = f'{self._default_advice}; or open with mode="r", which reads topics, subscriptions and their lag'
         super().__init__(message, advice=advice, durable=durable)
         self.right = right
         self.url = url
@@ -383,13 +402,13 @@ class AccessDenied(StoreError):
 class UnsafeStore(StoreError):
     """The store has no atomic create-if-absent; txnlog refuses to append to it."""
 
-    default_advice = "use a store that honours create-if-absent; see docs/stores.md"
+    _default_advice = "use a store that honours create-if-absent; see docs/stores.md"
 
 
 class ClockSkew(StoreError):
     """This machine's clock is more than a minute ahead of the store's."""
 
-    default_advice = "set this machine's clock, then open the namespace again"
+    _default_advice = "set this machine's clock, then open the namespace again"
 
 
 class CorruptionError(TxnLogError):
@@ -403,7 +422,7 @@ class CorruptionError(TxnLogError):
         behind: of a consumer by partition the offset behind the segment: ``consumer.seek(error.behind, error.topic)``.
     """
 
-    default_advice = "restore the named object from a copy; no damaged data was returned"
+    _default_advice = "restore the named object from a copy; no damaged data was returned"
     segment: int | None = None
     damage: str = ""
     topic: str | None = None

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from txnlog import ranges
 from txnlog.acknowledgements import hold, not_held
@@ -19,8 +19,53 @@ from txnlog.errors import TxnLogError
 from txnlog.ranges import EMPTY, Ranges
 from txnlog.state import Draft
 
-if TYPE_CHECKING:
-    from txnlog.messages import Taken
+
+class Claimant(Protocol):
+    """The consumer that received messages, as their acknowledgement needs it: see :class:`txnlog.Consumer`."""
+
+    @property
+    def _connection(self) -> Any:
+        """Its handle. Of any type here: a handle has claims, and claims need no more of it than which one it is."""
+
+    def _check_delivered(self, taken: Taken) -> None:
+        """Raise TransactionConflict where a cumulative acknowledgement would take what is still to be delivered."""
+
+    def _give_back(self, taken: Taken) -> None:
+        """Deliver the messages again, unless a seek began anew since."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """By partition the offsets that an acknowledgement takes off a consumer.
+
+    Attributes:
+        unnamed: those of them that a cumulative one takes because they lie before its messages.
+        giving: who gives them back holds it, so that others wait until they can be handed out. On a Shared subscription
+            that is while the log hears of it: nobody asks for it there under the lock of a fold.
+    """
+
+    consumer: Claimant
+    subscription: int
+    epoch: int
+    ranges: Mapping[int, Ranges]
+    unnamed: Mapping[int, Ranges]
+    giving: threading.RLock = field(default_factory=threading.RLock, compare=False, repr=False)
+
+    @property
+    def connection(self) -> Any:
+        """The handle of the consumer."""
+        return self.consumer._connection
+
+    def check_delivered(self) -> None:
+        """Raise TransactionConflict where a cumulative one would take what its user is still to be handed.
+
+        Makes no request.
+        """
+        self.consumer._check_delivered(self)
+
+    def give_back(self) -> None:
+        """The acknowledgement came to nothing: the consumer delivers them again."""
+        self.consumer._give_back(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,4 +192,4 @@ def joined(acknowledgements: Iterable[Acknowledgement]) -> tuple[Acknowledgement
     )
 
 
-__all__ = ["Holds", "give_back", "joined"]
+__all__ = ["Holds", "Taken", "give_back", "joined"]

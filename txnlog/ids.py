@@ -25,6 +25,10 @@ class TxnId:
 
     Text form: 32 lower-case hexadecimal digits, coordinator first. Byte form: the same 16 bytes, big-endian, as in the
     metadata column ``_txn_id``.
+
+    Attributes:
+        coordinator: the high 16 bits, which belong to one namespace of its root.
+        number: the low 112 bits; a namespace gives each once.
     """
 
     coordinator: int

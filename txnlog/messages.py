@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import html
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +14,7 @@ from txnlog import ranges
 from txnlog.actions import Acknowledgement, PartitionRanges
 from txnlog.arguments import truth, whole_number
 from txnlog.errors import InvalidInputError
+from txnlog.holds import Taken
 from txnlog.process_bound import ProcessBound
 from txnlog.ranges import Ranges
 from txnlog.redelivery_counts import redeliveries_of
@@ -27,7 +26,13 @@ if TYPE_CHECKING:
 
 
 class Messages(ProcessBound):
-    """Some messages of one topic, in offset order of each partition. Slices and index lists give parts of them."""
+    """Some messages of one topic, in offset order of each partition. Slices and index lists give parts of them.
+
+    Attributes:
+        topic: the topic that they are of.
+        table: their rows as an Arrow table: the topic's columns, then ``_partition``, ``_offset``, ``_timestamp``,
+            ``_txn_id`` and ``_version``.
+    """
 
     def __init__(
         self,
@@ -93,19 +98,9 @@ class Messages(ProcessBound):
         return np.asarray(self.table.column(name)).astype(np.int64)
 
     @property
-    def connection(self) -> Connection:
+    def _connection(self) -> Connection:
         """The connection to the namespace that they were received through."""
-        return self._consumer.connection
-
-    @property
-    def subscription(self) -> int:
-        """The id of the subscription that they were received from."""
-        return self._subscription
-
-    @property
-    def epoch(self) -> int:
-        """The subscription's epoch at their receipt."""
-        return self._epoch
+        return self._consumer._connection
 
     @property
     def positions(self) -> list[tuple[str, int, int]]:
@@ -125,7 +120,7 @@ class Messages(ProcessBound):
         result: list[int] = redeliveries_of(self.table, self._redeliveries).tolist()
         return result
 
-    def ranges(self) -> dict[int, Ranges]:
+    def _ranges(self) -> dict[int, Ranges]:
         """By partition the offsets as ranges."""
         partitions, offsets = self._column("_partition"), self._column("_offset")
         result: dict[int, Ranges] = {}
@@ -137,26 +132,26 @@ class Messages(ProcessBound):
             result[int(partition)] = tuple((int(s), int(e)) for s, e in zip(starts, ends, strict=True))
         return result
 
-    def acknowledgements(self, connection: Connection, *, cumulative: bool) -> list[Acknowledgement]:
+    def _acknowledgements(self, connection: Connection, *, cumulative: bool) -> list[Acknowledgement]:
         """What to log for these messages in a namespace, which must be the one they came from."""
-        self._consumer.check_usable(connection)
+        self._consumer._check_usable(connection)
         cumulative = truth("cumulative", cumulative)
         if not len(self):
             return []
         if cumulative:
-            shared = self.connection.shared_subscription(self._subscription)
+            shared = self._connection.shared_subscription(self._subscription)
             if shared is not None:
                 raise InvalidInputError(
                     f"the subscription {shared.name!r} is shared: cumulative acknowledgements are for the other types",
                     advice="acknowledge the messages themselves",
                 )
             return [Acknowledgement(self._subscription, self._epoch, (), tuple(sorted(self.end_offsets.items())))]
-        named = tuple(PartitionRanges(partition, found) for partition, found in sorted(self.ranges().items()))
+        named = tuple(PartitionRanges(partition, found) for partition, found in sorted(self._ranges().items()))
         return [Acknowledgement(self._subscription, self._epoch, named)]
 
-    def taken(self, *, cumulative: bool) -> Taken:
+    def _taken(self, *, cumulative: bool) -> Taken:
         """What acknowledging them takes off the consumer."""
-        named = self.ranges()
+        named = self._ranges()
         if not cumulative:
             return Taken(self._consumer, self._subscription, self._epoch, named, {})
         found = {partition: ((0, mine[-1][1]),) for partition, mine in named.items()}
@@ -174,38 +169,4 @@ def checked(messages: object) -> Messages:
     return messages
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """By partition the offsets that an acknowledgement takes off a consumer.
-
-    Attributes:
-        unnamed: those of them that a cumulative one takes because they lie before its messages.
-        giving: who gives them back holds it, so that others wait until they can be handed out. On a Shared subscription
-            that is while the log hears of it: nobody asks for it there under the lock of a fold.
-    """
-
-    consumer: Consumer
-    subscription: int
-    epoch: int
-    ranges: Mapping[int, Ranges]
-    unnamed: Mapping[int, Ranges]
-    giving: threading.RLock = field(default_factory=threading.RLock, compare=False, repr=False)
-
-    @property
-    def connection(self) -> Connection:
-        """The handle of the consumer."""
-        return self.consumer.connection
-
-    def check_delivered(self) -> None:
-        """Raise TransactionConflict where a cumulative one would take what its user is still to be handed.
-
-        Makes no request.
-        """
-        self.consumer.check_delivered(self)
-
-    def give_back(self) -> None:
-        """The acknowledgement came to nothing: the consumer delivers them again."""
-        self.consumer.give_back(self)
-
-
-__all__ = ["Messages", "Taken", "checked"]
+__all__ = ["Messages", "checked"]

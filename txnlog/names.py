@@ -24,7 +24,11 @@ NAME_PATTERN: Final = r"[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?=[A-Za-z0-9_-]))*"
 """What names look like, as a regular expression: a part of that of object keys."""
 
 _NAME: Final = re.compile(NAME_PATTERN, re.ASCII)
+_DIGITS: Final = re.compile(r"[0-9]+", re.ASCII)
 _LABEL: Final = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
+
+_MISSPELT: Final = 0.8
+"""How much of two names agrees where one may be the other misspelt: a letter too few, too many or exchanged."""
 
 # Windows refuses these as file names, with any extension; a root may be copied to one.
 _DEVICES: Final = frozenset({"con", "prn", "aux", "nul", *(f"{p}{n}" for p in ("com", "lpt") for n in range(1, 10))})
@@ -112,6 +116,13 @@ def nearest(wrong: str, known: Iterable[str]) -> str:
     return f"there are: {first}{', ...' if len(candidates) > 8 else ''}"
 
 
+def similar(name: str, known: Iterable[str]) -> str | None:
+    """The known name that this may be a misspelling of; not one that differs in digits alone, as ``worker-2`` does."""
+    candidates = [other for other in known if other != name and _DIGITS.sub("0", other) != _DIGITS.sub("0", name)]
+    close = difflib.get_close_matches(name, sorted(candidates), n=1, cutoff=_MISSPELT)
+    return close[0] if close else None
+
+
 __all__ = [
     "NAME_PATTERN",
     "NamespaceName",
@@ -126,4 +137,5 @@ __all__ = [
     "parse_subscription_name",
     "parse_topic_name",
     "quoted_name",
+    "similar",
 ]

@@ -54,7 +54,6 @@ from txnlog.limits import (
     DEFAULT_RETAIN_MS,
     MAINTAIN_BYTES,
     MAX_NUMBER,
-    MAX_PARTITIONS,
     TARGET_SEGMENT_BYTES,
 )
 from txnlog.maintenance import optimizer, upkeep, vacuum
@@ -181,16 +180,16 @@ class Namespace:
 
     def __init__(self, connection: Connection) -> None:
         # What it and all that it makes work through: for this project's own packages and tests, and free to change.
-        self.connection = connection
+        self._connection = connection
 
     def __repr__(self) -> str:
-        return f"Namespace({self.connection.summary()})"
+        return f"Namespace({self._connection.summary()})"
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.connection.__getstate__()
+        return self._connection.__getstate__()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.connection = Connection(**state)  # of its own: no two handles share one
+        self._connection = Connection(**state)  # of its own: no two handles share one
 
     def __enter__(self) -> Namespace:
         return self
@@ -202,18 +201,18 @@ class Namespace:
 
     def _repr_html_(self) -> str:
         rows = "".join(f"<tr><td>{name}</td></tr>" for name in self.topics())
-        version = self.connection.follower.version
+        version = self._connection.follower.version
         return f"<table><caption>namespace {self.name}, version {version}</caption>{rows}</table>"
 
     @property
     def name(self) -> str:
         """The namespace's name."""
-        return self.connection.name
+        return self._connection.name
 
     @property
     def root(self) -> str:
         """The path or URL of its root; a relative path was made absolute when it was opened."""
-        return self.connection.root
+        return self._connection.root
 
     @property
     def store_requests(self) -> dict[tuple[str, str], int]:
@@ -222,7 +221,7 @@ class Namespace:
         Calls are create, put, get, get_range, info, list, delete and sync (no request on an object store); kinds are
         entry, segment, checkpoint, hint, delta, root and other.
         """
-        return self.connection.session.requests.counts()
+        return self._connection.session.requests.counts()
 
     def close(self) -> None:
         """Finish background work and let go of the handle. Open transactions end by their timeout.
@@ -231,7 +230,7 @@ class Namespace:
         a line in the log (of Python) and a ``ResourceWarning``; so are those that are garbage-collected, or open when
         the interpreter ends, also where nobody closes the handle.
         """
-        self.connection.close()
+        self._connection.close()
 
     # --- topics -----------------------------------------------------------------------------------------------------
 
@@ -252,7 +251,7 @@ class Namespace:
             name: ASCII letters, digits, ``-``, ``_``, single dots.
             schema: its columns; left out: ``key: binary, value: binary, headers: map<string, binary>``. Times are kept
                 in microseconds, and those with a zone in UTC, whatever the schema has.
-            partitions: their number. Of a keyed topic it cannot change.
+            partitions: their number, from 1 to 10,000 (``LimitExceeded`` above). Of a keyed topic it cannot change.
             key: the column whose hash chooses the partition of a row.
             if_not_exists: give back the topic that is there, if it has the same schema, partitions and key (and the
                 same ``delta``, if it is given).
@@ -274,7 +273,7 @@ class Namespace:
         action = Topic(
             parse_topic_name(name),
             stored,
-            whole_number("partitions", partitions, 1, MAX_PARTITIONS),
+            whole_number("partitions", partitions, 1),  # more than a topic can have is a LimitExceeded
             key,
             with_delta_mode(settings, mode or DEFAULT_MODE),
         )
@@ -304,7 +303,7 @@ class Namespace:
             assert record is not None, "just created"
             return record
 
-        return _info(self.connection.appender.call(Simple(decide, result, ONE_CREATION)))
+        return _info(self._connection.appender.call(Simple(decide, result, ONE_CREATION)))
 
     def alter_topic(
         self,
@@ -338,7 +337,7 @@ class Namespace:
             OutcomeUnknown: call it again.
         """
         wanted = Alteration.parse(name, add_columns, widen, properties, delta)
-        return _info(self.connection.appender.call(wanted.command()))
+        return _info(self._connection.appender.call(wanted.command()))
 
     def drop_topic(self, name: str) -> None:
         """Drop a topic and its subscriptions. Older versions still show it; open transactions go on without it.
@@ -364,7 +363,7 @@ class Namespace:
             "look whether it was done: ", Call("topics"), "; a topic of this name may be another one, made since"
         )
         with in_doubt(again):
-            self.connection.appender.call(effect(decide))
+            self._connection.appender.call(effect(decide))
 
     def topics(self) -> tuple[str, ...]:
         """Names of the topics, sorted."""
@@ -372,8 +371,8 @@ class Namespace:
 
     def topic(self, name: str) -> TopicInfo:
         """What a topic is. Raises TopicNotFound with the nearest name."""
-        self.connection.follower.refresh()
-        return _info(self.connection.topic_record(name))
+        self._connection.follower.refresh()
+        return _info(self._connection.topic_record(name))
 
     # --- producing --------------------------------------------------------------------------------------------------
 
@@ -382,7 +381,7 @@ class Namespace:
     ) -> Transaction:
         """Begin an anonymous transaction; see :meth:`txnlog.producer.Producer.begin`."""
         return begin_transaction(
-            self.connection, None, None, timeout_ms=timeout_ms, txn_app_id=txn_app_id, txn_version=txn_version
+            self._connection, None, None, timeout_ms=timeout_ms, txn_app_id=txn_app_id, txn_version=txn_version
         )
 
     def produce(self, topic: str, data: Any, partition: int | None = None) -> Committed:
@@ -396,7 +395,7 @@ class Namespace:
             OutcomeUnknown: the rows may be visible, now or later; the same call again would bring them twice:
                 ``ns.abort(error.txn_ids[0])`` tells what became of this one.
         """
-        return produce_plain(self.connection, None, None, topic, data, partition, None)
+        return produce_plain(self._connection, None, None, topic, data, partition, None)
 
     def producer(self, name: str | None = None) -> Producer:
         """A producer. A name makes it exclusive: it fences its predecessor and aborts its open transactions.
@@ -408,9 +407,9 @@ class Namespace:
             OutcomeUnknown: the predecessor may be fenced; call it again: it fences what this call may have started.
         """
         if name is None:
-            _ = self.connection.appender
-            return Producer(self.connection, None, None)
-        return Producer(self.connection, name, administration.start_producer(self.connection, name, None))
+            _ = self._connection.appender
+            return Producer(self._connection, None, None)
+        return Producer(self._connection, name, administration.start_producer(self._connection, name, None))
 
     def transact(self, work: Callable[[Transaction], T], attempts: int = 5, **options: Any) -> T:
         """Run ``work(txn)`` and commit; run it again in a new transaction where that may help.
@@ -430,7 +429,7 @@ class Namespace:
             OutcomeUnknown: with the transaction's id; nothing was run again.
             TxnLogError: what the last attempt met, or what another one cannot mend.
         """
-        return transact(self.connection, partial(self.begin, **options), work, attempts)
+        return transact(self._connection, partial(self.begin, **options), work, attempts)
 
     def last_txn_version(self, txn_app_id: str) -> int | None:
         """The last committed ``txn_version`` of an application id, None before the first.
@@ -438,8 +437,8 @@ class Namespace:
         Raises:
             NameNotAllowed: no application can have this id.
         """
-        self.connection.follower.refresh()
-        known = self.connection.follower.state.apps.get(parse_label("txn_app_id", txn_app_id))
+        self._connection.follower.refresh()
+        known = self._connection.follower.state.apps.get(parse_label("txn_app_id", txn_app_id))
         return None if known is None else known.app_version
 
     # --- reading ----------------------------------------------------------------------------------------------------
@@ -454,7 +453,7 @@ class Namespace:
             VersionNotAvailable: naming the range that can be read.
             InvalidInputError: a version that is no whole number; a version and a time.
         """
-        newest = self.connection.follower.refresh()
+        newest = self._connection.follower.refresh()
         if version is not None and type(version) is not int:
             raise InvalidInputError(
                 f"the version is a whole number, not {shown(version)}", advice=f"give 0 to {newest}"
@@ -463,13 +462,13 @@ class Namespace:
             raise InvalidInputError("give a version or a timestamp, not both")
         if timestamp is not None:
             version = self._version_at(timestamp)
-        return snapshot_at(self.connection, newest if version is None else version)
+        return snapshot_at(self._connection, newest if version is None else version)
 
     def _version_at(self, timestamp: datetime.datetime | str | int) -> int:
-        version = self.connection.follower.log.version_at(epoch_ms(timestamp), self.connection.follower.version)
+        version = self._connection.follower.log.version_at(epoch_ms(timestamp), self._connection.follower.version)
         if version is None:
             unit = " (epoch milliseconds)" if isinstance(timestamp, int) else ""
-            seconds = is_in_seconds(epoch_ms(timestamp), self.connection.log_now_ms())
+            seconds = is_in_seconds(epoch_ms(timestamp), self._connection.log_now_ms())
             advice = IN_SECONDS if seconds else "ask for a later time"
             raise VersionNotAvailable(f"the log begins after {timestamp}{unit}", advice=advice)
         return version
@@ -516,7 +515,7 @@ class Namespace:
                 nothing was written, the dead-letter topic neither.
         """
         found = subscriptions.create(
-            self.connection,
+            self._connection,
             topic,
             name,
             type=type,
@@ -528,7 +527,7 @@ class Namespace:
             if_not_exists=if_not_exists,
             allow_short_lease=allow_short_lease,
         )
-        return subscriptions.describe(self.connection, found)
+        return subscriptions.describe(self._connection, found)
 
     def drop_subscription(self, topic: str, name: str) -> None:
         """Drop a subscription. Open transactions go on without what they acknowledged on it.
@@ -537,7 +536,7 @@ class Namespace:
             TopicNotFound, SubscriptionNotFound: with the nearest name.
             OutcomeUnknown: look at ``ns.subscriptions(topic)``. Another one may have the name by then.
         """
-        subscriptions.drop(self.connection, topic, name)
+        subscriptions.drop(self._connection, topic, name)
 
     def subscriptions(self, topic: str) -> tuple[str, ...]:
         """Names of a topic's subscriptions, sorted.
@@ -545,8 +544,8 @@ class Namespace:
         Raises:
             TopicNotFound: with the nearest name.
         """
-        self.connection.follower.refresh()
-        return subscriptions.names_of(self.connection, topic)
+        self._connection.follower.refresh()
+        return subscriptions.names_of(self._connection, topic)
 
     def subscription(self, topic: str, name: str) -> SubscriptionInfo:
         """A subscription: type, epoch, cursor by partition, what is pending.
@@ -554,8 +553,8 @@ class Namespace:
         Raises:
             TopicNotFound, SubscriptionNotFound: with the nearest name.
         """
-        self.connection.follower.refresh()
-        return subscriptions.describe(self.connection, subscriptions.find(self.connection, topic, name))
+        self._connection.follower.refresh()
+        return subscriptions.describe(self._connection, subscriptions.find(self._connection, topic, name))
 
     def lag(self, topic: str, subscription: str) -> Listing:
         """By partition cursor, end, behind_messages and behind_ms of a subscription.
@@ -563,8 +562,8 @@ class Namespace:
         Raises:
             TopicNotFound, SubscriptionNotFound: with the nearest name.
         """
-        self.connection.follower.refresh()
-        return subscriptions.lag(self.connection, topic, subscription)
+        self._connection.follower.refresh()
+        return subscriptions.lag(self._connection, topic, subscription)
 
     def consumer(
         self,
@@ -576,6 +575,9 @@ class Namespace:
         takeover: bool = False,
     ) -> Consumer:
         """Open a consumer; the subscription is created (from earliest) where it does not exist.
+
+        So a misspelt name begins again with the earliest message. A creation is a line of the logger
+        ``txnlog.subscriptions``: a warning that names it where a subscription of the topic has a similar name.
 
         Args:
             topics: one topic, or a list of them under the same subscription name.
@@ -595,7 +597,7 @@ class Namespace:
             OutcomeUnknown: call it again; an older consumer may be fenced.
         """
         return subscriptions.open_consumer(
-            self.connection, topics, subscription, type=type, name=name, takeover=takeover
+            self._connection, topics, subscription, type=type, name=name, takeover=takeover
         )
 
     # --- administration ---------------------------------------------------------------------------------------------
@@ -609,8 +611,8 @@ class Namespace:
         Raises:
             InvalidInputError: an unknown state, or an age that is no whole number of milliseconds.
         """
-        self.connection.follower.refresh()
-        return administration.transactions(self.connection, state, min_age_ms)
+        self._connection.follower.refresh()
+        return administration.transactions(self._connection, state, min_age_ms)
 
     def transaction(self, txn_id: TxnId | str) -> TransactionInfo:
         """What the log shows of a transaction. UNKNOWN is no negative answer: :meth:`abort` gives a definite one.
@@ -620,7 +622,7 @@ class Namespace:
         Raises:
             InvalidInputError: this is no TxnID, or one of another namespace.
         """
-        return administration.transaction(self.connection, txn_id)
+        return administration.transaction(self._connection, txn_id)
 
     def abort(
         self, txn_id: TxnId | str, *, by: str | None = None, why: str | None = None, force: bool = False
@@ -633,7 +635,7 @@ class Namespace:
             InvalidTransactionState: it is PREPARED, and ``force`` is False.
             OutcomeUnknown: the store did not answer; make the same call again.
         """
-        return administration.abort(self.connection, txn_id, by, why, force=truth("force", force))
+        return administration.abort(self._connection, txn_id, by, why, force=truth("force", force))
 
     def complete(self, token: TxnId | str, *, commit: bool) -> Committed | None:
         """Commit or abort a prepared transaction, from any process; nothing fences this call.
@@ -649,7 +651,7 @@ class Namespace:
             TransactionNotFound: the log shows no such transaction.
             OutcomeUnknown: the store did not answer; call it again with the same decision.
         """
-        return administration.complete(self.connection, token, commit=commit)
+        return administration.complete(self._connection, token, commit=commit)
 
     def fence(self, producer: str, by: str = "admin") -> int:
         """Fence a producer name: its open transactions are aborted, its handle is refused from now on.
@@ -658,7 +660,7 @@ class Namespace:
             InvalidInputError: nobody started it; with the nearest name.
             OutcomeUnknown: look for a newer producer with this name, which a second call would stop as well.
         """
-        return administration.fence(self.connection, producer, by)
+        return administration.fence(self._connection, producer, by)
 
     def forget_app(self, txn_app_id: str) -> None:
         """Forget the last ``txn_version`` of an application id; the next transaction may bring any.
@@ -666,14 +668,14 @@ class Namespace:
         Raises:
             OutcomeUnknown: look at ``ns.last_txn_version(txn_app_id)`` before you make the call again.
         """
-        administration.forget_app(self.connection, txn_app_id)
+        administration.forget_app(self._connection, txn_app_id)
 
     def enable(self, feature: str) -> None:
         """Enable a feature of the format, for ever: older versions of txnlog cannot read or write the log afterwards.
 
         A newer txnlog never does so by itself. Raises UnsupportedFeature for one that this txnlog does not know.
         """
-        administration.enable(self.connection, feature)
+        administration.enable(self._connection, feature)
 
     def checkpoint(self) -> int:
         """Make a checkpoint now, in this thread; returns its version. Clients make them by themselves when due.
@@ -687,7 +689,7 @@ class Namespace:
             StoreError, OutcomeUnknown: call it again, any time; no commit depends on it.
             CorruptionError: an entry is missing or damaged.
         """
-        return self.connection.session.checkpoint()
+        return self._connection.session.checkpoint()
 
     def vacuum(
         self,
@@ -724,7 +726,7 @@ class Namespace:
             StoreError: a listing or a deletion failed; what was deleted before is gone, call it again.
         """
         return vacuum.vacuum(
-            self.connection,
+            self._connection,
             retain_ms,
             grace_ms,
             allow_short_retention=truth("allow_short_retention", allow_short_retention),
@@ -765,7 +767,7 @@ class Namespace:
             OutcomeUnknown, StoreError: call it again.
         """
         return optimizer.optimize(
-            self.connection,
+            self._connection,
             topic,
             target_size_bytes,
             max_bytes=max_bytes,
@@ -810,7 +812,7 @@ class Namespace:
             OutcomeUnknown, StoreError: call it again; what was done before stays done.
         """
         return upkeep.maintain(
-            self.connection,
+            self._connection,
             target_size_bytes=target_size_bytes,
             max_bytes=max_bytes,
             retain_ms=retain_ms,

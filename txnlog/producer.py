@@ -32,7 +32,12 @@ _LOOK: Final = Words("do not produce the rows again before you looked: ", Call("
 
 
 class Producer(ProcessBound):
-    """Begins transactions and produces plainly. A name makes it exclusive: a newer producer with it fences this one."""
+    """Begins transactions and produces plainly. A name makes it exclusive: a newer producer with it fences this one.
+
+    Attributes:
+        name: its name, None for an anonymous one.
+        epoch: the version of the entry that started it, None for an anonymous one; a newer producer has a higher one.
+    """
 
     def __init__(self, connection: Connection, name: str | None, epoch: int | None) -> None:
         self._connection = connection
@@ -89,7 +94,7 @@ class Producer(ProcessBound):
             if not closed:
                 self._keep(txn)
         if closed:
-            txn.discard()
+            txn._discard()
             self._check()
         return txn
 
@@ -148,7 +153,7 @@ class Producer(ProcessBound):
             self._closed = True
             left, self._open = self._open, []
         for txn in left:
-            txn.discard()
+            txn._discard()
 
     def _check(self) -> None:
         self._connection.check_owner(self._owner, "producer")
@@ -232,7 +237,7 @@ def produce_plain(
         try:
             return connection.committed(appender.call(command))
         except OutcomeUnknown as unknown:
-            unknown.advise(Words(_AGAIN if sequence is not None else _LOOK, ", ", unknown.or_abort))
+            unknown._advise(Words(_AGAIN if sequence is not None else _LOOK, ", ", unknown._or_abort))
             raise
 
     try:

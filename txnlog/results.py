@@ -51,7 +51,16 @@ class Committed(_Shown):
 
 @dataclass(frozen=True)
 class TopicInfo(_Shown):
-    """A topic: Arrow schema, number of partitions, the column whose hash chooses the partition, free properties."""
+    """A topic.
+
+    Attributes:
+        name: its name.
+        schema: the Arrow schema of its columns.
+        partitions: how many it has.
+        key: the column whose hash chooses the partition of a row, None where the client chooses.
+        properties: labels of its users (``user.``) and settings of the library (``txnlog.``), as texts.
+        id: the version of the entry that created it; a topic created again under the name has another one.
+    """
 
     name: str
     schema: pa.Schema
@@ -63,9 +72,15 @@ class TopicInfo(_Shown):
 
 @dataclass(frozen=True)
 class PartitionCursor(_Shown):
-    """One partition of a subscription: everything below ``cursor`` is acknowledged, and the ranges above it.
+    """One partition of a subscription.
 
-    Of the others: how many are pending in open transactions, came back at least once, are leased to Shared consumers.
+    Attributes:
+        partition: its number.
+        cursor: everything below this offset is acknowledged.
+        acknowledged: ranges ``(start, end)`` of offsets above the cursor that are acknowledged, too.
+        pending: messages that are acknowledged in open transactions.
+        redelivered: messages that came back at least once and are not acknowledged.
+        leased: messages that Shared consumers have.
     """
 
     partition: int
@@ -81,6 +96,18 @@ class SubscriptionInfo(_Shown):
     """A subscription of a topic and its cursors.
 
     Attributes:
+        topic, name: what it is called.
+        type: ``exclusive``, ``failover`` or ``shared``.
+        epoch: raised by whatever fences its consumers: a newer consumer, a seek, a drop.
+        cursors: one :class:`PartitionCursor` a partition.
+        id: the version of the entry that created it.
+        takeover: when a newer consumer may fence the active one: ``any``, ``same_name`` or ``after_lease``.
+        lease_ms: how long a consumer has messages, or its place, without a sign of life; milliseconds.
+        max_redeliveries: after how many a message goes to the dead-letter topic, None for never.
+        dead_letter_topic: its name, None where there is none.
+        pending: messages that are acknowledged in open transactions.
+        leased: messages that Shared consumers have.
+        redelivered: messages that came back at least once and are not acknowledged.
         consumer: the newest to open it: of Exclusive and Failover ones the active one.
         consumers: of Shared ones, how many messages are leased to whom.
         query: the streaming query, or the run of ``spark_ext.process``, that it belongs to: its ``txnAppId``,
@@ -121,9 +148,16 @@ class SubscriptionInfo(_Shown):
 
 @dataclass(frozen=True)
 class PartitionLag(_Shown):
-    """How far a subscription is behind: messages, and the age in milliseconds of the oldest it has not taken.
+    """How far a subscription is behind in one partition.
 
-    Of the messages behind, how many are pending in open transactions, and how many are leased to Shared consumers.
+    Attributes:
+        partition: its number.
+        cursor: everything below this offset is acknowledged.
+        end: the offset behind the newest message.
+        behind_messages: messages that are not acknowledged.
+        behind_ms: the age of the oldest of them in milliseconds, None where there is none.
+        pending: those that are acknowledged in open transactions.
+        leased: those that Shared consumers have.
     """
 
     partition: int
@@ -137,7 +171,18 @@ class PartitionLag(_Shown):
 
 @dataclass(frozen=True)
 class TransactionInfo(_Shown):
-    """A transaction as the log shows it. ``state`` is ``UNKNOWN`` for an id that the log does not show."""
+    """A transaction as the log shows it.
+
+    Attributes:
+        txn_id: its id.
+        state: ``OPEN``, ``PREPARED``, ``COMMITTED``, ``ABORTED``, or ``UNKNOWN`` for an id that the log does not show.
+        version: the version of the entry that ended it, or of the first one that shows it as long as it is open.
+        timestamp_ms: the time of that entry in epoch milliseconds.
+        reason: why it was aborted: ``user``, ``timeout``, ``fenced``, ``admin`` or ``failed``.
+        producer: of one that has not ended, the name of its producer; None for an anonymous one.
+        age_ms: how long it has been open, in milliseconds; None once it has ended.
+        deadline_ms: when it times out, in epoch milliseconds; None for never, and once it has ended.
+    """
 
     txn_id: TxnId
     state: TransactionState | str
@@ -229,6 +274,7 @@ class Vacuumed(_Shown):
         kept_files: segments that stay.
         dry_run: whether nothing was written or deleted.
         unreadable: what cannot be read any more since this vacuum; None where all can be that could.
+        deleted_files: all files that were deleted.
     """
 
     version: int

@@ -95,7 +95,7 @@ class Signal:
 class OfOneProcess(Protocol):
     """What a forked child must have anew: locks that nobody there lets go, threads that are not there."""
 
-    def after_fork(self) -> None:
+    def _begin_in_child(self) -> None:
         """In the child: forget the parent's. No request, nothing that fails or waits."""
 
 
@@ -103,7 +103,7 @@ _renewed: Final[weakref.WeakSet[OfOneProcess]] = weakref.WeakSet()
 
 
 def renew_in_child(item: OfOneProcess) -> None:
-    """Have ``item.after_fork()`` called in every forked child, as long as the item is there."""
+    """Have ``item._begin_in_child()`` called in every forked child, as long as the item is there."""
     _renewed.add(item)
 
 
@@ -133,7 +133,7 @@ def _after_fork() -> None:
     _failures.clear()
     _promises.clear()
     for item in list(_renewed):
-        item.after_fork()
+        item._begin_in_child()
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -268,10 +268,10 @@ class Runtime:
         self.trusts_clock = clock is not None
         self._random = random.SystemRandom()
         self._closed = False
-        self.after_fork()
+        self._begin_in_child()
         renew_in_child(self)
 
-    def after_fork(self) -> None:
+    def _begin_in_child(self) -> None:
         """In a forked child: threads of its own, at the next call."""
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None

@@ -130,7 +130,7 @@ def naming_segment(topic: str, segment: PlannedSegment) -> Iterator[None]:
 
 def damage_in_scan(error: CorruptionError, topic: str, segment: PlannedSegment) -> CorruptionError:
     """The error for a planned segment that is damaged: what the scan wanted of it, and how it is left out."""
-    restore = RESTORE if error.advice == CorruptionError.default_advice else error.advice
+    restore = RESTORE if error.advice == CorruptionError._default_advice else error.advice
     advice = (
         f"{restore}, or leave it out of the scan with exclude_segments=[{segment.number}], which is the option "
         "excludeSegments of Spark's format"

@@ -25,7 +25,11 @@ _logger = logging.getLogger("txnlog.snapshot")
 
 
 class Snapshot:
-    """Every topic at one version: whole transactions only, over all topics at once. Repeatable while it is readable."""
+    """Every topic at one version: whole transactions only, over all topics at once. Repeatable while it is readable.
+
+    Attributes:
+        version: the version of the namespace that it shows.
+    """
 
     def __init__(self, connection: Connection, version: int) -> None:
         self._connection = connection

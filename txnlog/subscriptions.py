@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar, get_args
@@ -28,7 +29,7 @@ from txnlog.errors import (
 from txnlog.failover_intake import WAITING, FailoverIntake, KeptIntake
 from txnlog.intake import Intake
 from txnlog.limits import DEFAULT_LEASE_MS, MAX_NUMBER, MIN_LEASE_MS
-from txnlog.names import nearest, parse_label, parse_subscription_name, parse_topic_name
+from txnlog.names import nearest, parse_label, parse_subscription_name, parse_topic_name, similar
 from txnlog.results import Listing, PartitionCursor, PartitionLag, SubscriptionInfo
 from txnlog.shared_intake import SharedIntake
 from txnlog.state import Cursor, Draft, SubscriptionRecord, TopicRecord
@@ -37,6 +38,8 @@ from txnlog.wording import Call, Words
 
 if TYPE_CHECKING:
     from txnlog.connection import Connection, Position
+
+_logger: Final = logging.getLogger("txnlog.subscriptions")
 
 T = TypeVar("T")
 
@@ -421,7 +424,22 @@ def _made(
         if there is None:
             raise
         return found, there
+    _report_created(connection, made)
     return made.topic, made.record
+
+
+def _report_created(connection: Connection, made: Found) -> None:
+    """Say that a consumer created its subscription, which a misspelt name does as well."""
+    name, topic = made.record.name, made.topic.name
+    with connection.follower.lock:
+        others = [other for of, other in connection.follower.state.subscription_names if of == made.topic.id]
+    close = similar(name, others)
+    created = f"the consumer created the subscription {name!r} of {topic!r}: it begins with the earliest message"
+    if close is None:
+        _logger.info("%s", created)
+    else:
+        advice = "if that one was meant, open a consumer of it, and drop the new one"
+        _logger.warning("%s. There is also %r: %s", created, close, advice)
 
 
 def _topics(topics: object) -> list[str]:

@@ -50,7 +50,7 @@ def transact(
             if last:
                 raise
             continue
-        txn.refuse_prepare()
+        txn._refuse_prepare()
         try:
             value = work(txn)
             _check_not_awaited(txn, value)
@@ -59,15 +59,15 @@ def transact(
             error: TxnLogError = TransactionAborted(f"the transaction {txn.id} was aborted: its commit got no answer")
         except OutcomeUnknown as unknown:
             if unknown.txn_ids != (str(txn.id),) or not _aborted(txn):
-                txn.discard()
+                txn._discard()
                 raise  # of something that the next attempt would do again
             error = unknown
         except (AbortableError, RetriableError, CoordinatorFenced) as lost:
-            if not (txn.discard() or _aborted(txn)):
+            if not (txn._discard() or _aborted(txn)):
                 raise  # the function committed by itself, and something after that went wrong
             error = lost
         except BaseException:
-            txn.discard()
+            txn._discard()
             raise
         if last:
             raise error
@@ -118,7 +118,7 @@ def _committed(txn: Transaction) -> bool:
                 return False
             if txn.state != "COMMITTED":
                 look = Words("look how it ended before you call again: ", Call("transaction", "txn_id"))
-                unknown.advise(Words(look, ", ", unknown.or_abort))
+                unknown._advise(Words(look, ", ", unknown._or_abort))
                 raise unknown from None
     return True
 

@@ -31,9 +31,9 @@ from txnlog.errors import (
     TransactionTimedOut,
     TxnLogError,
 )
-from txnlog.holds import give_back
+from txnlog.holds import Taken, give_back
 from txnlog.ids import TxnId
-from txnlog.messages import Messages, Taken, checked
+from txnlog.messages import Messages, checked
 from txnlog.placement import place
 from txnlog.process_bound import ProcessBound
 from txnlog.results import Committed
@@ -86,6 +86,9 @@ class Transaction(ProcessBound):
     inside the block aborts it, and so does a commit that fails: no block leaves it open, unless its outcome is unknown
     (``OutcomeUnknown``: ``commit()`` again, or ``abort()``). Nothing of it is visible before it is committed, all of it
     is afterwards.
+
+    Attributes:
+        result: what the commit returned, as :class:`txnlog.Committed`; None before.
     """
 
     def __init__(
@@ -160,12 +163,12 @@ class Transaction(ProcessBound):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is not None:
-            self.leave(error)
+            self._leave(error)
         elif self._state == "OPEN":
             try:
                 self.commit()
             except BaseException as refusal:
-                self.leave(refusal)  # nobody calls commit() again: what it took would be held for nothing
+                self._leave(refusal)  # nobody calls commit() again: what it took would be held for nothing
                 raise
         elif self._state == "ABORTED" and self._ended is not None:
             raise self._ended  # somebody else ended it, and the block went on: its end is no commit
@@ -212,17 +215,17 @@ class Transaction(ProcessBound):
         """
         with self._mine():
             self._check_open()
-            wanted = checked(messages).acknowledgements(self._connection, cumulative=cumulative)
+            wanted = checked(messages)._acknowledgements(self._connection, cumulative=cumulative)
             if not wanted:
                 return
-            received_by = messages.connection
+            received_by = messages._connection
             if received_by not in self._holders:
                 self._holders.append(received_by)
-            shared = received_by.shared_subscription(messages.subscription) is not None
+            shared = received_by.shared_subscription(messages._subscription) is not None
             if shared and tuple(wanted) in self._unanswered:
                 self._log_work()  # the call is repeated: what it took must not conflict with itself
                 return
-            taken = messages.taken(cumulative=cumulative)
+            taken = messages._taken(cumulative=cumulative)
             with self._taking(taken):
                 self._take(wanted, taken)
                 if shared:
@@ -250,7 +253,7 @@ class Transaction(ProcessBound):
         with contextlib.suppress(ValueError):  # a consumer in another thread gave it back
             self._taken.remove(taken)
 
-    def acknowledge_ranges(self, wanted: list[Acknowledgement]) -> None:
+    def _acknowledge_ranges(self, wanted: list[Acknowledgement]) -> None:
         """Add acknowledgements by offsets instead of received messages (streams)."""
         with self._mine():
             self._check_open()
@@ -289,12 +292,12 @@ class Transaction(ProcessBound):
         for connection in self._holders:
             connection.release_holds(self._number)
 
-    def check_open(self) -> None:
+    def _check_open_now(self) -> None:
         """Raise what stands against more work: it has ended or timed out, was fenced, or its end is in doubt."""
         with self._mine():
             self._check_open()
 
-    def adopt_segments(self, segments: list[Segment]) -> None:
+    def _adopt_segments(self, segments: list[Segment]) -> None:
         """Add segments that were written elsewhere (Spark's executors) under numbers of this client's blocks.
 
         Those that it was given before are left out, so that a call that was interrupted can be repeated.
@@ -303,7 +306,7 @@ class Transaction(ProcessBound):
             self._check_open()
             self._work.add_segments(segments)
 
-    def set_stream(self, batch: StreamBatch) -> None:
+    def _set_stream(self, batch: StreamBatch) -> None:
         """Bind the commit to a micro-batch: a replay of it is skipped."""
         with self._mine():
             self._check_open()
@@ -431,7 +434,7 @@ class Transaction(ProcessBound):
             self._end_holds()
             return str(self._id)
 
-    def refuse_prepare(self) -> None:
+    def _refuse_prepare(self) -> None:
         """Its end is decided here: whoever runs it commits it."""
         self._may_prepare = False
 
@@ -442,7 +445,7 @@ class Transaction(ProcessBound):
         try:
             self._connection.appender.call(command)
         except OutcomeUnknown as error:
-            error.advise(
+            error._advise(
                 Words("call prepare() again, or abort(); ", Call("transaction", "txn.id"), " shows what the log has")
             )
             raise
@@ -604,7 +607,7 @@ class Transaction(ProcessBound):
     def _note_not_committed(self, doubted: _Doubt, error: TxnLogError) -> None:
         """Note what became of a commit that failed."""
         if isinstance(error, OutcomeUnknown):
-            error.advise(Words("call commit() again, ", error.or_abort))
+            error._advise(Words("call commit() again, ", error._or_abort))
         elif isinstance(error, AbortableError | FencedError):
             self._in_doubt = None
             self._give_up(error)
@@ -639,7 +642,7 @@ class Transaction(ProcessBound):
                 self._ended_elsewhere(outcome)
             self._release(None)
 
-    def discard(self) -> bool:
+    def _discard(self) -> bool:
         """Abort, unless a commit is under way or in doubt; never raises. For the end of blocks that go wrong.
 
         Where the log cannot be told, this handle is through with it all the same: nobody else can commit it, and the
@@ -661,21 +664,21 @@ class Transaction(ProcessBound):
                     self._release(None)
             return True
 
-    def leave(self, error: BaseException | None) -> None:
+    def _leave(self, error: BaseException | None) -> None:
         """The end of a block that goes wrong: ``discard``. What said to call again says to begin the block again.
 
         Unless that is about something else: a call in doubt that is not of this transaction.
         """
-        if not self.discard() or not isinstance(error, RetriableError):
+        if not self._discard() or not isinstance(error, RetriableError):
             return
         if isinstance(error, OutcomeUnknown):
             own = error.txn_ids == (str(self._id),)
         else:
             own = type(error) is RetriableError  # others know better what to wait for
         if own:
-            error.advise("begin the block again: its transaction was aborted")
+            error._advise("begin the block again: its transaction was aborted")
 
-    def leave_in_doubt(self) -> None:
+    def _leave_in_doubt(self) -> None:
         """Go on without asking how a commit in doubt ended: what it took is in nobody's way here, the log decides."""
         self._release_holds()
 

@@ -65,7 +65,7 @@ CURSOR_LANE: Final = "source cursor"
 def read_history(ns: Namespace, source: str, subscription: str, outputs: Sequence[str]) -> History:
     """Read the log: the topic ``source``, the cursor of its ``subscription``, and the topics ``outputs``."""
     newest = ns.snapshot().version
-    entries = [ns.connection.follower.log.entry(version) for version in range(newest + 1)]
+    entries = [ns._connection.follower.log.entry(version) for version in range(newest + 1)]
     names = {ns.topic(name).id: name for name in (source, *outputs)}
     fold = _Fold(names, (ns.topic(source).id, subscription))
     for entry in entries:
@@ -158,7 +158,7 @@ def _what(actions: Iterable[AnyAction]) -> str:
 def _leftovers(ns: Namespace, topics: Iterable[str], named: dict[int, int]) -> Iterable[Leftover]:
     for topic in topics:
         seen: set[int] = set()
-        for item in ns.connection.store.list(f"{topic}/"):
+        for item in ns._connection.store.list(f"{topic}/"):
             key = parse_key(item.key)
             if isinstance(key, SegmentKey) and key.segment not in named and key.segment not in seen:
                 seen.add(key.segment)

@@ -263,7 +263,7 @@ def widened(place: Place, kind: str) -> tuple[Any, str]:
     ns.produce("orders", [{"id": 1, "x": small}, {"id": 2, "x": None}])
     with txn_catalog.open(place.root) as cat:
         cat.publish("sales", "orders")
-        record = ns.connection.topic_record("orders")
+        record = ns._connection.topic_record("orders")
         append(ns, AlterTopic(record.id, StructType((record.schema.fields[0], StructField("x", new)))))
         ns.produce("orders", [{"id": 3, "x": great}])
         cat.publish("sales", "orders")

@@ -90,7 +90,7 @@ def commits_of(store: Store, folder: str) -> Mapping[int, bytes]:
 
 def facts_of(ns: Namespace, record: TopicRecord) -> Facts:
     """Of a topic, by the fold as it is known."""
-    records, removals = ns.connection.follower.segments(record.id)
+    records, removals = ns._connection.follower.segments(record.id)
     files = tuple(
         File(
             keys.relative_segment_key(item.number, item.file),
@@ -111,9 +111,9 @@ def facts_of(ns: Namespace, record: TopicRecord) -> Facts:
 def segments_of(ns: Namespace) -> pa.Table:
     """What the table of segments must hold by the fold as it is known, each with the version ``since`` which."""
     rows: list[tuple[Any, ...]] = []
-    for topic in ns.connection.follower.state.topics.values():
-        for item in filter(_is_shown, ns.connection.follower.segments(topic.id)[0]):
-            txn = None if item.compacted or item.txn is None else str(ns.connection.txn_id(item.txn))
+    for topic in ns._connection.follower.state.topics.values():
+        for item in filter(_is_shown, ns._connection.follower.segments(topic.id)[0]):
+            txn = None if item.compacted or item.txn is None else str(ns._connection.txn_id(item.txn))
             version = None if item.compacted else item.ended_version
             first = 0
             for part in item.slices:
@@ -159,10 +159,10 @@ def check_table(
 
     ``complete``, ``may_stop`` and ``may_repeat`` are those of :func:`~tests.catalog.replaying.replay_topic`.
     """
-    ns.connection.follower.refresh()
-    record = ns.connection.topic_record(topic)
+    ns._connection.follower.refresh()
+    record = ns._connection.topic_record(topic)
     facts = facts_of(ns, record)
-    published = published_in(record.folder, _log_of(ns.connection.store, record.folder))
+    published = published_in(record.folder, _log_of(ns._connection.store, record.folder))
     replay = replay_topic(facts, published, complete=complete, may_stop=may_stop, may_repeat=may_repeat)
     assert not replay.findings, "\n".join(replay.findings)
     newest = [ns.snapshot().version] if complete else []
@@ -197,8 +197,8 @@ def check_segments_table(ns: Namespace, *, complete: bool = True, may_repeat: bo
 
     The newest one says all of it where it is ``complete``. Returns what its versions show.
     """
-    ns.connection.follower.refresh()
-    store, folder = ns.connection.store, keys.SEGMENTS_TABLE
+    ns._connection.follower.refresh()
+    store, folder = ns._connection.store, keys.SEGMENTS_TABLE
     wanted = segments_of(ns)
     published = published_in(folder, _log_of(store, folder))
     log = keys.delta_prefix(folder)

@@ -28,13 +28,13 @@ def publications(
     after: Callable[[Call, str, object], None] | None = None,
 ) -> Publications:
     """A client's, with hooks around the requests of this publisher alone."""
-    of = ns.connection
+    of = ns._connection
     return Publications(of.follower, HookStore(of.store, before=before, after=after), of.runtime)
 
 
 def publish(ns: Namespace) -> Any:
-    ns.connection.follower.refresh()
-    return publications(ns).publish(ns.connection.topic_record(TOPIC).id)
+    ns._connection.follower.refresh()
+    return publications(ns).publish(ns._connection.topic_record(TOPIC).id)
 
 
 def history(ns: Namespace) -> None:
@@ -57,19 +57,19 @@ def partly_published(ns: Namespace) -> None:
 def middle_lost(ns: Namespace) -> None:
     partly_published(ns)
     publish(ns)
-    folder = ns.connection.topic_record(TOPIC).folder
-    newest = max(commits_of(ns.connection.store, folder))
-    ns.connection.store.delete(keys.delta_commit_key(folder, newest - 1))
+    folder = ns._connection.topic_record(TOPIC).folder
+    newest = max(commits_of(ns._connection.store, folder))
+    ns._connection.store.delete(keys.delta_commit_key(folder, newest - 1))
     ns.produce(TOPIC, rows(30))
 
 
 def newest_damaged(ns: Namespace) -> None:
     partly_published(ns)
     publish(ns)
-    folder = ns.connection.topic_record(TOPIC).folder
-    commits = commits_of(ns.connection.store, folder)
+    folder = ns._connection.topic_record(TOPIC).folder
+    commits = commits_of(ns._connection.store, folder)
     newest = max(commits)
-    ns.connection.store.put(keys.delta_commit_key(folder, newest), commits[newest][:-40])
+    ns._connection.store.put(keys.delta_commit_key(folder, newest), commits[newest][:-40])
     ns.produce(TOPIC, rows(30))
 
 
@@ -87,5 +87,5 @@ def prepared(name: str) -> MemoryStore:
 
 def client(store: Store, name: str) -> Namespace:
     ns = open_client(store, name, ManualClock(START_MS + 1_000))
-    ns.connection.follower.refresh()
+    ns._connection.follower.refresh()
     return ns

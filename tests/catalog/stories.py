@@ -64,7 +64,7 @@ def mergeable(ns: Namespace, topic: str) -> list[tuple[int, list[int]]]:
 
 def add_column(ns: Namespace, topic: str, name: str, kind: str = "string") -> int:
     """Another column, as ``alter_topic`` adds it."""
-    record = ns.connection.topic_record(topic)
+    record = ns._connection.topic_record(topic)
     wider = schemas.StructType((*record.schema.fields, schemas.StructField(name, kind)))
     return append(ns, AlterTopic(record.id, wider))
 
@@ -136,7 +136,7 @@ class Story:
 
     def do_widen(self, which: int, many: int) -> None:
         topic = TOPICS[which % 2]
-        names = [field.name for field in self.ns.connection.topic_record(topic).schema.fields]
+        names = [field.name for field in self.ns._connection.topic_record(topic).schema.fields]
         if len(names) < 6:
             add_column(self.ns, topic, f"more{len(names)}", ("string", "long", "date", "decimal(9,2)")[many % 4])
 
@@ -166,8 +166,8 @@ class Story:
 
     def records(self) -> list[TopicRecord]:
         """All topics that there ever were."""
-        self.ns.connection.follower.refresh()
-        return list(self.ns.connection.follower.state.topics.values())
+        self.ns._connection.follower.refresh()
+        return list(self.ns._connection.follower.state.topics.values())
 
     def path(self, record: TopicRecord) -> str:
         """The folder of a topic's table."""

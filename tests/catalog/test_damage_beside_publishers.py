@@ -41,7 +41,7 @@ class Scene:
         self.clients = [self.duel.client(f"publisher{number}") for number in range(publishers)]
         self.own = [publications(ns) for ns in self.clients]
         self.writer = client(self.duel.store, "writer")
-        record = self.writer.connection.topic_record(TOPIC)
+        record = self.writer._connection.topic_record(TOPIC)
         self.topic, self.segments = record.id, segments
         self.folder = keys.SEGMENTS_TABLE if segments else record.folder
         self.done: list[str] = []
@@ -50,7 +50,7 @@ class Scene:
     @property
     def store(self) -> Store:
         """Not in the schedule."""
-        return self.writer.connection.store
+        return self.writer._connection.store
 
     def publish(self, publisher: Publications) -> Published:
         return publisher.publish_all()[-1] if self.segments else publisher.publish(self.topic)
@@ -68,7 +68,7 @@ class Scene:
         ns.produce(TOPIC, rows(self._value))
 
     def learn(self, number: int) -> None:
-        self.clients[number].connection.follower.refresh()
+        self.clients[number]._connection.follower.refresh()
 
     def damage(self, store: Store) -> None:
         """Something of the table is no more what it was, most often the newest commit.
@@ -238,7 +238,7 @@ def _meet(scene: Scene, mends: str, beside: int) -> None:
     chance.choice(plans)[0] = mends
     scene.done += [f"plans {plans}", f"{beside} beside"]
     calls: list[Callable[[], None]] = [partial(scene.work, number, plan) for number, plan in enumerate(plans)]
-    calls += [partial(scene.damage, scene.clients[0].connection.store)] * beside
+    calls += [partial(scene.damage, scene.clients[0]._connection.store)] * beside
     if chance.random() < 0.7:
         calls.append(partial(scene.write, scene.duel.client("beside")))
     scene.duel.calls = calls

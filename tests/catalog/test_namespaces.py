@@ -79,7 +79,7 @@ def test_created_namespaces_are_listed_and_can_be_opened(cat: Catalog, root: str
     assert (first.coordinator, second.coordinator) == (0, 1)
     with txnlog.open(root, namespace="sales") as ns:
         ns.create_topic("orders", SCHEMA)
-        assert ns.connection.coordinator == first.coordinator
+        assert ns._connection.coordinator == first.coordinator
 
 
 def test_a_namespace_that_a_client_created_is_one_of_the_root(cat: Catalog, root: str) -> None:
@@ -252,7 +252,7 @@ def test_a_creation_that_was_interrupted_is_finished_by_the_next_one() -> None:
     assert "sales" in cat.namespaces()
     assert cat.create_namespace("sales").coordinator == record.coordinator
     with txnlog.open("memory://", namespace="sales", clock=clock, store=store) as ns:
-        assert ns.connection.coordinator == record.coordinator
+        assert ns._connection.coordinator == record.coordinator
 
 
 def test_a_creation_that_a_drop_overtook_says_what_to_do() -> None:

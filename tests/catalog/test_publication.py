@@ -106,10 +106,10 @@ def test_an_entry_that_merges_its_own_rows_is_loud(ns: Any, cat: Catalog) -> Non
     txn = ns.begin()
     txn.produce("orders", rows(2), partition=0)
     txn.flush()
-    follower = ns.connection.follower
+    follower = ns._connection.follower
     (pending,) = [item for item in follower.state.segments.values() if item.state == "pending"]
     (visible,) = [item for item in follower.state.segments.values() if item.state == "visible"]
-    number, other = ns.connection.reserve_block(2)[:2]
+    number, other = ns._connection.reserve_block(2)[:2]
     topic = ns.topic("orders").id
     file = f"{number:032x}.parquet"
     merged = Segment(number, topic, file, 2, 10, "crc32:00000000", (SliceRows(0, 2),), txn=other, compacted=True)
@@ -121,7 +121,7 @@ def test_an_entry_that_merges_its_own_rows_is_loud(ns: Any, cat: Catalog) -> Non
         Replace(topic, other, (visible.number, pending.number), (0,)),
     )
     cat.publish("sales", "orders")
-    store = ns.connection.store
+    store = ns._connection.store
     newest = commits_of(store, "orders")[1]
     changes = [(kind, body["dataChange"]) for kind, body in actions_of(newest) if kind in {"add", "remove"}]
     assert changes == [("remove", True), ("add", True)]
@@ -167,12 +167,12 @@ def test_deleted_records_leave_with_their_segment(ns: Any, cat: Catalog) -> None
     topic = ns.topic("orders").id
     append(ns, DeleteRecords(topic, ((0, 2),)))
     assert cat.publish("sales", "orders").created == 0
-    plan = [item for item in ns.connection.follower.segments(topic)[0] if item.slices[0].offset < 2]
-    number = ns.connection.reserve_block(1)[0]
+    plan = [item for item in ns._connection.follower.segments(topic)[0] if item.slices[0].offset < 2]
+    number = ns._connection.reserve_block(1)[0]
     version = append(ns, Begin(number), Replace(topic, number, tuple(item.number for item in plan), ()))
     done = cat.publish("sales", "orders")
     assert (done.created, done.version) == (1, version)
-    store = ns.connection.store
+    store = ns._connection.store
     gone = [body for kind, body in actions_of(commits_of(store, "orders")[1]) if kind == "remove"]
     assert len(gone) == 2
     assert not any(body["dataChange"] for body in gone)
@@ -263,7 +263,7 @@ def test_maintenance_names_the_topics_whose_tables_failed_and_those_that_did_not
     ns: Any, cat: Catalog, place: Place
 ) -> None:
     ns.create_topic("audit", SCHEMA, delta="auto")
-    ns.connection.session.auto_publisher.close()
+    ns._connection.session.auto_publisher.close()
     deltalake.write_deltalake(str(folder(place).parent), pa.table({"x": [1]}))
     ns.alter_topic("orders", delta="auto")
     found = ns.maintain()
@@ -292,7 +292,7 @@ def test_maintenance_publishes_topics_with_auto_and_no_others(ns: Any, cat: Cata
     found = ns.maintain()
     assert (found.published, found.failures, tables(place)) == ((), {}, before)
     ns.create_topic("clicks", SCHEMA, delta="auto")
-    ns.connection.session.auto_publisher.close()
+    ns._connection.session.auto_publisher.close()
     Path(place.root, "sales", "clicks", "_delta_log", f"{0:020d}.json").unlink()
     found = ns.maintain()
     assert (found.published, found.failures) == (("clicks",), {})
@@ -372,7 +372,7 @@ def test_maintenance_ends_the_table_of_a_dropped_topic_with_auto_and_of_no_other
 ) -> None:
     ns.create_topic("clicks", SCHEMA, delta="auto")
     cat.publish("sales")
-    monkeypatch.setattr(type(ns.connection.session.auto_publisher), "after_append", lambda _self: None)
+    monkeypatch.setattr(type(ns._connection.session.auto_publisher), "after_append", lambda _self: None)
     for topic in ("orders", "clicks"):
         ns.drop_topic(topic)
     before = tables(place)
@@ -469,7 +469,7 @@ def test_publication_costs_few_requests_where_the_process_knows_the_table(quick:
     store = MemoryStore()
     with txnlog.open("memory://counted", "sales", create=True, store=store) as ns:
         ns.create_topic("orders", SCHEMA)
-        of = ns.connection
+        of = ns._connection
         publications = Publications(of.follower, of.store, of.runtime)
         topic = ns.topic("orders").id
         publications.publish(topic)
@@ -493,7 +493,7 @@ def test_topics_that_want_it_are_published_after_each_commit(place: Place, monke
     for number in range(5):
         with ns.begin() as txn:
             txn.produce("orders", rows(number))
-        ns.connection.session.auto_publisher.close()
+        ns._connection.session.auto_publisher.close()
         path = str(folder(place).parent)
         assert deltalake.DeltaTable(path).to_pyarrow_table().num_rows == number + 1
     assert check_table(ns, "orders")[-1] == ns.snapshot().version

@@ -49,7 +49,7 @@ class Once:
 def calls_of(name: str) -> list[tuple[str, str]]:
     store = FateStore(copied(prepared(name)))
     ns = client(store, "counted")
-    topic = ns.connection.topic_record(TOPIC).id
+    topic = ns._connection.topic_record(TOPIC).id
     store.counting = True
     publications(ns).publish(topic)
     return store.calls
@@ -76,7 +76,7 @@ def _run(name: str, at: int, fate: Fate) -> None:
     ns = client(store, "publisher")
     store.counting = True
     own = publications(ns)
-    topic = ns.connection.topic_record(TOPIC).id
+    topic = ns._connection.topic_record(TOPIC).id
     for _ in range(3):
         try:
             own.publish(topic)
@@ -96,7 +96,7 @@ def _run(name: str, at: int, fate: Fate) -> None:
     assert check_table(other, TOPIC)[: len(shown)] == shown
     if not fate.dies:  # who met the fault goes on
         store.counting = False
-        ns.connection.follower.refresh()
+        ns._connection.follower.refresh()
         assert own.publish(topic).version == publish(other).version
         check_table(other, TOPIC)
 
@@ -110,16 +110,16 @@ def _duels(name: str, *, grow: bool, most: int, known: bool = False) -> int:
     def play(scheduler: ScriptedScheduler) -> None:
         duel = Duel(copied(prepared(name)))
         one, two = duel.client("a"), duel.client("b")
-        one.connection.follower.refresh()
-        two.connection.follower.refresh()
-        of = one.connection.topic_record(TOPIC).id
+        one._connection.follower.refresh()
+        two._connection.follower.refresh()
+        of = one._connection.topic_record(TOPIC).id
         mine, yours = publications(one), publications(two)
         if known:
             mine.publish(of)
             yours.publish(of)
             two.produce(TOPIC, rows(60))
             two.produce(TOPIC, rows(61))
-            one.connection.follower.refresh()
+            one._connection.follower.refresh()
         if grow:  # what the one knows the other does not
             two.produce(TOPIC, rows(70))
         duel.meet(partial(mine.publish, of), partial(yours.publish, of))
@@ -130,7 +130,7 @@ def _duels(name: str, *, grow: bool, most: int, known: bool = False) -> int:
         check_table(fresh, TOPIC)
         for ns, own in ((one, mine), (two, yours)):
             fresh.produce(TOPIC, rows(80))
-            ns.connection.follower.refresh()
+            ns._connection.follower.refresh()
             done = own.publish(of)
             assert done.version == fresh.snapshot().version
             assert done.repaired == (), "nobody was wrong about what is there"
@@ -161,8 +161,8 @@ def test_a_version_that_came_while_those_behind_it_were_read_is_not_taken_for_lo
     """Else its checkpoint would be written anew, with what was shown before it, until it is found in its place."""
     inner = copied(prepared("partly_published"))
     one, two = client(inner, "a"), client(inner, "b")
-    folder = one.connection.topic_record(TOPIC).folder
-    missed = keys.delta_commit_key(folder, max(commits_of(one.connection.store, folder)) + 1)
+    folder = one._connection.topic_record(TOPIC).folder
+    missed = keys.delta_commit_key(folder, max(commits_of(one._connection.store, folder)) + 1)
     written: list[str] = []
 
     def before(call: Call, key: str) -> None:
@@ -177,7 +177,7 @@ def test_a_version_that_came_while_those_behind_it_were_read_is_not_taken_for_lo
                 one.produce(TOPIC, rows(number))
                 publish(one)
 
-    done = publications(two, before, after).publish(two.connection.topic_record(TOPIC).id)
+    done = publications(two, before, after).publish(two._connection.topic_record(TOPIC).id)
     assert (done.repaired, written) == ((), [])
     assert done.version == one.snapshot().version
     check_table(one, TOPIC)
@@ -192,19 +192,19 @@ def test_who_knew_a_version_that_others_made_again_goes_on_from_what_is_there(
     monkeypatch.setattr(delta_actions, "MOST_FILES", 2 if followed else 100)
     inner = copied(prepared("history"))
     one, other = client(inner, "a"), client(inner, "b")
-    of = one.connection.topic_record(TOPIC)
+    of = one._connection.topic_record(TOPIC)
     own = publications(one)
     own.publish(of.id)
     for number in (60, 61):
         other.produce(TOPIC, rows(number))
-    one.connection.follower.refresh()
+    one._connection.follower.refresh()
     known = own.publish(of.id)
-    other.connection.store.put(keys.delta_commit_key(of.folder, known.delta_version), b"garbage")
+    other._connection.store.put(keys.delta_commit_key(of.folder, known.delta_version), b"garbage")
     if followed:
         assert publish(other).repaired == (known.delta_version,)
         other.produce(TOPIC, rows(62))
     else:
-        other.connection.store.delete(keys.delta_commit_key(of.folder, known.delta_version))
+        other._connection.store.delete(keys.delta_commit_key(of.folder, known.delta_version))
         other.produce(TOPIC, rows(62))
     publish(other)
     before = check_table(other, TOPIC)
@@ -213,7 +213,7 @@ def test_who_knew_a_version_that_others_made_again_goes_on_from_what_is_there(
     else:
         assert before[known.delta_version] > known.version, "it shows more than it did"
     other.produce(TOPIC, rows(63))
-    one.connection.follower.refresh()
+    one._connection.follower.refresh()
     if how == "look":
         assert len(own.versions(of.id, 100)) == len(before)
     else:
@@ -225,11 +225,11 @@ def test_a_newest_version_that_was_removed_comes_back_before_the_next_one() -> N
     """Else a gap would be left, and nobody could open the table."""
     inner = copied(prepared("history"))
     one = client(inner, "a")
-    of = one.connection.topic_record(TOPIC)
+    of = one._connection.topic_record(TOPIC)
     own = publications(one)
     newest = own.publish(of.id).delta_version
     shown = check_table(one, TOPIC)
-    one.connection.store.delete(keys.delta_commit_key(of.folder, newest))
+    one._connection.store.delete(keys.delta_commit_key(of.folder, newest))
     one.produce(TOPIC, rows(60))
     done = own.publish(of.id)
     assert (done.delta_version, done.repaired) == (newest + 1, (newest,))
@@ -243,15 +243,15 @@ def test_a_version_that_was_removed_beside_its_checkpoint_comes_back_with_one_th
     inner = copied(prepared("history"))
     monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 1)
     late, other = client(inner, "a"), client(inner, "b")
-    of = late.connection.topic_record(TOPIC)
+    of = late._connection.topic_record(TOPIC)
     own = publications(late)
     own.publish(of.id)
     other.produce(TOPIC, rows(60))
     removed = publish(other).delta_version
-    assert other.connection.store.info(keys.delta_checkpoint_key(of.folder, removed))
-    other.connection.store.delete(keys.delta_commit_key(of.folder, removed))
+    assert other._connection.store.info(keys.delta_checkpoint_key(of.folder, removed))
+    other._connection.store.delete(keys.delta_commit_key(of.folder, removed))
     other.produce(TOPIC, rows(61))
-    late.connection.follower.refresh()
+    late._connection.follower.refresh()
     assert own.publish(of.id).version == other.snapshot().version
     check_table(other, TOPIC)
 
@@ -261,18 +261,18 @@ def test_two_who_repair_a_version_write_the_same_though_one_knows_less() -> None
     inner = copied(prepared("history"))
     late, other = client(inner, "a"), client(inner, "b")
     publish(other)
-    late.connection.follower.refresh()
+    late._connection.follower.refresh()
     other.produce(TOPIC, rows(60))
     newest = publish(other).delta_version
-    key = keys.delta_commit_key(late.connection.topic_record(TOPIC).folder, newest)
-    other.connection.store.put(key, b"garbage")
+    key = keys.delta_commit_key(late._connection.topic_record(TOPIC).folder, newest)
+    other._connection.store.put(key, b"garbage")
     other.produce(TOPIC, rows(61))
     gone_on: list[Any] = []
     first = Once(
         lambda call, written: call is Call.PUT and written == key,
         lambda: gone_on.append(publish(client(inner, "c"))),
     )
-    publications(late, first).publish(late.connection.topic_record(TOPIC).id)
+    publications(late, first).publish(late._connection.topic_record(TOPIC).id)
     assert [done.delta_version for done in gone_on] == [newest + 1]
     check_table(other, TOPIC)
 
@@ -281,14 +281,14 @@ def test_a_checkpoint_shows_what_its_version_does_though_one_who_repairs_it_knew
     """Who wrote the version knows what it showed, others show the nearest: readers begin at the one or at the other."""
     inner = copied(prepared("history"))
     one, other = client(inner, "a"), client(inner, "b")
-    topic = one.connection.topic_record(TOPIC)
+    topic = one._connection.topic_record(TOPIC)
     own = publications(one)
     own.publish(topic.id)
     for number in (60, 61):
         other.produce(TOPIC, rows(number))
-    one.connection.follower.refresh()
+    one._connection.follower.refresh()
     key = keys.delta_commit_key(topic.folder, own.publish(topic.id).delta_version)
-    other.connection.store.put(key, b"garbage")
+    other._connection.store.put(key, b"garbage")
     made: list[Any] = []
     first = Once(
         lambda call, written: call is Call.PUT and written == key,
@@ -307,16 +307,16 @@ def test_two_who_repair_a_version_of_which_one_knew_more_in_many_interleavings(m
     def play(scheduler: ScriptedScheduler) -> None:
         duel = Duel(copied(before))
         one, two, other = duel.client("a"), duel.client("b"), client(duel.store, "c")
-        topic = one.connection.topic_record(TOPIC)
+        topic = one._connection.topic_record(TOPIC)
         mine, yours = publications(one), publications(two)
         for number in (60, 61):
             other.produce(TOPIC, rows(number))
-        one.connection.follower.refresh()
-        two.connection.follower.refresh()
+        one._connection.follower.refresh()
+        two._connection.follower.refresh()
         newest = yours.publish(topic.id).delta_version
-        other.connection.store.put(keys.delta_commit_key(topic.folder, newest), b"garbage")
+        other._connection.store.put(keys.delta_commit_key(topic.folder, newest), b"garbage")
         other.produce(TOPIC, rows(70))
-        two.connection.follower.refresh()
+        two._connection.follower.refresh()
         duel.meet(partial(mine.publish, topic.id), partial(yours.publish, topic.id))
         duel.run(scheduler)
         check_table(client(duel.store, "fresh"), TOPIC, complete=False)
@@ -340,7 +340,7 @@ def test_a_topic_that_is_turned_off_while_it_is_published_gets_no_column_that_de
 
     first = Once(lambda call, key: call is Call.CREATE and key.startswith(keys.delta_prefix(TOPIC)), turned_off)
     with raises(InvalidInputError, match="it is never published", durable=Durable.MAYBE):
-        publications(one, first).publish(one.connection.topic_record(TOPIC).id)
+        publications(one, first).publish(one._connection.topic_record(TOPIC).id)
     assert first.came
     shown = check_table(other, TOPIC, complete=False)
     assert shown[-1] == other.snapshot().version - 1
@@ -354,14 +354,14 @@ def test_three_publishers_in_many_interleavings(files: int, monkeypatch: pytest.
     def play(scheduler: ScriptedScheduler) -> tuple[int, ...]:
         duel = Duel(copied(prepared("history")))
         clients = [duel.client(name) for name in "abc"]
-        topic = clients[0].connection.topic_record(TOPIC).id
+        topic = clients[0]._connection.topic_record(TOPIC).id
         own = [publications(ns) for ns in clients]
         for number, ns in enumerate(clients):
-            ns.connection.follower.refresh()
+            ns._connection.follower.refresh()
             own[number].publish(topic)
         for number, ns in enumerate(clients):
             clients[-1].produce(TOPIC, rows(60 + number))
-            ns.connection.follower.refresh()
+            ns._connection.follower.refresh()
         duel.calls = [partial(one.publish, topic) for one in own]
         duel.run(scheduler)
         assert not [answer for answer in duel.answers if isinstance(answer, TxnLogError)]

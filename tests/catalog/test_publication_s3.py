@@ -51,7 +51,7 @@ def test_topics_are_published_on_s3(s3: Place, server: Any) -> None:
             done = (one, two)[number % 2].publish("sales", "orders")
             assert done.delta_version == number
         assert read(server, done.url) == list(range(6))
-        store = ns.connection.store
+        store = ns._connection.store
         store.delete(keys.delta_commit_key("orders", 2))
         store.put(keys.delta_commit_key("orders", 3), b"garbage")
         with txn_catalog.open(s3.root, **options) as other:

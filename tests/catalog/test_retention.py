@@ -52,7 +52,7 @@ def tables(place: Place, clock: ManualClock, lake: Any) -> Iterator[Catalog]:
 
 def stored(ns: Any, prefix: str = "") -> set[str]:
     """Keys that lie on the store."""
-    return {info.key for info in ns.connection.store.list(prefix)}
+    return {info.key for info in ns._connection.store.list(prefix)}
 
 
 def gone_after(ns: Any, clock: ManualClock, kept_ms: int, files: set[str], **options: Any) -> None:
@@ -337,7 +337,7 @@ def test_a_dropped_topic_goes_with_its_published_table(
 
     def note(key: str) -> None:
         order.append("log" if "_delta_log" in key else "segment")
-        state = place.open(mode="r").connection.follower.state
+        state = place.open(mode="r")._connection.follower.state
         assert state.head.oldest_readable == dropped, "it is announced before anything is deleted"
 
     store.before = note
@@ -406,9 +406,9 @@ def test_a_table_that_somebody_else_wrote_stays_in_the_folder_of_a_dropped_topic
     lake.produce("orders", rows(1))
     if whose == "a version of somebody else":
         tables.publish("sales")
-    lake.connection.store.put(keys.delta_commit_key("orders", 1), b'{"commitInfo":{"operation":"WRITE"}}\n')
-    lake.connection.store.put("orders/part-00000.parquet", b"theirs")
-    lake.connection.store.put("orders/_delta_log/00000000000000000001.crc", b"theirs")
+    lake._connection.store.put(keys.delta_commit_key("orders", 1), b'{"commitInfo":{"operation":"WRITE"}}\n')
+    lake._connection.store.put("orders/part-00000.parquet", b"theirs")
+    lake._connection.store.put("orders/_delta_log/00000000000000000001.crc", b"theirs")
     lake.drop_topic("orders")
     foreign = {key for key in stored(lake, "orders/") if keys.SEGMENT_COLUMN not in key}
     clock.advance(WEEK_MS)
@@ -424,7 +424,7 @@ def test_a_damaged_version_keeps_the_table_of_a_dropped_topic_from_nothing(
         tables.publish("sales")
     lake.drop_topic("orders")
     for version in (0, 2):
-        lake.connection.store.put(keys.delta_commit_key("orders", version), b"{")
+        lake._connection.store.put(keys.delta_commit_key("orders", version), b"{")
     clock.advance(WEEK_MS)
     lake.vacuum()
     assert stored(lake, "orders/") == set()

@@ -315,7 +315,7 @@ def raises(kind: type[TxnLogError], match: str = "", durable: Durable = Durable.
         assert isinstance(error, TxnLogError)
         assert type(error) is kind, f"{type(error).__name__}: {error}"
         assert error.durable is durable, error
-        silent = error.unsaid and durable is Durable.NOTHING
+        silent = error._unsaid and durable is Durable.NOTHING
         assert error.advice, "every error knows what to do"
         assert str(error) == f"{error.message} ({error.advice}{'' if silent else f'; {durable.value}'})", "and says it"
         return True
@@ -412,14 +412,14 @@ def from_zero(ns: Any) -> State:
     """The fold of the entries alone."""
     state = State()
     for version in range(ns.snapshot().version + 1):
-        apply_entry(state, decode_entry(ns.connection.follower.log.get(version), version))
+        apply_entry(state, decode_entry(ns._connection.follower.log.get(version), version))
     return state
 
 
 def close_blocks(rival: Namespace, writer: str) -> None:
     """What vacuum will do to a writer that was silent for the grace."""
-    blocks = [block.first for block in rival.connection.follower.state.blocks.values() if block.writer == writer]
-    rival.connection.follower.refresh()
-    rival.connection.appender.call(
+    blocks = [block.first for block in rival._connection.follower.state.blocks.values() if block.writer == writer]
+    rival._connection.follower.refresh()
+    rival._connection.appender.call(
         Simple(lambda _draft, _at: [Close(first) for first in blocks], lambda _draft, _at: None)
     )

@@ -333,7 +333,7 @@ def test_a_conflict_with_another_client_is_found_at_the_commit(ten: Any, place: 
     messages = consumer.receive(timeout_ms=0)
     txn = ten.begin()
     ten.snapshot()
-    txn.acknowledge_ranges(messages[:3].acknowledgements(other.connection, cumulative=False))  # unknown to it
+    txn._acknowledge_ranges(messages[:3]._acknowledgements(other._connection, cumulative=False))  # unknown to it
     txn.produce("audit", rows(1))
     consumer.acknowledge(messages[2])
     with Unchanged(place), raises(TransactionConflict, match="acknowledged before"):
@@ -351,7 +351,7 @@ def test_a_conflict_with_another_client_is_found_at_the_flush(ten: Any, place: P
     messages = consumer.receive(timeout_ms=0)
     ten.snapshot()
     txn = ten.begin()
-    txn.acknowledge_ranges(messages[:3].acknowledgements(other.connection, cumulative=False))  # unknown to it
+    txn._acknowledge_ranges(messages[:3]._acknowledgements(other._connection, cumulative=False))  # unknown to it
     txn.produce("audit", rows(1))
     consumer.acknowledge(messages[2])
     with Unchanged(place), raises(TransactionConflict):
@@ -450,7 +450,7 @@ def test_many_acknowledgements_of_one_transaction_are_one_in_the_entry(ten: Any)
         for _ in range(10):
             txn.acknowledge(consumer.receive(1, timeout_ms=0))
     (commit,) = [
-        line for line in ten.connection.follower.log.entry(txn.result.version).actions if hasattr(line, "shares")
+        line for line in ten._connection.follower.log.entry(txn.result.version).actions if hasattr(line, "shares")
     ]
     assert [item.ranges[0].ranges for item in commit.acknowledgements] == [((0, 10),)]
 

@@ -229,7 +229,7 @@ def test_a_registration_names_the_first_entry_of_its_log(memory: Place) -> None:
         ns = memory.open(name)
         root = Root(memory.store(), Runtime())
         (record,) = [item for item in root.namespaces() if item.name == name]
-        first = ns.connection.follower.log.entry(0)
+        first = ns._connection.follower.log.entry(0)
         assert record.log == first.digest
         registered = root.follower.log.entry(record.id).header
         assert (first.header.writer, first.header.timestamp_ms) == (registered.writer, registered.timestamp_ms)
@@ -240,7 +240,7 @@ def test_a_creation_that_was_interrupted_is_finished_with_the_registered_entry(m
     memory.open("first")
     record = Root(memory.store(), Runtime()).register(parse_namespace_name("sales"))
     with memory.open("sales") as ns:
-        assert ns.connection.session.beginning == record.log
+        assert ns._connection.session.beginning == record.log
         ns.create_topic("orders", SCHEMA)
     memory.open("sales", mode="r").close()
 
@@ -260,7 +260,7 @@ def test_a_folder_that_was_removed_and_made_again_is_another_namespace(memory: P
     """Its TxnIDs, tokens and first entry are others: a Delta table that has batches of the lost one takes new ones."""
     clock = ManualClock(1_700_000_000_000)
     ns = with_orders(memory, clock=clock)
-    lost, token, beginning = txn_ids(ns), prepared(ns, 1), ns.connection.follower.log.entry(0).digest
+    lost, token, beginning = txn_ids(ns), prepared(ns, 1), ns._connection.follower.log.entry(0).digest
     ns.close()
     remove(memory, "sales")
     clock.advance(10_001)
@@ -268,7 +268,7 @@ def test_a_folder_that_was_removed_and_made_again_is_another_namespace(memory: P
     again = with_orders(memory, clock=clock)
     assert not set(lost) & set(txn_ids(again))
     assert prepared(again, 1) != token
-    assert again.connection.follower.log.entry(0).digest != beginning
+    assert again._connection.follower.log.entry(0).digest != beginning
 
 
 def test_what_is_made_under_the_name_of_a_folder_that_moved_shares_nothing_with_it(memory: Place) -> None:
@@ -282,7 +282,7 @@ def test_what_is_made_under_the_name_of_a_folder_that_moved_shares_nothing_with_
     create(memory, "sales", clock)
     made, moved = with_orders(memory, clock=clock), memory.open("moved")
     assert not set(txn_ids(moved)) & set(txn_ids(made))
-    assert moved.connection.follower.log.entry(0).digest != made.connection.follower.log.entry(0).digest
+    assert moved._connection.follower.log.entry(0).digest != made._connection.follower.log.entry(0).digest
 
 
 def append_to(root: Root, *actions: Any) -> None:
@@ -311,7 +311,7 @@ def test_an_adopted_copy_gives_no_txn_id_of_the_original_and_old_ones_keep_their
     with txn_catalog.open(target.root) as cat:
         assert cat.namespace(name) == info
     with target.open(name, create=False) as copied:
-        assert copied.connection.coordinator == 1
+        assert copied._connection.coordinator == 1
         assert [item.txn_id for item in copied.transactions("PREPARED")] == [TxnId.parse(token)]
         assert [item.txn_id for item in copied.transactions("OPEN")] == [open_one.id]
         before = txn_ids(ns)
@@ -340,7 +340,7 @@ def test_numbers_that_the_original_had_reserved_are_not_used_in_the_copy(memory:
     copy(memory, "sales", other)
     adopt(other, "sales")
     copied = other.open("sales")
-    state = copied.connection.follower.state
+    state = copied._connection.follower.state
     assert not state.blocks
     assert not state.used
     with raises(TransactionNotFound):
@@ -360,18 +360,18 @@ def test_the_new_coordinator_id_is_none_that_the_log_ever_had(memory: Place, oth
     copied = other.open("sales")
     copied.produce("orders", rows(1))
     copied.close()
-    assert copied.connection is not None
+    assert copied._connection is not None
     third = Place("memory", f"memory://{unique_name()}")
     copy(other, "sales", third, "again")
     assert adopt(third, "again").coordinator == 2
     with third.open("again") as ns:
         ns.produce("orders", rows(2))
         assert [item.coordinator for item in txn_ids(ns)] == [1, 0, 2]
-        assert ns.connection.coordinators.spans[0] == (0, 1)
+        assert ns._connection.coordinators.spans[0] == (0, 1)
         assert adopt(third, "again", force=True).coordinator == 3
         ns.create_topic("more", SCHEMA)
-        assert ns.connection.coordinators.newest == 3
-    assert third.open("next").connection.coordinator == 4
+        assert ns._connection.coordinators.newest == 3
+    assert third.open("next")._connection.coordinator == 4
     third.close()
 
 
@@ -389,8 +389,8 @@ def test_what_is_merged_and_what_a_checkpoint_holds_keeps_its_txn_ids(memory: Pl
         ns.produce("orders", rows(12))
         assert txn_ids(ns)[:12] == before
         with other.open("sales") as again:
-            assert again.connection.follower.base is not None
-            assert again.connection.coordinators == ns.connection.coordinators
+            assert again._connection.follower.base is not None
+            assert again._connection.coordinators == ns._connection.coordinators
             assert txn_ids(again)[:12] == before
             assert again.begin().id.coordinator == 1
 
@@ -406,7 +406,7 @@ def test_a_busy_namespace_is_adopted_and_goes_on(memory: Place, other: Place) ->
         busy(copied, 2)
         copied.vacuum(retain_ms=0, grace_ms=3_600_000, allow_short_retention=True)
         assert sorted(before) == sorted(item for item in txn_ids(copied) if item.coordinator == 0)
-        assert tables_of(from_zero(copied)) == tables_of(copied.connection.follower.state)
+        assert tables_of(from_zero(copied)) == tables_of(copied._connection.follower.state)
 
 
 def test_a_namespace_of_its_root_is_adopted_by_force_alone(memory: Place) -> None:
@@ -452,7 +452,7 @@ def test_an_adoption_that_was_interrupted_is_done_again(memory: Place, other: Pl
         adopt_namespace(other.root, "sales", store=Cut(other.store()))
     refused(other, "sales", r"if its adoption was interrupted, repeat it: .*" + HOW.format("sales"))
     assert adopt(other, "sales").coordinator == 2, "what the interrupted one was given is not given again"
-    assert with_orders(other, create=False).connection.coordinators.newest == 2
+    assert with_orders(other, create=False)._connection.coordinators.newest == 2
 
 
 @pytest.mark.parametrize("durable", Durable)
@@ -507,7 +507,7 @@ def test_of_two_who_adopt_at_once_one_is_refused_and_the_log_has_what_the_root_l
     store.rivals = [lambda: adopt(other, "sales")]
     with raises(InvalidTransactionState, match="somebody else adopted", durable=Durable.MAYBE):
         adopt_namespace(other.root, "sales", store=store)
-    assert with_orders(other, create=False).connection.coordinator == 2
+    assert with_orders(other, create=False)._connection.coordinator == 2
 
 
 def test_what_cannot_be_adopted_says_why(memory: Place) -> None:
@@ -532,7 +532,7 @@ def test_an_adoption_that_is_laid_by_hand_is_followed_by_every_handle(memory: Pl
     reader = memory.open(mode="r")
     append(ns, Adopt("sales", 9))
     assert ids(reader.snapshot().read("orders")) == [0]
-    assert reader.connection.coordinator == ns.connection.coordinator == 9
+    assert reader._connection.coordinator == ns._connection.coordinator == 9
     with pytest.raises(CoordinatorFenced):
         ns.produce("orders", rows(1))
     assert ns.produce("orders", rows(1)).txn_id.coordinator == ns.begin().id.coordinator == 9
@@ -548,4 +548,4 @@ def test_handles_of_a_namespace_and_of_its_copy_are_of_two_namespaces(memory: Pl
     messages = consumer.receive(timeout_ms=0)
     with copied.begin() as txn, pytest.raises(InvalidInputError):
         txn.acknowledge(messages)
-    assert txnlog.open(other.root, "sales", mode="r").connection.same_namespace(copied.connection)
+    assert txnlog.open(other.root, "sales", mode="r")._connection.same_namespace(copied._connection)

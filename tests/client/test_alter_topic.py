@@ -341,7 +341,7 @@ def test_two_clients_that_alter_at_once_both_do(ns: Any, place: Place) -> None:
     results = run_threads(*calls)
     assert not [item for item in results if isinstance(item, BaseException)]
     assert sorted(ns.topic("orders").schema.names) == ["c0", "c1", "id", "name"]
-    record = ns.connection.topic_record("orders")
+    record = ns._connection.topic_record("orders")
     assert len(record.schemas) == 3, "those that came second found it there"
 
 
@@ -474,7 +474,7 @@ def test_columns_whose_names_hold_dots_are_no_fields_of_others(ns: Any) -> None:
 def test_what_was_widened_before_that_was_refused_stands_in_the_way_of_no_other_change(ns: Any) -> None:
     wide = ns.create_topic("wide", pa.schema([("x", pa.float32())])).id
     older = AlterTopic(wide, schemas.from_arrow(pa.schema([("x", pa.float64())])))
-    ns.connection.appender.call(Simple(lambda _draft, _at: [older], lambda _draft, _at: None))
+    ns._connection.appender.call(Simple(lambda _draft, _at: [older], lambda _draft, _at: None))
     ns.alter_topic("wide", NOTE, delta="auto")
     ns.alter_topic("wide", delta="off")
     with raises(SchemaMismatch, match="'x' widens from"):

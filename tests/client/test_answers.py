@@ -376,7 +376,7 @@ def test_a_conflict_is_answered_as_soon_as_the_client_can_know(memory: Place, wa
             second.acknowledge(messages[0])
     else:
         second.acknowledge(messages[0])
-        first.acknowledge_ranges(messages[0].acknowledgements(other.connection, cumulative=False))
+        first._acknowledge_ranges(messages[0]._acknowledgements(other._connection, cumulative=False))
         first.flush()
         with raises(TransactionConflict, match="pending"):
             getattr(second, way)()
@@ -629,6 +629,6 @@ def test_an_error_of_any_class_says_what_to_do_and_what_may_be_durable(kind: typ
     assert str(kind("x", advice="do y", durable=Durable.NOTHING)) == "x (do y; nothing was written)"
     assert str(kind("x", advice="do y", durable=Durable.MAYBE)) == "x (do y; data may be durable)"
     silent = kind("x", advice="do y")
-    assert str(silent) == ("x (do y)" if kind in looks else f"x (do y; {kind.default_durable.value})")
-    with pytest.raises(kind, match=kind.default_durable.value), errors.refused_write():
+    assert str(silent) == ("x (do y)" if kind in looks else f"x (do y; {kind._default_durable.value})")
+    with pytest.raises(kind, match=kind._default_durable.value), errors.refused_write():
         raise silent

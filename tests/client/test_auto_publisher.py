@@ -63,7 +63,7 @@ def ns(memory: Place) -> Any:
 
 
 def settled(ns: Any) -> None:
-    ns.connection.session.auto_publisher.close()
+    ns._connection.session.auto_publisher.close()
 
 
 def test_topics_that_want_it_are_published_after_each_commit(recorder: Recorder, ns: Any) -> None:
@@ -182,8 +182,8 @@ def test_without_one_publisher_a_warning_says_so(
     points = [importlib.metadata.EntryPoint(f"p{number}", f"some.thing:p{number}", GROUP) for number in range(found)]
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda **_: points)
     with caplog.at_level(logging.WARNING, "txnlog.publisher"):
-        ns.connection.session.auto_publisher._publisher = None
-        ns.connection.session.auto_publisher._failed.clear()
+        ns._connection.session.auto_publisher._publisher = None
+        ns._connection.session.auto_publisher._failed.clear()
         caplog.clear()
         ns.produce("orders", rows(1))
         settled(ns)
@@ -213,7 +213,7 @@ def test_who_has_nothing_to_publish_notes_nothing_of_what_it_folds(recorder: Rec
     other.produce("audit", rows(1))
     for handle in (reader, writer):
         handle.snapshot()
-        assert not handle.connection.session.auto_publisher._touched
+        assert not handle._connection.session.auto_publisher._touched
 
 
 def test_two_publishers_are_an_error_that_says_so(memory: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,4 +223,4 @@ def test_two_publishers_are_an_error_that_says_so(memory: Place, monkeypatch: py
     with raises(
         UnsupportedFeature, match="one entry point of the group txnlog.publisher, and there is: one:make, other"
     ):
-        ns.connection.session.auto_publisher.publish_auto()
+        ns._connection.session.auto_publisher.publish_auto()

@@ -200,7 +200,7 @@ def test_an_end_that_does_not_come_after_all_is_told_to_nobody(group: Any) -> No
 
         def ask() -> Future[Any]:
             asked = pool.submit(ns.abort, first.id)
-            wait_for(lambda: len(ns.connection.appender._queue) == 2)
+            wait_for(lambda: len(ns._connection.appender._queue) == 2)
             return asked
 
         calls = (first.commit_async, ask, second.commit_async, third.commit_async)
@@ -280,12 +280,12 @@ def test_nobody_is_refused_for_what_is_overdue_in_whatever_company(memory: Place
     info = ns.subscription("orders", "billing")
     message = [Acknowledgement(info.id, info.epoch, (PartitionRanges(0, ((0, 1),)),))]
     waiting = ns.begin()
-    waiting.acknowledge_ranges(message)
+    waiting._acknowledge_ranges(message)
     batches = [ns.begin(txn_app_id="nightly", txn_version=1) for _ in range(2)]
     for batch in batches:
         batch.produce("orders", rows(5))
     holder = memory.open(clock=clock).begin(timeout_ms=1_000)
-    holder.acknowledge_ranges(message)
+    holder._acknowledge_ranges(message)
     holder.flush()
     clock.advance(5_500)
     ns.produce("orders", rows(1))
@@ -300,7 +300,7 @@ def test_a_background_commit_that_does_not_fit_is_led_by_the_worker(
     sales: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A thread leads the entry, and the worker, which ran a callback meanwhile, has found nothing left to do."""
-    appender = sales.connection.appender
+    appender = sales._connection.appender
     transactions = [sales.begin() for _ in range(3)]
     for number, txn in enumerate(transactions):
         txn.produce("orders", rows(number), partition=0)
@@ -349,7 +349,7 @@ def test_a_commit_beside_one_that_is_under_way_is_that_one(memory: Place, second
     ns.produce("orders", rows(0))
     messages = ns.consumer("orders", "billing").receive(timeout_ms=0)
     blocker = memory.open().begin()
-    blocker.acknowledge_ranges(messages.acknowledgements(ns.connection, cumulative=False))
+    blocker._acknowledge_ranges(messages._acknowledgements(ns._connection, cumulative=False))
     blocker.flush()
     txn = ns.begin()
     txn.produce("audit", rows(1))
@@ -390,7 +390,7 @@ def test_a_commit_beside_one_that_is_under_way_is_that_one(memory: Place, second
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_worker_that_ended_is_replaced_and_what_it_left_is_done(ns: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever ends it, it must not go round for ever, and nobody must wait for it."""
-    appender = ns.connection.appender
+    appender = ns._connection.appender
 
     def ended(_self: object) -> None:
         raise SystemExit
@@ -446,7 +446,7 @@ def test_a_commit_that_close_leads_is_told_whatever_ends_close(
     first_done = first.commit_async()
     first_done.add_done_callback(callback)
     assert busy.wait(20)
-    worker = ns.connection.appender._worker
+    worker = ns._connection.appender._worker
     future = second.commit_async()
 
     def fail() -> None:
@@ -503,7 +503,7 @@ def test_what_a_busy_worker_leaves_is_told_by_close(memory: Place, monkeypatch: 
         if not number:
             futures[0].add_done_callback(callback)
             assert busy.wait(20)
-    worker = ns.connection.appender._worker
+    worker = ns._connection.appender._worker
     join = worker.join
     monkeypatch.setattr(worker, "join", lambda timeout: join(timeout / 600))
     ns.close()

@@ -23,7 +23,7 @@ RENEW_MS = 20 * 60_000
 def renewed(ns: Any, since: int) -> list[int]:
     """First numbers of the blocks that were renewed after a version."""
     newest = ns.snapshot().version
-    entries = [ns.connection.follower.log.entry(version) for version in range(since + 1, newest + 1)]
+    entries = [ns._connection.follower.log.entry(version) for version in range(since + 1, newest + 1)]
     return [action.first for entry in entries for action in entry.actions if isinstance(action, Renew)]
 
 
@@ -33,7 +33,7 @@ def test_a_renewal_rides_in_the_next_entry_of_a_writer_that_was_silent_for_a_thi
 ) -> None:
     lake.begin()
     before = lake.snapshot().version
-    (block,) = lake.connection.follower.state.blocks.values()
+    (block,) = lake._connection.follower.state.blocks.values()
     clock.advance(RENEW_MS - 1)
     lake.create_topic("first", SCHEMA)
     assert renewed(lake, before) == []
@@ -41,7 +41,7 @@ def test_a_renewal_rides_in_the_next_entry_of_a_writer_that_was_silent_for_a_thi
     lake.create_topic("second", SCHEMA)
     assert renewed(lake, before) == [block.first]
     assert lake.snapshot().version == before + 2, "no entry of its own"
-    assert lake.connection.follower.state.blocks[block.first].touched_ms == START_MS + RENEW_MS
+    assert lake._connection.follower.state.blocks[block.first].touched_ms == START_MS + RENEW_MS
     lake.create_topic("third", SCHEMA)
     assert renewed(lake, before) == [block.first]
 
@@ -69,8 +69,8 @@ def test_whoever_takes_a_number_after_a_silence_has_time_to_use_it(
 def test_blocks_that_were_used_up_are_let_go(lake: Any, memory: Place, clock: ManualClock) -> None:
     writer = memory.open(clock=clock)
     for _ in range(40):
-        writer.connection.appender.take_numbers(256)
-    held = len(writer.connection.follower.state.blocks)
+        writer._connection.appender.take_numbers(256)
+    held = len(writer._connection.follower.state.blocks)
     for _ in range(12):
         clock.advance(RENEW_MS)
         writer.begin()
@@ -97,13 +97,13 @@ def busy(memory: Place, lake: Any, clock: ManualClock) -> Any:
 
 def use_up(writer: Any) -> None:
     """The writer's numbers are gone: what it renews now is the blocks of those that it gave to somebody."""
-    writer.connection.appender.take_numbers(writer.connection.appender.numbers._left)
+    writer._connection.appender.take_numbers(writer._connection.appender.numbers._left)
 
 
 def first_of_block(ns: Any, number: int) -> int | None:
     """The first number of the open block that holds a number."""
     ns.snapshot()
-    block = block_of(ns.connection.follower.state.draft(), number)
+    block = block_of(ns._connection.follower.state.draft(), number)
     return None if block is None else block.first
 
 
@@ -129,7 +129,7 @@ def test_segments_that_wait_for_their_entry_are_kept_nameable_beside_a_busy_writ
     writer, pass_hours = busy
     use_up(writer)
     writer.produce("orders", rows(0))
-    txn = begin_transaction(writer.connection, None, None, timed_from_log=True)
+    txn = begin_transaction(writer._connection, None, None, timed_from_log=True)
     txn.produce("orders", rows(1))
     use_up(writer)
     writer.produce("orders", rows(0))
@@ -184,8 +184,8 @@ def test_a_forgotten_transaction_keeps_its_block_open_for_a_day_and_no_longer(bu
 def job(memory: Place, lake: Any, clock: ManualClock) -> tuple[Any, range, Any]:
     """A handle, a block for a long job, and its keeper."""
     driver = memory.open(clock=clock)
-    block = driver.connection.reserve_block(256)
-    return driver, block, driver.connection.keep_alive(block.start + 7)
+    block = driver._connection.reserve_block(256)
+    return driver, block, driver._connection.keep_alive(block.start + 7)
 
 
 @pytest.mark.clause("P-45", "P-131")
@@ -205,14 +205,14 @@ def test_a_renewal_that_fails_is_tried_again_and_troubles_nobody(
     memory: Place, lake: Any, clock: ManualClock, caplog: Any
 ) -> None:
     driver, store = memory.faulty(clock=clock)
-    block = driver.connection.reserve_block(256)
-    keeper = driver.connection.keep_alive(block.start)
+    block = driver._connection.reserve_block(256)
+    keeper = driver._connection.keep_alive(block.start)
     clock.advance(RENEW_MS)
     store.script.append("refused")
     keeper.renew_if_due()
     assert "was not renewed: no space left" in caplog.text
     keeper.renew_if_due()
-    assert driver.connection.follower.state.blocks[block.start].touched_ms == START_MS + RENEW_MS
+    assert driver._connection.follower.state.blocks[block.start].touched_ms == START_MS + RENEW_MS
 
 
 def test_a_block_that_was_closed_is_not_renewed(job: Any, memory: Place, clock: ManualClock) -> None:
@@ -233,11 +233,11 @@ def test_a_keeper_looks_now_and_then_until_its_job_ends(job: Any, clock: ManualC
         clock.advance(int(milliseconds))
         return len(looks) > 8
 
-    driver.connection.runtime.wait_at_most = wait
+    driver._connection.runtime.wait_at_most = wait
     with keeper:
         keeper._thread.join(60)
     assert looks == [RENEW_MS / 4] * 9
-    assert driver.connection.follower.state.blocks[block.start].touched_ms == START_MS + 2 * RENEW_MS
+    assert driver._connection.follower.state.blocks[block.start].touched_ms == START_MS + 2 * RENEW_MS
 
 
 def test_a_keeper_ends_with_its_block(job: Any) -> None:

@@ -38,7 +38,7 @@ def hot(state: State) -> dict[str, dict[Any, Any]]:
 
 def cold(ns: Any) -> dict[str, Any]:
     """All that a client can look up, whether it is in memory or in runs."""
-    follower = ns.connection.follower
+    follower = ns._connection.follower
     segments: dict[int, SegmentRecord] = {}
     removals: dict[int, int] = {}
     for topic in follower.state.topics:
@@ -52,20 +52,20 @@ def check(ns: Any, place: Place, **options: Any) -> None:
     """Fold from zero, fold from the checkpoint and fold as it came are one state."""
     zero = from_zero(ns)
     fresh = place.open(**options)
-    assert hot(zero) == hot(ns.connection.follower.state) == hot(fresh.connection.follower.state)
+    assert hot(zero) == hot(ns._connection.follower.state) == hot(fresh._connection.follower.state)
     for client in (ns, fresh):
         found = cold(client)
         assert found["segments"] == zero.segments
         assert found["removals"] == zero.removals
         for number, outcome in zero.outcomes.items():
-            assert client.connection.follower.outcome(number) == outcome
+            assert client._connection.follower.outcome(number) == outcome
         for batch in zero.batches.values():
             assert _batches(client, batch) == [batch]
 
 
 def _batches(client: Any, batch: Batch) -> list[Batch]:
     last = batch.sequence + batch.rows - 1
-    return client.connection.follower.batches(batch.producer, batch.topic, batch.partition, batch.sequence, last)
+    return client._connection.follower.batches(batch.producer, batch.topic, batch.partition, batch.sequence, last)
 
 
 @pytest.mark.clause("P-27", "P-125", "P-128")
@@ -77,7 +77,7 @@ def test_every_way_to_a_state_gives_the_same(place: Place) -> None:
         check(ns, place)
     busy(ns, 3, steps=4)
     fresh = place.open()
-    assert fresh.connection.follower.base is not None
+    assert fresh._connection.follower.base is not None
     check(ns, place)
     check(fresh, place)
 
@@ -90,7 +90,9 @@ def test_many_checkpoints_are_merged_and_nothing_is_lost(memory: Place) -> None:
         busy(ns, seed, steps=3)
         results.append(ns.produce("audit", rows(seed)))
         ns.checkpoint()
-        assert max(len(ns.connection.follower.base.runs(kind)) for kind in checkpoint.COLD_KINDS) <= MAX_CHECKPOINT_RUNS
+        assert (
+            max(len(ns._connection.follower.base.runs(kind)) for kind in checkpoint.COLD_KINDS) <= MAX_CHECKPOINT_RUNS
+        )
     ns.produce("audit", rows(99))
     check(ns, memory)
     fresh = memory.open()
@@ -139,8 +141,8 @@ def test_ends_and_offsets_are_found_again_after_a_checkpoint(ns: Any, place: Pla
     ns.produce("orders", rows(6))
     for client in (ns, place.open()):
         for txn in (shared, owned):
-            outcome = client.connection.follower.outcome(txn.id.number)
-            assert client.connection.committed(outcome) == txn.result
+            outcome = client._connection.follower.outcome(txn.id.number)
+            assert client._connection.committed(outcome) == txn.result
             assert outcome.digest
         info = client.transaction(aborted.id)
         assert (info.state, info.reason) == ("ABORTED", "user")
@@ -154,11 +156,11 @@ def test_ends_and_offsets_are_found_again_after_a_checkpoint(ns: Any, place: Pla
 def test_the_end_of_a_replacement_is_the_same_after_a_checkpoint(ns: Any) -> None:
     old = [ns.produce("orders", rows(number), partition=0) for number in range(2)]
     compact(ns, "orders", [item.number for item in ns.snapshot().plan("orders").segments], 0)
-    number, known = max(ns.connection.follower.state.outcomes.items())
+    number, known = max(ns._connection.follower.state.outcomes.items())
     assert number not in {item.txn_id.number for item in old}
     ns.checkpoint()
-    assert number not in ns.connection.follower.state.outcomes
-    assert ns.connection.outcome(number) == known
+    assert number not in ns._connection.follower.state.outcomes
+    assert ns._connection.outcome(number) == known
 
 
 @pytest.mark.clause("P-115", "P-126")
@@ -187,11 +189,11 @@ def test_checkpoints_are_made_by_themselves_beside_the_commits(memory: Place, mo
     ns.create_topic("orders", SCHEMA)
     for number in range(100):
         ns.produce("orders", rows(number))
-        thread = ns.connection.session.checkpointer._thread
+        thread = ns._connection.session.checkpointer._thread
         if thread is not None:
             thread.join(20)
-    assert ns.connection.follower.base is not None
-    assert len(ns.connection.follower.state.outcomes) < 60, "what a checkpoint holds is let go of"
+    assert ns._connection.follower.base is not None
+    assert len(ns._connection.follower.state.outcomes) < 60, "what a checkpoint holds is let go of"
     assert {info.key for info in memory.store().list("sales/_log/checkpoints/0")}
     check(ns, memory)
 
@@ -201,7 +203,7 @@ def test_a_long_tail_in_bytes_is_checkpointed_too(memory: Place, monkeypatch: py
     monkeypatch.setattr(checkpointer, "CHECKPOINT_TAIL_BYTES", 4_000)
     ns = memory.open()
     ns.create_topic("orders", SCHEMA)
-    while not ns.connection.session.checkpointer.due():
+    while not ns._connection.session.checkpointer.due():
         ns.produce("orders", rows(1))
     ns.produce("orders", rows(2))
     ns.close()
@@ -220,10 +222,10 @@ def test_a_tail_is_due_once_folding_it_costs_what_the_checkpoint_below_it_does(
     ns.create_topic("orders", SCHEMA)
 
     def bytes_until_due() -> int:
-        before = ns.connection.follower.folded_bytes
-        while not ns.connection.session.checkpointer.due():
+        before = ns._connection.follower.folded_bytes
+        while not ns._connection.session.checkpointer.due():
             ns.produce("orders", rows(1))
-        return int(ns.connection.follower.folded_bytes - before)
+        return int(ns._connection.follower.folded_bytes - before)
 
     assert bytes_until_due() < 3_000
     for number in range(200):
@@ -241,15 +243,15 @@ def test_a_checkpoint_of_another_client_is_as_good_as_ones_own(memory: Place, mo
     monkeypatch.setattr(checkpointer.Checkpointer, "after_append", lambda _self: None)
     ns, other = memory.open(), memory.open()
     ns.create_topic("orders", SCHEMA)
-    assert not ns.connection.session.checkpointer.due()
-    while not ns.connection.session.checkpointer.due():
+    assert not ns._connection.session.checkpointer.due()
+    while not ns._connection.session.checkpointer.due():
         ns.produce("orders", rows(1))
     other.checkpoint()
     other.produce("orders", rows(2))
-    assert ns.connection.session.checkpointer.due(), "nothing told this client of it yet"
+    assert ns._connection.session.checkpointer.due(), "nothing told this client of it yet"
     ns.snapshot()
-    assert not ns.connection.session.checkpointer.due()
-    while not ns.connection.session.checkpointer.due():
+    assert not ns._connection.session.checkpointer.due()
+    while not ns._connection.session.checkpointer.due():
         ns.produce("orders", rows(3))
 
 
@@ -259,17 +261,17 @@ def test_a_long_run_is_not_written_again_for_a_few_new_rows(memory: Place) -> No
     ns.create_topic("orders", SCHEMA)
     results = [ns.produce("orders", rows(number)) for number in range(100)]
     ns.checkpoint()
-    (long,) = ns.connection.follower.base.runs("outcomes")
+    (long,) = ns._connection.follower.base.runs("outcomes")
     written = 0
     for number in range(60):
         results.append(ns.produce("orders", rows(100 + number)))
         ns.checkpoint()
-        runs = ns.connection.follower.base.runs("outcomes")
+        runs = ns._connection.follower.base.runs("outcomes")
         assert runs[0] == long
         assert len(runs) <= MAX_CHECKPOINT_RUNS
         written += runs[-1].rows
     assert written < 60 * 6, "each row a few times, not once a checkpoint"
-    while ns.connection.follower.base.runs("outcomes")[0] == long:
+    while ns._connection.follower.base.runs("outcomes")[0] == long:
         assert len(results) < 500, "until there are as many"
         results.append(ns.produce("orders", rows(len(results))))
         ns.checkpoint()
@@ -318,7 +320,7 @@ def test_a_crash_before_the_manifest_leaves_the_log_as_it_was(memory: Place) -> 
     assert list(memory.store().list("sales/_log/checkpoints/parts/")), "parts are there"
     check(ns, memory)
     ns.produce("orders", rows(1))
-    assert ns.connection.follower.log.entry(ns.snapshot().version).header.checkpoint is None
+    assert ns._connection.follower.log.entry(ns.snapshot().version).header.checkpoint is None
     ns.checkpoint()
     ns.produce("orders", rows(2))
     check(ns, memory)
@@ -345,7 +347,7 @@ def test_a_manifest_whose_answer_was_lost(memory: Place, fate: str) -> None:
         with raises(OutcomeUnknown, match="checkpoints/", durable=Durable.MAYBE) as caught:
             other.checkpoint()
         assert "no commit depends on it" in caught.value.advice
-        assert other.connection.follower.base is None
+        assert other._connection.follower.base is None
     other.produce("orders", rows(1))
     check(ns, memory)
 
@@ -356,7 +358,7 @@ def test_two_who_make_a_checkpoint_at_once_agree(memory: Place) -> None:
     two.snapshot()
     versions = run_threads(one.checkpoint, two.checkpoint, one.checkpoint, two.checkpoint)
     assert len(set(versions)) == 1
-    assert one.connection.follower.base == two.connection.follower.base is not None
+    assert one._connection.follower.base == two._connection.follower.base is not None
     busy(two, 2, steps=3)
     one.snapshot()
     check(one, memory)
@@ -369,10 +371,10 @@ def test_a_client_takes_over_the_checkpoint_of_another(memory: Place) -> None:
     one.checkpoint()
     one.produce("orders", rows(1))
     two.snapshot()
-    assert two.connection.follower.base is None
+    assert two._connection.follower.base is None
     busy(two, 2, steps=2)
     two.checkpoint()
-    base: Any = two.connection.follower.base
+    base: Any = two._connection.follower.base
     assert len(base.runs("outcomes")) == 2, "it added a run to the other's"
     one.snapshot()
     check(one, memory)
@@ -382,7 +384,7 @@ def test_a_client_takes_over_the_checkpoint_of_another(memory: Place) -> None:
 def test_a_checkpoint_without_news_is_the_same_one(ns: Any) -> None:
     version = ns.checkpoint()
     assert ns.checkpoint() == version
-    assert len(list(ns.connection.store.list("_log/checkpoints/0"))) == 1
+    assert len(list(ns._connection.store.list("_log/checkpoints/0"))) == 1
 
 
 def test_commits_and_checkpoints_at_once(memory: Place, monkeypatch: pytest.MonkeyPatch) -> None:

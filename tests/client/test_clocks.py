@@ -45,7 +45,7 @@ def test_a_clock_that_cannot_be_checked_leaves_no_doubt_of_the_call(
         raise StoreError("connection dropped", durable=Durable.MAYBE)
 
     with monkeypatch.context() as patched:
-        patched.setattr(type(ns.connection.session.requests), "put", put)
+        patched.setattr(type(ns._connection.session.requests), "put", put)
         with raises(StoreError) as failure:
             ns.create_topic("orders", SCHEMA)
     assert failure.value.durable is Durable.NOTHING
@@ -64,7 +64,7 @@ def test_a_clock_that_was_ahead_for_a_moment_keeps_nobody_waiting_for_the_end_of
     holder = ns.begin(timeout_ms=60_000)
     holder.acknowledge(take(consumer))
     holder.flush()
-    runtime = ns.connection.runtime
+    runtime = ns._connection.runtime
     honest, asked = runtime.now_ms, itertools.count()
 
     def ahead_at_first() -> int:
@@ -166,7 +166,7 @@ def test_a_clock_that_jumps_while_an_append_is_under_way_does_not_drag_the_log_a
     if when == "race":
         store.script.append(lose)
     else:
-        ns.connection.appender.create_attempts = 1
+        ns._connection.appender.create_attempts = 1
         store.forever = "dropped"
         with raises(OutcomeUnknown, durable=Durable.MAYBE):
             ns.produce("orders", rows(9))

@@ -255,7 +255,7 @@ def test_a_handle_can_be_used_by_what_runs_as_the_process_ends(local: Place) -> 
 
 @pytest.mark.parametrize("asked", [False, True])
 def test_a_failure_in_the_background_is_logged_at_the_end_where_nobody_asked_for_it(local: Place, asked: bool) -> None:
-    lost = "import shutil; shutil.rmtree(ns.connection.root)\n"
+    lost = "import shutil; shutil.rmtree(ns._connection.root)\n"
     done = _run(
         local, lost + "print([future.exception() for future in told])" if asked else lost, after="told.append(future)"
     )
@@ -280,7 +280,7 @@ promise.set_exception(AskedMeanwhile())
 def test_a_failure_is_not_told_while_a_thread_may_ask_for_it(local: Place) -> None:
     last = """
 import shutil, threading, time
-shutil.rmtree(ns.connection.root)
+shutil.rmtree(ns._connection.root)
 late = ns.begin()
 late.produce("orders", [{"id": 99}])
 late = late.commit_async()
@@ -378,7 +378,7 @@ import faulthandler, signal
 faulthandler.dump_traceback_later(20, exit=True)
 late = ns.begin()
 late.produce("orders", [{{"id": 99}}])
-appender = ns.connection.appender
+appender = ns._connection.appender
 put = appender._put_entry
 def signalled(entry):
     appender._put_entry = put

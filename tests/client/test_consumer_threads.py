@@ -133,7 +133,7 @@ def test_threads_that_acknowledge_over_two_handles_do_not_wait_for_each_other(me
     handles[0].produce("orders", rows(1, 2))
     messages = [ns.consumer("orders", name).receive() for ns, name in zip(handles, ["billing", "mail"], strict=True)]
     for ns in handles:
-        ns.connection.follower.lock = SlowlyTaken(ns.connection.follower.lock)
+        ns._connection.follower.lock = SlowlyTaken(ns._connection.follower.lock)
 
     def take(ns: Any, received: Any) -> None:
         with ns.begin() as txn:
@@ -222,7 +222,7 @@ def test_threads_of_a_consumer_are_not_fenced_by_a_seek_of_their_own(memory: Pla
 
 def close_at_the_first_pause(ns: Any, consumer: Any, then: Callable[[], object]) -> None:
     """Another thread closes the consumer while this one waits in receive()."""
-    runtime, sleep = ns.connection.runtime, ns.connection.runtime.sleep_ms
+    runtime, sleep = ns._connection.runtime, ns._connection.runtime.sleep_ms
     closed: list[bool] = []
 
     def pause(milliseconds: float) -> None:
@@ -244,7 +244,7 @@ def test_a_consumer_that_is_closed_during_a_wait_hands_out_nothing(memory: Place
     close_at_the_first_pause(ns, consumer, lambda: other.produce("orders", rows(*range(5))))
     with pytest.raises(InvalidTransactionState, match="closed"):
         consumer.receive(timeout_ms=60_000)
-    other.connection.follower.refresh()
+    other._connection.follower.refresh()
     assert other.subscription("orders", "billing").leased == 0
 
 
@@ -253,8 +253,8 @@ def test_who_waits_for_a_consumer_that_is_closed_during_a_wait_takes_over_at_onc
     ns.create_topic("orders", SCHEMA)
     ns.create_subscription("orders", "billing", type="failover", lease_ms=60, allow_short_lease=True)
     consumer = ns.consumer("orders", "billing", name="one")
-    ns.connection.runtime.sleep_ms(100)
-    close_at_the_first_pause(ns, consumer, lambda: ns.connection.runtime.sleep_ms(30))
+    ns._connection.runtime.sleep_ms(100)
+    close_at_the_first_pause(ns, consumer, lambda: ns._connection.runtime.sleep_ms(30))
     with pytest.raises(InvalidTransactionState, match="closed"):
         consumer.receive(timeout_ms=200)
     other.produce("orders", rows(0, 1))
@@ -270,7 +270,7 @@ def test_who_waits_and_is_closed_meanwhile_takes_nothing_over(memory: Place) -> 
     close_at_the_first_pause(ns, waiting, active.close)
     with pytest.raises(InvalidTransactionState, match="closed"):
         waiting.receive(timeout_ms=500)
-    other.connection.follower.refresh()
+    other._connection.follower.refresh()
     assert other.subscription("orders", "billing").consumer == "one"
 
 

@@ -40,9 +40,9 @@ def test_each_message_is_received_once_in_order(ten: Any) -> None:
 def test_an_empty_receive_waits_and_has_the_columns(ten: Any, place: Place) -> None:
     consumer = ten.consumer("orders", "billing")
     full = consumer.receive(timeout_ms=0)
-    before = sum(ten.connection.runtime.slept_ms)
+    before = sum(ten._connection.runtime.slept_ms)
     nothing = consumer.receive(timeout_ms=700)
-    assert sum(ten.connection.runtime.slept_ms) - before == pytest.approx(700)
+    assert sum(ten._connection.runtime.slept_ms) - before == pytest.approx(700)
     assert (len(nothing), nothing.positions, nothing.end_offsets) == (0, [], {})
     assert nothing.table.schema == full.table.schema
     with Unchanged(place):
@@ -55,9 +55,9 @@ def test_an_empty_receive_waits_and_has_the_columns(ten: Any, place: Place) -> N
 def test_who_waits_asks_ever_more_rarely_and_not_at_the_same_moments_as_others(ten: Any) -> None:
     consumer = ten.consumer("orders", "billing")
     consumer.receive(timeout_ms=0)
-    ten.connection.runtime.slept_ms.clear()
+    ten._connection.runtime.slept_ms.clear()
     consumer.receive(timeout_ms=5_000)
-    pauses = ten.connection.runtime.slept_ms[:-1]  # the last is what is left
+    pauses = ten._connection.runtime.slept_ms[:-1]  # the last is what is left
     for number, pause in enumerate(pauses):
         longest = min(5 * 2**number, 250)
         assert longest / 2 <= pause <= longest
@@ -69,17 +69,17 @@ def test_messages_arrive_while_somebody_waits(memory: Place) -> None:
     ns.create_topic("orders", SCHEMA)
     consumer = ns.consumer("orders", "billing")
     other = memory.open()
-    sleep = ns.connection.runtime.sleep_ms
+    sleep = ns._connection.runtime.sleep_ms
 
     def produce_meanwhile(milliseconds: float) -> None:
         sleep(milliseconds)
-        if len(ns.connection.runtime.slept_ms) == 3:
+        if len(ns._connection.runtime.slept_ms) == 3:
             other.produce("orders", rows(1))
 
-    ns.connection.runtime.slept_ms.clear()
-    ns.connection.runtime.sleep_ms = produce_meanwhile
+    ns._connection.runtime.slept_ms.clear()
+    ns._connection.runtime.sleep_ms = produce_meanwhile
     assert ids(consumer.receive(timeout_ms=10_000).table) == [1]
-    assert sum(ns.connection.runtime.slept_ms) < 1_000
+    assert sum(ns._connection.runtime.slept_ms) < 1_000
 
 
 def test_a_big_segment_is_fetched_once_and_kept_until_its_end(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +106,7 @@ def test_a_receive_does_not_look_through_all_segments(place: Place, monkeypatch:
     ns.checkpoint()
     consumer = ns.consumer("orders", "billing")
     assert sorted(received(consumer, 3)) == [0, 2, 4]
-    monkeypatch.delattr(type(ns.connection.follower), "segments")
+    monkeypatch.delattr(type(ns._connection.follower), "segments")
     ns.produce("orders", rows(6, 7), partition=1)
     other.produce("orders", rows(8, 9), partition=0)
     txn = other.begin()
@@ -131,7 +131,7 @@ def test_a_segment_that_was_replaced_is_not_read_any_more(ten: Any, place: Place
     old = [segment for segment in other.snapshot().plan("orders").segments if segment.slices]
     compact(other, "orders", [segment.number for segment in old], 0)
     for segment in old:
-        other.connection.store.delete(segment.key)
+        other._connection.store.delete(segment.key)
     consumer.seek("earliest")
     assert received(consumer) == list(range(12))
     assert received(place.open().consumer("orders", "audit")) == list(range(12))
@@ -146,7 +146,7 @@ def test_parts_of_messages_can_be_taken(ten: Any) -> None:
     assert ids(messages[np.array([1, 2])].table) == [1, 2]
     assert ids(messages[np.int64(3)].table) == [3]
     assert ids(messages[5:2].table) == []
-    assert messages[[7, 0]].ranges() == {0: ((0, 1), (7, 8))}
+    assert messages[[7, 0]]._ranges() == {0: ((0, 1), (7, 8))}
     assert [ids(one.table) for one in messages] == [[number] for number in range(10)]
     assert [len(one) for one in messages[5:2]] == []
     for wrong in (10, -11, [0, 10], "1", [None], 1.5, True):
@@ -359,7 +359,7 @@ def test_an_unknown_outcome_that_an_abort_made_definite_gives_the_messages_back(
     ns.create_topic("orders", SCHEMA)
     ns.produce("orders", rows(1, 2))
     consumer = ns.consumer("orders", "billing")
-    ns.connection.appender.create_attempts = 1
+    ns._connection.appender.create_attempts = 1
     txn = ns.begin()
     txn.acknowledge(consumer.receive(timeout_ms=0))
     store.script.append("dropped")

@@ -181,7 +181,7 @@ def test_it_does_not_take_what_an_abort_is_about_to_give_back(ten: Any, monkeypa
     txn = ten.begin()
     txn.acknowledge(consumer.receive(4, timeout_ms=0))
     later = consumer.receive(3, timeout_ms=0)
-    give_back = consumer.give_back
+    give_back = consumer._give_back
 
     def meanwhile() -> None:
         with contextlib.suppress(TransactionConflict):
@@ -237,7 +237,7 @@ def test_it_does_not_take_what_its_consumer_still_thinks_held(ten: Any, place: P
     first.flush()
     later = consumer.receive(3, timeout_ms=0)
     third.abort(first.id, by="ada", why="hanging")
-    other.connection.follower.refresh()
+    other._connection.follower.refresh()
     with raises(TransactionConflict, match="is still to be delivered"):
         other.begin().acknowledge(later, cumulative=True)
     assert received(consumer, 4) == [0, 1, 2, 3]

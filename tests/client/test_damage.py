@@ -117,7 +117,7 @@ def test_a_damaged_entry_at_the_tail_stops_everybody(stored: Any, memory: Place,
     for call in (other.snapshot, lambda: other.consumer("orders", "billing"), memory.open):
         with raises(CorruptionError, match=f"entry {version}"):
             call()
-    assert other.connection.follower.version == version - 1
+    assert other._connection.follower.version == version - 1
 
 
 @pytest.mark.clause("P-138")
@@ -209,7 +209,7 @@ def test_a_log_that_asks_for_more_is_refused(memory: Place, change: Any, reading
 
 def test_a_header_that_goes_back_in_time_is_damage(stored: Any, memory: Place) -> None:
     ns, store, _ = stored
-    head = ns.connection.follower.state.head
+    head = ns._connection.follower.state.head
     header = Header(head.version + 1, "f" * 32, head.timestamp_ms - 1, head.digest)
     line = json.dumps({"action": "header", **{f: getattr(header, f) for f in header.__struct_fields__}})
     store.put(key_of(header.version), line.encode() + b"\n")
@@ -437,7 +437,7 @@ def test_a_checkpoint_of_another_history_is_not_adopted(memory: Place) -> None:
         store.put(info.key.replace("sales/", "copy/", 1), store.get(info.key))
     adopt_namespace(memory.root, "copy")
     copy = memory.open("copy", create=False)
-    while copy.connection.follower.version < version:
+    while copy._connection.follower.version < version:
         copy.produce("orders", [{"value": b"ours"}])
     theirs = store.get(f"copy/{keys.manifest_key(version)}")
     assert copy.checkpoint() == version + 1, "the slot of this version is taken"

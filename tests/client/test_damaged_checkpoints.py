@@ -77,7 +77,7 @@ class Warnings:
 
 
 def _keys(ns: Any, kind: str) -> list[str]:
-    base = ns.connection.follower.base
+    base = ns._connection.follower.base
     if kind == "manifest":
         return [f"sales/{keys.manifest_key(base.version)}"]
     return [f"sales/{keys.part_key(part.unique)}" for part in base.runs(kind)]
@@ -116,7 +116,7 @@ def _sequenced(ns: Any) -> None:
 def _agrees(client: Any) -> None:
     """A handle knows what the entries alone say: hot rows, cold rows, and the rows of every version."""
     zero = from_zero(client)
-    follower = client.connection.follower
+    follower = client._connection.follower
     for name, table in follower.state.as_tables().items():
         if name not in checkpoint.COLD_KINDS:
             assert table == zero.as_tables()[name], name
@@ -170,12 +170,12 @@ def test_a_lost_or_damaged_checkpoint_closes_nothing(
     harmed = _keys(ns, what)[-1]
     _harm(store, harmed, harm, _keys(ns, "hot" if what != "hot" else "outcomes")[0])
     live.snapshot()
-    live.connection.follower.adopt_checkpoint()
+    live._connection.follower.adopt_checkpoint()
     for mode in ("live", "r", "rw"):
         client = live if mode == "live" else memory.open(mode=mode)
         _agrees(client)
         if client is not live or what != "hot":
-            base = client.connection.follower.base
+            base = client._connection.follower.base
             assert (None if base is None else base.version) == first
             (warning,) = warnings.take()
             # A flipped bit of a manifest may lead to a part that is not there.
@@ -198,7 +198,7 @@ def test_one_that_two_threads_meet_at_once_is_warned_of_once(memory: Place, warn
     ns = memory.open()
     busy(ns, 1, steps=4)
     ns.checkpoint()
-    follower = ns.connection.follower
+    follower = ns._connection.follower
     (part,) = follower.base.runs("hot")
     both = threading.Barrier(2)
 
@@ -239,7 +239,7 @@ def test_the_next_checkpoint_is_a_whole_one_again(
     assert found["get", "entry"] <= healthy["get", "entry"] + 4
     for client in (memory.open(), memory.open(mode="r")):
         _agrees(client)
-        client.connection.follower.verify_checkpoints()
+        client._connection.follower.verify_checkpoints()
     assert warnings.take() == []
     version = maker.snapshot().version
     assert maker.checkpoint() == version, "what names the new one is the only entry that was appended"
@@ -262,7 +262,7 @@ def test_a_slot_that_holds_something_else_is_not_overwritten(memory: Place, warn
     ns.produce("orders", rows(5))
     warnings.take()
     fresh = memory.open(mode="r")
-    assert fresh.connection.follower.base.version == version + 1
+    assert fresh._connection.follower.base.version == version + 1
     _agrees(fresh)
     assert warnings.take() == []
 
@@ -282,7 +282,7 @@ def test_a_reader_goes_from_header_to_header_to_the_newest_usable_one(memory: Pl
     store.put(f"sales/{keys.part_key(second.runs('hot')[0].unique)}", b"PAR1")
     store.put(f"sales/{keys.manifest_key(made[2])}", b"{}")
     fresh, counting = memory.counted(mode="r")
-    assert fresh.connection.follower.base.version == made[1]
+    assert fresh._connection.follower.base.version == made[1]
     assert len(warnings.take()) == 3
     counts = counting.counts()
     assert counts["get", "checkpoint"] == 3 + 3, "four manifests, and the hot parts of two"
@@ -300,10 +300,10 @@ def test_a_run_that_older_checkpoints_name_too_makes_them_unusable(memory: Place
     ns.produce("orders", rows(5))
     store.delete(_keys(ns, "outcomes")[1])
     fresh = memory.open(mode="r")
-    assert fresh.connection.follower.base is not None
+    assert fresh._connection.follower.base is not None
     _agrees(fresh)
     assert len(warnings.take()) == 1
-    runs = fresh.connection.follower.base.runs("outcomes")
+    runs = fresh._connection.follower.base.runs("outcomes")
     assert len(runs) == 1, "the first checkpoint is the only one that does not name it"
 
 
@@ -327,8 +327,8 @@ def test_everybody_goes_on_while_a_base_is_replaced(memory: Place, warnings: War
     def look() -> None:
         for _ in range(5):
             assert len(read(live)) >= before
-            for number in list(live.connection.follower.state.outcomes):
-                assert live.connection.follower.outcome(number) is not None
+            for number in list(live._connection.follower.state.outcomes):
+                assert live._connection.follower.outcome(number) is not None
 
     assert run_threads(commit, look, look, commit) == [None] * 4
     assert len(read(live)) == before + 20
@@ -384,13 +384,13 @@ def test_a_writer_makes_a_new_one_by_itself_once_the_tail_is_long(
     monkeypatch.setattr(checkpointer, "_SPREAD_ENTRIES", 0)
     writer = memory.open()
     assert warnings.take()
-    assert writer.connection.follower.base is None
+    assert writer._connection.follower.base is None
     writer.produce("orders", rows(6))
-    writer.connection.session.checkpointer.close()
-    made: Any = writer.connection.follower.base
+    writer._connection.session.checkpointer.close()
+    made: Any = writer._connection.follower.base
     writer.produce("orders", rows(7))
     reader = memory.open(mode="r")
-    assert reader.connection.follower.base == made
+    assert reader._connection.follower.base == made
     assert made.version > old
     _agrees(reader)
     assert warnings.take() == []
@@ -418,7 +418,7 @@ def test_a_checkpoint_of_the_root_log_closes_nothing_either(memory: Place, warni
 @pytest.mark.clause("P-115", "P-123")
 def test_a_healthy_checkpoint_costs_its_manifest_and_one_part(checkpointed: Any, memory: Place) -> None:
     ns, _ = checkpointed
-    assert ns.connection.follower.base is not None
+    assert ns._connection.follower.base is not None
     _, counting = memory.counted(mode="r")
     assert counting.counts()["get", "checkpoint"] == 2
 
@@ -446,7 +446,7 @@ def test_a_manifest_that_says_something_else_is_not_used(
     key = _keys(ns, "manifest")[0]
     store.put(key, store.get(key).replace(*change))
     fresh = memory.open()
-    assert fresh.connection.follower.base is None
+    assert fresh._connection.follower.base is None
     _agrees(fresh)
     assert len(warnings.take()) == 1
 
@@ -479,7 +479,7 @@ def test_a_checkpoint_of_another_version_is_no_checkpoint(memory: Place, warning
     forged = forged.replace(f'"rows": {hots[1].rows}'.encode(), f'"rows": {hots[0].rows}'.encode())
     store.put(f"sales/{keys.manifest_key(second)}", forged)
     fresh = memory.open()
-    assert fresh.connection.follower.base.version == first
+    assert fresh._connection.follower.base.version == first
     _agrees(fresh)
     assert "another version" in warnings.take()[0]
 
@@ -499,7 +499,7 @@ def test_a_checkpoint_of_another_log_is_no_checkpoint(memory: Place, warnings: W
         store.put(info.key.replace("other/", "sales/", 1), store.get(info.key))
     fresh = memory.open()
     assert read(fresh) == [1, 2]
-    assert fresh.connection.follower.base is None
+    assert fresh._connection.follower.base is None
     _agrees(fresh)
     assert "another log" in warnings.take()[0]
 
@@ -632,7 +632,7 @@ def test_a_row_of_a_run_that_is_no_outcome_is_damage(
 @pytest.mark.clause("P-89", "P-138")
 def test_a_dropped_subscription_that_no_entry_created_is_told_by_its_number(memory: Place) -> None:
     txn_id = _forged(memory, lambda store, manifest: _change(store, manifest, "outcomes", dropped_subscriptions=[0, 2]))
-    connection = memory.open(mode="r").connection
+    connection = memory.open(mode="r")._connection
     assert connection.committed(connection.outcome(txn_id.number)).dropped == ("0", "2")
 
 

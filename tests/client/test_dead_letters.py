@@ -90,7 +90,7 @@ def test_the_letters_and_the_acknowledgement_are_one_transaction(ns: Any) -> Non
     commits = [
         action
         for version in range(before + 1, ns.snapshot().version + 1)
-        for action in ns.connection.follower.log.entry(version).actions
+        for action in ns._connection.follower.log.entry(version).actions
         if isinstance(action, Commit)
     ]
     assert [(sum(share.rows for share in item.shares), len(item.acknowledgements)) for item in commits] == [(6, 1)]
@@ -272,7 +272,7 @@ def widen(ns: Any, topic: str) -> None:
     """Give a topic another column, as a writer of a later version may."""
     info = ns.topic(topic)
     wider = schema.from_arrow(pa.schema([*info.schema, pa.field("note", pa.string())]))
-    ns.connection.appender.call(Simple(lambda _draft, _at: [AlterTopic(info.id, wider)], lambda _draft, _at: None))
+    ns._connection.appender.call(Simple(lambda _draft, _at: [AlterTopic(info.id, wider)], lambda _draft, _at: None))
 
 
 @pytest.mark.clause("P-173")
@@ -420,7 +420,7 @@ def test_topics_and_subscriptions_that_one_client_creates_at_once_have_entries_o
             """While an entry is under way, calls queue up that would share the next one."""
             made.append(pool.submit(ns.create_subscription, "orders", "billing", **BILLING))
             made.append(pool.submit(ns.create_topic, "audit", SCHEMA))
-            wait_for(lambda: len(ns.connection.appender._queue) == len(made))
+            wait_for(lambda: len(ns._connection.appender._queue) == len(made))
 
         store.script.append(gather)
         ns.produce("orders", rows(1))
@@ -453,7 +453,7 @@ def test_a_dead_letter_topic_that_was_dropped_is_asked_for(ns: Any, memory: Plac
     return_all(consumer, 3)
     fields = ns.topic("orders-dead").schema
     gone = DropTopic(ns.topic("orders-dead").id)  # by somebody who does not know the rule
-    ns.connection.appender.call(Simple(lambda _draft, _at: [gone], lambda _draft, _at: None))
+    ns._connection.appender.call(Simple(lambda _draft, _at: [gone], lambda _draft, _at: None))
     with Unchanged(memory), raises(TopicNotFound, match="if_not_exists=True makes it again"):
         take(consumer)
     ns.create_subscription("orders", "billing", **BILLING, if_not_exists=True)

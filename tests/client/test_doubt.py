@@ -101,7 +101,7 @@ def test_twelve_failed_puts_are_reported_as_unknown_with_the_transactions(faulty
         txn.commit()
     assert caught.value.txn_ids == (str(txn.id),)
     assert [call for call, _ in store.calls].count("create") == 12
-    assert sum(ns.connection.runtime.slept_ms) < 70_000
+    assert sum(ns._connection.runtime.slept_ms) < 70_000
     assert txn.state == "OPEN"
     with raises(InvalidTransactionState, match="in doubt"):
         txn.produce("orders", rows(2))
@@ -157,12 +157,12 @@ def test_a_call_in_doubt_that_commits_nothing_is_not_advised_to_commit(
     }
     if "abort" in call:
         txn.flush()
-    ns.connection.appender.create_attempts = 1
+    ns._connection.appender.create_attempts = 1
     store.forever, store.reads_forever = fate, "broken"
     store.reads.extend(["ok"] if call == "abort by id" else [])  # it looks first
     with raises(OutcomeUnknown, durable=Durable.MAYBE) as caught:
         calls[call]()
-    assert caught.value.advice == f"make the same call again, {OutcomeUnknown.or_abort}"
+    assert caught.value.advice == f"make the same call again, {OutcomeUnknown._or_abort}"
     assert caught.value.txn_ids == (str(txn.id),)
     store.heal()
     memory.open().produce("orders", rows(9))
@@ -191,7 +191,7 @@ def test_what_would_undo_the_work_of_others_is_not_advised_to_be_done_again(faul
     with ns.begin(txn_app_id="job", txn_version=1) as txn:
         txn.produce("orders", rows(1))
     run, advice = calls[call]
-    ns.connection.appender.create_attempts = 1
+    ns._connection.appender.create_attempts = 1
     store.script.extend([lambda: store.reads.append("broken"), "broken-after"])
     with raises(OutcomeUnknown, durable=Durable.MAYBE) as caught:
         run()
@@ -374,7 +374,7 @@ def test_a_crash_between_data_and_entry_leaves_garbage_and_nothing_else(faulty: 
 def test_who_waits_behind_a_doubt_hears_what_keeps_it_up(faulty: Any) -> None:
     """On a file system whose fsync failed once no later try of the same handle can succeed: it says what can."""
     ns, store = faulty
-    ns.connection.appender.create_attempts = 2
+    ns._connection.appender.create_attempts = 2
     store.script.append("broken-after")
     store.syncs.extend(["broken"] * 8)
     with pytest.raises(OutcomeUnknown, match=r"this call exists \(an earlier fsync failed\)") as doubt:
@@ -382,11 +382,11 @@ def test_who_waits_behind_a_doubt_hears_what_keeps_it_up(faulty: Any) -> None:
     assert isinstance(doubt.value.__cause__, StoreError)
     with raises(RetriableError, match=r"still in doubt \(an earlier fsync failed\)") as waiting:
         ns.produce("orders", rows(2))
-    assert waiting.value.advice == f"{StoreError.default_advice}; then try the same call again"
+    assert waiting.value.advice == f"{StoreError._default_advice}; then try the same call again"
     with raises(RetriableError) as ended, ns.begin() as txn:
         txn.produce("orders", rows(3))
         txn.flush()
-    assert ended.value.advice.startswith(f"{StoreError.default_advice}; then begin the block again")
+    assert ended.value.advice.startswith(f"{StoreError._default_advice}; then begin the block again")
     store.heal()
     assert read(ns) == [0, 1]
 
@@ -492,7 +492,7 @@ def test_the_waits_grow_and_are_bounded(faulty: Any) -> None:
     store.forever = "dropped"
     with raises(OutcomeUnknown, durable=Durable.MAYBE):
         ns.produce("orders", rows(1))
-    waits = ns.connection.runtime.slept_ms
+    waits = ns._connection.runtime.slept_ms
     assert len(waits) == slots.CREATE_ATTEMPTS - 1, "nobody looks after the last attempt"
     assert waits[-1] > waits[0]
     assert max(waits) <= slots._LONGEST_PAUSE_MS
@@ -517,7 +517,7 @@ def test_damaged_bytes_in_the_slot_leave_the_entry_in_doubt(faulty: Any) -> None
         txn.commit()
     assert isinstance(caught.value.__cause__, CorruptionError)
     assert caught.value.advice == (
-        f"{CorruptionError.default_advice}; then call commit() again, {OutcomeUnknown.or_abort}"
+        f"{CorruptionError._default_advice}; then call commit() again, {OutcomeUnknown._or_abort}"
     )
     with raises(CorruptionError, match="truncated", durable=Durable.NOTHING):
         ns.produce("orders", rows(2))

@@ -30,7 +30,7 @@ from txnlog.testing import ManualClock
 def faulty(memory: Place, clock: ManualClock) -> tuple[Any, FaultyStore]:
     """A client with one message in ``orders``, that gives up after two attempts, and its store."""
     ns, store = memory.faulty(clock=clock)
-    ns.connection.appender.create_attempts = 2
+    ns._connection.appender.create_attempts = 2
     ns.create_topic("orders", SCHEMA)
     ns.create_topic("audit", SCHEMA)
     ns.produce("orders", rows(0))
@@ -288,7 +288,7 @@ def test_after_a_flush_in_doubt_and_a_night_in_which_its_block_was_closed_it_is_
 
 def forget_all(ns: Any) -> None:
     """A checkpoint takes what has ended out of memory."""
-    ns.connection.follower.refresh()
+    ns._connection.follower.refresh()
     ns.checkpoint()
 
 
@@ -334,7 +334,7 @@ def test_the_state_of_a_prepared_one_does_not_go_back_when_its_end_is_a_checkpoi
     txn = ns.begin()
     txn.produce("audit", rows(1))
     memory.open(clock=clock).complete(txn.prepare(), commit=True)
-    ns.connection.follower.refresh()
+    ns._connection.follower.refresh()
     assert txn.state == "COMMITTED"
     forget_all(ns)
     assert txn.state == "COMMITTED"
@@ -384,7 +384,7 @@ def test_what_is_said_of_a_commit_in_doubt_is_not_said_to_others_of_the_same_err
     with raises(OutcomeUnknown, durable=Durable.MAYBE):
         first.commit()
     store.heal()
-    ns.connection.appender.close(InvalidTransactionState("closed meanwhile"))
+    ns._connection.appender.close(InvalidTransactionState("closed meanwhile"))
     for txn, durable in ((first, Durable.MAYBE), (other, Durable.NOTHING)):
         with raises(InvalidTransactionState, match="closed meanwhile", durable=durable):
             txn.commit_async().result(30) if background else txn.commit()
@@ -398,7 +398,7 @@ def test_a_commit_in_doubt_that_is_repeated_names_what_was_dropped(
     txn.produce("audit", rows(1))
     txn.produce("orders", rows(3))
     memory.open().drop_topic("audit")
-    ns.connection.follower.refresh()
+    ns._connection.follower.refresh()
     store.script.append("broken-after")
     store.forever = store.reads_forever = "broken"
     with pytest.raises(OutcomeUnknown):
@@ -428,7 +428,7 @@ def test_a_commit_in_doubt_that_is_repeated_names_what_was_dropped_before_it(
     other.drop_topic("audit")
     if flushed == "afterwards":
         txn.flush()
-    ns.connection.follower.refresh()
+    ns._connection.follower.refresh()
     lose(store, "broken-after")
     with pytest.raises(OutcomeUnknown):
         txn.commit()
@@ -451,14 +451,14 @@ def test_a_commit_in_doubt_is_told_alike_by_a_checkpoint(
     txn.flush()
     other.drop_subscription("orders", "billing")
     other.drop_topic("audit")
-    ns.connection.follower.refresh()
+    ns._connection.follower.refresh()
     lose(store, "broken-after")
     with pytest.raises(OutcomeUnknown):
         txn.commit()
     store.heal()
     assert other.transaction(txn.id).state == "COMMITTED"
     forget_all(ns)
-    assert txn.id.number not in ns.connection.follower.state.outcomes
+    assert txn.id.number not in ns._connection.follower.state.outcomes
     assert txn.commit().dropped == ("audit", "orders/billing")
 
 
@@ -513,7 +513,7 @@ def test_transact_tells_what_it_committed_where_the_store_fails_at_the_second_tr
             return commit(txn)
         finally:
             ns.produce("orders", rows(2))
-            monkeypatch.setattr(ns.connection.appender, "_before_append", broken)
+            monkeypatch.setattr(ns._connection.appender, "_before_append", broken)
 
     monkeypatch.setattr(Transaction, "commit", committing)
     ns.transact(lambda txn: txn.produce("orders", rows(1)))
@@ -530,11 +530,11 @@ def test_a_batch_in_doubt_whose_end_cannot_be_read_stays_in_doubt(memory: Place,
         txn.commit()
     store.heal()
     ns.produce("audit", rows(2))
-    other = memory.open(clock=ns.connection.runtime.clock)
+    other = memory.open(clock=ns._connection.runtime.clock)
     other.checkpoint()
     other.produce("audit", rows(3))
     ns.produce("audit", rows(4))
-    ns.connection.follower.adopt_checkpoint()
+    ns._connection.follower.adopt_checkpoint()
     get = store.get
 
     def without_parts(key: str) -> bytes:

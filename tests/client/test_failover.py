@@ -40,7 +40,7 @@ def other(ns: Any, memory: Place) -> Any:
 
 def hints(ns: Any) -> list[keys.ParsedKey | None]:
     """What lies in the folder of signs of life."""
-    return [keys.parse_key(info.key) for info in ns.connection.store.list(keys.HINT_FOLDER)]
+    return [keys.parse_key(info.key) for info in ns._connection.store.list(keys.HINT_FOLDER)]
 
 
 def requests(ns: Any, call: str) -> int:
@@ -126,7 +126,7 @@ def test_signs_of_life_are_rare_and_waiting_looks_as_rarely(ns: Any, other: Any)
 def test_signs_of_life_are_not_on_the_way_of_a_commit(ns: Any) -> None:
     active = ns.consumer("orders", "billing")
     messages = active.receive(timeout_ms=0)
-    ns.connection.runtime.sleep_ms(LEASE_MS)
+    ns._connection.runtime.sleep_ms(LEASE_MS)
     before = requests(ns, "put")
     with ns.begin() as txn:
         txn.acknowledge(messages[:4])
@@ -201,10 +201,10 @@ def test_the_hint_of_an_older_epoch_is_cleared_away(ns: Any, other: Any) -> None
     active, waiting = ns.consumer("orders", "billing", name="one"), other.consumer("orders", "billing", name="two")
     active.close()
     received(waiting)
-    (info,) = list(ns.connection.store.list(keys.HINT_FOLDER))
+    (info,) = list(ns._connection.store.list(keys.HINT_FOLDER))
     record = ns.subscription("orders", "billing")
     assert keys.parse_key(info.key) == keys.HintKey(record.id, record.epoch)
-    assert json.loads(ns.connection.store.get(info.key))["consumer"] == "two"
+    assert json.loads(ns._connection.store.get(info.key))["consumer"] == "two"
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"\x00" * 10_000_000, b'{"consumer":"one","beat":1,"closed":"yes"}'])
@@ -212,7 +212,7 @@ def test_a_hint_that_is_damaged_is_one_that_does_not_change(ns: Any, other: Any,
     ns.consumer("orders", "billing", name="one")
     waiting = other.consumer("orders", "billing")
     record = ns.subscription("orders", "billing")
-    ns.connection.store.put(keys.hint_key(record.id, record.epoch), content)
+    ns._connection.store.put(keys.hint_key(record.id, record.epoch), content)
     assert received(waiting, timeout_ms=LEASE_MS - 1) == []
     assert received(waiting, timeout_ms=LEASE_MS) == list(range(10))
 
@@ -226,8 +226,8 @@ def test_a_store_that_fails_with_hints_fails_nobody(ns: Any, other: Any, monkeyp
             def fail(*_: Any, **__: Any) -> Any:
                 raise StoreError("no permission")
 
-            monkeypatch.setattr(handle.connection.heartbeats._store, name, fail)
-    ns.connection.runtime.sleep_ms(LEASE_MS)
+            monkeypatch.setattr(handle._connection.heartbeats._store, name, fail)
+    ns._connection.runtime.sleep_ms(LEASE_MS)
     assert received(active) == list(range(10))
     assert received(waiting, timeout_ms=3 * LEASE_MS) == [], "who cannot look cannot say that a lease is over"
     active.close()
@@ -274,7 +274,7 @@ def test_a_heartbeat_of_hostile_bytes_is_no_answer_and_no_error(memory: Place, c
     active, waiting = ns.consumer("orders", "billing"), other.consumer("orders", "billing")
     active.receive(timeout_ms=0)
     record = ns.subscription("orders", "billing")
-    ns.connection.store.put(keys.hint_key(record.id, record.epoch), content)
+    ns._connection.store.put(keys.hint_key(record.id, record.epoch), content)
     assert len(waiting.receive(timeout_ms=0)) == 0
 
 
@@ -284,7 +284,7 @@ def test_a_heartbeat_of_hostile_bytes_is_no_answer_and_no_error(memory: Place, c
 def in_doubt(memory: Place, fate: str) -> tuple[Any, FaultyStore]:
     """A handle whose next entry is in doubt: it is there, or comes late, or never came."""
     handle, store = memory.faulty()
-    handle.connection.appender.create_attempts = 1
+    handle._connection.appender.create_attempts = 1
     store.script.extend([lambda: store.reads.append("broken"), fate])
     return handle, store
 
@@ -318,7 +318,7 @@ def test_who_waits_and_takes_over_in_doubt_is_active_at_its_next_call(ns: Any, m
     handle, store = memory.faulty()
     waiting = handle.consumer("orders", "billing")
     active.close()
-    handle.connection.appender.create_attempts = 1
+    handle._connection.appender.create_attempts = 1
     store.script.extend([lambda: store.reads.append("broken"), fate])
     store.reads.append("ok")  # the look at the log
     with raises(OutcomeUnknown, match="same call again", durable=Durable.MAYBE):
@@ -336,7 +336,7 @@ def test_after_a_seek_in_doubt_nobody_waits_for_the_lease_of_the_old_consumer(
     ns.create_subscription("orders", "mine", type=kind, takeover="after_lease", lease_ms=LEASE_MS)
     handle, store = memory.faulty()
     old = handle.consumer("orders", "mine")
-    handle.connection.appender.create_attempts = 1
+    handle._connection.appender.create_attempts = 1
     store.script.extend([lambda: store.reads.append("broken"), fate])
     with raises(OutcomeUnknown, durable=Durable.MAYBE):
         old.seek({0: 7})
@@ -404,7 +404,7 @@ def test_who_was_taken_over_hears_of_that_before_it_hears_of_what_it_gave_back(
     messages = old.receive(timeout_ms=0)
     old.negative_acknowledge(messages[0])
     new = other.consumer("orders", "billing")
-    other.connection.runtime.sleep_ms(60_000)
+    other._connection.runtime.sleep_ms(60_000)
     assert received(new) == [0, 1, 2]
     call = ns.begin().acknowledge if inside else old.acknowledge
     with Unchanged(memory), raises(ConsumerFenced):

@@ -104,7 +104,7 @@ class Handle:
     @property
     def now_ms(self) -> float:
         """The time that passed for this client."""
-        elapsed: float = self.ns.connection.runtime.elapsed_ms()
+        elapsed: float = self.ns._connection.runtime.elapsed_ms()
         return elapsed
 
 
@@ -522,7 +522,7 @@ class FailoverConsumers:
         self.clock.advance(milliseconds)
         for number, handle in enumerate(self.handles):
             if both or number == SLOTS[name]:
-                handle.ns.connection.runtime.sleep_ms(milliseconds)
+                handle.ns._connection.runtime.sleep_ms(milliseconds)
 
     def open_again(self, name: str) -> None:
         """A process ends without a word: nobody gives its place back. Another one ends what it left in the log."""
@@ -556,7 +556,7 @@ class FailoverConsumers:
         consumer = fresh.consumer("orders", "billing", name="last")
         if self.active is not None and self.signs.get(self.term) != CLOSED:
             assert received(consumer) == []
-            fresh.connection.runtime.sleep_ms(LEASE_MS)
+            fresh._connection.runtime.sleep_ms(LEASE_MS)
         left = {(p, offset) for p in range(PARTITIONS) for offset in range(len(self.rows[p]))} - self.taken
         assert received(consumer) == [self.rows[partition][offset] for partition, offset in sorted(left)]
 

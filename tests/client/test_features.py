@@ -21,7 +21,7 @@ def newer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def protocols(ns: Any) -> list[Protocol]:
     """The protocol actions of a log."""
-    entries = [ns.connection.follower.log.entry(version) for version in range(ns.snapshot().version + 1)]
+    entries = [ns._connection.follower.log.entry(version) for version in range(ns.snapshot().version + 1)]
     return [action for entry in entries for action in entry.actions if isinstance(action, Protocol)]
 
 

@@ -31,13 +31,13 @@ def test_a_forked_child_is_a_writer_of_its_own(local: Place) -> None:
     def child() -> tuple[str, int, int]:
         with ns.begin() as txn:
             txn.produce("orders", rows(1))
-        return ns.connection.appender.writer, txn.id.number, txn.result.version
+        return ns._connection.appender.writer, txn.id.number, txn.result.version
 
     writer, number, _ = in_child(child)
-    assert writer != ns.connection.appender.writer
+    assert writer != ns._connection.appender.writer
     blocks = {block.writer: range(block.first, block.first + block.count) for block in _blocks(ns)}
     assert number in blocks[writer]
-    assert mine.id.number in blocks[ns.connection.appender.writer]
+    assert mine.id.number in blocks[ns._connection.appender.writer]
     mine.produce("orders", rows(2))
     mine.commit()
     assert read(ns) == [1, 2]
@@ -45,7 +45,7 @@ def test_a_forked_child_is_a_writer_of_its_own(local: Place) -> None:
 
 def _blocks(ns: Any) -> list[Any]:
     ns.snapshot()
-    return list(ns.connection.follower.state.blocks.values())
+    return list(ns._connection.follower.state.blocks.values())
 
 
 @pytest.mark.clause("P-46")
@@ -118,7 +118,7 @@ def test_a_fork_asks_the_store_for_nothing_until_it_is_used(local: Place) -> Non
     ns.create_topic("orders", SCHEMA)
 
     def child() -> str:
-        assert ns.connection._current is None
+        assert ns._connection._current is None
         shown = repr(ns)
         ns.close()
         return shown
@@ -144,7 +144,7 @@ def test_a_scan_goes_on_in_a_child_and_in_the_parent(local: Place, closed: bool)
         ns.produce("orders", rows(number))
     scan = ns.snapshot().scan("orders")
     assert ids(pa.Table.from_batches([scan.read_next_batch()])) == [0]
-    runtime, reader = ns.connection.runtime, ns.connection.reader
+    runtime, reader = ns._connection.runtime, ns._connection.reader
     if closed:
         ns.close()
         with raises(InvalidTransactionState, match="closed"):
@@ -239,8 +239,8 @@ def test_an_unpickled_handle_is_another_writer(place: Place) -> None:
     place.opened.append(other)
     other.produce("orders", rows(1))
     ns.produce("orders", rows(2))
-    assert other.connection.appender.writer != ns.connection.appender.writer
-    assert other.connection.identity is not ns.connection.identity
+    assert other._connection.appender.writer != ns._connection.appender.writer
+    assert other._connection.identity is not ns._connection.identity
     assert read(ns) == [1, 2]
     reader = pickle.loads(pickle.dumps(place.open(mode="r")))
     place.opened.append(reader)
@@ -290,7 +290,7 @@ def test_what_a_handle_made_goes_on_when_nobody_keeps_the_handle(local: Place) -
     ns = local.open()
     ns.create_topic("orders", SCHEMA)
     ns.produce("orders", rows(0))
-    connection, kept, local.opened = ns.connection, weakref.ref(ns), []
+    connection, kept, local.opened = ns._connection, weakref.ref(ns), []
     producer, consumer, snapshot = ns.producer("loader"), ns.consumer("orders", "billing"), ns.snapshot()
     del ns
     gc.collect()

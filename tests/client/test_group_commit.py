@@ -79,13 +79,13 @@ def test_a_refused_member_leaves_no_trace_in_what_the_client_knows(pair: Any, me
     consumer.acknowledge(messages)
     good, bad = ns.begin(), ns.begin()
     good.produce("orders", rows(1))
-    wanted = tuple(messages.acknowledgements(ns.connection, cumulative=False))
+    wanted = tuple(messages._acknowledgements(ns._connection, cumulative=False))
     command = FlushCommand(bad._opening, (), wanted)
-    first, refused = together(ns, store, good.commit_async, lambda: ns.connection.appender.submit(command, _unwrap))
+    first, refused = together(ns, store, good.commit_async, lambda: ns._connection.appender.submit(command, _unwrap))
     first.result(30)
     assert isinstance(refused.exception(30), TransactionConflict)
     fresh = memory.open()
-    assert fresh.connection.follower.state.as_tables() == ns.connection.follower.state.as_tables()
+    assert fresh._connection.follower.state.as_tables() == ns._connection.follower.state.as_tables()
     assert ns.transactions(state="OPEN") == ()
 
 
@@ -98,7 +98,7 @@ def test_a_bug_in_one_command_fails_it_alone(pair: Any) -> None:
     good = ns.begin()
     good.produce("orders", rows(1))
     command = Simple(broken, broken)
-    first, refused = together(ns, store, good.commit_async, lambda: ns.connection.appender.submit(command, _unwrap))
+    first, refused = together(ns, store, good.commit_async, lambda: ns._connection.appender.submit(command, _unwrap))
     assert first.result(30).offsets == {("orders", 0): range(1, 2)}
     assert isinstance(refused.exception(30), ZeroDivisionError)
     assert read(ns) == [0, 1]
@@ -222,7 +222,7 @@ def test_a_topic_that_is_dropped_by_the_entry_of_the_commit_is_left_out_and_name
     txn.produce("audit", rows(2))
     drop = Simple(lambda _draft, _at: [DropTopic(ns.topic("orders").id)], lambda _draft, _at: None)
     _, committed = together(
-        ns, store, lambda: ns.connection.appender.submit(drop, lambda _value, _error: None), txn.commit_async
+        ns, store, lambda: ns._connection.appender.submit(drop, lambda _value, _error: None), txn.commit_async
     )
     result = committed.result(30)
     assert (dict(result.offsets), result.dropped) == ({("audit", 0): range(1, 2)}, ("orders",))
@@ -239,7 +239,7 @@ def test_a_commit_that_waits_for_the_drop_of_its_topic_is_not_overtaken(pair: An
     first.produce("audit", rows(2))
     second.produce("audit", rows(3))
     drop = Simple(lambda _draft, _at: [DropTopic(ns.topic("orders").id)], lambda _draft, _at: None)
-    dropping = lambda: ns.connection.appender.submit(drop, lambda _value, _error: None)  # noqa: E731
+    dropping = lambda: ns._connection.appender.submit(drop, lambda _value, _error: None)  # noqa: E731
     futures = together(ns, store, dropping, first.commit_async, second.commit_async)
     assert [future.result(30).skipped for future in futures[1:]] == [False, False]
     assert read(rival, "audit") == [0, 2, 3]
@@ -269,7 +269,7 @@ def test_one_too_big_for_any_entry_fails_alone(pair: Any, monkeypatch: pytest.Mo
     from txnlog.actions import StreamBatch
 
     big.produce("orders", rows(2))
-    big.set_stream(StreamBatch("q" * 200, "q" * 1000, 1, ""))
+    big._set_stream(StreamBatch("q" * 200, "q" * 1000, 1, ""))
     monkeypatch.setattr(codec, "MAX_ENTRY_BYTES", 1200)
     one, two, three = together(ns, store, small.commit_async, big.commit_async, last.commit_async)
     one.result(30)

@@ -72,7 +72,7 @@ def test_an_end_that_a_checkpoint_took_out_of_memory_is_an_end(ten: Any, place: 
         place.open().abort(txn.id, by="ada", why="hanging")
     else:
         place.open().producer("loader")
-    ten.connection.follower.refresh()
+    ten._connection.follower.refresh()
     ten.checkpoint()
     with ten.begin() as again:
         again.acknowledge(messages[0])
@@ -86,7 +86,7 @@ def test_so_is_that_of_one_whose_time_counts_from_the_log(memory: Place, clock: 
     ns.create_topic("orders", SCHEMA)
     ns.produce("orders", rows(*range(10)))
     consumer = ns.consumer("orders", "billing")
-    txn = begin_transaction(ns.connection, None, None, timed_from_log=True)
+    txn = begin_transaction(ns._connection, None, None, timed_from_log=True)
     txn.acknowledge(consumer.receive(4, timeout_ms=0))
     txn.flush()
     clock.advance(HOUR_MS)
@@ -131,7 +131,7 @@ def test_what_was_given_up_is_ended_for_who_waits_at_either_handle(
     first.flush()
     with monkeypatch.context() as store:
         store.setattr(administration, "end", lose)
-        first.discard()
+        first._discard()
     with handles[taker].begin() as txn:
         txn.acknowledge(messages)
     assert cursor(ten).cursor == 4
@@ -171,13 +171,13 @@ def test_what_is_taken_while_two_handles_are_looked_at_is_fine_outside_of_a_tran
     mine, theirs = [handle.consumer("orders", "billing", type="shared") for handle in (ns, other)]
     messages = theirs.receive(timeout_ms=0)
     theirs.acknowledge(messages[0])
-    refresh = other.connection.follower.refresh
+    refresh = other._connection.follower.refresh
 
     def meanwhile() -> int:
         monkeypatch.undo()
         theirs.acknowledge(messages[1])
         return refresh()
 
-    monkeypatch.setattr(other.connection.follower, "refresh", meanwhile)
+    monkeypatch.setattr(other._connection.follower, "refresh", meanwhile)
     mine.acknowledge(messages[:2])
     assert cursor(ns).cursor == 2

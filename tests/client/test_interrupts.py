@@ -51,9 +51,9 @@ FOLLOWING = (follower, segment_index, state, tables)
 def assert_whole(ns: Any, memory: Place) -> None:
     """What a handle has in memory is what the log says."""
     fresh = memory.open(mode="r")
-    ns.connection.follower.refresh()
-    tables_of = ns.connection.follower.state.as_tables()
-    for name, table in fresh.connection.follower.state.as_tables().items():
+    ns._connection.follower.refresh()
+    tables_of = ns._connection.follower.state.as_tables()
+    for name, table in fresh._connection.follower.state.as_tables().items():
         assert tables_of[name] == table, name
 
 
@@ -79,7 +79,7 @@ def queue_another(ns: Any, told: list[Any]) -> None:
     """Have another thread produce, and wait until its command is in the queue beside that of this thread."""
     work = partial(run_threads, lambda: ns.produce("orders", rows(2)))
     threading.Thread(target=lambda: told.extend(work()), daemon=True).start()
-    wait_for(lambda: len(ns.connection.appender._queue) == 2)
+    wait_for(lambda: len(ns._connection.appender._queue) == 2)
 
 
 def test_a_batch_that_is_interrupted_anywhere_is_repeated_and_there_once(memory: Place) -> None:
@@ -108,7 +108,7 @@ def test_a_refresh_that_is_interrupted_anywhere_leaves_a_whole_state(memory: Pla
     consumer = other.consumer("orders", "billing")  # it has the segments of the topic by their offsets
     for number in itertools.count():
         producer.produce("orders", rows(number))
-        going_on = interrupted(other.connection.follower.refresh, FOLLOWING, number + 1)
+        going_on = interrupted(other._connection.follower.refresh, FOLLOWING, number + 1)
         assert received(consumer) == [number]
         if not going_on:
             break
@@ -150,7 +150,7 @@ def test_a_block_that_is_interrupted_anywhere_says_aborted_only_of_what_is_not_t
     states: set[str] = set()
     for number in itertools.count():
         txn = ns.begin()
-        with ns.connection.appender._turn_lock:  # the worker waits, so that the state is that of the interrupt
+        with ns._connection.appender._turn_lock:  # the worker waits, so that the state is that of the interrupt
             going_on = interrupted(partial(commit, txn, number), (_base, appender, runtime, transaction), number + 1)
             told_state = txn.state
         (other,) = run_threads(partial(ns.produce, "orders", rows(1_000 + number)), seconds=20)
@@ -310,7 +310,7 @@ def test_an_acknowledgement_that_is_interrupted_anywhere_keeps_no_lock(memory: P
         txn = (other if how == "of another handle" else ns).begin()
         again = interrupted(call, (contextlib, connection, holds, transaction), place)
         for handle in (ns, other):
-            assert run_threads(partial(_try_lock, handle.connection.follower.lock)) == [True]
+            assert run_threads(partial(_try_lock, handle._connection.follower.lock)) == [True]
         if not again:
             break
         txn.abort()
@@ -390,7 +390,7 @@ def test_a_checkpoint_after_an_interrupted_one_holds_every_row_once(
         ns.checkpoint()
     ns.produce("orders", rows(2))
     ns.checkpoint()
-    assert [part.rows for part in ns.connection.follower.base.runs("segments")] == [1, 1]
+    assert [part.rows for part in ns._connection.follower.base.runs("segments")] == [1, 1]
     assert read(memory.open(mode="r")) == [1, 2]
 
 
@@ -418,7 +418,7 @@ def test_a_leader_that_is_interrupted_with_the_commands_of_others_leaves_them_an
     ns = memory.open()
     ns.create_topic("orders", SCHEMA)
     ns.begin()
-    own = ns.connection.appender
+    own = ns._connection.appender
     take, fail = own._take_batch, own._fail
     told: list[object] = []
 
@@ -448,7 +448,7 @@ def test_an_interrupt_behind_the_entry_leaves_the_others_their_true_answer(
     ns = memory.open()
     ns.create_topic("orders", SCHEMA)
     ns.begin()
-    own = ns.connection.appender
+    own = ns._connection.appender
     take, answer = own._take_batch, own._answer
     told: list[Any] = []
 
@@ -479,7 +479,7 @@ def test_an_interrupt_between_an_entry_and_its_fold_leaves_a_decision_asked_for_
     txn = ns.begin()
     txn.produce("orders", rows(1))
     token = txn.prepare()
-    own, follower = ns.connection.appender, ns.connection.follower
+    own, follower = ns._connection.appender, ns._connection.follower
     take, fold_own = own._take_batch, follower.fold_own
     told: list[Any] = []
 

@@ -10,7 +10,20 @@ from tests.client.support import SCHEMA, Place, Unchanged, raises, read, rows
 from txnlog import apply_producers, apply_subscriptions, apply_topics, apply_transactions, sequences
 from txnlog.actions import StreamBatch
 from txnlog.errors import InvalidInputError, LimitExceeded
-from txnlog.limits import MAX_NUMBER, MAX_TIMEOUT_MS
+from txnlog.limits import MAX_NUMBER, MAX_PARTITIONS, MAX_TIMEOUT_MS
+
+
+@pytest.mark.clause("P-31", "P-36")
+def test_a_topic_with_too_many_partitions_is_refused_as_a_limit_and_one_with_none_as_a_wrong_call(
+    sales: Any, memory: Place
+) -> None:
+    for many in (MAX_PARTITIONS + 1, 10**6, 10**30):
+        with Unchanged(memory), raises(LimitExceeded, match="at most 10,000"):
+            sales.create_topic("many", SCHEMA, partitions=many)
+    with Unchanged(memory), raises(InvalidInputError, match="at least 1") as caught:
+        sales.create_topic("none", SCHEMA, partitions=0)
+    assert type(caught.value) is InvalidInputError
+    assert sales.create_topic("most", SCHEMA, partitions=MAX_PARTITIONS).partitions == MAX_PARTITIONS
 
 
 @pytest.mark.clause("P-36")
@@ -163,7 +176,7 @@ def streamed(ns: Any, identity: str, number: int) -> Any:
     """An open transaction with a micro-batch."""
     txn = ns.begin()
     txn.produce("orders", rows(number))
-    txn.set_stream(StreamBatch(identity, "q", number, "d"))
+    txn._set_stream(StreamBatch(identity, "q", number, "d"))
     return txn
 
 

@@ -158,8 +158,8 @@ def test_the_garbage_collector_needs_no_lock(memory: Place, caplog: pytest.LogCa
     ns.create_topic("orders", SCHEMA)
     lost = [ns.begin()]
     lost[0].produce("orders", rows(1))
-    session = ns.connection.session
-    held = [session.follower.lock, session._lock, ns.connection._lock]
+    session = ns._connection.session
+    held = [session.follower.lock, session._lock, ns._connection._lock]
 
     def collect() -> None:
         lost.clear()
@@ -185,7 +185,7 @@ def test_a_close_that_was_interrupted_and_is_called_again_reports_what_was_open(
     ns.create_topic("orders", SCHEMA)
     txn = ns.begin()
     txn.produce("orders", rows(1))
-    session = ns.connection.session
+    session = ns._connection.session
 
     def interrupted(_: object) -> None:
         raise KeyboardInterrupt

@@ -65,7 +65,7 @@ def test_what_is_bounded_is_done_by_the_next_calls(ns: Any) -> None:
 
 def test_a_damaged_topic_is_named_and_the_others_are_looked_after(ns: Any, clock: ManualClock) -> None:
     key = ns.snapshot().plan("audit").segments[0].key
-    ns.connection.store.put(key, b"x")
+    ns._connection.store.put(key, b"x")
     clock.advance(30 * DAY_MS)
     found = ns.maintain()
     assert list(found.failures) == ["audit"]
@@ -115,7 +115,7 @@ def test_tables_are_published_before_files_are_deleted(ns: Any, monkeypatch: pyt
 def test_a_wrong_call_is_refused_before_anything_is_done(ns: Any, place: Place, options: dict[str, int]) -> None:
     with Unchanged(place), raises(InvalidInputError):
         ns.maintain(**options)
-    assert ns.connection.follower.newest_checkpoint is None
+    assert ns._connection.follower.newest_checkpoint is None
     with raises(ReadOnly):
         place.open(mode="r").maintain()
 

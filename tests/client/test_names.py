@@ -178,7 +178,7 @@ def test_a_property_that_would_do_nothing_is_refused(sales: Any, memory: Place, 
 def test_a_topic_with_properties_of_an_earlier_version_stays_readable_and_can_be_altered(
     sales: Any, memory: Place
 ) -> None:
-    record = sales.connection.topic_record("orders")
+    record = sales._connection.topic_record("orders")
     append(sales, AlterTopic(record.id, None, {"retention.ms": "1000", "owner": "ann"}))
     client = memory.open()
     assert client.topic("orders").properties == {"retention.ms": "1000", "owner": "ann"}

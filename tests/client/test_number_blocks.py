@@ -35,7 +35,7 @@ def test_a_transaction_whose_block_was_closed_is_refused(pair: Any) -> None:
     rival.snapshot()
     txn = ns.begin()
     txn.produce("orders", rows(1))
-    close_blocks(rival, ns.connection.appender.writer)
+    close_blocks(rival, ns._connection.appender.writer)
     with raises(CoordinatorFenced):
         txn.commit()
     with raises(CoordinatorFenced):
@@ -48,7 +48,7 @@ def test_a_handle_whose_block_was_closed_goes_on_with_another(pair: Any, monkeyp
     ns, _, rival = pair
     rival.snapshot()
     made = _segments_made(monkeypatch)
-    close_blocks(rival, ns.connection.appender.writer)
+    close_blocks(rival, ns._connection.appender.writer)
     with raises(CoordinatorFenced):
         ns.produce("orders", rows(1))
     ns.produce("orders", rows(2))
@@ -67,14 +67,14 @@ def test_files_of_a_closed_block_are_written_again_under_other_numbers(
     opened = ns.begin()  # keeps the first block open, as a transaction that the log shows does
     opened.produce("orders", rows(2))
     opened.flush()
-    ns.connection.appender.take_numbers(ns.connection.appender.numbers._left)
+    ns._connection.appender.take_numbers(ns._connection.appender.numbers._left)
     ns.create_topic("more", SCHEMA)  # brings the second block
-    second = max(block.first for block in ns.connection.follower.state.blocks.values())
+    second = max(block.first for block in ns._connection.follower.state.blocks.values())
     rival.snapshot()
     made = _segments_made(monkeypatch)
 
     def close_second() -> None:
-        rival.connection.appender.call(Simple(lambda _draft, _at: [Close(second)], lambda _draft, _at: None))
+        rival._connection.appender.call(Simple(lambda _draft, _at: [Close(second)], lambda _draft, _at: None))
 
     store.script.append(close_second)
     assert txn.commit().offsets == {("orders", 0): range(1, 2)}
@@ -104,7 +104,7 @@ def test_a_number_that_was_used_up_from_outside_before_it_was_handed_out_fails_n
 def test_a_block_closed_between_data_and_entry_refuses_those_files(pair: Any) -> None:
     ns, store, rival = pair
     rival.snapshot()
-    store.script.append(lambda: close_blocks(rival, ns.connection.appender.writer))
+    store.script.append(lambda: close_blocks(rival, ns._connection.appender.writer))
     with raises(CoordinatorFenced):
         ns.produce("orders", rows(1))
     ns.produce("orders", rows(2))
@@ -114,7 +114,7 @@ def test_a_block_closed_between_data_and_entry_refuses_those_files(pair: Any) ->
 @pytest.mark.clause("P-40", "P-42", "P-44")
 def test_numbers_run_out_and_come_again(pair: Any) -> None:
     ns, _, _ = pair
-    taken = [number for _ in range(40) for number in ns.connection.appender.take_numbers(300)]
+    taken = [number for _ in range(40) for number in ns._connection.appender.take_numbers(300)]
     assert len(set(taken)) == len(taken) == 12_000
     assert {ns.begin().id for _ in range(10)}.isdisjoint(taken)
 
@@ -122,16 +122,16 @@ def test_numbers_run_out_and_come_again(pair: Any) -> None:
 @pytest.mark.clause("P-40")
 def test_threads_never_get_one_number_twice(pair: Any) -> None:
     ns, _, _ = pair
-    found = run_threads(*[lambda: [ns.connection.appender.take_numbers(7) for _ in range(60)] for _ in range(8)])
+    found = run_threads(*[lambda: [ns._connection.appender.take_numbers(7) for _ in range(60)] for _ in range(8)])
     numbers = [number for batches in found for batch in batches for number in batch]  # type: ignore[attr-defined]
     assert len(set(numbers)) == len(numbers) == 8 * 60 * 7
 
 
 def test_a_block_for_a_job_is_its_own(pair: Any) -> None:
     ns, _, rival = pair
-    blocks = [ns.connection.reserve_block(1), rival.connection.reserve_block(1000), ns.connection.reserve_block(256)]
+    blocks = [ns._connection.reserve_block(1), rival._connection.reserve_block(1000), ns._connection.reserve_block(256)]
     assert [len(block) for block in blocks] == [256, 1024, 256]
     numbers = [number for block in blocks for number in block]
     assert len(set(numbers)) == len(numbers)
     with raises(InvalidInputError):
-        ns.connection.reserve_block(0)
+        ns._connection.reserve_block(0)

@@ -70,7 +70,7 @@ def test_a_root_is_not_made_a_namespace_where_its_namespace_was_not_named(tmp_pa
 
 def test_namespaces_of_a_root_have_ids_of_their_own(place: Place) -> None:
     one, two = place.open("one"), place.open("two")
-    assert (one.connection.coordinator, two.connection.coordinator) == (0, 1)
+    assert (one._connection.coordinator, two._connection.coordinator) == (0, 1)
     one.create_topic("orders", SCHEMA)
     two.create_topic("orders", SCHEMA)
     assert one.begin().id != two.begin().id
@@ -82,7 +82,7 @@ def test_namespaces_of_a_root_have_ids_of_their_own(place: Place) -> None:
 
 def test_two_who_make_one_namespace_get_the_same(memory: Place) -> None:
     found = run_threads(*[lambda: memory.open("sales") for _ in range(8)])
-    assert len({ns.connection.coordinator for ns in found}) == 1  # type: ignore[attr-defined]
+    assert len({ns._connection.coordinator for ns in found}) == 1  # type: ignore[attr-defined]
     found[0].create_topic("orders", SCHEMA)  # type: ignore[attr-defined]
     assert all(ns.topics() == ("orders",) for ns in found)  # type: ignore[attr-defined]
 
@@ -99,7 +99,7 @@ def test_a_namespace_whose_making_was_cut_short_is_made_by_the_next(memory: Plac
     with pytest.raises(KeyboardInterrupt):
         memory.open("second", wrap=Cut)
     again = memory.open("second")
-    assert again.connection.coordinator == 1
+    assert again._connection.coordinator == 1
     assert again.snapshot().version == 0
 
 
@@ -114,9 +114,9 @@ def test_a_namespace_that_was_registered_and_not_made_is_not_told_as_nothing(mem
 
     with raises(StoreError, durable=Durable.MAYBE) as caught:
         memory.open("second", wrap=Full)
-    assert caught.value.advice == f"{StoreError.default_advice}; then open it again"
+    assert caught.value.advice == f"{StoreError._default_advice}; then open it again"
     assert catalog.open(memory.root).namespaces() == ("first", "second")
-    assert memory.open("second").connection.coordinator == 1
+    assert memory.open("second")._connection.coordinator == 1
 
 
 def test_a_namespace_is_no_root(place: Place) -> None:
@@ -357,7 +357,7 @@ def test_log_time_never_goes_back(memory: Place, clock: ManualClock) -> None:
     clock.advance(-10_000)
     ahead.produce("orders", rows(3))
     times = [
-        ahead.connection.follower.log.entry(version).header.timestamp_ms
+        ahead._connection.follower.log.entry(version).header.timestamp_ms
         for version in range(ahead.snapshot().version + 1)
     ]
     assert times == sorted(times)

@@ -51,7 +51,7 @@ def whole(ns: Any, topic: str = "orders", version: int | None = None) -> list[di
 
 def everything(ns: Any, topic: str = "orders") -> dict[int, list[dict[str, Any]]]:
     """The same at every version at which the topic is there."""
-    first = ns.connection.topic_record(topic).id
+    first = ns._connection.topic_record(topic).id
     return {version: whole(ns, topic, version) for version in range(first, ns.snapshot().version + 1)}
 
 
@@ -153,7 +153,7 @@ def test_columns_of_every_kind_and_age_come_through(place: Place) -> None:
     ns.optimize("orders")
     assert repr(whole(ns)) == before
     assert whole(ns, "orders", old_version) == then
-    record = next(item for item in ns.connection.follower.state.segments.values() if item.compacted)
+    record = next(item for item in ns._connection.follower.state.segments.values() if item.compacted)
     assert record.statistics["x"][:2] == (None, None), "a column with a NaN has no bounds"
     assert record.statistics["id"] == (1, 2**40, 2)
     assert record.statistics["price"] == ("1.2500", "12345678.1234", 2)
@@ -222,7 +222,7 @@ def test_statistics_that_no_entry_holds_are_left_out(memory: Place, monkeypatch:
     assert whole(ns) == before
     numbers = [segment.number for segment in ns.snapshot().plan("orders").segments]
     for number in numbers:
-        known = ns.connection.follower.state.segments.get(number).statistics
+        known = ns._connection.follower.state.segments.get(number).statistics
         assert "first" in known
         assert len(known) < len(names)
 
@@ -287,7 +287,7 @@ def test_rows_are_held_a_row_group_at_a_time(memory: Place, monkeypatch: pytest.
     assert 0 < most < 1_000
     assert whole(ns) == before
     (only,) = ns.snapshot().plan("orders").segments
-    file = pa.parquet.ParquetFile(pa.BufferReader(ns.connection.store.get(only.key)))
+    file = pa.parquet.ParquetFile(pa.BufferReader(ns._connection.store.get(only.key)))
     assert file.metadata.num_row_groups > 3
 
 
@@ -295,7 +295,7 @@ def test_rows_are_held_a_row_group_at_a_time(memory: Place, monkeypatch: pytest.
 
 
 def delete_before(ns: Any, offset: int) -> None:
-    append(ns, DeleteRecords(ns.connection.topic_record("orders").id, ((0, offset),)))
+    append(ns, DeleteRecords(ns._connection.topic_record("orders").id, ((0, offset),)))
 
 
 def test_rows_that_retention_has_passed_are_left_out_and_their_files_replaced_by_nothing(ns: Any) -> None:
@@ -310,13 +310,13 @@ def test_rows_that_retention_has_passed_are_left_out_and_their_files_replaced_by
 
 
 def first_three(ns: Any) -> list[int]:
-    found = [item for item in ns.connection.follower.state.segments.values() if not item.compacted]
+    found = [item for item in ns._connection.follower.state.segments.values() if not item.compacted]
     return sorted(item.number for item in found)[:3]
 
 
 def actions(ns: Any, kind: type) -> list[Any]:
     """All actions of a kind, in the order of the log."""
-    log = ns.connection.follower.log
+    log = ns._connection.follower.log
     entries = [log.entry(version) for version in range(ns.snapshot().version + 1)]
     return [action for entry in entries for action in entry.actions if isinstance(action, kind)]
 
@@ -347,8 +347,8 @@ def test_who_comes_second_plans_again_and_replaces_nothing_twice(memory: Place, 
         other.produce("orders", rows(100))
         assert other.optimize("orders").entries == 1
         if cold:
-            ns.connection.follower.refresh()
-            ns.connection.session.checkpointer.make()
+            ns._connection.follower.refresh()
+            ns._connection.session.checkpointer.make()
 
     store.script.append(meanwhile)
     before = whole(ns)
@@ -368,8 +368,8 @@ def test_a_checkpoint_in_between_costs_a_look_and_not_the_work(memory: Place) ->
 
     def meanwhile() -> None:
         other.produce("orders", rows(100))
-        ns.connection.follower.refresh()
-        ns.connection.session.checkpointer.make()
+        ns._connection.follower.refresh()
+        ns._connection.session.checkpointer.make()
 
     store.script.append(meanwhile)
     before = whole(ns)
@@ -391,8 +391,8 @@ def test_a_look_for_one_merge_says_nothing_of_the_next_one(memory: Place) -> Non
 
     def meanwhile() -> None:
         merge_by_hand(other, "orders", [segment.number for segment in of_others], 1)
-        ns.connection.follower.refresh()
-        ns.connection.session.checkpointer.make()
+        ns._connection.follower.refresh()
+        ns._connection.session.checkpointer.make()
 
     store.script.append(meanwhile)
     before = whole(ns)
@@ -553,7 +553,7 @@ def test_a_store_that_refuses_files_changes_nothing(memory: Place) -> None:
 @pytest.mark.clause("P-106")
 @pytest.mark.parametrize("harm", ["flip", "cut", "gone"])
 def test_damage_is_never_merged(ns: Any, place: Place, harm: str) -> None:
-    store = ns.connection.store
+    store = ns._connection.store
     key = ns.snapshot().plan("orders").segments[5].key
     data = store.get(key)
     if harm == "gone":
@@ -598,7 +598,7 @@ def test_a_writer_whose_numbers_were_taken_meanwhile_takes_others(memory: Place)
     before = whole(ns)
 
     def close_all() -> None:
-        state = other.connection.follower
+        state = other._connection.follower
         state.refresh()
         append(other, *[Close(first) for first in list(state.state.blocks) if first not in own(other)])
 
@@ -609,20 +609,20 @@ def test_a_writer_whose_numbers_were_taken_meanwhile_takes_others(memory: Place)
 
 
 def own(ns: Any) -> list[int]:
-    writer = ns.connection.appender.writer
-    return [block.first for block in ns.connection.follower.state.blocks.values() if block.writer == writer]
+    writer = ns._connection.appender.writer
+    return [block.first for block in ns._connection.follower.state.blocks.values() if block.writer == writer]
 
 
 @pytest.mark.clause("P-45")
 def test_its_blocks_are_kept_open_while_it_works(ns: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[list[int]] = []
-    inner = ns.connection.keep_blocks_alive
+    inner = ns._connection.keep_blocks_alive
 
     def noted(wanted: list[int]) -> Any:
         kept.append(list(wanted))
         return inner(wanted)
 
-    monkeypatch.setattr(ns.connection, "keep_blocks_alive", noted)
+    monkeypatch.setattr(ns._connection, "keep_blocks_alive", noted)
     ns.optimize("orders")
     (merged,) = [action for action in actions(ns, Segment) if action.compacted]
     assert kept == [[merged.txn, merged.segment]]

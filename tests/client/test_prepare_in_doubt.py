@@ -31,7 +31,7 @@ def faulty(memory: Place) -> tuple[Any, FaultyStore]:
     ns, store = memory.faulty()
     ns.create_topic("orders", SCHEMA)
     ns.begin()  # takes its first block of numbers
-    ns.connection.appender.create_attempts = 2
+    ns._connection.appender.create_attempts = 2
     return ns, store
 
 
@@ -109,8 +109,8 @@ def test_a_decision_that_came_while_prepare_was_in_doubt_is_told(
         other.checkpoint()
         other.produce("orders", rows(9))
         ns.snapshot()
-        ns.connection.follower.adopt_checkpoint()
-        assert txn.id.number not in ns.connection.follower.state.outcomes
+        ns._connection.follower.adopt_checkpoint()
+        assert txn.id.number not in ns._connection.follower.state.outcomes
     with raises(InvalidTransactionState if commit else TransactionAborted):
         txn.prepare()
     assert txn.state == ("COMMITTED" if commit else "ABORTED")
@@ -176,7 +176,7 @@ class _Clock(ManualClock):
 
 def unheard(ns: Any, store: FaultyStore, call: Callable[[], object]) -> None:
     """The call's entry is in the log, and nobody heard of it."""
-    ns.connection.appender.create_attempts = 1
+    ns._connection.appender.create_attempts = 1
     store.forever, store.reads_forever = "broken-after", "broken"
     with raises(OutcomeUnknown, durable=Durable.MAYBE):
         call()
@@ -248,7 +248,7 @@ def test_what_was_in_doubt_and_ended_elsewhere_is_not_said_to_be_nothing(
     ns.produce("orders", rows(9))
     if known == "forgotten":
         ns.checkpoint()
-    ns.connection.follower.adopt_checkpoint()
+    ns._connection.follower.adopt_checkpoint()
     get = store.get
 
     def without_parts(key: str) -> bytes:

@@ -100,7 +100,7 @@ def test_a_decision_can_be_repeated_and_not_turned_around(memory: Place, commit:
     first = ns.complete(token, commit=commit)
     if forgotten:
         ns.checkpoint()
-        assert ns.connection.follower.state.outcomes == {}
+        assert ns._connection.follower.state.outcomes == {}
     for handle in (ns, memory.open()):
         with Unchanged(memory):
             assert handle.complete(token, commit=commit) == first
@@ -164,8 +164,8 @@ def decided(request: pytest.FixtureRequest, memory: Place) -> Any:
             other.checkpoint()
             other.produce("orders", rows(9))
             ns.snapshot()
-            ns.connection.follower.adopt_checkpoint()
-            assert txn.id.number not in ns.connection.follower.state.outcomes
+            ns._connection.follower.adopt_checkpoint()
+            assert txn.id.number not in ns._connection.follower.state.outcomes
         return txn
 
     return decide
@@ -229,7 +229,7 @@ def test_a_prepared_one_whose_end_nobody_remembers_may_have_been_committed(ns: A
     txn = ns.begin()
     txn.produce("orders", rows(1))
     ns.complete(txn.prepare(), commit=True)
-    del ns.connection.follower.state.outcomes[txn.id.number]  # as after the retention of outcomes
+    del ns._connection.follower.state.outcomes[txn.id.number]  # as after the retention of outcomes
     for call in (txn.commit, txn.abort, txn.flush):
         with raises(TransactionNotFound, match="no outcome", durable=Durable.MAYBE):
             call()
@@ -421,7 +421,7 @@ def test_a_conflict_at_prepare_leaves_only_the_abort(received: tuple[Any, Any, A
 def test_the_batch_of_a_stream_is_not_prepared(ns: Any, place: Place) -> None:
     txn = ns.begin()
     txn.produce("orders", rows(1))
-    txn.set_stream(StreamBatch("carriers", "q", 0, "d"))
+    txn._set_stream(StreamBatch("carriers", "q", 0, "d"))
     with Unchanged(place), raises(InvalidTransactionState, match="micro-batch"):
         txn.prepare()
     txn.commit()
@@ -451,7 +451,7 @@ def test_what_a_flush_left_out_is_told_by_prepare(received: tuple[Any, Any, Any]
     other.drop_subscription("orders", "billing")
     for txn, error in ((one, TopicNotFound), (two, SubscriptionNotFound)):
         txn.produce("orders", rows(8))
-        ns.connection.follower.refresh()
+        ns._connection.follower.refresh()
         txn.flush()
         txn.flush()
         with Unchanged(memory), raises(error, match="dropped"):
@@ -509,10 +509,10 @@ def test_a_decision_repeated_names_what_was_dropped_before_the_first(
     other.create_topic("audit", SCHEMA)
     if forgotten:
         other.checkpoint()
-        assert txn.id.number not in other.connection.follower.state.outcomes
+        assert txn.id.number not in other._connection.follower.state.outcomes
     for client in (other, memory.open()):
         assert client.complete(token, commit=True) == first
-        assert client.connection.outcome(txn.id.number).digest == digest
+        assert client._connection.outcome(txn.id.number).digest == digest
     assert txn.commit() == first
 
 
@@ -521,7 +521,7 @@ def test_a_name_that_cannot_be_read_does_not_fail_a_decision(received: tuple[Any
     ns, _, messages = received
     txn = ns.begin()
     txn.acknowledge(messages)
-    (number,) = ns.connection.follower.state.subscriptions
+    (number,) = ns._connection.follower.state.subscriptions
     token = txn.prepare()
     ns.drop_subscription("orders", "billing")
     other, store = memory.faulty()

@@ -426,7 +426,7 @@ def test_old_batches_are_found_after_a_checkpoint_and_in_a_new_process(ns: Any, 
     ns.checkpoint()
     producer.produce("orders", rows(12), partition=0, sequence=12)
     fresh = place.open()
-    assert fresh.connection.follower.base is not None
+    assert fresh._connection.follower.base is not None
     for client in (ns, fresh):
         again = client.producer("loader")
         assert again.last_sequence("orders", 0) == 12
@@ -466,7 +466,7 @@ def test_rows_below_the_first_sequence_were_never_there_and_are_no_repetition(
         ns.create_topic("later")  # whose entry names the checkpoint
         ns = place.open()
         producer = ns.producer("loader")
-        assert not ns.connection.follower.state.batches
+        assert not ns._connection.follower.state.batches
     for sequence, last in ((1, 2), (98, 101), (99, 99)):
         with Unchanged(place), raises(OutOfOrderSequence, match="began above"):
             producer.produce("orders", rows(*range(sequence, last + 1)), partition=0, sequence=sequence)
@@ -658,7 +658,7 @@ def widen(ns: Any) -> None:
     from txnlog import schema
 
     topic = ns.topic("orders").id
-    ns.connection.appender.call(
+    ns._connection.appender.call(
         Simple(lambda _draft, _at: [AlterTopic(topic, schema.from_arrow(WIDER))], lambda _draft, _at: None)
     )
 

@@ -61,7 +61,7 @@ def test_a_refusal_decided_on_stale_state_is_looked_at_again(pair: Any) -> None:
     ns.snapshot()  # knows of the pending acknowledgement
     txn.abort()
     mine = ns.begin()
-    mine.acknowledge_ranges(_acknowledgement(rival))
+    mine._acknowledge_ranges(_acknowledgement(rival))
     mine.commit()
     assert ns.subscription("orders", "billing").cursors[0].cursor == 1
 
@@ -70,7 +70,7 @@ def _acknowledgement(ns: Any) -> list[Any]:
     from txnlog.actions import Acknowledgement, PartitionRanges
 
     info = ns.subscription("orders", "billing")
-    number = ns.connection.follower.state.subscription_names[ns.topic("orders").id, "billing"]
+    number = ns._connection.follower.state.subscription_names[ns.topic("orders").id, "billing"]
     return [Acknowledgement(number, info.epoch, (PartitionRanges(0, ((0, 1),)),))]
 
 
@@ -132,9 +132,9 @@ def test_a_reader_feature_enabled_meanwhile_stops_everybody(pair: Any) -> None:
 
 def _force(ns: Namespace, *actions: Any) -> None:
     """Put an entry that this client would not write itself."""
-    head = ns.connection.follower.state.head
+    head = ns._connection.follower.state.head
     header = Header(head.version + 1, "f" * 32, head.timestamp_ms, head.digest)
-    ns.connection.store.put(
+    ns._connection.store.put(
         entry_key(header.version), encode_entry(header, [encode_action(action) for action in actions])
     )
 
@@ -143,7 +143,7 @@ def _force(ns: Namespace, *actions: Any) -> None:
 def test_a_damaged_winner_stops_the_loser(pair: Any) -> None:
     ns, store, rival = pair
     key = entry_key(ns.snapshot().version + 1)
-    store.script.append(lambda: rival.connection.store.put(key, b"no entry\n"))
+    store.script.append(lambda: rival._connection.store.put(key, b"no entry\n"))
     with raises(OutcomeUnknown, match=f"cannot be read.*entry {ns.snapshot().version + 1}", durable=Durable.MAYBE):
         ns.produce("orders", rows(1))
     with raises(CorruptionError):
@@ -219,7 +219,7 @@ def test_an_answer_that_rests_on_an_overdue_end_is_in_the_log(memory: Place, clo
     info = other.abort(txn.id)
     assert info.version <= other.snapshot().version
     assert other.transaction(txn.id).state == memory.open().transaction(txn.id).state == "ABORTED"
-    assert memory.open().connection.follower.state.outcomes[txn.id.number].version == info.version
+    assert memory.open()._connection.follower.state.outcomes[txn.id.number].version == info.version
 
 
 # --- threads --------------------------------------------------------------------------------------------------------
@@ -253,7 +253,7 @@ def test_a_caller_that_has_its_answer_does_not_wait_for_the_next_entry(pair: Any
 
     def late() -> None:
         begun.wait(20)
-        while len(ns.connection.appender._queue) < 1:
+        while len(ns._connection.appender._queue) < 1:
             pass
         ended.set()
         while not ns.snapshot().read("orders").num_rows >= 3:

@@ -58,7 +58,7 @@ def test_every_write_through_a_reader_is_refused(ns: Any, place: Place) -> None:
         lambda: reader.forget_app("nightly"),
         reader.checkpoint,
         lambda: reader.transact(lambda _: None),
-        lambda: reader.connection.reserve_block(1),
+        lambda: reader._connection.reserve_block(1),
     ):
         with Unchanged(place), raises(ReadOnly, match='mode="r"'):
             call()

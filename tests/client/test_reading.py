@@ -144,7 +144,7 @@ def test_a_vacuumed_version_is_refused(ns: Any) -> None:
     old = ns.snapshot().version
     ns.produce("orders", rows(1))
     newest = ns.snapshot().version
-    ns.connection.appender.call(Simple(lambda _draft, _at: [Vacuum(newest)], lambda _draft, _at: None))
+    ns._connection.appender.call(Simple(lambda _draft, _at: [Vacuum(newest)], lambda _draft, _at: None))
     with raises(VersionNotAvailable) as caught:
         ns.snapshot(version=old)
     assert f"versions {newest} to" in caught.value.advice
@@ -289,7 +289,7 @@ def test_offsets_are_those_of_the_snapshots_version(twenty: Any) -> None:
 @pytest.mark.clause("P-35", "P-99")
 def test_deleted_records_are_not_read(twenty: Any) -> None:
     topic, before = twenty.topic("orders").id, twenty.snapshot()
-    twenty.connection.appender.call(Simple(lambda _d, _a: [DeleteRecords(topic, ((0, 7),))], lambda _d, _a: None))
+    twenty._connection.appender.call(Simple(lambda _d, _a: [DeleteRecords(topic, ((0, 7),))], lambda _d, _a: None))
     assert sorted(read(twenty)) == [7, 8, 9, *range(100, 110)]
     for snapshot in (before, twenty.snapshot()):
         assert snapshot.start_offsets("orders") == {0: 7, 1: 0}
@@ -365,13 +365,13 @@ def test_a_scan_streams_a_few_segments_at_a_time(sales: Any, monkeypatch: pytest
     for number in range(20):
         sales.produce("orders", rows(number))
     fetched: list[str] = []
-    inner = sales.connection.store.inner.inner.get
+    inner = sales._connection.store.inner.inner.get
 
     def get(key: str) -> bytes:
         fetched.append(key)
         return inner(key)
 
-    monkeypatch.setattr(sales.connection.store.inner.inner, "get", get)
+    monkeypatch.setattr(sales._connection.store.inner.inner, "get", get)
     snapshot = sales.snapshot()
     fetched.clear()
     stream = snapshot.scan("orders")
@@ -450,7 +450,7 @@ def test_a_time_with_a_newer_entry_means_the_same_version_for_ever(memory: Place
 def test_offsets_that_retention_passed_are_refused_with_what_is_left(sales: Any, memory: Place) -> None:
     sales.produce("orders", rows(*range(10)))
     topic = sales.topic("orders").id
-    sales.connection.appender.call(Simple(lambda _draft, _at: [DeleteRecords(topic, ((0, 4),))], lambda *_: None))
+    sales._connection.appender.call(Simple(lambda _draft, _at: [DeleteRecords(topic, ((0, 4),))], lambda *_: None))
     snapshot = sales.snapshot()
     for wrong in ((0, 10), (3, 5), (4, 11), (10, 12)):
         with Unchanged(memory), raises(OffsetOutOfRange, match="holds offsets 4 to 10") as caught:

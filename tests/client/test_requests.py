@@ -87,7 +87,7 @@ def test_numbers_ride_along(counted: Any) -> None:
     for number in range(450):  # of two numbers each: more than three quarters of the first block
         with ns.begin() as txn:
             txn.produce("orders", rows(number))
-    assert ns.begin().id.number < first + 1_024 <= ns.connection.follower.state.head.next_number - 1_024
+    assert ns.begin().id.number < first + 1_024 <= ns._connection.follower.state.head.next_number - 1_024
     assert counting.counts() == {("put", "segment"): 450, ("create", "entry"): 450}
 
 

@@ -83,5 +83,5 @@ def test_a_store_that_the_root_does_not_know_is_tried_below_the_namespace(place:
     reader = place.open(mode="r")
     (trial,) = trials  # the log knows the second time
     assert trial.endswith("/sales/x")
-    assert ("other", "0123456789abcdef") in reader.connection.follower.state.verdicts
+    assert ("other", "0123456789abcdef") in reader._connection.follower.state.verdicts
     assert not [key for key in objects(place.store()) if "/_probe/" in key]

@@ -49,7 +49,7 @@ def test_checkpoint_time_travel_and_a_fresh_process_over_s3(lake: Any, s3: Place
     assert lake.checkpoint() == versions[-1]
     lake.produce("orders", rows(4), partition=1)
     fresh, counting = s3.counted()
-    assert fresh.connection.follower.base is not None
+    assert fresh._connection.follower.base is not None
     assert ids(fresh.snapshot(version=versions[1]).read("orders")) == [0, 1]
     assert sorted(read(fresh)) == [0, 1, 2, 3, 4]
     counting.reset()
@@ -77,7 +77,7 @@ def test_secrets_of_s3_appear_nowhere(lake: Any, s3: Place) -> None:
     s3.opened.append(copy)
     with raises(NamespaceNotFound) as missing:
         s3.open("sails", create=False)
-    shown = [repr(lake), repr(copy), repr(lake.connection.store), str(missing.value), repr(lake.snapshot())]
+    shown = [repr(lake), repr(copy), repr(lake._connection.store), str(missing.value), repr(lake.snapshot())]
     assert not [text for text in shown if SECRET_KEY in text]
     stored = b"".join(s3.store().get(info.key) for info in s3.store().list(""))
     assert SECRET_KEY.encode() not in stored

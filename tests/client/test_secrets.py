@@ -32,10 +32,10 @@ def test_storage_options_appear_nowhere(memory: Place, monkeypatch: pytest.Monke
     ns.create_topic("orders", SCHEMA)
     txn = ns.begin()
     txn.produce("orders", rows(1))
-    faulty: Any = ns.connection.store
+    faulty: Any = ns._connection.store
     while not isinstance(faulty, FaultyStore):
         faulty = faulty.inner
-    ns.connection.appender.create_attempts = 2
+    ns._connection.appender.create_attempts = 2
     faulty.forever = "broken"
     with raises(OutcomeUnknown, durable=Durable.MAYBE) as caught:
         txn.commit()
@@ -54,7 +54,7 @@ def test_storage_options_appear_nowhere(memory: Place, monkeypatch: pytest.Monke
         repr(ns.snapshot()),
         repr(ns.producer("loader")),
         repr(ns.topic("orders")),
-        repr(ns.connection.store),
+        repr(ns._connection.store),
         caplog.text,
         str(caught.value),
         repr(caught.value),

@@ -20,7 +20,7 @@ from txnlog.testing import ManualClock
 def faulty(memory: Place, clock: ManualClock) -> tuple[Any, FaultyStore]:
     """A client with one message in ``orders``, that gives up after two attempts, and its store."""
     ns, store = memory.faulty(clock=clock)
-    ns.connection.appender.create_attempts = 2
+    ns._connection.appender.create_attempts = 2
     ns.create_topic("orders", SCHEMA)
     ns.produce("orders", rows(0))
     return ns, store
@@ -45,7 +45,7 @@ def in_doubt_but_shown(ns: Any, store: FaultyStore) -> Any:
 
 def one_batch(ns: Any, *calls: Callable[[], Any]) -> list[Any]:
     """All calls in one batch of the appender, each in a thread; what they gave or raised."""
-    own = ns.connection.appender
+    own = ns._connection.appender
     take = own._take_batch
     results: list[Any] = [None] * len(calls)
 
@@ -81,7 +81,7 @@ def sent_and_not_heard_of(ns: Any, store: FaultyStore) -> None:
     """The next entry is there, another thread of the process reads it, and who appended it hears nothing."""
 
     def read_by_another() -> None:
-        ns.connection.follower.refresh()
+        ns._connection.follower.refresh()
         store.reads.append("broken")
 
     store.script.extend([lambda: store.reads.append("broken"), "lost", read_by_another, "broken"])
@@ -141,7 +141,7 @@ def test_an_interrupt_between_a_settled_doubt_and_its_fold_leaves_it_in_doubt(
     txn = ns.begin(timeout_ms=None)
     txn.produce("orders", rows(1))
     lost(txn.commit, store)
-    follower = ns.connection.follower
+    follower = ns._connection.follower
     fold = follower.fold
 
     def interrupted(*_: Any) -> None:
@@ -161,7 +161,7 @@ def test_an_interrupt_behind_a_reservation_gives_no_number_twice(
 ) -> None:
     """Two transactions with one TxnID would be one: what only one of them committed would be there."""
     ns, store = faulty
-    own = ns.connection.appender
+    own = ns._connection.appender
     own.take_numbers(own.numbers._left)
     if settled:
         lost(lambda: own.take_numbers(1), store)
@@ -192,7 +192,7 @@ def test_who_asks_again_for_what_only_a_checkpoint_shows_is_not_told_that_nothin
         raise StoreError("connection dropped", durable=Durable.MAYBE)
 
     with monkeypatch.context() as patched:
-        patched.setattr(ns.connection.appender, "_before_append", broken)
+        patched.setattr(ns._connection.appender, "_before_append", broken)
         with raises(StoreError, durable=Durable.MAYBE):
             txn.commit()
     assert txn.commit().offsets == {("orders", 0): range(1, 2)}
@@ -222,7 +222,7 @@ def test_a_commit_is_not_held_up_by_what_others_left_behind(memory: Place) -> No
     clock = ManualClock(1_767_225_600_000)
     ns, store = memory.faulty(clock=clock)
     ns.create_topic("orders", SCHEMA)
-    other = memory.open(clock=clock).connection.appender
+    other = memory.open(clock=clock)._connection.appender
     numbers = other.take_numbers(1_500)
     other.call(effect(lambda _draft, _at: [Begin(number, 1_000) for number in numbers]))
     clock.advance(10_000)

@@ -50,7 +50,7 @@ def actions(ns: Any, kind: type, since: int) -> list[Any]:
     return [
         action
         for version in range(since + 1, newest + 1)
-        for action in ns.connection.follower.log.entry(version).actions
+        for action in ns._connection.follower.log.entry(version).actions
         if isinstance(action, kind)
     ]
 
@@ -482,7 +482,7 @@ def test_a_grant_in_doubt_is_handed_out_if_it_is_in_the_log_and_asked_for_again_
     for word in ("broken-after", "dropped"):
         handle, store = memory.faulty(clock=clock)
         consumer = handle.consumer("orders", "billing")
-        handle.connection.appender.create_attempts = 1
+        handle._connection.appender.create_attempts = 1
         store.script.append(word)
         store.reads.extend(["ok", "broken"])
         with pytest.raises(OutcomeUnknown):
@@ -505,7 +505,7 @@ def test_a_redelivery_is_counted_once_after_a_grant_in_doubt(
     consumer = handle.consumer("orders", "billing")
     assert counts(take(consumer)) == dict.fromkeys(range(10), 0)
     clock.advance(LEASE_MS + 1)
-    handle.connection.appender.create_attempts = 1
+    handle._connection.appender.create_attempts = 1
     store.script.append("dropped" if word == "taken" else word)
     store.reads.extend(["ok", "broken"])
     with pytest.raises(OutcomeUnknown):

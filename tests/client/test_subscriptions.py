@@ -60,6 +60,29 @@ def test_a_subscription_is_created_where_it_should_start(ten: Any) -> None:
     assert "from-four" in info._repr_html_()
 
 
+def test_a_consumer_that_creates_its_subscription_says_so_and_names_a_similar_one(
+    ten: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="txnlog.subscriptions")
+
+    def said_of(name: str) -> list[tuple[str, str]]:
+        caplog.clear()
+        assert received(ten.consumer("orders", name)) == list(range(10))
+        return [(item.levelname, item.getMessage()) for item in caplog.records if item.name == "txnlog.subscriptions"]
+
+    ((level, text),) = said_of("billing")
+    assert (level, text) == (
+        "INFO",
+        "the consumer created the subscription 'billing' of 'orders': it begins with the earliest message",
+    )
+    assert said_of("billing") == []  # it is there
+    ((level, text),) = said_of("biling")
+    assert level == "WARNING"
+    assert "created the subscription 'biling' of 'orders'" in text
+    assert "There is also 'billing'" in text
+    assert [level for name in ("worker-1", "worker-2", "audit") for level, _ in said_of(name)] == ["INFO"] * 3
+
+
 def test_a_start_that_names_some_partitions_begins_the_others_at_the_beginning(ns: Any) -> None:
     for partition in (0, 1):
         ns.produce("orders", rows(partition), partition=partition)
@@ -374,7 +397,7 @@ def test_a_subscription_is_described_as_it_was_created_whatever_becomes_of_it(pa
 
         def then(call: Callable[..., object], *arguments: Any, **options: Any) -> None:
             calls.append(pool.submit(call, *arguments, **options))
-            wait_for(lambda: len(ns.connection.appender._queue) == len(calls))
+            wait_for(lambda: len(ns._connection.appender._queue) == len(calls))
 
         def gather() -> None:
             then(ns.create_subscription, "orders", "billing", start={0: 1}, if_not_exists=there)
@@ -597,6 +620,6 @@ def test_a_shared_subscription_whose_log_has_a_takeover_rule_can_be_asked_for_ag
     """Nobody takes over there, so the rule is idle; clients before this one could write it."""
     topic = sales.topic("orders").id
     made = Subscription(topic, "workers", "shared", (0,) * sales.topic("orders").partitions, 30_000, "same_name")
-    sales.connection.appender.call(effect(lambda _draft, _at: [made]))
+    sales._connection.appender.call(effect(lambda _draft, _at: [made]))
     found = sales.create_subscription("orders", "workers", type="shared", lease_ms=30_000, if_not_exists=True)
     assert found.name == "workers"

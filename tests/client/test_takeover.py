@@ -84,13 +84,13 @@ def test_after_lease_a_second_one_is_busy_while_the_lease_lasts(kept: Any, memor
         for _ in range(20):
             with raises(ConsumerBusy, match="'one'"):
                 other.consumer("orders", "billing", name="two")
-            other.connection.runtime.sleep_ms(LEASE_MS - 1)
-            kept.connection.runtime.sleep_ms(LEASE_MS / 3 + 1)
+            other._connection.runtime.sleep_ms(LEASE_MS - 1)
+            kept._connection.runtime.sleep_ms(LEASE_MS / 3 + 1)
             received(old)
     assert received(old) == []
     with raises(ConsumerBusy):
         other.consumer("orders", "billing")
-    other.connection.runtime.sleep_ms(LEASE_MS)
+    other._connection.runtime.sleep_ms(LEASE_MS)
     new = other.consumer("orders", "billing", name="two")
     assert received(new) == list(range(10))
     with raises(ConsumerFenced):
@@ -115,7 +115,7 @@ def test_a_seek_is_a_sign_of_life_of_its_own(kept: Any, memory: Place) -> None:
     other = memory.open()
     with raises(ConsumerBusy):
         other.consumer("orders", "billing")
-    other.connection.runtime.sleep_ms(LEASE_MS)
+    other._connection.runtime.sleep_ms(LEASE_MS)
     old.seek("latest")
     with Unchanged(memory), raises(ConsumerBusy):
         other.consumer("orders", "billing")
@@ -130,7 +130,7 @@ def test_a_consumer_cannot_weaken_the_rule(kept: Any, memory: Place) -> None:
     with Unchanged(memory):
         for seen in (None, record.id, record.epoch - 1, record.epoch + 1):
             with raises(ConsumerBusy):
-                take_epochs(other.connection, {record.id: seen}, "two")
+                take_epochs(other._connection, {record.id: seen}, "two")
 
 
 @pytest.mark.clause("P-77", "P-176")
@@ -141,7 +141,7 @@ def test_of_two_that_saw_the_same_lease_end_one_is_busy(kept: Any, memory: Place
     for handle in (fast, slow):
         with raises(ConsumerBusy):
             handle.consumer("orders", "billing")
-        handle.connection.runtime.sleep_ms(LEASE_MS)
+        handle._connection.runtime.sleep_ms(LEASE_MS)
     store.script.append(lambda: fast.consumer("orders", "billing", name="fast"))
     with raises(ConsumerBusy, match="'fast'"):
         slow.consumer("orders", "billing", name="slow")
@@ -154,7 +154,7 @@ def test_streams_take_exclusive_subscriptions_without_leases_only(kept: Any, mem
             kept.create_subscription("orders", name, **options)
         record = kept.subscription("orders", name if options else "billing")
         with Unchanged(memory), raises(UnsupportedFeature, match="stream"):
-            take_epoch(kept.connection, record.id, "run", "query")
+            take_epoch(kept._connection, record.id, "run", "query")
 
 
 # --- several topics at once -------------------------------------------------------------------------------------------
@@ -304,7 +304,7 @@ def test_the_leases_of_a_dead_consumer_of_several_topics_run_out_side_by_side(me
     for _ in range(2):
         with pytest.raises(ConsumerBusy):
             other.consumer(topics, "billing", name="two")
-        other.connection.runtime.sleep_ms(200)
+        other._connection.runtime.sleep_ms(200)
     other.consumer(topics, "billing", name="two")
 
 
@@ -315,7 +315,7 @@ def test_the_leases_of_a_dead_consumer_of_several_topics_run_out_side_by_side(me
 def owned(ns: Any) -> Any:
     """A subscription that a query has: a stream's sink, or spark_ext.process, takes it like this."""
     info = ns.create_subscription("orders", "billing")
-    take_epoch(ns.connection, info.id, "run-1", "nightly")
+    take_epoch(ns._connection, info.id, "run-1", "nightly")
     return ns
 
 
@@ -325,7 +325,7 @@ def test_a_query_has_a_subscription_since_the_entry_that_gave_it_to_it(memory: P
     ns.create_topic("orders", SCHEMA)
     info = ns.create_subscription("orders", "billing")
     clock.advance(60_000)
-    take_epoch(ns.connection, info.id, "run-1", "nightly")
+    take_epoch(ns._connection, info.id, "run-1", "nightly")
     clock.advance(60_000)
     ns.produce("orders", rows(1))
     since = ns.subscription("orders", "billing").query_since
@@ -359,14 +359,14 @@ def test_takeover_says_that_it_is_meant(owned: Any, memory: Place) -> None:
 
 def test_a_query_takes_over_from_whoever_is_there_without_a_word(owned: Any) -> None:
     number = owned.subscription("orders", "billing").id
-    take_epoch(owned.connection, number, "run-2", "nightly")
-    take_epoch(owned.connection, number, "run-3", "another query")
+    take_epoch(owned._connection, number, "run-2", "nightly")
+    take_epoch(owned._connection, number, "run-3", "another query")
     assert owned.subscription("orders", "billing").query == "another query"
 
 
 def test_takeover_does_not_weaken_the_rule_of_the_subscription(ns: Any, memory: Place) -> None:
     info = ns.create_subscription("orders", "billing", takeover="same_name")
-    take_epoch(ns.connection, info.id, "run-1", "nightly")
+    take_epoch(ns._connection, info.id, "run-1", "nightly")
     with Unchanged(memory), raises(ConsumerBusy, match="same_name"):
         memory.open().consumer("orders", "billing", takeover=True)
     with Unchanged(memory), raises(ConsumerBusy, match="the query"):
@@ -384,17 +384,17 @@ def test_of_several_topics_none_is_taken_where_one_belongs_to_a_query(owned: Any
 def test_a_query_that_comes_between_the_look_and_the_entry_is_not_ended(ns: Any, memory: Place) -> None:
     info, other = ns.create_subscription("orders", "billing"), memory.open()
     other.topics()
-    take_epoch(ns.connection, info.id, "run-1", "nightly")
+    take_epoch(ns._connection, info.id, "run-1", "nightly")
     with Unchanged(memory), raises(ConsumerBusy, match="the query"):
-        take_epoch(other.connection, info.id, "two")
+        take_epoch(other._connection, info.id, "two")
     assert ns.subscription("orders", "billing").query == "nightly"
 
 
 @pytest.mark.clause("P-223")
 def test_what_a_query_released_is_free_and_keeps_its_name(ns: Any, memory: Place) -> None:
     info = ns.create_subscription("orders", "billing", takeover="same_name")
-    epoch = take_epoch(ns.connection, info.id, "run-1", "nightly")
-    release_epochs(ns.connection, {info.id: epoch})
+    epoch = take_epoch(ns._connection, info.id, "run-1", "nightly")
+    release_epochs(ns._connection, {info.id: epoch})
     with raises(ConsumerBusy, match="'nightly'"):
         memory.open().consumer("orders", "billing", name="two")
     memory.open().consumer("orders", "billing", name="nightly")
@@ -402,12 +402,12 @@ def test_what_a_query_released_is_free_and_keeps_its_name(ns: Any, memory: Place
 
 def test_a_query_releases_what_is_its_own_only(owned: Any, memory: Place) -> None:
     info = owned.subscription("orders", "billing")
-    take_epoch(owned.connection, info.id, "run-2", "nightly")
+    take_epoch(owned._connection, info.id, "run-2", "nightly")
     with Unchanged(memory):
-        release_epochs(owned.connection, {info.id: info.epoch})
+        release_epochs(owned._connection, {info.id: info.epoch})
     owned.drop_subscription("orders", "billing")
     with Unchanged(memory):
-        release_epochs(owned.connection, {info.id: info.epoch})
+        release_epochs(owned._connection, {info.id: info.epoch})
 
 
 def test_takeover_of_a_consumer_is_no_rule(ns: Any, memory: Place) -> None:

@@ -81,7 +81,7 @@ def test_refreshes_commits_and_checkpoints_of_one_handle_agree_with_a_rivals(mem
     expected = [*range(40), *range(100, 140), *range(200, 240)]
     for handle in (ns, rival, memory.open(mode="r")):
         assert sorted(read(handle)) == expected
-        assert handle.connection.follower.state.head == ns.connection.follower.state.head
+        assert handle._connection.follower.state.head == ns._connection.follower.state.head
 
 
 # --- the threads of a handle ------------------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ def test_commits_gather_for_as_long_as_the_handle_was_told(memory: Place) -> Non
     ns = memory.open(min_commit_interval_ms=60)
     ns.create_topic("orders", SCHEMA)
     ns.produce("orders", rows(1))
-    slept = ns.connection.runtime.slept_ms
+    slept = ns._connection.runtime.slept_ms
     slept.clear()
     ns.produce("orders", rows(2))
     assert slept == [60]

@@ -105,10 +105,10 @@ def test_what_the_next_attempt_cannot_mend_is_raised(sales: Any, memory: Place, 
 
 def test_attempts_and_pauses_are_bounded(sales: Any) -> None:
     work, seen = failing(TransactionConflict("x"), 1_000)
-    sales.connection.runtime.slept_ms.clear()
+    sales._connection.runtime.slept_ms.clear()
     with raises(TransactionConflict):
         sales.transact(work, attempts=20)
-    pauses = sales.connection.runtime.slept_ms
+    pauses = sales._connection.runtime.slept_ms
     assert (len(seen), len(pauses)) == (20, 19), "none behind the last"
     for number, pause in enumerate(pauses):
         most = min(20 * 2**number, 5_000)
@@ -155,7 +155,7 @@ def test_an_attempt_whose_block_was_closed_goes_on_with_another(memory: Place, s
     def work(txn: Any) -> None:
         txn.produce("orders", rows(1))
         if next(closed) == 0:
-            close_blocks(rival, sales.connection.appender.writer)
+            close_blocks(rival, sales._connection.appender.writer)
 
     sales.transact(work)
     assert (next(closed), read(sales)) == (2, [1])
@@ -170,7 +170,7 @@ def faulty(memory: Place) -> tuple[Any, FaultyStore]:
     ns, store = memory.faulty()
     ns.create_topic("orders", SCHEMA)
     ns.begin()
-    ns.connection.appender.create_attempts = 1
+    ns._connection.appender.create_attempts = 1
     return ns, store
 
 
@@ -179,7 +179,7 @@ def faulty(memory: Place) -> tuple[Any, FaultyStore]:
 def test_transact_resolves_an_unknown_outcome_before_it_repeats_work(memory: Place, fate: str) -> None:
     ns, store = memory.faulty()
     ns.create_topic("orders", SCHEMA)
-    ns.connection.appender.create_attempts = 3
+    ns._connection.appender.create_attempts = 3
     ns.begin()
     store.script.extend([fate] * 7)
     store.reads.extend(["broken"] * 6)
@@ -269,7 +269,7 @@ def test_a_transaction_that_transact_made_definite_gives_its_messages_back(memor
     ns.produce("orders", rows(1, 2))
     consumer = ns.consumer("orders", "billing")
     rival = memory.open()
-    ns.connection.appender.create_attempts = 1
+    ns._connection.appender.create_attempts = 1
     attempts: list[list[int]] = []
 
     def work(txn: Any) -> None:
@@ -352,13 +352,13 @@ def test_what_is_no_function_is_refused(sales: Any, memory: Place, wrong: Any) -
 def test_numbers_that_cannot_be_had_now_are_asked_for_again(memory: Place) -> None:
     ns, store = memory.faulty()
     ns.create_topic("orders", SCHEMA)
-    ns.connection.appender.create_attempts = 1
-    while ns.connection.appender.numbers.take(1):
+    ns._connection.appender.create_attempts = 1
+    while ns._connection.appender.numbers.take(1):
         pass
     store.script.append("dropped")
     assert ns.transact(lambda txn: txn.produce("orders", rows(1))) is None
     assert read(ns) == [1]
-    while ns.connection.appender.numbers.take(1):
+    while ns._connection.appender.numbers.take(1):
         pass
     store.script.append("dropped")
     with raises(OutcomeUnknown, durable=Durable.MAYBE):

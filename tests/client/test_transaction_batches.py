@@ -83,7 +83,7 @@ def test_a_commit_whose_answer_was_lost_is_not_told_to_have_been_skipped(memory:
     """A checkpoint let go of the outcome, and the application's version says that somebody brought it: ourselves."""
     ns, store = memory.faulty()
     ns.create_topic("orders", SCHEMA)
-    ns.connection.appender.create_attempts = 1
+    ns._connection.appender.create_attempts = 1
     txn = ns.begin(txn_app_id="nightly", txn_version=3)
     txn.produce("orders", rows(1))
     store.script.extend(["broken-after"])

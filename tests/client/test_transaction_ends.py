@@ -82,7 +82,7 @@ def test_a_clock_that_jumps_back_does_not_lengthen_the_logged_timeout(timed: Any
     txn.produce("orders", rows(1))
     clock.advance(-900_000)
     txn.flush()
-    record = ns.connection.follower.state.transactions[txn.id.number]
+    record = ns._connection.follower.state.transactions[txn.id.number]
     assert record.deadline_ms - record.opened_ms == 60_000
     txn.commit()
 
@@ -234,8 +234,8 @@ def test_an_id_of_another_namespace_is_refused(ns: Any, place: Place) -> None:
 
 def test_a_number_that_was_never_given_out_cannot_be_aborted(ns: Any, place: Place) -> None:
     with Unchanged(place), raises(InvalidInputError, match="never"):
-        ns.abort(TxnId(ns.connection.coordinator, 1 << 40))
-    assert ns.transaction(TxnId(ns.connection.coordinator, 1 << 40)).state == "UNKNOWN"
+        ns.abort(TxnId(ns._connection.coordinator, 1 << 40))
+    assert ns.transaction(TxnId(ns._connection.coordinator, 1 << 40)).state == "UNKNOWN"
 
 
 def test_open_and_ended_transactions_are_listed(place: Place, clock: ManualClock) -> None:

@@ -175,14 +175,14 @@ def test_an_empty_transaction_ends_without_a_trace(ns: Any, place: Place) -> Non
         assert ns.transaction(committed.id).state == "UNKNOWN"
 
 
-@pytest.mark.parametrize("call", ["produce", "acknowledge", "flush", "check_open"])
+@pytest.mark.parametrize("call", ["produce", "acknowledge", "flush", "_check_open_now"])
 @pytest.mark.parametrize("end", ["commit", "abort"])
 def test_nothing_can_be_added_after_the_end(ns: Any, place: Place, call: str, end: str) -> None:
     ns.produce("orders", rows(0))
     messages = ns.consumer("orders", "billing").receive(timeout_ms=0)
     txn = ns.begin()
     txn.produce("orders", rows(1))
-    txn.check_open()
+    txn._check_open_now()
     getattr(txn, end)()
     arguments = {"produce": ("orders", rows(2)), "acknowledge": (messages,)}.get(call, ())
     with Unchanged(place), raises(InvalidTransactionState, match=f"was {end}ed|was committed"):

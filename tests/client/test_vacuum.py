@@ -83,8 +83,8 @@ def hooked(place: Place, clock: ManualClock) -> tuple[Any, Hooked]:
 
 def files(ns: Any, topic: str = "orders") -> set[int]:
     """Numbers of the segments that lie in a topic's folder."""
-    folder = next(item.folder for item in ns.connection.follower.state.topics.values() if item.name == topic)
-    found = [keys.parse_key(info.key) for info in ns.connection.store.list(f"{folder}/")]
+    folder = next(item.folder for item in ns._connection.follower.state.topics.values() if item.name == topic)
+    found = [keys.parse_key(info.key) for info in ns._connection.store.list(f"{folder}/")]
     return {key.segment for key in found if isinstance(key, keys.SegmentKey)}
 
 
@@ -107,7 +107,7 @@ def concerns(key: str) -> bool:
 def check_every_version(place: Place, clock: ManualClock) -> None:
     """Every readable version can be read, at both levels, by somebody who knows nothing yet."""
     ns = place.open(clock=clock, mode="r")
-    head = ns.connection.follower.state.head
+    head = ns._connection.follower.state.head
     for version in range(head.oldest_readable, head.version + 1):
         snapshot = ns.snapshot(version=version)
         for topic in snapshot.topics():
@@ -174,14 +174,14 @@ def test_blocks_are_closed_then_folders_listed_then_files_deleted(lake: Any, mem
         if concerns(key):
             journal.append(call)
         if call == "delete":
-            now = memory.open(mode="r").connection.follower.state
+            now = memory.open(mode="r")._connection.follower.state
             assert now.head.oldest_readable > first
             assert len(now.blocks) == 1, "the vacuum's own"
 
     store.before = note
     assert counts(ns.vacuum()) == (1, 1, 2)
     assert journal == ["create", "list", "delete", "delete", "delete", "delete"]
-    (entry,) = [ns.connection.follower.log.entry(ns.snapshot().version)]
+    (entry,) = [ns._connection.follower.log.entry(ns.snapshot().version)]
     assert {type(action) for action in entry.actions} >= {Close, Vacuum}
 
 
@@ -233,8 +233,8 @@ def test_a_writer_that_is_faster_than_the_close_keeps_its_file(
     found = ns.vacuum(grace_ms=HOUR_MS)
     assert (done, found.unnamed_files) == (["create"], 1)
     assert (
-        writer.connection.appender.writer
-        not in {block.writer for block in ns.connection.follower.state.blocks.values()}
+        writer._connection.appender.writer
+        not in {block.writer for block in ns._connection.follower.state.blocks.values()}
     ) == frozen
     assert read(lake) == [1]
     check_every_version(memory, clock)
@@ -299,13 +299,13 @@ def test_another_file_under_a_number_in_use_goes_only_with_its_block(
     lake.produce("orders", rows(1))
     (number,) = files(lake)
     twin = f"orders/_txnlog_segment={number}/{'f' * 32}.parquet"
-    lake.connection.store.put(twin, b"written by an attempt that lost")
+    lake._connection.store.put(twin, b"written by an attempt that lost")
     assert lake.vacuum(grace_ms=HOUR_MS).unnamed_files == 0
     lake.close()
     clock.advance(2 * HOUR_MS)
     ns = memory.open(clock=clock)
     assert ns.vacuum(grace_ms=HOUR_MS).unnamed_files == 1
-    assert twin not in {info.key for info in ns.connection.store.list("orders/")}
+    assert twin not in {info.key for info in ns._connection.store.list("orders/")}
     assert read(ns) == [1]
 
 
@@ -319,12 +319,12 @@ def test_strangers_files_and_numbers_that_were_never_given_stay(lake: Any, memor
         "ordersx/_txnlog_segment=1/" + "0" * 32 + ".parquet",
     ]
     for key in strange:
-        lake.connection.store.put(key, b"x")
+        lake._connection.store.put(key, b"x")
     lake.close()
     clock.advance(WEEK_MS)
     ns = memory.open(clock=clock)
     assert ns.vacuum().deleted_files == 0
-    assert set(strange) <= {info.key for info in ns.connection.store.list("")}
+    assert set(strange) <= {info.key for info in ns._connection.store.list("")}
 
 
 # --- what is open ---------------------------------------------------------------------------------------------------
@@ -390,7 +390,7 @@ def test_aborted_rows_go_after_the_grace_and_no_reader_misses_them(
     assert lake.vacuum().deleted_files == 0
     options = {"isolation_level": "read_uncommitted"}
     assert sorted(read(lake, **options)) == [1, 2]
-    assert lake.connection.follower.state.head.oldest_readable == 0, "nothing is taken that is not used"
+    assert lake._connection.follower.state.head.oldest_readable == 0, "nothing is taken that is not used"
     clock.advance(1)
     found = lake.vacuum()
     assert (counts(found), found.oldest_readable) == ((0, 1, 0), flushed + 1)
@@ -489,9 +489,9 @@ def test_a_file_missing_from_a_readable_version_is_damage_before_and_after_a_vac
         txn.abort()
     else:
         txn.commit()
-    for info in list(lake.connection.store.list("orders/")):
+    for info in list(lake._connection.store.list("orders/")):
         if keys.parse_key(info.key).segment not in kept:  # type: ignore[union-attr]
-            lake.connection.store.delete(info.key)
+            lake._connection.store.delete(info.key)
     reader = memory.open(clock=clock, mode="r")
     with raises(CorruptionError, match="missing"):
         reader.snapshot().read("orders", isolation_level="read_uncommitted")
@@ -525,7 +525,7 @@ def test_what_another_vacuum_announced_is_kept_for_ones_own_retention(
     with raises(StoreError, durable=Durable.MAYBE):
         ns.vacuum(retain_ms=0, allow_short_retention=True, grace_ms=HOUR_MS)
     lake.snapshot()
-    assert lake.connection.follower.state.head.oldest_readable == version
+    assert lake._connection.follower.state.head.oldest_readable == version
     assert lake.vacuum().deleted_files == 0
     assert lake.vacuum(retain_ms=0, allow_short_retention=True, grace_ms=HOUR_MS).replaced_files == 2
 
@@ -545,7 +545,7 @@ def test_all_files_of_a_dropped_topic_are_collected_and_none_of_its_successor(
     found = lake.vacuum()
     assert (counts(found), found.dropped_files, found.kept_files) == ((0, 1, 0), 1, 1)
     assert read(lake) == [3]
-    assert lake.connection.follower.state.head.oldest_readable > kept
+    assert lake._connection.follower.state.head.oldest_readable > kept
     check_every_version(memory, clock)
 
 
@@ -558,13 +558,13 @@ def test_log_objects_stay(compacted: Any, memory: Place, clock: ManualClock) -> 
     for number in range(3):
         lake.produce("orders", rows(10 + number))
         lake.checkpoint()
-    lake.connection.store.put(keys.part_key("0" * 32), b"of a checkpoint that was never finished")
-    before = {info.key for info in lake.connection.store.list("_log/")}
+    lake._connection.store.put(keys.part_key("0" * 32), b"of a checkpoint that was never finished")
+    before = {info.key for info in lake._connection.store.list("_log/")}
     lake.close()
     clock.advance(10 * WEEK_MS)
     ns = memory.open(clock=clock)
     assert ns.vacuum().deleted_files == 2
-    assert before <= {info.key for info in ns.connection.store.list("_log/")}
+    assert before <= {info.key for info in ns._connection.store.list("_log/")}
 
 
 @pytest.mark.clause("P-130", "P-148")
@@ -591,13 +591,13 @@ def test_what_only_a_checkpoint_remembers_is_known(
 
     def meanwhile(call: str, key: str) -> None:
         if call == point and keys.kind_of(key) != "checkpoint" and not made:
-            made.append(other.connection.session.checkpointer.make().version)
+            made.append(other._connection.session.checkpointer.make().version)
 
     store.before = meanwhile
     assert counts(ns.vacuum()) == (1, 1, 2)
     assert bool(made) == (point != "nowhere")
     assert read(ns) == [1, 2, 3, 4]
-    assert ns.connection.follower.state.head.oldest_readable > version
+    assert ns._connection.follower.state.head.oldest_readable > version
     check_every_version(memory, clock)
 
 
@@ -678,7 +678,7 @@ def test_wherever_a_vacuum_stops_nothing_is_lost_and_the_next_one_finishes(
 def test_an_announcement_in_doubt_deletes_nothing(memory: Place, clock: ManualClock, fate: str) -> None:
     expected = _littered(memory, clock)
     ns, store = memory.faulty(clock=clock)
-    ns.connection.appender.create_attempts = 2
+    ns._connection.appender.create_attempts = 2
     before = files(ns)
     store.script.extend([lambda: store.reads.extend(["broken", "broken"]), fate, "dropped"])
     with raises(OutcomeUnknown, durable=Durable.MAYBE) as caught:
@@ -721,8 +721,8 @@ def test_a_vacuum_that_fails_behind_its_announcement_does_not_say_that_nothing_w
     store.before = refuse
     with raises(StoreError, durable=Durable.MAYBE) as caught:
         ns.vacuum()
-    assert caught.value.advice == f"{StoreError.default_advice}; then call ns.vacuum() again"
-    assert ns.connection.follower.state.head.oldest_readable > 0
+    assert caught.value.advice == f"{StoreError._default_advice}; then call ns.vacuum() again"
+    assert ns._connection.follower.state.head.oldest_readable > 0
     if point == "list":
         with raises(StoreError):
             ns.vacuum(dry_run=True)
@@ -746,7 +746,7 @@ def test_vacuums_at_once_do_each_others_work(memory: Place, clock: ManualClock) 
 
 def hints(ns: Any) -> set[str]:
     """Keys of the signs of life that lie there."""
-    return {info.key for info in ns.connection.store.list(keys.HINT_FOLDER)}
+    return {info.key for info in ns._connection.store.list(keys.HINT_FOLDER)}
 
 
 def test_hints_that_are_over_go_and_those_of_consumers_stay(lake: Any, memory: Place, clock: ManualClock) -> None:
@@ -757,7 +757,7 @@ def test_hints_that_are_over_go_and_those_of_consumers_stay(lake: Any, memory: P
     record = lake.subscription("orders", "kept")
     lake.drop_subscription("orders", "dropped")
     lake.drop_topic("audit")
-    store = lake.connection.store
+    store = lake._connection.store
     living = {keys.hint_key(record.id, record.epoch), "_hints/none-of-ours.json"}
     for key in (keys.hint_key(record.id, record.epoch - 1), keys.hint_key(4, 5), "_hints/none-of-ours.json"):
         store.put(key, b"{}")
@@ -791,7 +791,7 @@ def test_a_store_that_fails_with_hints_fails_no_vacuum(
     left_behind(memory, clock, 1).close()
     clock.advance(WEEK_MS)
     ns, store = hooked(memory, clock)
-    lake.connection.store.put(keys.hint_key(1, 1), b"{}")
+    lake._connection.store.put(keys.hint_key(1, 1), b"{}")
 
     def fail(call: str, key: str) -> None:
         if call == failing and keys.HINT_FOLDER in key:
@@ -922,9 +922,9 @@ def test_long_work_tells_how_far_it_is(memory: Place, clock: ManualClock) -> Non
 
 def test_many_files_are_deleted_in_waves(lake: Any, memory: Place, clock: ManualClock) -> None:
     dead = memory.open(clock=clock)
-    numbers = dead.connection.appender.take_numbers(600)
+    numbers = dead._connection.appender.take_numbers(600)
     for number in numbers:
-        dead.connection.store.put(f"orders/_txnlog_segment={number}/{'0' * 32}.parquet", b"x")
+        dead._connection.store.put(f"orders/_txnlog_segment={number}/{'0' * 32}.parquet", b"x")
     dead.close()
     clock.advance(WEEK_MS)
     told: list[int] = []

@@ -142,7 +142,7 @@ def gather(plan: Plan, ns: txnlog.Namespace) -> Evidence:
     found.letters = letters_of(snapshot)
     for name, parts in json.loads(drained_path(plan).read_text()).items():
         found.drained[name] = {int(partition): offsets for partition, offsets in parts.items()}
-    readable = range(ns.connection.follower.state.head.oldest_readable, snapshot.version)
+    readable = range(ns._connection.follower.state.head.oldest_readable, snapshot.version)
     for version in sorted(plan.random("older versions").sample(readable, min(OLDER_VERSIONS, len(readable)))):
         older = ns.snapshot(version=version)
         found.older[version] = {
@@ -155,7 +155,7 @@ def gather(plan: Plan, ns: txnlog.Namespace) -> Evidence:
             item.partition: (ranges.union(((0, item.cursor),) if item.cursor else (), item.acknowledged), item.pending)
             for item in ns.subscription("orders", name).cursors
         }
-    read_log(ns.connection.follower, found)
+    read_log(ns._connection.follower, found)
     return found
 
 

@@ -135,7 +135,7 @@ def explain(ns: txnlog.Namespace, evidence: Evidence, finding: checks.Finding) -
 def entries_about(ns: txnlog.Namespace, number: int) -> Iterator[str]:
     """The lines of the log that name a transaction, each with its version."""
     version = 0
-    while batch := ns.connection.follower.log.get_many(version, 64):
+    while batch := ns._connection.follower.log.get_many(version, 64):
         for data in batch:
             for line in data.decode().splitlines():
                 if f'"txn":{number},' in line or f'"txn":{number}}}' in line:

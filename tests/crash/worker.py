@@ -124,7 +124,7 @@ class Worker:
     def _open(self) -> None:
         store = self._store()
         self._ns = persist(lambda: txnlog.open(self._plan.root, NAMESPACE, store=store, clock=self._board))
-        self._ns.connection.appender.create_attempts = _CREATE_ATTEMPTS
+        self._ns._connection.appender.create_attempts = _CREATE_ATTEMPTS
         self._board.begin_work(self._worker)
 
     def _store(self) -> Store:

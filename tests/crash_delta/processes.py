@@ -85,7 +85,7 @@ class Publishing(Worker):
 
     def _schema_of(self, topic: str) -> pa.Schema:
         """As this process knows it, without a question."""
-        return to_arrow(self._ns.connection.topic_record(topic).schema)
+        return to_arrow(self._ns._connection.topic_record(topic).schema)
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------
@@ -325,7 +325,7 @@ class Maker(Publishing, keepers.Keeper):
         return self._count
 
     def _make_again(self) -> None:
-        made = [topic for topic in self._ns.connection.follower.state.topics.values() if topic.name == PASSING]
+        made = [topic for topic in self._ns._connection.follower.state.topics.values() if topic.name == PASSING]
         if len(made) < MOST_PASSING and not made[-1].dropped:
             self._ns.drop_topic(PASSING)
             self._journal.write("drop")

@@ -46,8 +46,8 @@ class Tables:
 
     def records(self) -> list[TopicRecord]:
         """All topics that there ever were, by what the log shows now."""
-        self._ns.connection.follower.refresh()
-        return list(self._ns.connection.follower.state.topics.values())
+        self._ns._connection.follower.refresh()
+        return list(self._ns._connection.follower.state.topics.values())
 
     def folders(self) -> list[str]:
         """Of every table that may be there."""
@@ -80,7 +80,7 @@ class Tables:
 
     def segments(self) -> pa.Table:
         """What the table of segments must hold, each with the version from which on."""
-        self._ns.connection.follower.refresh()
+        self._ns._connection.follower.refresh()
         return judging.segments_of(self._ns)
 
     def sizes(self, folder: str) -> dict[str, int]:
@@ -150,7 +150,7 @@ class Tables:
 
     def is_over(self, record: TopicRecord) -> bool:
         """Whether no readable version shows a topic: a vacuum deletes its table, or has begun to."""
-        return garbage.is_over(record, self._ns.connection.follower.state.head.oldest_readable)
+        return garbage.is_over(record, self._ns._connection.follower.state.head.oldest_readable)
 
     def snapshot(self, version: int | None) -> txnlog.Snapshot | None:
         """A version, or the newest one; None for one that cannot be read any more."""
@@ -160,8 +160,8 @@ class Tables:
             return None
 
     def _is_gone(self, version: int) -> bool:
-        self._ns.connection.follower.refresh()
-        return version < self._ns.connection.follower.state.head.oldest_readable
+        self._ns._connection.follower.refresh()
+        return version < self._ns._connection.follower.state.head.oldest_readable
 
     def read(self, folder: str, version: int | None, engine: str = "deltalake") -> pa.Table:
         """The rows of a table, the numbers of their segments among the columns. Raises EngineError."""

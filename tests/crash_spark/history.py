@@ -45,7 +45,7 @@ def read_history(root: str, engine: Engine) -> History:
         taken: set[int] = set()
         state = State()
         for version in range(newest + 1):
-            ns.connection.follower.log.fold(state, version)
+            ns._connection.follower.log.fold(state, version)
             present = [topic for topic in engine.outputs if _is_there(state, topic)]
             if len(present) < len(engine.outputs):
                 continue
@@ -149,11 +149,11 @@ def _garbage(ns: Namespace, newest: int, engine: Engine) -> int:
     """Files that are on the store and that no entry names."""
     named: set[tuple[int, str]] = set()
     for version in range(newest + 1):
-        entry = ns.connection.follower.log.entry(version)
+        entry = ns._connection.follower.log.entry(version)
         named |= {(item.segment, item.file) for item in entry.actions if isinstance(item, Segment)}
     result = 0
     for topic in engine.outputs:
-        for item in ns.connection.store.list(f"{topic}/"):
+        for item in ns._connection.store.list(f"{topic}/"):
             key = parse_key(item.key)
             result += isinstance(key, SegmentKey) and (key.segment, key.file) not in named
     return result

@@ -147,7 +147,7 @@ def _around_commits(told: Told, text: str) -> None:
     used: list[Any] = []
 
     def there_are(entries: int) -> bool:
-        follower = used[0].connection.follower
+        follower = used[0]._connection.follower
         return entries == 0 or follower.log.get(follower.version + entries) is not None
 
     dying = DyingSink(death_of(told.seed, Engine.SINK, kill), lambda: _say_kill(kill), there_are)
@@ -183,7 +183,7 @@ def _around_commits(told: Told, text: str) -> None:
         try:
             commit(self, messages, batch)
             # A batch that the successor had committed by then is a success as well.
-            outcome = ns.connection.outcome(messages[0].numbers.txn)
+            outcome = ns._connection.outcome(messages[0].numbers.txn)
             if outcome is not None and outcome.state == "COMMITTED":
                 answer = IN_TIME
         except Exception as error:

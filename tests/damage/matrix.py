@@ -188,7 +188,7 @@ class _Attempt:
         try:
             ns.consumer(topic, "audit", name="another").close()
         except ConsumerBusy:
-            ns.connection.runtime.sleep_ms(LEASE_MS + 1)
+            ns._connection.runtime.sleep_ms(LEASE_MS + 1)
             ns.consumer(topic, "audit", name="another").close()
             word = AFTER_LEASE if word == YES else f"{word}, {AFTER_LEASE}"
         return word

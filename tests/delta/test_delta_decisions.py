@@ -190,7 +190,7 @@ def test_a_table_that_has_a_later_decision_does_not_decide(shop: Shop) -> None:
     shop.born()
     (prepared,) = shop.ns.transactions(state="PREPARED")
     table = DeltaTable(shop.spark, shop.table)
-    app = app_of(shop.ns.connection, "producer/bills")
+    app = app_of(shop.ns._connection, "producer/bills")
     table.take(app, 2 * prepared.version + 4, {})
     with pytest.raises(TransactionConflict, match="does not tell how it decided"):
         shop.decided()

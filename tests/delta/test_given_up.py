@@ -177,8 +177,8 @@ def test_a_batch_that_was_given_up_does_not_hold_up_a_run_over_more_topics(shop:
 def test_a_note_with_a_partition_that_is_no_number_gives_up_on_no_message(shop: Shop) -> None:
     careful(shop)
     shop.born()
-    number = shop.ns.connection.subscription_record(shop.ns.connection.topic_record("orders").id, "careful").id
-    app = app_of(shop.ns.connection, f"process/{number}")
+    number = shop.ns._connection.subscription_record(shop.ns._connection.topic_record("orders").id, "careful").id
+    app = app_of(shop.ns._connection, f"process/{number}")
     record = {
         "app": app,
         "version": 0,

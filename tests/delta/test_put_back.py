@@ -61,8 +61,8 @@ def test_a_decision_of_the_log_before_it_was_put_back_is_not_taken_for_that_of_a
 )
 def test_a_record_that_is_damaged_is_told_with_a_type(shop: Shop, record: dict[str, object]) -> None:
     shop.born()
-    number = shop.ns.connection.subscription_record(shop.ns.connection.topic_record("orders").id, "billing").id
-    app = app_of(shop.ns.connection, f"process/{number}")
+    number = shop.ns._connection.subscription_record(shop.ns._connection.topic_record("orders").id, "billing").id
+    app = app_of(shop.ns._connection, f"process/{number}")
     note = json.dumps({"txnlog": {"app": app, "version": 0, **record}}, separators=(",", ":"))
     row = shop.spark.createDataFrame([(-1, "x")], "id bigint, customer string")
     row.write.format("delta").mode("append").option("userMetadata", note).save(shop.table)

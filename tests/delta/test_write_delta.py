@@ -142,8 +142,8 @@ def test_a_newer_run_is_known_by_the_table_also_before_the_log_says_so(shop: Sho
     """The older run's claim is refused by Delta, in the moment in which it asks no log."""
     shop.process()
     with shop.open() as ns:
-        subscription = ns.connection.subscription_record(ns.topic("orders").id, "billing")
-        app = app_of(ns.connection, f"process/{subscription.id}")
+        subscription = ns._connection.subscription_record(ns.topic("orders").id, "billing")
+        app = app_of(ns._connection, f"process/{subscription.id}")
     table = DeltaTable(shop.spark, shop.table)
     table.take(app, 1 << 62, {})
     shop.produce()

@@ -38,7 +38,7 @@ def ns(tmp_path):
         opened = handle.begin()
         opened.produce("delays", ROWS[:1])
         opened.flush()
-        handle.connection.store.put(f"delays/_txnlog_segment=999999/{'a' * 32}.parquet", b"")
+        handle._connection.store.put(f"delays/_txnlog_segment=999999/{'a' * 32}.parquet", b"")
         yield handle
 
 

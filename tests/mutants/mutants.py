@@ -1519,7 +1519,7 @@ MUTANTS = (
     Mutant(
         "a block that fails to commit stays open",
         "txnlog/transaction.py",
-        "                self.leave(refusal)  # nobody calls commit() again",
+        "                self._leave(refusal)  # nobody calls commit() again",
         "                pass  # nobody calls commit() again",
         "after a full disk the messages of a block are withheld from everybody until its timeout",
         (FAILED_BLOCKS + "a_block_whose_commit_wrote_nothing_aborts_and_gives_its_messages_back",),
@@ -1527,8 +1527,8 @@ MUTANTS = (
     Mutant(
         "what committed by itself runs again",
         "txnlog/transact.py",
-        "if not (txn.discard() or _aborted(txn)):",
-        "if not (txn.discard() or True):",
+        "if not (txn._discard() or _aborted(txn)):",
+        "if not (txn._discard() or True):",
         "a function that commits, and fails behind that, has its rows there twice",
         (TRANSACT + "a_function_that_ends_its_transaction_and_fails_behind_it_is_not_run_again",),
     ),
@@ -1688,7 +1688,7 @@ MUTANTS = (
     Mutant(
         "sources of another namespace of the name",
         "spark_ext/stream_commits.py",
-        "if not found.is_of(ns.name, ns.connection.coordinators, log_of(ns.connection)):",
+        "if not found.is_of(ns.name, connection_of(ns).coordinators, log_of(connection_of(ns))):",
         "if found.namespace != ns.name:",
         "a sink takes off of its own topic what was read of another one",
         (QUERY_CHECKPOINT + "sources_of_other_places_and_subscriptions_are_not_ours",),
@@ -1894,7 +1894,7 @@ MUTANTS = (
     Mutant(
         "what somebody else took off counts as committed",
         "spark_ext/processing_plan.py",
-        "if ns.connection.remembers_outcomes_behind(after):",
+        "if connection_of(ns).remembers_outcomes_behind(after):",
         "if after < 0:",
         "a Delta table keeps rows that no topic will ever show, and nobody is told",
         ("tests/spark/test_processing_outcomes.py::test_offsets_that_somebody_else_took_are_no_commit",),

@@ -96,11 +96,11 @@ ATTRIBUTES = {
     Namespace: "name root store_requests",
     Consumer: "name",
     Producer: "name epoch",
-    Messages: "table positions end_offsets redelivery_counts __len__ __getitem__",
+    Messages: "topic table positions end_offsets redelivery_counts __len__ __getitem__",
     Snapshot: "version",
     Catalog: "root",
     Committed: "txn_id version offsets skipped duplicate dropped",
-    TopicInfo: "schema partitions key properties",
+    TopicInfo: "name id schema partitions key properties",
     Published: "topic delta_version version timestamp_ms created repaired url",
     PublishedVersion: "delta_version version timestamp_ms",
 }

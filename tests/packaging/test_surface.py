@@ -5,17 +5,17 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import pydoc
 import re
 from pathlib import Path
 
 import pytest
 
 import catalog
+import txnlog
 from catalog import Catalog
-from spark_ext.processing_run import Processed
-from spark_ext.transactions import DataFrameTransaction
 from tests.packaging.surface import ATTRIBUTES, CALLS
-from txnlog import errors
+from txnlog import errors, results
 from txnlog.consumer import Consumer
 from txnlog.namespace import Namespace
 from txnlog.producer import Producer
@@ -23,18 +23,6 @@ from txnlog.snapshot import Snapshot
 from txnlog.transaction import Transaction
 
 ROOT = Path(__file__).parents[2]
-
-INTERNALS = {
-    Namespace: "connection",
-    Transaction: "acknowledge_ranges adopt_segments check_open discard leave leave_in_doubt refuse_prepare set_stream",
-    Consumer: "check_delivered check_usable connection give_back",
-    DataFrameTransaction: "before_commit decide_by identity work_elsewhere",
-    Processed: "",
-    Producer: "",
-    Snapshot: "",
-    Catalog: "after_fork",
-}
-"""What their public names hold beside the surface: for other modules, and free to change."""
 
 SILENT = {
     (Namespace, "topics"),
@@ -84,21 +72,72 @@ def test_values_have_their_attributes(owner):
     assert set(ATTRIBUTES[owner].split()) - known == set()
 
 
+def public_classes() -> list[type]:
+    """The classes that a package's ``__all__`` has, and those that public calls return and raise."""
+    names = (vars(module)[name] for module in (catalog, errors, results) for name in module.__all__)
+    found = [*names, *(getattr(txnlog, name) for name in txnlog.__all__), *ATTRIBUTES]
+    return sorted({item for item in found if inspect.isclass(item)}, key=lambda item: (item.__module__, item.__name__))
+
+
 def public_names(owner: type) -> set[str]:
-    """What a class and its own methods put on its instances, without what begins with an underscore."""
+    """What a class and its own methods put on its instances, without a leading underscore and what Python has."""
     assigned = {
         node.attr
         for node in ast.walk(ast.parse(inspect.getsource(owner)))
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and ast.unparse(node.value) == "self"
     }
-    return {name for name in assigned | set(dir(owner)) if not name.startswith("_")}
+    of_python = {name for base in owner.__mro__ if base.__module__ in {"builtins", "enum"} for name in vars(base)}
+    fields = set(getattr(owner, "__dataclass_fields__", ()))
+    return {name for name in assigned | fields | set(dir(owner)) if not name.startswith("_")} - of_python
 
 
-@pytest.mark.parametrize("owner", INTERNALS, ids=lambda item: item.__name__)
-def test_what_is_public_is_the_surface_or_a_named_internal(owner):
+def documented_names(owner: type) -> set[str]:
+    """The members of a class with an entry in the reference, and what its docstring lists as attributes."""
+    entries = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "reference").glob("*.md"))
+    found = set(re.findall(rf"^\.\. auto\w+:: {owner.__name__}\.(\w+)$", entries, re.MULTILINE))
+    for base in owner.__mro__:
+        listed = re.search(r"^Attributes:\n((?:    .*\n?|\n)+)", inspect.getdoc(base) or "", re.MULTILINE)
+        for names in re.findall(r"^    (\w+(?:, \w+)*): ", listed[1] if listed else "", re.MULTILINE):
+            found |= set(names.split(", "))
+    return found
+
+
+@pytest.mark.parametrize("owner", public_classes(), ids=lambda item: item.__name__)
+def test_what_tab_completion_shows_of_a_class_is_documented(owner):
+    assert sorted(public_names(owner) - documented_names(owner)) == []
+
+
+@pytest.mark.parametrize("owner", public_classes(), ids=lambda item: item.__name__)
+def test_what_help_shows_of_a_class_is_documented(owner):
+    shown = {item.name for item in inspect.classify_class_attrs(owner) if item.defining_class.__module__ != "builtins"}
+    visible = {name for name in shown if pydoc.visiblename(name, obj=owner) and not name.startswith("_")}
+    assert sorted(visible & public_names(owner) - documented_names(owner)) == []
+    text = pydoc.plain(pydoc.render_doc(owner))
+    assert [name for name in public_names(owner) - documented_names(owner) if re.search(rf"\b{name}\(", text)] == []
+
+
+@pytest.mark.parametrize("owner", ATTRIBUTES, ids=lambda item: item.__name__)
+def test_the_surface_names_all_that_is_documented_of_a_class(owner):
     surface = {name for known, name in CALLS if known is owner} | set(ATTRIBUTES[owner].split())
-    assert public_names(owner) == surface | set(INTERNALS[owner].split())
-    assert not surface & set(INTERNALS[owner].split())
+    assert public_names(owner) == {name for name in surface if not name.startswith("_")}
+
+
+def test_an_internal_name_on_a_public_class_is_found(monkeypatch):
+    monkeypatch.setattr(Namespace, "connection", property(lambda ns: ns._connection), raising=False)
+    assert public_names(Namespace) - documented_names(Namespace) == {"connection"}
+
+
+def test_other_packages_use_no_private_name_of_a_handle():
+    """They take what ``txnlog.internals`` has."""
+    private = "|".join(sorted(name for name in vars(Transaction) if re.match(r"_[a-z]", name)))
+    found = [
+        (path.name, line.strip())
+        for package in ("catalog", "spark_ext")
+        for path in sorted((ROOT / package).rglob("*.py"))
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if re.search(rf"\b(?:ns|namespace)\._[a-z]|\b(?:inner|_txn)\.(?:{private})\b", line)
+    ]
+    assert found == []
 
 
 @pytest.mark.parametrize("name", SPARK)

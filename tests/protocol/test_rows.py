@@ -63,7 +63,7 @@ def test_every_column_of_a_row_has_the_value_of_the_table(ns):
 @pytest.mark.clause("P-234")
 def test_a_merged_segment_that_is_pending_or_aborted_is_shown_with_what_its_file_stores(ns):
     done = ns.produce("orders", [{"name": "ada"}])
-    number, txn = ns.connection.reserve_block(2)[:2]
+    number, txn = ns._connection.reserve_block(2)[:2]
     time = datetime.datetime.fromtimestamp(START_MS / 1000, datetime.UTC)
     row = {"name": "ada", "_txn": done.txn_id.number, "_version": done.version, "_timestamp": time}
     merged = lay(ns, "orders", number, pa.Table.from_pylist([row], STORED), txn, {0: 1}, compacted=True)
@@ -79,7 +79,7 @@ def test_a_merged_segment_that_is_pending_or_aborted_is_shown_with_what_its_file
 def test_the_earliest_offset_is_the_newest_at_any_version(ns):
     before = ns.produce("orders", [{"name": "ada"}, {"name": "eve"}]).version
     assert [row["_offset"] for row in read(ns, before)] == [0, 1]
-    topic = ns.connection.topic_record("orders").id
+    topic = ns._connection.topic_record("orders").id
     after = append(ns, DeleteRecords(topic, ((0, 1),)))
     for version in (before, after):
         assert [row["_offset"] for row in read(ns, version)] == [1]

@@ -134,7 +134,7 @@ class Duel:
 
         clock = ManualClock(START_MS + 1_000 + later_ms)
         ns = open_client(self._gated, name, clock)
-        ns.connection.appender.take_numbers(1)
+        ns._connection.appender.take_numbers(1)
         self.clients.append(ns)
         self.clocks.append(clock)
         return ns

@@ -292,7 +292,7 @@ def stale_snapshots(patch: pytest.MonkeyPatch) -> None:
     """The newest snapshot is of what the client happens to know."""
 
     def stale(self: Namespace, version: int | None = None) -> Snapshot:
-        return snapshot_at(self.connection, version or self.connection.follower.version)
+        return snapshot_at(self._connection, version or self._connection.follower.version)
 
     patch.setattr(Namespace, "snapshot", stale)
 
@@ -451,9 +451,9 @@ def fork_keeps_identity(patch: pytest.MonkeyPatch) -> None:
     def mutated(self: Client, mode: Any = "rw") -> Namespace:
         ns = open_client(self, mode)
         parents = [item.ns for item in self.world.clients.values() if item is not self and item.ns is not None]
-        writers = [item for item in parents if item.connection.session._appender is not None]
+        writers = [item for item in parents if item._connection.session._appender is not None]
         if mode == "rw" and writers and self.hits(0.5):
-            mine, theirs = ns.connection.appender.numbers, writers[0].connection.appender.numbers
+            mine, theirs = ns._connection.appender.numbers, writers[0]._connection.appender.numbers
             mine._ranges, mine._left = deque(theirs._ranges), theirs._left
         return ns
 

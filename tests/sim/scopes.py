@@ -211,8 +211,8 @@ def check_folds(clients: Sequence[Namespace], store: Store) -> None:
     """What clients hold in memory is what a replay gives, once they have read up."""
     zero = replayed(store)
     for ns in clients:
-        follower = ns.connection.follower
-        follower.log = Log(PrefixStore(store, NAMESPACE), ns.connection.runtime)  # where nothing fails
+        follower = ns._connection.follower
+        follower.log = Log(PrefixStore(store, NAMESPACE), ns._connection.runtime)  # where nothing fails
         follower.refresh()
         expected = zero
         if follower.base is not None:

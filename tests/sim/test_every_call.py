@@ -316,8 +316,8 @@ def _fences(run: Run, producer: Any, txn: Transaction) -> Promise:
     """That it is fenced: its commit is refused, and has no effect."""
 
     def fenced(ns: Namespace) -> bool:
-        ns.connection.follower.refresh()
-        return ns.connection.follower.state.producers["loader"].epoch > producer.epoch
+        ns._connection.follower.refresh()
+        return ns._connection.follower.state.producers["loader"].epoch > producer.epoch
 
     def check(ns: Namespace) -> None:
         with contextlib.suppress(ProducerFenced):
@@ -593,7 +593,7 @@ def play(name: str, at: int | None = None, fate: Fate | None = None) -> list[tup
     run = Run(store, clock, fate)
     if found.opens:
         run.ns = open_client(store, "client", clock)
-        run.ns.connection.appender.create_attempts = 2
+        run.ns._connection.appender.create_attempts = 2
     store.counting = True
     died = False
     try:

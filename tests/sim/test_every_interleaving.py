@@ -281,7 +281,7 @@ def drop_and_commit(duel: Duel) -> Check:
 def _taking(ns: Any, messages: Any, value: int) -> tuple[Transaction, Effect]:
     """A transaction of any client that takes what some consumer received, and produces."""
     txn: Transaction = ns.begin()
-    txn.acknowledge_ranges(messages.acknowledgements(ns.connection, cumulative=False))
+    txn._acknowledge_ranges(messages._acknowledgements(ns._connection, cumulative=False))
     txn.produce("audit", rows(value))
     return txn, has(audit=(value,))
 
@@ -456,11 +456,11 @@ def told_by_all(ns: Namespace, txn_id: TxnId) -> set[tuple[str, ...]]:
     """What was dropped before a commit, as the fold has it, then a checkpoint."""
     told: set[tuple[str, ...]] = set()
     for _ in range(2):
-        known = ns.connection.outcome(txn_id.number)
+        known = ns._connection.outcome(txn_id.number)
         assert known is not None, "it was just committed"
-        told.add(ns.connection.committed(known).dropped)
+        told.add(ns._connection.committed(known).dropped)
         ns.checkpoint()
-    assert txn_id.number not in ns.connection.follower.state.outcomes
+    assert txn_id.number not in ns._connection.follower.state.outcomes
     return told
 
 

@@ -225,7 +225,7 @@ def test_the_last_consumer_waits_for_another_lease_after_a_sign_of_life_that_lan
         for number in client.world.values(1_000):  # a third of them within 100 s: the audit meets some
             store.send_late(Request(-number - 1, client.actor, Call.PUT, f"{NAMESPACE}/{key}", b"%d" % number, ""))
         while not client.over():
-            ns.connection.follower.refresh()
+            ns._connection.follower.refresh()
 
     report = Simulation(1, kinds={"writer": silent}, faults=Faults()).run()
     assert report.failures == []

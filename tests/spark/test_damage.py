@@ -153,7 +153,7 @@ def ns(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         with ns.begin() as txn:
             txn.produce("orders", rows(20), partition=0)
             txn.flush()
-        block = ns.connection.reserve_block(4)
+        block = ns._connection.reserve_block(4)
         (big,) = encode_many([rows(50)], SCHEMA)
         append(ns, Begin(block[0]), lay(ns, "orders", block[1], big, block[0], {0: 50}), Commit(block[0]))
         append(ns, Begin(block[2]), laid_by_spark(ns, spark, folder / "spark", block[3], block[2]), Commit(block[2]))
@@ -167,7 +167,7 @@ def flips(ns: Namespace) -> list[Flip]:
     assert len(segments) == 5
     assert {segment.checksum.partition(":")[0] for segment in segments} == {"crc32", "footer-crc32"}
     dice = random.Random(20261121)
-    by_file = [pages_of(Path(ns.connection.store.url(segment.key))) for segment in segments]
+    by_file = [pages_of(Path(ns._connection.store.url(segment.key))) for segment in segments]
     chosen = [dice.choice(pages) for pages in by_file]
     others = [page for pages in by_file for page in pages if page not in chosen]
     chosen += dice.sample(others, PAGES - len(chosen))

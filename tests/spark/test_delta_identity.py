@@ -115,20 +115,20 @@ class Place:
 
     def nightly(self, version: int) -> Versioned:
         """A transaction of an application."""
-        return of_app(self.ns.connection, "nightly", version)
+        return of_app(self.ns._connection, "nightly", version)
 
     def stream(self, batch: int, content: str) -> Versioned:
         """A micro-batch of a query, with a digest of its source offsets."""
-        return of_stream(self.ns.connection, "query", batch, content)
+        return of_stream(self.ns._connection, "query", batch, content)
 
     def run(self, epoch: int, *subscriptions: int) -> RunIdentity:
         """A run of ``process``."""
         claims = tuple(Claim(f"topic{number}", number, epoch) for number in subscriptions or (7,))
-        return of_run(self.ns.connection, claims)
+        return of_run(self.ns._connection, claims)
 
     def bring(self, run: RunIdentity, batch: Batch, *rows: str) -> str:
         """Bring a batch of a run to the table; the transaction that is to commit it."""
-        return str(self.write(run.of(batch, self.ns.connection, self.what_is_left), *rows))
+        return str(self.write(run.of(batch, self.ns._connection, self.what_is_left), *rows))
 
     def what_is_left(self, txn: str, read: Any, _after: int) -> Any:
         """By which transactions the log has, and what was given up of the others."""
@@ -403,7 +403,7 @@ def test_a_note_with_a_partition_that_the_topic_never_had_is_damaged(place: Plac
         raise PartitionNotThereError("orders 7")
 
     place.bring(place.run(5), batch(0, 2), "a")
-    identity = place.run(6).of(batch(0, 2), place.ns.connection, what_is_left)
+    identity = place.run(6).of(batch(0, 2), place.ns._connection, what_is_left)
     with pytest.raises(CorruptionError, match=r"notes about a batch of .* with its version 1 is damaged"):
         place.write(identity, "a")
     assert place.table.rows == ["a"]
@@ -415,7 +415,7 @@ def test_a_batch_of_the_log_before_it_was_put_back_is_taken_for_none_of_this_one
     older = place.run(5)
     place.bring(older, batch(0, 2), "a")
     _, record = next(place.table.newest_records(older.app))
-    assert place.ns.connection.has_entry(*record["entry"]), "the newest that there was"
+    assert place.ns._connection.has_entry(*record["entry"]), "the newest that there was"
     if committed:
         place.committed.add(record["txn"])
     for epoch, entry in enumerate([[record["entry"][0] + 1, "0" * 32], [record["entry"][0], "0" * 32]], 6):
@@ -485,7 +485,7 @@ def test_a_table_that_did_not_say_whether_it_took_a_batch_is_asked_before_that_i
 def test_a_table_is_known_from_the_moment_on_when_work_is_attached(place: Place) -> None:
     place.bring(place.run(5), batch(0, 2), "a")
     run = place.run(6)
-    identity = run.of(batch(0, 2), place.ns.connection, place.what_is_left)
+    identity = run.of(batch(0, 2), place.ns._connection, place.what_is_left)
     identity.attach(Attached(), place.table, [], {})  # type: ignore[arg-type]
     assert run.left(place.what_is_left) == ("/data/bills", 1)
 
@@ -495,7 +495,7 @@ class Attached:
 
     id = TxnId(0, 999)
 
-    def before_commit(self, *_given: Any) -> None:
+    def _before_commit(self, *_given: Any) -> None:
         """Nothing comes of it."""
 
 
@@ -503,7 +503,7 @@ def test_what_was_given_up_came_behind_the_moment_when_the_table_took_it(place: 
     """A batch of few rows ends long before the newest version: dead letters of an earlier try would count for it."""
     for number in range(20):
         place.ns.create_topic(f"topic{number}", pa.schema([("id", pa.int64())]))
-    version, _ = place.ns.connection.newest_entry
+    version, _ = place.ns._connection.newest_entry
     taken = batch(0, 2)
     assert taken.end.version < version
     place.bring(place.run(5), taken, "a")

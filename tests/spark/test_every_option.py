@@ -195,7 +195,7 @@ def test_a_sink_writes_to_the_topic_of_its_option(namespace: Any) -> None:
     for topic in ("orders", "audit"):
         namespace.create_topic(topic, IDS)
     spec = sink(namespace, topic="audit").__getstate__()["_spec"]
-    assert [target.id for target in spec.targets] == [namespace.connection.topic_record("audit").id]
+    assert [target.id for target in spec.targets] == [namespace._connection.topic_record("audit").id]
     with pytest.raises(txnlog.errors.TopicNotFound, match="did you mean 'audit'"):
         sink(namespace, topic="adit")
 

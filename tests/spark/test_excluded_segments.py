@@ -31,7 +31,7 @@ def lost(namespace: Namespace) -> Any:
         for number in range(3):
             namespace.produce(topic, [{"id": 10 * number + step} for step in range(3)])
     segment = namespace.snapshot().plan("orders").segments[1]
-    Path(namespace.connection.store.url(segment.key)).unlink()
+    Path(namespace._connection.store.url(segment.key)).unlink()
     return segment
 
 

@@ -55,7 +55,7 @@ def batches(*counts: int) -> Iterator[pa.RecordBatch]:
 
 
 def spec_of(ns: Namespace, topic: str, **changes: object) -> WriteSpec:
-    record = ns.connection.topic_handle(topic).record
+    record = ns._connection.topic_handle(topic).record
     spec = jobs.Planned(rows(0).schema, record).spec(ns, "{}")
     return WriteSpec(**{**vars(spec), **changes})
 
@@ -67,16 +67,16 @@ def committed(ns: Namespace, spec: WriteSpec, written: list[WrittenSegment]) -> 
 
 
 def planned_segments(ns: Namespace, topic: str) -> tuple[PlannedSegment, ...]:
-    record = ns.connection.topic_record(topic)
-    segments, removals = ns.connection.follower.segments(record.id)
+    record = ns._connection.topic_record(topic)
+    segments, removals = ns._connection.follower.segments(record.id)
     return plan(
         segments,
         removals,
         topic=topic,
         folder=record.folder,
         schema=record.schema,
-        coordinators=ns.connection.coordinators,
-        version=ns.connection.follower.version,
+        coordinators=ns._connection.coordinators,
+        version=ns._connection.follower.version,
     ).segments
 
 
@@ -125,7 +125,7 @@ def test_the_partition_is_stored_where_the_planner_looks_for_it(ns: Namespace, t
     written = write_batches(batches(200), spec, TASK)
     committed(ns, spec, written)
     (planned,) = planned_segments(ns, topic)
-    names = pq.read_schema(pa.BufferReader(ns.connection.store.get(planned.key))).names
+    names = pq.read_schema(pa.BufferReader(ns._connection.store.get(planned.key))).names
     assert planned.stores_partition is stored
     assert ("_partition" in names) is stored
     assert names[:3] == SCHEMA.names
@@ -156,7 +156,7 @@ def test_an_attempt_that_failed_and_one_that_was_slower_leave_only_garbage(ns: N
     speculative = write_batches(batches(500, 300), spec, TaskIdentity(0, 10))
     committed(ns, spec, again)
     assert sorted(ns.snapshot().read("keyed").column("id").to_pylist()) == list(range(800))
-    folder = ns.connection.topic_record("keyed").folder
+    folder = ns._connection.topic_record("keyed").folder
     stored = {key for key in files_of(ns, folder) if key.endswith(".parquet")}
     named = {planned.key for planned in planned_segments(ns, "keyed")}
     slower = {segment_key(folder, item.segment, item.file) for item in speculative}
@@ -178,9 +178,9 @@ def test_what_a_task_answers_is_true_of_each_of_its_files(ns: Namespace, topic: 
     ]
     written = write_batches(iter(given), spec_of(ns, topic, target_bytes=4_000), TASK)
     assert len(written) > 1
-    folder = ns.connection.topic_record(topic).folder
+    folder = ns._connection.topic_record(topic).folder
     for item in written:
-        data = ns.connection.store.get(segment_key(folder, item.segment, item.file))
+        data = ns._connection.store.get(segment_key(folder, item.segment, item.file))
         assert item.checksum == f"crc32:{zlib.crc32(data):08x}"
         assert item.size_bytes == len(data)
         table = pq.read_table(pa.BufferReader(data))
@@ -201,11 +201,11 @@ def test_a_task_with_too_many_files_stops_with_the_limit(ns: Namespace, monkeypa
 
 
 def test_jobs_of_a_handle_never_share_numbers(ns: Namespace) -> None:
-    before = ns.connection.follower.version
+    before = ns._connection.follower.version
     firsts = [jobs.reserve_job(ns).txn for _ in range(20)]
     spans = sorted((first, first + executor_writer.JOB_NUMBERS) for first in firsts)
     assert all(end < start for (_, end), (start, _) in pairwise(spans))
-    assert ns.connection.follower.version - before <= 6, "blocks hold more and more jobs"
+    assert ns._connection.follower.version - before <= 6, "blocks hold more and more jobs"
 
 
 def test_a_missing_nullable_column_is_null_and_types_widen(ns: Namespace) -> None:
@@ -241,7 +241,7 @@ def test_bytes_that_are_no_text_are_refused_wherever_they_stand(namespace: Names
     raw = pa.array([b"a", b"\xc3(", b"z"])
     text = pa.Array.from_buffers(pa.string(), 3, raw.buffers())
     fine = pa.array(["a", "ü", "z"])
-    spec = jobs.Planned(schema, namespace.connection.topic_record("texts")).spec(namespace, "{}")
+    spec = jobs.Planned(schema, namespace._connection.topic_record("texts")).spec(namespace, "{}")
 
     def write(word: pa.Array, inside: pa.Array) -> list[WrittenSegment]:
         pairs = pa.ListArray.from_arrays([0, 1, 2, 3], pa.StructArray.from_arrays([inside], fields=list(pair)))

@@ -242,7 +242,7 @@ class Files:
         given = {"path": path_of(ns, "orders"), "includeMetadata": "true", "isolationLevel": level}
         self.scan = open_scan(read_options(given, streaming=False))
         self.job = self.scan.job(self.scan.schema)
-        store = ns.connection.store
+        store = ns._connection.store
         plan = self.scan.plan("orders", None)
         self.tables = {segment.number: _decode(store, self.job, (plan.topic, segment)) for segment in plan.segments}
 
@@ -408,7 +408,7 @@ def test_a_stream_leaves_out_rows_and_goes_on_behind_them(namespace: Namespace) 
     namespace.produce("orders", [{"id": 5}], partition=1)
     assert run.batch() == [], "a batch without a row"
     run.reader.commit(run.log[-1])
-    namespace.connection.follower.refresh()
+    namespace._connection.follower.refresh()
     assert [item.cursor for item in namespace.subscription("orders", "billing").cursors] == [9, 1]
 
 

@@ -402,9 +402,9 @@ def test_offsets_that_were_deleted_are_an_error_unless_data_loss_is_accepted(
     namespace.create_topic("orders", ORDERS, partitions=2)
     for partition in (0, 1):
         namespace.produce("orders", orders(*range(10 * partition, 10 * partition + 6)), partition=partition)
-    namespace.connection.appender.call(
+    namespace._connection.appender.call(
         Simple(
-            lambda _draft, _at: [DeleteRecords(namespace.connection.topic_record("orders").id, ((0, 4),))],
+            lambda _draft, _at: [DeleteRecords(namespace._connection.topic_record("orders").id, ((0, 4),))],
             lambda *_: None,
         )
     )

@@ -52,8 +52,8 @@ def produce(ns: Namespace, *ids: int, topic: str = "orders", partition: int | No
 
 
 def delete_before(ns: Namespace, partition: int, offset: int) -> None:
-    action = DeleteRecords(ns.connection.topic_record("orders").id, ((partition, offset),))
-    ns.connection.appender.call(Simple(lambda _draft, _at: [action], lambda *_: None))
+    action = DeleteRecords(ns._connection.topic_record("orders").id, ((partition, offset),))
+    ns._connection.appender.call(Simple(lambda _draft, _at: [action], lambda *_: None))
 
 
 def committed(ns: Namespace, topic: str = "orders") -> list[Row]:
@@ -207,7 +207,7 @@ def test_a_beginning_that_is_not_there_is_refused_at_once(
     for options in queries:
         with pytest.raises(kind, match=problem):
             Run(ns, startingOffsets=starting, **options).reader.initialOffset()
-    ns.connection.follower.refresh()
+    ns._connection.follower.refresh()
     assert ns.subscriptions("orders") == ()
 
 

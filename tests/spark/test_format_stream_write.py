@@ -53,12 +53,12 @@ def run(df: DataFrame, path: str, checkpoint: Path | None, **options: Any) -> No
 
 
 def commits(ns: Namespace, version: int) -> list[Commit]:
-    return [item for item in ns.connection.follower.log.entry(version).actions if isinstance(item, Commit)]
+    return [item for item in ns._connection.follower.log.entry(version).actions if isinstance(item, Commit)]
 
 
 def last_batch(ns: Namespace) -> int:
-    ns.connection.follower.refresh()
-    (record,) = ns.connection.follower.state.streams.values()
+    ns._connection.follower.refresh()
+    (record,) = ns._connection.follower.state.streams.values()
     return record.batch
 
 

@@ -134,10 +134,10 @@ def test_every_type_of_a_topic_survives(namespace: Namespace, spark: SparkSessio
 def test_columns_that_do_not_fit_are_named_before_anything_is_written(
     ns: Namespace, orders: DataFrame, columns: list[str], problem: str
 ) -> None:
-    before = ns.connection.follower.refresh()
+    before = ns._connection.follower.refresh()
     with pytest.raises(PySparkException, match=problem):
         append(orders.selectExpr(*columns), path_of(ns, "orders"))
-    assert ns.connection.follower.refresh() == before
+    assert ns._connection.follower.refresh() == before
     assert not list(Path(path_of(ns)).rglob("*.parquet"))
 
 
@@ -188,10 +188,10 @@ def test_overwrite_is_refused_with_the_reason_and_other_modes_by_spark(ns: Names
 def test_a_batch_with_an_app_version_is_written_once(ns: Namespace, orders: DataFrame) -> None:
     path = path_of(ns, "orders")
     append(orders.where("id < 10"), path, txnAppId="nightly", txnVersion=7)
-    version = ns.connection.follower.refresh()
+    version = ns._connection.follower.refresh()
     append(orders.where("id >= 10"), path, txnAppId="nightly", txnVersion=7)
     append(orders.where("id >= 10"), path, txnAppId="nightly", txnVersion=3)
-    assert ns.connection.follower.refresh() == version, "not even a number was reserved"
+    assert ns._connection.follower.refresh() == version, "not even a number was reserved"
     assert ids(ns, "orders") == list(range(10))
     append(orders.where("id between 10 and 19"), path, txnAppId="nightly", txnVersion=8)
     assert ids(ns, "orders") == list(range(20))

@@ -32,7 +32,7 @@ def ns(namespace: Namespace) -> Namespace:
 
 def looked(ns: Namespace, *topics: str) -> tuple[Scan, tuple[Claim, ...]]:
     """What a run that begins looks at."""
-    claims = claim(ns.connection, topics or ["orders"], "billing", query_name=None, start="earliest", gives_up=True)
+    claims = claim(ns._connection, topics or ["orders"], "billing", query_name=None, start="earliest", gives_up=True)
     return open_scan(read_options({"path": path_of(ns, "orders")}, streaming=False), mode="rw"), claims
 
 
@@ -47,14 +47,14 @@ def noted(ns: Namespace, max_rows: int | None = None) -> tuple[str, Batch]:
 def give_up(ns: Namespace, low: int, high: int, topic: str = "orders") -> None:
     """As a run gives up on messages."""
     scan, claims = looked(ns, topic)
-    record = ns.connection.subscription_record_by_id(claims[0].subscription)
-    into = dead_letters.target(ns.connection, record)
+    record = ns._connection.subscription_record_by_id(claims[0].subscription)
+    into = dead_letters.target(ns._connection, record)
     with ns.begin() as txn:
         consumer = ns.consumer(topic, subscription="billing", takeover=True)
         messages = consumer.receive(max_messages=high - low)
         txn.acknowledge(messages)
         table = scan.snapshot.scan(topic, offsets={0: (low, high)}, include_metadata=True).read_all()
-        source = ns.connection.topic_record_by_id(record.topic)
+        source = ns._connection.topic_record_by_id(record.topic)
         for partition, letters in dead_letters.of_failed_batch(into, source, table, reason="x", redeliveries=1):
             txn.produce(into.name, letters, partition)
 
@@ -137,7 +137,7 @@ def test_of_a_subscription_that_is_dropped_meanwhile_nothing_is_given_up(ns: Nam
 
 def test_without_a_dead_letter_topic_nothing_is_given_up(ns: Namespace) -> None:
     ns.create_subscription("orders", "plain")
-    claims = claim(ns.connection, ["orders"], "plain", query_name=None, start="earliest", gives_up=False)
+    claims = claim(ns._connection, ["orders"], "plain", query_name=None, start="earliest", gives_up=False)
     scan = open_scan(read_options({"path": path_of(ns, "orders")}, streaming=False), mode="rw")
     batch = plan_batch(scan, claims, None, None)
     assert batch is not None

@@ -87,4 +87,4 @@ def test_a_streams_writer_knows_the_topic_that_is_there(tmp_path: Path) -> None:
         ns.drop_topic("orders")
         ns.create_topic("orders", MORE)
         spec = writer("id", "more").__getstate__()["_spec"]
-        assert [target.id for target in spec.targets] == [ns.connection.topic_record("orders").id]
+        assert [target.id for target in spec.targets] == [ns._connection.topic_record("orders").id]

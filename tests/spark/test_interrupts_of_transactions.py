@@ -29,7 +29,7 @@ MODULES: tuple[ModuleType, ...] = (jobs, transactions, transaction, work)
 
 def begun(ns: Namespace, *numbers: int) -> DataFrameTransaction:
     """A transaction to which a job has written files."""
-    record = ns.connection.topic_handle("orders").record
+    record = ns._connection.topic_handle("orders").record
     spec = jobs.Planned(SCHEMA, record).spec(ns, "{}")
     rows = pa.record_batch([pa.array(numbers, pa.int64())], schema=SCHEMA)
     written = write_batches(iter([rows]), spec, TaskIdentity(0, 0))

@@ -18,12 +18,12 @@ MINUTE_MS = 60_000
 
 def test_a_process_may_write_for_ever_and_no_two_jobs_share_a_number() -> None:
     with txnlog.open("memory://jobs", namespace="sales", create=True) as ns:
-        before = ns.connection.follower.version
+        before = ns._connection.follower.version
         firsts = [jobs.reserve_job(ns).txn for _ in range(500)]
         assert len(set(firsts)) == 500
         ordered = sorted(firsts)
         assert all(later - earlier > JOB_NUMBERS for earlier, later in itertools.pairwise(ordered))
-        assert ns.connection.follower.version - before < 20, "blocks grow: an entry for each job would be a waste"
+        assert ns._connection.follower.version - before < 20, "blocks grow: an entry for each job would be a waste"
 
 
 def test_a_job_that_is_refused_takes_no_numbers() -> None:

@@ -178,7 +178,7 @@ def test_rows_and_metadata_are_those_of_txnlogs_own_read(busy: Any, spark: Spark
 @pytest.mark.parametrize("level", LEVELS)
 def test_the_schema_is_the_topics_with_or_without_rows(busy: Any, spark: SparkSession, level: str) -> None:
     ns, steps = busy
-    user = [(f.name, f.dataType) for f in spark_schema(ns.connection.topic_record("orders").schema).fields]
+    user = [(f.name, f.dataType) for f in spark_schema(ns._connection.topic_record("orders").schema).fields]
     metadata = [(f.name, f.dataType) for f in metadata_fields(level)]
     for version in (steps["empty"], steps["newest"]):
         for include, expected in ((False, user), (True, user + metadata)):
@@ -197,9 +197,9 @@ def test_the_newest_version_is_fixed_when_the_frame_is_made(ns: Namespace, spark
 
 def test_a_time_means_the_newest_version_that_is_not_younger(ns: Namespace, spark: SparkSession) -> None:
     first = ns.produce("orders", rows(1, 2), partition=0).version
-    at_ms = ns.connection.follower.log.entry(first).header.timestamp_ms
+    at_ms = ns._connection.follower.log.entry(first).header.timestamp_ms
     at = dt.datetime.fromtimestamp(at_ms / 1000, dt.UTC)
-    while ns.connection.runtime.now_ms() <= at_ms:
+    while ns._connection.runtime.now_ms() <= at_ms:
         time.sleep(0.001)
     ns.produce("orders", rows(3), partition=0)
     for timestamp in (at, at.isoformat(), at_ms):
@@ -444,7 +444,7 @@ def test_files_without_a_wanted_offset_are_not_opened(ns: Namespace, spark: Spar
     for first in range(0, 50, 10):
         flushed(ns, p0=tuple(range(first, first + 5))).commit()
     for item in (planned(ns)[0], planned(ns)[3], planned(ns)[4]):
-        Path(ns.connection.store.url(item.key)).write_bytes(b"not a Parquet file, and nobody may look")
+        Path(ns._connection.store.url(item.key)).write_bytes(b"not a Parquet file, and nobody may look")
     frame = spark_ext.read_topic(spark, path_of(ns, "orders"), offsets={0: (7, 12)})
     assert sorted(row.id for row in frame.collect()) == [12, 13, 14, 20, 21]
 
@@ -508,7 +508,7 @@ def test_visible_takes_offsets_at_which_segments_begin_and_end(ns: Namespace, sp
     delete_before(ns, {0: 12})
     left = scan.where(spark_ext.visible(spark, path, offsets={0: (12, 25)})).collect()
     assert sorted(row.id for row in left) == [*range(20, 25), *range(30, 35), *range(40, 45)], "its beginning, too"
-    at_ms = ns.connection.follower.log.entry(both.version).header.timestamp_ms
+    at_ms = ns._connection.follower.log.entry(both.version).header.timestamp_ms
     assert scan.where(spark_ext.visible(spark, path, timestamp=at_ms)).count() == 18
 
 
@@ -534,7 +534,7 @@ def test_files_that_are_not_visible_are_not_opened(ns: Namespace, spark: SparkSe
     flushed(ns, p1=(6,))
     for item in planned(ns, "read_uncommitted"):
         if item.state != "COMMITTED":
-            Path(ns.connection.store.url(item.key)).write_bytes(b"not a Parquet file, and nobody may look")
+            Path(ns._connection.store.url(item.key)).write_bytes(b"not a Parquet file, and nobody may look")
     mine = own_scan(ns, spark).where(spark_ext.visible(spark, path_of(ns, "orders")))
     assert sorted(row.id for row in mine.collect()) == [1, 2, 3]
     assert spark_ext.read_topic(spark, path_of(ns, "orders")).count() == 3
@@ -559,7 +559,7 @@ def jobs_of(spark: SparkSession, group: str, work: Any) -> int:
 
 def test_many_files_are_found_without_a_job_that_lists_them(ns: Namespace, spark: SparkSession) -> None:
     commit_sparse(ns, "orders", list(range(0, 400, 10)), [rows(n) for n in range(40)])
-    files = [ns.connection.store.url(item.key) for item in planned(ns)]
+    files = [ns._connection.store.url(item.key) for item in planned(ns)]
     assert len(files) == 40
     assert jobs_of(spark, "plain", lambda: spark.read.schema("id BIGINT").parquet(*files)) == 1, "how Spark does it"
     found: list[DataFrame] = []
@@ -574,7 +574,7 @@ def tasks_of(frame: DataFrame) -> int:
 
 def test_many_small_files_share_few_tasks_whenever_the_query_runs(ns: Namespace, spark: SparkSession) -> None:
     commit_sparse(ns, "orders", list(range(0, 1_000, 5)), [rows(n) for n in range(200)])
-    files = [ns.connection.store.url(item.key) for item in planned(ns)]
+    files = [ns._connection.store.url(item.key) for item in planned(ns)]
     assert tasks_of(spark.read.schema("id BIGINT").parquet(*files)) > 5, "how Spark does it"
     frame = spark_ext.read_topic(spark, path_of(ns, "orders"), include_metadata=True)
     assert tasks_of(frame) == 1
@@ -633,9 +633,9 @@ def test_a_session_may_have_settings_that_do_not_go_with_a_scan(ns: Namespace, s
 
 def test_metadata_that_another_client_gave_a_column_means_nothing_to_spark(ns: Namespace, spark: SparkSession) -> None:
     """It is free text: Spark would take ``EXISTS_DEFAULT`` for what older files do not have, and so on."""
-    plain = spark_schema(ns.connection.topic_record("orders").schema)
+    plain = spark_schema(ns._connection.topic_record("orders").schema)
     ns.produce("orders", rows(1, 2), partition=0)
-    record = ns.connection.topic_record("orders")
+    record = ns._connection.topic_record("orders")
     told = {"EXISTS_DEFAULT": "42", "CURRENT_DEFAULT": "42", "parquet.field.id": "x", "comment": "of somebody"}
     pair = schemas.StructType((schemas.StructField("b", "string", True, {"__CHAR_VARCHAR_TYPE_STRING": "char(9)"}),))
     added = (schemas.StructField("more", "long", True, told), schemas.StructField("pair", pair, True, told))
@@ -690,7 +690,7 @@ def test_the_sessions_settings_stay_as_they_are_while_files_are_found(
             thread.start()
         for thread in threads:
             thread.join(60)
-        Path(ns.connection.store.url(planned(ns)[0].key)).unlink()
+        Path(ns._connection.store.url(planned(ns)[0].key)).unlink()
         with pytest.raises(CorruptionError):
             spark_ext.read_topic(spark, path_of(ns, "orders"))
         assert inside == [settings] * 3
@@ -809,7 +809,7 @@ def test_a_missing_segment_is_corruption_at_once_and_an_error_of_the_query_later
     try:
         frame = spark_ext.read_topic(spark, path_of(ns, "orders"))
         key = planned(ns)[1].key
-        Path(ns.connection.store.url(key)).unlink()
+        Path(ns._connection.store.url(key)).unlink()
         with pytest.raises(Exception, match="FAILED_READ_FILE"):
             frame.collect()
         with pytest.raises(CorruptionError, match="missing") as caught:
@@ -833,7 +833,7 @@ def harmed(ns: Namespace, spark: SparkSession) -> Iterator[Any]:
     for number in range(3):
         flushed(ns, p0=(number,)).commit()
     key = planned(ns)[1].key
-    file = Path(ns.connection.store.url(key))
+    file = Path(ns._connection.store.url(key))
 
     def harm(name: str) -> str:
         file.write_bytes(HARM[name](file.read_bytes()))
@@ -897,7 +897,7 @@ def test_without_sparks_own_objects_the_store_is_asked_for_the_sizes(ns: Namespa
     plan = ns.snapshot().plan("orders")
     frame: Any = SimpleNamespace(sparkSession=object())  # as of Spark Connect: it has none
     native._check_sizes(frame, ns, plan)
-    Path(ns.connection.store.url(plan.segments[2].key)).write_bytes(b"")
+    Path(ns._connection.store.url(plan.segments[2].key)).write_bytes(b"")
     with pytest.raises(CorruptionError, match=f"{plan.segments[2].key} has 0 bytes"):
         native._check_sizes(frame, ns, plan)
 

@@ -463,7 +463,7 @@ def test_the_nearest_root_above_a_path_tells_of_it_as_python_does(namespace: Nam
     above, _, name = namespace.root.rpartition("/")
     with pytest.raises(InvalidInputError, match="is a root, a folder"):
         txnlog.open(above, namespace=name, create=True)
-    Root(open_store(above), namespace.connection.runtime).ensure_safe()
+    Root(open_store(above), namespace._connection.runtime).ensure_safe()
     with pytest.raises(NamespaceNotFound) as pythons:
         txnlog.open(namespace.root, namespace="saels")
     with pytest.raises(NamespaceNotFound, match="did you mean 'sales'") as sparks:

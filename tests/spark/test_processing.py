@@ -59,7 +59,7 @@ __all__ = ["memory_place", "shop"]  # fixtures
 
 
 def commits(ns: Namespace, numbers: tuple[int, ...]) -> list[Commit]:
-    entries = [ns.connection.follower.log.entry(number).actions for number in numbers]
+    entries = [ns._connection.follower.log.entry(number).actions for number in numbers]
     return [action for actions in entries for action in actions if isinstance(action, Commit)]
 
 
@@ -724,7 +724,7 @@ def test_a_start_that_is_none_is_refused_whether_or_not_the_subscription_is_ther
         ns.create_subscription(topic, "billing")
     version = ns.snapshot().version
     with pytest.raises(kind, match=problem):
-        claim(ns.connection, topics, "billing", query_name="q", start=start, gives_up=False)
+        claim(ns._connection, topics, "billing", query_name="q", start=start, gives_up=False)
     assert ns.snapshot().version == version
 
 

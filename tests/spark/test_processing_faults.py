@@ -138,7 +138,7 @@ def doubtful(shop: Shop, words: list[str]) -> tuple[Callable[[Any, Any], None], 
     """A handler, and a store whose creates of entries behind its first batch go as these words say, each once."""
     store: FaultyStore = shop.wrapped(FaultyStore)
     ns = handles.namespace_at(handles.location_of(path_of(shop.ns)), "rw", {})
-    ns.connection.appender.create_attempts = 1
+    ns._connection.appender.create_attempts = 1
 
     def handler(batch: DataFrame, txn: DataFrameTransaction) -> None:
         shop.handle(batch, txn)
@@ -286,7 +286,7 @@ def test_a_run_that_is_refused_behind_a_subscription_that_it_made_says_so(memory
         store.script.appendleft("ok")
     kind = TopicNotFound if "takeover" not in when else SubscriptionNotFound
     with raises(kind, match="topic 'audit'.*may be durable", durable=Durable.MAYBE):
-        claim(ns.connection, ["orders", "audit"], "billing", query_name="q", start="earliest", gives_up=False)
+        claim(ns._connection, ["orders", "audit"], "billing", query_name="q", start="earliest", gives_up=False)
     assert ns.subscriptions("orders") == ("billing",)
 
 

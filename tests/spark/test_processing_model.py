@@ -142,7 +142,7 @@ class World:
         life = Life(open_store(self.root, {}), self.chance)
         self.lives.append(life)
         ns = txnlog.open(self.root, "sales", store=life)
-        ns.connection.appender.create_attempts = 3
+        ns._connection.appender.create_attempts = 3
         life.trouble = trouble
         handles.use(ns, storage_options={})
 
@@ -211,7 +211,7 @@ class World:
         pending: dict[int, list[Acknowledgement]] = {}
         taken: set[tuple[str, int, int]] = set()
         for version in range(last + 1):
-            for action in self.ns.connection.follower.log.entry(version).actions:
+            for action in self.ns._connection.follower.log.entry(version).actions:
                 if isinstance(action, Acknowledge):
                     pending.setdefault(action.txn, []).append(action.acknowledgement)
                 if isinstance(action, Commit):

@@ -17,7 +17,7 @@ READ = {"orders": {0: (0, 2)}}
 
 
 def claimed(ns: Any) -> Any:
-    return claim(ns.connection, ["orders"], "billing", query_name=None, start="earliest", gives_up=False)
+    return claim(ns._connection, ["orders"], "billing", query_name=None, start="earliest", gives_up=False)
 
 
 def left(memory: Place, **options: Any) -> tuple[Any, str, int]:

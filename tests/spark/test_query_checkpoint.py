@@ -65,8 +65,8 @@ def ns(namespace: Namespace) -> Namespace:
 def offset(ns: Namespace, start: tuple[int, int], end: tuple[int, int], **changes: Any) -> StreamOffset:
     values = {
         "namespace": ns.name,
-        "coordinator": ns.connection.coordinator,
-        "version": ns.connection.follower.version,
+        "coordinator": ns._connection.coordinator,
+        "version": ns._connection.follower.version,
         "subscription": "billing",
         "topic_ids": {"orders": ns.topic("orders").id},
         "offsets": {"orders": dict(enumerate(end))},
@@ -214,7 +214,7 @@ def test_what_was_read_in_another_copy_of_the_log_is_not_ours(ns: Namespace, que
     query.write(0, offset(ns, (0, 0), (4, 4), coordinator=coordinator, entry=(newest, "0" * 32)))
     with pytest.raises(InvalidInputError, match="no source of the query reads"):
         taken_by(ns, query.checkpoint, query.checkpoint.offsets(0), "billing")
-    query.write(0, offset(ns, (0, 0), (4, 4), coordinator=coordinator, entry=ns.connection.newest_entry))
+    query.write(0, offset(ns, (0, 0), (4, 4), coordinator=coordinator, entry=ns._connection.newest_entry))
     assert len(taken_by(ns, query.checkpoint, query.checkpoint.offsets(0), "billing")) == 1
 
 
@@ -303,8 +303,8 @@ class Run:
         taken = taken_by(self.ns, self.query.checkpoint, offsets, "billing")
         acknowledged = acknowledgements(self.ns, taken, identity, self.name)
         txn = jobs.begin(self.ns, jobs.reserve_job(self.ns))
-        txn.set_stream(wanted)
-        txn.acknowledge_ranges(acknowledged)
+        txn._set_stream(wanted)
+        txn._acknowledge_ranges(acknowledged)
         txn.commit()
         return False
 
@@ -384,8 +384,8 @@ def test_a_run_that_lost_one_of_its_topics_never_takes_it_back(
         identity = QueryIdentity("query", "query")
         wanted = acknowledgements(ns, ranges, identity, run)
         with ns.begin() as txn:
-            txn.set_stream(stream_batch(identity, batch, None))
-            txn.acknowledge_ranges(wanted)
+            txn._set_stream(stream_batch(identity, batch, None))
+            txn._acknowledge_ranges(wanted)
 
     commit(0, "run-1", orders=(0, 2), returns=(0, 2))
     commit(1, "run-1", orders=(2, 2), returns=(2, 4))
@@ -437,10 +437,10 @@ def test_a_race_for_the_cursor_is_decided_by_the_log(ns: Namespace, batches: Que
     wanted = acknowledgements(ns, taken, identity, "run-1")
     txn = jobs.begin(ns, jobs.reserve_job(ns))
     other = jobs.begin(ns, jobs.reserve_job(ns))
-    other.acknowledge_ranges(wanted)
+    other._acknowledge_ranges(wanted)
     other.commit()
     with pytest.raises(TransactionConflict, match="the cursor of 'billing' in partition 0 is at 4, not at 0"):
-        txn.acknowledge_ranges(wanted)
+        txn._acknowledge_ranges(wanted)
 
 
 def test_messages_taken_one_by_one_before_the_stream_are_not_taken_twice(ns: Namespace, batches: Query) -> None:
@@ -456,7 +456,7 @@ def test_a_shared_subscription_is_no_streams(ns: Namespace, batches: Query, monk
     import msgspec
 
     (taken,) = taken_by(ns, batches.checkpoint, batches.checkpoint.offsets(0), "billing")
-    records = ns.connection.follower.state.subscriptions
+    records = ns._connection.follower.state.subscriptions
     monkeypatch.setitem(
         records, taken.subscription, msgspec.structs.replace(records[taken.subscription], type="shared")
     )
@@ -468,10 +468,10 @@ def test_a_shared_subscription_is_no_streams(ns: Namespace, batches: Query, monk
 def test_the_same_batch_again_is_skipped_and_another_one_under_its_id_refused(ns: Namespace, batches: Query) -> None:
     run = Run(ns, batches, "run-1")
     run.commit(0)
-    version = ns.connection.follower.refresh()
+    version = ns._connection.follower.refresh()
     assert run.commit(0)
     assert Run(ns, batches, "run-2").commit(0)
-    assert ns.connection.follower.refresh() == version
+    assert ns._connection.follower.refresh() == version
     batches.write(0, offset(ns, (0, 0), (4, 3)))
     with pytest.raises(InvalidInputError, match="with other source offsets"):
         run.commit(0)
@@ -490,7 +490,7 @@ def test_a_new_checkpoint_under_the_same_app_id_is_refused_naming_both(
         return stream_batch(identity_of(query.checkpoint, "app"), 0, query.checkpoint.offsets(0))
 
     with ns.begin() as txn:
-        txn.set_stream(wanted(batches))
+        txn._set_stream(wanted(batches))
     assert stream_commits.committed_before(ns, wanted(batches)) is not None
     with pytest.raises(InvalidInputError, match=r"query '8aba74d1-[^']*'; the query 'another-query' begins again"):
         stream_commits.committed_before(ns, wanted(another))

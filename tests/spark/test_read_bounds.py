@@ -214,7 +214,7 @@ def test_a_time_takes_what_is_left_of_it_and_a_version_tells_what_is_gone(namesp
     namespace.create_topic("orders", SCHEMA, partitions=2)
     first = namespace.produce("orders", [{"id": i} for i in range(5)], partition=0).version
     namespace.produce("orders", [{"id": 9}], partition=1)
-    append(namespace, DeleteRecords(namespace.connection.topic_record("orders").id, ((0, 3),)))
+    append(namespace, DeleteRecords(namespace._connection.topic_record("orders").id, ((0, 3),)))
     left = [3, 4, 9]
     assert ids_of(batch(namespace, "orders", startingTimestamp=1)) == left
     assert ids_of(Run(namespace, "orders", startingTimestamp=1).all()) == left

@@ -177,7 +177,7 @@ def test_rows_of_a_batch_that_were_written_for_a_topic_that_is_gone_are_not_pass
 
     with pytest.raises(TransactionConflict, match=r"the topic 'copy' was dropped while batch 1 .* was written"):
         sink.batch(2, during=lose)
-    record = ns.connection.stream("copier")
+    record = ns._connection.stream("copier")
     assert record is not None
     assert record.batch == 0, "the batch comes again, and none of it is taken for done"
 

@@ -223,7 +223,7 @@ def test_the_rows_that_changed_are_one_commit_with_the_acknowledgement(spark: Sp
     run = start(spark, ns, totals, "update", lambda batch, txn: txn.write(batch, "results"))
     assert run.awaitTermination(120)
     (version,) = versions(ns, "results")
-    (commit,) = [item for item in ns.connection.follower.log.entry(version).actions if isinstance(item, Commit)]
+    (commit,) = [item for item in ns._connection.follower.log.entry(version).actions if isinstance(item, Commit)]
     assert len(commit.acknowledgements) == 1
 
 

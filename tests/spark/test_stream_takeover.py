@@ -70,7 +70,7 @@ def test_a_run_and_a_consumer_that_open_in_one_entry_are_both_answered(memory: P
         for thread in threads:
             thread.start()
         deadline = time.monotonic() + 10
-        while len(ns.connection.appender._queue) < 2 and time.monotonic() < deadline:
+        while len(ns._connection.appender._queue) < 2 and time.monotonic() < deadline:
             time.sleep(0.001)
 
     store.script.append(both_wait)
@@ -110,14 +110,14 @@ def test_an_acknowledgement_that_somebody_aborted_is_no_success(
     acknowledge()
     ns.produce("orders", rows(1))
     numbers: list[int] = []
-    take = ns.connection.appender.take_numbers
+    take = ns._connection.appender.take_numbers
 
     def noted(count: int) -> list[int]:
         numbers.extend(taken := take(count))
         return list(taken)
 
-    monkeypatch.setattr(ns.connection.appender, "take_numbers", noted)
-    store.script.append(lambda: rival.abort(TxnId(ns.connection.coordinator, numbers[-1])))
+    monkeypatch.setattr(ns._connection.appender, "take_numbers", noted)
+    store.script.append(lambda: rival.abort(TxnId(ns._connection.coordinator, numbers[-1])))
     with raises(TransactionAborted, match="admin"):
         acknowledge()
     assert rival.subscription("orders", "billing").cursors[0].cursor == 1
@@ -129,7 +129,7 @@ def _batch(ns: Any, subscription: int, end: int) -> Any:
     identity = stream_commits.QueryIdentity("query", "query")
     wanted = stream_commits.acknowledgements(ns, [taken], identity, "run")
     txn = jobs.begin(ns, jobs.reserve_job(ns))
-    txn.acknowledge_ranges(wanted)
+    txn._acknowledge_ranges(wanted)
     txn.produce("audit", rows(*range(end)))
     return txn.commit()
 

@@ -123,7 +123,7 @@ def test_a_subscription_is_kept_on_every_topic_that_matches(ns: Namespace) -> No
     run = stream(ns, subscribePattern=PATTERN, subscription="billing")
     assert ids_of(run.all()) == [0, 1]
     run.reader.commit(run.log[-1])
-    ns.connection.follower.refresh()
+    ns._connection.follower.refresh()
     for topic, names in (("orders-eu", ("billing",)), ("orders-us", ("billing",)), ("audit", ())):
         assert ns.subscriptions(topic) == names
     assert [item.cursor for item in ns.subscription("orders-us", "billing").cursors] == [1]

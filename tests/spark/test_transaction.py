@@ -92,7 +92,7 @@ def test_a_committed_app_version_is_known_before_a_frame_runs(
 ) -> None:
     with spark_ext.transaction(spark, path_of(ns), txn_app_id="nightly", txn_version=5) as first:
         first.write(orders, "orders")
-    version = ns.connection.follower.refresh()
+    version = ns._connection.follower.refresh()
     ran = str(tmp_path / "ran")
 
     def note(value):
@@ -110,7 +110,7 @@ def test_a_committed_app_version_is_known_before_a_frame_runs(
         assert second.result.version == first.result.version
         assert second.result.txn_id == first.id
     assert not Path(ran).exists()
-    assert ns.connection.follower.refresh() == version, "the skipped ones wrote nothing, not even a producer's epoch"
+    assert ns._connection.follower.refresh() == version, "the skipped ones wrote nothing, not even a producer's epoch"
     with spark_ext.transaction(spark, path_of(ns), txn_app_id="nightly", txn_version=6) as third:
         third.write(orders.where("id < 3").selectExpr("id + 500 id"), "orders")
     assert ids(ns, "orders") == list(range(503))
@@ -289,7 +289,7 @@ def test_columns_may_have_dots_and_backticks_in_their_names(namespace: Namespace
 
 
 def test_bad_calls_are_refused_before_anything_is_done(ns: Namespace, spark: SparkSession, tmp_path: Path) -> None:
-    version = ns.connection.follower.refresh()
+    version = ns._connection.follower.refresh()
     with pytest.raises(InvalidInputError, match="names the topic 'orders'"):
         spark_ext.transaction(spark, f"{path_of(ns)}/orders")
     with pytest.raises(NamespaceNotFound, match="nothing was written"):
@@ -300,7 +300,7 @@ def test_bad_calls_are_refused_before_anything_is_done(ns: Namespace, spark: Spa
         spark_ext.transaction(spark, path_of(ns), txn_app_id="nightly")
     with pytest.raises(InvalidInputError, match="plain values"):
         spark_ext.transaction(spark, path_of(ns), storage_options={"session": object()})
-    assert ns.connection.follower.refresh() == version
+    assert ns._connection.follower.refresh() == version
 
 
 def test_rows_of_two_writes_keep_their_order_in_each_partition(ns: Namespace, spark: SparkSession) -> None:

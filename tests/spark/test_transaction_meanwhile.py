@@ -193,7 +193,7 @@ def test_a_race_lost_in_a_block_is_run_again_from_the_blocks_beginning(
         txn.write(Frame(), "orders")
         if not at_the_end:
             lost()
-        monkeypatch.setattr(ns.connection.appender, "call", lost)
+        monkeypatch.setattr(ns._connection.appender, "call", lost)
     assert txn.state == "ABORTED"
 
 
@@ -201,7 +201,7 @@ def test_a_refused_commit_says_once_what_was_done_elsewhere_however_often_it_is_
     txn: Any = spark_ext.transaction(SPARK, f"{ns.root}/{ns.name}", producer="nightly", storage_options={})
     with pytest.raises(ProducerFenced), txn:  # noqa: PT012 - the end of the block raises, too
         txn.write(Frame(), "orders")
-        txn.before_commit("Delta table '/bills'", "bills", lambda: ns.producer("nightly"))
+        txn._before_commit("Delta table '/bills'", "bills", lambda: ns.producer("nightly"))
         for _ in range(2):
             with pytest.raises(ProducerFenced) as told:
                 txn.commit()

@@ -125,7 +125,7 @@ def test_a_batch_is_one_entry_over_all_topics_with_its_acknowledgement(pipeline:
     assert len(committed) == 3
     for number, version in enumerate(committed):
         (commit,) = [
-            item for item in pipeline.ns.connection.follower.log.entry(version).actions if isinstance(item, Commit)
+            item for item in pipeline.ns._connection.follower.log.entry(version).actions if isinstance(item, Commit)
         ]
         assert commit.stream.batch == number
         assert commit.stream.query == query.id

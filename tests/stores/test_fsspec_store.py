@@ -156,7 +156,7 @@ def test_a_lasting_refusal_of_a_create_is_an_error_that_says_nothing_was_stored(
     with pytest.raises(StoreError) as caught:
         OPENERS[service](recorder).create(KEY, b"bytes")
     assert caught.value.durable is Durable.NOTHING
-    assert caught.value.advice != StoreError.default_advice
+    assert caught.value.advice != StoreError._default_advice
 
 
 def test_a_refusal_after_a_repeated_request_is_unknown_since_the_first_may_be_stored(recorder: Recorder) -> None:

@@ -301,7 +301,7 @@ def test_a_link_that_was_refused_stored_nothing(
     with pytest.raises(StoreError) as caught:
         store.create(NEXT, b"y")
     assert caught.value.durable is Durable.NOTHING
-    assert caught.value.advice != StoreError.default_advice
+    assert caught.value.advice != StoreError._default_advice
     assert files_below(tmp_path / "root") == [KEY]
 
 

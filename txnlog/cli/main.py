@@ -380,10 +380,10 @@ def producers() -> None:
 @click.pass_obj
 def producers_list(target: Target, *, as_json: bool) -> None:
     """Named producers with their epochs and open transactions."""
-    with target.open() as ns, ns.connection.follower.lock:
+    with target.open() as ns, ns._connection.follower.lock:
         rows = [
             {"producer": item.name, "epoch": item.epoch, "open": len(item.open), "fenced_by": item.fenced_by}
-            for item in sorted(ns.connection.follower.state.producers.values(), key=lambda item: item.name)
+            for item in sorted(ns._connection.follower.state.producers.values(), key=lambda item: item.name)
         ]
     Printer(as_json).rows(rows)
 
@@ -415,15 +415,15 @@ def log_show(target: Target, entry: int | None, limit: int, version: int | None,
         raise click.UsageError("give the version once")
     version = entry if version is None else version
     with target.open() as ns:
-        newest = ns.connection.follower.version
+        newest = ns._connection.follower.version
         if version is not None:
-            snapshot_at(ns.connection, version)
-            for action in ns.connection.follower.log.entry(version).actions:
+            snapshot_at(ns._connection, version)
+            for action in ns._connection.follower.log.entry(version).actions:
                 click.echo(encode_action(action))
             return
         rows: list[dict[str, Any]] = []
         for number in range(newest, max(-1, newest - limit), -1):
-            found = ns.connection.follower.log.entry(number)
+            found = ns._connection.follower.log.entry(number)
             kinds = [type(action).__name__ for action in found.actions]
             counted = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
             rows.append(

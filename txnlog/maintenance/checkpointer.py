@@ -40,7 +40,7 @@ _MANIFEST_ATTEMPTS = 4
 class SlotTaken(CorruptionError):
     """The slot of this version's manifest holds something else. It is not overwritten: a later version has its own."""
 
-    default_advice = Words("call ", Call("checkpoint"), " again: it makes one at a later version")
+    _default_advice = Words("call ", Call("checkpoint"), " again: it makes one at a later version")
 
 
 class Checkpointer:

@@ -78,12 +78,12 @@ class Client:
                 self.note(error)
                 self.sleep(self.chance.random() * 200)
             else:
-                ns.connection.session.checkpointer.interval = self.world.checkpoint_interval
-                ns.connection.session.checkpointer.spread = 4
+                ns._connection.session.checkpointer.interval = self.world.checkpoint_interval
+                ns._connection.session.checkpointer.spread = 4
                 if mode == "rw":
-                    ns.connection.appender.create_attempts = self.world.create_attempts
+                    ns._connection.appender.create_attempts = self.world.create_attempts
                 self.ns = ns
-                if ns.connection.follower.base is not None:
+                if ns._connection.follower.base is not None:
                     self.scheduler.label("opened from a checkpoint")
                 return ns
 
@@ -185,7 +185,7 @@ def rows_of(ns: Namespace, snapshot: Snapshot) -> Rows:
     for topic in snapshot.topics():
         if topic == DEAD_LETTERS:
             continue
-        folder = ns.connection.topic_record(topic, snapshot.version).folder
+        folder = ns._connection.topic_record(topic, snapshot.version).folder
         table = snapshot.read(topic, include_metadata=True)
         columns = [table.column(name).to_pylist() for name in ("_partition", "_offset", "value", "_txn_id", "_version")]
         for partition, *row in zip(*columns, strict=True):

@@ -304,12 +304,12 @@ class Simulation:
         def audit(client: Client) -> None:
             ns = client.open()
             while True:  # until all that is open or leased is overdue, also what landed late meanwhile
-                state = ns.connection.follower.state
+                state = ns._connection.follower.state
                 ends = [item.deadline_ms or 0 for item in state.transactions.values()]
                 ends += [lease.until_ms for cursor in state.cursors.values() for lease in cursor.leases]
                 client.sleep(max(0, max(ends, default=0) - client.runtime.now_ms()) + EXPIRY_GRACE_MS + 1)
-                known = ns.connection.follower.version
-                if ns.connection.follower.refresh() == known:
+                known = ns._connection.follower.version
+                if ns._connection.follower.refresh() == known:
                     break
             for item in ns.transactions(state="PREPARED"):
                 with contextlib.suppress(InvalidTransactionState):  # forced, and told of late: the history knows
@@ -415,7 +415,7 @@ class Simulation:
         """Replay from zero, from the newest checkpoint (the auditor's), and every client's fold are the same state."""
         for name, client in self.world.clients.items():
             if client.ns is not None and not client.store.misled:
-                follower = client.ns.connection.follower
+                follower = client.ns._connection.follower
                 follower.log = log  # a client that came to its end asks the store no more: its fold goes on here
                 for entry in entries[follower.version + 1 :]:
                     follower.fold(entry)

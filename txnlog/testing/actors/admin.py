@@ -43,7 +43,7 @@ class Administrator:
     def fence(self) -> None:
         """End a producer name: nobody owns it then."""
         name = self.client.chance.choice(PRODUCERS)
-        if name in self.ns.connection.follower.state.producers:
+        if name in self.ns._connection.follower.state.producers:
             self.client.call("open_producer", lambda: self.ns.fence(name), lambda epoch: {"epoch": epoch}, name=name)
 
     def make_topic(self) -> None:
@@ -62,7 +62,7 @@ class Administrator:
         """The newest one."""
         world = self.world
         name = world.temporary[-1]
-        folder = self.ns.connection.topic_handle(name).record.folder
+        folder = self.ns._connection.topic_handle(name).record.folder
         if name not in world.dropping:
             world.dropping.add(name)
             self.client.call("drop_topic", lambda: self.ns.drop_topic(name), topic=folder)

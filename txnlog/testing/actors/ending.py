@@ -136,7 +136,7 @@ def tell_decision(client: Client, ns: Namespace, token: str, *, commit: bool) ->
             return {}
         # Another client may have produced the rows: which incarnation of a topic took them, the log says.
         offsets = {
-            (ns.connection.topic_record(topic, done.version).folder, partition): found
+            (ns._connection.topic_record(topic, done.version).folder, partition): found
             for (topic, partition), found in (done.offsets or {}).items()
         }
         if done.dropped:

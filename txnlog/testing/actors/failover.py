@@ -50,13 +50,13 @@ class Standby(Pipeline):
             label(f"failover: {'fenced during a pause' if paused else 'fenced'}")
             raise
         self._last_ms = self.client.scheduler.now_ms
-        if messages.epoch == WAITING:
+        if messages._epoch == WAITING:
             self._waited = True
             label("failover: waits")
         elif self._opening is not None:
-            self.client.world.recorder.ok(self._opening, epoch=messages.epoch)
+            self.client.world.recorder.ok(self._opening, epoch=messages._epoch)
             self._opening = None
-            self.epoch = messages.epoch
+            self.epoch = messages._epoch
             if self._waited:
                 closed = before in self.client.world.closed
                 label(f"failover: took over, the other {'was closed' if closed else 'was silent for its lease'}")
@@ -64,8 +64,8 @@ class Standby(Pipeline):
 
     def told_received(self, messages: Messages) -> dict[str, Any]:
         """With the epoch, where it became active in this call."""
-        active = self._opening is not None and messages.epoch != WAITING
-        return {**super().told_received(messages), "epoch": messages.epoch if active else None}
+        active = self._opening is not None and messages._epoch != WAITING
+        return {**super().told_received(messages), "epoch": messages._epoch if active else None}
 
     def step(self) -> None:
         """As every consumer; now and then stand still while active, or close, so that another takes over at once."""

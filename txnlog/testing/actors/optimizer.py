@@ -34,7 +34,7 @@ def optimizer(client: Client) -> None:
             return
         target = client.chance.choice(TARGETS)
         most = 0 if client.hits(0.3) else None
-        before = ns.connection.follower.version
+        before = ns._connection.follower.version
         done = client.call(
             "optimize", lambda: ns.optimize(topic, target, max_bytes=most), topic=client.folders.get(topic, topic)
         )

@@ -70,7 +70,7 @@ class Pipeline:
     @property
     def left(self) -> bool:
         """Whether, as far as this client knows, something is not acknowledged yet."""
-        state, topic = self.ns.connection.follower.state, self.ns.connection.topic_record(self.topic)
+        state, topic = self.ns._connection.follower.state, self.ns._connection.topic_record(self.topic)
         subscription = state.subscription_names[topic.id, self.subscription]
         return any(
             state.cursors[subscription, partition].position < state.end_of(topic.id, partition)
@@ -163,7 +163,7 @@ class Pipeline:
             "acknowledge",
             lambda: acknowledge(messages, cumulative=cumulative),
             # A plain one appended just now, or found nothing to do at what this client knows.
-            lambda _none: {"version": self.ns.connection.follower.version} if txn is None else {},
+            lambda _none: {"version": self.ns._connection.follower.version} if txn is None else {},
             txn=None if txn is None else str(txn.id),
             ranges=told_ranges(messages),
             cumulative=cumulative,
@@ -212,8 +212,8 @@ class Pipeline:
 
 def epoch_of(ns: Namespace, topic: str, subscription: str) -> int:
     """The epoch that the log shows to a client; right after the client raised it, its own."""
-    state = ns.connection.follower.state
-    return state.subscriptions[state.subscription_names[ns.connection.topic_record(topic).id, subscription]].epoch
+    state = ns._connection.follower.state
+    return state.subscriptions[state.subscription_names[ns._connection.topic_record(topic).id, subscription]].epoch
 
 
 def told_messages(messages: Messages) -> tuple[tuple[int, int, int, int], ...]:
@@ -235,7 +235,7 @@ def told_messages(messages: Messages) -> tuple[tuple[int, int, int, int], ...]:
 def told_ranges(messages: Messages) -> tuple[tuple[int, int, int], ...]:
     """Partition, start and end of these messages."""
     return tuple(
-        (partition, start, stop) for partition, found in sorted(messages.ranges().items()) for start, stop in found
+        (partition, start, stop) for partition, found in sorted(messages._ranges().items()) for start, stop in found
     )
 
 

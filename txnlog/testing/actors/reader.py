@@ -28,7 +28,7 @@ def reader(client: Client) -> None:
     ns = client.open(mode="r") if client.hits(0.5) else client.open()
 
     def step() -> None:
-        version = client.chance.randint(0, ns.connection.follower.version) if client.hits(0.3) else None
+        version = client.chance.randint(0, ns._connection.follower.version) if client.hits(0.3) else None
         read(client, ns, version, client.chance.random() * 3_000 if client.hits(0.1) else 0)
         if client.hits(0.2) and client.world.transactions:
             txn = client.chance.choice(client.world.transactions)

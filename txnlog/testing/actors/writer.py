@@ -78,7 +78,7 @@ class Writer:
 
     def folder(self, topic: str) -> str:
         """The folder of the topic that has this name now: its name in the history."""
-        folder = self.client.folders[topic] = self.ns.connection.topic_handle(topic).record.folder
+        folder = self.client.folders[topic] = self.ns._connection.topic_handle(topic).record.folder
         return folder
 
     def produce_plainly(self) -> None:

@@ -242,7 +242,7 @@ ACCEPTED: Final[dict[str, Change]] = {
 def segments(shop: Workshop) -> str:
     """A topic for each way in which the file of a segment can be another than the log says, and some that are fine."""
     with shop.open() as ns:
-        numbers = iter(ns.connection.reserve_block(128))
+        numbers = iter(ns._connection.reserve_block(128))
 
         def add(name: str, data: bytes | None = None, **changes: Any) -> Path:
             """A topic of this name with one committed segment of two rows; its file."""
@@ -252,12 +252,12 @@ def segments(shop: Workshop) -> str:
             table = table_of(shop.rows(2)) if table is None else table
             partitions = changes.pop("partitions", {0: 2})
             if data is not None:
-                record = ns.connection.topic_record(name)
+                record = ns._connection.topic_record(name)
                 changes |= {"file": shop.put(record, number, data), "size_bytes": len(data)}
                 changes |= {"checksum": changes.get("checksum", f"crc32:{zlib.crc32(data):08x}")}
             action = shop.lay(ns, name, number, table, partitions, txn, **changes)
             shop.append(ns, Begin(txn), action, Commit(txn))
-            folder = ns.connection.topic_record(name).folder
+            folder = ns._connection.topic_record(name).folder
             shop.ask(name)
             return shop.home / segment_key(folder, number, action.file)
 
@@ -302,7 +302,7 @@ def segments(shop: Workshop) -> str:
         shop.ask("pending")
         # Of a segment that is deleted as a whole nothing is read.
         path = add("deleted")
-        shop.append(ns, DeleteRecords(ns.connection.topic_record("deleted").id, ((0, 2),)))
+        shop.append(ns, DeleteRecords(ns._connection.topic_record("deleted").id, ((0, 2),)))
         path.unlink()
     return segments.__doc__ or ""
 

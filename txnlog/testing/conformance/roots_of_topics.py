@@ -25,7 +25,7 @@ def produces(shop: Workshop) -> str:
         first = shop.produce(ns, "orders", 3, 0, 2)
         ns.produce("keyed", shop.rows(9))
         second = shop.produce(ns, "orders", 0, 4, 1)
-        numbers = iter(ns.connection.reserve_block(16))
+        numbers = iter(ns._connection.reserve_block(16))
         segment, a, b, c = (next(numbers) for _ in range(4))
         pieces = [(a, 0, 2), (b, 0, 1), (c, 0, 3), (a, 1, 1), (c, 1, 2), (b, 2, 2), (a, 2, 1)]
         shared = shop.append(ns, *_flat(shop.shared(ns, "orders", segment, pieces)))
@@ -195,8 +195,8 @@ def retention(shop: Workshop) -> str:
         newest = shop.produce(ns, "orders", 1, 0)
         ns.create_topic("other", SCHEMA)
         whole = ns.produce("other", shop.rows(3)).version
-        gone = shop.append(ns, DeleteRecords(ns.connection.topic_record("other").id, ((0, 3),)))
-        open_txn.discard()
+        gone = shop.append(ns, DeleteRecords(ns._connection.topic_record("other").id, ((0, 3),)))
+        open_txn._discard()
     versions = (old, flushed, ended, middle, deleted, again, vacuumed, newest, gone)
     shop.ask("orders", versions=(*versions, "latest"))
     shop.ask("other", versions=(whole, gone))
@@ -242,7 +242,7 @@ def _merged_by_hand(shop: Workshop, ns: Namespace, topic: int) -> list[int]:
         .append_column(pa.field("_version", pa.int64(), nullable=False), rows.column("_version"))
         .append_column(pa.field("_timestamp", pa.timestamp("us", "UTC"), nullable=False), rows.column("_timestamp"))
     )
-    numbers = ns.connection.reserve_block(4)
+    numbers = ns._connection.reserve_block(4)
     versions = []
     for place in (0, 2):
         txn, number = numbers[place], numbers[place + 1]

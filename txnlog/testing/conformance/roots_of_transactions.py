@@ -60,7 +60,7 @@ def transactions(shop: Workshop) -> str:
         ns.complete(tokens[0], commit=True)
         ns.complete(tokens[2], commit=False)
         versions.append(ns.snapshot().version)
-        never = ns.connection.reserve_block(1)[0]
+        never = ns._connection.reserve_block(1)[0]
         versions.append(shop.append(ns, Abort(never, "admin", by="ada", why="it never came")))
         versions.append(_pending_and_shared(shop, ns))
     shop.ask("orders", "audit", versions=(*versions, "latest"))
@@ -69,7 +69,7 @@ def transactions(shop: Workshop) -> str:
 
 def _pending_and_shared(shop: Workshop, ns: Namespace) -> int:
     """An entry in which a transaction with pending rows claims shares of another partition, before a plain one."""
-    txn, own, shared, plain = ns.connection.reserve_block(4)[:4]
+    txn, own, shared, plain = ns._connection.reserve_block(4)[:4]
     shop.append(ns, Begin(txn), shop.lay(ns, "orders", own, table_of(shop.rows(2)), {0: 2}, txn))
     segment, commits = shop.shared(ns, "orders", shared, [(txn, 1, 2), (plain, 0, 1), (plain, 1, 1)])
     return shop.append(ns, segment, *commits)
@@ -84,12 +84,12 @@ def fences(shop: Workshop) -> str:
         ns.create_subscription("source", "billing")
         ns.create_subscription("source", "fraud", type="shared", lease_ms=5_000)
         versions = [ns.snapshot().version]
-        numbers = iter(ns.connection.reserve_block(64))
+        numbers = iter(ns._connection.reserve_block(64))
         loader = shop.append(ns, Producer("loader"))
         lost, kept = _sequenced(shop, ns, numbers, loader, 100), _sequenced(shop, ns, numbers, loader, 102)
         versions.append(shop.append(ns, Prepare(kept, "")))
         versions.append(shop.append(ns, Producer("loader")))
-        billing = ns.connection.topic_record("source").id + 2
+        billing = ns._connection.topic_record("source").id + 2
         holders = [_claiming(shop, ns, numbers, billing, billing, place) for place in (0, 1)]
         versions.append(shop.append(ns, Prepare(holders[1], "held")))
         versions.append(shop.append(ns, Consumer(billing, "billing-2")))
@@ -106,7 +106,7 @@ def fences(shop: Workshop) -> str:
         versions.append(shop.append(ns, Producer("loader", fenced_by="ada")))
         versions += _leases(shop, ns, billing + 1)
         assert source < billing, "the subscriptions were created one behind the other"
-        assert ns.connection.follower.outcome(lost) is not None, "the restart of its producer ended it"
+        assert ns._connection.follower.outcome(lost) is not None, "the restart of its producer ended it"
     shop.ask("orders", versions=versions)
     shop.ask("source")
     return fences.__doc__ or ""
@@ -131,7 +131,7 @@ def _claiming(shop: Workshop, ns: Namespace, numbers: Iterator[int], subscriptio
 
 def _leases(shop: Workshop, ns: Namespace, shared: int) -> list[int]:
     """The actions that change no row: whoever stumbles over one of them reads nothing."""
-    block = ns.connection.reserve_block(8)
+    block = ns._connection.reserve_block(8)
     leased = (PartitionRanges(0, ((0, 3), (5, 6))),)
     stream = StreamBatch("carriers", "1b4e28ba-2fa1-11d2-883f-0016d3cca427", 41, "3fdba35f")
     acknowledged = Acknowledgement(shared, shared, (PartitionRanges(0, ((1, 2),)),))
@@ -161,7 +161,7 @@ def first_checkpoint(shop: Workshop, ns: Namespace) -> list[int]:
     topic = ns.create_topic("orders", SCHEMA, partitions=2).id
     ns.create_topic("gone", SCHEMA)
     versions = [shop.produce(ns, "orders", 2, 1), shop.produce(ns, "gone", 2), shop.produce(ns, "orders", 2, 0)]
-    numbers = ns.connection.reserve_block(8)
+    numbers = ns._connection.reserve_block(8)
     for place in (0, 2, 4):
         txn, number = numbers[place], numbers[place + 1]
         segment = shop.lay(ns, "orders", number, table_of(shop.rows(2)), {0: 1, 1: 1}, txn, partition_column=True)
@@ -177,7 +177,7 @@ def first_checkpoint(shop: Workshop, ns: Namespace) -> list[int]:
 def second_checkpoint(shop: Workshop, ns: Namespace) -> list[int]:
     """Ends of what was pending in the first checkpoint, and two checkpoints more."""
     txns = [info.txn_id.number for info in ns.transactions("OPEN")]
-    topic = ns.connection.topic_record("orders").id
+    topic = ns._connection.topic_record("orders").id
     versions = [shop.append(ns, Commit(max(txns)))]
     versions.append(shop.produce(ns, "orders", 1, 1))
     versions.append(shop.append(ns, Abort(min(txns))))
@@ -187,7 +187,7 @@ def second_checkpoint(shop: Workshop, ns: Namespace) -> list[int]:
     versions.append(shop.produce(ns, "orders", 2, 0))
     shop.tick()
     ns.optimize("orders")
-    numbers = ns.connection.reserve_block(8)
+    numbers = ns._connection.reserve_block(8)
     for place in (0, 2, 4):
         pending = shop.lay(ns, "orders", numbers[place + 1], table_of(shop.rows(1)), {1: 1}, numbers[place])
         shop.append(ns, Begin(numbers[place]), pending)
@@ -208,7 +208,7 @@ def adopted(shop: Workshop) -> str:
     with shop.open() as ns:
         ns.create_topic("orders", SCHEMA)
         first = shop.produce(ns, "orders", 2)
-        txn = ns.connection.reserve_block(4)[0]
+        txn = ns._connection.reserve_block(4)[0]
         shop.append(ns, Begin(txn), shop.lay(ns, "orders", txn + 1, table_of(shop.rows(1)), {0: 1}, txn))
     with shop.open("dropped") as dropped:
         dropped.create_topic("orders", SCHEMA)

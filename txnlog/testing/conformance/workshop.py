@@ -141,7 +141,7 @@ class Workshop:
     def append(self, ns: Namespace, *actions: AnyAction) -> int:
         """One entry of a writer with these actions; its version."""
         self.tick()
-        return ns.connection.appender.call(
+        return ns._connection.appender.call(
             Simple(lambda _draft, _at: list(actions), lambda draft, _at: draft.head.version)
         )
 
@@ -170,7 +170,7 @@ class Workshop:
         ``partitions`` says how many rows of each it holds, in their order, and with ``partition_column`` the file says
         so, too; ``changes`` are fields of the action.
         """
-        record = ns.connection.topic_record(topic)
+        record = ns._connection.topic_record(topic)
         if partition_column:
             column = [partition for partition, rows in sorted(partitions.items()) for _ in range(rows)]
             table = table.append_column(PARTITION, pa.array(column, pa.int32()))
