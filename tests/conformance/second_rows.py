@@ -228,11 +228,12 @@ def rows_of(log, home, topic, segment, schema, state):
     for place, partition, at in wanted:
         row = {name: columns[name][place] for name in names}
         visible = state == "COMMITTED"
-        number = columns["_txn"][place] if "_txn" in columns else segment["txn"]
+        own = segment["compacted"] and not visible
+        number = columns["_txn"][place] if "_txn" in columns and not own else segment["txn"]
         refuse_if("_partition" in columns and columns["_partition"][place] != partition, "another partition")
         row |= {"_partition": partition, "_offset": at, "_timestamp": segment["time"] * 1000 if visible else None}
         row |= {"_txn_id": txn_id(log, number), "_version": segment["ended"] if visible else None}
-        if segment["compacted"]:
+        if segment["compacted"] and visible:
             row |= {"_timestamp": columns["_timestamp"][place], "_version": columns["_version"][place]}
         found.append(row | {"_txn_state": state})
     return found
