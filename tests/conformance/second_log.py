@@ -40,6 +40,7 @@ class Log:
         self.versions = (0, 0)
         self.features: tuple[set[str], set[str]] = (set(), set())
         self.topics, self.ends, self.starts = {}, {}, {}
+        self.opened: set[int] = set()
         self.subscriptions, self.holds = {}, {}
         self.blocks, self.used = {}, set()
         self.producers, self.transactions = {}, {}
@@ -54,6 +55,7 @@ class Log:
         refuse_if(named is not None and named >= version, "a checkpoint of the future")
         self.version, self.time = version, header["timestamp_ms"]
         self.claims: dict[tuple[int, int], tuple[int, int, int]] = {}
+        self.opened.clear()
         for action in actions:
             getattr(self, "do_" + action["action"])(action)
         refuse_if(any(left for _, _, left in self.claims.values()), "rows that no commit claims")
@@ -240,12 +242,19 @@ class Log:
             self.use(a["txn"])
             refuse_if(a["producer"] is not None and self.producers.get(a["producer"]) != a["epoch"], "fenced")
         else:
-            refuse_if(any(a[name] is not None for name in ("producer", "epoch", "app_id", "app_version")))
+            named = [a[name] for name in ("producer", "epoch", "app_id", "app_version") if a[name] is not None]
+            refuse_if(named, "its begin says that")
             prepared = transaction["state"] == "PREPARED"
             refuse_if(prepared and (a["shares"] or a["acknowledgements"] or a["stream"] is not None))
             stale = not prepared and self.producers.get(transaction["producer"]) != transaction["epoch"]
             refuse_if(transaction["producer"] is not None and stale, "fenced")
             own = transaction["segments"]
+        gone = [self.topics.get(number) for number in a["dropped_topics"]]
+        refuse_if(any(topic is None or topic["dropped"] is None for topic in gone), "a topic that was not dropped")
+        late = [
+            number for number in a["dropped_subscriptions"] if number > self.version or number in self.subscriptions
+        ]
+        refuse_if(late, "a subscription that was not dropped")
         pending = set()
         for number in own:
             segment = self.segments[number]
@@ -315,6 +324,8 @@ class Log:
     def do_subscription(self, a):
         topic = self.live_topic(a["topic"])
         refuse_if(len(a["start"]) != topic["partitions"])
+        ends = [self.ends.get((a["topic"], partition), 0) for partition in range(topic["partitions"])]
+        refuse_if(any(offset > end for offset, end in zip(a["start"], ends, strict=True)), "behind the end")
         refuse_if(any((s["topic"], s["name"]) == (a["topic"], a["name"]) for s in self.subscriptions.values()))
         self.subscriptions[self.version] = {
             "topic": a["topic"],
@@ -337,6 +348,8 @@ class Log:
         subscription = self.live_subscription(a["subscription"])
         if subscription["type"] == "shared":
             return
+        refuse_if(a["subscription"] in self.opened, "two consumers")
+        self.opened.add(a["subscription"])
         subscription["epoch"] = self.version
         for number in [n for n, held in self.holds.items() if a["subscription"] in held]:
             if self.transactions[number]["state"] == "OPEN":
@@ -360,11 +373,31 @@ DEAD_LETTERS = {"_dead_reason", "_source_topic", "_source_partition", "_source_o
 
 def schema_is_allowed(schema, key):
     names = [field["name"] for field in schema["fields"]]
-    refuse_if(not 1 <= len(names) <= 2_000 or len({name.casefold() for name in names}) < len(names))
+    refuse_if(not 1 <= len(names) <= 2_000)
     refuse_if(any(name.startswith("_") and name not in DEAD_LETTERS for name in names), "a reserved column")
     refuse_if(key is not None and key not in names)
+    fields_are_allowed(schema["fields"], 1)
     for field in schema["fields"]:
         arrow_type(field["type"])
+
+
+FORBIDDEN = {*map(chr, range(0x20)), "\x7f", *" ,;{}()="}
+
+
+def fields_are_allowed(fields, level):
+    refuse_if(not fields or len({field["name"].casefold() for field in fields}) < len(fields), "names that are equal")
+    for field in fields:
+        name = field["name"]
+        refuse_if(not 1 <= len(name) <= 255 or FORBIDDEN & {*name}, "no name of a column")
+        type_is_allowed(field["type"], level)
+
+
+def type_is_allowed(kind, level):
+    refuse_if(level > 32, "too many levels")
+    if isinstance(kind, dict):
+        fields_are_allowed(kind["fields"], level + 1) if kind["type"] == "struct" else None
+        for name in ("elementType", "keyType", "valueType"):
+            type_is_allowed(kind[name], level + 1) if name in kind else None
 
 
 # --- section 12: checkpoints ------------------------------------------------------------------------------------------
@@ -442,9 +475,17 @@ def restored(tables):
     return log
 
 
+def check_first(home):
+    """P-114: entry 0 is the one that entry 1 continues, unless entry 2 shows that entry 1 is damaged."""
+    first, second, third = (get(home, version) for version in range(3))
+    if second is not None and decode_entry(second, 1)[0]["previous"] != digest_of(first):
+        refuse_if(third is None or decode_entry(third, 2)[0]["previous"] == digest_of(second), "entry 0 is damaged")
+
+
 def open_log(home):
     """The log folded up to its newest version, from the newest usable checkpoint that a header leads to."""
     newest = newest_version(home)
+    check_first(home)
     at = newest
     log = Log()
     while True:

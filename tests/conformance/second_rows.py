@@ -72,7 +72,10 @@ def read_file(path, segment, schema):
     refuse_if(f"{zlib.crc32(data[start:]):08x}" != digits, "another checksum")
     names = stored_columns(segment)
     try:
-        table = pq.ParquetFile(io.BytesIO(data), page_checksum_verification=True).read()
+        file = pq.ParquetFile(io.BytesIO(data), page_checksum_verification=True)
+        if start:
+            check_pages(data, file.metadata)
+        table = file.read()
     except (pa.ArrowException, OSError, ValueError) as error:
         raise Damaged(str(error)) from None
     refuse_if(table.num_rows != segment["rows"], "another number of rows")
@@ -93,6 +96,19 @@ def read_file(path, segment, schema):
         columns[name] = plain(table.column(name))
         refuse_if(None in columns[name])
     return columns
+
+
+def check_pages(data, metadata):
+    """P-106: with a footer's checksum pages have their own. This looks at the first of each column."""
+    for group in range(metadata.num_row_groups):
+        for column in range(metadata.num_columns):
+            chunk = metadata.row_group(group).column(column)
+            at = chunk.dictionary_page_offset or chunk.data_page_offset
+            for _ in range(3):  # type, uncompressed and compressed size, as Thrift's compact protocol writes them
+                at += 2
+                while data[at - 1] & 0x80:
+                    at += 1
+            refuse_if(data[at] != 0x15, "a page without a checksum")
 
 
 def stored_columns(segment):
@@ -164,13 +180,14 @@ def topic_at(log, name, version):
     raise NoTopic(name)
 
 
+def registrations(root):
+    return () if get(root / "_catalog", 0) is None else open_log(root / "_catalog").namespaces.values()
+
+
 def check_identity(root, namespace, log):
     """P-232: the root log must not list another log under the name, or this one under another."""
-    if get(root / "_catalog", 0) is None:
-        return
-    listed = open_log(root / "_catalog").namespaces.values()
     mine = (log.name, log.coordinators[-1][1], digest_of(get(root / namespace, 0) or b""))
-    for item in listed:
+    for item in registrations(root):
         if item["dropped"]:
             continue
         same = item["coordinator"] == mine[1] and item["log"] in {"", mine[2]}
@@ -184,7 +201,11 @@ def read(root, namespace, topic, version, level):
     """The rows of a topic. Raises one of the errors with a code."""
     root = Path(root)
     home = root / namespace
-    if not NAME.fullmatch(namespace) or get(home, 0) is None:
+    if not NAME.fullmatch(namespace):
+        raise NoNamespace(namespace)
+    if get(home, 0) is None:
+        listed = [item["name"] for item in registrations(root) if not item["dropped"]]
+        refuse_if(namespace in listed and any(home.glob("**/*.*")), "entry 0 is missing")
         raise NoNamespace(namespace)
     log = open_log(home)
     check_identity(root, namespace, log)
