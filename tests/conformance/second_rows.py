@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tests.conformance.second_checkpoints import open_log
 from tests.conformance.second_entries import (
     ARROW,
     NAME,
@@ -23,7 +24,6 @@ from tests.conformance.second_entries import (
     get,
     refuse_if,
 )
-from tests.conformance.second_log import open_log
 
 # --- section 9: files -------------------------------------------------------------------------------------------------
 

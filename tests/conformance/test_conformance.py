@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from tests.conformance import second_entries, second_log, second_rows
-from tests.conformance.misreadings import MISREADINGS, Misreading
+from tests.conformance import second_checkpoints, second_entries, second_log, second_rows
+from tests.conformance.misreading import Misreading
+from tests.conformance.misreadings import MISREADINGS
 from txnlog.actions import KNOWN_ACTIONS
 from txnlog.testing.conformance import Answer, Case, cases_of, difference
 from txnlog.testing.conformance.__main__ import main
@@ -23,7 +24,8 @@ from txnlog.testing.conformance.making import ROOTS, VARIANTS, make
 from txnlog.testing.conformance.reference import answer
 from txnlog.testing.conformance.runner import NoAnswerError, ask, check, run, table
 
-PARTS = [Path(module.__file__).read_text(encoding="utf-8") for module in (second_entries, second_log, second_rows)]
+MODULES = (second_entries, second_log, second_checkpoints, second_rows)
+PARTS = [Path(module.__file__).read_text(encoding="utf-8") for module in MODULES]
 """The second reader."""
 
 SIBLING = re.compile(r"^from tests\.conformance\..*? import (?:\([^)]*\)|.*)\n|^from __future__ .*\n", re.MULTILINE)
