@@ -338,12 +338,19 @@ class _Metadata:
             self._number([None if item.timestamp_ms is None else item.timestamp_ms * 1000 for item in self._segments])
         )
         compacted = any(item.compacted for item in self._segments)
-        return F.coalesce(F.col("_timestamp"), constant) if compacted else constant
+        return F.coalesce(self._stored("_timestamp"), constant) if compacted else constant
 
     def _version(self) -> Column:
         constant = self._number([item.version for item in self._segments])
         compacted = any(item.compacted for item in self._segments)
-        return F.coalesce(F.col("_version"), constant) if compacted else constant
+        return F.coalesce(self._stored("_version"), constant) if compacted else constant
+
+    def _stored(self, name: str) -> Column:
+        """What the files store of visible rows, null of all others: merged files that are pending store it as well."""
+        hidden = [item.number for item in self._segments if item.state != "COMMITTED"]
+        if not hidden:
+            return F.col(name)
+        return F.when(~predicates.to_column(Visibility.of(hidden)), F.col(name))
 
     def _txn_id(self) -> Column:
         coordinators = self._plan.coordinators
@@ -355,7 +362,7 @@ class _Metadata:
         constant = lookups.blob(self._places.arrange(ids, ids[0]), F.col(_PLACE))
         if not any(stored):
             return constant
-        return F.when(F.col("_txn").isNotNull(), computed).otherwise(constant)
+        return F.when(self._stored("_txn").isNotNull(), computed).otherwise(constant)
 
     def _offset(self) -> Column:
         if all(len(item.slices) == 1 and item.whole for item in self._segments):

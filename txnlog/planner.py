@@ -108,7 +108,8 @@ def plan_segment(
         txn=record.txn,
         version=record.ended_version if committed and not record.compacted else None,
         timestamp_ms=record.timestamp_ms if committed and not record.compacted else None,
-        compacted=record.compacted,
+        # What a merged file stores holds of visible rows; before and without that they are its own transaction's rows.
+        compacted=record.compacted and committed,
         stores_partition=not record.compacted and (record.txn is None or len(record.slices) > 1),
     )
 

@@ -48,8 +48,8 @@ class PlannedSegment:
     """One file to read, with what the log knows of all its rows. Made by ``txnlog.planner``, sent to executors.
 
     ``txn`` is None where the file stores it (``_txn``); ``version`` and ``timestamp_ms`` are None where rows are not
-    visible, or where the file stores them (``compacted``). ``file_rows`` is what the file must hold; ``slices`` what is
-    wanted of it.
+    visible, or where the file stores them (``compacted``: a merged file whose rows are visible). ``file_rows`` is what
+    the file must hold; ``slices`` what is wanted of it.
     ``stores_partition`` tells that the file has the column ``_partition``.
     """
 

@@ -2,17 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-
-class Misreading(NamedTuple):
-    """What somebody took the document to say: instead of one text of the reader another, and where it must show."""
-
-    name: str
-    root: str
-    right: str
-    wrong: str
-
+from tests.conformance.guesses import GUESSES
+from tests.conformance.misreading import Misreading
 
 MISREADINGS = (
     # --- offsets and shares ---
@@ -189,20 +180,32 @@ MISREADINGS = (
     Misreading(
         "a shared row's transaction is its segment",
         "produces",
-        'if "_txn" in columns else segment["txn"]',
+        'if "_txn" in columns and not own else segment["txn"]',
         'if segment["compacted"] else segment["number"]',
     ),
     Misreading(
         "a merged row has its merge's transaction",
         "merged",
-        'if "_txn" in columns else segment["txn"]',
+        'if "_txn" in columns and not own else segment["txn"]',
         'if segment["txn"] is None else segment["txn"]',
     ),
     Misreading(
         "a merged row has its merge's version",
         "merged",
-        'if segment["compacted"]:\n            row |=',
+        'if segment["compacted"] and visible:\n            row |=',
         "if False:\n            row |=",
+    ),
+    Misreading(
+        "a pending merged row has the version that its file stores",
+        "merged",
+        'if segment["compacted"] and visible:\n            row |=',
+        'if segment["compacted"]:\n            row |=',
+    ),
+    Misreading(
+        "a pending merged row has the transaction that its file stores",
+        "merged",
+        'own = segment["compacted"] and not visible',
+        "own = False",
     ),
     Misreading("an adoption gives all rows the new coordinator id", "adopted", "if first <= number][-1]", "][-1]"),
     Misreading("TxnIDs keep the first coordinator id", "adopted", "if first <= number][-1]", "if first <= number][0]"),
@@ -388,5 +391,6 @@ MISREADINGS = (
     ),
     Misreading("a merged segment may have other offsets", "entries", "missing or new - old", "False"),
     Misreading("a copy is its original", "adopted", 'if item["name"] != namespace and same', "if False and same"),
+    *GUESSES,
 )
 """Each must be noticed; together they are what the kit is worth."""

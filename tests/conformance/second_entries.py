@@ -41,6 +41,7 @@ def refuse_if(condition, why="refused"):
 # --- section 4: the entry ---------------------------------------------------------------------------------------------
 
 MOST = 2**63 - 1
+INFINITY = float("inf")
 REQUIRED = object()
 DIGITS = re.compile(r"[0-9a-f]{32}")
 NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?=[A-Za-z0-9_-]))*")
@@ -75,7 +76,7 @@ def boolean(value):
 
 
 def bound(value):
-    if value is not None and type(value) not in {str, int, float, bool}:
+    if value is not None and (type(value) not in {str, int, float, bool} or value in {INFINITY, -INFINITY}):
         raise Damaged("no bound")
 
 
@@ -284,7 +285,7 @@ def decode_line(line):
         value = json.loads(line.decode("utf-8"), parse_constant=no_constant)
     except (ValueError, RecursionError):
         raise Damaged("no JSON") from None
-    if type(value) is not dict or type(value.get("action")) is not str:
+    if type(value) is not dict or type(value.get("action")) is not str or not value["action"]:
         raise Damaged("no action")
     if value["action"] not in ACTIONS:
         raise Unsupported(value["action"])
@@ -302,12 +303,21 @@ def decode_entry(data, version):
     lines = data[:-1].split(b"\n")
     if len(lines) - 1 > 50_000:
         raise Damaged("too many actions")
-    header, *actions = [decode_line(line) for line in lines]
-    if header["action"] != "header" or any(action["action"] == "header" for action in actions):
-        raise Damaged("the header is the first line, and no other")
-    if header["version"] != version:
-        raise Damaged("it says that it is another entry")
+    try:
+        header = decode_line(lines[0])
+    except Unsupported:
+        raise Damaged("no header") from None
+    if header["action"] != "header" or header["version"] != version:
+        raise Damaged("it is no entry of this version")
+    actions = [decode_action(line) for line in lines[1:]]
     return header, actions
+
+
+def decode_action(line):
+    action = decode_line(line)
+    if action["action"] == "header":
+        raise Damaged("a second header")
+    return action
 
 
 # --- sections 2 and 11: keys, the tail --------------------------------------------------------------------------------

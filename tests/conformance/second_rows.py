@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tests.conformance.second_checkpoints import open_log
 from tests.conformance.second_entries import (
     ARROW,
     NAME,
@@ -23,7 +24,6 @@ from tests.conformance.second_entries import (
     get,
     refuse_if,
 )
-from tests.conformance.second_log import open_log
 
 # --- section 9: files -------------------------------------------------------------------------------------------------
 
@@ -72,7 +72,10 @@ def read_file(path, segment, schema):
     refuse_if(f"{zlib.crc32(data[start:]):08x}" != digits, "another checksum")
     names = stored_columns(segment)
     try:
-        table = pq.ParquetFile(io.BytesIO(data), page_checksum_verification=True).read()
+        file = pq.ParquetFile(io.BytesIO(data), page_checksum_verification=True)
+        if start:
+            check_pages(data, file.metadata)
+        table = file.read()
     except (pa.ArrowException, OSError, ValueError) as error:
         raise Damaged(str(error)) from None
     refuse_if(table.num_rows != segment["rows"], "another number of rows")
@@ -93,6 +96,19 @@ def read_file(path, segment, schema):
         columns[name] = plain(table.column(name))
         refuse_if(None in columns[name])
     return columns
+
+
+def check_pages(data, metadata):
+    """P-106: with a footer's checksum pages have their own. This looks at the first of each column."""
+    for group in range(metadata.num_row_groups):
+        for column in range(metadata.num_columns):
+            chunk = metadata.row_group(group).column(column)
+            at = chunk.dictionary_page_offset or chunk.data_page_offset
+            for _ in range(3):  # type, uncompressed and compressed size, as Thrift's compact protocol writes them
+                at += 2
+                while data[at - 1] & 0x80:
+                    at += 1
+            refuse_if(data[at] != 0x15, "a page without a checksum")
 
 
 def stored_columns(segment):
@@ -164,13 +180,14 @@ def topic_at(log, name, version):
     raise NoTopic(name)
 
 
+def registrations(root):
+    return () if get(root / "_catalog", 0) is None else open_log(root / "_catalog").namespaces.values()
+
+
 def check_identity(root, namespace, log):
     """P-232: the root log must not list another log under the name, or this one under another."""
-    if get(root / "_catalog", 0) is None:
-        return
-    listed = open_log(root / "_catalog").namespaces.values()
     mine = (log.name, log.coordinators[-1][1], digest_of(get(root / namespace, 0) or b""))
-    for item in listed:
+    for item in registrations(root):
         if item["dropped"]:
             continue
         same = item["coordinator"] == mine[1] and item["log"] in {"", mine[2]}
@@ -184,7 +201,11 @@ def read(root, namespace, topic, version, level):
     """The rows of a topic. Raises one of the errors with a code."""
     root = Path(root)
     home = root / namespace
-    if not NAME.fullmatch(namespace) or get(home, 0) is None:
+    if not NAME.fullmatch(namespace):
+        raise NoNamespace(namespace)
+    if get(home, 0) is None:
+        listed = [item["name"] for item in registrations(root) if not item["dropped"]]
+        refuse_if(namespace in listed and any(home.glob("**/*.*")), "entry 0 is missing")
         raise NoNamespace(namespace)
     log = open_log(home)
     check_identity(root, namespace, log)
@@ -228,11 +249,12 @@ def rows_of(log, home, topic, segment, schema, state):
     for place, partition, at in wanted:
         row = {name: columns[name][place] for name in names}
         visible = state == "COMMITTED"
-        number = columns["_txn"][place] if "_txn" in columns else segment["txn"]
+        own = segment["compacted"] and not visible
+        number = columns["_txn"][place] if "_txn" in columns and not own else segment["txn"]
         refuse_if("_partition" in columns and columns["_partition"][place] != partition, "another partition")
         row |= {"_partition": partition, "_offset": at, "_timestamp": segment["time"] * 1000 if visible else None}
         row |= {"_txn_id": txn_id(log, number), "_version": segment["ended"] if visible else None}
-        if segment["compacted"]:
+        if segment["compacted"] and visible:
             row |= {"_timestamp": columns["_timestamp"][place], "_version": columns["_version"][place]}
         found.append(row | {"_txn_state": state})
     return found

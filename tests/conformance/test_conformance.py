@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from tests.conformance import second_entries, second_log, second_rows
-from tests.conformance.misreadings import MISREADINGS, Misreading
+from tests.conformance import second_checkpoints, second_entries, second_log, second_rows
+from tests.conformance.misreading import Misreading
+from tests.conformance.misreadings import MISREADINGS
 from txnlog.actions import KNOWN_ACTIONS
 from txnlog.testing.conformance import Answer, Case, cases_of, difference
 from txnlog.testing.conformance.__main__ import main
@@ -23,7 +24,8 @@ from txnlog.testing.conformance.making import ROOTS, VARIANTS, make
 from txnlog.testing.conformance.reference import answer
 from txnlog.testing.conformance.runner import NoAnswerError, ask, check, run, table
 
-PARTS = [Path(module.__file__).read_text(encoding="utf-8") for module in (second_entries, second_log, second_rows)]
+MODULES = (second_entries, second_log, second_checkpoints, second_rows)
+PARTS = [Path(module.__file__).read_text(encoding="utf-8") for module in MODULES]
 """The second reader."""
 
 SIBLING = re.compile(r"^from tests\.conformance\..*? import (?:\([^)]*\)|.*)\n|^from __future__ .*\n", re.MULTILINE)
@@ -85,7 +87,7 @@ def test_a_misreading_fails_a_case(misreading):
 
 
 def test_there_are_many_misreadings():
-    assert len(MISREADINGS) >= 70
+    assert len(MISREADINGS) >= 100
     assert len({item.name for item in MISREADINGS}) == len(MISREADINGS)
     assert {item.root for item in MISREADINGS} == {*ROOTS, *VARIANTS} - {"types"}
 
@@ -238,6 +240,17 @@ def test_a_run_that_passes_ends_with_zero(monkeypatch):
     result = CliRunner().invoke(main, ["run", "--only", "merged", "--", "any"])
     assert (result.exit_code, result.output.splitlines()[-1]) == (0, f"{len(cases('merged'))} of 24 cases passed")
     assert CliRunner().invoke(main, ["run", "--only", "nowhere", "--", "any"]).exit_code == 2
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_run_shows_how_far_it_came_on_a_terminal_only(monkeypatch, capsys, terminal):
+    monkeypatch.setattr("txnlog.testing.conformance.__main__.ask", lambda _command, _case: Answer("topic"))
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    with pytest.raises(SystemExit):
+        main(["run", "--only", "merged", "--", "any"], standalone_mode=False)
+    said = [text.rstrip() for text in capsys.readouterr().err.split("\r")]
+    shown = ["0 of 24 cases: merged", *(f"{done} of 24 cases, {done} differ: merged" for done in range(1, 25))]
+    assert said == (["", *shown, "", ""] if terminal else [""])
 
 
 def test_the_table_has_a_line_for_each_root():

@@ -55,6 +55,7 @@ READING = "tests/client/test_reading.py::test_"
 CONSUMER_THREADS = "tests/client/test_consumer_threads.py::test_"
 TRANSACT = "tests/client/test_transact.py::test_"
 LIMITS = "tests/client/test_limits.py::test_"
+ROWS = "tests/protocol/test_rows.py::test_"
 VISIBILITY = "tests/protocol/test_visibility.py::test_"
 PARTITIONER = "tests/unit/test_partitioner.py::test_"
 PROCESSING = "tests/spark/test_processing_model.py::test_"
@@ -1483,6 +1484,14 @@ MUTANTS = (
         "offset = item.offset or 0",
         "a row that is not committed seems to have a place: another row gets it later",
         (VISIBILITY + "uncommitted_rows_come_with_their_state_and_without_an_offset",),
+    ),
+    Mutant(
+        "merged rows that are not visible show what their file stores",
+        "txnlog/planner.py",
+        "compacted=record.compacted and committed,",
+        "compacted=record.compacted,",
+        "a merge at work shows rows of committed transactions as open",
+        (ROWS + "rows_of_a_merged_segment_that_is_pending_or_aborted_are_those_of_its_own_transaction",),
     ),
     Mutant(
         "the version after a time",

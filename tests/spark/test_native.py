@@ -20,10 +20,10 @@ import txnlog
 from spark_ext import native, scan_session
 from spark_ext.lookups import Places
 from spark_ext.scan import metadata_fields, spark_schema
-from tests.by_hand import append, commit_sparse, compact
+from tests.by_hand import append, commit_sparse, compact, lay
 from tests.spark.support import assert_same_rows, executed, partition_filters, path_of
 from txnlog import schema as schemas
-from txnlog.actions import AlterTopic, Commit, DeleteRecords, Prepare
+from txnlog.actions import AlterTopic, Begin, Commit, DeleteRecords, Prepare
 from txnlog.adoption import adopt_namespace
 from txnlog.errors import (
     CoordinatorFenced,
@@ -36,6 +36,7 @@ from txnlog.errors import (
     TxnLogError,
     VersionNotAvailable,
 )
+from txnlog.segment_file import EncodedSegment
 from txnlog.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -185,6 +186,29 @@ def test_the_schema_is_the_topics_with_or_without_rows(busy: Any, spark: SparkSe
             frame = spark_ext.read_topic(spark, path_of(ns, "orders"), version, level, include_metadata=include)
             assert [(f.name, f.dataType) for f in frame.schema.fields] == expected
             assert all(field.nullable for field in frame.schema.fields if not field.name.startswith("_"))
+
+
+@pytest.mark.clause("P-234")
+def test_merged_rows_that_are_not_visible_are_those_of_their_own_transaction(
+    ns: Namespace, spark: SparkSession
+) -> None:
+    for ids in ((1, 2), (3,)):
+        ns.produce("orders", rows(*ids), partition=0)
+    compact(ns, "orders", [item.number for item in planned(ns)], 0)
+    (merged,) = planned(ns)
+    copy = EncodedSegment(ns._connection.store.get(merged.key), merged.rows, merged.checksum, {})
+    number, txn = ns._connection.reserve_block(2)[:2]
+    append(ns, Begin(txn), lay(ns, "orders", number, copy, txn, {0: merged.rows}, compacted=True))
+    newest = ns.produce("orders", rows(4), partition=0).version
+    wanted = ns.snapshot().read("orders", isolation_level="read_uncommitted", include_metadata=True)
+    own = [row for row in wanted.to_pylist() if row["_txn_id"] == ns._connection.txn_id(txn).to_bytes()]
+    assert [(row["_version"], row["_timestamp"], row["_txn_state"]) for row in own] == [(None, None, "OPEN")] * 3
+    frame = spark_ext.read_topic(
+        spark, path_of(ns, "orders"), isolation_level="read_uncommitted", include_metadata=True
+    )
+    assert_same_rows(frame, wanted)
+    assert frame.where("_version IS NULL").count() == 3
+    assert frame.where(f"_version < {newest}").count() == 3
 
 
 def test_the_newest_version_is_fixed_when_the_frame_is_made(ns: Namespace, spark: SparkSession) -> None:

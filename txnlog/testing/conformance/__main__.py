@@ -12,6 +12,7 @@ from pathlib import Path
 
 import click
 
+from txnlog.cli.output import StatusLine
 from txnlog.errors import TxnLogError
 from txnlog.testing.conformance.cases import EXIT_CODES, GOLDEN, LEVELS, cases_of
 from txnlog.testing.conformance.making import make
@@ -41,20 +42,28 @@ def make_command(folder: Path, seed: int) -> None:
 @click.option("--jobs", default=1, show_default=True, help="Cases to ask at once.")
 @click.argument("command", nargs=-1, required=True)
 def run_command(golden: Path, only: tuple[str, ...], jobs: int, command: tuple[str, ...]) -> None:
-    """Ask the reader COMMAND... all cases, and print which of its answers differ."""
+    """Ask the reader COMMAND... all cases, and print which of its answers differ.
+
+    On a terminal a line says meanwhile how many were asked; to a pipe or a file nothing but the table is written.
+    """
     cases = [case for case in cases_of(golden) if not only or case.golden.startswith(only)]
     if not cases:
         raise click.UsageError("no golden root has such a name")
-    shows = sys.stderr.isatty()
-    done = 0
+    with StatusLine() as status:
+        done = wrong = 0
 
-    def progress(_: Result) -> None:
-        nonlocal done
-        done += 1
-        if shows:
-            click.echo(f"\r{done} of {len(cases)}", err=True, nl=done == len(cases))
+        def show(name: str) -> None:
+            differ = f", {wrong} differ" if wrong else ""
+            status.show(f"{done} of {len(cases)} cases{differ}: {name}")
 
-    results = run(cases, partial(ask, command), jobs=jobs, each=progress)
+        def progress(result: Result) -> None:
+            nonlocal done, wrong
+            done += 1
+            wrong += result.difference is not None
+            show(result.case.golden)
+
+        show(cases[0].golden)
+        results = run(cases, partial(ask, command), jobs=jobs, each=progress)
     click.echo(table(results))
     sys.exit(any(result.difference is not None for result in results))
 

@@ -10,7 +10,8 @@ from typing import Final
 
 from txnlog.testing.conformance import roots_of_damage, roots_of_topics, roots_of_transactions
 from txnlog.testing.conformance.cases import LEVELS
-from txnlog.testing.conformance.roots_of_damage import ACCEPTED, LOST, REFUSED, Change, base, checkpointed, variant
+from txnlog.testing.conformance.roots_of_damage import BEGINNINGS, LOST, checkpointed, variant
+from txnlog.testing.conformance.roots_of_entries import ACCEPTED, REFUSED, Change, base
 from txnlog.testing.conformance.workshop import Workshop
 
 ROOTS: Final[dict[str, Callable[[Workshop], str]]] = {
@@ -31,6 +32,11 @@ ROOTS: Final[dict[str, Callable[[Workshop], str]]] = {
 VARIANTS: Final[dict[str, tuple[Callable[[Workshop], None], Mapping[str, Change], str]]] = {
     "entries": (base, REFUSED, "A namespace for each way in which an entry can be one that no reader takes."),
     "unusual": (base, ACCEPTED, "A namespace for each of some entries that look unusual and are fine."),
+    "beginnings": (
+        checkpointed,
+        BEGINNINGS,
+        "A namespace for each way in which entry 0 can be damaged below checkpoints.",
+    ),
     "lost": (
         checkpointed,
         LOST,

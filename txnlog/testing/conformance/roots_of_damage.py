@@ -1,4 +1,4 @@
-"""Golden roots that are damaged: entries that no reader may take, segments whose bytes are others, lost checkpoints.
+"""Golden roots that are damaged: segments whose bytes are others, logs without their first entry, lost checkpoints.
 
 Of entries and checkpoints each is a namespace of its own, a copy of a small one: what a reader takes shows as rows.
 """
@@ -10,231 +10,19 @@ import json
 import shutil
 import struct
 import zlib
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from txnlog.actions import Begin, Commit, DeleteRecords, Reserve, SliceRows
-from txnlog.keys import entry_key, manifest_key, part_key, segment_key
+from txnlog.actions import Begin, Commit, DeleteRecords, SliceRows
+from txnlog.keys import manifest_key, part_key, segment_key
+from txnlog.namespace import Namespace
 from txnlog.segment_file import encode
-from txnlog.testing.conformance.workshop import PARTITION, SCHEMA, Workshop, compact_json, table_of
-
-Change = Callable[[Workshop], object]
-
-
-def base(shop: Workshop) -> None:
-    """A topic ``orders`` (1) with three rows, one (2) that was dropped, and an open transaction."""
-    with shop.open() as ns:
-        ns.create_topic("orders", SCHEMA, partitions=2)
-        ns.create_topic("gone", SCHEMA)
-        shop.tick()
-        ns.drop_topic("gone")
-        shop.produce(ns, "orders", 2)
-        shop.produce(ns, "orders", 0, 1)
-        block = Reserve("0" * 32, FIRST, 256)
-        for rows, stored in FILES:
-            path = shop.home / segment_key("orders", NUMBER, file_of(rows, stored))
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(_file(rows, stored)[0])
-        pending = shop.lay(ns, "orders", FIRST + 1, table_of(shop.rows(1)), {0: 1}, FIRST)
-        shop.append(ns, block, Begin(FIRST), pending)
-
-
-FIRST: Final = 1024
-NUMBER: Final = 1100
-OTHER: Final = 1101
-"""The first number of the block from which forged lines take theirs; it and the next are an open transaction's.
-
-The others are those of a forged segment and of its transaction.
-"""
-
-
-def line(action: str, **fields: Any) -> str:
-    """A line of an entry."""
-    return compact_json({"action": action} | fields)
-
-
-@cache
-def _file(rows: int, stored: str) -> tuple[bytes, str]:
-    """A file of ``orders`` and its checksum: one row for each partition, shared; or rows of partition 0 alone.
-
-    It is there and whole, so that only the line is wrong: a reader that takes the line finds rows.
-    """
-    found = [{"id": 900 + place, "name": "forged"} for place in range(rows)]
-    table = table_of(found)
-    if stored == "shared":
-        table = table.append_column(pa.field("_txn", pa.int64(), nullable=False), pa.array([OTHER] * rows, pa.int64()))
-        table = table.append_column(PARTITION, pa.array(range(rows), pa.int32()))
-    elif stored == "compacted":
-        for name, kind in (("_txn", pa.int64()), ("_version", pa.int64()), ("_timestamp", pa.timestamp("us", "UTC"))):
-            table = table.append_column(pa.field(name, kind, nullable=False), pa.array([4] * rows, kind))
-    data = encode(table)
-    return data.data, data.checksum
-
-
-def file_of(rows: int, stored: str) -> str:
-    """The name of that file."""
-    return f"{int.from_bytes(stored.encode()[:8], 'big') * 16 + rows:032x}.parquet"
-
-
-FILES: Final = ((1, "shared"), (2, "shared"), (1, "own"), (1, "compacted"), (2, "compacted"))
-
-
-def segment(rows: int = 2, stored: str = "shared", **changes: Any) -> str:
-    """A line that names one of the files: of two rows, one in each partition, shared; or of other rows."""
-    data, checksum = _file(rows, stored)
-    fields = {"segment": NUMBER, "topic": 1, "file": file_of(rows, stored), "rows": rows, "size_bytes": len(data)}
-    slices = [[0, 1, None], [1, 1, None]] if (rows, stored) == (2, "shared") else [[0, rows]]
-    return line("segment", **(fields | {"checksum": checksum, "slices": slices} | changes))
-
-
-def commit(txn: int, *shares: list[Any], **fields: Any) -> str:
-    """A line that commits."""
-    return line("commit", txn=txn, **({"shares": list(shares)} if shares else {}), **fields)
-
-
-def forged(*lines: str, **header: Any) -> Change:
-    """The next entry has these lines."""
-    return lambda shop: shop.forge(*lines, **header)
-
-
-BOTH: Final = (commit(OTHER, [NUMBER, 0, 1], [NUMBER, 1, 1]),)
-
-REFUSED: Final[dict[str, Change]] = {
-    "unknown_action": forged(line("merge", topic=1)),
-    "unknown_reader_feature": forged(line("protocol", reader_version=1, writer_version=1, reader_features=["deletes"])),
-    "later_reader_version": forged(line("protocol", reader_version=2, writer_version=2)),
-    "unknown_field": forged(line("drop_topic", topic=1, cascade=True)),
-    "missing_field": forged(line("delete_records", topic=1)),
-    "fraction": forged('{"action":"delete_records","topic":1,"before":[[0,1.0]]}'),
-    "exponent": forged('{"action":"delete_records","topic":1,"before":[[0,1e0]]}'),
-    "boolean_for_integer": forged('{"action":"delete_records","topic":1,"before":[[0,true]]}'),
-    "negative": forged(line("vacuum", oldest_readable=-1)),
-    "null_for_integer": forged(line("drop_topic", topic=None)),
-    "above_63_bits": forged(line("abort", txn=2**63)),
-    "text_for_integer": forged(line("drop_topic", topic="1")),
-    "schema_without_type": forged(line("topic", name="new", partitions=1, schema={"fields": []})),
-    "second_header": forged(line("header", version=9, writer="w", timestamp_ms=1)),
-    "empty_line": forged(""),
-    "two_objects": forged(line("abort", txn=NUMBER) * 2),
-    "no_object": forged('["abort",1100]'),
-    "other_previous": forged(previous="0" * 32),
-    "other_version": forged(version=7_000),
-    "back_in_time": forged(timestamp_ms=1_767_225_600_000),
-    "checkpoint_of_the_future": forged(checkpoint=1_000),
-    "unknown_header_field": forged(more=1),
-    "namespace_again": forged(line("namespace", name="sales", coordinator=0)),
-    "number_used_before": forged(line("begin", txn=FIRST)),
-    "number_of_a_segment": forged(line("abort", txn=FIRST + 1)),
-    "number_never_reserved": forged(line("abort", txn=10_000)),
-    "segment_of_no_transaction": forged(segment(1, "own", txn=OTHER)),
-    "shares_too_few": forged(segment(), commit(OTHER, [NUMBER, 0, 1])),
-    "shares_too_many": forged(segment(), commit(OTHER, [NUMBER, 0, 2], [NUMBER, 1, 1])),
-    "shares_of_no_rows": forged(segment(), *BOTH, commit(OTHER + 1, [NUMBER, 0, 0])),
-    "share_of_another_partition": forged(segment(1), commit(OTHER, [NUMBER, 1, 1])),
-    "share_of_an_older_segment": forged(commit(OTHER, [1, 0, 1])),
-    "share_before_pending_rows": forged(segment(), commit(FIRST, [NUMBER, 0, 1], [NUMBER, 1, 1])),
-    "slices_descending": forged(segment(slices=[[1, 1], [0, 1]]), *BOTH),
-    "slices_twice": forged(segment(slices=[[0, 1], [0, 1]]), commit(OTHER, [NUMBER, 0, 2])),
-    "slices_do_not_add_up": forged(segment(rows=3), *BOTH),
-    "slice_without_rows": forged(segment(slices=[[0, 2], [1, 0]]), commit(OTHER, [NUMBER, 0, 2])),
-    "slice_of_no_partition": forged(segment(slices=[[0, 1], [2, 1]]), commit(OTHER, [NUMBER, 0, 1], [NUMBER, 2, 1])),
-    "file_elsewhere": lambda shop: _named(shop, f"../../../{file_of(2, 'shared')}"),
-    "file_in_capitals": lambda shop: _named(shop, f"{'A' * 32}.parquet"),
-    "checksum_of_another_kind": forged(segment(checksum="md5:00000000"), *BOTH),
-    "size_of_nothing": forged(segment(size_bytes=0), *BOTH),
-    "compacted_and_shared": forged(segment(1, "compacted", compacted=True), commit(OTHER, [NUMBER, 0, 1])),
-    "compacted_and_committed": forged(
-        line("begin", txn=OTHER), segment(1, "compacted", compacted=True, txn=OTHER), commit(OTHER)
-    ),
-    "segment_of_a_dropped_topic": forged(segment(1, topic=2), commit(OTHER, [NUMBER, 0, 1])),
-    "topic_dropped_twice": forged(line("drop_topic", topic=2)),
-    "topic_that_exists": forged(
-        line("topic", name="ORDERS", partitions=1, schema={"type": "struct", "fields": [{"name": "x", "type": "long"}]})
-    ),
-    "topic_of_a_forbidden_name": forged(
-        line("topic", name="a/b", partitions=1, schema={"type": "struct", "fields": [{"name": "x", "type": "long"}]})
-    ),
-    "topic_with_a_reserved_column": forged(
-        line("topic", name="b", partitions=1, schema={"type": "struct", "fields": [{"name": "_x", "type": "long"}]})
-    ),
-    "earliest_offset_behind_the_end": forged(line("delete_records", topic=1, before=[[0, 4]])),
-    "earliest_offset_back": lambda shop: (
-        shop.forge(line("delete_records", topic=1, before=[[0, 2]])),
-        shop.forge(line("delete_records", topic=1, before=[[0, 1]])),
-    ),
-    "vacuum_of_the_future": forged(line("vacuum", oldest_readable=1_000)),
-    "vacuum_back": lambda shop: (
-        shop.forge(line("vacuum", oldest_readable=3)),
-        shop.forge(line("vacuum", oldest_readable=2)),
-    ),
-    "ended_twice": lambda shop: (shop.forge(line("abort", txn=FIRST)), shop.forge(commit(FIRST))),
-    "prepared_and_timed_out": forged(line("prepare", txn=FIRST, digest=""), line("abort", txn=FIRST, reason="timeout")),
-    "prepared_and_more": forged(line("prepare", txn=FIRST, digest=""), segment(1, "own", txn=FIRST)),
-    "replace_of_a_pending_segment": forged(line("replace", topic=1, txn=FIRST, removed=[FIRST + 1], offsets=[0])),
-    "replace_with_fewer_offsets": lambda shop: _replaced(shop, 0, rows=1),
-    "replace_with_other_offsets": lambda shop: _replaced(shop, 1, rows=2),
-    "replace_behind_the_end": lambda shop: _replaced(shop, 2, rows=2),
-    "newest_is_cut": lambda shop: _changed(shop, None, lambda data: data[:-1]),
-    "newest_has_a_flipped_bit": lambda shop: _changed(shop, None, lambda data: data[:-3] + b"]" + data[-2:]),
-    "newest_is_empty": lambda shop: _changed(shop, None, lambda _: b""),
-    "newest_is_no_utf8": lambda shop: _changed(shop, None, lambda data: data.replace(b'"begin"', b'"beg\xffn"')),
-    "older_has_a_flipped_bit": lambda shop: _changed(shop, 4, lambda data: data.replace(b'"rows":', b'"rowt":')),
-    "older_is_another": lambda shop: _changed(shop, 4, lambda data: data.replace(b'"size_bytes":', b'"size_bytes":1')),
-    "older_is_missing": lambda shop: (shop.home / entry_key(3)).unlink(),
-    "one_before_the_newest_is_missing": lambda shop: (shop.home / entry_key(shop.newest()[0] - 1)).unlink(),
-}
-"""Of each variant what is done to the root; a reader that takes it answers with rows."""
-
-
-def _named(shop: Workshop, name: str) -> None:
-    """A segment whose file is there, under a name that none may have."""
-    path = shop.home / segment_key("orders", NUMBER, name)
-    path.write_bytes(_file(2, "shared")[0])
-    shop.forge(segment(file=name), *BOTH)
-
-
-def _replaced(shop: Workshop, first: int, rows: int) -> None:
-    """A ``replace`` of the first visible segment, two rows of partition 0 from offset 0 on, by others."""
-    removed = json.loads(_lines_of(shop, 4)[1])["segment"]
-    shop.forge(
-        line("begin", txn=OTHER),
-        segment(rows, "compacted", txn=OTHER, compacted=True),
-        line("replace", topic=1, txn=OTHER, removed=[removed], offsets=[first]),
-    )
-
-
-def _lines_of(shop: Workshop, version: int) -> list[str]:
-    return (shop.home / entry_key(version)).read_text(encoding="utf-8").splitlines()
-
-
-def _changed(shop: Workshop, version: int | None, change: Callable[[bytes], bytes]) -> None:
-    """An entry, or the newest one, with other bytes."""
-    path = shop.home / entry_key(shop.newest()[0] if version is None else version)
-    data = path.read_bytes()
-    changed = change(data)
-    assert changed != data, "the entry is as it was expected"
-    path.write_bytes(changed)
-
-
-ACCEPTED: Final[dict[str, Change]] = {
-    "no_actions": forged(),
-    "defaults_are_written": forged(
-        line("begin", txn=NUMBER, timeout_ms=None, producer=None, epoch=None, app_id=None, app_version=None),
-        line("abort", txn=NUMBER, reason="user", by=None, why=None),
-        line("vacuum", oldest_readable=0),
-    ),
-    "fields_in_another_order": forged('{ "txn" : 1100 , "reason":"admin", "action" : "abort" }'),
-    "unknown_writer_feature": forged(line("protocol", reader_version=1, writer_version=1, writer_features=["deletes"])),
-    "later_writer_version": forged(line("protocol", reader_version=1, writer_version=7)),
-    "escapes_in_texts": forged('{"action":"abort","txn":1100,"why":"\\u0041\\ud83d\\ude00\\n","by":"\\/"}'),
-}
-"""Entries that look unusual and are fine."""
-
+from txnlog.testing.conformance.roots_of_entries import FILES, NUMBER, Change, changed, file_of
+from txnlog.testing.conformance.workshop import PARTITION, SCHEMA, Workshop, table_of
 
 # --- segments ---------------------------------------------------------------------------------------------------------
 
@@ -304,7 +92,25 @@ def segments(shop: Workshop) -> str:
         path = add("deleted")
         shop.append(ns, DeleteRecords(ns._connection.topic_record("deleted").id, ((0, 2),)))
         path.unlink()
+        _pages_and_nulls(shop, ns, numbers, add)
     return segments.__doc__ or ""
+
+
+def _pages_and_nulls(shop: Workshop, ns: Namespace, numbers: Iterator[int], add: Callable[..., Path]) -> None:
+    """Pages without checksums of their own, null in a row that was deleted, a struct with other fields."""
+    two = table_of(shop.rows(2))
+    bare = io.BytesIO()
+    pq.write_table(two, bare, write_page_checksum=False, store_schema=False)
+    add("pages_without_checksums", bare.getvalue())
+    add("footer_checksum_of_pages_without_any", bare.getvalue(), checksum=_footer_checksum(bare.getvalue()))
+    add("deleted_null", table=_loose([pa.array([None, 2], pa.int64()), pa.array(["a", "b"])]))
+    shop.append(ns, DeleteRecords(ns._connection.topic_record("deleted_null").id, ((0, 1),)))
+    kind = pa.struct([pa.field("y", pa.int64()), pa.field("z", pa.int64()), pa.field("x", pa.int64())])
+    table = pa.table({"s": pa.array([{"y": 1, "z": 2, "x": 3}, {"y": 4, "z": 5}], kind)})
+    ns.create_topic("nested", pa.schema([pa.field("s", pa.struct([kind.field("x"), kind.field("y")]))]), delta="off")
+    txn, number = next(numbers), next(numbers)
+    shop.append(ns, Begin(txn), shop.lay(ns, "nested", number, table, {0: 2}, txn), Commit(txn))
+    shop.ask("nested")
 
 
 def _loose(columns: list[pa.Array]) -> pa.Table:
@@ -406,6 +212,13 @@ LOST: Final[dict[str, Change]] = {
 """Of each variant what is done to the checkpoints; the rows are those of the log all the same."""
 
 
+BEGINNINGS: Final[dict[str, Change]] = {
+    "first_is_another": lambda shop: changed(shop, 0, lambda data: data.replace(b'"writer":"', b'"writer":"0')),
+    "first_is_cut": lambda shop: changed(shop, 0, lambda data: data[:-2]),
+}
+"""Of logs with checkpoints, which cover all of it, what is done to entry 0: the root knows a log by it."""
+
+
 def variant(made: Workshop, shop: Workshop, name: str, change: Change) -> None:
     """A copy of a namespace, under another name, with a change. There is no root log that could miss it."""
     shop.namespace = name
@@ -418,4 +231,4 @@ def variant(made: Workshop, shop: Workshop, name: str, change: Change) -> None:
             path.unlink(missing_ok=True)
 
 
-__all__ = ["ACCEPTED", "LOST", "REFUSED", "base", "checkpointed", "segments", "variant"]
+__all__ = ["BEGINNINGS", "LOST", "checkpointed", "segments", "variant"]

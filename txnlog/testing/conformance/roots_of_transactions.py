@@ -28,6 +28,7 @@ from txnlog.actions import (
     Verdict,
 )
 from txnlog.connection import Connection
+from txnlog.keys import entry_key
 from txnlog.names import parse_namespace_name
 from txnlog.namespace import Namespace
 from txnlog.root import Root
@@ -204,7 +205,7 @@ def second_checkpoint(shop: Workshop, ns: Namespace) -> list[int]:
 
 
 def adopted(shop: Workshop) -> str:
-    """A namespace, its copy that was adopted, a copy that was not, and one that was dropped from the root."""
+    """A namespace, its copy that was adopted, a copy that was not, one that was dropped, and one without entry 0."""
     with shop.open() as ns:
         ns.create_topic("orders", SCHEMA)
         first = shop.produce(ns, "orders", 2)
@@ -227,7 +228,10 @@ def adopted(shop: Workshop) -> str:
     with shop.open() as ns:
         shop.produce(ns, "orders", 3)
     shutil.copytree(shop.root / "sales", shop.root / "ghost")
-    for namespace in ("sales", "copy", "dropped", "ghost", "nowhere"):
+    with shop.open("headless") as ns:
+        ns.create_topic("orders", SCHEMA)
+    (shop.home / entry_key(0)).unlink()
+    for namespace in ("sales", "copy", "dropped", "ghost", "headless", "nowhere"):
         shop.ask("orders", namespace=namespace)
     shop.ask("orders", namespace="copy", versions=(first, second, third))
     return adopted.__doc__ or ""
