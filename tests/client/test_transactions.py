@@ -175,7 +175,7 @@ def test_an_empty_transaction_ends_without_a_trace(ns: Any, place: Place) -> Non
         assert ns.transaction(committed.id).state == "UNKNOWN"
 
 
-@pytest.mark.parametrize("call", ["produce", "acknowledge", "flush", "check_open"])
+@pytest.mark.parametrize("call", ["produce", "acknowledge", "flush", "_check_open_now"])
 @pytest.mark.parametrize("end", ["commit", "abort"])
 def test_nothing_can_be_added_after_the_end(ns: Any, place: Place, call: str, end: str) -> None:
     ns.produce("orders", rows(0))
