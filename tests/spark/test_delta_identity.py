@@ -502,7 +502,7 @@ class Attached:
 
     id = TxnId(0, 999)
 
-    def before_commit(self, *_given: Any) -> None:
+    def _before_commit(self, *_given: Any) -> None:
         """Nothing comes of it."""
 
 
