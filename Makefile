@@ -22,7 +22,7 @@ ON_OLDER_SPARK = -m pytest -n 2 --dist loadfile -W ignore::ResourceWarning -W ig
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install check format test test-all test-fast test-delta test-s3a test-rights test-spark40 test-spark41 mutants sim crash crash-spark crash-delta conformance damage demo notebooks docs bench release lock clean
+.PHONY: help install check format test test-all test-fast test-delta test-s3a test-rights test-spark40 test-spark41 mutants sim crash crash-spark crash-delta conformance damage demo notebooks docs bench release matrix lock clean
 
 help: ## Show this list.
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -99,6 +99,9 @@ bench: install ## Measure again what the benchmarks claim (the jars of Delta com
 
 release: install ## Build sdist and wheel twice and compare them; SBOM and licences: all in build/release.
 	@$(RUN)/python -m tools.release $(ARGS)
+
+matrix: install ## Wheel and sdist with PySpark 4.0 to 4.2 and every Python from 3.11 on: half an hour (ARGS="--spark 4.2 --python 3.12").
+	@$(RUN)/python -m tools.matrix $(ARGS)
 
 lock: install ## Resolve requirements/dev.lock again (ARGS=--upgrade takes newer versions).
 	@$(RUN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes \

@@ -45,7 +45,7 @@ KEPT: Final = ("duckdb", "pandas", "pyarrow")
 WHEELS: Final = ROOT / "build" / "matrix"
 NEWEST_PYTHON: Final = (3, 14)
 CHECK: Final = ROOT / "tools" / "matrix_check.py"
-CHECK_SECONDS: Final = 300
+CHECK_SECONDS: Final = 900
 LAST_LINES: Final = 25
 
 

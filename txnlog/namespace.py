@@ -41,6 +41,7 @@ from txnlog.delta_mode import (
 from txnlog.errors import (
     Durable,
     InvalidInputError,
+    LimitExceeded,
     TopicExists,
     TopicNotFound,
     VersionNotAvailable,
@@ -54,6 +55,7 @@ from txnlog.limits import (
     DEFAULT_RETAIN_MS,
     MAINTAIN_BYTES,
     MAX_NUMBER,
+    MAX_PARTITIONS,
     TARGET_SEGMENT_BYTES,
 )
 from txnlog.maintenance import optimizer, upkeep, vacuum
@@ -273,7 +275,7 @@ class Namespace:
         action = Topic(
             parse_topic_name(name),
             stored,
-            whole_number("partitions", partitions, 1),  # more than a topic can have is a LimitExceeded
+            _partitions(partitions),
             key,
             with_delta_mode(settings, mode or DEFAULT_MODE),
         )
@@ -844,6 +846,16 @@ def _clash(there: TopicRecord, wanted: Topic, mode: DeltaMode | None) -> str | N
 def _columns(columns: schema.StructType) -> str:
     text = ", ".join(f"{field.name}: {field.type}" for field in schema.to_arrow(columns))
     return ascii(text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}...")[1:-1]
+
+
+def _partitions(value: object) -> int:
+    """The number of partitions of a topic, from 1 to the format's limit."""
+    number = whole_number("partitions", value, 1)
+    if number > MAX_PARTITIONS:
+        raise LimitExceeded(
+            f"a topic has at most {MAX_PARTITIONS:,} partitions, not {shown(number)}", advice="use fewer partitions"
+        )
+    return number
 
 
 def _info(record: TopicRecord) -> TopicInfo:

@@ -194,7 +194,7 @@ def test_it_does_not_take_what_an_abort_is_about_to_give_back(ten: Any, monkeypa
             thread.join(30)
             give_back(taken)
 
-    monkeypatch.setattr(consumer, "give_back", slowly)
+    monkeypatch.setattr(consumer, "_give_back", slowly)
     txn.abort()
     assert received(consumer, 4) == [0, 1, 2, 3]
 

@@ -13,6 +13,10 @@ import tarfile
 import tomllib
 from pathlib import Path
 
+import pytest
+import yaml  # comes with myst-parser, which builds the pages
+
+from tests.pages import page
 from tools.release import EXTRAS, normalised
 
 ROOT = Path(__file__).parents[2]
@@ -34,9 +38,55 @@ def test_an_sdist_does_not_show_who_packed_it_and_when():
 
 
 def test_the_citation_has_the_version_of_the_library():
-    found = dict(re.findall(r"^([a-z-]+): (.+)$", (ROOT / "CITATION.cff").read_text(encoding="utf-8"), re.MULTILINE))
-    assert {"cff-version", "message", "type", "title", "date-released"} <= set(found)
+    found = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert {"cff-version", "message", "type", "title", "authors", "abstract", "keywords"} <= set(found)
+    assert all(author.get("name") or author.get("family-names") for author in found["authors"])
     assert (found["version"], found["license"]) == (PROJECT["version"], PROJECT["license"])
+    # The changelog has the date of a release, and "Unreleased" before it.
+    (when,) = re.findall(rf"^## {re.escape(PROJECT['version'])} - (\S+)$", page("CHANGELOG.md"), re.MULTILINE)
+    assert str(found.get("date-released", "Unreleased")) == when
+
+
+def test_the_changelog_has_the_kinds_of_keep_a_changelog_each_once_a_release():
+    kinds = ["Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"]
+    for release in re.split(r"^## ", page("CHANGELOG.md"), flags=re.MULTILINE)[1:]:
+        found = re.findall(r"^### (.+)$", release, re.MULTILINE)
+        assert found == [kind for kind in kinds if kind in found], release.splitlines()[0]
+
+
+def test_a_bug_report_asks_for_the_versions_and_warns_of_secrets():
+    form = yaml.safe_load(page(".github/ISSUE_TEMPLATE/bug_report.yml"))
+    (versions,) = [item for item in form["body"] if item.get("id") == "versions"]
+    assert "`txnlog --version --json`" in versions["attributes"]["description"]
+    assert versions["validations"]["required"] is True
+    (first,) = [item["attributes"]["value"] for item in form["body"] if item["type"] == "markdown"]
+    assert all(word in first for word in ("SECURITY.md", "passwords", "keys", "tokens", "storage options"))
+
+
+@pytest.mark.parametrize("name", ["bug_report", "feature_request"])
+def test_an_issue_form_has_what_a_form_must_have(name):
+    form = yaml.safe_load(page(f".github/ISSUE_TEMPLATE/{name}.yml"))
+    assert {"name", "description", "body"} <= set(form)
+    asked = [item for item in form["body"] if item["type"] != "markdown"]
+    assert {item["type"] for item in asked} <= {"input", "textarea", "dropdown", "checkboxes"}
+    assert len({item["id"] for item in asked}) == len(asked)
+    assert all(item["attributes"]["label"] for item in asked)
+    for item in asked:
+        options = item["attributes"].get("options")
+        assert (options is not None) == (item["type"] in {"dropdown", "checkboxes"})
+        # Without quotes YAML takes yes and no for truth values, and the form is refused.
+        assert all(isinstance(option, str | dict) for option in options or ())
+
+
+def test_an_issue_needs_a_form():
+    assert yaml.safe_load(page(".github/ISSUE_TEMPLATE/config.yml"))["blank_issues_enabled"] is False
+
+
+def test_the_security_page_says_how_to_report_what_for_which_versions_and_what_never_goes_into_a_report():
+    text = page("SECURITY.md")
+    for start in ("Reporting.", "What never goes into a report", "Versions.", "In scope.", "Out of scope."):
+        assert f"**{start}" in text
+    assert "(SECURITY.md)" in page("README.md")
 
 
 def test_no_extra_of_users_touches_duckdb():
