@@ -40,19 +40,19 @@ def pay(ns: txnlog.Namespace, pg: psycopg.Connection[Any], log: str) -> int:
         with payer.begin() as txn:
             txn.produce("paid", orders)
             txn.acknowledge(messages)
-            token = txn.prepare()  # 1. durable, and nobody sees it
+            token = txn.prepare()  # 1. durable, and visible to nobody
         with pg.transaction():  # 2. decided here: payments and token, both or neither
             pg.execute(DECIDE, (log, token))
             pg.execute(PAY, (orders["customer"].to_pylist(), orders["cents"].to_pylist()))
-        ns.complete(token, commit=True)  # 3. the same answer however often, from any process
+        ns.complete(token, commit=True)  # 3. can be repeated, by any process
         rows += len(messages)
     return rows
 
 
 def settle(ns: txnlog.Namespace, pg: psycopg.Connection[Any], log: str) -> None:
-    """Complete what older runs prepared. What is undecided is decided now: no; the primary key refuses its owner."""
+    """Complete what older runs prepared. Undecided: abort, and the primary key then refuses the owner's decision."""
     for prepared in ns.transactions(state="PREPARED"):
-        if prepared.producer == "payer":  # those of others are decided elsewhere
+        if prepared.producer == "payer":  # others are decided elsewhere
             token = str(prepared.txn_id)
             pg.execute(REFUSE, (log, token))  # waits for an owner that is just committing
             found = pg.execute(FOUND, (log, token)).fetchone()

@@ -40,14 +40,14 @@ class Overtaken(Exception):
 def count(ns: txnlog.Namespace, pg: psycopg.Connection[Any], log: str) -> int:
     """Count all orders that are there. ``log`` is your name of this root and namespace: another one, another name."""
     assert pg.autocommit, "else pg.transaction() is a savepoint, and its end commits nothing"
-    topic = ns.topic("orders").id  # one that is made again under the name is another topic
+    topic = ns.topic("orders").id  # a topic that is created again under the name has another id
     consumer = ns.consumer("orders", subscription="totals")  # from here on an older run receives nothing
 
     with pg.transaction():
         for part, offset in ns.snapshot().start_offsets("orders").items():
             pg.execute(NEW, (log, topic, part, offset))
     known = dict(pg.execute(KNOWN, (log, topic)).fetchall())
-    consumer.seek(known)  # whatever the subscription's cursor says
+    consumer.seek(known)  # the database decides, not the subscription's cursor
 
     rows = 0
     while len(messages := consumer.receive(max_messages=1000, timeout_ms=0)):
@@ -58,7 +58,7 @@ def count(ns: txnlog.Namespace, pg: psycopg.Connection[Any], log: str) -> int:
                     raise Overtaken(f"partition {part} is no longer at {known[part]}")
             pg.execute(ADD, (messages.table["customer"].to_pylist(), messages.table["cents"].to_pylist()))
         known |= ends
-        consumer.acknowledge(messages)  # for ns.lag and retention; which messages were counted is not asked of it
+        consumer.acknowledge(messages)  # for ns.lag only: the database knows which messages were counted
         rows += len(messages)
     return rows
 
