@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import threading
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import deltalake
+import pyarrow as pa
 import pytest
 
 import catalog as txn_catalog
@@ -211,7 +213,7 @@ def entries_of_the_log_and_checkpoints(ns: Any, clock: ManualClock, **_: Any) ->
     stays(ns, clock, stored(ns, "_log/"))
 
 
-def signs_of_life_of_consumers(ns: Any, clock: ManualClock, **_: Any) -> None:
+def heartbeats_of_consumers(ns: Any, clock: ManualClock, **_: Any) -> None:
     ns.create_subscription("orders", "billing", type="failover")
     ns.consumer("orders", "billing")
     (hint,) = stored(ns, keys.HINT_FOLDER)
@@ -246,7 +248,7 @@ ROWS: Final[dict[str, Callable[..., None]]] = {
         delta_log_of_a_topic_that_is_there,
         replaced_files_of_the_delta_table_delta_segments,
         entries_of_the_log_and_checkpoints,
-        signs_of_life_of_consumers,
+        heartbeats_of_consumers,
         folder_of_a_dropped_namespace,
     )
 }
@@ -264,6 +266,26 @@ def test_the_page_has_these_rows() -> None:
     (table,) = re.findall(r"(?:^\|.*\|\n)+", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     first = [line.split("|")[1] for line in table.splitlines()[2:]]
     assert [re.sub(r"[^a-z]+", "_", text.strip().lower()).strip("_") for text in first] == list(ROWS)
+
+
+# --- what stays in the log --------------------------------------------------------------------------------------------
+
+
+def test_the_log_keeps_the_extremes_of_simple_columns_for_ever_and_of_no_others(
+    place: Place, clock: ManualClock, lake: Any
+) -> None:
+    person = pa.struct([("mail", pa.string())])
+    lake.create_topic("people", pa.schema([("mail", pa.string()), ("sealed", pa.binary()), ("person", person)]))
+    row = {"mail": "ann@example.org", "sealed": b"bob@example.org", "person": {"mail": "cyd@example.org"}}
+    lake.produce("people", [row])
+    lake.drop_topic("people")
+    clock.advance(WEEK_MS)
+    assert lake.vacuum().deleted_files == 1
+    assert not stored(lake, "people/")
+    entries = [lake.connection.store.get(key) for key in stored(lake, "_log/") if key.endswith(".json")]
+    lines = [json.loads(line) for entry in entries for line in entry.splitlines()]
+    (found,) = (line["statistics"] for line in lines if line.get("action") == "segment")
+    assert found == {"mail": ["ann@example.org", "ann@example.org", 0], "sealed": [None, None, 0]}
 
 
 # --- dropped topics ---------------------------------------------------------------------------------------------------

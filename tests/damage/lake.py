@@ -183,7 +183,7 @@ def _targets(folder: Path, ns: Namespace, older: int, first: int, checkpoints: S
 
     yield Target("the first entry", entry(0), entry(1), entry=True)
     yield Target("an entry that checkpoints cover", entry(first), entry(first + 1), entry=True)
-    yield Target("an entry behind the newest checkpoint", entry(head - 1), entry(head - 2), entry=True)
+    yield Target("an entry after the newest checkpoint", entry(head - 1), entry(head - 2), entry=True)
     yield Target("the newest entry", entry(head), entry(head - 1), entry=True)
 
     def manifest(version: int) -> str:
@@ -209,7 +209,7 @@ def _targets(folder: Path, ns: Namespace, older: int, first: int, checkpoints: S
     yield Target("a merged segment", f"{NAME}/{merged[0].key}", f"{NAME}/{merged[1].key}")
     yield Target("a segment that was replaced", f"{NAME}/{past[0].key}", f"{NAME}/{past[1].key}")
     hints = [_key(folder, path) for path in sorted((folder / NAME / "_hints").rglob("*.json"))]
-    yield Target("a hint", hints[0], hints[1])
+    yield Target("a heartbeat", hints[0], hints[1])
 
     root = [f"_catalog/{keys.entry_key(version)}" for version in range(3)]
     yield Target("the root log's first entry", root[0], root[1])
@@ -227,7 +227,7 @@ def _delta_targets(folder: Path, place: str, whose: str) -> Iterator[Target]:
     commits = [_key(folder, path) for path in sorted(log.glob("*.json"))]
     checkpoints = [_key(folder, path) for path in sorted(log.glob("*.checkpoint.parquet"))]
     yield Target(f"{whose} first commit", commits[0], commits[1])
-    yield Target(f"{whose} commit behind its checkpoint", commits[-2], commits[-3])
+    yield Target(f"{whose} commit after its checkpoint", commits[-2], commits[-3])
     yield Target(f"{whose} newest commit", commits[-1], commits[-2])
     yield Target(f"{whose} newest checkpoint", checkpoints[-1], checkpoints[0])
     other = next(item for item in DELTA_LOGS.values() if item != place)

@@ -1,4 +1,4 @@
-"""What a damaged object stops: every kind of object, damaged in four ways, and what is tried on each of these roots."""
+"""What a damaged file affects: every kind of object, damaged in four ways, and what is tried on each of these roots."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def table(found: Iterable[Case]) -> str:
         if messages:
             said += ["", f"**{name[0].upper()}{name[1:]}**", ""]
             said += [f"- {_joined(damages, of_object)}: {text}" for text, damages in messages.items()]
-    return "\n".join([*lines, "", "### What is said", *said, ""])
+    return "\n".join([*lines, "", "### Messages", *said, ""])
 
 
 def _joined(damages: Sequence[str], of_object: Sequence[Case]) -> str:

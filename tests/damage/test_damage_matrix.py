@@ -1,4 +1,4 @@
-"""What a damaged object stops, for every kind of object: the page says it, and no more is stopped than it says."""
+"""What a damaged file affects, for every kind of file: the page says it, and nothing else is affected."""
 
 from __future__ import annotations
 
