@@ -13,10 +13,13 @@ if TYPE_CHECKING:
     from spark_ext.handles import use
     from spark_ext.native import read_topic, visible
     from spark_ext.processing import process
+    from spark_ext.processing_run import Processed
     from spark_ext.stream_handler import write_stream
-    from spark_ext.transactions import transaction
+    from spark_ext.transactions import DataFrameTransaction, transaction
 
 _HOMES = {
+    "DataFrameTransaction": "spark_ext.transactions",
+    "Processed": "spark_ext.processing_run",
     "process": "spark_ext.processing",
     "read_topic": "spark_ext.native",
     "transaction": "spark_ext.transactions",
@@ -41,6 +44,8 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "DataFrameTransaction",
+    "Processed",
     "process",
     "read_topic",
     "transaction",

@@ -23,7 +23,7 @@ from txnlog.store import open_store
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from spark_ext.transactions import DataFrameTransaction
+    from spark_ext import DataFrameTransaction
 
 
 def run(

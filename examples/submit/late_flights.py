@@ -18,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
 import spark_ext
 import txnlog
-from spark_ext.transactions import DataFrameTransaction
+from spark_ext import DataFrameTransaction
 
 FLIGHTS = pa.schema(
     [("carrier", pa.string()), ("flight", pa.int64()), ("dest", pa.string()), ("dep_delay", pa.int64())]
