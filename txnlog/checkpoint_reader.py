@@ -6,7 +6,7 @@ import contextlib
 import logging
 from collections.abc import Container, Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -14,17 +14,14 @@ from txnlog import checkpoint, keys
 from txnlog.apply import newer_checkpoint
 from txnlog.arguments import shortened
 from txnlog.checkpoint import Manifest, Part
-from txnlog.codec import digest_of
+from txnlog.codec import Entry, digest_of
 from txnlog.errors import CorruptionError, UnsupportedFeature
 from txnlog.limits import MAX_CHECKPOINT_RUNS
 from txnlog.recent import Recent
 from txnlog.runtime import Runtime
 from txnlog.state import Batch, Outcome, SegmentRecord, State
-from txnlog.store.base import ObjectNotFound
+from txnlog.store.base import ObjectNotFound, Store
 from txnlog.wording import Call, Words
-
-if TYPE_CHECKING:
-    from txnlog.log import Log
 
 _logger = logging.getLogger("txnlog.log")
 
@@ -54,10 +51,22 @@ class UnusableCheckpoint(CorruptionError):
         return keys.manifest_key(self.subject) if isinstance(self.subject, int) else keys.part_key(self.subject.unique)
 
 
+class Entries(Protocol):
+    """The log that the checkpoints are of, as they need it: see :class:`txnlog.log.Log`."""
+
+    store: Store
+
+    def get(self, version: int) -> bytes | None:
+        """The bytes of an entry, None where there is none."""
+
+    def entry(self, version: int) -> Entry:
+        """An entry. Raises CorruptionError where it is missing or damaged."""
+
+
 class CheckpointReader:
     """The checkpoints of one log."""
 
-    def __init__(self, log: Log, runtime: Runtime) -> None:
+    def __init__(self, log: Entries, runtime: Runtime) -> None:
         self._log = log
         self._runtime = runtime
         self._warned: set[str] = set()

@@ -37,7 +37,7 @@ from txnlog.ids import Coordinators, TxnId
 from txnlog.limits import RENEW_AFTER_MS
 from txnlog.names import nearest, parse_label, parse_namespace_name, parse_topic_name
 from txnlog.numbers import CHUNK
-from txnlog.placement import check_partition
+from txnlog.partition_numbers import check_partition
 from txnlog.reader import SegmentReader
 from txnlog.recent import Recent
 from txnlog.results import Committed

@@ -27,6 +27,9 @@ class Claimant(Protocol):
     def _connection(self) -> Any:
         """Its handle. Of any type here: a handle has claims, and claims need no more of it than which one it is."""
 
+    def _check_usable(self, connection: Any = None) -> None:
+        """Raise where it was closed, or where the call comes through another handle than its own."""
+
     def _check_delivered(self, taken: Taken) -> None:
         """Raise TransactionConflict where a cumulative acknowledgement would take what is still to be delivered."""
 
@@ -192,4 +195,4 @@ def joined(acknowledgements: Iterable[Acknowledgement]) -> tuple[Acknowledgement
     )
 
 
-__all__ = ["Holds", "Taken", "give_back", "joined"]
+__all__ = ["Claimant", "Holds", "Taken", "give_back", "joined"]

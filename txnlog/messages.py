@@ -14,7 +14,7 @@ from txnlog import ranges
 from txnlog.actions import Acknowledgement, PartitionRanges
 from txnlog.arguments import truth, whole_number
 from txnlog.errors import InvalidInputError
-from txnlog.holds import Taken
+from txnlog.holds import Claimant, Taken
 from txnlog.process_bound import ProcessBound
 from txnlog.ranges import Ranges
 from txnlog.redelivery_counts import redeliveries_of
@@ -22,7 +22,6 @@ from txnlog.state import Redelivery
 
 if TYPE_CHECKING:
     from txnlog.connection import Connection
-    from txnlog.consumer import Consumer
 
 
 class Messages(ProcessBound):
@@ -36,7 +35,7 @@ class Messages(ProcessBound):
 
     def __init__(
         self,
-        consumer: Consumer,
+        consumer: Claimant,
         topic: str,
         subscription: int,
         epoch: int,

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 from txnlog import partitioner
 from txnlog.arguments import whole_number
 from txnlog.commands import Piece
-from txnlog.errors import Durable, InvalidInputError, OffsetOutOfRange, RetriableError, StoreError
+from txnlog.errors import InvalidInputError, RetriableError, StoreError
 from txnlog.limits import MAX_NUMBER
+from txnlog.partition_numbers import check_partition
 from txnlog.rows import RowBuffer
 
 if TYPE_CHECKING:
@@ -16,18 +17,6 @@ if TYPE_CHECKING:
 
 _STICKY_ROWS = 10_000
 """Rows that go to one partition before the next has its turn, in a topic without a key."""
-
-
-def check_partition(topic: str, partition: Any, partitions: int) -> int:
-    """The number of a partition that a caller named. Raises OffsetOutOfRange where the topic has no such one."""
-    number = whole_number("partition", partition, 0)
-    if number >= partitions:
-        raise OffsetOutOfRange(
-            f"the topic {topic!r} has no partition {number}",
-            advice=f"use 0 to {partitions - 1}",
-            durable=Durable.NOTHING,
-        )
-    return number
 
 
 _READ_AGAIN: Final = frozenset({"pyarrow", "pandas", "polars"})
@@ -132,4 +121,4 @@ def _piece(handle: TopicHandle, partition: int, buffer: RowBuffer, sequence: int
     return Piece(handle.id, partition, buffer.rows, buffer.size_bytes, buffer, buffer.fingerprint(), sequence)
 
 
-__all__ = ["check_partition", "is_read_once", "place"]
+__all__ = ["is_read_once", "place"]

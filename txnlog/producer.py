@@ -13,7 +13,8 @@ from txnlog.errors import InvalidInputError, InvalidTransactionState, LimitExcee
 from txnlog.expiry import overdue
 from txnlog.limits import DEFAULT_TIMEOUT_MS, MAX_NUMBER, MAX_OPEN_TRANSACTIONS, MAX_TIMEOUT_MS
 from txnlog.names import parse_label
-from txnlog.placement import check_partition, is_read_once, place
+from txnlog.partition_numbers import check_partition
+from txnlog.placement import is_read_once, place
 from txnlog.process_bound import ProcessBound
 from txnlog.results import Committed
 from txnlog.transaction import Transaction

@@ -6,7 +6,6 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import txnlog
 from txnlog.errors import (
     CoordinatorFenced,
     CorruptionError,
@@ -16,6 +15,7 @@ from txnlog.errors import (
     StoreError,
     TxnLogError,
 )
+from txnlog.namespace import open_namespace
 from txnlog.testing.operations import Kind
 from txnlog.testing.scheduler import Actor
 from txnlog.testing.simulated_runtime import SimulatedRuntime
@@ -66,7 +66,7 @@ class Client:
         """The namespace, however often opening it has to be tried; made where it does not exist."""
         while True:
             try:
-                ns = txnlog.open(
+                ns = open_namespace(
                     ROOT,
                     NAMESPACE,
                     mode=mode,

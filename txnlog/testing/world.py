@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 import pyarrow as pa
 
 from txnlog.testing.history import Recorder
 from txnlog.testing.simulated_store import SimulatedStore
-
-if TYPE_CHECKING:
-    from txnlog.testing.client import Client
 
 ROOT: Final = "simulated://root"
 NAMESPACE: Final = "sim"
@@ -71,7 +68,7 @@ class World:
     dropping: set[str] = field(default_factory=set)
     decisions: dict[str, bool] = field(default_factory=dict)
     faultless: bool = False
-    clients: dict[str, Client] = field(default_factory=dict)
+    clients: dict[str, Any] = field(default_factory=dict)
     next_value: int = 0
     next_topic: int = 0
 

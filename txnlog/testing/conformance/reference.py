@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
-import txnlog
 from txnlog.errors import (
     CorruptionError,
     InvalidInputError,
@@ -17,6 +16,7 @@ from txnlog.errors import (
     UnsupportedFeature,
     VersionNotAvailable,
 )
+from txnlog.namespace import open_namespace
 from txnlog.runtime import Runtime
 from txnlog.testing.conformance.cases import LATEST, OK, Answer
 from txnlog.testing.conformance.encoding import encoded_rows
@@ -50,7 +50,7 @@ def answer(root: Path | str, namespace: str, topic: str, version: str, level: st
     runtime = _Plain()
     try:
         logger.setLevel(logging.ERROR)  # unusable checkpoints are part of the cases
-        with txnlog.open(root, namespace, mode="r", runtime=runtime) as ns:
+        with open_namespace(root, namespace, mode="r", runtime=runtime) as ns:
             snapshot = ns.snapshot(None if version == LATEST else int(version))
             table = snapshot.read(topic, isolation_level=level, include_metadata=True)
     except TxnLogError as error:

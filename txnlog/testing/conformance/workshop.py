@@ -11,12 +11,11 @@ from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
-import txnlog
 from txnlog.actions import AnyAction, Commit, Segment, Share, SliceRows
 from txnlog.codec import decode_entry, digest_of
 from txnlog.commands import Simple
 from txnlog.keys import entry_key, segment_key
-from txnlog.namespace import Namespace
+from txnlog.namespace import Namespace, open_namespace
 from txnlog.runtime import Background, Runtime
 from txnlog.segment_file import encode
 from txnlog.state import TopicRecord
@@ -107,7 +106,7 @@ class Workshop:
     def open(self, namespace: str | None = None) -> Namespace:
         """A client, which makes the namespace if need be."""
         self.namespace = namespace or NAMESPACE
-        return txnlog.open(self.root, self.namespace, create=True, store=self.store(), runtime=self.runtime())
+        return open_namespace(self.root, self.namespace, create=True, store=self.store(), runtime=self.runtime())
 
     def store(self) -> Store:
         """The root as a store."""
