@@ -8,8 +8,9 @@ import sys
 import pyarrow as pa
 import pytest
 
-from tests.client.support import Place, unique_name
+from tests.client.support import FakeRuntime, Place, unique_name
 from tests.pages import blocks, needs_spark, page, programs, run_page, section
+from txnlog import connection
 
 
 def placed(code, tmp_path):
@@ -80,7 +81,8 @@ def test_the_pages_run_one_after_the_other_in_one_folder_and_a_second_time(tmp_p
     [(["broken-after", *["broken"] * 11], ["broken"] * 12), (["dropped"], ["absent"])],
     ids=["written", "not written"],
 )
-def test_the_program_on_the_page_on_errors_writes_once_if_the_outcome_is_unknown(creates, reads, tmp_path):
+def test_the_program_on_the_page_on_errors_writes_once_if_the_outcome_is_unknown(creates, reads, tmp_path, monkeypatch):
+    monkeypatch.setattr(connection, "Runtime", FakeRuntime)  # which does not wait
     given = {}
     run_page("docs/guide/errors.md", tmp_path, given)
     place = Place("memory", f"memory://{unique_name()}")
