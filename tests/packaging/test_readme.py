@@ -83,7 +83,7 @@ def test_the_pages_run_one_after_the_other_in_one_folder_and_a_second_time(tmp_p
 )
 def test_the_program_on_the_page_on_errors_writes_once_if_the_outcome_is_unknown(creates, reads, tmp_path, monkeypatch):
     monkeypatch.setattr(connection, "Runtime", FakeRuntime)  # which does not wait
-    given = {}
+    given: dict = {}
     run_page("docs/guide/errors.md", tmp_path, given)
     place = Place("memory", f"memory://{unique_name()}")
     try:
