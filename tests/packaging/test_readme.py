@@ -76,12 +76,8 @@ def test_the_pages_run_one_after_the_other_in_one_folder_and_a_second_time(tmp_p
         run_page(name, tmp_path, compare=False)
 
 
-@pytest.mark.parametrize(
-    ("creates", "reads"),
-    [(["broken-after", *["broken"] * 11], ["broken"] * 12), (["dropped"], ["absent"])],
-    ids=["written", "not written"],
-)
-def test_the_program_on_the_page_on_errors_writes_once_if_the_outcome_is_unknown(creates, reads, tmp_path, monkeypatch):
+@pytest.mark.parametrize("fate", ["written", "not written", "not written, and another client was first"])
+def test_the_program_on_the_page_on_errors_writes_once_if_the_outcome_is_unknown(fate, tmp_path, monkeypatch):
     monkeypatch.setattr(connection, "Runtime", FakeRuntime)  # which does not wait
     given: dict = {}
     run_page("docs/guide/errors.md", tmp_path, given)
@@ -90,10 +86,17 @@ def test_the_program_on_the_page_on_errors_writes_once_if_the_outcome_is_unknown
         given["ns"], store = place.faulty()
         given["ns"].create_topic("orders", pa.schema([("customer", pa.string())]))
         given["ns"].produce("orders", [{"customer": "ann"}])
-        store.script.extend(creates)
-        store.reads.extend(reads)
+        rival = place.open()
+        if fate == "written":
+            store.script.extend(["broken-after", *["broken"] * 11])
+            store.reads.extend(["broken"] * 12)
+        else:
+            store.script.extend(["dropped"] * 12)
+        if "another" in fate:
+            store.script.append(lambda: rival.create_topic("other"))
         assert given["write"]([{"customer": "bob"}]) == "written"
         assert given["ns"].snapshot().read("orders")["customer"].to_pylist() == ["ann", "bob"]
+        assert rival.topics() == (("orders", "other") if "another" in fate else ("orders",))
     finally:
         place.close()
 
