@@ -104,7 +104,7 @@ def from_arrow(schema: pa.Schema) -> StructType:
     if not isinstance(schema, pa.Schema):
         advice = "pass pa.schema([(name, type), ...])"
         if type(schema).__module__.startswith("pyspark."):
-            advice = 'of a DataFrame: pyspark.sql.pandas.types.to_arrow_schema(df.schema, timezone="UTC")'
+            advice = "of a DataFrame: df.limit(0).toArrow().schema"
         raise SchemaMismatch(f"a schema is a pyarrow.Schema, not {type(schema).__name__}", advice=advice)
     result = StructType(tuple(_field_from_arrow(field, field.name, 0) for field in schema))
     check(result)

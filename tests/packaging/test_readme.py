@@ -5,9 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pyarrow as pa
 import pytest
 
+from tests.client.support import FakeRuntime, Place, unique_name
 from tests.pages import blocks, needs_spark, page, programs, run_page, section
+from txnlog import connection
 
 
 def placed(code, tmp_path):
@@ -61,6 +64,41 @@ def test_the_page_on_python_runs_and_prints_what_it_says(tmp_path, capsys):
     assert lines[:8] == ["done before", "20261121", "True True", altered, "orders 4", "paid 3", "4 0", "4"]
     assert lines[8].endswith("'_redeliveries'] 4")
     assert lines[9:11] == ["0", "1"]
+
+
+def test_the_pages_run_one_after_the_other_in_one_folder_and_a_second_time(tmp_path):
+    """As a reader runs them: nothing is removed in between. (All of them, with Spark: tests/spark/test_docs.py.)"""
+    names = [name for name in programs("guide", "recipes") if not needs_spark(name)]
+    run("README.md", blocks(page("README.md"))[:2], tmp_path)
+    for name in names:
+        run_page(name, tmp_path)
+    for name in names:
+        run_page(name, tmp_path, compare=False)
+
+
+@pytest.mark.parametrize("fate", ["written", "not written", "not written, and another client was first"])
+def test_the_program_on_the_page_on_errors_writes_once_if_the_outcome_is_unknown(fate, tmp_path, monkeypatch):
+    monkeypatch.setattr(connection, "Runtime", FakeRuntime)  # which does not wait
+    given: dict = {}
+    run_page("docs/guide/errors.md", tmp_path, given)
+    place = Place("memory", f"memory://{unique_name()}")
+    try:
+        given["ns"], store = place.faulty()
+        given["ns"].create_topic("orders", pa.schema([("customer", pa.string())]))
+        given["ns"].produce("orders", [{"customer": "ann"}])
+        rival = place.open()
+        if fate == "written":
+            store.script.extend(["broken-after", *["broken"] * 11])
+            store.reads.extend(["broken"] * 12)
+        else:
+            store.script.extend(["dropped"] * 12)
+        if "another" in fate:
+            store.script.append(lambda: rival.create_topic("other"))
+        assert given["write"]([{"customer": "bob"}]) == "written"
+        assert given["ns"].snapshot().read("orders")["customer"].to_pylist() == ["ann", "bob"]
+        assert rival.topics() == (("orders", "other") if "another" in fate else ("orders",))
+    finally:
+        place.close()
 
 
 @pytest.mark.parametrize("name", [name for name in programs("guide", "recipes", "reference") if not needs_spark(name)])
