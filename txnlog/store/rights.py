@@ -28,7 +28,7 @@ _READING: Final = {
     "segment": "to read or consume a topic is to read its segments",
     "hint": "a consumer that may take over a subscription with leases reads the heartbeats of the active one",
     "delta": "to publish topics as Delta tables is to read the logs of the tables",
-    "root": "a client that appends to a namespace asks the log of its root whether it was dropped and the store is safe",
+    "root": "a client that appends to a namespace asks the log of its root if it was dropped and if the store is safe",
 }
 _DELETING: Final = {
     "probe": "a client that tests the store or the clock deletes the objects of the test",
