@@ -128,8 +128,8 @@ def _decode_actions(lines: list[bytes], version: int) -> tuple[AnyAction, ...]:
             if tag and tag not in KNOWN_ACTIONS:
                 raise UnsupportedFeature(
                     f"{where}: the action {tag[:40]!a} is unknown to this version of txnlog",
-                    advice="use a newer txnlog; if no newer one ever wrote to this log, the entry is damaged: restore "
-                    "it from a copy; no entry may be skipped",
+                    advice="use a newer txnlog; if no newer one ever wrote to this log, the entry is damaged: "
+                    "restore it from a copy; no entry may be skipped",
                 ) from None
             raise CorruptionError(f"{where}: {_reason(error)}") from None
     return tuple(actions)

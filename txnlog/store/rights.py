@@ -13,29 +13,29 @@ from txnlog.errors import AccessDenied, Durable
 _RIGHTS: Final = {"create": "write", "put": "write", "write": "write", "list": "list", "delete": "delete"}
 """By call; every other call reads."""
 
-_APPENDING: Final = "whoever produces, consumes, acknowledges or changes anything appends to the log of the namespace"
+_APPENDING: Final = "to produce, consume, acknowledge or change anything is to append to the log of the namespace"
 
 _WRITING: Final = {
     "entry": _APPENDING,
-    "probe": f"{_APPENDING}, and tries the store and the clock below _probe/ before the first append",
-    "segment": "whoever produces to a topic, or merges its small segments, writes segments into its folder",
-    "hint": "the consumer of a subscription with leases writes signs of life",
+    "probe": f"{_APPENDING}, and before the first append a client tests the store and the clock below _probe/",
+    "segment": "to produce to a topic, or to merge its small segments, is to write segments into its folder",
+    "hint": "the consumer of a subscription with leases writes heartbeats",
     "checkpoint": "maintenance writes checkpoints of the log",
-    "delta": "whoever publishes topics as Delta tables writes the logs of the tables",
-    "root": "whoever creates, adopts or drops a namespace appends to the log of the root",
+    "delta": "to publish topics as Delta tables is to write the logs of the tables",
+    "root": "to create, adopt or drop a namespace is to append to the log of the root",
 }
 _READING: Final = {
-    "segment": "whoever reads or consumes a topic reads its segments",
-    "hint": "whoever wants to take over a subscription with leases reads its consumer's signs of life",
-    "delta": "whoever publishes topics as Delta tables reads the logs of the tables",
-    "root": "whoever appends to a namespace asks the log of its root whether it was dropped and the store is safe",
+    "segment": "to read or consume a topic is to read its segments",
+    "hint": "a consumer that may take over a subscription with leases reads the heartbeats of the active one",
+    "delta": "to publish topics as Delta tables is to read the logs of the tables",
+    "root": "a client that appends to a namespace asks the log of its root if it was dropped and if the store is safe",
 }
 _DELETING: Final = {
-    "probe": "whoever tries the store or the clock deletes what the trial wrote",
-    "hint": "signs of life of consumers that were replaced are deleted",
+    "probe": "a client that tests the store or the clock deletes the objects of the test",
+    "hint": "heartbeats of consumers that were replaced are deleted",
     "delta": "publishing deletes replaced files of the segments table, vacuum the tables of dropped topics",
 }
-_LOG: Final = "everything that is asked of a namespace is read from its log"
+_LOG: Final = "all calls of a namespace read its log"
 
 
 def denied(call: str, key: str, url: str, why: str, durable: Durable) -> AccessDenied:
