@@ -13,7 +13,6 @@ from typing import Any, Final
 import click
 import pyarrow as pa
 
-import txnlog
 from txnlog import schema
 from txnlog.administration import STATES
 from txnlog.adoption import adopt_namespace
@@ -26,7 +25,7 @@ from txnlog.delta_mode import DELTA_MODES
 from txnlog.errors import InvalidInputError, RetriableError, StoreError, TxnLogError
 from txnlog.limits import DEFAULT_GRACE_MS, DEFAULT_RETAIN_MS, MAINTAIN_BYTES, TARGET_SEGMENT_BYTES
 from txnlog.names import nearest
-from txnlog.namespace import Namespace
+from txnlog.namespace import Namespace, open_namespace
 from txnlog.results import TopicInfo, Unreadable
 from txnlog.snapshot import snapshot_at
 
@@ -53,7 +52,7 @@ class Target:
 
     def open(self, *, write: bool = False) -> Namespace:
         """Open the namespace, for reading unless the command appends."""
-        return txnlog.open(self._path, mode="rw" if write else "r", storage_options=self._storage_options)
+        return open_namespace(self._path, mode="rw" if write else "r", storage_options=self._storage_options)
 
     def adopt(self, *, force: bool) -> tuple[str, int]:
         """Make the log in the folder a namespace of its root; its name and its new coordinator id."""
