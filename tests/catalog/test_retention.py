@@ -282,7 +282,7 @@ def test_the_log_keeps_the_extremes_of_simple_columns_for_ever_and_of_no_others(
     clock.advance(WEEK_MS)
     assert lake.vacuum().deleted_files == 1
     assert not stored(lake, "people/")
-    entries = [lake.connection.store.get(key) for key in stored(lake, "_log/") if key.endswith(".json")]
+    entries = [lake._connection.store.get(key) for key in stored(lake, "_log/") if key.endswith(".json")]
     lines = [json.loads(line) for entry in entries for line in entry.splitlines()]
     (found,) = (line["statistics"] for line in lines if line.get("action") == "segment")
     assert found == {"mail": ["ann@example.org", "ann@example.org", 0], "sealed": [None, None, 0]}

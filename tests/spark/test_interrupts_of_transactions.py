@@ -69,7 +69,7 @@ class Doubtful:
     def __init__(self) -> None:
         self.calls: list[str] = []
 
-    def adopt_segments(self, segments: list[str]) -> None:
+    def _adopt_segments(self, segments: list[str]) -> None:
         self.calls += segments
 
     def flush(self) -> None:
