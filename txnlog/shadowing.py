@@ -32,14 +32,14 @@ def check_not_hidden(module: str) -> None:
             f"the module {module} is missing: Python finds no {package}", advice="install all packages of txnlog"
         )
     for part in rest:
-        whole = f"{package}.{part}"
-        spec = None if folders is None else importlib.machinery.PathFinder.find_spec(whole, folders)
+        # By the last part of its name: with a whole one the finder asks the packages above, which may not be imported.
+        spec = None if folders is None else importlib.machinery.PathFinder.find_spec(part, folders)
         if spec is None:
             raise UnsupportedFeature(
                 f"txnlog's module {module} cannot be imported: what Python finds as {package!r} is {place}",
                 advice=_ADVICE,
             )
-        package, folders = whole, spec.submodule_search_locations
+        folders = spec.submodule_search_locations
 
 
 def not_loaded(name: str, module: str, error: Exception) -> UnsupportedFeature:
