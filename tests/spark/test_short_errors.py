@@ -98,7 +98,7 @@ def test_a_stream_that_cannot_be_read_says_why_whatever_it_is_asked() -> None:
 def classes_that_spark_calls() -> set[type]:
     """Those of the package that have a base in Spark's module of data sources, but for what only carries values."""
     found: set[type] = set()
-    for module in pkgutil.iter_modules(spark_ext.__path__, "spark_ext."):
+    for module in pkgutil.walk_packages(spark_ext.__path__, "spark_ext."):
         for value in vars(importlib.import_module(module.name)).values():
             if isinstance(value, type) and value.__module__ == module.name:
                 bases = {base for base in value.__mro__ if base.__module__ == "pyspark.sql.datasource"}
