@@ -18,7 +18,7 @@ SPARK_ENV = JAVA_HOME="$$($(RUN)/python tools/java_home.py)" \
 	SPARK_SUBMIT_OPTS="$$($(RUN)/python -m tools.java_archive)" && export SPARK_SUBMIT_OPTS &&
 # Older versions of PySpark leave sockets open, and the pages of the documentation are written for the newest one.
 ON_OLDER_SPARK = -m pytest -n 2 --dist loadfile -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning \
-	tests/spark --ignore tests/spark/test_docs.py
+	tests/spark --ignore tests/spark/session/test_docs.py
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 import txnlog
 from benchmarks.report import Row, report, scratch
-from txnlog.keys import entry_key
-from txnlog.namespace import Namespace
+from txnlog.api.namespace import Namespace
+from txnlog.format.keys import entry_key
 
 MESSAGES = 100_000
 BATCH = 1_000

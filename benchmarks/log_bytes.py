@@ -11,11 +11,11 @@ from concurrent.futures import Future
 
 import txnlog
 from benchmarks.report import Row, report, scratch
-from txnlog.actions import Commit
-from txnlog.codec import decode_entry
-from txnlog.keys import entry_key
-from txnlog.namespace import Namespace
-from txnlog.producer import Producer
+from txnlog.api.namespace import Namespace
+from txnlog.api.producer import Producer
+from txnlog.format.actions import Commit
+from txnlog.format.codec import decode_entry
+from txnlog.format.keys import entry_key
 from txnlog.results import Committed
 
 TRANSACTIONS = 4_096

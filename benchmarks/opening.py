@@ -23,7 +23,7 @@ from pathlib import Path
 
 import txnlog
 from benchmarks.report import Row, report, scratch
-from txnlog.namespace import Namespace
+from txnlog.api.namespace import Namespace
 from txnlog.results import Committed
 
 FEW = 1_000
@@ -34,7 +34,7 @@ PARTITIONS = 4
 MOST_MEMORY_MB = 20
 CHILD = """
 import json, sys, time
-import txnlog, txnlog.namespace, pyarrow.parquet
+import txnlog, txnlog.api.namespace, pyarrow.parquet
 def peak():
     # Not getrusage, whose figure begins with the peak of the process that started this one.
     with open("/proc/self/status") as status:

@@ -7,7 +7,7 @@ import time
 
 import txnlog
 from benchmarks.report import Row, report, scratch
-from txnlog.namespace import Namespace
+from txnlog.api.namespace import Namespace
 
 COMMITS = 200
 

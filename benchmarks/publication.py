@@ -27,7 +27,7 @@ import catalog as txn_catalog
 import txnlog
 from benchmarks.report import Row, report, scratch
 from benchmarks.spark_pairs import Pair, all_of, start_spark
-from txnlog.namespace import Namespace
+from txnlog.api.namespace import Namespace
 
 A_SECOND = 20
 MOST_BEHIND_MS = 1_000

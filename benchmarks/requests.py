@@ -15,7 +15,7 @@ from aiobotocore.httpsession import AIOHTTPSession
 import txnlog
 from benchmarks.report import Row, report
 from tools.servers import s3_server
-from txnlog import keys
+from txnlog.format import keys
 
 COMMITS = 20
 ROOT = "lake"

@@ -34,8 +34,8 @@ import txnlog
 from benchmarks.orders import SCHEMA, rows
 from benchmarks.report import Row, report, scratch
 from benchmarks.spark_pairs import WARM_UPS, Pair, all_of, seconds, start_spark
-from txnlog.keys import SEGMENT_COLUMN
-from txnlog.namespace import Namespace
+from txnlog.api.namespace import Namespace
+from txnlog.format.keys import SEGMENT_COLUMN
 
 SEGMENTS = 20
 MANY_SEGMENTS = 2_000

@@ -21,8 +21,8 @@ import msgspec
 
 import txnlog
 from benchmarks.report import Row, report, scratch
-from txnlog.keys import entry_key
-from txnlog.namespace import Namespace
+from txnlog.api.namespace import Namespace
+from txnlog.format.keys import entry_key
 from txnlog.results import Committed
 
 IN_FLIGHT = 64

@@ -3,6 +3,6 @@
 from catalog.errors import ForeignDeltaLog
 from catalog.namespaces import Catalog, NamespaceInfo
 from catalog.namespaces import open_catalog as open  # noqa: A004 - the public name, as in gzip.open
-from catalog.publication import Published, PublishedVersion
+from catalog.publication.publications import Published, PublishedVersion
 
 __all__ = ["Catalog", "ForeignDeltaLog", "NamespaceInfo", "Published", "PublishedVersion", "open"]

@@ -12,9 +12,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, overload
 
 from catalog import registration
-from catalog.publication import MOST_VERSIONS, Publications, Published, PublishedVersion
-from txnlog.adoption import adopt_namespace
-from txnlog.arguments import shown, truth, whole_number
+from catalog.publication.publications import MOST_VERSIONS, Publications, Published, PublishedVersion
+from txnlog.api.adoption import adopt_namespace
+from txnlog.api.internals import connection_of
+from txnlog.api.namespace import Namespace, open_namespace
+from txnlog.common.limits import MAX_NUMBER
+from txnlog.common.names import NamespaceName, folded, parse_namespace_name
+from txnlog.common.runtime import Clock, Runtime, renew_in_child
+from txnlog.common.validation import shown, truth, whole_number
 from txnlog.errors import (
     Durable,
     InvalidInputError,
@@ -22,15 +27,10 @@ from txnlog.errors import (
     TxnLogError,
     refused_write,
 )
-from txnlog.internals import connection_of
-from txnlog.limits import MAX_NUMBER
-from txnlog.log import Log
-from txnlog.log_identity import LogIdentity, other_listed
-from txnlog.names import NamespaceName, folded, parse_namespace_name
-from txnlog.namespace import Namespace, open_namespace
-from txnlog.root import Root, remains
-from txnlog.runtime import Clock, Runtime, renew_in_child
-from txnlog.state import NamespaceRecord
+from txnlog.fold.state import NamespaceRecord
+from txnlog.log.log_identity import LogIdentity, other_listed
+from txnlog.log.log_reader import Log
+from txnlog.log.root_log import Root, remains
 from txnlog.store.base import Store
 from txnlog.store.open import absolute, open_store
 from txnlog.store.wrappers import PrefixStore
@@ -38,7 +38,7 @@ from txnlog.store.wrappers import PrefixStore
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from txnlog.connection import Mode
+    from txnlog.client.view import Mode
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from catalog.delta_sql import delta_location
-from txnlog.arguments import mapping, options_json, shown
+from catalog.delta_log.sql import delta_location
+from txnlog.common.names import folded, nearest
+from txnlog.common.validation import mapping, options_json, shown
 from txnlog.errors import Durable, InvalidInputError, TopicNotFound
-from txnlog.names import folded, nearest
 from txnlog.store.open import hadoop_url
 
 if TYPE_CHECKING:

@@ -9,24 +9,24 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from spark_ext.delta_writes import write_delta
-    from spark_ext.handles import use
-    from spark_ext.native import read_topic, visible
-    from spark_ext.processing import process
-    from spark_ext.processing_run import Processed
-    from spark_ext.stream_handler import write_stream
-    from spark_ext.transactions import DataFrameTransaction, transaction
+    from spark_ext.processing.process import process
+    from spark_ext.processing.run import Processed
+    from spark_ext.read.native_scan import read_topic, visible
+    from spark_ext.streaming.write_stream import write_stream
+    from spark_ext.support.namespace_cache import use
+    from spark_ext.write.dataframe_transaction import DataFrameTransaction, transaction
+    from spark_ext.write.write_delta import write_delta
 
 _HOMES = {
-    "DataFrameTransaction": "spark_ext.transactions",
-    "Processed": "spark_ext.processing_run",
-    "process": "spark_ext.processing",
-    "read_topic": "spark_ext.native",
-    "transaction": "spark_ext.transactions",
-    "use": "spark_ext.handles",
-    "visible": "spark_ext.native",
-    "write_delta": "spark_ext.delta_writes",
-    "write_stream": "spark_ext.stream_handler",
+    "DataFrameTransaction": "spark_ext.write.dataframe_transaction",
+    "Processed": "spark_ext.processing.run",
+    "process": "spark_ext.processing.process",
+    "read_topic": "spark_ext.read.native_scan",
+    "transaction": "spark_ext.write.dataframe_transaction",
+    "use": "spark_ext.support.namespace_cache",
+    "visible": "spark_ext.read.native_scan",
+    "write_delta": "spark_ext.write.write_delta",
+    "write_stream": "spark_ext.streaming.write_stream",
 }
 
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from spark_ext.options import read_options, write_options
-from spark_ext.refused_stream import RefusedStreamReader
-from spark_ext.short_errors import short_errors
-from spark_ext.spark_versions import check_streaming_sink, check_streaming_source
+from spark_ext.streaming.refused_source import RefusedStreamReader
+from spark_ext.support.options import read_options, write_options
+from spark_ext.support.short_errors import short_errors
+from spark_ext.support.spark_versions import check_streaming_sink, check_streaming_source
 from txnlog.errors import TxnLogError, only_looking
 
 if TYPE_CHECKING:
@@ -37,14 +37,14 @@ class TxnLogDataSource(DataSource):
     @only_looking()
     def schema(self) -> StructType:
         """The columns of the topic, and the metadata columns if they were asked for."""
-        from spark_ext.scan import open_scan  # noqa: PLC0415 - writing needs none of it
+        from spark_ext.read.scan import open_scan  # noqa: PLC0415 - writing needs none of it
 
         return open_scan(read_options(self.options)).schema
 
     @only_looking()
     def reader(self, schema: StructType) -> DataSourceReader:
         """Reads a consistent view of one or several topics."""
-        from spark_ext.batch_reader import TopicBatchReader  # noqa: PLC0415
+        from spark_ext.read.format_batch_reader import TopicBatchReader  # noqa: PLC0415
 
         return TopicBatchReader(read_options(self.options, streaming=False), schema)
 
@@ -52,7 +52,7 @@ class TxnLogDataSource(DataSource):
         """Reads topics as a stream."""
         try:
             check_streaming_source()
-            from spark_ext.stream_reader import TopicStreamReader  # noqa: PLC0415 - older versions lack what it needs
+            from spark_ext.streaming.format_source import TopicStreamReader  # noqa: PLC0415 - older versions lack what it needs
 
             return TopicStreamReader(read_options(self.options, streaming=True), schema)
         except TxnLogError as error:
@@ -60,14 +60,14 @@ class TxnLogDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Writes a DataFrame as one transaction."""
-        from spark_ext.batch_writer import TopicBatchWriter  # noqa: PLC0415
+        from spark_ext.write.format_batch_writer import TopicBatchWriter  # noqa: PLC0415
 
         return TopicBatchWriter(write_options(self.options, streaming=False), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """Writes every micro-batch as one transaction."""
         check_streaming_sink()
-        from spark_ext.stream_writer import TopicStreamWriter  # noqa: PLC0415
+        from spark_ext.streaming.format_sink import TopicStreamWriter  # noqa: PLC0415
 
         return TopicStreamWriter(write_options(self.options, streaming=True), schema, overwrite)
 

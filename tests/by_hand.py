@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from txnlog.actions import AnyAction, Begin, Commit, Replace, Segment, SliceRows
-from txnlog.commands import Simple
-from txnlog.ids import TxnId
-from txnlog.keys import segment_key
-from txnlog.namespace import Namespace
-from txnlog.segment_file import EncodedSegment, encode
+from txnlog.api.namespace import Namespace
+from txnlog.common.ids import TxnId
+from txnlog.data.segment_file import EncodedSegment, encode
+from txnlog.format.actions import AnyAction, Begin, Commit, Replace, Segment, SliceRows
+from txnlog.format.keys import segment_key
+from txnlog.log.commands import Simple
 
 
 def append(ns: Namespace, *actions: AnyAction) -> int:

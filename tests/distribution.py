@@ -24,9 +24,9 @@ LONGEST: Final = (
     "tests/places/test_connect.py",
     "tests/catalog/test_conformance_spark.py",
     "tests/catalog/test_publication_faults.py",
-    "tests/spark/test_damage.py",
-    "tests/spark/test_write_stream.py",
-    "tests/spark/test_format_stream_write.py",
+    "tests/spark/read/test_damage.py",
+    "tests/spark/streaming/test_write_stream.py",
+    "tests/spark/streaming/test_format_stream_write.py",
 )
 
 

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from tests.memory_log import Log
 from tests.unit.random_entries import append
-from txnlog.apply import apply_entry
-from txnlog.codec import decode_entry
-from txnlog.planner import ScanPlan, plan
-from txnlog.state import RowsState, State
+from txnlog.data.scan_planner import ScanPlan, plan
+from txnlog.fold.apply import apply_entry
+from txnlog.fold.state import RowsState, State
+from txnlog.format.codec import decode_entry
 
 NAMED: Final[dict[str, RowsState]] = {"pending": "OPEN", "visible": "COMMITTED", "aborted": "ABORTED"}
 """What a segment's record says while it is the newest one, in the words of a transaction's state."""

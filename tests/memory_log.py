@@ -13,8 +13,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from txnlog import schema as schemas
-from txnlog.actions import (
+from txnlog.errors import CorruptionError, TxnLogError, UnsupportedFeature
+from txnlog.fold.apply import apply, apply_entry, begin_entry, finish_entry
+from txnlog.fold.state import Cursor, Draft, Outcome, State, TransactionRecord
+from txnlog.format import schema as schemas
+from txnlog.format.actions import (
     Acknowledgement,
     AnyAction,
     Commit,
@@ -31,11 +34,8 @@ from txnlog.actions import (
     SubscriptionType,
     Topic,
 )
-from txnlog.apply import apply, apply_entry, begin_entry, finish_entry
-from txnlog.codec import Entry, decode_entry, digest_of, encode_action, encode_entry
-from txnlog.errors import CorruptionError, TxnLogError, UnsupportedFeature
-from txnlog.schema import StructType
-from txnlog.state import Cursor, Draft, Outcome, State, TransactionRecord
+from txnlog.format.codec import Entry, decode_entry, digest_of, encode_action, encode_entry
+from txnlog.format.schema import StructType
 from txnlog.testing.scheduler import START_MS
 
 WRITER = "0" * 32

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-from txnlog.limits import TARGET_SEGMENT_BYTES
-from txnlog.parquet_pages import TAIL_BYTES, footer_length
-from txnlog.segment_file import EncodedSegment, SegmentWriter
+from txnlog.common.limits import TARGET_SEGMENT_BYTES
+from txnlog.data.parquet_pages import TAIL_BYTES, footer_length
+from txnlog.data.segment_file import EncodedSegment, SegmentWriter
 
 
 def encode_many(

@@ -13,7 +13,7 @@ import pytest
 import txnlog
 
 if TYPE_CHECKING:
-    from txnlog.namespace import Namespace
+    from txnlog.api.namespace import Namespace
 
 
 def set_surroundings() -> None:

@@ -1,10 +1,10 @@
 """Transactional topics on object storage: exactly-once pipelines over many topics, on nothing but a bucket.
 
-``txnlog.open(root, namespace=..., create=True)`` gives a handle; see :class:`txnlog.namespace.Namespace`.
+``txnlog.open(root, namespace=..., create=True)`` gives a handle; see :class:`txnlog.api.namespace.Namespace`.
 Where everything is: ``docs/map.md`` has a line for every module.
 
-Names are loaded at their first use, so that what runs on Spark's executors can import ``txnlog.segment_file`` without
-the packages that only a client needs.
+Names are loaded at their first use, so that what runs on Spark's executors can import ``txnlog.data.segment_file``
+without the packages that only a client needs.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from txnlog import errors, testing
-    from txnlog.consumer import Consumer
-    from txnlog.ids import TxnId
-    from txnlog.messages import Messages
-    from txnlog.namespace import Namespace
-    from txnlog.namespace import open_namespace as open  # noqa: A004 - the public name, as in gzip.open
-    from txnlog.producer import Producer
+    from txnlog.api.consumer import Consumer
+    from txnlog.api.messages import Messages
+    from txnlog.api.namespace import Namespace
+    from txnlog.api.namespace import open_namespace as open  # noqa: A004 - the public name, as in gzip.open
+    from txnlog.api.producer import Producer
+    from txnlog.api.snapshot import Snapshot
+    from txnlog.api.transaction import Transaction
+    from txnlog.common.ids import TxnId
     from txnlog.results import Committed
-    from txnlog.snapshot import Snapshot
-    from txnlog.transaction import Transaction
 
 _HOMES = {
     "Committed": ("txnlog.results", "Committed"),
-    "Consumer": ("txnlog.consumer", "Consumer"),
-    "Messages": ("txnlog.messages", "Messages"),
-    "Namespace": ("txnlog.namespace", "Namespace"),
-    "Producer": ("txnlog.producer", "Producer"),
-    "Snapshot": ("txnlog.snapshot", "Snapshot"),
-    "Transaction": ("txnlog.transaction", "Transaction"),
-    "TxnId": ("txnlog.ids", "TxnId"),
+    "Consumer": ("txnlog.api.consumer", "Consumer"),
+    "Messages": ("txnlog.api.messages", "Messages"),
+    "Namespace": ("txnlog.api.namespace", "Namespace"),
+    "Producer": ("txnlog.api.producer", "Producer"),
+    "Snapshot": ("txnlog.api.snapshot", "Snapshot"),
+    "Transaction": ("txnlog.api.transaction", "Transaction"),
+    "TxnId": ("txnlog.common.ids", "TxnId"),
     "errors": ("txnlog.errors", None),
-    "open": ("txnlog.namespace", "open_namespace"),
+    "open": ("txnlog.api.namespace", "open_namespace"),
     "testing": ("txnlog.testing", None),
 }
 

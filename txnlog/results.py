@@ -10,9 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from txnlog.arguments import time_of
-from txnlog.ids import TxnId
-from txnlog.state import TransactionState
+from txnlog.common.ids import TxnId
+from txnlog.common.validation import time_of
+from txnlog.fold.state import TransactionState
 
 
 class _Shown:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from txnlog import Namespace
-from txnlog.actions import Abort, Acknowledge, Acknowledgement, AnyAction, Begin, Commit, Segment, Subscription
-from txnlog.codec import Entry
-from txnlog.keys import SegmentKey, parse_key
+from txnlog.format.actions import Abort, Acknowledge, Acknowledgement, AnyAction, Begin, Commit, Segment, Subscription
+from txnlog.format.codec import Entry
+from txnlog.format.keys import SegmentKey, parse_key
 
 State = Literal["OPEN", "COMMITTED", "ABORTED"]
 

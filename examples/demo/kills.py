@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn
 
-from txnlog.keys import kind_of
+from txnlog.format.keys import kind_of
 from txnlog.store import Created, ForwardingStore, Store
 
 

@@ -11,8 +11,9 @@ from catalog import Catalog
 from tests.catalog.engines import Engines, engines_in
 from tests.client.conftest import local, ns
 from tests.client.support import FakeRuntime, Place, trusting_probe
-from txnlog import connection, root
-from txnlog.namespace import Namespace
+from txnlog.api.namespace import Namespace
+from txnlog.client import view
+from txnlog.log import root_log
 
 __all__ = ["local", "ns"]  # fixtures
 
@@ -20,8 +21,8 @@ __all__ = ["local", "ns"]  # fixtures
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """No waiting, and no probing: both have tests of their own."""
-    monkeypatch.setattr(connection, "Runtime", FakeRuntime)
-    monkeypatch.setattr(root, "probe", trusting_probe)
+    monkeypatch.setattr(view, "Runtime", FakeRuntime)
+    monkeypatch.setattr(root_log, "probe", trusting_probe)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from tools.java_archive import QUICK
-from txnlog.keys import SEGMENT_COLUMN
+from txnlog.format.keys import SEGMENT_COLUMN
 
 FAST = ("deltalake", "polars", "duckdb")
 WRITES = (

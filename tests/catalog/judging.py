@@ -24,9 +24,9 @@ from tests.catalog.replaying import (
     replay_topic,
     segments_difference,
 )
-from txnlog import keys
-from txnlog.namespace import Namespace
-from txnlog.state import SegmentRecord, TopicRecord
+from txnlog.api.namespace import Namespace
+from txnlog.fold.state import SegmentRecord, TopicRecord
+from txnlog.format import keys
 from txnlog.store.base import Store
 
 _SEGMENTS = pa.schema(

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from catalog import table_publisher
-from catalog.publication import Publications
+from catalog.publication import publisher
+from catalog.publication.publications import Publications
 from tests.by_hand import compact
 from tests.catalog.judging import commits_of
 from tests.catalog.stories import mergeable
 from tests.sim.scopes import founded, open_client, rows
-from txnlog import keys
-from txnlog.namespace import Namespace
+from txnlog.api.namespace import Namespace
+from txnlog.format import keys
 from txnlog.store import MemoryStore, Store
 from txnlog.store.wrappers import Call, HookStore
 from txnlog.testing import ManualClock
@@ -81,7 +81,7 @@ PREPARED: dict[str, Callable[[Namespace], None]] = {
 @cache
 def prepared(name: str) -> MemoryStore:
     """What is there before. What was lost below a checkpoint is no publisher's care, so there is none in that one."""
-    table_publisher.CHECKPOINT_VERSIONS = 1_000 if name == "middle_lost" else 2  # type: ignore[misc]  # tests' fixtures set it back
+    publisher.CHECKPOINT_VERSIONS = 1_000 if name == "middle_lost" else 2  # type: ignore[misc]  # tests' fixtures set it back
     return founded(PREPARED[name], ManualClock(START_MS))
 
 

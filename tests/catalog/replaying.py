@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txnlog.keys import SEGMENT_COLUMN, SEGMENTS_TABLE
+from txnlog.format.keys import SEGMENT_COLUMN, SEGMENTS_TABLE
 
 MOST_TOLD = 3
 DOMAIN = "txnlog"

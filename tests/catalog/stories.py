@@ -13,11 +13,11 @@ from catalog import Catalog, Published
 from tests.by_hand import append, compact
 from tests.catalog.engines import Engines, assert_same
 from tests.client.support import Place
-from txnlog import schema as schemas
-from txnlog.actions import AlterTopic
+from txnlog.api.namespace import Namespace
 from txnlog.errors import TopicNotFound
-from txnlog.namespace import Namespace
-from txnlog.state import TopicRecord
+from txnlog.fold.state import TopicRecord
+from txnlog.format import schema as schemas
+from txnlog.format.actions import AlterTopic
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("price", pa.float64())])
 TOPICS = ("orders", "audit")

@@ -18,11 +18,12 @@ import pytest
 
 import catalog as txn_catalog
 import txnlog
-from catalog import Catalog, delta_actions
+from catalog import Catalog
+from catalog.publication import topic_versions
 from tests.catalog.published import commit
 from tests.client.support import Place
-from txnlog.schema import StructType
-from txnlog.state import SegmentRecord
+from txnlog.fold.state import SegmentRecord
+from txnlog.format.schema import StructType
 
 UTC = datetime.UTC
 VALUES: dict[str, tuple[pa.DataType, list[Any], Any]] = {
@@ -132,7 +133,7 @@ def test_statistics_that_were_told_otherwise_are_told_anew(
     """
     ns.create_topic("odd", schema=pa.schema([("id", pa.int64()), ("flag", pa.bool_())]))
     with monkeypatch.context() as patched:
-        patched.setattr(delta_actions, "statistics_json", _as_once)
+        patched.setattr(topic_versions, "statistics_json", _as_once)
         for number in range(3):
             ns.produce("odd", [{"id": number, "flag": True}])
             cat.publish("sales", "odd")
@@ -145,7 +146,7 @@ def test_statistics_that_were_told_otherwise_are_told_anew(
             ns.produce("odd", [{"id": number, "flag": False}])
             with monkeypatch.context() as patched:
                 if number == 4:
-                    patched.setattr(delta_actions, "statistics_json", _as_once)
+                    patched.setattr(topic_versions, "statistics_json", _as_once)
                 for each in (other, cat):
                     assert each.publish("sales", "odd").repaired == ()
         assert [commit(place, version, "odd").read_bytes() for version in range(3)] == once

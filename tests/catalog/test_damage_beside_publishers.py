@@ -13,17 +13,18 @@ from functools import partial
 
 import pytest
 
-from catalog import delta_actions, segments_table, table_publisher
-from catalog.publication import Publications, Published
+from catalog.publication import publisher as table_publisher
+from catalog.publication import segments_table, topic_versions
+from catalog.publication.publications import Publications, Published
 from tests.catalog.judging import check_segments_table, check_table, commits_of
 from tests.catalog.publishers import TOPIC, client, prepared, publications
 from tests.catalog.replaying import actions_of
 from tests.effort import tries
 from tests.sim.interleaving import Duel, RandomScheduler
 from tests.sim.scopes import copied, rows
-from txnlog import keys
+from txnlog.api.namespace import Namespace
 from txnlog.errors import CorruptionError
-from txnlog.namespace import Namespace
+from txnlog.format import keys
 from txnlog.store.base import ObjectNotFound, Store
 
 Change = Callable[[Store, str, random.Random], None]
@@ -179,7 +180,7 @@ def _as_another(other: str, store: Store, key: str, _chance: random.Random) -> N
 def _small(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(table_publisher, "COMMITS_AT_ONCE", 4)
     monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 2)  # given back, whatever a schedule sets
-    monkeypatch.setattr(delta_actions, "MOST_FILES", 2)
+    monkeypatch.setattr(topic_versions, "MOST_FILES", 2)
     monkeypatch.setattr(segments_table, "STRETCH", 3)
     monkeypatch.setattr(segments_table, "MOST_STRETCHES", 2)
     caplog.set_level(logging.CRITICAL, logger="txnlog")
@@ -189,7 +190,7 @@ def play(seed: int, *, segments: bool) -> None:
     """One schedule, judged."""
     chance = random.Random(seed)
     prepared("history")  # with the fixture's settings, whichever schedule is first
-    delta_actions.MOST_FILES = chance.choice((1, 2, 100, 100))  # type: ignore[misc]  # see the fixture
+    topic_versions.MOST_FILES = chance.choice((1, 2, 100, 100))  # type: ignore[misc]  # see the fixture
     table_publisher.CHECKPOINT_VERSIONS = chance.choice((1, 2, 3, 1_000))  # type: ignore[misc]
     scene = Scene(chance, chance.choice((1, 2, 2, 3)), segments=segments)
     try:

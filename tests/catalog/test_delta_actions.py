@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog.delta_actions import TopicHistory, add_action, schema_json
-from catalog.delta_commit import Identity, Shown, TableMetadata, commit_lines
-from catalog.delta_stamp import DamagedCommitError, claimed_version, same_content, stamp_of
-from catalog.delta_statistics import statistics_json
-from catalog.topic_table import CONFIGURATION
+from catalog.delta_log.commit import Identity, Shown, TableMetadata, commit_lines
+from catalog.delta_log.commit_provenance import DamagedCommitError, claimed_version, same_content, stamp_of
+from catalog.delta_log.statistics import statistics_json
+from catalog.publication.topic_table import CONFIGURATION
+from catalog.publication.topic_versions import TopicHistory, add_action, schema_json
 from tests.memory_log import Log
 from tests.unit.random_entries import append, entries
-from txnlog.limits import STATISTICS_COLUMNS
-from txnlog.schema import ArrayType, StructField, StructType
-from txnlog.state import SegmentRecord, SegmentSlice
-from txnlog.visibility import is_visible
+from txnlog.common.limits import STATISTICS_COLUMNS
+from txnlog.fold.state import SegmentRecord, SegmentSlice
+from txnlog.fold.visibility import is_visible
+from txnlog.format.schema import ArrayType, StructField, StructType
 
 
 def record(statistics: dict[str, Any]) -> SegmentRecord:

@@ -16,7 +16,8 @@ import catalog as txn_catalog
 import txnlog
 from catalog import Catalog
 from tests.forks import in_child
-from txnlog import keys
+from txnlog.common.names import parse_namespace_name
+from txnlog.common.runtime import Runtime
 from txnlog.errors import (
     InvalidInputError,
     InvalidTransactionState,
@@ -26,9 +27,8 @@ from txnlog.errors import (
     ReadOnly,
     StoreError,
 )
-from txnlog.names import parse_namespace_name
-from txnlog.root import Root
-from txnlog.runtime import Runtime
+from txnlog.format import keys
+from txnlog.log.root_log import Root
 from txnlog.store import Created, ForwardingStore, MemoryStore
 from txnlog.testing import ManualClock
 

@@ -18,17 +18,17 @@ import pytest
 
 import catalog as txn_catalog
 import txnlog
-from catalog import Catalog, ForeignDeltaLog, delta_actions, topic_table
-from catalog.delta_log import DeltaLog
-from catalog.publication import Publications
+from catalog import Catalog, ForeignDeltaLog
+from catalog.delta_log.objects import DeltaLog
+from catalog.publication import topic_table, topic_versions
+from catalog.publication.publications import Publications
 from tests.by_hand import append, compact
 from tests.catalog.judging import check_table, commits_of
 from tests.catalog.published import commit, folder, grown
 from tests.catalog.replaying import actions_of
 from tests.catalog.stories import add_column, mergeable
 from tests.client.support import SCHEMA, Place, raises, rows
-from txnlog import keys
-from txnlog.actions import Begin, Commit, DeleteRecords, Replace, Segment, SliceRows
+from txnlog.common.limits import DEFAULT_GRACE_MS
 from txnlog.errors import (
     Durable,
     InvalidInputError,
@@ -38,7 +38,8 @@ from txnlog.errors import (
     TopicNotFound,
     VersionNotAvailable,
 )
-from txnlog.limits import DEFAULT_GRACE_MS
+from txnlog.format import keys
+from txnlog.format.actions import Begin, Commit, DeleteRecords, Replace, Segment, SliceRows
 from txnlog.store import MemoryStore
 from txnlog.testing import ManualClock
 from txnlog.testing.scheduler import START_MS
@@ -76,7 +77,7 @@ def test_several_entries_are_one_version(ns: Any, cat: Catalog) -> None:
 
 
 def test_a_backlog_is_cut_into_versions_but_no_entry_is(ns: Any, cat: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delta_actions, "MOST_FILES", 3)
+    monkeypatch.setattr(topic_versions, "MOST_FILES", 3)
     entries = [ns.produce("orders", rows(number)).version for number in range(7)]
     with ns.begin() as txn:  # five files, one entry
         for number in range(5):
@@ -384,7 +385,7 @@ def test_maintenance_ends_the_table_of_a_dropped_topic_with_auto_and_of_no_other
 def test_an_error_behind_the_first_of_several_versions_does_not_say_that_nothing_was_written(
     ns: Any, cat: Catalog, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delta_actions, "MOST_FILES", 1)
+    monkeypatch.setattr(topic_versions, "MOST_FILES", 1)
     for number in range(3):
         ns.produce("orders", rows(number))
     inner = DeltaLog.create

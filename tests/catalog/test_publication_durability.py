@@ -9,13 +9,16 @@ from typing import Any
 import pytest
 
 import catalog as txn_catalog
-from catalog import Catalog, delta_log, table_publisher
-from catalog.delta_log import DeltaLog
-from catalog.publication import Publications
+from catalog import Catalog
+from catalog.delta_log import objects
+from catalog.delta_log.objects import DeltaLog
+from catalog.publication import publisher
+from catalog.publication.publications import Publications
 from tests.catalog.published import commit, folder, grown
 from tests.client.support import Place, raises, rows
-from txnlog import keys, slots
 from txnlog.errors import Durable, OutcomeUnknown, StoreError
+from txnlog.format import keys
+from txnlog.log import slots
 
 
 def fails(*_: object) -> Any:
@@ -118,8 +121,8 @@ def test_a_publication_may_have_written_a_checkpoint(
 
     ns.produce("orders", rows(9))
     cat.publish("sales", "orders")
-    monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 2)
-    monkeypatch.setattr(delta_log, "occupy", occupy)
+    monkeypatch.setattr(publisher, "CHECKPOINT_VERSIONS", 2)
+    monkeypatch.setattr(objects, "occupy", occupy)
     with txn_catalog.open(place.root) as other, raises(StoreError, match="no space", durable=Durable.MAYBE):
         other.publish("sales")
     assert list(folder(place).glob("*.checkpoint.parquet"))

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from catalog import delta_actions, table_publisher
+from catalog.publication import publisher, topic_versions
 from tests.catalog.judging import check_table, commits_of
 from tests.catalog.publishers import PREPARED, TOPIC, client, prepared, publications, publish
 from tests.client.support import raises
@@ -19,15 +19,15 @@ from tests.effort import every, tries
 from tests.sim.fates import Fate, FateStore, fates_of
 from tests.sim.interleaving import Duel, ScriptedScheduler, in_schedules
 from tests.sim.scopes import copied, rows
-from txnlog import keys
 from txnlog.errors import Durable, InvalidInputError, TxnLogError
+from txnlog.format import keys
 from txnlog.store.wrappers import Call
 
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(delta_actions, "MOST_FILES", 2)
-    monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 2)
+    monkeypatch.setattr(topic_versions, "MOST_FILES", 2)
+    monkeypatch.setattr(publisher, "CHECKPOINT_VERSIONS", 2)
     caplog.set_level(logging.CRITICAL, logger="txnlog")
     prepared.cache_clear()
 
@@ -153,7 +153,7 @@ def test_two_publishers_who_know_the_table_in_every_interleaving(
     grow: bool, files: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With many files a version they want to show different ends in the same one."""
-    monkeypatch.setattr(delta_actions, "MOST_FILES", files)
+    monkeypatch.setattr(topic_versions, "MOST_FILES", files)
     assert 1 < _duels("history", grow=grow, most=2_000, known=True) < 2_000
 
 
@@ -189,7 +189,7 @@ def test_who_knew_a_version_that_others_made_again_goes_on_from_what_is_there(
     how: str, followed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else he would write the next one behind what he knew: the rows in between would be in none, or in two."""
-    monkeypatch.setattr(delta_actions, "MOST_FILES", 2 if followed else 100)
+    monkeypatch.setattr(topic_versions, "MOST_FILES", 2 if followed else 100)
     inner = copied(prepared("history"))
     one, other = client(inner, "a"), client(inner, "b")
     of = one._connection.topic_record(TOPIC)
@@ -241,7 +241,7 @@ def test_a_version_that_was_removed_beside_its_checkpoint_comes_back_with_one_th
 ) -> None:
     """Readers begin at the checkpoint: what the version adds beyond it they would never see."""
     inner = copied(prepared("history"))
-    monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 1)
+    monkeypatch.setattr(publisher, "CHECKPOINT_VERSIONS", 1)
     late, other = client(inner, "a"), client(inner, "b")
     of = late._connection.topic_record(TOPIC)
     own = publications(late)
@@ -302,7 +302,7 @@ def test_a_checkpoint_shows_what_its_version_does_though_one_who_repairs_it_knew
 def test_two_who_repair_a_version_of_which_one_knew_more_in_many_interleavings(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each may write over the other's: the versions follow each other in the end, and checkpoints show what they do."""
     before = prepared("history")
-    monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 1_000)  # of repairs alone
+    monkeypatch.setattr(publisher, "CHECKPOINT_VERSIONS", 1_000)  # of repairs alone
 
     def play(scheduler: ScriptedScheduler) -> None:
         duel = Duel(copied(before))
@@ -329,7 +329,7 @@ def test_a_topic_that_is_turned_off_while_it_is_published_gets_no_column_that_de
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Else nobody could read its table any more, which is left where it is."""
-    monkeypatch.setattr(delta_actions, "MOST_FILES", 100)
+    monkeypatch.setattr(topic_versions, "MOST_FILES", 100)
     inner = copied(prepared("history"))
     one, other = client(inner, "a"), client(inner, "b")
 
@@ -349,7 +349,7 @@ def test_a_topic_that_is_turned_off_while_it_is_published_gets_no_column_that_de
 @pytest.mark.parametrize("files", [2, 100])
 def test_three_publishers_in_many_interleavings(files: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of them knows an entry more than the one before."""
-    monkeypatch.setattr(delta_actions, "MOST_FILES", files)
+    monkeypatch.setattr(topic_versions, "MOST_FILES", files)
 
     def play(scheduler: ScriptedScheduler) -> tuple[int, ...]:
         duel = Duel(copied(prepared("history")))

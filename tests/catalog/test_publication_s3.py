@@ -12,7 +12,7 @@ import catalog as txn_catalog
 from tests.catalog.judging import check_table
 from tests.client.support import SCHEMA, Place, rows, unique_name
 from tools.servers import ACCESS_KEY, SECRET_KEY, s3_server
-from txnlog import keys
+from txnlog.format import keys
 
 
 @pytest.fixture(scope="module")

@@ -15,12 +15,13 @@ import pyarrow as pa
 import pytest
 
 import catalog as txn_catalog
-from catalog import Catalog, table_publisher
+from catalog import Catalog
+from catalog.publication import publisher
 from tests.by_hand import compact
 from tests.client.support import SCHEMA, Place, raises, read, rows
-from txnlog import keys
 from txnlog.errors import StoreError, VersionNotAvailable
-from txnlog.numbers import TOUCH_MS
+from txnlog.fold.id_blocks import TOUCH_MS
+from txnlog.format import keys
 from txnlog.store import ForwardingStore, Store
 from txnlog.testing import ManualClock
 from txnlog.testing.scheduler import START_MS
@@ -297,7 +298,7 @@ VERSIONS: Final = 6
 @pytest.fixture
 def url(lake: Any, clock: ManualClock, tables: Catalog, monkeypatch: pytest.MonkeyPatch) -> str:
     """The address of the Delta table of a topic that was dropped a week ago, with a checkpoint among its versions."""
-    monkeypatch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 3)
+    monkeypatch.setattr(publisher, "CHECKPOINT_VERSIONS", 3)
     address = tables.publish("sales", "orders").url
     for number in range(VERSIONS):
         lake.produce("orders", rows(number))

@@ -15,15 +15,15 @@ import pyarrow as pa
 import pytest
 
 import txnlog
-from txnlog import keys
-from txnlog.actions import Close
-from txnlog.apply import apply_entry
-from txnlog.codec import decode_entry
-from txnlog.commands import Simple
+from txnlog.api.namespace import Namespace
+from txnlog.common.runtime import Clock, Runtime
 from txnlog.errors import Durable, StoreError, TxnLogError
-from txnlog.namespace import Namespace
-from txnlog.runtime import Clock, Runtime
-from txnlog.state import State
+from txnlog.fold.apply import apply_entry
+from txnlog.fold.state import State
+from txnlog.format import keys
+from txnlog.format.actions import Close
+from txnlog.format.codec import decode_entry
+from txnlog.log.commands import Simple
 from txnlog.store import CountingStore, Created, ForwardingStore, Store, identity_of, open_store
 from txnlog.store.base import ObjectNotFound
 from txnlog.store.probe import Passed

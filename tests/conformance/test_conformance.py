@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from tests.conformance import second_checkpoints, second_entries, second_log, second_rows
 from tests.conformance.misreading import Misreading
 from tests.conformance.misreadings import MISREADINGS
-from txnlog.actions import KNOWN_ACTIONS
+from txnlog.format.actions import KNOWN_ACTIONS
 from txnlog.testing.conformance import Answer, Case, cases_of, difference
 from txnlog.testing.conformance.__main__ import main
 from txnlog.testing.conformance.cases import EXIT_CODES, EXPECTED, GOLDEN, LEVELS, OK, ROOT

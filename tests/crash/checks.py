@@ -10,7 +10,7 @@ from itertools import pairwise
 from tests.crash.evidence import Evidence, Row
 from tests.crash.journal import Line, producer_of
 from tests.crash.plan import MAX_REDELIVERIES, TOPICS, decision
-from txnlog import ranges
+from txnlog.common import ranges
 
 Place = tuple[str, int]
 """Subscription and partition."""

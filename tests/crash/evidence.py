@@ -12,13 +12,15 @@ import txnlog
 from tests.crash import journal
 from tests.crash.journal import Line
 from tests.crash.plan import DEAD_LETTERS, TOPICS, Plan
-from txnlog import checkpoint, keys, ranges
-from txnlog.actions import Producer
-from txnlog.apply import apply_entry
-from txnlog.codec import decode_entry
-from txnlog.follower import Follower
-from txnlog.ids import TxnId
-from txnlog.state import State
+from txnlog.common import ranges
+from txnlog.common.ids import TxnId
+from txnlog.fold.apply import apply_entry
+from txnlog.fold.state import State
+from txnlog.format import keys
+from txnlog.format.actions import Producer
+from txnlog.format.codec import decode_entry
+from txnlog.log import checkpoint_codec
+from txnlog.log.follower import Follower
 
 OLDER_VERSIONS = 3
 USER_COLUMNS = ("label", "part", "contents", "sequence", "source", "source_partition", "source_offset")
@@ -224,14 +226,14 @@ def _differences(follower: Follower, folded: State) -> Iterable[str]:
     """Where a checkpoint with the tail after it is not the fold of all entries."""
     restored, manifest, _ = follower.log.load()
     if manifest is not None:
-        ended = checkpoint.cold_rows(folded)
-        for kind in checkpoint.COLD_KINDS:
+        ended = checkpoint_codec.cold_rows(folded)
+        for kind in checkpoint_codec.COLD_KINDS:
             runs = [follower.log.checkpoints.read_run(part) for part in manifest.runs(kind)]
-            after = checkpoint.cold_rows(restored)[kind]
-            rows = checkpoint.merge_runs(kind, [*runs, after], expired_before_ms=0)
-            if not rows.equals(checkpoint.merge_runs(kind, [ended[kind]], expired_before_ms=0)):
+            after = checkpoint_codec.cold_rows(restored)[kind]
+            rows = checkpoint_codec.merge_runs(kind, [*runs, after], expired_before_ms=0)
+            if not rows.equals(checkpoint_codec.merge_runs(kind, [ended[kind]], expired_before_ms=0)):
                 yield f"the {kind} of the checkpoint at {manifest.version} are not those of the log"
-        checkpoint.trim(folded, manifest.version)
+        checkpoint_codec.trim(folded, manifest.version)
     for name, table in folded.as_tables().items():
         if table != restored.as_tables()[name]:
             yield f"the table {name!r} restored from a checkpoint is not the fold of all entries"

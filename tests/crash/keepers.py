@@ -11,8 +11,8 @@ from typing import ClassVar
 
 from tests.crash.plan import LONGEST_NIGHTS_MS, MINUTE_MS, decision, late
 from tests.crash.worker import Worker, carry_out, persist
+from txnlog.common.limits import MIN_GRACE_MS
 from txnlog.errors import RetriableError, StoreError
-from txnlog.limits import MIN_GRACE_MS
 
 _NIGHT_MINUTES = (62, 75)
 """More than the least grace of a vacuum: whoever did nothing since the evening has lost the rest of its numbers."""

@@ -14,9 +14,9 @@ from tests.crash import checks
 from tests.crash.evidence import Evidence, Told, answers_path, drained_path, gather, read_journals
 from tests.crash.plan import LEASE_MS, MINUTE_MS, NAMESPACE, SUBSCRIPTIONS, TOPICS, Board, Plan
 from tests.crash.worker import carry_out, make_definite
-from txnlog.ids import TxnId
-from txnlog.limits import MIN_GRACE_MS
-from txnlog.runtime import Clock
+from txnlog.common.ids import TxnId
+from txnlog.common.limits import MIN_GRACE_MS
+from txnlog.common.runtime import Clock
 
 MOST_EXPLAINED = 8
 _DRAINED_AT_ONCE = 1_000

@@ -21,6 +21,7 @@ import txnlog
 from tests.crash import journal
 from tests.crash.faulty_store import FaultyStore
 from tests.crash.plan import LEASE_MS, NAMESPACE, ROLES, TOPICS, Board, Plan, Role, decision
+from txnlog.api.messages import Messages
 from txnlog.errors import (
     AbortableError,
     CoordinatorFenced,
@@ -35,7 +36,6 @@ from txnlog.errors import (
     TransactionNotFound,
     TransactionTimedOut,
 )
-from txnlog.messages import Messages
 from txnlog.results import Committed
 from txnlog.store import Store, open_store
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import pyarrow as pa
 
-from txnlog.keys import SEGMENT_COLUMN
+from txnlog.format.keys import SEGMENT_COLUMN
 
 
 def with_offsets(found: pa.Table, segments: pa.Table) -> dict[tuple[int, int], tuple[str, int]]:

@@ -18,7 +18,7 @@ from tests.catalog.engines import Engines
 from tests.crash.plan import NAMESPACE, Board
 from tests.crash_delta.plan import DeltaPlan, Progress
 from tests.crash_delta.tables import SEGMENTS, Compared, Tables
-from txnlog.state import TopicRecord
+from txnlog.fold.state import TopicRecord
 
 
 @dataclass

@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 import catalog
-from catalog import Catalog, Published, delta_actions, table_publisher
+from catalog import Catalog, Published
+from catalog.publication import publisher, topic_versions
 from tests.crash import keepers
 from tests.crash.faulty_store import FaultyStore
 from tests.crash.plan import NAMESPACE, Role
@@ -39,7 +40,7 @@ from txnlog.errors import (
     TopicNotFound,
     VersionNotAvailable,
 )
-from txnlog.schema import to_arrow
+from txnlog.format.schema import to_arrow
 from txnlog.store import Store, open_store
 
 _NO_ANSWER = (RetriableError, StoreError, CoordinatorFenced)
@@ -68,8 +69,8 @@ class Publishing(Worker):
     def _store(self) -> Store:
         plan = self._plan
         draw = partial(plan.random, self._worker, self._generation)
-        delta_actions.MOST_FILES = draw("files").choice(_FILES_AT_ONCE)  # type: ignore[misc]  # of this process
-        table_publisher.CHECKPOINT_VERSIONS = draw("checkpoints").choice(_VERSIONS_PER_CHECKPOINT)  # type: ignore[misc]
+        topic_versions.MOST_FILES = draw("files").choice(_FILES_AT_ONCE)  # type: ignore[misc]  # of this process
+        publisher.CHECKPOINT_VERSIONS = draw("checkpoints").choice(_VERSIONS_PER_CHECKPOINT)  # type: ignore[misc]
         real = open_store(plan.root, plan.options)
         faulty = FaultyStore(real, draw("faults"), plan.spool, plan.faults, is_slot)
         return WatchedStore(faulty, real, draw("deaths"), self.progress, self._worker)

@@ -16,10 +16,11 @@ from tests.catalog.engines import EngineError, Engines
 from tests.catalog.replaying import Facts, Published, actions_of, difference, segments_difference
 from tests.crash.plan import NAMESPACE
 from tests.crash_delta.plan import DeltaPlan
-from txnlog import garbage, keys
-from txnlog.delta_mode import delta_mode
 from txnlog.errors import CorruptionError, VersionNotAvailable
-from txnlog.state import TopicRecord
+from txnlog.fold import garbage
+from txnlog.fold.state import TopicRecord
+from txnlog.format import keys
+from txnlog.format.delta_mode import delta_mode
 
 SEGMENTS = keys.SEGMENTS_TABLE
 

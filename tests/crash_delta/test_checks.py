@@ -14,7 +14,7 @@ import pytest
 
 import catalog
 import txnlog
-from catalog import table_publisher
+from catalog.publication import publisher
 from tests.catalog.engines import FAST, Engines, engines_in
 from tests.catalog.replaying import Facts, Published, difference, replay_segments, replay_topic
 from tests.crash.plan import NAMESPACE
@@ -22,7 +22,7 @@ from tests.crash_delta.checks import lost_and_torn, told_in, with_offsets
 from tests.crash_delta.plan import DeltaPlan, Phase, Progress
 from tests.crash_delta.run import SEEN, SEEN_IN_LONG, plan_for, problems
 from tests.crash_delta.tables import SEGMENTS, Tables
-from txnlog.keys import SEGMENT_COLUMN
+from txnlog.format.keys import SEGMENT_COLUMN
 
 SCHEMA = pa.schema([("label", pa.string()), ("part", pa.int32()), ("price", pa.decimal128(5, 2))])
 
@@ -58,7 +58,7 @@ def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engines]:
 def case(tmp_path_factory: pytest.TempPathFactory, engines: Engines) -> Iterator[Case]:
     root = tmp_path_factory.mktemp("lake")
     with pytest.MonkeyPatch.context() as patch, txnlog.open(root, NAMESPACE, create=True) as ns:
-        patch.setattr(table_publisher, "CHECKPOINT_VERSIONS", 3)
+        patch.setattr(publisher, "CHECKPOINT_VERSIONS", 3)
         ns.create_topic("orders", SCHEMA, partitions=2)
         with catalog.open(root) as cat:
             cat.publish(NAMESPACE)
@@ -354,7 +354,7 @@ def test_what_was_acknowledged_is_published_whole_and_nothing_else_is() -> None:
 
 def test_what_is_only_said_in_logs_is_found() -> None:
     quiet = [
-        "2026 txnlog.slots put of orders/_delta_log/7.json: create was lost (planted) (attempt 1)",
+        "2026 txnlog.log.slots put of orders/_delta_log/7.json: create was lost (planted) (attempt 1)",
         "2026 txnlog.publisher the topic 'orders' was not published; the next commit tries again: get failed (planted)",
         "2026 txnlog.publisher the topic 'orders' was not published; ...: the store did not say whether 7.json exists",
         "2026 txnlog.publisher no checkpoint of the Delta table of 'orders': put failed (planted)",

@@ -22,8 +22,8 @@ from tests.crash_delta import checks
 from tests.crash_delta.comparing import Seen
 from tests.crash_delta.plan import PASSING, DeltaPlan
 from tests.crash_delta.tables import SEGMENTS, Tables
-from txnlog.delta_mode import delta_mode
-from txnlog.state import TopicRecord
+from txnlog.fold.state import TopicRecord
+from txnlog.format.delta_mode import delta_mode
 
 OTHERS = ("polars", "duckdb")
 MOST_FINDINGS = 12

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from tests.crash.faulty_store import is_of_log
 from tests.crash.plan import NAMESPACE
 from tests.crash_delta.plan import Phase, Progress
-from txnlog import keys
+from txnlog.format import keys
 from txnlog.store import Created, Store
 from txnlog.store.base import ObjectNotFound
 from txnlog.store.wrappers import ForwardingStore

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import spark_ext
 import txnlog
 from examples.demo.kills import Kill, KillStore, KillSwitch, Place, say
-from spark_ext import handles
+from spark_ext.support import namespace_cache
 from tests.crash_spark import workers
 from tests.crash_spark.deaths import Dying, death_of
 from tests.crash_spark.workload import COUNTS, EVEN, NAMESPACE, ODD, ORDERS, ROWS, SUBSCRIPTION, Engine
@@ -26,7 +26,7 @@ from txnlog.store import open_store
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from txnlog.namespace import Namespace
+    from txnlog.api.namespace import Namespace
 
 REPOSITORY: Final = Path(__file__).parents[2]
 
@@ -193,7 +193,7 @@ def main(arguments: Sequence[str]) -> None:
         if engine is Engine.CARELESS:
             driver.careless()
         else:
-            handles.use(ns)
+            namespace_cache.use(ns)
             spark = start_spark(folder, given.master)
             driver.take(engine, spark)
             spark.stop()

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import txnlog
 from tests.crash_spark.workload import COUNTS, EVEN, NAMESPACE, ODD, ORDERS, SUBSCRIPTION, Engine, Step, counts_of
-from txnlog.actions import Segment
-from txnlog.keys import SegmentKey, parse_key
-from txnlog.state import State
+from txnlog.fold.state import State
+from txnlog.format.actions import Segment
+from txnlog.format.keys import SegmentKey, parse_key
 
 if TYPE_CHECKING:
-    from txnlog.namespace import Namespace
+    from txnlog.api.namespace import Namespace
 
 MOST_FINDINGS = 20
 

@@ -68,7 +68,7 @@ def put_places_in() -> None:
 def _around_files(told: Told) -> None:
     from pyspark import TaskContext
 
-    from spark_ext import executor_writer
+    from spark_ext.write import task_writer
     from tests.crash_spark.orders import Board, Moment
     from txnlog.store.wrappers import ForwardingStore
 
@@ -87,7 +87,7 @@ def _around_files(told: Told) -> None:
             if order is not None:
                 _strike(order.blow.value, order.ms, Path(told.folder))
 
-    module: Any = executor_writer
+    module: Any = task_writer
     honest = module.store_of
     module.store_of = lambda *arguments: Dying(honest(*arguments))
 
@@ -137,7 +137,8 @@ def _kill_executor(process: int, folder: Path) -> None:
 def _around_commits(told: Told, text: str) -> None:
     import txnlog
     from examples.demo.kills import Kill, KillStore, KillSwitch, Place
-    from spark_ext import handles, stream_writer
+    from spark_ext.streaming import format_sink
+    from spark_ext.support import namespace_cache
     from tests.crash_spark.deaths import DyingSink, death_of
     from tests.crash_spark.driver import batches_done, root_of
     from tests.crash_spark.workload import NAMESPACE, Engine
@@ -160,14 +161,14 @@ def _around_commits(told: Told, text: str) -> None:
                 super().reached(place)
 
     switch = Once(kill, dying)
-    writer: Any = stream_writer.TopicStreamWriter
+    writer: Any = format_sink.TopicStreamWriter
     open_honestly, make_spec, commit = writer._open, writer._make_spec, writer.commit
 
     def opened(self: Any) -> Any:
         if not used:
             root = root_of(Path(told.folder))
             ns = txnlog.open(str(root), NAMESPACE, store=KillStore(open_store(str(root), {}), switch))
-            handles.use(ns)
+            namespace_cache.use(ns)
             used.append(ns)
         return open_honestly(self)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from txnlog.namespace import Namespace
+    from txnlog.api.namespace import Namespace
 
 NAMESPACE: Final = "shop"
 ORDERS: Final = "orders"

@@ -18,9 +18,9 @@ import deltalake
 import catalog
 import txnlog
 from tests.damage.lake import LEASE_MS, NAME, TOPICS, Lake, SteadyRuntime, Target, steady
+from txnlog.api.namespace import Namespace
+from txnlog.api.snapshot import Snapshot
 from txnlog.errors import ConsumerBusy, TxnLogError
-from txnlog.namespace import Namespace
-from txnlog.snapshot import Snapshot
 
 _logger = logging.getLogger("tests.damage")
 

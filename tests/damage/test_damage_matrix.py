@@ -7,7 +7,7 @@ import pytest
 from tests.damage.lake import DELTA_LOGS, NAME, Target
 from tests.damage.matrix import DAMAGE, NO, OLDER, OTHER, TRIED, WRONG, YES, Case
 from tests.damage.run import PAGE, all_cases, page_with, table
-from txnlog.keys import kind_of
+from txnlog.format.keys import kind_of
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_ext.delta_tables import DeltaTable
+from spark_ext.delta.delta_table import DeltaTable
 from tests.delta.lives import Shop
 from tests.delta.session import session
 

@@ -12,15 +12,15 @@ import pytest
 
 import spark_ext
 import txnlog
-from spark_ext import handles
-from spark_ext.delta_tables import DeltaTable
-from txnlog.keys import kind_of
+from spark_ext.delta.delta_table import DeltaTable
+from spark_ext.support import namespace_cache
+from txnlog.format.keys import kind_of
 from txnlog.store import Created, ForwardingStore, Store, open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from spark_ext.processing_run import Processed
+    from spark_ext.processing.run import Processed
 
 SCHEMA = pa.schema([("id", pa.int64()), ("customer", pa.string())])
 
@@ -128,7 +128,7 @@ class Shop:
         self._patch.setattr(DeltaTable, "append", append)
         store = MortalStore(open_store(self.root, {}), life)
         self.ns = txnlog.open(self.root, "sales", store=store)
-        handles.use(self.ns)
+        namespace_cache.use(self.ns)
         return life
 
     def handle(self, batch: DataFrame, txn: Any) -> None:
@@ -197,7 +197,7 @@ def shop(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     made.produce()
     made.produce()
     yield made
-    handles._handles.clear()
+    namespace_cache._handles.clear()
 
 
 def dying_at_every_step(
@@ -235,7 +235,7 @@ def dying_at_every_step(
             made.born()
             again(made)
         check(made)
-        handles._handles.clear()
+        namespace_cache._handles.clear()
         if not life.dead:
             return life.steps
     raise AssertionError("it takes steps for ever")

@@ -12,7 +12,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import IllegalArgumentException
 
 import spark_ext
-from spark_ext.delta_tables import DeltaTable
+from spark_ext.delta.delta_table import DeltaTable
 from tests.delta.lives import Shop, shop
 from txnlog.errors import CorruptionError, Durable, InvalidInputError, OutcomeUnknown, TransactionConflict
 
@@ -24,7 +24,7 @@ _MANIFEST = "delta.compatibility.symlinkFormatManifest.enabled"
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Handlers that fail are called again at once."""
-    monkeypatch.setattr("spark_ext.processing_run._HANDLER_PAUSE_MS", 1.0)
+    monkeypatch.setattr("spark_ext.processing.run._HANDLER_PAUSE_MS", 1.0)
 
 
 def careful(shop: Shop) -> None:
@@ -101,7 +101,7 @@ def test_a_table_that_does_not_tell_whether_it_took_the_rows(
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(DeltaTable, "_notes_behind", raising(error))
-        patch.setattr("spark_ext.delta_tables.DataFrame", raising(error))
+        patch.setattr("spark_ext.delta.delta_table.DataFrame", raising(error))
         with pytest.raises(OutcomeUnknown, match=r"does not tell whether it took the rows: .*gone") as told:
             append(shop, 1)
     assert told.value.durable is Durable.MAYBE

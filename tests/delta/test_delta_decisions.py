@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import spark_ext
-from spark_ext.delta_identity import app_of
-from spark_ext.delta_tables import DeltaTable
+from spark_ext.delta.delta_table import DeltaTable
+from spark_ext.delta.idempotence import app_of
 from tests.delta.lives import Death, Shop, dying_at_every_step, shop
+from txnlog.api.namespace import Namespace
+from txnlog.api.transaction import Transaction
 from txnlog.errors import (
     ConsumerFenced,
     InvalidInputError,
@@ -19,8 +21,6 @@ from txnlog.errors import (
     SchemaMismatch,
     TransactionConflict,
 )
-from txnlog.namespace import Namespace
-from txnlog.transaction import Transaction
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,7 +17,7 @@ from tools import delta_jars
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from txnlog.namespace import Namespace
+    from txnlog.api.namespace import Namespace
 
 PAGE = page("docs/spark.md")
 SETUP = "\ndf.write.format('txnlog').mode('append').save('/tmp/lake/shop/orders')"

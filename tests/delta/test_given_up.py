@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import spark_ext
-from spark_ext.delta_identity import app_of
-from spark_ext.delta_tables import DeltaTable
+from spark_ext.delta.delta_table import DeltaTable
+from spark_ext.delta.idempotence import app_of
 from tests.delta.lives import SCHEMA, Death, Shop, shop
 from txnlog.errors import CorruptionError, Durable, InvalidInputError
 
@@ -22,7 +22,7 @@ Handler = Callable[[Any, Any], None]
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Handlers that fail are called again at once."""
-    monkeypatch.setattr("spark_ext.processing_run._HANDLER_PAUSE_MS", 1.0)
+    monkeypatch.setattr("spark_ext.processing.run._HANDLER_PAUSE_MS", 1.0)
 
 
 def careful(shop: Shop) -> None:

@@ -7,9 +7,9 @@ import shutil
 
 import pytest
 
-from spark_ext import handles
-from spark_ext.delta_identity import app_of
-from spark_ext.delta_tables import DeltaTable
+from spark_ext.delta.delta_table import DeltaTable
+from spark_ext.delta.idempotence import app_of
+from spark_ext.support import namespace_cache
 from tests.delta.lives import SCHEMA, Death, Shop, shop
 from txnlog.errors import ConsumerFenced, CorruptionError, TransactionConflict
 
@@ -22,7 +22,7 @@ def produce(shop: Shop, *numbers: int) -> None:
 
 
 def put_back(shop: Shop, backup: str) -> None:
-    handles._handles.clear()
+    namespace_cache._handles.clear()
     shutil.rmtree(shop.root)
     shutil.copytree(backup, shop.root)
 
@@ -35,7 +35,7 @@ def test_a_decision_of_the_log_before_it_was_put_back_is_not_taken_for_that_of_a
     shop.check()
     with shop.open() as ns:
         ns.snapshot()
-    handles._handles.clear()
+    namespace_cache._handles.clear()
     shutil.copytree(shop.root, backup)
     produce(shop, 100, 101)
     shop.born()
@@ -104,7 +104,7 @@ def test_a_batch_of_the_log_before_it_was_put_back_is_not_taken_for_one_with_the
     shop.born()
     shop.process()
     shop.check()
-    handles._handles.clear()
+    namespace_cache._handles.clear()
     shutil.copytree(shop.root, backup)
     produce(shop, 100, 101)
     shop.born(5)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from catalog import Catalog
-    from txnlog.namespace import Namespace
+    from txnlog.api.namespace import Namespace
 
 SCHEMA = pa.schema([("id", pa.int64()), ("customer", pa.string())])
 

@@ -8,79 +8,79 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-OFFSETS = "tests/unit/test_apply_offsets.py::test_"
-PRODUCERS = "tests/unit/test_apply_producers.py::test_"
-PREPARED = "tests/unit/test_apply_prepared.py::test_"
-TRANSACTIONS = "tests/unit/test_apply_transactions.py::test_"
-FOLD = "tests/unit/test_apply_protocol.py::test_"
-ACKNOWLEDGEMENTS = "tests/unit/test_acknowledgements.py::test_"
-SUBSCRIPTIONS = "tests/unit/test_apply_subscriptions.py::test_"
-NUMBERS = "tests/unit/test_numbers.py::test_"
-COMMANDS = "tests/unit/test_commands.py::test_"
-ENTRY_BUILDER = "tests/unit/test_entry_builder.py::test_"
+OFFSETS = "tests/unit/fold/test_apply_offsets.py::test_"
+PRODUCERS = "tests/unit/fold/test_apply_producers.py::test_"
+PREPARED = "tests/unit/fold/test_apply_prepared.py::test_"
+TRANSACTIONS = "tests/unit/fold/test_apply_transactions.py::test_"
+FOLD = "tests/unit/fold/test_apply_protocol.py::test_"
+ACKNOWLEDGEMENTS = "tests/unit/fold/test_acknowledgements.py::test_"
+SUBSCRIPTIONS = "tests/unit/fold/test_apply_subscriptions.py::test_"
+NUMBERS = "tests/unit/fold/test_id_blocks.py::test_"
+COMMANDS = "tests/unit/log/test_commands.py::test_"
+ENTRY_BUILDER = "tests/unit/log/test_group_commit.py::test_"
 SEGMENTS = "tests/protocol/test_segments.py::test_"
 CHECKPOINTS = "tests/protocol/test_checkpoints.py::test_"
-SHARED = "tests/client/test_shared.py::test_"
-DEAD_LETTERS = "tests/client/test_dead_letters.py::test_"
-TAKEOVER = "tests/client/test_takeover.py::test_"
-RACES = "tests/client/test_races.py::test_"
-GROUP_COMMIT = "tests/client/test_group_commit.py::test_"
-MADE_AGAIN = "tests/client/test_topics_made_again.py::test_"
-FILES = "tests/client/test_files.py::test_"
-TWO_PHASES = "tests/client/test_prepared.py::test_"
-PREPARE_IN_DOUBT = "tests/client/test_prepare_in_doubt.py::test_"
-VACUUM = "tests/client/test_vacuum.py::test_"
+SHARED = "tests/client/consuming/test_shared.py::test_"
+DEAD_LETTERS = "tests/client/consuming/test_dead_letters.py::test_"
+TAKEOVER = "tests/client/consuming/test_takeover.py::test_"
+RACES = "tests/client/transactions/test_races.py::test_"
+GROUP_COMMIT = "tests/client/transactions/test_group_commit.py::test_"
+MADE_AGAIN = "tests/client/topics/test_topics_made_again.py::test_"
+FILES = "tests/client/maintenance/test_files.py::test_"
+TWO_PHASES = "tests/client/transactions/test_prepared.py::test_"
+PREPARE_IN_DOUBT = "tests/client/transactions/test_prepare_unknown.py::test_"
+VACUUM = "tests/client/maintenance/test_vacuum.py::test_"
 RETENTION = "tests/catalog/test_retention.py::test_"
-DOUBT = "tests/client/test_doubt.py::test_"
-DOUBT_OF_TRANSACTIONS = "tests/client/test_doubt_of_transactions.py::test_"
+DOUBT = "tests/client/transactions/test_outcome_unknown.py::test_"
+DOUBT_OF_TRANSACTIONS = "tests/client/transactions/test_outcome_unknown_of_transactions.py::test_"
 TARGETS = "tests/mutants/test_targets.py::test_"
-ANSWERS = "tests/client/test_answers.py::test_"
-CLIENT_TRANSACTIONS = "tests/client/test_transactions.py::test_"
-FAILED_BLOCKS = "tests/client/test_failed_blocks.py::test_"
-TRANSACTION_ENDS = "tests/client/test_transaction_ends.py::test_"
-TRANSACTION_BATCHES = "tests/client/test_transaction_batches.py::test_"
-PRODUCING = "tests/client/test_producing.py::test_"
-ACKNOWLEDGING = "tests/client/test_acknowledging.py::test_"
-CLIENT_SUBSCRIPTIONS = "tests/client/test_subscriptions.py::test_"
-CUMULATIVE = "tests/client/test_cumulative.py::test_"
-INTERRUPTS = "tests/client/test_interrupts.py::test_"
-CONSUMING = "tests/client/test_consuming.py::test_"
-HOLDS = "tests/client/test_holds.py::test_"
-BACKGROUND = "tests/client/test_background.py::test_"
-FAILOVER = "tests/client/test_failover.py::test_"
-BLOCK_KEEPER = "tests/client/test_block_keeper.py::test_"
-OPENING = "tests/client/test_opening.py::test_"
-FORKS = "tests/client/test_forks.py::test_"
-READING = "tests/client/test_reading.py::test_"
-CONSUMER_THREADS = "tests/client/test_consumer_threads.py::test_"
-TRANSACT = "tests/client/test_transact.py::test_"
-LIMITS = "tests/client/test_limits.py::test_"
+ANSWERS = "tests/client/transactions/test_answers.py::test_"
+CLIENT_TRANSACTIONS = "tests/client/transactions/test_transactions.py::test_"
+FAILED_BLOCKS = "tests/client/transactions/test_failed_blocks.py::test_"
+TRANSACTION_ENDS = "tests/client/transactions/test_transaction_ends.py::test_"
+TRANSACTION_BATCHES = "tests/client/transactions/test_transaction_batches.py::test_"
+PRODUCING = "tests/client/transactions/test_producing.py::test_"
+ACKNOWLEDGING = "tests/client/consuming/test_acknowledging.py::test_"
+CLIENT_SUBSCRIPTIONS = "tests/client/consuming/test_subscriptions.py::test_"
+CUMULATIVE = "tests/client/consuming/test_cumulative.py::test_"
+INTERRUPTS = "tests/client/transactions/test_interrupts.py::test_"
+CONSUMING = "tests/client/consuming/test_consuming.py::test_"
+HOLDS = "tests/client/transactions/test_holds.py::test_"
+BACKGROUND = "tests/client/transactions/test_background.py::test_"
+FAILOVER = "tests/client/consuming/test_failover.py::test_"
+BLOCK_KEEPER = "tests/client/transactions/test_block_keeper.py::test_"
+OPENING = "tests/client/namespaces/test_opening.py::test_"
+FORKS = "tests/client/namespaces/test_forks.py::test_"
+READING = "tests/client/topics/test_reading.py::test_"
+CONSUMER_THREADS = "tests/client/consuming/test_consumer_threads.py::test_"
+TRANSACT = "tests/client/transactions/test_transact.py::test_"
+LIMITS = "tests/client/topics/test_limits.py::test_"
 ROWS = "tests/protocol/test_rows.py::test_"
 VISIBILITY = "tests/protocol/test_visibility.py::test_"
-PARTITIONER = "tests/unit/test_partitioner.py::test_"
-PROCESSING = "tests/spark/test_processing_model.py::test_"
-QUERY_CHECKPOINT = "tests/spark/test_query_checkpoint.py::test_"
-DELTA_IDENTITY = "tests/spark/test_delta_identity.py::test_"
-REMADE_TOPICS = "tests/spark/test_remade_topics.py::test_"
-STREAM_READ = "tests/spark/test_format_stream_read.py::test_"
-EVOLUTION = "tests/unit/test_evolution.py::test_"
-ALTER_TOPIC = "tests/client/test_alter_topic.py::test_"
-OPTIMIZE = "tests/client/test_optimize.py::test_"
-COMPACTION = "tests/unit/test_compaction.py::test_"
-ARROW_BATCHES = "tests/spark/test_arrow_batches.py::test_"
-ALTERED_TOPICS = "tests/spark/test_altered_topics.py::test_"
+PARTITIONER = "tests/unit/data/test_partitioner.py::test_"
+PROCESSING = "tests/spark/processing/test_processing_model.py::test_"
+QUERY_CHECKPOINT = "tests/spark/streaming/test_query_checkpoint.py::test_"
+DELTA_IDENTITY = "tests/spark/delta/test_delta_identity.py::test_"
+REMADE_TOPICS = "tests/spark/read/test_remade_topics.py::test_"
+STREAM_READ = "tests/spark/streaming/test_format_stream_read.py::test_"
+EVOLUTION = "tests/unit/data/test_schema_evolution.py::test_"
+ALTER_TOPIC = "tests/client/topics/test_alter_topic.py::test_"
+OPTIMIZE = "tests/client/maintenance/test_optimize.py::test_"
+COMPACTION = "tests/unit/maintenance/test_compaction.py::test_"
+ARROW_BATCHES = "tests/spark/write/test_arrow_batches.py::test_"
+ALTERED_TOPICS = "tests/spark/read/test_altered_topics.py::test_"
 PUBLICATION = "tests/catalog/test_publication.py::test_"
 DAMAGED_PUBLICATION = "tests/catalog/test_publication_damage.py::test_"
 PUBLISHERS = "tests/catalog/test_publication_faults.py::test_"
 DELTA_ACTIONS = "tests/catalog/test_delta_actions.py::test_"
 SEGMENTS_TABLE = "tests/catalog/test_segments_table.py::test_"
-LOST_WORK = "tests/client/test_lost_work.py::test_"
-DAMAGED_CHECKPOINTS = "tests/client/test_damaged_checkpoints.py::test_"
-DAMAGED_SEGMENTS = "tests/client/test_damaged_segments.py::test_"
+LOST_WORK = "tests/client/transactions/test_lost_work.py::test_"
+DAMAGED_CHECKPOINTS = "tests/client/maintenance/test_damaged_checkpoints.py::test_"
+DAMAGED_SEGMENTS = "tests/client/consuming/test_damaged_segments.py::test_"
 COMMAND_LINE = "tests/cli/test_cli.py::test_"
-NAMES = "tests/client/test_names.py::test_"
-ADOPTION = "tests/client/test_adoption.py::test_"
-RIGHTS = "tests/client/test_rights.py::test_"
+NAMES = "tests/client/topics/test_names.py::test_"
+ADOPTION = "tests/client/namespaces/test_adoption.py::test_"
+RIGHTS = "tests/client/namespaces/test_rights.py::test_"
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Mutant:
 
 HARMLESS = Mutant(
     "a change that changes nothing",
-    "txnlog/numbers.py",
+    "txnlog/fold/id_blocks.py",
     "CHUNK: Final = 256",
     "CHUNK: Final = 0x100",
     "nothing: it must survive, or the alarm is broken",
@@ -117,7 +117,7 @@ MUTANTS = (
     # --- the chain of entries ---------------------------------------------------------------------------------------
     Mutant(
         "hash chain not looked at",
-        "txnlog/apply.py",
+        "txnlog/fold/apply.py",
         "if header.previous != head.digest:",
         "if not header.version and header.previous != head.digest:",
         "an entry of another log, or a swapped one, is folded",
@@ -125,7 +125,7 @@ MUTANTS = (
     ),
     Mutant(
         "time may go back",
-        "txnlog/apply.py",
+        "txnlog/fold/apply.py",
         "if header.timestamp_ms < head.timestamp_ms:",
         "if header.timestamp_ms < 0:",
         "a timestamp no longer stands for one version, and deadlines jump",
@@ -133,7 +133,7 @@ MUTANTS = (
     ),
     Mutant(
         "checkpoint pointer moves back",
-        "txnlog/apply.py",
+        "txnlog/fold/apply.py",
         "return named if known is None else max(known, named)",
         "return named",
         "a client that is behind hides a newer checkpoint from everybody",
@@ -142,7 +142,7 @@ MUTANTS = (
     # --- visibility -------------------------------------------------------------------------------------------------
     Mutant(
         "the future is visible",
-        "txnlog/visibility.py",
+        "txnlog/fold/visibility.py",
         "if record.ended_version is None or record.ended_version > version:",
         "if record.ended_version is None:",
         "a snapshot of the past shows what was committed after it",
@@ -150,7 +150,7 @@ MUTANTS = (
     ),
     Mutant(
         "aborted rows are visible",
-        "txnlog/visibility.py",
+        "txnlog/fold/visibility.py",
         'return "COMMITTED" if record.state == "visible" else "ABORTED"',
         'return "COMMITTED"',
         "a reader sees what was aborted",
@@ -158,7 +158,7 @@ MUTANTS = (
     ),
     Mutant(
         "replaced files are read as well",
-        "txnlog/visibility.py",
+        "txnlog/fold/visibility.py",
         "return removed is None or removed > version",
         "return True",
         "every compacted row is read twice",
@@ -167,7 +167,7 @@ MUTANTS = (
     # --- fencing ----------------------------------------------------------------------------------------------------
     Mutant(
         "no fence",
-        "txnlog/apply_producers.py",
+        "txnlog/fold/producers.py",
         "if record.epoch != epoch:",
         "if epoch is None:",
         "a zombie commits beside its successor",
@@ -175,7 +175,7 @@ MUTANTS = (
     ),
     Mutant(
         "epoch not asked in the commit",
-        "txnlog/apply_transactions.py",
+        "txnlog/fold/transactions.py",
         'if producer is not None and (transaction is None or transaction.state == "OPEN"):',
         'if producer is not None and transaction is not None and transaction.state == "OPEN":',
         "a producer fenced between two tries of its append commits all the same",
@@ -183,7 +183,7 @@ MUTANTS = (
     ),
     Mutant(
         "open transactions survive their producer",
-        "txnlog/apply_producers.py",
+        "txnlog/fold/producers.py",
         'if transaction.state == "OPEN":',
         'if transaction.state == "DONE":',
         "what a dead process left open hangs on, and its successor does the work again",
@@ -191,7 +191,7 @@ MUTANTS = (
     ),
     Mutant(
         "old consumers acknowledge",
-        "txnlog/acknowledgements.py",
+        "txnlog/fold/acknowledgements.py",
         "if epoch != record.epoch:",
         "if epoch > record.epoch:",
         "two consumers of an exclusive subscription take the same messages",
@@ -200,7 +200,7 @@ MUTANTS = (
     # --- sequences --------------------------------------------------------------------------------------------------
     Mutant(
         "a gap in sequences",
-        "txnlog/sequences.py",
+        "txnlog/fold/sequences.py",
         "if sequence != expected:",
         "if sequence < expected:",
         "a lost batch is not noticed",
@@ -208,7 +208,7 @@ MUTANTS = (
     ),
     Mutant(
         "a batch counts as one row",
-        "txnlog/sequences.py",
+        "txnlog/fold/sequences.py",
         "Sequences(batch.sequence + batch.rows - 1, recent)",
         "Sequences(batch.sequence, recent)",
         "the rest of a batch is taken again",
@@ -216,7 +216,7 @@ MUTANTS = (
     ),
     Mutant(
         "a repeated batch is not known",
-        "txnlog/transaction_commands.py",
+        "txnlog/log/transaction_commands.py",
         "repeated.append(known is not None and last <= known.last)",
         "repeated.append(known is not None and last < known.last)",
         "a producer that repeats its last batch gets an error instead of its offsets",
@@ -225,7 +225,7 @@ MUTANTS = (
     # --- outcomes ---------------------------------------------------------------------------------------------------
     Mutant(
         "any recorded outcome is success",
-        "txnlog/transaction_commands.py",
+        "txnlog/log/transaction_commands.py",
         "return Answer(self.repeated(outcome, _epoch(draft, opening.producer)), settled=True)",
         "return Answer(outcome, settled=True)",
         "commit() of an aborted transaction reports success",
@@ -233,7 +233,7 @@ MUTANTS = (
     ),
     Mutant(
         "digest of the commit not compared",
-        "txnlog/transaction_commands.py",
+        "txnlog/log/transaction_commands.py",
         "if outcome.digest and outcome.digest != self.digest:",
         "if outcome.digest is None:",
         "a forked process gets its twin's success for other rows",
@@ -241,7 +241,7 @@ MUTANTS = (
     ),
     Mutant(
         "prepared contents not compared",
-        "txnlog/apply_transactions.py",
+        "txnlog/fold/transactions.py",
         'if action.digest not in {"", transaction.digest}:',
         "if action.digest is None:",
         "a token completes something else than was prepared",
@@ -250,7 +250,7 @@ MUTANTS = (
     # --- appending --------------------------------------------------------------------------------------------------
     Mutant(
         "not found taken for failed",
-        "txnlog/slots.py",
+        "txnlog/log/slots.py",
         "        except ObjectNotFound:\n            pass\n",
         "        except ObjectNotFound:\n"
         '            raise StoreError("not there", durable=Durable.NOTHING) from None\n',
@@ -259,7 +259,7 @@ MUTANTS = (
     ),
     Mutant(
         "any answer taken for created",
-        "txnlog/slots.py",
+        "txnlog/log/slots.py",
         "if store.create(key, data) is Created.CREATED:",
         "if store.create(key, data):",
         "whoever loses a race reports success",
@@ -267,7 +267,7 @@ MUTANTS = (
     ),
     Mutant(
         "the winner taken for ourselves",
-        "txnlog/appender.py",
+        "txnlog/log/appender.py",
         "won = found == entry.data",
         "won = bool(found)",
         "whoever loses a race reports success, and folds what is not there",
@@ -275,7 +275,7 @@ MUTANTS = (
     ),
     Mutant(
         "doubt forgotten",
-        "txnlog/appender.py",
+        "txnlog/log/appender.py",
         "        self._in_doubt = entry\n",
         "        self._in_doubt = None\n",
         "the next entry overtakes one that may still land",
@@ -283,7 +283,7 @@ MUTANTS = (
     ),
     Mutant(
         "told before it is on disk",
-        "txnlog/slots.py",
+        "txnlog/log/slots.py",
         "store.sync(key)  #",
         "#",
         "a power cut takes back what was reported",
@@ -291,7 +291,7 @@ MUTANTS = (
     ),
     Mutant(
         "refused by an old state",
-        "txnlog/entry_builder.py",
+        "txnlog/log/group_commit.py",
         "if not self.refreshed and (",
         "if self.refreshed and (",
         "a client that is behind says no where the log says yes",
@@ -299,7 +299,7 @@ MUTANTS = (
     ),
     Mutant(
         "told of what fell out of the entry",
-        "txnlog/entry_builder.py",
+        "txnlog/log/group_commit.py",
         "told = (reply, settled) if clean else self._told_by_the_log(reply, draft, header, riders, look)",
         "told = (reply, settled)",
         "a batch is skipped for one that is never committed, and nobody brings it again",
@@ -310,7 +310,7 @@ MUTANTS = (
     ),
     Mutant(
         "whoever is put off is overtaken",
-        "txnlog/entry_builder.py",
+        "txnlog/log/group_commit.py",
         "put_off = self._now[place:]  # whoever is behind must not overtake\n                break\n",
         "put_off.append(member)\n                continue\n",
         "a batch is skipped for the one behind it, and lost; rows do not stand in the order of the calls",
@@ -321,7 +321,7 @@ MUTANTS = (
     ),
     Mutant(
         "told before somebody in front",
-        "txnlog/entry_builder.py",
+        "txnlog/log/group_commit.py",
         "if look.resting:",
         "if False:",
         "of two calls of one client the second is told what was true before the first",
@@ -329,7 +329,7 @@ MUTANTS = (
     ),
     Mutant(
         "without rows in the segments, without rows at all",
-        "txnlog/entry_builder.py",
+        "txnlog/log/group_commit.py",
         "(_supposed if rowless else _decided)(member,",
         "_decided(member,",
         "a commit that rested on one that fell out is refused, or goes on without its rows",
@@ -337,7 +337,7 @@ MUTANTS = (
     ),
     Mutant(
         "refused by an entry that ends only some of what is overdue",
-        "txnlog/entry_builder.py",
+        "txnlog/log/group_commit.py",
         "told_beside_ends = riders.ending and encoded is None",
         "told_beside_ends = False",
         "a seek is refused for the hundred and first transaction that is over",
@@ -348,7 +348,7 @@ MUTANTS = (
     ),
     Mutant(
         "refused beside others without another look",
-        "txnlog/entry_builder.py",
+        "txnlog/log/group_commit.py",
         "(look.resting or any(not settled for _, settled in look.answers))",
         "any(not settled for _, settled in look.answers)",
         "a commit behind one that is skipped is refused for a transaction that is over",
@@ -356,7 +356,7 @@ MUTANTS = (
     ),
     Mutant(
         "what the log shows is not told where asking again fails",
-        "txnlog/appender.py",
+        "txnlog/log/appender.py",
         "        self._tell_settled(attempt)\n",
         "        self._tell(attempt)\n",
         "the owner of a committed transaction hears that nothing was written, and does it again",
@@ -364,7 +364,7 @@ MUTANTS = (
     ),
     Mutant(
         "given up in one handle only",
-        "txnlog/transaction.py",
+        "txnlog/api/transaction.py",
         "for connection in self._holders:  # also to other handles, whose",
         "for connection in self._holders[:1]:  # also to other handles, whose",
         "messages of an abort that did not reach the log stay withheld from the handle that received them",
@@ -372,7 +372,7 @@ MUTANTS = (
     ),
     Mutant(
         "what does not fit is led by nobody",
-        "txnlog/appender.py",
+        "txnlog/log/appender.py",
         "            self._work.set()  # nobody waits in a thread for those of the background\n",
         "",
         "a commit in the background is told nothing until its handle appends something else",
@@ -380,7 +380,7 @@ MUTANTS = (
     ),
     Mutant(
         "a busy writer never looks for what is overdue",
-        "txnlog/appender.py",
+        "txnlog/log/appender.py",
         "        if made.riders.looked:\n",
         "        if made.riders:\n",
         "as long as one client appends all the time, what dead ones left open stays open",
@@ -388,7 +388,7 @@ MUTANTS = (
     ),
     Mutant(
         "refused for what is overdue",
-        "txnlog/appender.py",
+        "txnlog/log/appender.py",
         "        self._last_expiry_scan_ms = None\n        attempt",
         "        attempt",
         "a seek is refused for a transaction that is over, instead of ending it",
@@ -396,7 +396,7 @@ MUTANTS = (
     ),
     Mutant(
         "one look ends a hundred, and then no other is taken",
-        "txnlog/appender.py",
+        "txnlog/log/appender.py",
         "bool(ending), looked and not ending)",
         "bool(ending), looked)",
         "a seek is refused for the hundred and first transaction that is over",
@@ -404,7 +404,7 @@ MUTANTS = (
     ),
     Mutant(
         "shared file keeps the rows of who fell out",
-        "txnlog/entry_builder.py",
+        "txnlog/log/group_commit.py",
         "return self._waved == self._with_rows() and all(",
         "return bool(self._waved) and all(",
         "rows of a refused transaction get offsets, or the entry is damage",
@@ -412,7 +412,7 @@ MUTANTS = (
     ),
     Mutant(
         "a flush in doubt brings its files again",
-        "txnlog/transaction_commands.py",
+        "txnlog/log/transaction_commands.py",
         "if draft.segments.get(item.segment) is None and not _is_dropped(draft, item.topic)",
         "if not _is_dropped(draft, item.topic)",
         "a transaction whose flush lost its answer cannot be committed",
@@ -420,7 +420,7 @@ MUTANTS = (
     ),
     Mutant(
         "rows that an entry drops get offsets in it",
-        "txnlog/transaction_commands.py",
+        "txnlog/log/transaction_commands.py",
         "if (self.plain or piece.topic in shared) and _is_dropped(draft, piece.topic):",
         "if self.plain and _is_dropped(draft, piece.topic):",
         "a commit is told offsets of rows that no version shows, and not that their topic was dropped",
@@ -428,7 +428,7 @@ MUTANTS = (
     ),
     Mutant(
         "an entry before its segments",
-        "txnlog/appender.py",
+        "txnlog/log/appender.py",
         """        self._put_wave(attempt)
         version = made.header.version
         numbers = frozenset(number for member in made.sent for number in member.command.txn_ids)
@@ -448,7 +448,7 @@ MUTANTS = (
     ),
     Mutant(
         "a refusal forgets a prepare in doubt",
-        "txnlog/transaction.py",
+        "txnlog/api/transaction.py",
         "self._in_doubt, self._begun = doubted, begun",
         "self._in_doubt, self._begun = None, begun",
         "what it holds is held for ever: nobody knows that it is PREPARED",
@@ -456,7 +456,7 @@ MUTANTS = (
     ),
     Mutant(
         "nothing written, beside a call in doubt",
-        "txnlog/transaction.py",
+        "txnlog/api/transaction.py",
         "if not doubted or error.durable is Durable.MAYBE:",
         "if doubted is not None or error.durable is Durable.MAYBE:",
         "whoever believes it does the work of a committed transaction again",
@@ -464,15 +464,17 @@ MUTANTS = (
     ),
     Mutant(
         "the slot behind the tail is not looked at",
-        "txnlog/log.py",
+        "txnlog/log/log_reader.py",
         "if self.get(high + 1) is not None:",
         "if self.get(high) is not None:",
         "an entry that the store lost is taken for the end of the log, and written over",
-        ("tests/client/test_damage.py::test_a_missing_entry_is_damage_wherever_the_search_for_the_tail_meets_it",),
+        (
+            "tests/client/maintenance/test_damage.py::test_a_missing_entry_is_damage_wherever_the_search_for_the_tail_meets_it",
+        ),
     ),
     Mutant(
         "the worker leaves while another thread leads",
-        "txnlog/appender.py",
+        "txnlog/log/appender.py",
         "if self._closed is not None and self._is_through():",
         "if self._closed is not None:",
         "after a close that was interrupted a Future waits for ever",
@@ -480,17 +482,17 @@ MUTANTS = (
     ),
     Mutant(
         "the clock is looked at once for all entries of an append",
-        "txnlog/appender.py",
+        "txnlog/log/appender.py",
         "self._not_sent(self._before_append)  # each time:",
         "pass  # each time:",
         "a clock that jumps while a race is lost ends the transactions of others",
         (
-            "tests/client/test_clocks.py::test_a_clock_that_jumps_while_an_append_is_under_way_does_not_drag_the_log_along",
+            "tests/client/namespaces/test_clocks.py::test_a_clock_that_jumps_while_an_append_is_under_way_does_not_drag_the_log_along",
         ),
     ),
     Mutant(
         "a repetition is told without a look",
-        "txnlog/transaction_commands.py",
+        "txnlog/log/transaction_commands.py",
         "return Answer(Duplicate(opening.producer, tuple(self.pieces)))",
         "return Answer(Duplicate(opening.producer, tuple(self.pieces)), settled=True)",
         "the first batch of a topic that was made again is lost, and its producer told that it is there",
@@ -498,7 +500,7 @@ MUTANTS = (
     ),
     Mutant(
         "rows for a topic that was made again are left out",
-        "txnlog/transaction_commands.py",
+        "txnlog/log/transaction_commands.py",
         "if topic is not None and topic.dropped and topic_named(draft, topic.name) is not None:",
         "if topic is None:",
         "a block ends well, and its rows are in neither topic: it began when the second one was there",
@@ -506,7 +508,7 @@ MUTANTS = (
     ),
     Mutant(
         "a length is taken for rows that stay",
-        "txnlog/placement.py",
+        "txnlog/client/partition_assignment.py",
         "return not all(kind is dict or _is_table(kind) for kind in kinds)",
         'return not hasattr(data, "__len__")',
         "a produce is told that it is committed, and the rows are gone: they were read for the topic of before",
@@ -517,7 +519,7 @@ MUTANTS = (
     ),
     Mutant(
         "a consumer is bound to the topic of before",
-        "txnlog/subscriptions.py",
+        "txnlog/api/subscriptions.py",
         "(topic, there) if there is not None else _made(connection, topic.name, subscription, wanted))",
         "(topic, there or _made(connection, topic.name, subscription, wanted)[1]))",
         "it hands out messages of a topic that was dropped, and acknowledges those of the one made again",
@@ -525,7 +527,7 @@ MUTANTS = (
     ),
     Mutant(
         "a flush forgets what it left out",
-        "txnlog/work.py",
+        "txnlog/client/transaction_buffer.py",
         "self.staged, self.acknowledged, self._sealed = segments, acknowledgements, sealed",
         "self.staged, self.acknowledged, self._sealed = [], [], 0",
         "an outside system commits by a token that lacks rows, and neither prepare nor complete says so",
@@ -542,7 +544,7 @@ MUTANTS = (
     # --- numbers and blocks -----------------------------------------------------------------------------------------
     Mutant(
         "a number accepted twice",
-        "txnlog/numbers.py",
+        "txnlog/fold/id_blocks.py",
         "if bits & bit:",
         "if not bit:",
         "a late commit of an ended transaction is taken for a new one",
@@ -550,7 +552,7 @@ MUTANTS = (
     ),
     Mutant(
         "closing is no fence",
-        "txnlog/numbers.py",
+        "txnlog/fold/id_blocks.py",
         "return block if block is not None and number < block.first + block.count else None",
         "return block",
         "files of a closed block, which were collected, become visible",
@@ -558,7 +560,7 @@ MUTANTS = (
     ),
     Mutant(
         "a block closed around an open transaction",
-        "txnlog/numbers.py",
+        "txnlog/fold/id_blocks.py",
         "if block.first <= number < end:",
         "if number == end:",
         "vacuum deletes the files of a transaction that still commits",
@@ -567,7 +569,7 @@ MUTANTS = (
     # --- offsets and claims -----------------------------------------------------------------------------------------
     Mutant(
         "a hole after every commit",
-        "txnlog/apply_transactions.py",
+        "txnlog/fold/transactions.py",
         "draft.ends.put((topic, partition), base + rows)",
         "draft.ends.put((topic, partition), base + rows + 1)",
         "offsets are not dense: consumers wait for messages that never were",
@@ -575,7 +577,7 @@ MUTANTS = (
     ),
     Mutant(
         "rows of nobody",
-        "txnlog/apply_transactions.py",
+        "txnlog/fold/transactions.py",
         "if left.rows:",
         "if left.rows > 1:",
         "rows are visible that no transaction committed",
@@ -583,7 +585,7 @@ MUTANTS = (
     ),
     Mutant(
         "rows claimed twice",
-        "txnlog/apply_transactions.py",
+        "txnlog/fold/transactions.py",
         "Claim(topic, offset + share.rows, rows - share.rows)",
         "Claim(topic, offset, rows - share.rows)",
         "two transactions own the same rows",
@@ -591,7 +593,7 @@ MUTANTS = (
     ),
     Mutant(
         "shared rows overtake pending ones",
-        "txnlog/apply_transactions.py",
+        "txnlog/fold/transactions.py",
         "if place in pending:",
         "if place is pending:",
         "the order in which a transaction produced is turned around",
@@ -600,7 +602,7 @@ MUTANTS = (
     # --- acknowledgements -------------------------------------------------------------------------------------------
     Mutant(
         "individual over cumulative",
-        "txnlog/acknowledgements.py",
+        "txnlog/fold/acknowledgements.py",
         "if cursor.cumulative is not None and item.ranges[0][0] < cursor.cumulative.end:",
         "if cursor.cumulative is not None and item.ranges[0][0] < 0:",
         "a message is consumed by two transactions",
@@ -608,7 +610,7 @@ MUTANTS = (
     ),
     Mutant(
         "cumulative over individual",
-        "txnlog/acknowledgements.py",
+        "txnlog/fold/acknowledgements.py",
         "if other.txn != txn and other.ranges[0][0] < end:",
         "if other.txn != txn and other.ranges[0][0] < 0:",
         "a message is consumed by two transactions (as in Pulsar)",
@@ -616,7 +618,7 @@ MUTANTS = (
     ),
     Mutant(
         "pending messages taken again",
-        "txnlog/acknowledgements.py",
+        "txnlog/fold/acknowledgements.py",
         "if ranges.overlaps(item.ranges, other.ranges):",
         "if item.ranges is other.ranges:",
         "a message is consumed by two transactions",
@@ -624,7 +626,7 @@ MUTANTS = (
     ),
     Mutant(
         "an abort acknowledges",
-        "txnlog/acknowledgements.py",
+        "txnlog/fold/acknowledgements.py",
         "        if committed:\n",
         "        if committed or mine:\n",
         "messages of an aborted transaction are never delivered again",
@@ -633,7 +635,7 @@ MUTANTS = (
     # --- applications, streams, time --------------------------------------------------------------------------------
     Mutant(
         "the same application version twice",
-        "txnlog/apply_transactions.py",
+        "txnlog/fold/transactions.py",
         '    if last is not None:\n        raise InvalidTransactionState(\n            f"{app_id',
         "    if last is not None and app_version < last.app_version:\n        raise InvalidTransactionState(\n"
         '            f"{app_id',
@@ -642,7 +644,7 @@ MUTANTS = (
     ),
     Mutant(
         "the same micro-batch twice",
-        "txnlog/apply_transactions.py",
+        "txnlog/fold/transactions.py",
         "if last is not None and batch.batch <= last.batch:",
         "if last is not None and batch.batch < last.batch:",
         "a replayed micro-batch is there twice",
@@ -650,7 +652,7 @@ MUTANTS = (
     ),
     Mutant(
         "timed out without the grace",
-        "txnlog/expiry.py",
+        "txnlog/fold/expiry.py",
         "transaction.deadline_ms + EXPIRY_GRACE_MS <= now_ms",
         "transaction.deadline_ms <= now_ms",
         "a client whose clock is a little ahead ends the transactions of others",
@@ -658,7 +660,7 @@ MUTANTS = (
     ),
     Mutant(
         "prepared transactions time out",
-        "txnlog/apply_transactions.py",
+        "txnlog/fold/transactions.py",
         'state="PREPARED", deadline_ms=None, digest=action.digest',
         'state="PREPARED", digest=action.digest',
         "what an outside system committed is aborted here",
@@ -667,7 +669,7 @@ MUTANTS = (
     # --- the client -------------------------------------------------------------------------------------------------
     Mutant(
         "an abort in doubt is not asked for",
-        "txnlog/transaction.py",
+        "txnlog/api/transaction.py",
         "if self._begun or self._in_doubt or self._under_way:",
         "if self._begun or self._under_way:",
         "abort() reports an abort of what the log shows as committed",
@@ -675,7 +677,7 @@ MUTANTS = (
     ),
     Mutant(
         "a flush in doubt leaves no trace",
-        "txnlog/transaction.py",
+        "txnlog/api/transaction.py",
         "begun, self._begun = self._begun, True",
         "begun, self._begun = self._begun, False",
         "an aborted transaction stays open in the log and holds its messages until it times out",
@@ -683,7 +685,7 @@ MUTANTS = (
     ),
     Mutant(
         "rows stay buffered behind a failed write",
-        "txnlog/work.py",
+        "txnlog/client/transaction_buffer.py",
         "self.pieces = left",
         "pass",
         "rows whose files were written are written again: they are there twice",
@@ -691,7 +693,7 @@ MUTANTS = (
     ),
     Mutant(
         "an outcome in a checkpoint is forgotten",
-        "txnlog/follower.py",
+        "txnlog/log/follower.py",
         "        if outcome is not None:\n            return outcome, False\n        for",
         "        return outcome, False\n        for",
         "after a checkpoint a commit in doubt, repeated, is refused though it was made",
@@ -699,7 +701,7 @@ MUTANTS = (
     ),
     Mutant(
         "pending messages handed out again",
-        "txnlog/leases.py",
+        "txnlog/fold/leases.py",
         "        left = ranges.subtract(left, hold.ranges)\n",
         "        left = ranges.subtract(left, ())\n",
         "a message is processed twice, and its second commit fails",
@@ -708,7 +710,7 @@ MUTANTS = (
     # --- decisions from outside -------------------------------------------------------------------------------------
     Mutant(
         "a prepared transaction keeps its deadline",
-        "txnlog/apply_transactions.py",
+        "txnlog/fold/transactions.py",
         'state="PREPARED", deadline_ms=None, digest',
         'state="PREPARED", digest',
         "an abort for its timeout is tried with every entry, and refused",
@@ -716,7 +718,7 @@ MUTANTS = (
     ),
     Mutant(
         "a decision can be turned around",
-        "txnlog/transaction_commands.py",
+        "txnlog/log/transaction_commands.py",
         'if (outcome.state == "COMMITTED") != self.commit:',
         "if outcome.number != self.txn:",
         "the outside system commits what was aborted here, and hears of success",
@@ -725,7 +727,7 @@ MUTANTS = (
     # --- collection -------------------------------------------------------------------------------------------------
     Mutant(
         "files deleted by a listing alone",
-        "txnlog/garbage.py",
+        "txnlog/fold/garbage.py",
         "return Garbage.UNNAMED if closed else None",
         "return Garbage.UNNAMED",
         "a writer between its data and its entry commits a file that is gone",
@@ -733,7 +735,7 @@ MUTANTS = (
     ),
     Mutant(
         "blocks closed at once",
-        "txnlog/garbage.py",
+        "txnlog/fold/garbage.py",
         "if now_ms - block.touched_ms < grace_ms + TOUCH_MS:",
         "if now_ms < block.touched_ms:",
         "a writer is refused that was silent for a moment",
@@ -741,7 +743,7 @@ MUTANTS = (
     ),
     Mutant(
         "what ended deleted at once",
-        "txnlog/garbage.py",
+        "txnlog/fold/garbage.py",
         "if unneeded is None or unneeded > bound:",
         "if unneeded is None:",
         "a version that can be read lacks its files",
@@ -757,7 +759,7 @@ MUTANTS = (
     ),
     Mutant(
         "a dropped topic's files deleted while a version shows them",
-        "txnlog/garbage.py",
+        "txnlog/fold/garbage.py",
         "ends = (removals.get(record.number), dropped) if",
         "ends = (removals.get(record.number), dropped and 0) if",
         "a version that can be read lacks its files",
@@ -773,7 +775,7 @@ MUTANTS = (
     ),
     Mutant(
         "a vacuum taken for damage",
-        "txnlog/follower.py",
+        "txnlog/log/follower.py",
         "        self.refresh()\n        unavailable",
         "        unavailable",
         "a reader that was slow is told that data is lost",
@@ -781,7 +783,7 @@ MUTANTS = (
     ),
     Mutant(
         "no life shown",
-        "txnlog/number_pool.py",
+        "txnlog/log/id_allocator.py",
         "now_ms - block.touched_ms >= RENEW_AFTER_MS",
         "block.touched_ms > now_ms",
         "a writer that is slow but alive loses its numbers, and its commit is refused",
@@ -789,7 +791,7 @@ MUTANTS = (
     ),
     Mutant(
         "leases that end are not counted",
-        "txnlog/leases.py",
+        "txnlog/fold/leases.py",
         "Release(record.id, consumer, tuple(found), redeliver=True)",
         "Release(record.id, consumer, tuple(found), redeliver=False)",
         "a message that kills its consumer comes again for ever, and never is a dead letter",
@@ -797,7 +799,7 @@ MUTANTS = (
     ),
     Mutant(
         "leases of others do not count",
-        "txnlog/leases.py",
+        "txnlog/fold/leases.py",
         "available(cursor, start, end, ranges.subtract(live(cursor, now_ms), stock))",
         "available(cursor, start, end, ())",
         "every consumer does the same work, and all but one in vain",
@@ -805,7 +807,7 @@ MUTANTS = (
     ),
     Mutant(
         "dead letters stay on the subscription",
-        "txnlog/dead_letters.py",
+        "txnlog/client/dead_letters.py",
         "acknowledgements=(acknowledgement,)",
         "acknowledgements=()",
         "a message is brought to the dead letters again and again",
@@ -813,7 +815,7 @@ MUTANTS = (
     ),
     Mutant(
         "any lease that was seen to end will do",
-        "txnlog/takeover.py",
+        "txnlog/client/subscription_ownership.py",
         "keeps_its_place(record) and seen != record.epoch",
         "keeps_its_place(record) and seen is None",
         "of two that saw a lease end the second takes over from the first, whose lease lasts",
@@ -821,7 +823,7 @@ MUTANTS = (
     ),
     Mutant(
         "one topic after the other",
-        "txnlog/takeover.py",
+        "txnlog/client/subscription_ownership.py",
         "    seen = check_all_free(connection, records, consumer, may_end_query=takeover or stream is not None)\n"
         "    epochs = take_epochs(connection, seen, consumer, stream, takeover=takeover)\n",
         "    epochs: dict[int, int] = {}\n"
@@ -833,7 +835,7 @@ MUTANTS = (
     ),
     Mutant(
         "any entry in the slot was ours",
-        "txnlog/takeover.py",
+        "txnlog/client/subscription_ownership.py",
         "    own = connection.follower.log.entry(epoch).header.writer == connection.appender.writer\n",
         "    own = True\n",
         "who took over in doubt takes the place of the one that was faster, whose lease lasts",
@@ -850,7 +852,7 @@ MUTANTS = (
     # --- bytes at rest ----------------------------------------------------------------------------------------------
     Mutant(
         "checksum of a segment not verified",
-        "txnlog/segment_file.py",
+        "txnlog/data/segment_file.py",
         "if _checksum(view) != checksum:",
         "if not checksum:",
         "damaged bytes are returned as rows",
@@ -858,7 +860,7 @@ MUTANTS = (
     ),
     Mutant(
         "checksum of a checkpoint not verified",
-        "txnlog/checkpoint.py",
+        "txnlog/log/checkpoint_codec.py",
         "if len(data) != part.size_bytes or digest_of(data) != part.digest:",
         "if len(data) != part.size_bytes:",
         "a client goes on from a damaged state",
@@ -866,7 +868,7 @@ MUTANTS = (
     ),
     Mutant(
         "checkpoints lose what is pending",
-        "txnlog/checkpoint.py",
+        "txnlog/log/checkpoint_codec.py",
         'if name == "segments" and value.state != "pending":',
         'if name == "segments":',
         "a transaction that is open over a checkpoint commits without its rows",
@@ -874,7 +876,7 @@ MUTANTS = (
     ),
     Mutant(
         "trimming takes what is pending",
-        "txnlog/checkpoint.py",
+        "txnlog/log/checkpoint_codec.py",
         "if record.ended_version is not None and record.ended_version <= version:",
         "if record.ended_version is None or record.ended_version <= version:",
         "a transaction that is open over a checkpoint commits without its rows",
@@ -882,7 +884,7 @@ MUTANTS = (
     ),
     Mutant(
         "trimming takes too much",
-        "txnlog/checkpoint.py",
+        "txnlog/log/checkpoint_codec.py",
         "if outcome.version <= version]",
         "if outcome.version <= version + 1]",
         "an outcome is in no checkpoint and not in memory: a commit repeated is not known",
@@ -891,7 +893,7 @@ MUTANTS = (
     # --- docs/guarantees.md, rules ------------------------------------------------------------------------------------
     Mutant(
         "a forgotten outcome is made up",
-        "txnlog/transaction_commands.py",
+        "txnlog/log/transaction_commands.py",
         "            raise forgotten(self.shown(draft))\n        return [Abort(",
         '            return Answer(Outcome(self.txn, "ABORTED", 0, 0, self.reason), settled=True)\n'
         "        return [Abort(",
@@ -900,7 +902,7 @@ MUTANTS = (
     ),
     Mutant(
         "the loser of a race reports success",
-        "txnlog/transaction_commands.py",
+        "txnlog/log/transaction_commands.py",
         '        if outcome.state == "ABORTED":\n            raise ended_error(outcome, self.opening, epoch)',
         '        if outcome.state == "ABORTED" and outcome.reason == "user":\n'
         "            raise ended_error(outcome, self.opening, epoch)",
@@ -909,7 +911,7 @@ MUTANTS = (
     ),
     Mutant(
         "epochs begin anew",
-        "txnlog/apply_producers.py",
+        "txnlog/fold/producers.py",
         "ProducerRecord(name, at.version, kept, action.fenced_by)",
         "ProducerRecord(name, 1 + (old.epoch if old else 0), kept, action.fenced_by)",
         "an epoch is no version: one of a name that was there before comes back, and with it a zombie",
@@ -917,7 +919,7 @@ MUTANTS = (
     ),
     Mutant(
         "the version before the commit is told",
-        "txnlog/connection.py",
+        "txnlog/client/view.py",
         "session.txn_id(result.number), result.version, offsets,",
         "session.txn_id(result.number), result.version - 1, offsets,",
         "who reads at the version that commit() returned does not find what was committed",
@@ -925,7 +927,7 @@ MUTANTS = (
     ),
     Mutant(
         "what is pending takes offsets",
-        "txnlog/apply_transactions.py",
+        "txnlog/fold/transactions.py",
         "slices = tuple(SegmentSlice(item.partition, item.rows, None, item.sequence) for item in action.slices)",
         "slices = tuple(\n"
         "            SegmentSlice(p.partition, p.rows, (_advance_end(draft, topic.id, p.partition, "
@@ -937,7 +939,7 @@ MUTANTS = (
     ),
     Mutant(
         "a refused command leaves its traces",
-        "txnlog/entry_builder.py",
+        "txnlog/log/group_commit.py",
         "        draft.rollback(mark)\n",
         "",
         "what the log never showed is taken for done by the client that was refused",
@@ -945,7 +947,7 @@ MUTANTS = (
     ),
     Mutant(
         "the number comes before the recorded outcome",
-        "txnlog/transaction_end.py",
+        "txnlog/fold/transaction_ends.py",
         "        refuse_ended(draft, number)\n        raise",
         "        raise",
         "who asks for the second time hears that its number was used, not how it ended",
@@ -953,7 +955,7 @@ MUTANTS = (
     ),
     Mutant(
         "each client's own clock",
-        "txnlog/appender.py",
+        "txnlog/log/appender.py",
         "timestamp_ms = max(head.timestamp_ms, self._runtime.now_ms())",
         "timestamp_ms = self._runtime.now_ms()",
         "log time goes back with a clock that is behind: nobody can append after one that is ahead",
@@ -961,7 +963,7 @@ MUTANTS = (
     ),
     Mutant(
         "maintenance fails its caller",
-        "txnlog/heartbeats.py",
+        "txnlog/client/heartbeats.py",
         '        except TxnLogError:\n            _logger.warning("the heartbeat of the consumer %r was not',
         '        except ZeroDivisionError:\n            _logger.warning("the heartbeat of the consumer %r was not',
         "what only helps others fails the call whose entry is in the log",
@@ -969,7 +971,7 @@ MUTANTS = (
     ),
     Mutant(
         "any failure poisons",
-        "txnlog/transaction.py",
+        "txnlog/api/transaction.py",
         "            if isinstance(error, AbortableError | FencedError):\n"
         "                self._fail(error)\n            raise\n        self._work",
         "            self._fail(error)\n            raise\n        self._work",
@@ -978,7 +980,7 @@ MUTANTS = (
     ),
     Mutant(
         "a bound that lets one more in",
-        "txnlog/apply_producers.py",
+        "txnlog/fold/producers.py",
         "if old is None and len(draft.producers) >= MAX_PRODUCERS:",
         "if len(draft.producers) >= MAX_PRODUCERS:",
         "at the limit no known name can start again: whoever restarts is refused",
@@ -987,7 +989,7 @@ MUTANTS = (
     # --- docs/guarantees.md, rules about transactions -----------------------------------------------------------------
     Mutant(
         "abort of a committed one",
-        "txnlog/transaction.py",
+        "txnlog/api/transaction.py",
         '            if self._state == "COMMITTED":\n                raise InvalidTransactionState(\n',
         '            if self._state == "COMMITTED":\n                return\n                str(\n',
         "abort() says fine of what was committed",
@@ -995,7 +997,7 @@ MUTANTS = (
     ),
     Mutant(
         "a second abort is an error",
-        "txnlog/transaction.py",
+        "txnlog/api/transaction.py",
         "                self._end_holds()  # where Ctrl-C came before that\n                return\n",
         "                raise self._was_aborted()\n",
         "whoever cleans up twice fails the second time",
@@ -1003,7 +1005,7 @@ MUTANTS = (
     ),
     Mutant(
         "an empty transaction is logged",
-        "txnlog/transaction.py",
+        "txnlog/api/transaction.py",
         "if not self._begun and self._work.empty:",
         "if self._begun and self._work.empty:",
         "every idle round of a pipeline costs an entry",
@@ -1011,7 +1013,7 @@ MUTANTS = (
     ),
     Mutant(
         "a timeout told as an abort",
-        "txnlog/transaction_commands.py",
+        "txnlog/log/transaction_commands.py",
         'if outcome.state == "ABORTED" and outcome.reason == "timeout":',
         'if outcome.state == "ABORTED" and outcome.reason == "timed out":',
         "the owner does not learn that it was too slow",
@@ -1019,7 +1021,7 @@ MUTANTS = (
     ),
     Mutant(
         "the deadline is not looked at after a lost race",
-        "txnlog/transaction_commands.py",
+        "txnlog/log/transaction_commands.py",
         'elif known is None or known.state == "OPEN":',
         'elif known is not None and known.state == "OPEN":',
         "a transaction commits after its deadline: others may have counted on its end",
@@ -1027,7 +1029,7 @@ MUTANTS = (
     ),
     Mutant(
         "the owner is asked about another's epoch",
-        "txnlog/connection.py",
+        "txnlog/client/view.py",
         "check_producer(self.follower.state.draft(), producer, epoch)",
         "check_producer(self.follower.state.draft(), producer, self.producer_epoch(producer))",
         "a zombie hears of its fence only when it commits, after all its work",
@@ -1035,7 +1037,7 @@ MUTANTS = (
     ),
     Mutant(
         "a failed operation is passed over",
-        "txnlog/transaction.py",
+        "txnlog/api/transaction.py",
         "        if self._failed is not None:\n"
         "            failed = self._has_failed(self._failed)\n"
         "            self._give_up(failed)",
@@ -1047,7 +1049,7 @@ MUTANTS = (
     ),
     Mutant(
         "timeouts above the cap",
-        "txnlog/producer.py",
+        "txnlog/api/producer.py",
         'duration_ms("timeout_ms", timeout_ms, 1, cap)',
         'duration_ms("timeout_ms", timeout_ms, 1, 10 * cap)',
         "a transaction is refused at its first flush instead of its beginning",
@@ -1055,7 +1057,7 @@ MUTANTS = (
     ),
     Mutant(
         "whoever waits only waits",
-        "txnlog/consumer.py",
+        "txnlog/api/consumer.py",
         "        self._connection.end_overdue([item.subscription for item in self._subscribed])\n",
         "",
         "a consumer waits for ever for messages that a dead process holds, where nobody appends",
@@ -1063,7 +1065,7 @@ MUTANTS = (
     ),
     Mutant(
         "one end for all of a name",
-        "txnlog/transaction_end.py",
+        "txnlog/fold/transaction_ends.py",
         "left = tuple(number for number in producer.open if number != transaction.number)",
         "left = ()",
         "when one transaction ends, its producer's others are nobody's: no successor aborts them",
@@ -1071,7 +1073,7 @@ MUTANTS = (
     ),
     Mutant(
         "the same version is tried again",
-        "txnlog/transaction_commands.py",
+        "txnlog/log/transaction_commands.py",
         "if app is not None:\n            return Skipped(",
         "if app is not None and opening.app_version < app.app_version:\n            return Skipped(",
         "a batch that was committed is refused with an error instead of skipped, for ever",
@@ -1079,7 +1081,7 @@ MUTANTS = (
     ),
     Mutant(
         "a prepared one aborted without force",
-        "txnlog/transaction_commands.py",
+        "txnlog/log/transaction_commands.py",
         'if known is not None and known.state == "PREPARED" and not self.force:',
         'if known is not None and known.state == "PREPARED" and self.force:',
         "recovery aborts what an outside system has committed",
@@ -1087,7 +1089,7 @@ MUTANTS = (
     ),
     Mutant(
         "a dropped subscription holds up the commit",
-        "txnlog/transaction_commands.py",
+        "txnlog/log/transaction_commands.py",
         "if draft.subscriptions.get(item.subscription) is not None and not is_held(draft, txn, item)",
         "if not is_held(draft, txn, item)",
         "a transaction that acknowledged on several subscriptions fails because one was dropped",
@@ -1095,7 +1097,7 @@ MUTANTS = (
     ),
     Mutant(
         "a repeated answer forgets what was dropped",
-        "txnlog/checkpoint.py",
+        "txnlog/log/checkpoint_codec.py",
         "        dropped_subscriptions=subscriptions,\n",
         "        dropped_subscriptions=(),\n",
         "who asks again believes that its acknowledgements were made",
@@ -1103,7 +1105,7 @@ MUTANTS = (
     ),
     Mutant(
         "pending files are garbage",
-        "txnlog/garbage.py",
+        "txnlog/fold/garbage.py",
         'if record.state == "visible" else ()',
         'if record.state == "visible" else (record.logged_version,)',
         "a transaction that was open, or prepared, over a vacuum commits files that are gone",
@@ -1111,7 +1113,7 @@ MUTANTS = (
     ),
     Mutant(
         "an administrator who leaves no name",
-        "txnlog/administration.py",
+        "txnlog/api/transaction_admin.py",
         'AbortCommand(number, "admin", by, why, force)',
         'AbortCommand(number, "user", by, why, force)',
         "the owner cannot tell its own abort from somebody else's",
@@ -1119,7 +1121,7 @@ MUTANTS = (
     ),
     Mutant(
         "one open transaction too many",
-        "txnlog/producer.py",
+        "txnlog/api/producer.py",
         "    if surplus < 0:\n",
         "    if surplus <= 0:\n",
         "what begin() could have said comes after the work",
@@ -1127,7 +1129,7 @@ MUTANTS = (
     ),
     Mutant(
         "a child goes on with its parent's transaction",
-        "txnlog/connection.py",
+        "txnlog/client/view.py",
         "if owner is not self.identity:",
         "if owner is None:",
         "parent and child both commit one number",
@@ -1136,7 +1138,7 @@ MUTANTS = (
     # --- docs/guarantees.md, rules about producing --------------------------------------------------------------------
     Mutant(
         "batches of a checkpoint are not looked for",
-        "txnlog/follower.py",
+        "txnlog/log/follower.py",
         "        for part in reversed(parts):  # the newest first",
         "        for part in parts[:0]:  # the newest first",
         "a producer that repeats an older batch is not told where its rows are",
@@ -1144,7 +1146,7 @@ MUTANTS = (
     ),
     Mutant(
         "a repeat takes another's offsets",
-        "txnlog/connection.py",
+        "txnlog/client/view.py",
         "if any(one.offset + one.rows != other.offset for one, other in itertools.pairwise(batches)):",
         "if not batches:",
         "a repeat over two batches is told offsets of rows that others wrote in between",
@@ -1152,7 +1154,7 @@ MUTANTS = (
     ),
     Mutant(
         "an abort advances sequences",
-        "txnlog/transaction_end.py",
+        "txnlog/fold/transaction_ends.py",
         "    acknowledgements.settle(draft, number, transaction.held, committed=False)\n",
         "    for s in sequences.pending_segments(draft, transaction):\n"
         "        for p in (item for item in s.slices if item.sequence is not None):\n"
@@ -1165,7 +1167,7 @@ MUTANTS = (
     ),
     Mutant(
         "keys hashed with another seed",
-        "txnlog/partitioner.py",
+        "txnlog/data/partitioner.py",
         "SEED: Final = 42",
         "SEED: Final = 43",
         "Spark and Python bring one key to two partitions",
@@ -1173,7 +1175,7 @@ MUTANTS = (
     ),
     Mutant(
         "files become visible in another order",
-        "txnlog/apply_transactions.py",
+        "txnlog/fold/transactions.py",
         "for segment in sequences.pending_segments(draft, transaction):\n            topic =",
         "for segment in reversed(sequences.pending_segments(draft, transaction)):\n            topic =",
         "the order in which a transaction produced is turned around",
@@ -1182,7 +1184,7 @@ MUTANTS = (
     # --- docs/guarantees.md, rules about acknowledging ----------------------------------------------------------------
     Mutant(
         "acknowledged above the cursor is no conflict",
-        "txnlog/acknowledgements.py",
+        "txnlog/fold/acknowledgements.py",
         "if item.ranges[0][0] < cursor.position or ranges.overlaps(item.ranges, cursor.acknowledged):",
         "if item.ranges[0][0] < cursor.position:",
         "a message is consumed by two transactions, one after the other",
@@ -1190,7 +1192,7 @@ MUTANTS = (
     ),
     Mutant(
         "a second acknowledgement taken for a repeated call",
-        "txnlog/transaction.py",
+        "txnlog/api/transaction.py",
         "        self._unanswered = {}\n\n    def _check_recorded",
         "\n    def _check_recorded",
         "a transaction that takes a message twice does not hear of it",
@@ -1198,7 +1200,7 @@ MUTANTS = (
     ),
     Mutant(
         "conflicts are left to the commit",
-        "txnlog/connection.py",
+        "txnlog/client/view.py",
         "                    handle.session.holds.check(draft, txn, rest, handle.may_have_ended)\n",
         "                    pass\n",
         "two transactions of one client do the same work, and one in vain",
@@ -1206,7 +1208,7 @@ MUTANTS = (
     ),
     Mutant(
         "between the look and the hold",
-        "txnlog/connection.py",
+        "txnlog/client/view.py",
         "        with first.follower.lock, second.follower.lock:\n",
         "        if True:\n",
         "what a thread gives back meanwhile is lost, or two do the same work, and one in vain",
@@ -1214,7 +1216,7 @@ MUTANTS = (
     ),
     Mutant(
         "a cumulative one at the cursor",
-        "txnlog/acknowledgements.py",
+        "txnlog/fold/acknowledgements.py",
         "if end <= cursor.position:",
         "if end < cursor.position:",
         "two runs of one batch both commit",
@@ -1222,7 +1224,7 @@ MUTANTS = (
     ),
     Mutant(
         "the further cumulative one wins",
-        "txnlog/acknowledgements.py",
+        "txnlog/fold/acknowledgements.py",
         "if cursor.cumulative.txn != txn:",
         "if cursor.cumulative.txn > txn:",
         "two transactions process the same messages, and both commit",
@@ -1230,7 +1232,7 @@ MUTANTS = (
     ),
     Mutant(
         "a cumulative one is never replaced",
-        "txnlog/acknowledgements.py",
+        "txnlog/fold/acknowledgements.py",
         "if end <= cursor.cumulative.end:",
         "if end >= cursor.cumulative.end:",
         "a transaction cannot acknowledge as it goes on",
@@ -1238,7 +1240,7 @@ MUTANTS = (
     ),
     Mutant(
         "only the first subscription is settled",
-        "txnlog/acknowledgements.py",
+        "txnlog/fold/acknowledgements.py",
         "for key in dict.fromkeys(held):",
         "for key in held[:1]:",
         "one subscription goes on, and the other holds its messages for ever",
@@ -1246,7 +1248,7 @@ MUTANTS = (
     ),
     Mutant(
         "an abort gives nothing back",
-        "txnlog/transaction.py",
+        "txnlog/api/transaction.py",
         "        self._give_back()\n        self._release_holds()\n\n    def _give_back",
         "        self._release_holds()\n\n    def _give_back",
         "messages of an aborted transaction wait for the next restart",
@@ -1254,7 +1256,7 @@ MUTANTS = (
     ),
     Mutant(
         "a closed consumer keeps its leases",
-        "txnlog/shared_intake.py",
+        "txnlog/client/shared_delivery.py",
         "            self._release(self._handed_out(), dict(self._stock))\n",
         "            self._release({}, {})\n",
         "a restart waits until its own leases end",
@@ -1262,7 +1264,7 @@ MUTANTS = (
     ),
     Mutant(
         "one redelivery too few",
-        "txnlog/leases.py",
+        "txnlog/fold/leases.py",
         "        if item.count > most\n",
         "        if item.count >= most\n",
         "a message goes to the dead letters before its last try",
@@ -1270,7 +1272,7 @@ MUTANTS = (
     ),
     Mutant(
         "any name is the same name",
-        "txnlog/takeover.py",
+        "txnlog/client/subscription_ownership.py",
         "        if holder != name:",
         "        if not holder:",
         "a second job takes over the subscription of the first",
@@ -1278,7 +1280,7 @@ MUTANTS = (
     ),
     Mutant(
         "open transactions survive a takeover",
-        "txnlog/apply_subscriptions.py",
+        "txnlog/fold/subscriptions.py",
         "    _abort_holders(draft, record, at)\n",
         "",
         "the new consumer waits for what the old one holds, until its timeout",
@@ -1286,7 +1288,7 @@ MUTANTS = (
     ),
     Mutant(
         "a takeover aborts prepared ones",
-        "txnlog/apply_subscriptions.py",
+        "txnlog/fold/subscriptions.py",
         '        if transaction.state == "OPEN":',
         '        if transaction.state != "DONE":',
         "what an outside system committed is aborted by a restart",
@@ -1294,7 +1296,7 @@ MUTANTS = (
     ),
     Mutant(
         "who waits is handed messages",
-        "txnlog/failover_intake.py",
+        "txnlog/client/failover_delivery.py",
         "return super().receive(most) if self.active else None",
         "return super().receive(most)",
         "two consumers of a failover subscription work at once",
@@ -1302,7 +1304,7 @@ MUTANTS = (
     ),
     Mutant(
         "a consumer that closes keeps its place",
-        "txnlog/failover_intake.py",
+        "txnlog/client/failover_delivery.py",
         "            self._connection.heartbeats.end(self.subscription, self.epoch, self._consumer)\n",
         "            pass\n",
         "every restart waits for a lease",
@@ -1310,7 +1312,7 @@ MUTANTS = (
     ),
     Mutant(
         "a cumulative one takes what was given back",
-        "txnlog/intake.py",
+        "txnlog/client/delivery.py",
         "if missing := ranges.intersect(self._ready_in(partition, held), found):",
         "if missing := ranges.intersect((), found):",
         "messages of an aborted transaction are acknowledged, and nothing was derived from them",
@@ -1318,7 +1320,7 @@ MUTANTS = (
     ),
     Mutant(
         "what the consumer's handle holds is not asked",
-        "txnlog/connection.py",
+        "txnlog/client/view.py",
         "for handle in handles:  # what one",
         "for handle in handles[:1]:  # what one",
         "a cumulative acknowledgement takes what another handle's transaction gives back",
@@ -1326,7 +1328,7 @@ MUTANTS = (
     ),
     Mutant(
         "in the work before it is held",
-        "txnlog/transaction.py",
+        "txnlog/api/transaction.py",
         "        self._note_holds(wanted)\n        self._work.add_acknowledgements(wanted)\n",
         "        self._work.add_acknowledgements(wanted)\n        self._note_holds()\n",
         "behind Ctrl-C a message is handed out again, and the transaction commits it",
@@ -1334,7 +1336,7 @@ MUTANTS = (
     ),
     Mutant(
         "what was ended for who waits stands against him",
-        "txnlog/connection.py",
+        "txnlog/client/view.py",
         "        if len(handles) > 1:\n",
         "        if len(handles) > 2:\n",
         "the first try over another handle's consumer is refused for what is over",
@@ -1342,7 +1344,7 @@ MUTANTS = (
     ),
     Mutant(
         "two handles stand still in any order",
-        "txnlog/connection.py",
+        "txnlog/client/view.py",
         "sorted((handles[0], handles[-1]), key=id)",
         "(handles[0], handles[-1])",
         "two threads wait for each other for ever",
@@ -1350,7 +1352,7 @@ MUTANTS = (
     ),
     Mutant(
         "who comes second does not wait for who gives back",
-        "txnlog/holds.py",
+        "txnlog/client/claims.py",
         "    with item.giving:\n        if item in taken:\n            item.give_back()\n",
         "    if True:\n        if item in taken:\n            taken.remove(item)\n            item.give_back()\n",
         "a cumulative acknowledgement takes what is about to be handed out again",
@@ -1358,7 +1360,7 @@ MUTANTS = (
     ),
     Mutant(
         "an interrupted receive has received",
-        "txnlog/consumer.py",
+        "txnlog/api/consumer.py",
         "                    found.item.take_back(found.handed)\n",
         "                    pass\n",
         "after Ctrl-C a cumulative acknowledgement takes messages that nobody saw",
@@ -1366,7 +1368,7 @@ MUTANTS = (
     ),
     Mutant(
         "every receive begins at the first partition",
-        "txnlog/intake.py",
+        "txnlog/client/delivery.py",
         "in_turn(self._turn, self.topic.partitions)",
         "in_turn(0, self.topic.partitions)",
         "messages of a quiet partition are never received as long as another is busy",
@@ -1374,7 +1376,7 @@ MUTANTS = (
     ),
     Mutant(
         "letters that cannot be written stop everybody",
-        "txnlog/shared_intake.py",
+        "txnlog/client/shared_delivery.py",
         "        except SchemaMismatch as error:\n",
         "        except ZeroDivisionError as error:\n",
         "a topic that got a column has no Shared consumers any more",
@@ -1382,7 +1384,7 @@ MUTANTS = (
     ),
     Mutant(
         "what was pending is not looked for again",
-        "txnlog/consumer.py",
+        "txnlog/api/consumer.py",
         "connection.check_conflicts(number, wanted, taken, rest_of=left)",
         "connection.check_conflicts(number, wanted, None, rest_of=left)",
         "an acknowledgement takes what a prepared transaction of an older consumer gave back a moment ago",
@@ -1390,7 +1392,7 @@ MUTANTS = (
     ),
     Mutant(
         "what fails lets go at once",
-        "txnlog/transaction.py",
+        "txnlog/api/transaction.py",
         "            self._failed = error  # what it took is in its hands until it is aborted\n",
         "            self._failed = error\n            self._release_holds()\n",
         "a cumulative acknowledgement takes what the abort is to give back",
@@ -1398,7 +1400,7 @@ MUTANTS = (
     ),
     Mutant(
         "an end lets go before it gives back",
-        "txnlog/transaction.py",
+        "txnlog/api/transaction.py",
         "        self._give_back()\n        self._release_holds()\n",
         "        self._release_holds()\n        self._give_back()\n",
         "in between, another thread acknowledges what nobody will see again",
@@ -1406,7 +1408,7 @@ MUTANTS = (
     ),
     Mutant(
         "another handle is not told what is held",
-        "txnlog/transaction.py",
+        "txnlog/api/transaction.py",
         "connection.note_holds(self._number, held,",
         "connection.note_holds(self._number, (),",
         "a consumer acknowledges over what a transaction of another handle has in hand",
@@ -1414,7 +1416,7 @@ MUTANTS = (
     ),
     Mutant(
         "what was flushed hides the rest",
-        "txnlog/holds.py",
+        "txnlog/client/claims.py",
         "for part in not_held(draft, number, item):",
         "for part in [item]:",
         "what a transaction acknowledges after a flush is in nobody's way",
@@ -1422,7 +1424,7 @@ MUTANTS = (
     ),
     Mutant(
         "an end in a checkpoint is none",
-        "txnlog/connection.py",
+        "txnlog/client/view.py",
         "return self.session.holds.of(subscription, epoch, self.may_have_ended)",
         "return self.session.holds.of(subscription, epoch, self.follower.state.outcomes.__contains__)",
         "messages of a transaction that ended are held until its deadline, or for ever",
@@ -1430,7 +1432,7 @@ MUTANTS = (
     ),
     Mutant(
         "two commits of one transaction",
-        "txnlog/transaction.py",
+        "txnlog/api/transaction.py",
         "            if self._under_way is not None:\n                return self._under_way\n",
         "",
         "one is refused, the work is done again, and the other commits",
@@ -1438,7 +1440,7 @@ MUTANTS = (
     ),
     Mutant(
         "leases by name alone",
-        "txnlog/leases.py",
+        "txnlog/fold/leases.py",
         "return name[: MAX_LABEL_CHARACTERS - len(ending)] + ending",
         "return name[: MAX_LABEL_CHARACTERS - len(ending)]",
         "a consumer releases the leases of another that has its name",
@@ -1446,7 +1448,7 @@ MUTANTS = (
     ),
     Mutant(
         "a seek over pending messages",
-        "txnlog/apply_subscriptions.py",
+        "txnlog/fold/subscriptions.py",
         "if cursor.holds or cursor.cumulative is not None:",
         "if cursor.cumulative is not None:",
         "a transaction commits acknowledgements of a cursor that was moved away under it",
@@ -1454,7 +1456,7 @@ MUTANTS = (
     ),
     Mutant(
         "a seek that fences nobody",
-        "txnlog/apply_subscriptions.py",
+        "txnlog/fold/subscriptions.py",
         "draft.subscriptions.put(record.id, msgspec.structs.replace(record, epoch=at.version))",
         "draft.subscriptions.put(record.id, record)",
         "what was received before a seek is acknowledged after it",
@@ -1462,7 +1464,7 @@ MUTANTS = (
     ),
     Mutant(
         "leases without a bound",
-        "txnlog/leases.py",
+        "txnlog/fold/leases.py",
         "left = min(wanted.most, MAX_LEASED_MESSAGES - leased_by(draft, record.id, count, wanted.consumer, now_ms))",
         "left = min(wanted.most, MAX_LEASED_MESSAGES)",
         "a consumer that is slow takes everything, and then is refused",
@@ -1470,7 +1472,7 @@ MUTANTS = (
     ),
     Mutant(
         "too few signs of life",
-        "txnlog/heartbeats.py",
+        "txnlog/client/heartbeats.py",
         "if known == epoch and now_ms - last_ms < lease_ms / 3:",
         "if known == epoch and now_ms - last_ms < lease_ms * 3:",
         "a consumer that works is fenced by one that waits",
@@ -1479,7 +1481,7 @@ MUTANTS = (
     # --- docs/guarantees.md, rules about reading ----------------------------------------------------------------------
     Mutant(
         "pending rows have offsets",
-        "txnlog/planner.py",
+        "txnlog/data/scan_planner.py",
         'offset = item.offset if state == "COMMITTED" else None',
         "offset = item.offset or 0",
         "a row that is not committed seems to have a place: another row gets it later",
@@ -1487,7 +1489,7 @@ MUTANTS = (
     ),
     Mutant(
         "merged rows that are not visible show what their file stores",
-        "txnlog/planner.py",
+        "txnlog/data/scan_planner.py",
         "compacted=record.compacted and committed,",
         "compacted=record.compacted,",
         "a merge at work shows rows of committed transactions as open",
@@ -1495,7 +1497,7 @@ MUTANTS = (
     ),
     Mutant(
         "the version after a time",
-        "txnlog/log.py",
+        "txnlog/log/log_reader.py",
         "return None if low < 0 else low\n",
         "return None if low < 0 else min(high, newest)\n",
         "a reader of a time sees what was committed after it",
@@ -1503,7 +1505,7 @@ MUTANTS = (
     ),
     Mutant(
         "offsets that are gone are passed over",
-        "txnlog/planner.py",
+        "txnlog/data/scan_planner.py",
         "if start < low or end > high:",
         "if end > high:",
         "rows that retention took are missing, and the reader is not told",
@@ -1511,7 +1513,7 @@ MUTANTS = (
     ),
     Mutant(
         "aborted files are read as well",
-        "txnlog/planner.py",
+        "txnlog/data/scan_planner.py",
         '        elif state is not None and isolation_level == "read_uncommitted":',
         "        elif state is not None:",
         "every committed reader pays for what was aborted",
@@ -1519,7 +1521,7 @@ MUTANTS = (
     ),
     Mutant(
         "a version of the future is read",
-        "txnlog/follower.py",
+        "txnlog/log/follower.py",
         "if head.oldest_readable <= version <= head.version:",
         "if head.oldest_readable <= version:",
         "a reader is told that nothing was there, where nothing is known yet",
@@ -1527,7 +1529,7 @@ MUTANTS = (
     ),
     Mutant(
         "a block that fails to commit stays open",
-        "txnlog/transaction.py",
+        "txnlog/api/transaction.py",
         "                self._leave(refusal)  # nobody calls commit() again",
         "                pass  # nobody calls commit() again",
         "after a full disk the messages of a block are withheld from everybody until its timeout",
@@ -1535,7 +1537,7 @@ MUTANTS = (
     ),
     Mutant(
         "what committed by itself runs again",
-        "txnlog/transact.py",
+        "txnlog/api/transact.py",
         "if not (txn._discard() or _aborted(txn)):",
         "if not (txn._discard() or True):",
         "a function that commits, and fails behind that, has its rows there twice",
@@ -1543,7 +1545,7 @@ MUTANTS = (
     ),
     Mutant(
         "a commit is in doubt only when it failed",
-        "txnlog/transaction.py",
+        "txnlog/api/transaction.py",
         '        self._in_doubt = "commit"\n        try:',
         "        try:",
         "after Ctrl-C behind the entry abort() says that nothing was committed",
@@ -1551,7 +1553,7 @@ MUTANTS = (
     ),
     Mutant(
         "rows are staged before they leave the buffer",
-        "txnlog/work.py",
+        "txnlog/client/transaction_buffer.py",
         "                self.staged += written\n                self.pieces = left\n",
         "                self.staged.extend(written)\n                self.pieces = left\n",
         "Ctrl-C between the two has the rows there twice",
@@ -1559,7 +1561,7 @@ MUTANTS = (
     ),
     Mutant(
         "threads choose messages at once",
-        "txnlog/consumer.py",
+        "txnlog/api/consumer.py",
         "                with self._one_at_a_time:\n",
         "                if self._one_at_a_time:\n",
         "two threads that share a consumer work on the same messages",
@@ -1567,7 +1569,7 @@ MUTANTS = (
     ),
     Mutant(
         "a relative root means another folder later",
-        "txnlog/connection.py",
+        "txnlog/client/view.py",
         "self.root = absolute(root) if store is None else root",
         "self.root = root",
         "a handle that is sent to another process writes into another log",
@@ -1575,7 +1577,7 @@ MUTANTS = (
     ),
     Mutant(
         "a seek beside a receive",
-        "txnlog/consumer.py",
+        "txnlog/api/consumer.py",
         "        with self._one_at_a_time:  # else what",
         "        if self._one_at_a_time:  # else what",
         "messages that were chosen before the seek count as delivered after it, and never come again",
@@ -1584,7 +1586,7 @@ MUTANTS = (
     # --- streams of Spark ---------------------------------------------------------------------------------------------
     Mutant(
         "a query is known by its checkpoint alone",
-        "spark_ext/stream_commits.py",
+        "spark_ext/streaming/batch_commit.py",
         "    if txn_app_id is not None:\n",
         "    if txn_app_id is not None and query is None:\n",
         "a query that was given a new checkpoint writes all its batches again",
@@ -1592,7 +1594,7 @@ MUTANTS = (
     ),
     Mutant(
         "the offsets of a batch are not compared",
-        "spark_ext/stream_commits.py",
+        "spark_ext/streaming/batch_commit.py",
         '"" if offsets is None else offsets.digest()',
         '""',
         "another batch under the number of a committed one is skipped: its rows are lost",
@@ -1600,7 +1602,7 @@ MUTANTS = (
     ),
     Mutant(
         "batches of an older checkpoint are skipped",
-        "spark_ext/stream_commits.py",
+        "spark_ext/streaming/batch_commit.py",
         "batch.batch < last.batch:",
         "batch.batch < 0:",
         "a checkpoint that was restored from a backup passes over rows",
@@ -1608,7 +1610,7 @@ MUTANTS = (
     ),
     Mutant(
         "checkpoints of one app are taken for one query",
-        "spark_ext/stream_commits.py",
+        "spark_ext/streaming/batch_commit.py",
         'parse_label("txnAppId", txn_app_id), query or told)',
         'parse_label("txnAppId", txn_app_id), "")',
         "the batches of a new checkpoint are taken for those of the old one",
@@ -1616,7 +1618,7 @@ MUTANTS = (
     ),
     Mutant(
         "a stream begins beside its cursor",
-        "spark_ext/stream_plan.py",
+        "spark_ext/streaming/source_plan.py",
         "{topic: self._followed(scan, topic)[1] for topic in scan.topics}, epochs=epochs",
         "self._starts(scan), epochs=epochs",
         "messages that were acknowledged are processed again, others never",
@@ -1624,7 +1626,7 @@ MUTANTS = (
     ),
     Mutant(
         "a later version in a Delta table is passed over",
-        "spark_ext/delta_identity.py",
+        "spark_ext/delta/idempotence.py",
         "        if last > self.version:",
         "        if last < self.version:",
         "the rows of an older version are left out silently, and its transaction commits",
@@ -1632,7 +1634,7 @@ MUTANTS = (
     ),
     Mutant(
         "another batch under a version of a Delta table is taken for this one",
-        "spark_ext/delta_identity.py",
+        "spark_ext/delta/idempotence.py",
         """if found is not None and found[1].get("content") != self.content:""",
         """if found is not None and not found[1].get("content"):""",
         "after a checkpoint was changed, rows of a batch are left out silently",
@@ -1640,7 +1642,7 @@ MUTANTS = (
     ),
     Mutant(
         "any batch of a run is taken for the one that was left in a Delta table",
-        "spark_ext/delta_batches.py",
+        "spark_ext/processing/delta_batches.py",
         "if left.offsets != record.offsets:",
         "if not record.offsets:",
         "a batch with other messages is committed, and its rows are not in the table",
@@ -1648,7 +1650,7 @@ MUTANTS = (
     ),
     Mutant(
         "a batch of a log before it was put back is taken for one of this log",
-        "spark_ext/delta_batches.py",
+        "spark_ext/processing/delta_batches.py",
         "if record.entry is not None and not self.connection.has_entry(*record.entry):",
         "if record.entry is not None and not record.entry[1]:",
         "other messages at the same offsets are committed, and their rows are not in the table",
@@ -1656,7 +1658,7 @@ MUTANTS = (
     ),
     Mutant(
         "a table that did not say whether it took a batch is not asked before that is given up",
-        "spark_ext/delta_batches.py",
+        "spark_ext/processing/delta_batches.py",
         "self._tables.pop(table.id, None)",
         "self._tables.get(table.id)",
         "rows are in the table and in the dead letters",
@@ -1664,7 +1666,7 @@ MUTANTS = (
     ),
     Mutant(
         "a run does not look whether its append to a Delta table was skipped",
-        "spark_ext/delta_batches.py",
+        "spark_ext/processing/delta_batches.py",
         "if refused is not None or table.last(app) != version:",
         "if not version:",
         "an older run commits a batch whose rows Delta left out",
@@ -1672,7 +1674,7 @@ MUTANTS = (
     ),
     Mutant(
         "a batch takes off what it did not read",
-        "spark_ext/stream_commits.py",
+        "spark_ext/streaming/batch_commit.py",
         "expected=tuple((partition, start) for partition, start, _ in moved),",
         "expected=(),",
         "what somebody else took, or gave back, between planning and commit is counted as processed",
@@ -1680,7 +1682,7 @@ MUTANTS = (
     ),
     Mutant(
         "a run that lost its subscription takes it back",
-        "spark_ext/stream_commits.py",
+        "spark_ext/streaming/batch_commit.py",
         "lost = named().get(item.subscription)",
         "lost = None",
         "two runs of a query take it from each other, batch by batch",
@@ -1688,7 +1690,7 @@ MUTANTS = (
     ),
     Mutant(
         "a cursor further on is passed over",
-        "spark_ext/stream_commits.py",
+        "spark_ext/streaming/batch_commit.py",
         "if cursor.position != start:",
         "if cursor.position < start:",
         "the error does not say where the checkpoint is and where the cursor, nor the ways out",
@@ -1696,7 +1698,7 @@ MUTANTS = (
     ),
     Mutant(
         "sources of another namespace of the name",
-        "spark_ext/stream_commits.py",
+        "spark_ext/streaming/batch_commit.py",
         "if not found.is_of(ns.name, connection_of(ns).coordinators, log_of(connection_of(ns))):",
         "if found.namespace != ns.name:",
         "a sink takes off of its own topic what was read of another one",
@@ -1704,7 +1706,7 @@ MUTANTS = (
     ),
     Mutant(
         "logs are told apart by names and numbers alone",
-        "spark_ext/stream_offsets.py",
+        "spark_ext/streaming/offsets.py",
         " and self.log in (None, log)",
         "",
         "what was read of a namespace's twin moves its own cursor",
@@ -1712,7 +1714,7 @@ MUTANTS = (
     ),
     Mutant(
         "an offset log of a later version is guessed",
-        "spark_ext/query_checkpoint.py",
+        "spark_ext/streaming/query_checkpoint.py",
         'if version == "v1":',
         'if version in ("v1", "v3"):',
         "offsets are read where they are something else",
@@ -1720,7 +1722,7 @@ MUTANTS = (
     ),
     Mutant(
         "two sources share a subscription",
-        "spark_ext/stream_commits.py",
+        "spark_ext/streaming/batch_commit.py",
         "if (topic, found.subscription) in seen:",
         "if topic in seen:",
         "each takes off what the other has still to read",
@@ -1728,7 +1730,7 @@ MUTANTS = (
     ),
     Mutant(
         "a source acknowledges nothing",
-        "spark_ext/stream_reader.py",
+        "spark_ext/streaming/format_source.py",
         "self._plan.acknowledge(end)",
         "self._plan.newest()",
         "the cursor stays, and a new query processes all again",
@@ -1736,7 +1738,7 @@ MUTANTS = (
     ),
     Mutant(
         "a batch ends within a transaction",
-        "spark_ext/batch_ends.py",
+        "spark_ext/streaming/batch_limits.py",
         "        while behind < len(steps) and steps",
         "        if behind < len(steps) and steps",
         "half a transaction is processed, and committed, by itself",
@@ -1744,7 +1746,7 @@ MUTANTS = (
     ),
     Mutant(
         "a source goes on in the topic that has the name now",
-        "spark_ext/stream_plan.py",
+        "spark_ext/streaming/source_plan.py",
         "if self._ids.setdefault(topic, now) != now:",
         "if self._ids.setdefault(topic, now) < 0:",
         "a query that begins reads the new topic up to where the old one ended, half a transaction perhaps",
@@ -1752,7 +1754,7 @@ MUTANTS = (
     ),
     Mutant(
         "a sink goes on into the topic that has the name now",
-        "spark_ext/stream_commits.py",
+        "spark_ext/streaming/batch_commit.py",
         "topic_record(record.name, last.version).id != number:",
         "topic_record(record.name, last.version).id < 0:",
         "the rows of earlier batches are missing there, and nobody is told",
@@ -1760,7 +1762,7 @@ MUTANTS = (
     ),
     Mutant(
         "a batch is committed without the rows of a dropped topic",
-        "spark_ext/jobs.py",
+        "spark_ext/write/write_jobs.py",
         "    if record.dropped:\n",
         "    if record.id < 0:\n",
         "its source is acknowledged, and its rows are nowhere",
@@ -1769,7 +1771,7 @@ MUTANTS = (
     # --- altered topics -----------------------------------------------------------------------------------------------
     Mutant(
         "a column that refuses null is added",
-        "txnlog/evolution.py",
+        "txnlog/data/schema_evolution.py",
         "    if not field.nullable:\n",
         "    if not field.name:\n",
         "every older row is damage from then on",
@@ -1777,7 +1779,7 @@ MUTANTS = (
     ),
     Mutant(
         "a long becomes a double",
-        "txnlog/evolution.py",
+        "txnlog/data/schema_evolution.py",
         '_EXACT_AS_DOUBLE: Final = frozenset({"byte", "short", "integer", "float"})',
         '_EXACT_AS_DOUBLE: Final = frozenset({"byte", "short", "integer", "long", "float"})',
         "rows that are there cannot be read, or are read as others",
@@ -1785,7 +1787,7 @@ MUTANTS = (
     ),
     Mutant(
         "an older version shows the newest columns",
-        "txnlog/snapshot.py",
+        "txnlog/api/snapshot.py",
         "schema=record.schema_at(self.version),",
         "schema=record.schema,",
         "what was read once is read otherwise",
@@ -1793,7 +1795,7 @@ MUTANTS = (
     ),
     Mutant(
         "dead-letter topics do not follow",
-        "txnlog/alteration.py",
+        "txnlog/api/topic_alteration.py",
         "return [altered, *_followers(draft, record, columns)]",
         "return [altered]",
         "a consumer can neither process a message nor get rid of it",
@@ -1801,7 +1803,7 @@ MUTANTS = (
     ),
     Mutant(
         "a stream goes on with columns that its files do not have any more",
-        "spark_ext/scan.py",
+        "spark_ext/read/scan.py",
         "        _check_readable(namespace, snapshot, topics, columns)\n",
         "        pass\n",
         "files that are whole are taken for damaged",
@@ -1810,7 +1812,7 @@ MUTANTS = (
     # --- optimize -----------------------------------------------------------------------------------------------------
     Mutant(
         "segments are replaced by what was known before",
-        "txnlog/compaction.py",
+        "txnlog/maintenance/compaction.py",
         "if not all(self._is_there(draft, number) for number in self.removed):",
         "if not self.removed:",
         "of two optimizers the second cannot end",
@@ -1818,7 +1820,7 @@ MUTANTS = (
     ),
     Mutant(
         "what the fold has let go of is taken for visible",
-        "txnlog/compaction.py",
+        "txnlog/maintenance/compaction.py",
         "draft.segments.get(number) is not None or self.forgotten() <= self.known",
         "draft.segments.get(number) is not None or self.forgotten() >= -1",
         "rows that were merged are merged again, and are there twice",
@@ -1829,7 +1831,7 @@ MUTANTS = (
     ),
     Mutant(
         "merged rows have the version of their merge",
-        "txnlog/segment_rows.py",
+        "txnlog/data/segment_rows.py",
         'return rows.column("_version") if segment.compacted else _repeat(segment.version, count, pa.int64())',
         "return _repeat(segment.version or segment.number, count, pa.int64())",
         "nobody can say any more by which commit a row came",
@@ -1845,7 +1847,7 @@ MUTANTS = (
     ),
     Mutant(
         "neighbours with a hole between them are merged",
-        "txnlog/compaction.py",
+        "txnlog/maintenance/compaction.py",
         "if last is not None and last.partition == part.partition and last.offset + last.rows == part.offset:",
         "if last is not None and last.partition == part.partition:",
         "the rows behind the hole get other offsets",
@@ -1853,7 +1855,7 @@ MUTANTS = (
     ),
     Mutant(
         "whatever is small is merged at once",
-        "txnlog/compaction.py",
+        "txnlog/maintenance/compaction.py",
         "if biggest * 2 <= sum(weights):",
         "if biggest <= sum(weights):",
         "a topic that grows slowly is written again and again",
@@ -1877,7 +1879,7 @@ MUTANTS = (
     ),
     Mutant(
         "a merged segment counts for the age of what is behind",
-        "txnlog/subscriptions.py",
+        "txnlog/api/subscriptions.py",
         "if not segment.compacted and segment.timestamp_ms is not None",
         "if segment.compacted == any(item.compacted for item in segments) and segment.timestamp_ms is not None",
         "a lag of days is shown as one of minutes, or the reverse",
@@ -1886,7 +1888,7 @@ MUTANTS = (
     # --- spark_ext.process --------------------------------------------------------------------------------------------
     Mutant(
         "a run of process takes no epoch",
-        "spark_ext/processing_plan.py",
+        "spark_ext/processing/batch_plan.py",
         "epochs = _take(connection, [record.id for record in by_topic.values()], name)",
         "epochs = {record.id: record.epoch for record in by_topic.values()}",
         "a dead run's flushed batch holds its messages for ever, and two runs work side by side",
@@ -1894,7 +1896,7 @@ MUTANTS = (
     ),
     Mutant(
         "a batch of process is acknowledged in part",
-        "spark_ext/processing_plan.py",
+        "spark_ext/processing/batch_plan.py",
         "tuple(PartitionRanges(p, of) for p, of in wanted.items())",
         "tuple(PartitionRanges(p, of) for p, of in wanted.items() if p == min(wanted))",
         "rows of the other partitions are processed again",
@@ -1902,15 +1904,15 @@ MUTANTS = (
     ),
     Mutant(
         "what somebody else took off counts as committed",
-        "spark_ext/processing_plan.py",
+        "spark_ext/processing/batch_plan.py",
         "if connection_of(ns).remembers_outcomes_behind(after):",
         "if after < 0:",
         "a Delta table keeps rows that no topic will ever show, and nobody is told",
-        ("tests/spark/test_processing_outcomes.py::test_offsets_that_somebody_else_took_are_no_commit",),
+        ("tests/spark/processing/test_processing_outcomes.py::test_offsets_that_somebody_else_took_are_no_commit",),
     ),
     Mutant(
         "messages on which a handler failed are dropped",
-        "spark_ext/processing_run.py",
+        "spark_ext/processing/run.py",
         "inner.produce(into.name, part, partition)",
         "dead_letters.target(connection, record)",
         "they are taken off the subscription and are nowhere else",
@@ -1919,7 +1921,7 @@ MUTANTS = (
     # --- topics as Delta tables ---------------------------------------------------------------------------------------
     Mutant(
         "merged rows are new to those who stream a published topic",
-        "catalog/delta_actions.py",
+        "catalog/publication/topic_versions.py",
         "        if not new:\n            found.add(record.number)\n",
         "",
         "a stream reads rows twice",
@@ -1930,7 +1932,7 @@ MUTANTS = (
     ),
     Mutant(
         "rows that were merged at once are never shown as new",
-        "catalog/delta_actions.py",
+        "catalog/publication/topic_versions.py",
         " or not fresh.isdisjoint(replaced)",
         "",
         "a stream is stopped, or misses rows",
@@ -1938,7 +1940,7 @@ MUTANTS = (
     ),
     Mutant(
         "a published table goes back behind a vacuum",
-        "catalog/delta_actions.py",
+        "catalog/publication/topic_versions.py",
         "(item for item in versions if item <= oldest_readable)",
         "(item for item in versions if item < 0)",
         "its versions name files that are gone",
@@ -1946,7 +1948,7 @@ MUTANTS = (
     ),
     Mutant(
         "an upper bound of a time is cut",
-        "catalog/delta_statistics.py",
+        "catalog/delta_log/statistics.py",
         "if not upper or not value.microsecond % 1_000:",
         "if not upper or value.microsecond < 1_000_000:",
         "files with the newest rows are skipped",
@@ -1954,7 +1956,7 @@ MUTANTS = (
     ),
     Mutant(
         "a published version is trusted as it is read",
-        "catalog/table_publisher.py",
+        "catalog/publication/publisher.py",
         "if not same_content(view.commit(wanted), data, bounds=self._compares_bounds):",
         "if not data:",
         "a commit that lost a line stays, and its files are never read",
@@ -1962,7 +1964,7 @@ MUTANTS = (
     ),
     Mutant(
         "a commit of somebody else is passed over",
-        "catalog/table_publisher.py",
+        "catalog/publication/publisher.py",
         "if not stamp.is_of(self._table.identity):",
         "if stamp.fields is not None and not stamp.is_of(self._table.identity):",
         "a foreign commit is overwritten as damaged",
@@ -1970,7 +1972,7 @@ MUTANTS = (
     ),
     Mutant(
         "who lost a race to publish goes on as if it had won",
-        "catalog/table_publisher.py",
+        "catalog/publication/publisher.py",
         "            if found == prepared:\n",
         "            if found:\n",
         "its next version begins elsewhere than the one before ends",
@@ -1978,7 +1980,7 @@ MUTANTS = (
     ),
     Mutant(
         "a publisher goes on behind what it knows without a look",
-        "catalog/table_publisher.py",
+        "catalog/publication/publisher.py",
         "return self._note(self._follow(self._looked_at(self._shown, work), work, ahead=2))",
         "return self._shown",
         "a gap where the newest version was removed, rows in two versions where others made it again",
@@ -1989,7 +1991,7 @@ MUTANTS = (
     ),
     Mutant(
         "whether a checkpoint is left of the next version is not asked",
-        "catalog/table_publisher.py",
+        "catalog/publication/publisher.py",
         "            if self._was_there(wanted.delta_version, view):",
         "            if not wanted:",
         "rows that readers who begin at the checkpoint never see",
@@ -1997,7 +1999,7 @@ MUTANTS = (
     ),
     Mutant(
         "what a lost version showed is not looked up",
-        "catalog/table_publisher.py",
+        "catalog/publication/publisher.py",
         "if following == version + 1 and max(shown.version, 0) <= limit <= view.newest:",
         "if following == version and max(shown.version, 0) <= limit <= view.newest:",
         "a version that others have read becomes another one",
@@ -2005,7 +2007,7 @@ MUTANTS = (
     ),
     Mutant(
         "the file of a stretch keeps its first name",
-        "catalog/segments_table.py",
+        "catalog/publication/segments_table.py",
         'text = f"{self._table.identity.coordinator}/{last}"',
         'text = f"{self._table.identity.coordinator}/{last // STRETCH}"',
         "the table of segments never grows within a stretch",
@@ -2013,7 +2015,7 @@ MUTANTS = (
     ),
     Mutant(
         "a row may be as wide as a batch",
-        "spark_ext/arrow_batches.py",
+        "spark_ext/write/arrow_batches.py",
         "    share = limit // rows - ",
         "    share = limit - ",
         "10,000 wide rows are one batch of any size",
@@ -2022,7 +2024,7 @@ MUTANTS = (
     # --- what handles say, and what lies in the way -----------------------------------------------------------------
     Mutant(
         "a query has a subscription since it was created",
-        "txnlog/takeover.py",
+        "txnlog/client/subscription_ownership.py",
         "connection.follower.log.entry(record.epoch)",
         "connection.follower.log.entry(record.id)",
         "whoever looks for the query looks at the wrong day",
@@ -2030,7 +2032,7 @@ MUTANTS = (
     ),
     Mutant(
         "a vacuum reports what the one before it reported",
-        "txnlog/garbage.py",
+        "txnlog/fold/garbage.py",
         "and end is not None and oldest < end <= target]",
         "and end is not None and end <= target]",
         "people are asked about files that are gone for long",
@@ -2038,7 +2040,7 @@ MUTANTS = (
     ),
     Mutant(
         "a forked child reports its parent's transactions",
-        "txnlog/work.py",
+        "txnlog/client/transaction_buffer.py",
         "if self._unended is not None and self._identity is self._connection.identity:",
         "if self._unended is not None:",
         "work that its owner is about to commit is said to be lost",
@@ -2046,7 +2048,7 @@ MUTANTS = (
     ),
     Mutant(
         "an unusable object is warned of each time",
-        "txnlog/checkpoint_reader.py",
+        "txnlog/log/checkpoint_reader.py",
         "if error.key not in self._warned:",
         "if error.key:",
         "the log of a busy process is full of it",
@@ -2054,7 +2056,7 @@ MUTANTS = (
     ),
     Mutant(
         "a close settles before it waits",
-        "txnlog/connection.py",
+        "txnlog/client/view.py",
         "            session.close(self._closed_error())\n",
         "            session.unended.settle_all()\n            session.close(self._closed_error())\n",
         "after Ctrl-C in a close nobody says which work is lost",
@@ -2070,7 +2072,7 @@ MUTANTS = (
     ),
     Mutant(
         "a property without a meaning is kept",
-        "txnlog/topic_properties.py",
+        "txnlog/format/topic_properties.py",
         "if value is not None and not (name.startswith(LABEL) and name != LABEL):",
         "if value is not None and not name:",
         "a retention that was set deletes nothing",
@@ -2078,7 +2080,7 @@ MUTANTS = (
     ),
     Mutant(
         "a short retention needs no second word",
-        "txnlog/arguments.py",
+        "txnlog/common/validation.py",
         "if found < shortest and not allowed:",
         "if found < least and not allowed:",
         "seconds taken for milliseconds end time travel for everybody",
@@ -2086,7 +2088,7 @@ MUTANTS = (
     ),
     Mutant(
         "a copy passes by the first entry of its log",
-        "txnlog/log_identity.py",
+        "txnlog/log/log_identity.py",
         'record.log in ("", self.beginning)',
         'record.log in ("", record.log)',
         "two namespaces give the same TxnIDs",
@@ -2094,7 +2096,7 @@ MUTANTS = (
     ),
     Mutant(
         "nothing is handed out before a damaged segment",
-        "txnlog/intake.py",
+        "txnlog/client/delivery.py",
         "ready[partition] = below(ready[partition], start)",
         "ready[partition] = EMPTY",
         "one damaged object stops what lies before it, too",
@@ -2102,7 +2104,7 @@ MUTANTS = (
     ),
     Mutant(
         "an unusable checkpoint is used up to the damage",
-        "txnlog/log.py",
+        "txnlog/log/log_reader.py",
         "            self.checkpoints.exclude(manifest)\n",
         "            break\n",
         "the older checkpoint is not used, and opening reads the whole log",
@@ -2110,7 +2112,7 @@ MUTANTS = (
     ),
     Mutant(
         "the verdict on a store is not logged",
-        "txnlog/session.py",
+        "txnlog/client/session.py",
         "return [] if verdict is None or has_verdict_on(self.store, draft.verdicts) else [verdict]",
         "return []",
         "each handle tries the store again",
@@ -2118,7 +2120,7 @@ MUTANTS = (
     ),
     Mutant(
         "what cannot be read stays leased",
-        "txnlog/shared_intake.py",
+        "txnlog/client/shared_delivery.py",
         "self._release_unreadable(stops)",
         "pass",
         "messages that nobody ever saw become dead letters behind a damaged segment",
@@ -2126,7 +2128,7 @@ MUTANTS = (
     ),
     Mutant(
         "each call leases what lies behind a damaged segment anew",
-        "txnlog/shared_intake.py",
+        "txnlog/client/shared_delivery.py",
         "stops = self._met_again()",
         "stops: dict[int, Stop] = {}",
         "consumers that wait for a damaged segment fill the log",

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tests.memory_log import WRITER, Log
-from txnlog import checkpoint
-from txnlog.actions import Abort, Begin, Close, Commit, Replace, Reserve
 from txnlog.errors import CoordinatorFenced
-from txnlog.leases import available
-from txnlog.state import CumulativeHold, Cursor, Hold
-from txnlog.visibility import is_visible
+from txnlog.fold.leases import available
+from txnlog.fold.state import CumulativeHold, Cursor, Hold
+from txnlog.fold.visibility import is_visible
+from txnlog.format.actions import Abort, Begin, Close, Commit, Replace, Reserve
+from txnlog.log import checkpoint_codec
 
 
 def visible(log: Log, number: int, version: int) -> bool:
@@ -59,15 +59,15 @@ def test_a_checkpoint_holds_what_is_pending():
     log = Log()
     topic = log.topic()
     log.entry(Begin(100), log.segment(topic, {0: 3}, 100, segment=101))
-    part, data = checkpoint.encode_hot(log.state, "0" * 32)
-    assert sorted(checkpoint.decode_hot(checkpoint.read_part(data, part)).segments) == [101]
+    part, data = checkpoint_codec.encode_hot(log.state, "0" * 32)
+    assert sorted(checkpoint_codec.decode_hot(checkpoint_codec.read_part(data, part)).segments) == [101]
 
 
 def test_trimming_keeps_what_is_pending():
     log = Log()
     topic = log.topic()
     log.entry(Begin(100), log.segment(topic, {0: 3}, 100, segment=101))
-    checkpoint.trim(log.state, log.version)
+    checkpoint_codec.trim(log.state, log.version)
     log.entry(Commit(100))
     assert log.ends(topic) == {0: 3}
 
@@ -76,7 +76,7 @@ def test_trimming_keeps_what_ended_after_the_checkpoint():
     log = Log()
     version = log.entry(Abort(100, "user"))
     log.entry(Abort(101, "user"))
-    checkpoint.trim(log.state, version)
+    checkpoint_codec.trim(log.state, version)
     assert sorted(log.state.outcomes) == [101]
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import catalog
 import txnlog
 from catalog import Catalog, Published, PublishedVersion
-from spark_ext.processing_run import Processed
-from spark_ext.transactions import DataFrameTransaction
-from txnlog.consumer import Consumer
-from txnlog.messages import Messages
-from txnlog.namespace import Namespace
-from txnlog.producer import Producer
+from spark_ext.processing.run import Processed
+from spark_ext.write.dataframe_transaction import DataFrameTransaction
+from txnlog.api.consumer import Consumer
+from txnlog.api.messages import Messages
+from txnlog.api.namespace import Namespace
+from txnlog.api.producer import Producer
+from txnlog.api.snapshot import Snapshot
+from txnlog.api.transaction import Transaction
 from txnlog.results import Committed, TopicInfo
-from txnlog.snapshot import Snapshot
-from txnlog.transaction import Transaction
 
 CALLS = {
     (txnlog, "open"): "root namespace create mode storage_options store clock min_commit_interval_ms",

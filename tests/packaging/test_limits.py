@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 
-from txnlog import limits
+from txnlog.common import limits
 
 
 def test_every_limit_or_block_of_limits_is_followed_by_its_reason() -> None:

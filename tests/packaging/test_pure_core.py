@@ -94,10 +94,10 @@ def test_a_pure_module_does_not_silence_the_rule(file):
     [
         "import txnlog",
         "import txnlog.store.base",
-        "from txnlog import appender",
+        "from txnlog.log.log_reader import appender",
         "from txnlog.store import base",
         "from txnlog.store.base import Store",
-        "def late():\n    from txnlog.namespace import Namespace",
+        "def late():\n    from txnlog.api.namespace import Namespace",
     ],
 )
 def test_the_check_sees_every_way_to_import(source):

@@ -1,4 +1,4 @@
-"""The Python of the README and the pages on it runs as it stands (that on Spark: tests/spark/test_docs.py)."""
+"""The Python of the README and the pages on it runs as it stands (that on Spark: tests/spark/session/test_docs.py)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from tests.client.support import FakeRuntime, Place, unique_name
 from tests.pages import blocks, needs_spark, page, programs, run_page, section
-from txnlog import connection
+from txnlog.client import view
 
 
 def placed(code, tmp_path):
@@ -67,7 +67,7 @@ def test_the_page_on_python_runs_and_prints_what_it_says(tmp_path, capsys):
 
 
 def test_the_pages_run_one_after_the_other_in_one_folder_and_a_second_time(tmp_path):
-    """As a reader runs them: nothing is removed in between. (All of them, with Spark: tests/spark/test_docs.py.)"""
+    """As a reader runs them: nothing is removed in between. tests/spark/session/test_docs.py runs those with Spark."""
     names = [name for name in programs("guide", "recipes") if not needs_spark(name)]
     run("README.md", blocks(page("README.md"))[:2], tmp_path)
     for name in names:
@@ -78,7 +78,7 @@ def test_the_pages_run_one_after_the_other_in_one_folder_and_a_second_time(tmp_p
 
 @pytest.mark.parametrize("fate", ["written", "not written", "not written, and another client was first"])
 def test_the_program_on_the_page_on_errors_writes_once_if_the_outcome_is_unknown(fate, tmp_path, monkeypatch):
-    monkeypatch.setattr(connection, "Runtime", FakeRuntime)  # which does not wait
+    monkeypatch.setattr(view, "Runtime", FakeRuntime)  # which does not wait
     given: dict = {}
     run_page("docs/guide/errors.md", tmp_path, given)
     place = Place("memory", f"memory://{unique_name()}")

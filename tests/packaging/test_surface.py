@@ -16,11 +16,11 @@ import txnlog
 from catalog import Catalog
 from tests.packaging.surface import ATTRIBUTES, CALLS
 from txnlog import errors, results
-from txnlog.consumer import Consumer
-from txnlog.namespace import Namespace
-from txnlog.producer import Producer
-from txnlog.snapshot import Snapshot
-from txnlog.transaction import Transaction
+from txnlog.api.consumer import Consumer
+from txnlog.api.namespace import Namespace
+from txnlog.api.producer import Producer
+from txnlog.api.snapshot import Snapshot
+from txnlog.api.transaction import Transaction
 
 ROOT = Path(__file__).parents[2]
 
@@ -128,7 +128,7 @@ def test_an_internal_name_on_a_public_class_is_found(monkeypatch):
 
 
 def test_other_packages_use_no_private_name_of_a_handle():
-    """They take what ``txnlog.internals`` has."""
+    """They take what ``txnlog.api.internals`` has."""
     private = "|".join(sorted(name for name in vars(Transaction) if re.match(r"_[a-z]", name)))
     found = [
         (path.name, line.strip())
@@ -189,6 +189,6 @@ def test_advice_names_only_what_exists():
 
 
 def test_spark_asks_the_connection_and_reads_no_table_of_the_fold_itself():
-    modules = sorted((ROOT / "spark_ext").glob("*.py"))
+    modules = sorted((ROOT / "spark_ext").rglob("*.py"))
     assert len(modules) > 20
     assert [module.name for module in modules if "follower.state" in module.read_text(encoding="utf-8")] == []

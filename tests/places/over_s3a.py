@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from spark_ext.options import STORAGE_CONF
+from spark_ext.support.options import STORAGE_CONF
 from tests.places.noting import Requests, noting
 from tests.places.support import DEADLINE_S, ROOT, SMALL, check, run_pipeline
 from tools.maven import jars

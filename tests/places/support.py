@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from tests.places.servers import environment_of
 from tools.java_archive import QUICK
-from txnlog.partitioner import partition_of_key
+from txnlog.data.partitioner import partition_of_key
 
 ROOT = Path(__file__).parent.parent.parent
 DEADLINE_S = 800  # of a machine that does much else; alone it takes a minute

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_ext.options import STORAGE_CONF
+from spark_ext.support.options import STORAGE_CONF
 from tests.places.support import DEADLINE_S, SMALL, check, run_pipeline
 from tools.servers import SECRET_KEY, S3Server
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.memory_log import Log, ranges_of
-from txnlog.actions import Abort, Acknowledge, Acknowledgement, Begin, Commit, Consumer, Lease, Release, Seek
 from txnlog.errors import ConsumerFenced, TransactionConflict
-from txnlog.state import LeaseRecord, Redelivery
+from txnlog.fold.state import LeaseRecord, Redelivery
+from txnlog.format.actions import Abort, Acknowledge, Acknowledgement, Begin, Commit, Consumer, Lease, Release, Seek
 
 
 @pytest.fixture

@@ -20,8 +20,10 @@ from tests.protocol.document import (
     section,
     table_after,
 )
-from txnlog import checkpoint, limits, schema, state
-from txnlog.actions import (
+from txnlog.common import limits
+from txnlog.fold import state
+from txnlog.format import schema
+from txnlog.format.actions import (
     KNOWN_ACTIONS,
     Acknowledgement,
     AnyAction,
@@ -32,9 +34,10 @@ from txnlog.actions import (
     StreamBatch,
     Verdict,
 )
-from txnlog.checkpoint import COLD_KINDS, Manifest, Part
-from txnlog.codec import decode_entry, encode_action
-from txnlog.schema import KEY_TYPES, ArrayType, MapType, StructField, StructType
+from txnlog.format.codec import decode_entry, encode_action
+from txnlog.format.schema import KEY_TYPES, ArrayType, MapType, StructField, StructType
+from txnlog.log import checkpoint_codec
+from txnlog.log.checkpoint_codec import COLD_KINDS, Manifest, Part
 
 ACTIONS: dict[str, type[Any]] = {kind.__struct_config__.tag: kind for kind in AnyAction.__args__}
 HEADER = '{"action":"header","version":7,"writer":"w","timestamp_ms":5}\n'
@@ -208,7 +211,7 @@ def test_the_field_table_of_a_record_is_that_of_the_code(words, kind):
 def records_in(kind: msgspec.inspect.Type) -> set[type[Any]]:
     """The records that a type is made of, without those of schemas and actions."""
     match kind:
-        case msgspec.inspect.StructType() if kind.cls.__module__ == "txnlog.state":
+        case msgspec.inspect.StructType() if kind.cls.__module__ == "txnlog.fold.state":
             inner = set().union(*(records_in(field.type) for field in kind.fields))
             return inner | {kind.cls}
         case msgspec.inspect.TupleType() | msgspec.inspect.UnionType():
@@ -222,17 +225,17 @@ def records_in(kind: msgspec.inspect.Type) -> set[type[Any]]:
 
 @pytest.mark.clause("P-241")
 def test_every_record_of_a_hot_part_is_described():
-    found = set().union(*(records_in(msgspec.inspect.type_info(kind)) for kind in checkpoint._HOT.values()))
+    found = set().union(*(records_in(msgspec.inspect.type_info(kind)) for kind in checkpoint_codec._HOT.values()))
     assert found == set(RECORDS.values())
 
 
 @pytest.mark.clause("P-241")
 def test_the_tables_of_a_hot_part_are_those_of_the_code():
     described = rows(table_after("| table | key | value | rows |"))
-    assert [row[0].strip("`") for row in described] == list(checkpoint._HOT)
+    assert [row[0].strip("`") for row in described] == list(checkpoint_codec._HOT)
     words = {kind: text.strip("\n*,: ").removesuffix("*, an array") for text, kind in RECORDS.items()}
     for name, key, value, what in described:
-        table = checkpoint._HOT[name.strip("`")]
+        table = checkpoint_codec._HOT[name.strip("`")]
         of_key, of_value = table.__args__
         assert key.startswith("`[") == (getattr(of_key, "__origin__", None) is tuple), name
         if of_value in words:
@@ -262,7 +265,7 @@ def test_every_json_block_is_a_schema_an_action_an_entry_or_a_manifest(block):
     if block.startswith('{"type":"struct"'):
         msgspec.json.decode(block, type=StructType)
     elif is_manifest(block):
-        checkpoint.decode_manifest(block.encode(), json.loads(block)["version"])
+        checkpoint_codec.decode_manifest(block.encode(), json.loads(block)["version"])
     elif is_entry(block):
         decode_entry(block.encode(), json.loads(block.splitlines()[0])["version"])
     else:
@@ -305,9 +308,9 @@ def column_words(field: pa.Field) -> str:
 def test_the_columns_of_cold_runs_and_their_order_are_those_of_the_code():
     described = {row[0].strip("`"): row[1] for row in rows(table_after("| kind | columns (Parquet), sorted by |"))}
     assert described == {
-        kind: ", ".join(f"`{field.name}` {column_words(field)}" for field in checkpoint._COLD_SCHEMAS[kind])
+        kind: ", ".join(f"`{field.name}` {column_words(field)}" for field in checkpoint_codec._COLD_SCHEMAS[kind])
         + "; "
-        + ", ".join(f"`{name}`" for name in checkpoint._SORTED_BY[kind])
+        + ", ".join(f"`{name}`" for name in checkpoint_codec._SORTED_BY[kind])
         for kind in COLD_KINDS
     }
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.protocol.document import json_blocks
-from txnlog.actions import Header
-from txnlog.codec import digest_of
-from txnlog.root import namespace_entry
+from txnlog.format.actions import Header
+from txnlog.format.codec import digest_of
+from txnlog.log.root_log import namespace_entry
 
 
 @pytest.mark.clause("P-230")

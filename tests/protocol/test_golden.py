@@ -9,10 +9,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from txnlog.actions import KNOWN_ACTIONS
-from txnlog.apply import apply_entry
-from txnlog.codec import decode_entry, encode_action, encode_entry
-from txnlog.state import State
+from txnlog.fold.apply import apply_entry
+from txnlog.fold.state import State
+from txnlog.format.actions import KNOWN_ACTIONS
+from txnlog.format.codec import decode_entry, encode_action, encode_entry
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "v1"
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from xxhash import xxh64_intdigest
 
 from tests.protocol.document import rows, table_after
-from txnlog.partitioner import hash_values, partition_of_key, partition_of_keys
-from txnlog.schema import type_to_arrow
+from txnlog.data.partitioner import hash_values, partition_of_key, partition_of_keys
+from txnlog.format.schema import type_to_arrow
 
 VECTORS = [[cell.strip("`") for cell in row] for row in rows(table_after("| type | key | bytes (hex) | *h* |"))]
 TYPED = [row for row in VECTORS if row[0] != "any"]

@@ -11,9 +11,10 @@ import pytest
 import txnlog
 from tests.by_hand import append, compact, lay
 from tests.client.support import FakeRuntime, trusting_probe
-from txnlog import connection, root
-from txnlog.actions import Abort, Begin, DeleteRecords
-from txnlog.namespace import Namespace
+from txnlog.api.namespace import Namespace
+from txnlog.client import view
+from txnlog.format.actions import Abort, Begin, DeleteRecords
+from txnlog.log import root_log
 from txnlog.testing import ManualClock
 
 START_MS = 1_767_225_600_000
@@ -30,8 +31,8 @@ STORED = pa.schema(
 
 @pytest.fixture
 def ns(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Namespace]:
-    monkeypatch.setattr(connection, "Runtime", FakeRuntime)
-    monkeypatch.setattr(root, "probe", trusting_probe)
+    monkeypatch.setattr(view, "Runtime", FakeRuntime)
+    monkeypatch.setattr(root_log, "probe", trusting_probe)
     name = f"memory://rows-{abs(hash(request.node.nodeid))}"
     with txnlog.open(name, "sales", create=True, clock=ManualClock(START_MS)) as ns:
         ns.create_topic("orders", SCHEMA, partitions=1)

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from txnlog import segment_file
+from txnlog.common.limits import MAX_FOOTER_BYTES
+from txnlog.data import segment_file
 from txnlog.errors import CorruptionError
-from txnlog.limits import MAX_FOOTER_BYTES
 
 TABLE = pa.table(
     {

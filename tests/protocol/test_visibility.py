@@ -7,10 +7,10 @@ from hypothesis import HealthCheck, given, settings
 
 from tests.histories import NAMED, history, planned, states
 from tests.unit.random_entries import entries
-from txnlog.actions import Abort, Begin, Commit, DeleteRecords, Prepare
+from txnlog.data.scan_planner import check_offsets
 from txnlog.errors import OffsetOutOfRange
-from txnlog.planner import check_offsets
-from txnlog.visibility import Visibility, is_visible, state_at
+from txnlog.fold.visibility import Visibility, is_visible, state_at
+from txnlog.format.actions import Abort, Begin, Commit, DeleteRecords, Prepare
 
 
 @pytest.mark.clause("P-34", "P-99", "P-100")

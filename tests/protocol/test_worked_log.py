@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from tests.protocol.document import json_blocks, rows, section
-from txnlog import checkpoint, planner
-from txnlog.actions import Commit, Segment
-from txnlog.apply import apply_entry
-from txnlog.checkpoint import Manifest, PartKind
-from txnlog.codec import decode_entry, digest_of
-from txnlog.state import SegmentRecord, State
+from txnlog.data import scan_planner
+from txnlog.fold.apply import apply_entry
+from txnlog.fold.state import SegmentRecord, State
+from txnlog.format.actions import Commit, Segment
+from txnlog.format.codec import decode_entry, digest_of
+from txnlog.log import checkpoint_codec
+from txnlog.log.checkpoint_codec import Manifest, PartKind
 
 LOG = section("## 15. A worked log")
 SHARED = section("### 15.1 Its shared segment")
@@ -85,7 +86,7 @@ def names_of(record: SegmentRecord) -> list[tuple[str, int]]:
 
 def shown(state: State, version: int) -> list[list[str]]:
     """The rows that a reader gets at read_uncommitted, as the cells of the table."""
-    segments = planner.select(state.segments.values(), state.removals, version, "read_uncommitted")
+    segments = scan_planner.select(state.segments.values(), state.removals, version, "read_uncommitted")
     found = []
     for record, rows_state in segments:
         names = iter(names_of(record))
@@ -126,14 +127,16 @@ def test_the_rows_of_older_versions_are_as_told(state):
 def made(state: State) -> tuple[Manifest, dict[PartKind, list[dict[str, Any]]]]:
     """The checkpoint of the state: its manifest, and the rows of its parts."""
     head = state.head
-    part, data = checkpoint.encode_hot(state, f"{10:032x}")
-    parts, found = [part], {part.kind: checkpoint.read_part(data, part).to_pylist()}
-    for kind, rows_of_kind in checkpoint.cold_rows(state).items():
+    part, data = checkpoint_codec.encode_hot(state, f"{10:032x}")
+    parts, found = [part], {part.kind: checkpoint_codec.read_part(data, part).to_pylist()}
+    for kind, rows_of_kind in checkpoint_codec.cold_rows(state).items():
         if rows_of_kind.num_rows:
             span = (0, head.version)
-            part, data = checkpoint.encode_part(kind, rows_of_kind, f"{10 + len(parts):032x}", span, head.timestamp_ms)
+            part, data = checkpoint_codec.encode_part(
+                kind, rows_of_kind, f"{10 + len(parts):032x}", span, head.timestamp_ms
+            )
             parts.append(part)
-            found[kind] = checkpoint.read_part(data, part).to_pylist()
+            found[kind] = checkpoint_codec.read_part(data, part).to_pylist()
     return Manifest(1, head.version, head.digest, head.timestamp_ms, tuple(parts)), found
 
 
@@ -141,7 +144,7 @@ def made(state: State) -> tuple[Manifest, dict[PartKind, list[dict[str, Any]]]]:
 def test_the_checkpoint_is_that_of_the_code(state):
     manifest, found = made(state)
     (block,) = json_blocks(CHECKPOINT)
-    assert without_bytes(json.loads(block)) == without_bytes(json.loads(checkpoint.encode_manifest(manifest)))
+    assert without_bytes(json.loads(block)) == without_bytes(json.loads(checkpoint_codec.encode_manifest(manifest)))
     hot = re.search(r"```text\n(.*?)```", CHECKPOINT, re.DOTALL)[1].splitlines()
     assert hot == [f"{row['table']} {row['row'].decode()}" for row in found["hot"]]
     outcomes = table(CHECKPOINT, "| `number` | `version` | `timestamp_ms` | `committed` | `reason` | `digest` |")

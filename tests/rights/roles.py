@@ -15,7 +15,7 @@ import txnlog
 from tests.client.support import SCHEMA, ids, rows
 from tests.pages import blocks, page, section
 from txnlog.errors import AccessDenied, Durable
-from txnlog.keys import entry_key, segment_key
+from txnlog.format.keys import entry_key, segment_key
 from txnlog.store import Store, open_store
 from txnlog.testing import ManualClock
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from tests.sim.scopes import open_client
+from txnlog.api.namespace import Namespace
 from txnlog.errors import TxnLogError
-from txnlog.namespace import Namespace
 from txnlog.store import HookStore, MemoryStore
 from txnlog.store.wrappers import Call
 from txnlog.testing import ManualClock

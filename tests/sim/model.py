@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.sim.story import NEVER, UNKNOWN
-from txnlog import ranges
+from txnlog.common import ranges
 from txnlog.errors import StoreError, TransactionTimedOut
 from txnlog.testing.history import History, Recorder
 

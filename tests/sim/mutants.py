@@ -18,48 +18,48 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from txnlog import (
-    acknowledgements,
-    administration,
-    apply,
-    apply_producers,
-    apply_subscriptions,
-    apply_transactions,
-    checkpoint,
-    dead_letters,
-    garbage,
-    intake,
-    leases,
-    numbers,
-    sequences,
-    transaction_commands,
-    transaction_end,
-)
-from txnlog.actions import Acknowledgement, Commit, Seek, Segment
-from txnlog.appender import Appender
-from txnlog.codec import decode_entry
-from txnlog.commands import Simple
-from txnlog.compaction import Output, Part
+from txnlog.api import transaction_admin
+from txnlog.api.namespace import Namespace
+from txnlog.api.snapshot import Snapshot, snapshot_at
+from txnlog.api.transaction import Transaction
+from txnlog.client import dead_letters, delivery
+from txnlog.client.claims import Holds
+from txnlog.data.scan_planner import ScanPlan
+from txnlog.data.segment_file import decode
+from txnlog.data.segment_reader import SegmentReader
+from txnlog.data.segment_rows import PlannedSegment, file_schema
 from txnlog.errors import Durable, InvalidTransactionState, StoreError, TransactionTimedOut, TxnLogError
-from txnlog.follower import Follower
-from txnlog.holds import Holds
-from txnlog.keys import entry_key
-from txnlog.log import Log
+from txnlog.fold import (
+    acknowledgements,
+    apply,
+    garbage,
+    leases,
+    producers,
+    sequences,
+    subscriptions,
+    transaction_ends,
+    transactions,
+)
+from txnlog.fold import (
+    id_blocks as numbers,
+)
+from txnlog.fold.state import HEAD, Sequences
+from txnlog.format.actions import Acknowledgement, Commit, Seek, Segment
+from txnlog.format.codec import decode_entry
+from txnlog.format.keys import entry_key
+from txnlog.log import checkpoint_codec, transaction_commands
+from txnlog.log.appender import Appender
+from txnlog.log.commands import Simple
+from txnlog.log.follower import Follower
+from txnlog.log.log_reader import Log
 from txnlog.maintenance import optimizer, vacuum
-from txnlog.namespace import Namespace
-from txnlog.planner import ScanPlan
-from txnlog.reader import SegmentReader
-from txnlog.segment_file import decode
-from txnlog.segment_rows import PlannedSegment, file_schema
-from txnlog.snapshot import Snapshot, snapshot_at
-from txnlog.state import HEAD, Sequences
+from txnlog.maintenance.compaction import Output, Part
 from txnlog.store.base import Created, ObjectNotFound
 from txnlog.testing.actors import ACTOR_KINDS
 from txnlog.testing.client import Client
 from txnlog.testing.faults import Faults
 from txnlog.testing.runner import run_seeds
 from txnlog.testing.simulation import Simulation
-from txnlog.transaction import Transaction
 
 MOST_SCHEDULES: Final = 2_000
 """Within which every mutant has to be found, from whatever seed on."""
@@ -217,22 +217,22 @@ def epoch_not_checked(patch: pytest.MonkeyPatch) -> None:
     def check_producer(draft: Any, name: str, _epoch: int | None) -> Any:
         return draft.producers.get(name)
 
-    for module in (apply_producers, apply_transactions, transaction_commands):
+    for module in (producers, transactions, transaction_commands):
         patch.setattr(module, "check_producer", check_producer)
-    patch.setattr("txnlog.connection.check_producer", check_producer)
+    patch.setattr("txnlog.client.view.check_producer", check_producer)
 
 
 def no_fence(patch: pytest.MonkeyPatch) -> None:
     """A new producer leaves its predecessor's transactions open, and whoever owns them may commit."""
     epoch_not_checked(patch)
-    for module in (apply_producers, apply_subscriptions, transaction_end):
+    for module in (producers, subscriptions, transaction_ends):
         patch.setattr(module, "end_aborted", lambda *_arguments, **_options: None)
 
 
 def subscription_epoch_not_checked(patch: pytest.MonkeyPatch) -> None:
     """Acknowledgements of a consumer that was fenced count."""
     patch.setattr(acknowledgements, "check_epoch", lambda _record, _epoch: None)
-    patch.setattr(apply_subscriptions, "_abort_holders", lambda _draft, _record, _at: None)
+    patch.setattr(subscriptions, "_abort_holders", lambda _draft, _record, _at: None)
 
 
 def timeout_then_commit(patch: pytest.MonkeyPatch) -> None:
@@ -313,8 +313,8 @@ def checksum_not_verified(patch: pytest.MonkeyPatch) -> None:
 
 def checkpoint_forgets_sequences(patch: pytest.MonkeyPatch) -> None:
     """A table is missing in every checkpoint."""
-    hot = {name: decoder for name, decoder in checkpoint._HOT.items() if name != "sequences"}
-    patch.setattr(checkpoint, "_HOT", hot)
+    hot = {name: decoder for name, decoder in checkpoint_codec._HOT.items() if name != "sequences"}
+    patch.setattr(checkpoint_codec, "_HOT", hot)
 
 
 # --- collection, numbers, sequences, decisions ------------------------------------------------------------------------
@@ -343,7 +343,7 @@ def sequences_advance_at_produce(patch: pytest.MonkeyPatch) -> None:
     """A sequence counts as used when its rows are logged, whatever becomes of their transaction."""
 
     def add_segment(draft: Any, action: Any, at: Any) -> None:
-        apply_transactions.add_segment(draft, action, at)
+        transactions.add_segment(draft, action, at)
         transaction = None if action.txn is None else draft.transactions.get(action.txn)
         for item in action.slices:
             if transaction is not None and transaction.producer is not None and item.sequence is not None:
@@ -374,7 +374,7 @@ def number_accepted_twice(patch: pytest.MonkeyPatch) -> None:
 
     use_once = numbers.use
     patch.setattr(numbers, "use", use)
-    for module in (apply_transactions, transaction_end):
+    for module in (transactions, transaction_ends):
         patch.setattr(module, "refuse_ended", lambda _draft, _number: None)
     patch.setattr(transaction_commands.CommitCommand, "decide", decide_anew)
 
@@ -399,17 +399,17 @@ def cursor_by_maximum(patch: pytest.MonkeyPatch) -> None:
 
 def abort_ends_prepared(patch: pytest.MonkeyPatch) -> None:
     """Whoever asks for the outcome of a prepared transaction aborts it."""
-    abort = administration.abort
+    abort = transaction_admin.abort
 
     def mutated(connection: Any, txn: Any, by: Any, why: Any, **_options: Any) -> Any:
         return abort(connection, txn, by, why, force=True)
 
-    patch.setattr(administration, "abort", mutated)
+    patch.setattr(transaction_admin, "abort", mutated)
 
 
 def redeliveries_not_counted(patch: pytest.MonkeyPatch) -> None:
     """A lease that ended is forgotten."""
-    for module in (acknowledgements, apply_subscriptions, leases):
+    for module in (acknowledgements, subscriptions, leases):
         patch.setattr(module, "count_redelivery", lambda cursor, _again: cursor)
 
 
@@ -422,12 +422,12 @@ def dead_letters_stay(patch: pytest.MonkeyPatch) -> None:
 
 def taken_over_unheard(patch: pytest.MonkeyPatch) -> None:
     """A consumer does not look whether another one took its place before it hands messages out."""
-    patch.setattr(intake, "check_epoch", lambda _record, _epoch: None)
+    patch.setattr(delivery, "check_epoch", lambda _record, _epoch: None)
 
 
 def given_back_is_taken(patch: pytest.MonkeyPatch) -> None:
     """A cumulative acknowledgement takes whatever lies before its messages, also what is to be handed out again."""
-    patch.setattr(intake.Intake, "check_delivered", lambda _self, _unnamed: None)
+    patch.setattr(delivery.Intake, "check_delivered", lambda _self, _unnamed: None)
 
 
 def seek_keeps_epoch(patch: pytest.MonkeyPatch) -> None:
@@ -435,7 +435,7 @@ def seek_keeps_epoch(patch: pytest.MonkeyPatch) -> None:
 
     def seek(draft: Any, action: Any, at: Any) -> None:
         before = draft.subscriptions.get(action.subscription)
-        apply_subscriptions.seek(draft, action, at)
+        subscriptions.seek(draft, action, at)
         if before.type == "shared":
             draft.subscriptions.put(action.subscription, before)
 

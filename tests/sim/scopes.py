@@ -14,18 +14,19 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 import txnlog
-from txnlog import checkpoint, keys
-from txnlog.actions import AnyAction, Protocol, Verdict
-from txnlog.actions import Namespace as NamespaceAction
-from txnlog.apply import apply_entry
-from txnlog.codec import decode_entry
+from txnlog.api.namespace import Namespace
+from txnlog.common.limits import FORMAT_VERSION
+from txnlog.common.runtime import Runtime
 from txnlog.errors import TransactionNotFound
-from txnlog.limits import FORMAT_VERSION
-from txnlog.log import Log
-from txnlog.namespace import Namespace
-from txnlog.root import create_log
-from txnlog.runtime import Runtime
-from txnlog.state import State
+from txnlog.fold.apply import apply_entry
+from txnlog.fold.state import State
+from txnlog.format import keys
+from txnlog.format.actions import AnyAction, Protocol, Verdict
+from txnlog.format.actions import Namespace as NamespaceAction
+from txnlog.format.codec import decode_entry
+from txnlog.log import checkpoint_codec
+from txnlog.log.log_reader import Log
+from txnlog.log.root_log import create_log
 from txnlog.store import MemoryStore, Store
 from txnlog.store.wrappers import PrefixStore
 from txnlog.testing import ManualClock
@@ -217,6 +218,6 @@ def check_folds(clients: Sequence[Namespace], store: Store) -> None:
         expected = zero
         if follower.base is not None:
             expected = zero.copy()
-            checkpoint.trim(expected, follower.base.version)
+            checkpoint_codec.trim(expected, follower.base.version)
         for table, wanted in expected.as_tables().items():
             assert follower.state.as_tables()[table] == wanted, f"{table} differs from a replay"

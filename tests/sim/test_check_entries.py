@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from txnlog import actions as act
-from txnlog.actions import Acknowledgement, AnyAction, Header, PartitionRanges, Share, SliceRows
-from txnlog.codec import Entry
+from txnlog.format import actions as act
+from txnlog.format.actions import Acknowledgement, AnyAction, Header, PartitionRanges, Share, SliceRows
+from txnlog.format.codec import Entry
 from txnlog.testing.check_entries import check
 
 RESERVED = act.Reserve("w", 0, 1024)

@@ -35,7 +35,8 @@ from tests.sim.scopes import (
     took,
     values,
 )
-from txnlog import root
+from txnlog.api.namespace import Namespace
+from txnlog.api.transaction import Transaction
 from txnlog.errors import (
     Durable,
     OutcomeUnknown,
@@ -45,13 +46,12 @@ from txnlog.errors import (
     TransactionAborted,
     TxnLogError,
 )
-from txnlog.namespace import Namespace
+from txnlog.log import root_log
 from txnlog.store import MemoryStore
 from txnlog.store.identity import identity_of
 from txnlog.store.probe import Passed
 from txnlog.testing import ManualClock
 from txnlog.testing.scheduler import START_MS
-from txnlog.transaction import Transaction
 
 T = TypeVar("T")
 
@@ -640,7 +640,7 @@ def _judge(run: Run, honest: MemoryStore, clock: ManualClock, clients: list[Name
 @pytest.fixture(autouse=True)
 def _no_probe(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, logger="txnlog")
-    monkeypatch.setattr(root, "probe", lambda store, *_: Passed(identity_of(store), 1, 1, 0))
+    monkeypatch.setattr(root_log, "probe", lambda store, *_: Passed(identity_of(store), 1, 1, 0))
 
 
 @pytest.mark.parametrize("name", SCENARIOS)

@@ -27,6 +27,10 @@ from tests.sim.scopes import (
     took,
     values,
 )
+from txnlog.api.namespace import Namespace
+from txnlog.api.transaction import Transaction
+from txnlog.common.ids import TxnId
+from txnlog.common.limits import DEFAULT_TIMEOUT_MS, EXPIRY_GRACE_MS
 from txnlog.errors import (
     ConsumerFenced,
     FencedError,
@@ -37,14 +41,10 @@ from txnlog.errors import (
     TransactionTimedOut,
     TxnLogError,
 )
-from txnlog.ids import TxnId
-from txnlog.limits import DEFAULT_TIMEOUT_MS, EXPIRY_GRACE_MS
-from txnlog.namespace import Namespace
 from txnlog.results import Committed
 from txnlog.store import MemoryStore
 from txnlog.testing import ManualClock
 from txnlog.testing.scheduler import START_MS
-from txnlog.transaction import Transaction
 
 MOST_SCHEDULES: Final = 3_000
 LARGE: Final = {"checkpoint_and_checkpoint", "commit_and_vacuum"}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from txnlog.errors import Durable, StoreError
-from txnlog.keys import entry_key, part_key
+from txnlog.format.keys import entry_key, part_key
 from txnlog.store import Created, ObjectNotFound
 from txnlog.testing.faults import ALL_FAULTS, FaultDice, Faults
 from txnlog.testing.scheduler import Actor, Scheduler

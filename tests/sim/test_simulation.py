@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from tests.effort import LONG, tries
 from tests.sim.mutants import ALARM, MUTANTS, Mutant, schedules_until_found
 from tests.sim.run import REACHED_MAINTAINED, failed, kept_seeds
-from txnlog import keys
+from txnlog.format import keys
 from txnlog.store.wrappers import Call
 from txnlog.testing import runner
 from txnlog.testing.__main__ import main

@@ -7,14 +7,14 @@ import pickle
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from spark_ext.batch_reader import TopicBatchReader
-from spark_ext.options import read_options
-from spark_ext.scan import open_scan
-from spark_ext.stream_reader import TopicStreamReader
+from spark_ext.read.format_batch_reader import TopicBatchReader
+from spark_ext.read.scan import open_scan
+from spark_ext.streaming.format_source import TopicStreamReader
+from spark_ext.support.options import read_options
 from tests.spark.support import path_of
 
 if TYPE_CHECKING:
-    from txnlog.namespace import Namespace
+    from txnlog.api.namespace import Namespace
 
 Row = dict[str, Any]
 Offset = dict[str, Any]

@@ -11,16 +11,16 @@ import pytest
 
 import spark_ext
 import txnlog
-from spark_ext import handles
+from spark_ext.support import namespace_cache
 from tests.spark.support import ids, path_of, versions
 from txnlog.store import Store, open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from spark_ext.processing_run import Processed
-    from spark_ext.transactions import DataFrameTransaction
-    from txnlog.namespace import Namespace
+    from spark_ext.processing.run import Processed
+    from spark_ext.write.dataframe_transaction import DataFrameTransaction
+    from txnlog.api.namespace import Namespace
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("customer", pa.string())])
 
@@ -57,7 +57,7 @@ class Shop:
         """From here on this process commits over a store of the test's."""
         store = wrap(open_store(self.ns.root, {}))
         opened = txnlog.open(self.ns.root, self.ns.name, store=store)
-        handles.use(opened)
+        namespace_cache.use(opened)
         return store
 
     def check(self, first: int, last: int) -> None:
@@ -73,9 +73,9 @@ class Shop:
 
 @pytest.fixture
 def shop(spark: SparkSession, namespace: Namespace, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
-    monkeypatch.setattr("spark_ext.processing_run._HANDLER_PAUSE_MS", 1.0)
+    monkeypatch.setattr("spark_ext.processing.run._HANDLER_PAUSE_MS", 1.0)
     namespace.create_topic("orders", SCHEMA, partitions=2)
     namespace.create_topic("even", SCHEMA)
     namespace.create_topic("odd", SCHEMA)
     yield Shop(spark, namespace)
-    handles._handles.clear()  # a handle over a test's own store is of no use to the next one
+    namespace_cache._handles.clear()  # a handle over a test's own store is of no use to the next one

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.types import LongType, StructField, StructType
 
-from spark_ext.query_checkpoint import Checkpoint
+from spark_ext.streaming.query_checkpoint import Checkpoint
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from spark_ext.stream_offsets import StreamOffset
-    from txnlog.namespace import Namespace
+    from spark_ext.streaming.offsets import StreamOffset
+    from txnlog.api.namespace import Namespace
 
 
 def path_of(ns: Namespace, topic: str = "") -> str:

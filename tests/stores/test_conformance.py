@@ -12,8 +12,8 @@ from functools import partial
 import pytest
 
 from tests.stores.subjects import RACERS, Subject, run_together
+from txnlog.common.limits import MAX_ENTRY_BYTES
 from txnlog.errors import Durable, StoreError
-from txnlog.limits import MAX_ENTRY_BYTES
 from txnlog.store import Created, ObjectNotFound, Store, identity_of
 from txnlog.store.probe import probe
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.pages import blocks, page
-from txnlog import keys
+from txnlog.format import keys
 
 
 def statements() -> dict[str, dict[str, Any]]:

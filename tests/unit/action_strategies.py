@@ -9,9 +9,9 @@ from typing import Any
 import msgspec.inspect
 from hypothesis import strategies as st
 
-from txnlog.actions import AnyAction, Header
-from txnlog.limits import MAX_NUMBER
-from txnlog.schema import ArrayType, MapType, StructField, StructType
+from txnlog.common.limits import MAX_NUMBER
+from txnlog.format.actions import AnyAction, Header
+from txnlog.format.schema import ArrayType, MapType, StructField, StructType
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 finite = st.floats(allow_nan=False, allow_infinity=False)

@@ -8,8 +8,12 @@ from typing import Any
 from hypothesis import strategies as st
 
 from tests.memory_log import SCHEMA, WRITER, Log, ranges_of
-from txnlog import ranges
-from txnlog.actions import (
+from txnlog.common import ranges
+from txnlog.common.names import folded
+from txnlog.errors import TxnLogError
+from txnlog.fold.apply import apply, begin_entry
+from txnlog.fold.state import State
+from txnlog.format.actions import (
     Abort,
     Acknowledge,
     Acknowledgement,
@@ -37,10 +41,6 @@ from txnlog.actions import (
     Topic,
     Vacuum,
 )
-from txnlog.apply import apply, begin_entry
-from txnlog.errors import TxnLogError
-from txnlog.names import folded
-from txnlog.state import State
 
 
 class Dice:

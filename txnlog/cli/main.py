@@ -13,21 +13,21 @@ from typing import Any, Final
 import click
 import pyarrow as pa
 
-from txnlog import schema
-from txnlog.administration import STATES
-from txnlog.adoption import adopt_namespace
-from txnlog.arguments import Duration, duration_text, shown
+from txnlog.api.adoption import adopt_namespace
+from txnlog.api.namespace import Namespace, open_namespace
+from txnlog.api.snapshot import snapshot_at
+from txnlog.api.transaction_admin import STATES
 from txnlog.cli.output import Printer, StatusLine
 from txnlog.cli.versions import print_version
 from txnlog.cli.wording import worded
-from txnlog.codec import encode_action
-from txnlog.delta_mode import DELTA_MODES
+from txnlog.common.limits import DEFAULT_GRACE_MS, DEFAULT_RETAIN_MS, MAINTAIN_BYTES, TARGET_SEGMENT_BYTES
+from txnlog.common.names import nearest
+from txnlog.common.validation import Duration, duration_text, shown
 from txnlog.errors import InvalidInputError, RetriableError, StoreError, TxnLogError
-from txnlog.limits import DEFAULT_GRACE_MS, DEFAULT_RETAIN_MS, MAINTAIN_BYTES, TARGET_SEGMENT_BYTES
-from txnlog.names import nearest
-from txnlog.namespace import Namespace, open_namespace
+from txnlog.format import schema
+from txnlog.format.codec import encode_action
+from txnlog.format.delta_mode import DELTA_MODES
 from txnlog.results import TopicInfo, Unreadable
-from txnlog.snapshot import snapshot_at
 
 _SQL_TYPES: Final = {
     "tinyint": "byte",
@@ -111,7 +111,7 @@ class Commands(click.Group):
 
 
 def _duration(text: str) -> Duration:
-    """A number where the text is one, else the text: what it means is said by ``txnlog.arguments`` alone."""
+    """A number where the text is one, else the text: what it means is said by ``txnlog.common.validation`` alone."""
     return int(text) if text.isascii() and text.isdecimal() else text
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import click
 
-from txnlog.arguments import time_of
+from txnlog.common.validation import time_of
 
 _MOMENTS: Final = frozenset({"timestamp_ms", "deadline_ms"})
 """What is epoch milliseconds, unlike an age or a lease, which last so long."""

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import click
 
-from txnlog.apply import READER_FEATURES, WRITER_FEATURES
 from txnlog.cli.output import Printer
-from txnlog.limits import FORMAT_VERSION
+from txnlog.common.limits import FORMAT_VERSION
+from txnlog.fold.apply import READER_FEATURES, WRITER_FEATURES
 
 _PACKAGES: Final = (
     *("click", "fsspec", "msgspec", "numpy", "pyarrow", "xxhash"),

@@ -17,25 +17,25 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from txnlog import compaction
-from txnlog import schema as schemas
-from txnlog.actions import Segment, SliceRows
-from txnlog.arguments import whole_number
-from txnlog.compaction import Merge, Output, Part, ReplaceCommand
+from txnlog.common.limits import MAX_ENTRY_BYTES, MAX_NUMBER, MAX_SEGMENT_BYTES
+from txnlog.common.validation import whole_number
+from txnlog.data.scan_planner import plan_segment
+from txnlog.data.segment_columns import STORED_COLUMNS
+from txnlog.data.segment_file import ROW_GROUP_BYTES, EncodedSegment, SegmentWriter
+from txnlog.data.segment_rows import PlannedSegment
 from txnlog.errors import CoordinatorFenced, CorruptionError, OutcomeUnknown, refused_write
-from txnlog.keys import segment_key
-from txnlog.limits import MAX_ENTRY_BYTES, MAX_NUMBER, MAX_SEGMENT_BYTES
-from txnlog.planner import plan_segment
+from txnlog.fold.state import SegmentRecord, Statistics, TopicRecord
+from txnlog.format import schema as schemas
+from txnlog.format.actions import Segment, SliceRows
+from txnlog.format.keys import segment_key
+from txnlog.maintenance import compaction
+from txnlog.maintenance.compaction import Merge, Output, Part, ReplaceCommand
 from txnlog.results import Optimized
-from txnlog.segment_columns import STORED_COLUMNS
-from txnlog.segment_file import ROW_GROUP_BYTES, EncodedSegment, SegmentWriter
-from txnlog.segment_rows import PlannedSegment
-from txnlog.state import SegmentRecord, Statistics, TopicRecord
 from txnlog.store.base import ObjectNotFound
 from txnlog.wording import Call, Words
 
 if TYPE_CHECKING:
-    from txnlog.connection import Connection
+    from txnlog.client.view import Connection
 
 _logger = logging.getLogger("txnlog.optimizer")
 

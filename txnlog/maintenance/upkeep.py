@@ -12,15 +12,15 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from txnlog.arguments import Duration, whole_number
-from txnlog.delta_mode import is_auto
+from txnlog.common.limits import MAX_NUMBER
+from txnlog.common.validation import Duration, whole_number
 from txnlog.errors import CorruptionError, TopicNotFound, TxnLogError
-from txnlog.limits import MAX_NUMBER
+from txnlog.format.delta_mode import is_auto
 from txnlog.maintenance import optimizer, vacuum
 from txnlog.results import Maintained, Optimized
 
 if TYPE_CHECKING:
-    from txnlog.connection import Connection
+    from txnlog.client.view import Connection
 
 _logger = logging.getLogger("txnlog.upkeep")
 

@@ -14,22 +14,23 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from txnlog import garbage, keys
-from txnlog.actions import Close, Header
-from txnlog.actions import Vacuum as VacuumAction
-from txnlog.arguments import Duration, duration_ms, long_enough_ms
-from txnlog.commands import Answer, effect
-from txnlog.delta_mode import delta_mode
+from txnlog.common.limits import DEFAULT_RETAIN_MS, MAX_NUMBER, MIN_GRACE_MS, MIN_RETAIN_MS
+from txnlog.common.validation import Duration, duration_ms, long_enough_ms
 from txnlog.errors import after_writing, in_doubt
-from txnlog.garbage import ClosedNumbers, Garbage
-from txnlog.limits import DEFAULT_RETAIN_MS, MAX_NUMBER, MIN_GRACE_MS, MIN_RETAIN_MS
+from txnlog.fold import garbage
+from txnlog.fold.garbage import ClosedNumbers, Garbage
+from txnlog.fold.state import Draft, SegmentRecord, TopicRecord
+from txnlog.format import keys
+from txnlog.format.actions import Close, Header
+from txnlog.format.actions import Vacuum as VacuumAction
+from txnlog.format.delta_mode import delta_mode
+from txnlog.log.commands import Answer, effect
 from txnlog.results import Unreadable, UnreadableTopic, Vacuumed
-from txnlog.state import Draft, SegmentRecord, TopicRecord
 from txnlog.store.base import ObjectInfo
 from txnlog.wording import Call, Words
 
 if TYPE_CHECKING:
-    from txnlog.connection import Connection
+    from txnlog.client.view import Connection
 
 _logger = logging.getLogger("txnlog.vacuum")
 

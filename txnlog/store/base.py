@@ -1,8 +1,8 @@
 """What txnlog asks of a store: a few calls, of which one decides.
 
 Only :meth:`Store.create` takes part in a decision. Everything else moves candidates (data files) or hints.
-Keys are relative, ``/``-separated, built by :mod:`txnlog.keys`; a store prefixes them with its root and never lets one
-escape it.
+Keys are relative, ``/``-separated, built by :mod:`txnlog.format.keys`; a store prefixes them with its root and never
+lets one escape it.
 The one conformance suite in ``tests/stores`` runs over every implementation.
 """
 

@@ -1,6 +1,6 @@
 """The last gate before a key becomes a path: whatever a caller hands in, no store leaves its root.
 
-Keys are built by :mod:`txnlog.keys` from checked names, so a key that fails here is a bug or an attack, never a
+Keys are built by :mod:`txnlog.format.keys` from checked names, so a key that fails here is a bug or an attack, never a
 user's choice. The alphabet is an allow-list that means the same to POSIX, S3, Azure, GCS, URLs and shells: nothing in
 it is a wildcard, a query, an escape or a separator but ``/``.
 """
@@ -64,7 +64,7 @@ def _is_part(part: str) -> bool:
 def _refusal(what: str, text: str) -> StoreError:
     return StoreError(
         f"{text[:MAX_PART_CHARACTERS]!a} is no {what}: parts of A-Z a-z 0-9 _ . ~ = - between single slashes",
-        advice="keys come from txnlog.keys: report this as a bug",
+        advice="keys come from txnlog.format.keys: report this as a bug",
         durable=Durable.NOTHING,
     )
 

@@ -16,8 +16,8 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Final, NoReturn
 
+from txnlog.common.lru import Recent
 from txnlog.errors import Durable, StoreError
-from txnlog.recent import Recent
 from txnlog.store import posix
 from txnlog.store.base import Created, ObjectInfo, ObjectNotFound
 from txnlog.store.identity import StoreIdentity, make_identity

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
-from txnlog.arguments import shortened
+from txnlog.common.validation import shortened
 from txnlog.errors import InvalidInputError, UnsafeStore
 from txnlog.store.base import Store
 from txnlog.store.fsspec_errors import option_values

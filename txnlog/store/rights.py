@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from txnlog import keys
 from txnlog.errors import AccessDenied, Durable
+from txnlog.format import keys
 
 _RIGHTS: Final = {"create": "write", "put": "write", "write": "write", "list": "list", "delete": "delete"}
 """By call; every other call reads."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from txnlog import ranges
-from txnlog.ranges import Ranges
+from txnlog.common import ranges
+from txnlog.common.ranges import Ranges
 from txnlog.testing import operations as of
 from txnlog.testing.anomalies import Anomaly, Finding
 from txnlog.testing.check_polls import Sets, reach, remove, shown_cursors

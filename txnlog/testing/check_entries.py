@@ -1,7 +1,7 @@
 """The entries of a log by themselves: the rules of PROTOCOL.md that hold between them, looked at without the fold.
 
-The client folds entries with ``txnlog.apply``, and refuses what does not follow. This says the same a second time and
-in another way, so that a fold which lets something through does not vouch for itself.
+The client applies entries with ``txnlog.fold.apply``, and refuses what does not follow. This says the same a second
+time and in another way, so that a fold which lets something through does not vouch for itself.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from txnlog import actions as act
-from txnlog.actions import Header
-from txnlog.codec import Entry
+from txnlog.format import actions as act
+from txnlog.format.actions import Header
+from txnlog.format.codec import Entry
 
 _OF_TRANSACTIONS: Final = (act.Begin, act.Commit, act.Abort, act.Prepare, act.Acknowledge)
 _OVER: Final = frozenset({"COMMITTED", "ABORTED"})

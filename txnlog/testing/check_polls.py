@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from operator import itemgetter
 
-from txnlog import ranges
-from txnlog.ranges import Ranges
+from txnlog.common import ranges
+from txnlog.common.ranges import Ranges
 from txnlog.testing import operations as of
 from txnlog.testing.anomalies import Anomaly, Finding
 from txnlog.testing.facts import NEVER, Facts, Subscribed, asked, epoch_of, told

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from txnlog.api.namespace import open_namespace
 from txnlog.errors import (
     CoordinatorFenced,
     CorruptionError,
@@ -15,7 +16,6 @@ from txnlog.errors import (
     StoreError,
     TxnLogError,
 )
-from txnlog.namespace import open_namespace
 from txnlog.testing.operations import Kind
 from txnlog.testing.scheduler import Actor
 from txnlog.testing.simulated_runtime import SimulatedRuntime
@@ -28,9 +28,9 @@ from txnlog.testing.world import (
 )
 
 if TYPE_CHECKING:
-    from txnlog.namespace import Namespace
+    from txnlog.api.namespace import Namespace
+    from txnlog.api.snapshot import Snapshot
     from txnlog.results import Committed, TransactionInfo
-    from txnlog.snapshot import Snapshot
 
 R = TypeVar("R")
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from txnlog.runtime import Runtime, Waitable
+from txnlog.common.runtime import Runtime, Waitable
 from txnlog.testing.scheduler import Actor, Task
 from txnlog.testing.simulated_store import SimulatedStore
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, cast
 
-from txnlog import keys
 from txnlog.errors import Durable, StoreError
+from txnlog.format import keys
 from txnlog.store.base import Created, ObjectInfo, ObjectNotFound
 from txnlog.store.identity import StoreIdentity, make_identity
 from txnlog.store.key_guard import check_key, check_prefix

@@ -18,20 +18,21 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from txnlog import checkpoint, keys
-from txnlog.actions import AnyAction, Protocol, Verdict
-from txnlog.actions import Namespace as NamespaceAction
-from txnlog.apply import apply_entry
-from txnlog.codec import Entry, decode_entry
+from txnlog.common.ids import TxnId
+from txnlog.common.limits import EXPIRY_GRACE_MS, FORMAT_VERSION
+from txnlog.common.runtime import Runtime, forgetting_failures
 from txnlog.errors import InvalidTransactionState, TxnLogError
-from txnlog.follower import Follower
-from txnlog.garbage import unneeded_from
-from txnlog.ids import TxnId
-from txnlog.limits import EXPIRY_GRACE_MS, FORMAT_VERSION
-from txnlog.log import Log
-from txnlog.root import create_log
-from txnlog.runtime import Runtime, forgetting_failures
-from txnlog.state import State
+from txnlog.fold.apply import apply_entry
+from txnlog.fold.garbage import unneeded_from
+from txnlog.fold.state import State
+from txnlog.format import keys
+from txnlog.format.actions import AnyAction, Protocol, Verdict
+from txnlog.format.actions import Namespace as NamespaceAction
+from txnlog.format.codec import Entry, decode_entry
+from txnlog.log import checkpoint_codec
+from txnlog.log.follower import Follower
+from txnlog.log.log_reader import Log
+from txnlog.log.root_log import create_log
 from txnlog.store.wrappers import PrefixStore
 from txnlog.testing import check_entries
 from txnlog.testing.actors import ACTOR_KINDS, MAINTAINED_KINDS, OPTIMIZER, ActorKind
@@ -63,8 +64,8 @@ from txnlog.testing.world import (
 )
 
 if TYPE_CHECKING:
-    from txnlog.namespace import Namespace
-    from txnlog.snapshot import Snapshot
+    from txnlog.api.namespace import Namespace
+    from txnlog.api.snapshot import Snapshot
 
 T = TypeVar("T")
 
@@ -401,7 +402,7 @@ class Simulation:
                 self.failures.append(Failure("store", f"{key} is not what the log says"))
         named = state.head.checkpoint
         manifest = None if named is None else self.store.objects.get(f"{NAMESPACE}/{keys.manifest_key(named)}")
-        parts = () if named is None or manifest is None else checkpoint.decode_manifest(manifest[0], named).parts
+        parts = () if named is None or manifest is None else checkpoint_codec.decode_manifest(manifest[0], named).parts
         lost = [part.unique for part in parts if f"{NAMESPACE}/{keys.part_key(part.unique)}" not in self.store.objects]
         if lost or (named is not None and manifest is None):
             self.failures.append(Failure("store", f"of the checkpoint {named}, which headers name, {lost} are gone"))
@@ -425,7 +426,7 @@ class Simulation:
         expected = zero
         if follower.base is not None:
             expected = zero.copy()
-            checkpoint.trim(expected, follower.base.version)
+            checkpoint_codec.trim(expected, follower.base.version)
         tables = follower.state.as_tables()
         for table, wanted in expected.as_tables().items():
             if tables[table] != wanted:
@@ -526,7 +527,7 @@ def _differences(log: Log, expected: State, version: int) -> Iterator[str]:
     manifest = log.checkpoints.manifest(version)
     restored = log.checkpoints.restore(manifest).as_tables()
     segments = {record.number: record for record in expected.segments.values() if record.ended_version is not None}
-    checkpoint.trim(expected, version)
+    checkpoint_codec.trim(expected, version)
     for table, wanted in expected.as_tables().items():
         if restored[table] != wanted:
             yield f"checkpoint {version}: {table} {restored[table]} is not {wanted}"

@@ -19,9 +19,9 @@ from txnlog.testing.world import (
 )
 
 if TYPE_CHECKING:
-    from txnlog.namespace import Namespace
+    from txnlog.api.namespace import Namespace
+    from txnlog.api.transaction import Transaction
     from txnlog.results import Committed
-    from txnlog.transaction import Transaction
 
 TIMEOUTS_MS: Final = (400, 5_000, 60_000)
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from txnlog.client.failover_delivery import WAITING
 from txnlog.errors import ConsumerFenced
-from txnlog.failover_intake import WAITING
 from txnlog.testing.actors.pipeline import Pipeline
 from txnlog.testing.client import Client, live
 from txnlog.testing.world import FAILOVER, FAILOVER_LEASE_MS
 
 if TYPE_CHECKING:
-    from txnlog.messages import Messages
-    from txnlog.namespace import Namespace
+    from txnlog.api.messages import Messages
+    from txnlog.api.namespace import Namespace
 
 
 class Standby(Pipeline):

@@ -13,10 +13,10 @@ from txnlog.testing.world import (
 )
 
 if TYPE_CHECKING:
-    from txnlog.consumer import Consumer
-    from txnlog.messages import Messages
-    from txnlog.namespace import Namespace
-    from txnlog.transaction import Transaction
+    from txnlog.api.consumer import Consumer
+    from txnlog.api.messages import Messages
+    from txnlog.api.namespace import Namespace
+    from txnlog.api.transaction import Transaction
 
 
 class Pipeline:

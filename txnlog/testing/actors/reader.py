@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from txnlog.testing.client import Client, Rows, live, rows_of, told_outcome
 
 if TYPE_CHECKING:
-    from txnlog.namespace import Namespace
-    from txnlog.snapshot import Snapshot
+    from txnlog.api.namespace import Namespace
+    from txnlog.api.snapshot import Snapshot
 
 
 def read(client: Client, ns: Namespace, version: int | None, pause_ms: float = 0) -> None:

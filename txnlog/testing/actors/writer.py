@@ -18,9 +18,9 @@ from txnlog.testing.world import (
 )
 
 if TYPE_CHECKING:
-    from txnlog.namespace import Namespace
-    from txnlog.producer import Producer
-    from txnlog.transaction import Transaction
+    from txnlog.api.namespace import Namespace
+    from txnlog.api.producer import Producer
+    from txnlog.api.transaction import Transaction
 
 
 FIRST_MESSAGES: Final = 4

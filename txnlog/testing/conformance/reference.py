@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
+from txnlog.api.namespace import open_namespace
+from txnlog.common.runtime import Runtime
 from txnlog.errors import (
     CorruptionError,
     InvalidInputError,
@@ -16,8 +18,6 @@ from txnlog.errors import (
     UnsupportedFeature,
     VersionNotAvailable,
 )
-from txnlog.namespace import open_namespace
-from txnlog.runtime import Runtime
 from txnlog.testing.conformance.cases import LATEST, OK, Answer
 from txnlog.testing.conformance.encoding import encoded_rows
 

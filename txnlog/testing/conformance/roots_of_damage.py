@@ -17,10 +17,10 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from txnlog.actions import Begin, Commit, DeleteRecords, SliceRows
-from txnlog.keys import manifest_key, part_key, segment_key
-from txnlog.namespace import Namespace
-from txnlog.segment_file import encode
+from txnlog.api.namespace import Namespace
+from txnlog.data.segment_file import encode
+from txnlog.format.actions import Begin, Commit, DeleteRecords, SliceRows
+from txnlog.format.keys import manifest_key, part_key, segment_key
 from txnlog.testing.conformance.roots_of_entries import FILES, NUMBER, Change, changed, file_of
 from txnlog.testing.conformance.workshop import PARTITION, SCHEMA, Workshop, table_of
 

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from txnlog.actions import Begin, Reserve
-from txnlog.keys import entry_key, segment_key
-from txnlog.segment_file import encode
+from txnlog.data.segment_file import encode
+from txnlog.format.actions import Begin, Reserve
+from txnlog.format.keys import entry_key, segment_key
 from txnlog.testing.conformance.workshop import PARTITION, SCHEMA, Workshop, compact_json, table_of
 
 Change = Callable[[Workshop], object]

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from txnlog.actions import Abort, Begin, Commit, DeleteRecords, Replace, Vacuum
-from txnlog.ids import TxnId
-from txnlog.namespace import Namespace
+from txnlog.api.namespace import Namespace
+from txnlog.common.ids import TxnId
+from txnlog.format.actions import Abort, Begin, Commit, DeleteRecords, Replace, Vacuum
 from txnlog.testing.conformance.workshop import SCHEMA, Workshop
 
 HOUR_MS: Final = 3_600_000

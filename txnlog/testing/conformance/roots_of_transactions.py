@@ -5,7 +5,10 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 
-from txnlog.actions import (
+from txnlog.api.namespace import Namespace
+from txnlog.client.view import Connection
+from txnlog.common.names import parse_namespace_name
+from txnlog.format.actions import (
     Abort,
     Acknowledge,
     Acknowledgement,
@@ -27,11 +30,8 @@ from txnlog.actions import (
     StreamBatch,
     Verdict,
 )
-from txnlog.connection import Connection
-from txnlog.keys import entry_key
-from txnlog.names import parse_namespace_name
-from txnlog.namespace import Namespace
-from txnlog.root import Root
+from txnlog.format.keys import entry_key
+from txnlog.log.root_log import Root
 from txnlog.testing.conformance.workshop import SCHEMA, Workshop, table_of
 
 

@@ -11,14 +11,14 @@ from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
-from txnlog.actions import AnyAction, Commit, Segment, Share, SliceRows
-from txnlog.codec import decode_entry, digest_of
-from txnlog.commands import Simple
-from txnlog.keys import entry_key, segment_key
-from txnlog.namespace import Namespace, open_namespace
-from txnlog.runtime import Background, Runtime
-from txnlog.segment_file import encode
-from txnlog.state import TopicRecord
+from txnlog.api.namespace import Namespace, open_namespace
+from txnlog.common.runtime import Background, Runtime
+from txnlog.data.segment_file import encode
+from txnlog.fold.state import TopicRecord
+from txnlog.format.actions import AnyAction, Commit, Segment, Share, SliceRows
+from txnlog.format.codec import decode_entry, digest_of
+from txnlog.format.keys import entry_key, segment_key
+from txnlog.log.commands import Simple
 from txnlog.store.base import Store
 from txnlog.store.identity import StoreIdentity, make_identity
 from txnlog.store.open import open_store

@@ -1,0 +1,64 @@
+"""What is left of the Delta table of a dropped topic, in the order in which a vacuum deletes it.
+
+The hint goes first, since who reads it wants the checkpoint that it names. While all commits are there they are the
+whole table, with or without checkpoints. Without its first commit and without a checkpoint, no reader takes the rest
+for a table. So whoever lists the log meanwhile finds the whole table or none, and never an older or a shorter one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from catalog.delta_log.commit import Identity
+from catalog.delta_log.commit_provenance import DamagedCommitError, stamp_of
+from catalog.delta_log.objects import DeltaLog
+from txnlog.format import keys
+from txnlog.store.base import ObjectInfo
+
+_logger = logging.getLogger("txnlog.publisher")
+
+
+def remains(log: DeltaLog, identity: Identity) -> Sequence[Sequence[ObjectInfo]]:
+    """Everything in the log of a table that ended: the hint, checkpoints, the first commit, the others.
+
+    Nothing where the table is somebody else's, or somebody else wrote its newest version: its files may be theirs.
+    """
+    hint: list[ObjectInfo] = []
+    commits: dict[int, ObjectInfo] = {}
+    others: list[ObjectInfo] = []
+    for key, info in log.objects().items():
+        match keys.parse_key(key):
+            case keys.DeltaKey(version=int() as version, checkpoint=False):
+                commits[version] = info
+            case keys.DeltaKey(version=None):
+                hint.append(info)
+            case _:
+                others.append(info)
+    if not commits:
+        return ()
+    if not _is_ours(log, identity, sorted(commits)):
+        _logger.info("%s stays: not all of it was written by txnlog for this topic", log.url())
+        return ()
+    first, *rest = sorted(commits)
+    return hint, others, [commits[first]], [commits[version] for version in rest]
+
+
+def _is_ours(log: DeltaLog, identity: Identity, versions: Sequence[int]) -> bool:
+    """Whether the first and the newest commit that can be read are of this table."""
+    return all(_first_readable(log, identity, order) for order in (versions, versions[::-1]))
+
+
+def _first_readable(log: DeltaLog, identity: Identity, versions: Sequence[int]) -> bool:
+    for version in versions:
+        data = log.get(version)
+        if data is None:
+            continue  # another vacuum was faster
+        try:
+            return stamp_of(data).is_of(identity)
+        except DamagedCommitError:
+            continue  # nobody repairs the table of a dropped topic
+    return False
+
+
+__all__ = ["remains"]

@@ -1,0 +1,311 @@
+"""Publishing committed topics as Delta tables: which there are, and what each shows of the materialized state."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, TypeAlias
+
+from catalog.delta_log.commit import NOTHING_SHOWN, Identity, Shown
+from catalog.delta_log.objects import DeltaLog
+from catalog.errors import ForeignDeltaLog
+from catalog.publication import ended_table
+from catalog.publication.publisher import TablePublisher, Work
+from catalog.publication.segments_table import SegmentsTable
+from catalog.publication.topic_table import TopicTable, check_published
+from txnlog.common.runtime import Runtime
+from txnlog.errors import Durable, TxnLogError, VersionNotAvailable
+from txnlog.fold import garbage
+from txnlog.fold.state import TopicRecord
+from txnlog.format.delta_mode import delta_mode, is_auto
+from txnlog.format.keys import SEGMENTS_TABLE
+from txnlog.log.follower import Follower
+from txnlog.store.base import ObjectInfo, Store
+
+_logger = logging.getLogger("txnlog.publisher")
+
+MOST_VERSIONS: Final = 10_000
+"""Versions whose mapping one call gives."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """A published table.
+
+    Attributes:
+        topic: the topic's name; of the table of segments its folder.
+        delta_version: the newest version of its Delta table; -1 where there is none.
+        version: the version of the namespace that it shows.
+        timestamp_ms: the time that it bears.
+        created: how many versions this call added.
+        repaired: versions that were missing or damaged, and which this call wrote again from the log.
+        url: where the table is: what ``spark.read.format("delta").load(...)`` and others take.
+    """
+
+    topic: str
+    delta_version: int
+    version: int
+    timestamp_ms: int
+    created: int
+    repaired: tuple[int, ...]
+    url: str
+
+
+_Publish: TypeAlias = Callable[[TablePublisher], tuple[Shown, Work]]
+"""What is done to a table: publishing or repair."""
+
+_Outcomes: TypeAlias = tuple[list[Published], dict[str, TxnLogError], bool]
+"""What became of several tables: those that are there and up to date, by the name of others what failed, and whether
+anything was written of those that did not fail."""
+
+
+@dataclass(frozen=True)
+class PublishedVersion:
+    """A version of a published Delta table.
+
+    Attributes:
+        delta_version: its number.
+        version: the version of the namespace that it shows.
+        timestamp_ms: the time that it bears, in epoch milliseconds.
+    """
+
+    delta_version: int
+    version: int
+    timestamp_ms: int
+
+
+class Publications:
+    """The published tables of a namespace, as one process knows them. Thread-safe."""
+
+    def __init__(self, follower: Follower, store: Store, runtime: Runtime) -> None:
+        self._follower = follower
+        self._store = store
+        self._runtime = runtime
+        self._lock = threading.Lock()
+        self._tables: dict[int, TablePublisher] = {}
+        self._segments: TablePublisher | None = None
+
+    def publish(self, topic: int) -> Published:
+        """Bring a topic's table up to what the follower knows.
+
+        Raises InvalidInputError for one that is never published.
+        """
+        return self._of_topic(topic, TablePublisher.publish)[0]
+
+    def repair(self, topic: int) -> Published:
+        """Look at every version of a topic's table, and write again what is not what the log gives."""
+        return self._of_topic(topic, TablePublisher.repair)[0]
+
+    def publish_all(self) -> tuple[Published, ...]:
+        """Bring all tables up to what the follower knows, that of the segments last; those that are there.
+
+        One that fails keeps no other back; the first failure is raised in the end, and says what became of the others.
+        """
+        return _all(*self._of_each(TablePublisher.publish))
+
+    def repair_all(self) -> tuple[Published, ...]:
+        """As :meth:`publish_all`, but :meth:`repair`."""
+        return _all(*self._of_each(TablePublisher.repair))
+
+    def publish_auto(self) -> Mapping[str, TxnLogError]:
+        """Bring the tables of the topics with ``delta="auto"`` up to what the follower knows.
+
+        Returns by name what failed.
+
+        The table of segments is one of them where such a topic exists: a namespace without any has nothing written.
+        """
+        with self._follower.lock:
+            wanted = any(not item.dropped and _is_auto(item) for item in self._follower.state.topics.values())
+        return self._of_each(TablePublisher.publish, _is_auto, segments=wanted)[1]
+
+    def _of_topic(self, topic: int, publish: _Publish) -> tuple[Published, Work]:
+        record = self._check(topic)
+        return _done(record.name, self._table(record), publish)
+
+    def _of_each(
+        self, publish: _Publish, wanted: Callable[[TopicRecord], bool] | None = None, *, segments: bool = True
+    ) -> _Outcomes:
+        """Do it to the tables of the topics that are wanted, and last to that of the segments."""
+        done: list[tuple[Published, Work]] = []
+        failed: dict[str, TxnLogError] = {}
+        for number in self._topics(wanted or _is_published):
+            try:
+                done.append(self._of_topic(number, publish))
+            except TxnLogError as error:
+                record = self._follower.state.topics[number]
+                if not record.dropped:
+                    failed[record.name] = error
+                elif isinstance(error, ForeignDeltaLog):
+                    # Nobody awaits the end of this table, and what lies there instead may stay for ever.
+                    _logger.info("the table of the dropped topic %r does not say so: %s", record.name, error.message)
+                else:
+                    failed[f"{record.name} (dropped at version {record.dropped_version})"] = error
+        if segments:
+            try:
+                done.append(_done(SEGMENTS_TABLE, self._segments_table(), publish))
+            except TxnLogError as error:
+                failed[SEGMENTS_TABLE] = error
+        there = [item for item, _ in done if item.delta_version >= 0]
+        return there, failed, any(work.wrote for _, work in done)
+
+    def _check(self, topic: int) -> TopicRecord:
+        record = self._follower.state.topics[topic]
+        check_published(record)
+        return record
+
+    def _table(self, record: TopicRecord) -> TablePublisher:
+        with self._lock:
+            known = self._tables.get(record.id)
+            if known is None:
+                log = DeltaLog(self._store, self._runtime, record.folder)
+                known = self._tables[record.id] = TablePublisher(log, TopicTable(self._follower, record))
+            return known
+
+    def _segments_table(self) -> TablePublisher:
+        with self._lock:
+            if self._segments is None:
+                log = DeltaLog(self._store, self._runtime, SEGMENTS_TABLE)
+                self._segments = TablePublisher(log, SegmentsTable(self._follower, log, self._runtime))
+            return self._segments
+
+    def _topics(self, wanted: Callable[[TopicRecord], bool]) -> list[int]:
+        """The topics that are wanted, also dropped ones, whose tables end: until no readable version shows them."""
+        with self._follower.lock:
+            records = list(self._follower.state.topics.values())
+        return [item.id for item in records if wanted(item) and not self.is_over(item.id)]
+
+    def is_over(self, topic: int) -> bool:
+        """Whether no readable version shows a topic: its table is deleted, and nobody repairs it."""
+        with self._follower.lock:
+            state = self._follower.state
+            return garbage.is_over(state.topics[topic], state.head.oldest_readable)
+
+    def remains(self, topic: TopicRecord) -> Sequence[Sequence[ObjectInfo]]:
+        """What is left of the table of a topic that is over. See :mod:`catalog.publication.ended_table`."""
+        with self._lock:
+            self._tables.pop(topic.id, None)
+        log = DeltaLog(self._store, self._runtime, topic.folder)
+        return ended_table.remains(log, Identity(self._follower.state.head.first_coordinator, topic=topic.id))
+
+    def versions(self, topic: int, most: int) -> tuple[PublishedVersion, ...]:
+        """The newest versions of a topic's table and what they show, newest first."""
+        table = self._table(self._check(topic))
+        last = table.look().delta_version
+        wanted = range(last, max(-1, last - most), -1)
+        return tuple(self._runtime.run_all([partial(_published_version, table, version) for version in wanted]))
+
+    def delta_version(self, topic: int, version: int) -> int:
+        """The Delta version that shows what the topic was at a version of the namespace.
+
+        Raises VersionNotAvailable where none does.
+        """
+        record = self._check(topic)
+        table = self._table(record)
+        newest = table.look()
+        view = TopicTable(self._follower, record).view(-1)
+        if version > view.newest:
+            raise VersionNotAvailable(
+                f"there is no version {version} of the namespace", advice=f"its newest one is {view.newest}"
+            )
+        wanted = view.last_change(version)
+        if wanted is None or newest == NOTHING_SHOWN or wanted > newest.version:
+            shows = f"shows version {newest.version}" if newest != NOTHING_SHOWN else "does not exist"
+            raise VersionNotAvailable(
+                f"the Delta table of {record.name!r} {shows}, not version {version}",
+                advice="publish it first" if wanted is not None else f"the topic was created at version {record.id}",
+            )
+        low, high = -1, newest.delta_version
+        while high - low > 1:
+            middle = (low + high) // 2
+            if table.stamp(middle).version < wanted:
+                low = middle
+            else:
+                high = middle
+        if table.stamp(high).version != wanted:
+            before = "" if high == 0 else f"version {high - 1} shows {table.stamp(high - 1).version}, "
+            raise VersionNotAvailable(
+                f"no version of the Delta table of {record.name!r} shows version {version} alone: several entries were "
+                "published as one",
+                advice=f"{before}version {high} shows {table.stamp(high).version}; snapshot(version=...) reads any",
+            )
+        return high
+
+
+def _is_published(record: TopicRecord) -> bool:
+    return delta_mode(record.properties) != "off"
+
+
+def _is_auto(record: TopicRecord) -> bool:
+    return is_auto(record.properties)
+
+
+def _done(name: str, table: TablePublisher, publish: _Publish) -> tuple[Published, Work]:
+    shown, work = publish(table)
+    published = Published(
+        name,
+        shown.delta_version,
+        shown.version,
+        shown.timestamp_ms,
+        work.created,
+        tuple(work.repaired),
+        table.log.url(),
+    )
+    return published, work
+
+
+def _published_version(table: TablePublisher, version: int) -> PublishedVersion:
+    stamp = table.stamp(version)
+    return PublishedVersion(version, stamp.version, stamp.timestamp_ms)
+
+
+def _all(done: Sequence[Published], failed: Mapping[str, TxnLogError], wrote: bool) -> tuple[Published, ...]:
+    if failed:
+        raise _partly(done, failed, wrote)
+    return tuple(done)
+
+
+def _partly(done: Sequence[Published], failed: Mapping[str, TxnLogError], wrote: bool) -> TxnLogError:
+    """The first failure of several tables: what it says of its own holds of that table, the rest of all of them."""
+    first, *others = failed.values()
+    if done:
+        names = ", ".join(repr(item.topic) for item in done)
+        first.message += f"; up to date are {names}, not {', '.join(map(repr, failed))}"
+    elif others:
+        first.message += f"; none is up to date of {', '.join(map(repr, failed))}"
+    if wrote or any(item.durable is Durable.MAYBE for item in others):
+        first.durable = Durable.MAYBE
+    for name, error in failed.items():
+        if error is not first:
+            first.add_note(f"{name!r}: {error}")
+    return first
+
+
+class InstalledPublisher:
+    """What publishes topics after commits, and those with ``delta="auto"`` in maintenance: ``txnlog.publisher``."""
+
+    def __init__(self, publications: Publications) -> None:
+        self._publications = publications
+
+    def publish(self, topic: int) -> None:
+        """Publish a topic, unless no readable version shows it."""
+        if not self._publications.is_over(topic):
+            self._publications.publish(topic)
+
+    def publish_auto(self) -> Mapping[str, TxnLogError]:
+        """Publish every ``auto`` topic. Returns, by the names of tables, what failed."""
+        return self._publications.publish_auto()
+
+    def remains(self, topic: TopicRecord) -> Sequence[Sequence[ObjectInfo]]:
+        """What is left of the table of a topic that no readable version shows, in the order of its deletion."""
+        return self._publications.remains(topic)
+
+
+def publisher(follower: Follower, store: Store, runtime: Runtime) -> InstalledPublisher:
+    """The publisher of a namespace."""
+    return InstalledPublisher(Publications(follower, store, runtime))
+
+
+__all__ = ["MOST_VERSIONS", "InstalledPublisher", "Publications", "Published", "PublishedVersion", "publisher"]

@@ -1,0 +1,586 @@
+"""Keeping one Delta table in step with the fold: the next version, the repair of lost ones, checkpoints.
+
+Any number of publishers may be at work. A version is created if it is absent, with bytes that follow from the log and
+from what the version before shows; whoever comes late reads what is there and goes on behind it. What is read is never
+trusted: it must be what the log gives for the versions that it names, or it is written again. Bounds of files only by a
+repair: of them another version of txnlog states more or fewer, and two of them at work would undo each other.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from catalog.delta_log.checkpoint import Hint, checkpoint_bytes, hint_bytes, is_checkpoint
+from catalog.delta_log.commit import NOTHING_SHOWN, Identity, Shown
+from catalog.delta_log.commit_provenance import DamagedCommitError, Stamp, claimed_version, same_content, stamp_of
+from catalog.delta_log.objects import COMMITS_AT_ONCE, DeltaLog
+from catalog.errors import ForeignDeltaLog
+from txnlog.errors import CorruptionError, Durable, TxnLogError
+
+_logger = logging.getLogger("txnlog.publisher")
+
+CHECKPOINT_VERSIONS: Final = 100
+"""Versions behind a checkpoint after which the next one is due; more where there are many files, for its own cost."""
+
+_FILES_PER_VERSION: Final = 100
+"""Files of a table that one version behind a checkpoint outweighs."""
+
+_WALKED: Final = 8 * COMMITS_AT_ONCE
+"""Versions that are read one by one from the beginning before a listing is asked for the newest."""
+
+_MOST_LOOKS: Final = 8
+"""At what was repaired: each ends with nothing to do unless others repair it at the same time."""
+
+Action = Mapping[str, Mapping[str, Any]]
+
+
+class View(Protocol):
+    """What a table shows at the versions of the namespace behind some version, by one look at the fold."""
+
+    newest: int
+
+    def next_version(self, after: int) -> int | None:
+        """The version to show after one; None where nothing changed."""
+
+    def least_version(self, after: int) -> int | None:
+        """The nearest version that may be shown after one: the same for whoever asks."""
+
+    def may_show(self, version: int) -> bool:
+        """Whether a publisher may have chosen to show a version: one at which something changed."""
+
+    def time_of(self, version: int) -> int:
+        """The timestamp of an entry."""
+
+    def commit(self, shown: Shown) -> bytes:
+        """The commit of a Delta version. Writes data files that it names, where they are missing or damaged."""
+
+    def file_count(self, version: int) -> int:
+        """How many files the table has at a version."""
+
+    def checkpoint(self, shown: Shown) -> Sequence[Action]:
+        """The actions of a checkpoint at a Delta version. Writes data files as :meth:`commit` does."""
+
+
+class Table(Protocol):
+    """A table to be published."""
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+
+    @property
+    def identity(self) -> Identity:
+        """What its commits bear."""
+
+    @property
+    def begins(self) -> bool:
+        """Whether a table that is not there is made."""
+
+    def view(self, after: int) -> View:
+        """A look at the fold as it is known."""
+
+    def refresh(self) -> None:
+        """Learn what was appended meanwhile."""
+
+    def tidy(self, shown: Shown) -> None:
+        """Delete data files that no version names any more which somebody reads; a checkpoint was made."""
+
+
+@dataclass(slots=True)
+class Work:
+    """What one publication did."""
+
+    created: int = 0
+    repaired: list[int] = field(default_factory=list)
+    wrote: bool = False
+    """Whether anything was written: a version, a checkpoint, a data file."""
+
+
+class TablePublisher:
+    """The publisher of one table in this process. Thread-safe."""
+
+    def __init__(self, log: DeltaLog, table: Table) -> None:
+        self.log = log
+        self._table = table
+        self._lock = threading.Lock()
+        self._shown: Shown | None = None
+        self._checkpoint = -1
+        self._due = -1
+        self._compares_bounds = False
+        """Whether a commit is damaged that states other bounds of files than the log gives."""
+        self._unsound: Shown | None = None
+        """The version whose checkpoint is hinted at, and missing or damaged."""
+        self._knows_checkpoint(-1)
+        self._seen: tuple[int, View] | None = None
+
+    def publish(self) -> tuple[Shown, Work]:
+        """Bring the table up to what the fold shows; what its newest version shows then.
+
+        The newest version that this process knows is looked at first: what follows a version that was removed, or that
+        others made again, would tear the table.
+
+        Raises:
+            ForeignDeltaLog: somebody else's table is there, or somebody else wrote to it.
+            OutcomeUnknown: the store did not say; call it again.
+            CorruptionError: the table shows what the log does not have.
+        """
+        work = Work()
+        with self._at_work(work):
+            shown = self._settled(self._advance(self._newest(work), work), work)
+            self._keep_checkpoint(shown, work)
+        return shown, work
+
+    def repair(self) -> tuple[Shown, Work]:
+        """Look at every version, write again what is missing or damaged, and make a checkpoint.
+
+        Also what states other bounds of files than the log gives, as another version of txnlog may have.
+        """
+        work = Work()
+        with self._at_work(work, compares_bounds=True):
+            listed = self.log.listed()
+            if not listed.commits and listed.others:
+                raise self._foreign_remains()
+            newest = self._view(-1, -1).newest
+            there = {*listed.commits, *(version for version in listed.checkpoints if version <= newest)}
+            shown = self._follow(NOTHING_SHOWN, work, until=max(there, default=-1), renewed=listed.checkpoints)
+            shown = self._settled(self._advance(self._note(shown), work), work)
+            if shown != NOTHING_SHOWN:
+                self._make_checkpoint_anew(shown, work)
+                self._table.tidy(shown)
+        return shown, work
+
+    def look(self) -> Shown:
+        """What the newest version shows. Nothing is published, but what is damaged is repaired."""
+        work = Work()
+        with self._at_work(work):
+            return self._newest(work)
+
+    def stamp(self, version: int) -> Stamp:
+        """The stamp of a commit of this table. Raises CorruptionError."""
+        data = self.log.get(version)
+        try:
+            if data is not None and (stamp := stamp_of(data)).is_of(self._table.identity) and stamp.version >= 0:
+                return stamp
+        except DamagedCommitError:
+            pass
+        raise CorruptionError(
+            f"version {version} of the Delta table of {self._table.name!r} is {'damaged' if data else 'missing'}",
+            advice="call the catalog's repair(namespace, topic): it is written again from the log",
+        )
+
+    @contextmanager
+    def _at_work(self, work: Work, *, compares_bounds: bool = False) -> Iterator[None]:
+        """One call at a time. What it saw of the fold is let go of afterwards; an error knows what was done before."""
+        with self._lock:
+            before = self.log.writes
+            self._compares_bounds = compares_bounds
+            try:
+                yield
+            except TxnLogError as error:
+                if self.log.writes > before:
+                    error.durable = Durable.MAYBE
+                raise
+            finally:
+                work.wrote = self.log.writes > before
+                self._seen = None
+
+    def _note(self, shown: Shown) -> Shown:
+        self._shown = shown
+        return shown
+
+    # --- what is there ----------------------------------------------------------------------------------------------
+
+    def _newest(self, work: Work) -> Shown:
+        """What the newest version shows; damage to it, and to what came since this process looked, is repaired."""
+        if self._shown is None or self._shown == NOTHING_SHOWN:
+            return self._note(self._find(work))
+        return self._note(self._follow(self._looked_at(self._shown, work), work, ahead=2))
+
+    def _looked_at(self, shown: Shown, work: Work) -> Shown:
+        """What a version that this process knows shows now; it is repaired where it is missing or damaged.
+
+        Where it was removed somebody else may have made another one of it, with others behind: that one counts.
+        """
+        if shown == NOTHING_SHOWN:
+            return shown
+        found = self.log.get(shown.delta_version)
+        sound = None if found is None else self._begin_at(shown.delta_version, found)
+        return self._write(None, shown, found, work) if sound is None else sound
+
+    def _find(self, work: Work) -> Shown:
+        """What the newest version shows: by the newest checkpoint, or from the beginning, or by a listing."""
+        hint = self.log.hint()
+        if hint is not None and (shown := self._begin_at(hint.version)) is not None:
+            self._take(hint)
+            return self._follow(shown, work)
+        if self.log.get(0) is not None:
+            hinted = hint is not None and self._was_there(hint.version, self._view(-1, -1))
+            until = hint.version if hint is not None and hinted else -1
+            shown = self._follow(NOTHING_SHOWN, work, until=until, most=_WALKED if hint is None else None)
+            if shown.delta_version < _WALKED - 1:
+                return shown
+            newest = max(self.log.listed().commits, default=-1)
+            jumped = self._begin_at(newest) if newest > shown.delta_version else None
+            return self._follow(shown if jumped is None else jumped, work)
+        listed = self.log.listed()
+        if listed.commits:  # the first ones are gone
+            return self._follow(NOTHING_SHOWN, work, until=max(listed.commits))
+        if listed.others:
+            raise self._foreign_remains()
+        return NOTHING_SHOWN
+
+    def _was_there(self, version: int, view: View) -> bool:
+        """Whether a commit that is missing has left its checkpoint: readers take that for the version, so it must be.
+
+        The table has no more versions than the log has entries: whoever claims more is not believed.
+        """
+        return version <= view.newest and self.log.has_checkpoint(version)
+
+    def _begin_at(self, version: int, data: bytes | None = None) -> Shown | None:
+        """What a commit shows whose predecessors are not looked at; None where it is missing or damaged."""
+        data = self.log.get(version) if data is None else data
+        if data is None:
+            return None
+        try:
+            stamp = self._own_stamp(version, data)
+            shown = Shown(version, stamp.version, stamp.timestamp_ms, stamp.before)
+        except DamagedCommitError:
+            return None
+        if not -1 <= shown.before <= shown.version or shown.version < 0:
+            return None
+        earliest_ms = self._view(shown.before, shown.version).time_of(shown.version)
+        if not 0 <= shown.timestamp_ms - earliest_ms <= version:  # later by a millisecond for each version before it
+            return None
+        return self._judge(shown, data)
+
+    def _own_stamp(self, version: int, data: bytes) -> Stamp:
+        """The stamp of a commit that was read. Raises DamagedCommitError, ForeignDeltaLog for one of another table."""
+        stamp = stamp_of(data)
+        if not stamp.is_of(self._table.identity):
+            raise self._foreign(version, stamp)
+        return stamp
+
+    def _view(self, after: int, until: int) -> View:
+        """A look at the fold that shows some version: the last one where that does, since a look takes a while."""
+        if self._seen is not None and self._seen[0] <= after and until <= self._seen[1].newest:
+            return self._seen[1]
+        view = self._table.view(after)
+        if until > view.newest:
+            self._table.refresh()
+            view = self._table.view(after)
+            if until > view.newest:
+                raise CorruptionError(
+                    f"the Delta table of {self._table.name!r} shows version {until} of the namespace, whose log ends "
+                    f"at {view.newest}",
+                    advice="the log was set back, or the table copied here: restore the log, or remove the folder "
+                    f"{self.log.url()}/_delta_log and publish again",
+                )
+        self._seen = after, view
+        return view
+
+    def _judge(self, wanted: Shown, data: bytes) -> Shown | None:
+        """``wanted``, where a commit is what the log gives for it; None: it is damaged."""
+        view = self._view(wanted.before, wanted.version)
+        if not same_content(view.commit(wanted), data, bounds=self._compares_bounds):
+            return None
+        return wanted
+
+    def _after(self, shown: Shown, version: int, view: View) -> Shown:
+        """The Delta version behind one, which shows a version of the namespace."""
+        timestamp_ms = max(view.time_of(version), shown.timestamp_ms + 1)
+        return Shown(shown.delta_version + 1, version, timestamp_ms, shown.version)
+
+    def _follow(
+        self,
+        shown: Shown,
+        work: Work,
+        *,
+        until: int = -1,
+        most: int | None = None,
+        ahead: int = COMMITS_AT_ONCE,
+        renewed: frozenset[int] = frozenset(),
+    ) -> Shown:
+        """Go on behind a version, to the newest one that is there; what is missing or damaged is repaired.
+
+        Args:
+            shown: what is known.
+            work: is told of repairs.
+            until: the newest version, if that is known.
+            most: about so many versions are read.
+            ahead: so many are asked for at first; a gap of fewer is seen by what lies behind it.
+            renewed: the checkpoints of these versions are written again, for nobody looks into them.
+        """
+        begun = shown.delta_version
+        befores = self._befores(begun, until)
+        while most is None or shown.delta_version - begun < most:
+            first = shown.delta_version + 1
+            found = self.log.get_many(first, ahead)
+            last = max(found, default=first - 1)
+            for version in range(first, last):  # what is missing may have come while those behind it were read
+                if version not in found and (data := self.log.get(version)) is not None:
+                    found[version] = data
+            befores.update(self._known_befores(found))
+            if until > last:
+                last = min(until, first + ahead - 1)
+            for version in range(first, last + 1):
+                followed = version < max(last, until)
+                shown = self._note(self._step(shown, found.get(version), befores, work, followed=followed))
+                if version in renewed:
+                    self._renew_checkpoint(shown)
+            if last < first + ahead - 1:
+                break
+            ahead = min(2 * ahead, COMMITS_AT_ONCE)
+        return shown
+
+    def _befores(self, after: int, until: int) -> dict[int, int]:
+        """By version what it says that was shown before, up to one: what was shown in a gap, which may be long."""
+        found: dict[int, int] = {}
+        for first in range(after + 1, until + 1, COMMITS_AT_ONCE):
+            found.update(self._known_befores(self.log.get_many(first)))
+        return found
+
+    def _known_befores(self, commits: Mapping[int, bytes]) -> dict[int, int]:
+        found: dict[int, int] = {}
+        for version, data in commits.items():
+            try:
+                found[version] = self._own_stamp(version, data).before
+            except DamagedCommitError:
+                continue
+        return found
+
+    def _step(
+        self, shown: Shown, data: bytes | None, befores: Mapping[int, int], work: Work, *, followed: bool
+    ) -> Shown:
+        """What the next version shows, which was read; it is repaired where it is not what the log gives."""
+        if data is not None and (found := self._next(shown, data)) is not None:
+            return found
+        # By all that the log has: somebody else may repair it at the same time, who knows more and goes on behind it.
+        self._table.refresh()
+        view = self._table.view(shown.version)
+        to = self._lost(shown, data, befores, view) if followed else self._damaged(shown, data, view)
+        return self._write(shown, self._after(shown, to, view), data, work)
+
+    def _next(self, shown: Shown, data: bytes) -> Shown | None:
+        """What the next version shows, by its bytes; None where they are damaged."""
+        try:
+            stamp = self._own_stamp(shown.delta_version + 1, data)
+            if stamp.before != shown.version or stamp.version < max(stamp.before, 0):
+                return None
+        except DamagedCommitError:
+            return None
+        view = self._view(shown.version, stamp.version)
+        return self._judge(self._after(shown, stamp.version, view), data)
+
+    def _lost(self, shown: Shown, data: bytes | None, befores: Mapping[int, int], view: View) -> int:
+        """Which version a lost commit showed that others follow: the next one says it.
+
+        Of several in a row all but the last show what was there before, unless they say something else themselves.
+        """
+        version = shown.delta_version + 1
+        following = min((item for item in befores if item > version), default=None)
+        limit = view.newest if following is None else befores[following]
+        if following == version + 1 and max(shown.version, 0) <= limit <= view.newest:
+            return limit
+        claimed = None if data is None else claimed_version(data)
+        if claimed is not None and shown.version < claimed <= limit and view.may_show(claimed):
+            return claimed
+        if shown.version < 0:
+            least = view.least_version(shown.version)
+            assert least is not None, "a table begins with its creation"
+            return least
+        return shown.version
+
+    def _damaged(self, shown: Shown, data: bytes | None, view: View) -> int:
+        """Which version to show where the newest commit is damaged: what it claims, or the nearest one."""
+        claimed = None if data is None else claimed_version(data)
+        if claimed is not None and shown.version < claimed <= view.newest and view.may_show(claimed):
+            return claimed
+        least = view.least_version(shown.version)
+        return shown.version if least is None else least
+
+    def _settled(self, shown: Shown, work: Work) -> Shown:
+        """Look again at what was repaired, until nothing was: others who repaired it too may know less or more of it.
+
+        Whoever writes last looks last, so that the versions follow each other in the end.
+        """
+        for _ in range(_MOST_LOOKS):
+            if not work.repaired:
+                break
+            first, count = min(work.repaired), len(work.repaired)
+            before = NOTHING_SHOWN if first == 0 else self._begin_at(first - 1)
+            if before is None:
+                break
+            shown = self._follow(before, work, ahead=2)
+            shown = self._advance(self._note(shown), work)
+            if len(work.repaired) == count:
+                break
+        return shown
+
+    def _write(self, shown: Shown | None, wanted: Shown, data: bytes | None, work: Work) -> Shown:
+        """Write a commit in the place of a missing or damaged one, behind what is shown before it, if that is known."""
+        prepared = self._view(wanted.before, wanted.version).commit(wanted)
+        self._renew_checkpoint(wanted)  # first: who dies in between leaves a version that is repaired
+        if data is not None:
+            self.log.overwrite(wanted.delta_version, prepared)
+        else:
+            found = self.log.create(wanted.delta_version, prepared)
+            if found != prepared:  # somebody else wrote it meanwhile
+                sound = self._begin_at(wanted.delta_version, found) if shown is None else self._next(shown, found)
+                if sound is not None:
+                    self._renew_checkpoint(sound)
+                    return sound
+                self.log.overwrite(wanted.delta_version, prepared)
+        self._renew_checkpoint(wanted)  # again: who repaired it too may have made one
+        _logger.warning(
+            "version %d of the Delta table of %r was %s: it was written again from the log",
+            wanted.delta_version,
+            self._table.name,
+            "missing" if data is None else "damaged",
+        )
+        work.repaired.append(wanted.delta_version)
+        return wanted
+
+    def _foreign(self, version: int, stamp: Stamp) -> ForeignDeltaLog:
+        url = self.log.commit_url(version)
+        what = "was not written by txnlog" if stamp.fields is None else "belongs to another topic or namespace"
+        return ForeignDeltaLog(
+            f"version {version} of the Delta table in the folder of {self._table.name!r} {what}: {url}",
+            advice="it is not overwritten. Where nobody needs it, remove that object and those of later versions and "
+            f"checkpoints, or all of {self.log.url()}/_delta_log, then publish again",
+            durable=Durable.NOTHING,
+        )
+
+    def _foreign_remains(self) -> ForeignDeltaLog:
+        return ForeignDeltaLog(
+            f"the folder of {self._table.name!r} holds parts of a Delta log without any version of it",
+            advice=f"where nobody needs them, remove {self.log.url()}/_delta_log, then publish again",
+            durable=Durable.NOTHING,
+        )
+
+    # --- what is new ------------------------------------------------------------------------------------------------
+
+    def _advance(self, shown: Shown, work: Work) -> Shown:
+        """Publish what the fold shows beyond a version, one Delta version after the other."""
+        if shown == NOTHING_SHOWN and not self._table.begins:
+            return shown
+        while True:
+            view = self._table.view(shown.version)
+            to = view.next_version(shown.version)
+            if to is None:
+                return shown
+            wanted = self._after(shown, to, view)
+            if self._was_there(wanted.delta_version, view):  # it comes back with a checkpoint that shows the same
+                shown = self._follow(shown, work, until=wanted.delta_version, ahead=2)
+                continue
+            prepared = view.commit(wanted)
+            found = self.log.create(wanted.delta_version, prepared)
+            if found == prepared:
+                work.created += 1
+                shown = self._note(wanted)
+            else:  # somebody else was first; what does not follow may be damaged, or what this process knows is no more
+                sound = self._next(shown, found)
+                shown = self._note(self._looked_at(shown, work) if sound is None else sound)
+                shown = self._follow(shown, work, ahead=2)
+
+    # --- checkpoints ------------------------------------------------------------------------------------------------
+
+    def _knows_checkpoint(self, version: int) -> None:
+        """There is a checkpoint of a version, none of a later one: what was known of the next one is no more."""
+        self._checkpoint = version
+        self._due = version + CHECKPOINT_VERSIONS
+        self._unsound = None
+
+    def _take(self, hint: Hint) -> None:
+        """Take the word of a hint where its checkpoint is sound: one that is not counts as none."""
+        if self.log.is_sound(hint):
+            self._knows_checkpoint(hint.version)
+        else:
+            self._unsound = self._begin_at(hint.version)
+
+    def _keep_checkpoint(self, shown: Shown, work: Work) -> None:
+        """Make a checkpoint if one is due. A failure is told in the log: the versions are published.
+
+        Also where versions were repaired: what was before them need not be read any more. One that is hinted at and
+        not sound is made again before, at its version: nobody could open the table, nor later what it showed then.
+        Where that fails the one that is due is made all the same, by which the table can be opened.
+        """
+        due = False
+        with self._told():
+            due = self._is_due(shown)
+            if self._unsound is not None:
+                self._remake_checkpoint(self._unsound, work)
+                due = self._is_due(shown)
+        with self._told():
+            if work.repaired:
+                self._make_checkpoint_anew(shown, work)
+                self._table.tidy(shown)
+            elif due:
+                self._make_checkpoint(shown, anew=False)
+                self._table.tidy(shown)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Around the making of a checkpoint, whose failure fails nothing else."""
+        try:
+            yield
+        except TxnLogError as error:
+            _logger.warning("no checkpoint of the Delta table of %r: %s", self._table.name, error.message)
+
+    def _is_due(self, shown: Shown) -> bool:
+        """Whether a checkpoint is due; before the version from which on it may be, nothing is asked or counted.
+
+        A first one is due however many files there are: without it everybody begins at the beginning.
+        """
+        if shown.delta_version < self._due:
+            return False
+        hint = self.log.hint()  # somebody else may have made one
+        if hint is not None and self._checkpoint < hint.version <= shown.delta_version:
+            self._take(hint)
+        if self._checkpoint >= 0 and shown.delta_version >= self._due:
+            files = self._table.view(-1).file_count(shown.version)
+            self._due = max(self._due, self._checkpoint + -(-files // _FILES_PER_VERSION))
+        return shown.delta_version >= self._due
+
+    def _renew_checkpoint(self, shown: Shown) -> None:
+        """A checkpoint of a version that is written again must show the same: readers do not look at both."""
+        if self.log.has_checkpoint(shown.delta_version):
+            data, _ = checkpoint_bytes(self._view(-1, shown.version).checkpoint(shown))
+            self.log.overwrite_checkpoint(shown.delta_version, data)
+
+    def _remake_checkpoint(self, shown: Shown, work: Work) -> None:
+        self._make_checkpoint_anew(shown, work)
+        _logger.warning(
+            "the checkpoint of version %d of the Delta table of %r was missing or damaged: it was written again from "
+            "the log",
+            shown.delta_version,
+            self._table.name,
+        )
+
+    def _make_checkpoint_anew(self, shown: Shown, work: Work) -> None:
+        """Of a version that others may have repaired too, who knew more or less of it: it shows what theirs does."""
+        self._make_checkpoint(shown, anew=True)
+        there = self._looked_at(shown, work)
+        if there != shown:
+            self._renew_checkpoint(there)
+
+    def _make_checkpoint(self, shown: Shown, *, anew: bool) -> None:
+        view = self._table.view(-1)
+        data, count = checkpoint_bytes(view.checkpoint(shown))
+        if anew:
+            self.log.overwrite_checkpoint(shown.delta_version, data)
+        else:
+            found = self.log.create_checkpoint(shown.delta_version, data)
+            if found == data or is_checkpoint(lambda start, end: found[start:end], len(found)):
+                data = found
+            else:  # nobody reads it
+                self.log.overwrite_checkpoint(shown.delta_version, data)
+        self.log.put_hint(hint_bytes(shown.delta_version, data, count, view.file_count(shown.version)))
+        self._knows_checkpoint(shown.delta_version)
+
+
+__all__ = ["CHECKPOINT_VERSIONS", "Action", "Table", "TablePublisher", "View", "Work"]

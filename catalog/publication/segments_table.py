@@ -1,0 +1,334 @@
+"""The published table of a namespace's segments: which rows of which partition each holds, and since which version.
+
+It lies beside the topics, as plain Delta as they are. Its files hold the segments that became visible in a stretch of
+versions each; the last stretch is written again, longer, at each publication. So what it shows follows from the version
+of the namespace alone, and there are few files.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import logging
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from catalog.delta_log.commit import Identity, Shown, TableMetadata, added, checkpoint_actions, commit_lines, removed
+from catalog.delta_log.objects import DeltaLog
+from catalog.delta_log.parquet_footer import read_footer
+from catalog.publication.publisher import Action
+from catalog.publication.topic_table import LogTimes, table_origin
+from txnlog.common.runtime import Runtime
+from txnlog.fold.state import SegmentRecord
+from txnlog.format.keys import SEGMENTS_TABLE
+from txnlog.format.schema import StructField, StructType, to_arrow
+from txnlog.log.follower import Follower
+
+_logger = logging.getLogger("txnlog.publisher")
+
+STRETCH: Final = 1_000
+"""Versions of the namespace whose segments share a file."""
+
+MOST_STRETCHES: Final = 100
+"""That one Delta version brings: their files are in memory at once."""
+
+KEPT_MS: Final = 7 * 24 * 3_600_000
+"""For how long files stay that the newest version does not name: whoever began to read ends sooner."""
+
+SCHEMA: Final = StructType(
+    (
+        StructField("segment", "long"),
+        StructField("topic", "string"),
+        StructField("topic_id", "long"),
+        StructField("partition", "integer"),
+        StructField("base_offset", "long"),
+        StructField("first_row", "long"),
+        StructField("rows", "long"),
+        StructField("version", "long"),
+        StructField("timestamp", "timestamp"),
+        StructField("txn_id", "string"),
+    )
+)
+"""A row for each partition of each segment. ``version`` and ``timestamp`` are null where the rows of a segment have
+their own, and ``txn_id`` where it holds several transactions."""
+
+_ARROW: Final = to_arrow(SCHEMA)
+
+_TIMES_AS_LARGE: Final = 4
+"""Than its rows in memory a file of them is at most, whoever wrote it; what is larger holds others."""
+
+_ANY_BYTES: Final = 1 << 16
+"""A file may have besides: of its footer, however few its rows are."""
+
+_CONFIGURATION: Final = (
+    ("delta.enableInCommitTimestamps", "true"),
+    ("delta.logRetentionDuration", "interval 5200 weeks"),
+)
+"""Not append-only: the last file gives way to a longer one."""
+
+
+class SegmentsTable:
+    """The table of the segments of a namespace."""
+
+    def __init__(self, follower: Follower, log: DeltaLog, runtime: Runtime) -> None:
+        self.follower = follower
+        self.log = log
+        self.runtime = runtime
+        self.name = SEGMENTS_TABLE
+        self.identity = Identity(follower.state.head.first_coordinator, table=SEGMENTS_TABLE)
+        self.begins = True
+        self.times = LogTimes(follower)
+        self._metadata: TableMetadata | None = None
+
+    def view(self, after: int) -> SegmentsView:
+        """See Table."""
+        return SegmentsView(self, after)
+
+    def refresh(self) -> None:
+        """See Table."""
+        self.follower.refresh()
+
+    def metadata(self) -> TableMetadata:
+        """What does not change."""
+        if self._metadata is None:
+            origin = table_origin(self.follower, 0)
+            self._metadata = TableMetadata(origin.id, "segments", origin.created_ms, _CONFIGURATION)
+        return self._metadata
+
+    def tidy(self, shown: Shown) -> None:
+        """Delete files that no version names which anybody reads: all but those of the newest one, after a week."""
+        view = self.view(-1)
+        named = {file for file, _ in view.files(shown.version)}
+        files = dict(self.log.files())
+        # Not later than the newest of them: a clock that is ahead must not take those away that others just made.
+        now_ms = min(self.runtime.now_ms(), max(files.values(), default=0))
+        since_ms = files | view.followed(files)
+        old = [unique for unique in files if unique not in named and now_ms - since_ms[unique] > KEPT_MS]
+        self.runtime.run_all([partial(self.log.delete_file, unique) for unique in old])
+
+
+class SegmentsView:
+    """What the table shows behind a version, by one look at the fold."""
+
+    def __init__(self, table: SegmentsTable, after: int) -> None:
+        self._table = table
+        follower = table.follower
+        first = max(0, after) // STRETCH * STRETCH
+        with follower.lock:
+            state = follower.state
+            self.newest = state.head.version
+            self._topics = {item.id: item.name for item in state.topics.values()}
+            base = follower.base
+            records: list[SegmentRecord] = list(state.segments.values())
+        if base is not None and first <= base.version:
+            records = [item for topic in self._topics for item in follower.segments(topic)[0]]
+        self._by_version: dict[int, list[SegmentRecord]] = {}
+        for record in sorted(records, key=lambda item: item.number):
+            if record.state == "visible" and record.ended_version is not None and record.ended_version >= first:
+                self._by_version.setdefault(record.ended_version, []).append(record)
+        self._versions = sorted(self._by_version)
+
+    def _changes(self, after: int) -> list[int]:
+        found = [version for version in self._versions if after < version <= self.newest]
+        return found if after >= 0 else sorted({0, *found})
+
+    def next_version(self, after: int) -> int | None:
+        """See View."""
+        changes = self._changes(after)
+        if not changes:
+            return None
+        limit = (changes[0] // STRETCH + MOST_STRETCHES) * STRETCH
+        return max(version for version in changes if version < limit)
+
+    def least_version(self, after: int) -> int | None:
+        """See View."""
+        return next(iter(self._changes(after)), None)
+
+    def may_show(self, version: int) -> bool:
+        """See View."""
+        return version == 0 or version in self._by_version
+
+    def time_of(self, version: int) -> int:
+        """See View."""
+        for record in self._by_version.get(version, ()):
+            if record.timestamp_ms is not None:
+                return record.timestamp_ms
+        return self._table.times.of(version)
+
+    def files(self, version: int) -> list[tuple[str, range]]:
+        """The files of the table at a version that this look covers, and whose versions each holds."""
+        found: dict[int, int] = {}
+        for item in self._versions:
+            if item <= version:
+                found[item // STRETCH] = item
+        return [(self._unique(last), range(stretch * STRETCH, last + 1)) for stretch, last in sorted(found.items())]
+
+    def followed(self, files: Mapping[str, int]) -> dict[str, int]:
+        """Since when a longer file of its stretch is there: until then the newest version named it, however old it is.
+
+        Args:
+            files: by name the modification times of those that are there, in epoch milliseconds.
+        """
+        found: dict[str, int] = {}
+        stretch, longer = -1, None
+        for last in reversed(self._versions):
+            unique = self._unique(last)
+            if unique not in files:
+                continue
+            if longer is not None and last // STRETCH == stretch:
+                found[unique] = files[longer]
+            stretch, longer = last // STRETCH, unique
+        return found
+
+    def _unique(self, last: int) -> str:
+        """The name of the file whose newest segments became visible at a version."""
+        text = f"{self._table.identity.coordinator}/{last}"
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+    def commit(self, shown: Shown) -> bytes:
+        """See View. Files that are not there, or damaged, are written first."""
+        before = {} if shown.before < 0 else dict(self.files(shown.before))
+        after = dict(self.files(shown.version))
+        actions: list[Action] = [
+            {"remove": self._remove(unique, shown.timestamp_ms)} for unique in before if unique not in after
+        ]
+        actions += [
+            {"add": self._add(unique, versions, changes=True)}
+            for unique, versions in after.items()
+            if unique not in before
+        ]
+        metadata = self._table.metadata().as_json(_schema_json()) if shown.delta_version == 0 else None
+        operation = "CREATE TABLE" if shown.delta_version == 0 else "WRITE"
+        return commit_lines(self._table.identity, shown, actions, operation=operation, metadata=metadata)
+
+    def file_count(self, version: int) -> int:
+        """See View."""
+        return len(self.files(version))
+
+    def checkpoint(self, shown: Shown) -> Sequence[Action]:
+        """See View."""
+        files = (self._add(unique, versions, changes=False) for unique, versions in self.files(shown.version))
+        metadata = self._table.metadata().as_json(_schema_json())
+        return checkpoint_actions(self._table.identity, shown, files, metadata=metadata)
+
+    def _add(self, unique: str, versions: range, *, changes: bool) -> dict[str, Any]:
+        table = self._rows(versions)
+        return added(
+            f"{unique}.parquet",
+            self._written_size(unique, table),
+            self.time_of(versions[-1]),
+            stats=msgspec.json.encode(_statistics(table)).decode(),
+            changes=changes,
+        )
+
+    def _written_size(self, unique: str, table: pa.Table) -> int:
+        """Write a data file that is not there, or does not hold these rows; the size of what is there then.
+
+        What is there counts where its rows do: another version of the Parquet library wrote other bytes for them.
+        """
+        log = self._table.log
+        wanted = _encoded(table)
+        found = log.file(unique, _most_bytes(table) + 1)  # a byte more shows one that is too large
+        if found is None:
+            found = log.create_file(unique, wanted)
+        if found == wanted or _holds(found, table):
+            return len(found)
+        log.overwrite_file(unique, wanted)
+        _logger.warning(
+            "the file %s.parquet of the Delta table of %r was damaged: it was written again from the log",
+            unique,
+            self._table.name,
+        )
+        return len(wanted)
+
+    def _remove(self, unique: str, timestamp_ms: int) -> dict[str, Any]:
+        return removed(f"{unique}.parquet", self._table.log.file_size(unique) or 0, timestamp_ms, changes=True)
+
+    def _rows(self, versions: range) -> pa.Table:
+        """The rows of segments that became visible in a stretch of versions."""
+        rows: list[dict[str, Any]] = []
+        for version in self._versions:
+            if version in versions:
+                for record in self._by_version[version]:
+                    rows += self._rows_of(record)
+        return pa.Table.from_pylist(rows, _ARROW)
+
+    def _rows_of(self, record: SegmentRecord) -> list[dict[str, Any]]:
+        coordinators = self._table.follower.state.head.coordinators
+        own = record.txn is not None and not record.compacted
+        rows: list[dict[str, Any]] = []
+        first_row = 0
+        for item in record.slices:
+            rows.append(
+                {
+                    "segment": record.number,
+                    "topic": self._topics[record.topic],
+                    "topic_id": record.topic,
+                    "partition": item.partition,
+                    "base_offset": item.offset,
+                    "first_row": first_row,
+                    "rows": item.rows,
+                    "version": None if record.compacted else record.ended_version,
+                    "timestamp": None if record.compacted else (record.timestamp_ms or 0) * 1_000,
+                    "txn_id": str(coordinators.txn_id(record.txn)) if own and record.txn is not None else None,
+                }
+            )
+            first_row += item.rows
+        return rows
+
+
+def _statistics(table: pa.Table) -> dict[str, Any]:
+    """Delta's statistics of a file: of all columns, as :mod:`catalog.delta_log.statistics` says why."""
+    bounds: dict[str, dict[str, Any]] = {"minValues": {}, "maxValues": {}}
+    for name in table.column_names:
+        found = pc.min_max(table.column(name))
+        for side, value in zip(bounds.values(), (found["min"].as_py(), found["max"].as_py()), strict=True):
+            if value is not None:
+                side[name] = _told(value)
+    nulls = {name: table.column(name).null_count for name in table.column_names}
+    return {"numRecords": table.num_rows, **bounds, "nullCount": nulls}
+
+
+def _told(value: Any) -> Any:
+    if isinstance(value, datetime.datetime):  # of whole milliseconds
+        return f"{value.replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
+    return value
+
+
+def _schema_json() -> str:
+    return msgspec.json.encode(SCHEMA).decode()
+
+
+def _encoded(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="snappy", store_schema=False)
+    return sink.getvalue().to_pybytes()
+
+
+def _most_bytes(table: pa.Table) -> int:
+    """More bytes than a file of these rows has, or what it holds where it is decompressed."""
+    return _TIMES_AS_LARGE * int(table.nbytes) + _ANY_BYTES
+
+
+def _holds(data: bytes, table: pa.Table) -> bool:
+    """Whether the bytes of a file are just these rows. Nothing is read by a footer that claims other or larger ones."""
+    most = _most_bytes(table)
+    if len(data) > most:
+        return False
+    try:
+        footer = read_footer(lambda start, end: data[start:end], len(data))
+        if footer.rows != table.num_rows or sum(chunk.uncompressed_bytes for chunk in footer.chunks) > most:
+            return False
+        file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
+        return bool(file.schema_arrow.equals(table.schema) and file.read().equals(table))
+    except (pa.ArrowException, OSError, ValueError, TypeError, OverflowError):
+        return False
+
+
+__all__ = ["KEPT_MS", "MOST_STRETCHES", "SCHEMA", "STRETCH", "SegmentsTable", "SegmentsView"]

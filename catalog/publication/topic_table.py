@@ -1,0 +1,177 @@
+"""A topic as a table to be published: what it shows at each version, by the fold as it is known."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from catalog.delta_log.commit import Identity, Shown, TableMetadata
+from catalog.publication import topic_versions
+from catalog.publication.publisher import Action
+from catalog.publication.topic_versions import TopicHistory, needs_metadata
+from txnlog.errors import CorruptionError, InvalidInputError
+from txnlog.fold.state import SegmentRecord, TopicRecord
+from txnlog.format.codec import decode_entry, digest_of
+from txnlog.format.delta_mode import check_delta_columns, delta_mode
+from txnlog.format.keys import SEGMENT_COLUMN
+from txnlog.log.follower import Follower
+
+CONFIGURATION: Final = (
+    ("delta.appendOnly", "true"),
+    ("delta.enableChangeDataFeed", "true"),
+    ("delta.enableInCommitTimestamps", "true"),
+    ("delta.logRetentionDuration", "interval 5200 weeks"),
+)
+"""Rows of a topic are only added and rearranged."""
+
+
+class LogTimes:
+    """Timestamps of entries, of which the last one asked for is remembered."""
+
+    def __init__(self, follower: Follower) -> None:
+        self._follower = follower
+        self._last: tuple[int, int] | None = None
+
+    def of(self, version: int) -> int:
+        """The timestamp of an entry."""
+        last = self._last
+        if last is None or last[0] != version:
+            last = self._last = version, self._follower.log.entry(version).header.timestamp_ms
+        return last[1]
+
+
+@dataclass(frozen=True, slots=True)
+class TableOrigin:
+    """What a table has of the entry that it begins with: its id, which no other entry gives, and its time."""
+
+    id: str
+    created_ms: int
+
+
+def table_origin(follower: Follower, version: int) -> TableOrigin:
+    """What an entry gives to the table that begins with it. Raises CorruptionError where the entry is missing."""
+    data = follower.log.get(version)
+    if data is None:
+        raise CorruptionError(f"entry {version} is missing below the tail of the log")
+    identity = uuid.UUID(hex=digest_of(data), version=4)
+    return TableOrigin(str(identity), decode_entry(data, version).header.timestamp_ms)
+
+
+def check_published(record: TopicRecord) -> None:
+    """Raise InvalidInputError for a topic that is never published, SchemaMismatch for a column that no table has."""
+    mode = delta_mode(record.properties)
+    if mode == "off":
+        raise InvalidInputError(
+            f'the topic {record.name!r} has delta="off": it is never published',
+            advice=f'ns.alter_topic({record.name!r}, delta="manual"), or "auto", unless its columns are none of a '
+            "Delta table",
+        )
+    check_delta_columns(record.schema, mode)  # an older txnlog refused none
+
+
+class TopicView:
+    """What a topic's table shows behind a version, by one look at the fold."""
+
+    def __init__(self, table: TopicTable, after: int) -> None:
+        self._table = table
+        follower = table.follower
+        with follower.lock:
+            state = follower.state
+            self.newest = state.head.version
+            self._oldest_readable = state.head.oldest_readable
+            record = state.topics[table.topic]
+            check_published(record)  # it may have been turned off, and got such columns, since the call began
+            base = follower.base
+            # What changed behind the checkpoint that the fold was trimmed to is in the fold.
+            whole = base is None or after >= base.version
+            segments: Sequence[SegmentRecord] = [item for item in state.segments.values() if item.topic == record.id]
+            removals = dict(state.removals)
+            whole = whole and all(number in state.segments for number in removals)
+        if not whole:
+            segments, removals = follower.segments(record.id)
+        self._history = TopicHistory(record, segments, removals)
+
+    def next_version(self, after: int) -> int | None:
+        """See View."""
+        return self._history.next_version(
+            after,
+            newest=self.newest,
+            oldest_readable=self._oldest_readable,
+            most_files=self._table.most_files,
+        )
+
+    def least_version(self, after: int) -> int | None:
+        """See View."""
+        return self._history.least_version(after, newest=self.newest, oldest_readable=self._oldest_readable)
+
+    def may_show(self, version: int) -> bool:
+        """See View."""
+        return bool(self._history.changes(version - 1, version))
+
+    def last_change(self, version: int) -> int | None:
+        """The version that gave the table what it is at another one; None where there was no topic yet."""
+        return next(reversed(self._history.changes(-1, min(version, self.newest))), None)
+
+    def time_of(self, version: int) -> int:
+        """See View."""
+        known = self._history.times.get(version)
+        return self._table.times.of(version) if known is None else known
+
+    def commit(self, shown: Shown) -> bytes:
+        """See View."""
+        metadata = self._table.metadata() if needs_metadata(self._history.topic, shown) else None
+        return topic_versions.topic_commit(self._history, self._table.identity, shown, metadata)
+
+    def file_count(self, version: int) -> int:
+        """See View."""
+        return len(self._history.visible(version))
+
+    def checkpoint(self, shown: Shown) -> Sequence[Action]:
+        """See View."""
+        return topic_versions.topic_checkpoint(self._history, self._table.identity, shown, self._table.metadata())
+
+
+class TopicTable:
+    """A topic as a table to be published."""
+
+    def __init__(self, follower: Follower, topic: TopicRecord) -> None:
+        self.follower = follower
+        self.topic = topic.id
+        self.name = topic.name
+        self.identity = Identity(follower.state.head.first_coordinator, topic=topic.id)
+        self.most_files = topic_versions.MOST_FILES
+        self.times = LogTimes(follower)
+        self._metadata: TableMetadata | None = None
+
+    @property
+    def record(self) -> TopicRecord:
+        """The topic as it is known now."""
+        return self.follower.state.topics[self.topic]
+
+    @property
+    def begins(self) -> bool:
+        """Whether a table that is not there is made: not for a topic that is gone."""
+        return not self.record.dropped
+
+    def view(self, after: int) -> TopicView:
+        """See Table."""
+        return TopicView(self, after)
+
+    def refresh(self) -> None:
+        """See Table."""
+        self.follower.refresh()
+
+    def tidy(self, shown: Shown) -> None:
+        """See Table: what nobody needs of a topic is vacuum's."""
+
+    def metadata(self) -> TableMetadata:
+        """What does not change: the table's id comes from the entry that created the topic."""
+        if self._metadata is None:
+            origin = table_origin(self.follower, self.topic)
+            self._metadata = TableMetadata(origin.id, self.name, origin.created_ms, CONFIGURATION, (SEGMENT_COLUMN,))
+        return self._metadata
+
+
+__all__ = ["CONFIGURATION", "LogTimes", "TableOrigin", "TopicTable", "TopicView", "check_published", "table_origin"]

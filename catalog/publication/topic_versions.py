@@ -1,0 +1,284 @@
+"""What a version of a topic's Delta table says: from the fold to the lines of a Delta commit. Pure.
+
+The table at a version of the namespace has the segments that are visible there, and the schema that holds there. A
+Delta version takes it from one version of the namespace to a later one: what it says follows from those two, so that
+any publisher writes the same, and a commit that was lost is written again as it was.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from catalog.delta_log.commit import Identity, Shown, TableMetadata, added, checkpoint_actions, commit_lines, removed
+from catalog.delta_log.statistics import statistics_json
+from txnlog.common import ranges
+from txnlog.fold.state import SegmentRecord, TopicRecord
+from txnlog.format.keys import SEGMENT_COLUMN, relative_segment_key
+from txnlog.format.schema import StructField, StructType
+
+MOST_FILES: Final = 5_000
+"""Files that one Delta version adds and removes, unless a single entry has more: some megabytes of JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What takes a table from one version of the namespace to a later one, in the order of offsets of a partition.
+
+    ``rearranged`` holds the numbers of added segments whose rows the table had. ``loud`` where that holds of a part of
+    one only: who streams must not lose them without a word, so everything counts as change.
+    """
+
+    added: tuple[SegmentRecord, ...]
+    removed: tuple[SegmentRecord, ...]
+    rearranged: frozenset[int]
+    loud: bool
+
+
+class TopicHistory:
+    """What a topic's table shows at each version of the namespace.
+
+    Args:
+        topic: the topic.
+        segments: its segments; all that became visible or were removed behind the versions that are asked for.
+        removals: of removed segments the version that removed them.
+    """
+
+    def __init__(self, topic: TopicRecord, segments: Iterable[SegmentRecord], removals: Mapping[int, int]) -> None:
+        self.topic = topic
+        self._removals = removals
+        visible = [item for item in segments if item.state == "visible" and item.ended_version is not None]
+        self._by_end = sorted(((item.ended_version or 0, item.number, item) for item in visible), key=_place)
+        removed = [(removals[item.number], item.number, item) for item in visible if item.number in removals]
+        self._by_removal = sorted(removed, key=_place)
+        self.times = {item.ended_version: item.timestamp_ms for item in visible}
+
+    def changes(self, after: int, until: int) -> list[int]:
+        """The versions behind one and up to another that change what the table shows."""
+        topic = self.topic
+        found = {topic.id, *(item.version for item in topic.schemas)}
+        if topic.dropped_version is not None:
+            found.add(topic.dropped_version)
+        chosen = {version for version in found if after < version <= until}
+        chosen.update(version for version, _, _ in _between(self._by_end, after, until))
+        chosen.update(version for version, _, _ in _between(self._by_removal, after, until))
+        return sorted(chosen)
+
+    def next_version(
+        self, after: int, *, newest: int, oldest_readable: int, most_files: int = MOST_FILES
+    ) -> int | None:
+        """The version to show after one; None where nothing changed.
+
+        As many entries as fit, one at least. What ended below the oldest readable version is never shown as it was
+        there, for its files may be gone. An entry that replaces segments begins a Delta version if their rows are new:
+        they are shown first, so that streams see them.
+        """
+        versions = self.changes(after, newest)
+        least = _least(versions, oldest_readable)
+        if least is None:
+            return None
+        chosen = least
+        files, fresh = self._weight(after, least)
+        for version in versions:
+            if version <= least:
+                continue
+            more, new = self._weight(chosen, version)
+            replaced = {number for _, number, _ in _between(self._by_removal, chosen, version)}
+            if files + more > most_files or not fresh.isdisjoint(replaced):
+                break
+            chosen, files = version, files + more
+            fresh |= new
+        return chosen
+
+    def least_version(self, after: int, *, newest: int, oldest_readable: int) -> int | None:
+        """The nearest version that may be shown after one: the same for whoever asks."""
+        return _least(self.changes(after, newest), oldest_readable)
+
+    def _weight(self, after: int, until: int) -> tuple[int, set[int]]:
+        new = {number for _, number, _ in _between(self._by_end, after, until)}
+        return len(new) + len(_between(self._by_removal, after, until)), new
+
+    def visible(self, version: int) -> tuple[SegmentRecord, ...]:
+        """The segments that the table has at a version."""
+        return tuple(
+            item for _, number, item in _between(self._by_end, -1, version) if not self._is_removed(number, version)
+        )
+
+    def _is_removed(self, number: int, version: int) -> bool:
+        removed = self._removals.get(number)
+        return removed is not None and removed <= version
+
+    def difference(self, before: int, after: int) -> Difference:
+        """What takes the table from one version to a later one."""
+        ended = _between(self._by_end, before, after)
+        added = tuple(item for _, number, item in ended if not self._is_removed(number, after))
+        gone = _between(self._by_removal, before, after)
+        removed = tuple(item for _, _, item in gone if (item.ended_version or 0) <= before)
+        rearranged, loud = _rearranged(added, removed)
+        return Difference(added, removed, rearranged, loud)
+
+    def add_action(self, record: SegmentRecord, schema: StructType, *, changes: bool) -> dict[str, Any]:
+        """The action that adds a segment's file to a table with a schema: columns that came later are null there."""
+        return add_action(record, schema, changes=changes, own=self.topic.schema_at(record.ended_version or 0))
+
+
+def _least(versions: Sequence[int], oldest_readable: int) -> int | None:
+    return max([versions[0], *(item for item in versions if item <= oldest_readable)]) if versions else None
+
+
+def _place(item: tuple[int, int, SegmentRecord]) -> tuple[int, int]:
+    return item[:2]
+
+
+def _between(
+    items: Sequence[tuple[int, int, SegmentRecord]], after: int, until: int
+) -> Sequence[tuple[int, int, SegmentRecord]]:
+    first = bisect_right(items, after, key=lambda item: item[0])
+    return items[first : bisect_right(items, until, lo=first, key=lambda item: item[0])]
+
+
+def _rearranged(added: Sequence[SegmentRecord], removed: Sequence[SegmentRecord]) -> tuple[frozenset[int], bool]:
+    """Which added segments hold rows that removed ones held, and whether one does in part."""
+    spans: dict[int, list[ranges.Range]] = {}
+    for record in removed:
+        for item in record.slices:
+            if item.offset is not None:
+                spans.setdefault(item.partition, []).append((item.offset, item.offset + item.rows))
+    held = {partition: ranges.normalize(found) for partition, found in spans.items()}
+    found: set[int] = set()
+    loud = False
+    for record in added:
+        if not record.compacted:
+            continue
+        new, size = 0, 0
+        for item in record.slices:
+            assert item.offset is not None, "a visible segment has offsets"
+            own = ((item.offset, item.offset + item.rows),)
+            size += item.rows
+            new += ranges.size(ranges.subtract(own, held.get(item.partition, ranges.EMPTY)))
+        if not new:
+            found.add(record.number)
+        loud = loud or 0 < new < size
+    return frozenset(found), loud
+
+
+# --- lines ------------------------------------------------------------------------------------------------------------
+
+
+def schema_json(schema: StructType) -> str:
+    """The schema of a topic's table: the topic's columns, and the segment's number as the partition column.
+
+    Of metadata only comments: names that begin with ``delta.`` would mean something to others.
+    """
+    fields = [_plain(field) for field in schema.fields]
+    return msgspec.json.encode(StructType((*fields, StructField(SEGMENT_COLUMN, "long")))).decode()
+
+
+def _plain(field: StructField) -> StructField:
+    kept = {name: text for name, text in field.metadata.items() if name == "comment"}
+    return msgspec.structs.replace(field, metadata=kept)
+
+
+def topic_commit(history: TopicHistory, identity: Identity, shown: Shown, metadata: TableMetadata | None) -> bytes:
+    """The commit that takes a topic's table from what it showed before to what is shown now.
+
+    ``metadata`` is needed where :func:`needs_metadata` says so.
+    """
+    change = history.difference(shown.before, shown.version)
+    schema = history.topic.schema_at(shown.version)
+    actions = [
+        *({"remove": remove_action(item, shown.timestamp_ms, loud=change.loud)} for item in change.removed),
+        *(
+            {"add": history.add_action(item, schema, changes=change.loud or item.number not in change.rearranged)}
+            for item in change.added
+        ),
+    ]
+    stated = None
+    if needs_metadata(history.topic, shown):
+        assert metadata is not None, "it was asked for"
+        stated = metadata.as_json(schema_json(schema))
+    return commit_lines(
+        identity,
+        shown,
+        actions,
+        operation=_operation(change, shown, changed=stated is not None),
+        metadata=stated,
+        ended=has_ended(history.topic, shown.version),
+    )
+
+
+def needs_metadata(topic: TopicRecord, shown: Shown) -> bool:
+    """Whether a commit states the table's metadata: the first one, and those that change the schema."""
+    return shown.delta_version == 0 or any(shown.before < item.version <= shown.version for item in topic.schemas)
+
+
+def has_ended(topic: TopicRecord, version: int) -> bool:
+    """Whether the topic was dropped at a version: nothing follows."""
+    return topic.dropped_version is not None and topic.dropped_version <= version
+
+
+def topic_checkpoint(
+    history: TopicHistory, identity: Identity, shown: Shown, metadata: TableMetadata
+) -> list[Mapping[str, Mapping[str, Any]]]:
+    """The actions of a checkpoint: all that makes the table at a Delta version."""
+    schema = history.topic.schema_at(shown.version)
+    return checkpoint_actions(
+        identity,
+        shown,
+        (history.add_action(item, schema, changes=False) for item in history.visible(shown.version)),
+        metadata=metadata.as_json(schema_json(schema)),
+        ended=has_ended(history.topic, shown.version),
+    )
+
+
+def _operation(change: Difference, shown: Shown, *, changed: bool) -> str:
+    if shown.delta_version == 0:
+        return "CREATE TABLE"
+    if change.loud or len(change.rearranged) < len(change.added):
+        return "WRITE"
+    if change.added or change.removed:
+        return "OPTIMIZE"
+    return "CHANGE COLUMNS" if changed else "UPDATE"
+
+
+def add_action(
+    record: SegmentRecord, schema: StructType, *, changes: bool, own: StructType | None = None
+) -> dict[str, Any]:
+    """The action that adds a segment's file; ``own`` as of :func:`statistics_json`."""
+    return added(
+        relative_segment_key(record.number, record.file),
+        record.size_bytes,
+        record.timestamp_ms or 0,
+        stats=statistics_json(record, schema, own),
+        changes=changes,
+        partition={SEGMENT_COLUMN: str(record.number)},
+    )
+
+
+def remove_action(record: SegmentRecord, timestamp_ms: int, *, loud: bool = False) -> dict[str, Any]:
+    """The action that removes a segment's file. Its rows stay, in another one, or went by retention."""
+    return removed(
+        relative_segment_key(record.number, record.file),
+        record.size_bytes,
+        timestamp_ms,
+        changes=loud,
+        partition={SEGMENT_COLUMN: str(record.number)},
+    )
+
+
+__all__ = [
+    "MOST_FILES",
+    "Difference",
+    "TopicHistory",
+    "add_action",
+    "has_ended",
+    "needs_metadata",
+    "remove_action",
+    "schema_json",
+    "topic_checkpoint",
+    "topic_commit",
+]

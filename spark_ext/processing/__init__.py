@@ -1,0 +1,1 @@
+"""``process``: batches of a subscription, each in a transaction."""

@@ -1,0 +1,1 @@
+"""Scans of topics, native ones and those of the format."""

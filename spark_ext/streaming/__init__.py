@@ -1,0 +1,1 @@
+"""Streaming sources and sinks."""

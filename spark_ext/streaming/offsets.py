@@ -1,0 +1,232 @@
+"""What a streaming source writes into a query's offset log, and what a sink finds there.
+
+The offsets describe themselves, so that a sink can tell which of a query's sources are ours, which namespace and
+subscription they belong to, and which range a batch took.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from txnlog.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from txnlog.client.view import Connection
+    from txnlog.common.ids import Coordinators
+
+FORMAT: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOffset:
+    """A position of a stream: of every topic and partition the end of what was taken.
+
+    What it says by topics it says of those in ``topic_ids``: ``start`` and ``epochs`` of all of them, or of none.
+
+    Attributes:
+        namespace: its name.
+        coordinator: its id, which tells namespaces of one name in a root apart.
+        version: the version at which these offsets were ends (of the first offset: the one that was looked at), unless
+            ``splitTransactions``: then perhaps one of whose rows they took a part.
+        subscription: whose cursor follows, None where there is none.
+        topic_ids: by topic its id, which tells topics of one name apart.
+        offsets: by topic and partition the offset behind the last row.
+        start: where the batch that ends here begins; empty for the first offset of a query. With it a batch is whole in
+            itself: Spark asks for the first offset anew when it replays batch 0, and "latest" is elsewhere by then.
+        query: names the query of this checkpoint, over all its runs, since a source is not told who reads it; None
+            where no batch was planned yet.
+        epochs: by topic the subscription's epoch when the batch was planned: another one later tells that somebody has
+            opened or moved the subscription since.
+        log: which log it is (``handles.log_of``), which tells namespaces of several roots apart, and one that was
+            deleted and made again; None where an older version wrote the offsets.
+        entry: version and digest of the newest entry that there was, which tells a log from one that was put back to an
+            older state and went on otherwise; None as of ``log``.
+    """
+
+    namespace: str
+    coordinator: int
+    version: int
+    subscription: str | None
+    topic_ids: Mapping[str, int] = field(default_factory=dict)
+    offsets: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    start: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    query: str | None = None
+    epochs: Mapping[str, int] = field(default_factory=dict)
+    log: str | None = None
+    entry: tuple[int, str] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As Spark writes it into the offset log, in an order that is always the same."""
+        return {
+            "format": FORMAT,
+            "namespace": self.namespace,
+            "coordinator": self.coordinator,
+            "version": self.version,
+            "subscription": self.subscription,
+            "topic_ids": dict(sorted(self.topic_ids.items())),
+            "offsets": _written(self.offsets),
+            "start": _written(self.start),
+            "query": self.query,
+            "epochs": dict(sorted(self.epochs.items())),
+            "log": self.log,
+            "entry": None if self.entry is None else list(self.entry),
+        }
+
+    @classmethod
+    def from_dict(cls, value: Any) -> StreamOffset:
+        """Parse what a checkpoint holds. Raises InvalidInputError where it is not ours, or of another format."""
+        if not _is_ours(value):
+            raise InvalidInputError(
+                "the checkpoint holds an offset of another source",
+                advice="the query was changed: start it with a new checkpointLocation",
+            )
+        if value["format"] != FORMAT:
+            raise InvalidInputError(
+                f"the checkpoint's offsets have the format {ascii(value['format'])[:20]}, this version knows {FORMAT}",
+                advice="use the version of txnlog that wrote it, or a new checkpointLocation",
+            )
+        try:
+            found = cls(
+                _text(value["namespace"]),
+                _number(value["coordinator"]),
+                _number(value["version"]),
+                None if value["subscription"] is None else _text(value["subscription"]),
+                {topic: _number(number) for topic, number in value["topic_ids"].items()},
+                _parsed(value["offsets"]),
+                _parsed(value["start"]),
+                None if value.get("query") is None else _text(value["query"]),
+                {topic: _number(epoch) for topic, epoch in value.get("epochs", {}).items()},
+                None if value.get("log") is None else _text(value["log"]),
+                None if value.get("entry") is None else _entry(*value["entry"]),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise _damaged() from None
+        topics = found.topic_ids.keys()
+        if found.offsets.keys() != topics or any(
+            item.keys() not in (topics, set()) for item in (found.start, found.epochs)
+        ):
+            raise _damaged()
+        return found
+
+    @classmethod
+    def from_text(cls, text: str) -> StreamOffset | None:
+        """Parse what a line of the offset log holds; None for an offset of another source.
+
+        Raises InvalidInputError as ``from_dict``, and for a name that is there twice: a parser takes the last one.
+        """
+        try:
+            if not _is_ours(json.loads(text)):
+                return None
+        except (ValueError, RecursionError):
+            return None
+        try:
+            value = json.loads(text, object_pairs_hook=_without_doubles)
+        except ValueError:
+            raise _damaged() from None
+        return cls.from_dict(value)
+
+    def is_of(self, name: str, coordinators: Coordinators, log: str) -> bool:
+        """Whether they are of this namespace, and of this log of it; perhaps from before it was adopted."""
+        return self.namespace == name and self.coordinator in coordinators and self.log in (None, log)
+
+    def check_partitions(self, connection: Connection) -> None:
+        """Raise InvalidInputError unless all partitions of each topic are there, and no other: their number is fixed.
+
+        For offsets that are of the connection's namespace. Topics that are not there are the caller's to refuse.
+        """
+        live = {record.id: record.partitions for record in connection.live_topics()}
+        counts = {topic: live[number] for topic, number in self.topic_ids.items() if number in live}
+        for offsets in (self.offsets, self.start):
+            for topic in offsets.keys() & counts.keys():
+                wanted = range(counts[topic])
+                strange = [partition for partition in offsets[topic] if partition not in wanted]
+                if strange:
+                    raise _damaged(
+                        f"of partition {str(strange[0])[:20]} of the topic {topic!r}, which has {len(wanted)}"
+                    )
+                missing = [partition for partition in wanted if partition not in offsets[topic]]
+                if missing:
+                    raise _damaged(f"without partition {missing[0]} of the topic {topic!r}, which has {len(wanted)}")
+
+
+def _damaged(what: str = "") -> InvalidInputError:
+    return InvalidInputError(
+        f"the checkpoint holds a damaged offset{what and ': '}{what}",
+        advice="restore it, or use a new checkpointLocation",
+    )
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError
+    return found
+
+
+def _written(offsets: Mapping[str, Mapping[int, int]]) -> dict[str, dict[str, int]]:
+    return {
+        topic: {str(partition): offset for partition, offset in sorted(found.items())}
+        for topic, found in sorted(offsets.items())
+    }
+
+
+def _parsed(value: Any) -> dict[str, dict[int, int]]:
+    return {
+        topic: {_partition(partition): _number(offset) for partition, offset in found.items()}
+        for topic, found in value.items()
+    }
+
+
+def _partition(text: str) -> int:
+    partition = int(text)
+    if str(partition) != text:  # "00" is 0 too, and of two that are one the last would be taken
+        raise ValueError
+    return partition
+
+
+def _number(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError
+    return value
+
+
+def _entry(version: Any, digest: Any) -> tuple[int, str]:
+    return _number(version), _text(digest)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+def cursor_moved(topic: str, partition: int, checkpoint: int, cursor: int, name: str) -> InvalidInputError:
+    """The error where the cursor of the subscription ``name`` is not where a query's checkpoint goes on."""
+    if checkpoint < cursor:
+        advice = (
+            "restore the newest checkpoint if this is an older copy of it; else a new checkpointLocation goes on at "
+            "the cursor and repeats nothing; where another query or consumer takes from it, too, give that one a "
+            "subscription of its own; seek back only to have again what lies between: what was made of it comes twice"
+        )
+    else:
+        advice = (
+            "stop the query and seek the subscription to the checkpoint's offset, with a consumer that is opened with "
+            "takeover=True, to go on from there; a new checkpointLocation goes on at the cursor, and what was made of "
+            "the messages between comes twice"
+        )
+    return InvalidInputError(
+        f"partition {partition} of {topic!r}: the checkpoint goes on at offset {checkpoint}, but the cursor of the "
+        f"subscription {name!r} is at {cursor}",
+        advice=advice,
+    )
+
+
+def _is_ours(value: Any) -> bool:
+    """Whether a parsed offset of a query is one of ours, of any format."""
+    return isinstance(value, dict) and {"format", "namespace", "coordinator", "offsets"} <= value.keys()
+
+
+__all__ = ["FORMAT", "StreamOffset", "cursor_moved"]

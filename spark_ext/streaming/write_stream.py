@@ -1,0 +1,234 @@
+"""A query whose handler writes each micro-batch to many topics in one transaction: ``spark_ext.write_stream``."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import PySparkException
+
+from spark_ext.delta.idempotence import of_stream
+from spark_ext.streaming import batch_commit
+from spark_ext.streaming.query_checkpoint import Checkpoint
+from spark_ext.streaming.quiet_stop import recognised_interrupt
+from spark_ext.support.namespace_cache import Target, target_of
+from spark_ext.support.paths import check_absolute_checkpoint
+from spark_ext.support.spark_errors import first_line
+from spark_ext.support.spark_versions import has_jvm
+from spark_ext.write import write_jobs
+from spark_ext.write.dataframe_transaction import DataFrameTransaction, Handler, check_handler, no_frame
+from txnlog.api.internals import acknowledge_ranges, connection_of, set_stream
+from txnlog.common.names import nearest, parse_label
+from txnlog.common.validation import shown
+from txnlog.errors import InvalidInputError, TransactionAborted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+    from txnlog.api.namespace import Namespace
+
+_logger = logging.getLogger("txnlog.spark")
+
+
+def write_stream(
+    df: DataFrame,
+    path: str,
+    *,
+    checkpoint: str,
+    handler: Handler,
+    acknowledge: str | None = None,
+    output_mode: str = "append",
+    trigger: Mapping[str, Any] | None = None,
+    query_name: str | None = None,
+    txn_app_id: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> StreamingQuery:
+    """Start a streaming query each of whose micro-batches is one transaction.
+
+    ::
+
+        query = spark_ext.write_stream(df, "/data/lake/sales", checkpoint=c, acknowledge="billing",
+            handler=lambda batch, txn: (txn.write(batch.where("late"), "delays"),
+                                        txn.write(batch.groupBy("carrier").count(), "counts")))
+
+    What the handler writes and the acknowledgement of what the batch read are in one entry of the log. A batch that was
+    committed before is skipped without calling the handler, so each batch takes effect exactly once.
+
+    Args:
+        df: a streaming DataFrame.
+        path: ROOT/NAMESPACE.
+        checkpoint: the query's checkpoint, a path or URL that this process can read.
+        handler: called on the driver as ``handler(batch_df, txn)``, with a
+            :class:`~spark_ext.DataFrameTransaction` that is committed when it returns, and aborted when it
+            raises (the query fails then). A batch fails, too, where it catches what a failed write raised.
+        acknowledge: the subscription whose offsets are acknowledged in the same entry, of every source that reads
+            under this name.
+        output_mode: ``"append"``, or ``"update"``, in which each batch of a running aggregate has the rows that changed
+            in it. ``"complete"`` is refused.
+        trigger: arguments of ``DataStreamWriter.trigger``, such as ``{"availableNow": True}``.
+        query_name: shown by Spark.
+        txn_app_id: the stream's identity instead of the checkpoint's.
+        storage_options: fsspec's, plain values only; without them the settings ``spark.txnlog.storage.<name>``.
+
+    Raises:
+        InvalidInputError: an argument is not what it must be: the path names a topic, the DataFrame is no stream,
+            ``acknowledge`` is more than one name, ``output_mode`` none of these two, ``trigger`` nothing that Spark
+            knows, or the checkpoint's location relative or nothing that can be read. No query was started.
+        NamespaceNotFound: the path is no namespace.
+    """
+    if not hasattr(df, "mapInArrow"):
+        raise no_frame("write_stream", df, "call it with (df, path, ...), df = spark.readStream....load(...)")
+    if not getattr(df, "isStreaming", False):
+        raise InvalidInputError("the DataFrame is no stream", advice="use spark_ext.transaction for a batch")
+    check_handler(handler)
+    if acknowledge is not None and not isinstance(acknowledge, str):
+        raise InvalidInputError(
+            f"acknowledge is the name of one subscription, not {type(acknowledge).__name__}",
+            advice="read every source with the same name as its option 'subscription': all of them are acknowledged",
+        )
+    if txn_app_id is not None:
+        parse_label("txnAppId", txn_app_id)
+    if query_name is not None and not isinstance(query_name, str):
+        raise InvalidInputError(
+            f"query_name is text, not {shown(query_name)}", advice="leave it out, or name the query"
+        )
+    check_absolute_checkpoint(checkpoint)
+    _check_output_mode(output_mode)
+    writer = _triggered(df.writeStream.outputMode(output_mode).option("checkpointLocation", checkpoint), trigger)
+    target = target_of(df.sparkSession, path, storage_options, advice="name it in txn.write(df, topic)")
+    batches = _Batches(target, checkpoint, handler, acknowledge, txn_app_id, uuid.uuid4().hex)
+    ns, _ = batches.open()  # refuses here what cannot be opened
+    if acknowledge is not None:
+        read = _subscriptions(df)
+        if read is not None and acknowledge not in read:
+            raise batch_commit.not_read(ns.name, acknowledge, read)  # before a source makes the subscription it reads
+    writer = writer.foreachBatch(batches.run)
+    if query_name is not None:
+        writer = writer.queryName(query_name)
+    batches.query = query = writer.start()
+    return query
+
+
+def _subscriptions(df: DataFrame) -> list[str] | None:
+    """Those that the sources of a stream read under, as far as its plan tells. Connect's shows nothing: None."""
+    if not has_jvm(df.sparkSession):
+        return None
+    leaves = df._jdf.queryExecution().analyzed().collectLeaves()
+    sources = [leaves.apply(place) for place in range(leaves.size())]
+    named = [
+        source.extraOptions().get("subscription")
+        for source in sources
+        if source.getClass().getSimpleName() == "StreamingRelationV2"
+    ]
+    return sorted({name for name in named if name is not None})
+
+
+def _check_output_mode(mode: object) -> None:
+    """Raise InvalidInputError for a mode whose batches a topic, to which rows are only appended, cannot take."""
+    if mode in {"append", "update"}:
+        return
+    if mode == "complete":
+        raise InvalidInputError(
+            "output_mode='complete' has all rows of the result again in every batch, and a topic is only appended to",
+            advice="use output_mode='update': each batch has the rows that changed",
+        )
+    raise InvalidInputError(f"Spark has no output mode {shown(mode)}", advice="use 'append' or 'update'")
+
+
+def _triggered(writer: DataStreamWriter, trigger: object) -> DataStreamWriter:
+    """The writer with a trigger. Raises InvalidInputError for what Spark takes for none."""
+    if trigger is None:
+        return writer
+    example = 'pass a dict like {"processingTime": "10 seconds"} or {"availableNow": True}'
+    if not isinstance(trigger, Mapping):
+        raise InvalidInputError(f"trigger is a dict of one argument, not {shown(trigger)}", advice=example)
+    known = sorted(inspect.signature(writer.trigger).parameters)
+    for name in trigger:
+        if name not in known:
+            raise InvalidInputError(f"Spark has no trigger {shown(name)}", advice=nearest(str(name), known))
+    try:
+        return writer.trigger(**trigger)
+    except PySparkException as error:
+        text = f"Spark refuses the trigger {shown(dict(trigger))}: {first_line(error)}"
+        raise InvalidInputError(text, advice=example) from error
+
+
+@dataclass(eq=False)
+class _Batches:
+    """One run of a query: it lives as long as the run, and so does what it knows.
+
+    It travels by pickle where Spark is behind Connect: there batches run in a process of the server's.
+    """
+
+    target: Target
+    checkpoint: str
+    handler: Handler
+    acknowledge: str | None
+    txn_app_id: str | None
+    run_id: str
+    query: StreamingQuery | None = field(default=None, repr=False)
+    _opened: tuple[Namespace, Checkpoint] | None = field(default=None, repr=False)
+    _warned: bool = False
+
+    def open(self) -> tuple[Namespace, Checkpoint]:
+        """The handles of this process. Raises NamespaceNotFound, and InvalidInputError for the checkpoint."""
+        if self._opened is None:
+            ns = self.target.open()
+            self._opened = ns, Checkpoint(self.checkpoint, self.target.location.root, self.target.storage_options)
+        return self._opened
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_opened": None, "query": None}
+
+    def run(self, df: DataFrame, batch_id: int) -> None:
+        """What Spark calls with each micro-batch."""
+        with recognised_interrupt(self.query, batch_id):
+            self._run(df, batch_id)
+
+    def _run(self, df: DataFrame, batch_id: int) -> None:
+        ns, checkpoint = self.open()
+        offsets = checkpoint.offsets(batch_id)
+        if offsets is None:
+            raise InvalidInputError(
+                f"{checkpoint.location} does not hold the offsets of batch {batch_id}",
+                advice="the checkpoint must be one that this process can read",
+            )
+        begun = batch_commit.begin_batch(ns, checkpoint, self.txn_app_id, batch_id, offsets)
+        if begun is None:
+            if checkpoint.has_state():
+                # Spark goes on from this batch's state and watermark, which computing the batch makes.
+                df.write.format("noop").mode("overwrite").save()
+            return
+        identity, batch = begun
+        wanted = []
+        if self.acknowledge is not None:
+            # Before the handler runs: a batch that could not be acknowledged is not worth its work.
+            taken = batch_commit.taken_by(ns, checkpoint, offsets, self.acknowledge)
+            wanted = batch_commit.acknowledgements(ns, taken, identity, self.run_id)
+        if not self._warned:
+            self._warned = True
+            batch_commit.warn_of_unacknowledged(ns, offsets, self.acknowledge)
+        inner = write_jobs.begin(ns, write_jobs.reserve_job(ns))
+        set_stream(inner, batch)
+        known = of_stream(connection_of(ns), identity.query, batch_id, batch.offsets_digest)
+        acknowledge_ranges(inner, wanted)  # first, so that no commit of the handler's own can be without it
+        with (
+            batch_commit.not_held_in_doubt(inner),
+            DataFrameTransaction(ns, inner, self.target.storage, identity=known) as txn,
+        ):
+            self.handler(df, txn)
+            if txn.state == "ABORTED":
+                raise TransactionAborted(
+                    f"the handler aborted the transaction of batch {batch_id}",
+                    advice="raise an error from the handler to stop the query, or return without writing",
+                )
+        batch_commit.warn_of_dropped(batch, txn.result)
+
+
+__all__ = ["write_stream"]

@@ -1,0 +1,1 @@
+"""What reading, writing and streaming share."""

@@ -1,0 +1,460 @@
+"""One transaction over many DataFrames of any schemas: ``spark_ext.transaction``.
+
+The module is not called ``transaction``: a package cannot have a function and a module of one name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import threading
+import uuid
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
+
+from spark_ext.delta.idempotence import of_app
+from spark_ext.support import spark_errors
+from spark_ext.support.columns import named
+from spark_ext.support.namespace_cache import target_of
+from spark_ext.write import arrow_batches, write_jobs
+from spark_ext.write.task_writer import PARTITION_COLUMN, WriteSpec, WrittenSegment, write_marked
+from txnlog.api.internals import check_open, connection_of, discard, leave
+from txnlog.api.producer import begin_transaction
+from txnlog.common.names import parse_topic_name
+from txnlog.common.validation import shown, type_of
+from txnlog.errors import InvalidInputError, InvalidTransactionState, TransactionHasFailedOperation, TxnLogError
+from txnlog.format.actions import Segment
+from txnlog.log.transaction_commands import Skipped
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+    from spark_ext.delta.commit_arbiter import DeltaDecision
+    from spark_ext.delta.idempotence import Identity
+    from txnlog.api.messages import Messages
+    from txnlog.api.namespace import Namespace
+    from txnlog.api.transaction import Transaction
+    from txnlog.common.ids import TxnId
+    from txnlog.fold.state import TopicRecord
+    from txnlog.results import Committed
+
+_SPARK_TYPES = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
+"""Names of key types where Spark's SQL has others than its schemas."""
+
+
+class DataFrameTransaction:
+    """A transaction that DataFrames are written in, inside of its ``with`` block. Thread-safe.
+
+    Nothing of it is visible before the commit, all of it at one version afterwards. It has no deadline while its jobs
+    run: the log sees it at the commit, at ``flush()``, or where it acknowledges messages of a Shared subscription,
+    which are logged at once. After a job that failed it can only be aborted; a call that was refused before its job
+    leaves it as it was.
+
+    Attributes:
+        result: what the commit returned, as :class:`txnlog.Committed`; None before.
+    """
+
+    def __init__(
+        self,
+        ns: Namespace,
+        txn: Transaction,
+        storage: str,
+        skipped: Skipped | None = None,
+        identity: Identity | None = None,
+    ) -> None:
+        self._ns = ns
+        self._txn = txn
+        self._storage = storage
+        self._skipped = skipped
+        self._lock = threading.Lock()
+        self._segments: list[Segment] = []
+        self._written: dict[str, int] = {}
+        self._entered = False
+        self._failed: BaseException | None = None
+        self._elsewhere: dict[str, tuple[str, Callable[[], None] | None]] = {}
+        self._decide: Callable[[Transaction], Committed] | None = None
+        self._identity = identity
+        """By what other systems know this work, before it is committed and when it comes again; None by nothing."""
+        self.result: Committed | None = None
+
+    def __repr__(self) -> str:
+        return f"DataFrameTransaction({self.id}, {self.state})"
+
+    @property
+    def id(self) -> TxnId:
+        """The TxnID: ``ns.transaction(id)`` and ``ns.abort(id)`` tell its outcome after a crash."""
+        return self._txn.id
+
+    @property
+    def state(self) -> str:
+        """OPEN, COMMITTED or ABORTED; where it was skipped, COMMITTED at the end of the block, as its ``result`` is.
+
+        PREPARED while another system decides, and where this one did not hear how.
+        """
+        return "COMMITTED" if self.result is not None else self._txn.state
+
+    @property
+    def skipped(self) -> bool:
+        """Whether this ``txn_version`` (or a later one) of the app was committed before: then nothing is written."""
+        return self._skipped is not None
+
+    @property
+    def rows(self) -> Mapping[str, int]:
+        """Rows written so far, by topic."""
+        with self._lock:
+            return dict(self._written)
+
+    def write(self, df: DataFrame, topic: str) -> int:
+        """Write a DataFrame's rows to a topic, in this transaction; runs a Spark job now. Returns the rows.
+
+        Raises:
+            InvalidInputError: ``df`` is no DataFrame, or a stream.
+            SchemaMismatch: naming the column, before a job runs, or for a null that a task finds.
+            TopicNotFound: with the nearest name.
+            TransactionHasFailedOperation: the job of an earlier call failed; only the abort is left.
+            ProducerFenced, TransactionTimedOut, TransactionAborted, InvalidTransactionState: the transaction has
+                ended, perhaps while the job ran: its rows are not in it.
+            Exception: what Spark raises where the job fails. Its rows are not in the transaction, which is aborted at
+                the end of its block also where this was caught.
+        """
+        self._check_usable()
+        if self._skipped is not None:
+            return 0
+        if not hasattr(df, "mapInArrow"):
+            raise no_frame("write", df, "call write(df, topic); spark.createDataFrame(...) makes a DataFrame of rows")
+        if getattr(df, "isStreaming", False):
+            raise InvalidInputError(
+                "write takes a batch, and this DataFrame is a stream",
+                advice="use spark_ext.write_stream, whose handler is given each batch",
+            )
+        check_open(self._txn)
+        connection_of(self._ns).follower.refresh()  # a topic may be another one by now than when the transaction began
+        planned = write_jobs.planned(self._ns, parse_topic_name(topic), df.schema)
+        spec = planned.spec(self._ns, self._storage)
+        mark = f"(of the job {uuid.uuid4().hex})"
+        assert planned.record is not None, "a topic was named"
+        rows_of = _with_partition(df, planned.record)
+        # By position: mapInArrow takes names for expressions, and a dot in one of them for a path.
+        plain = rows_of.toDF(*(f"c{position}" for position in range(len(rows_of.columns))))
+        task = partial(write_marked, names=rows_of.columns, spec=spec, mark=mark)
+        job = partial(
+            arrow_batches.collect, plain, task, "segment string", mark=mark, place=(spec.root, spec.namespace, topic)
+        )
+        try:
+            segments = self._run(job, spec, mark)
+            rows = sum(item.rows for item in segments)
+            with self._lock:
+                check_open(self._txn)  # it may have ended while the job ran, without these rows
+                self._segments.extend(segments)
+                self._written[topic] = self._written.get(topic, 0) + rows
+        except BaseException as error:  # also an interrupt behind the job: whoever meets it knows of no rows
+            self._note_failed(error)
+            raise
+        return rows
+
+    def _note_failed(self, error: BaseException) -> None:
+        """Rows are missing: a commit would bring the others alone. An end that came before, also in doubt, stands."""
+        with self._lock, contextlib.suppress(TxnLogError):
+            check_open(self._txn)
+            self._failed = self._failed or error
+
+    def _run(self, job: Callable[[], list[Row]], spec: WriteSpec, mark: str) -> list[Segment]:
+        """The files that a job wrote."""
+        with self._lock:
+            # The log shows none of these numbers yet: vacuum would close their blocks while the job runs.
+            unnamed = [self._txn.id.number, *(item.segment for item in self._segments), spec.numbers.txn]
+        with connection_of(self._ns).keep_blocks_alive(unnamed):
+            try:
+                answers = job()
+            except PySparkException as error:
+                ours = spark_errors.typed(error, mark) or spark_errors.without_txnlog(error)
+                if ours is None:
+                    raise
+                raise ours from error
+        written = [WrittenSegment.from_json(row.segment) for row in answers]
+        return write_jobs.segments_of(written, spec.numbers, self._txn.id.number)
+
+    def acknowledge(self, messages: Messages, *, cumulative: bool = False) -> None:
+        """Take received messages off their subscriptions when and if this transaction commits.
+
+        See :meth:`txnlog.api.transaction.Transaction.acknowledge`.
+        """
+        self._check_usable()
+        if self._skipped is None:
+            self._txn.acknowledge(messages, cumulative=cumulative)
+
+    def flush(self) -> None:
+        """Make the work so far durable and pending: the log shows the transaction, with its deadline, from here on.
+
+        Many files take several entries. The same call again goes on with what is left, and writes nothing twice. One
+        that is skipped does nothing. What else it raises: see :meth:`txnlog.api.transaction.Transaction.flush`.
+
+        Raises:
+            TransactionHasFailedOperation: the job of a write failed; only the abort is left.
+            InvalidTransactionState: it is used outside of its block, or has ended.
+            OutcomeUnknown: the log may show the work, or a part of it; flush() again, or the commit, brings the rest.
+        """
+        self._check_usable()
+        if self._skipped is None:
+            with self._lock:
+                write_jobs.hand_over(self._txn, self._segments)
+                self._txn.flush()
+
+    def commit(self) -> Committed:
+        """Commit; returns once everything is visible. Called at the end of the block.
+
+        Raises:
+            TransactionHasFailedOperation: the job of a write failed; the transaction is aborted now.
+            TransactionTimedOut, TransactionAborted, ProducerFenced, TransactionConflict: it did not commit.
+            OutcomeUnknown: the store did not answer; commit() again, or ns.abort(txn.id), makes it definite.
+            Exception: what ``spark_ext.write_delta`` met; nothing was committed.
+        """
+        try:
+            self._check_usable()
+        except TransactionHasFailedOperation:
+            discard(self._txn)
+            raise
+        if self._skipped is not None:
+            self.result = connection_of(self._ns).committed(self._skipped)
+        else:
+            self._work_elsewhere()
+            try:
+                with self._lock:
+                    write_jobs.hand_over(self._txn, self._segments)
+                    self.result = self._txn.commit() if self._decide is None else self._decide(self._txn)
+            except BaseException as error:
+                self._note_elsewhere(error)
+                raise
+        return self.result
+
+    def abort(self) -> None:
+        """End without effect, as the block does by itself when it raises; repeated it is fine.
+
+        The files that its jobs wrote stay until a vacuum, and no reader sees them. One that is skipped does nothing.
+
+        Raises:
+            InvalidTransactionState: it was committed, or it is PREPARED and nobody has decided about it.
+            OutcomeUnknown: the store did not answer; abort() again, or ns.abort(txn.id), makes it definite.
+        """
+        if self._skipped is None:
+            self._txn.abort()
+
+    def _before_commit(self, where: str, key: str, work: Callable[[], None]) -> None:
+        """Do something once, before the commit: what it raises aborts the transaction, and is raised there.
+
+        Raises InvalidInputError for a second work at one place, which the key tells from others.
+        """
+        self._check_usable()
+        check_open(self._txn)
+        with self._lock:
+            if key in self._elsewhere:
+                raise _twice(where, self.id)
+            self._elsewhere[key] = (where, work)
+
+    def _decide_by(self, decide: Callable[[Transaction], Committed]) -> None:
+        """Let somebody else decide at the commit: prepares the transaction, and completes it as was decided."""
+        self._check_usable()
+        check_open(self._txn)
+        with self._lock:
+            if self._decide is not None:
+                raise _twice("deciding table", self.id)
+            self._decide = decide
+
+    def _work_elsewhere(self) -> None:
+        """Do now what was asked for before the commit, which does it otherwise; each of it once.
+
+        Raises what that raises: the transaction is aborted then. Where a write failed before, nothing is done.
+        """
+        self._check_usable()
+        for key, (where, work) in self._elsewhere.items():
+            if work is None:
+                continue
+            try:
+                check_open(self._txn)
+                work()
+            except BaseException as error:
+                self._note_elsewhere(error)
+                self._note_failed(error)
+                discard(self._txn)
+                raise
+            self._elsewhere[key] = (where, None)  # done, also where the commit is asked for again
+
+    def _note_elsewhere(self, error: BaseException) -> None:
+        """Note with an error of the commit what was done before it. Asked again the commit may raise the same one."""
+        for where in [where for where, work in self._elsewhere.values() if work is None]:
+            note = f"the {where} has its rows; the same work again appends them to it no second time"
+            if note not in getattr(error, "__notes__", ()):
+                error.add_note(note)
+
+    def _check_usable(self) -> None:
+        """Raise what stands against more work, and the commit, before the transaction itself is asked."""
+        if not self._entered:
+            raise InvalidTransactionState(
+                f"the transaction {self.id} is used outside of a block, whose end would commit it",
+                advice="write `with spark_ext.transaction(...) as txn:`, and use txn inside",
+            )
+        if self._failed is not None:
+            raise TransactionHasFailedOperation(
+                f"a write of the transaction {self.id} failed: {spark_errors.in_a_line(self._failed)[:300]}"
+            ) from self._failed
+
+    def __enter__(self) -> DataFrameTransaction:
+        if self._entered:
+            raise InvalidTransactionState(
+                f"the transaction {self.id} had its block", advice="begin a new one with spark_ext.transaction(...)"
+            )
+        self._entered = True
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            leave(self._txn, error)
+        elif self._skipped is None and self.state != "OPEN":
+            self._txn.__exit__(None, None, None)  # raises where somebody else ended it
+        else:
+            try:
+                self.commit()
+            except BaseException as refusal:
+                leave(self._txn, refusal)  # but not in doubt: nothing of it stays held, also behind Ctrl-C
+                raise
+
+
+Handler = Callable[["DataFrame", DataFrameTransaction], object]
+"""What a stream calls with each batch, and with the transaction that its work belongs in."""
+
+
+def check_handler(handler: object) -> None:
+    """Raise InvalidInputError for what cannot be called with a batch and its transaction."""
+    advice = "pass handler=lambda batch, txn: txn.write(batch, topic)"
+    if not callable(handler):
+        raise InvalidInputError(
+            f"the handler is a function of a batch and its transaction, not {shown(handler)}", advice=advice
+        )
+    try:
+        # What is called, not what a decorator says that it wraps, and may give more arguments to.
+        signature = inspect.signature(handler, follow_wrapped=False)
+    except (TypeError, ValueError):
+        return  # of what is not written in Python
+    try:
+        signature.bind(None, None)
+    except TypeError as error:
+        raise InvalidInputError(
+            f"the handler cannot be called with a batch and its transaction: {error}", advice=advice
+        ) from None
+
+
+def no_frame(call: str, value: object, advice: str) -> InvalidInputError:
+    """What a call says that wants a Spark DataFrame and is given something else."""
+    own = callable(getattr(value, "to_spark", None))
+    return InvalidInputError(
+        f"{call} takes a Spark DataFrame, not {type_of(value)}", advice="use its to_spark()" if own else advice
+    )
+
+
+def _twice(where: str, txn: TxnId) -> InvalidInputError:
+    return InvalidInputError(
+        f"the {where} is written to twice in the transaction {txn}",
+        advice="write one DataFrame: first.unionByName(second)",
+    )
+
+
+def _with_partition(df: DataFrame, record: TopicRecord) -> DataFrame:
+    """The DataFrame with every row's partition, computed by Spark itself, where a key decides."""
+    if record.key is None or record.partitions == 1:
+        return df
+    kind = next(field.type for field in record.schema.fields if field.name == record.key)
+    assert isinstance(kind, str), "keys have plain types"
+    kind = _SPARK_TYPES.get(kind, kind)
+    # The hash depends on the type, so it is the topic's, not the DataFrame's (an int hashes otherwise than a long).
+    key = named(record.key) if record.key in df.columns else F.lit(None)
+    # A value that is none of that type is refused behind it, with its column's name.
+    return df.withColumn(PARTITION_COLUMN, F.pmod(F.xxhash64(key.try_cast(kind)), F.lit(record.partitions)).cast("int"))
+
+
+def transaction(
+    spark: SparkSession,
+    path: str,
+    producer: str | None = None,
+    txn_app_id: str | None = None,
+    txn_version: int | None = None,
+    *,
+    decided_by: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> DataFrameTransaction:
+    """Begin one transaction over any number of DataFrames, topics and acknowledgements.
+
+    ::
+
+        with spark_ext.transaction(spark, "/data/lake/sales", producer="nightly") as txn:
+            txn.write(orders_df, "orders")
+            txn.write(audit_df, "audit")
+        txn.result.version  # shows both
+
+    It commits at the end of the block, and raises there what the commit raises; an exception inside aborts it.
+
+    Args:
+        spark: the session whose settings ``spark.txnlog.storage.<name>`` are storage options if none are given.
+        path: ROOT/NAMESPACE.
+        producer: a name that fences its predecessor: an older transaction under it can no longer commit.
+        txn_app_id: with ``txn_version`` it makes the batch idempotent: a version not above the last committed one of
+            the app is skipped, which is known before any DataFrame runs (``txn.skipped``).
+        txn_version: see ``txn_app_id``.
+        decided_by: a Delta table, by path or name, whose commit decides: what :func:`spark_ext.write_delta` brings
+            there and everything here take effect, or nothing does. Needs ``producer``, whose older transactions are
+            settled first: what the table has of them is committed, and what it has not can come there no more.
+        storage_options: fsspec's, plain values only: executors make clients from them.
+
+    Raises:
+        NamespaceNotFound: the path is no namespace.
+        InvalidInputError: the path names a topic; half of ``txn_app_id`` and ``txn_version``; ``decided_by`` without
+            ``producer``, with ``txn_app_id``, or no Delta table of somebody else's.
+        TransactionConflict: the table does not tell how it decided about an older transaction.
+        OutcomeUnknown, StoreError: the store did not answer, or refuses, where the producer's epoch or an older
+            transaction was settled. Call it again: no transaction has begun.
+    """
+    if decided_by is not None and (producer is None or txn_app_id is not None):
+        raise InvalidInputError(
+            "decided_by goes with producer, and without txn_app_id", advice="name the producer: producer=..."
+        )
+    target = target_of(spark, path, storage_options, advice="name it in txn.write(df, topic)")
+    ns = target.open()
+    connection_of(ns).follower.refresh()
+    skipped = connection_of(ns).committed_before(txn_app_id, txn_version)
+    identity: Identity | None = None
+    if txn_app_id is not None and txn_version is not None:
+        identity = of_app(connection_of(ns), txn_app_id, txn_version)
+    epoch = None
+    if decided_by is not None and producer is not None:
+        identity = decision = _decision(spark, ns, decided_by, producer)
+        producer = decision.producer
+        epoch = ns.producer(producer).epoch  # from here on no older owner can prepare
+        decision.settle()
+    elif producer is not None and skipped is None:
+        epoch = ns.producer(producer).epoch
+    txn = begin_transaction(
+        connection_of(ns),
+        None if skipped is not None else producer,
+        epoch,
+        timeout_ms=None,
+        txn_app_id=txn_app_id,
+        txn_version=txn_version,
+        timed_from_log=True,
+    )
+    return DataFrameTransaction(ns, txn, target.storage, skipped, identity)
+
+
+def _decision(spark: SparkSession, ns: Namespace, table: str, producer: str) -> DeltaDecision:
+    from spark_ext.delta.commit_arbiter import DeltaDecision  # noqa: PLC0415 - a session without Delta needs neither
+    from spark_ext.delta.delta_table import DeltaTable  # noqa: PLC0415
+
+    return DeltaDecision(ns, DeltaTable(spark, table), producer)
+
+
+__all__ = ["DataFrameTransaction", "Handler", "check_handler", "no_frame", "transaction"]

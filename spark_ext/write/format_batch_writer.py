@@ -1,0 +1,135 @@
+"""The format's batch writes: one DataFrame, one transaction.
+
+The writer is made in a process that Spark starts for planning, travels to the executors by pickle, and commits in yet
+another process. So everything that decides is settled at its making (numbers, the producer's epoch, the schema), and
+whoever commits opens the namespace for itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+from spark_ext.support.namespace_cache import Target, target_at
+from spark_ext.support.short_errors import short_errors
+from spark_ext.write.task_writer import WriteSpec, WrittenSegment, write_batches
+from txnlog.api.internals import connection_of
+from txnlog.errors import InvalidInputError, TxnLogError
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from spark_ext.support.options import WriteOptions
+
+_logger = logging.getLogger("txnlog.spark")
+
+
+@dataclass(frozen=True)
+class TaskWritten(WriterCommitMessage):
+    """What one task tells the driver: files that are durable."""
+
+    segments: tuple[WrittenSegment, ...] = ()
+
+
+@dataclass(frozen=True)
+class BatchPlan:
+    """What was settled when the writer was made. ``spec`` is None where the batch was committed before."""
+
+    spec: WriteSpec | None
+    producer: str | None = None
+    epoch: int | None = None
+    app_id: str | None = None
+    app_version: int | None = None
+
+
+@short_errors
+class TopicBatchWriter(DataSourceArrowWriter):
+    """Writes a DataFrame as one transaction: to a topic, or to those that its column ``topic`` names."""
+
+    def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
+        if overwrite:
+            raise InvalidInputError(
+                "a topic cannot be overwritten: what was committed stays readable, and subscriptions have read it",
+                advice='use mode("append"), or write to a new topic',
+            )
+        self._target = target_at(options.path, options.storage_options, topics_named=options.topic is not None)
+        self._plan = _planned(self._target, options, schema)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskWritten:
+        """Runs on executors: writes the rows of one task."""
+        if self._plan.spec is None:
+            return TaskWritten()
+        return TaskWritten(tuple(write_batches(iterator, self._plan.spec)))
+
+    def commit(self, messages: Sequence[Any]) -> None:
+        """Runs once all tasks are done: names their files in the log, in one commit."""
+        from spark_ext.write import write_jobs  # noqa: PLC0415
+        from txnlog.api.producer import begin_transaction  # noqa: PLC0415
+
+        plan = self._plan
+        if plan.spec is None:
+            return
+        numbers = plan.spec.numbers
+        ns = self._target.open()
+        connection_of(ns).follower.refresh()
+        txn = begin_transaction(
+            connection_of(ns),
+            plan.producer,
+            plan.epoch,
+            txn_app_id=plan.app_id,
+            txn_version=plan.app_version,
+            timed_from_log=True,
+            number=numbers.txn,
+        )
+        written = [item for message in messages if message is not None for item in message.segments]
+        for topic in sorted({item.topic for item in written}):
+            write_jobs.check_there(
+                ns, topic, "its rows were written", advice="write them again, if there is a topic for them"
+            )
+        write_jobs.hand_over(txn, write_jobs.segments_of(written, numbers, numbers.txn))
+        result = txn.commit()
+        _logger.info("committed %s at version %d%s", txn.id, result.version, " (skipped)" if result.skipped else "")
+
+    def abort(self, messages: Sequence[Any]) -> None:  # noqa: ARG002 - Spark's signature
+        """Runs when the job failed. What its tasks wrote is garbage, and the log says so, in case a commit was sent."""
+        from txnlog.api import transaction_admin  # noqa: PLC0415
+
+        plan = self._plan
+        if plan.spec is None:
+            return
+        number = plan.spec.numbers.txn
+        try:
+            outcome = transaction_admin.end_failed(connection_of(self._target.open()), number)
+        except TxnLogError:
+            _logger.warning("the abort of transaction %d could not be logged", number, exc_info=True)
+            return
+        if outcome.state == "COMMITTED":
+            _logger.warning(
+                "the job failed after its transaction %d was committed at version %d: its rows are visible",
+                number,
+                outcome.version,
+            )
+
+
+def _planned(target: Target, options: WriteOptions, schema: StructType) -> BatchPlan:
+    """Check everything that can be checked before rows are read, and reserve the job's numbers."""
+    from spark_ext.write import write_jobs  # noqa: PLC0415 - executors, which unpickle the writer, need nothing of it
+
+    ns = target.open()
+    connection_of(ns).follower.refresh()
+    app_id, app_version = options.txn_app_id, options.txn_version
+    skipped = connection_of(ns).committed_before(app_id, app_version)
+    if skipped is not None:
+        _logger.info("version %s of %r was committed before, at version %d", app_version, app_id, skipped.version)
+        return BatchPlan(None)
+    spec = write_jobs.planned(ns, target.location.topic or options.topic, schema).spec(ns, target.storage)
+    epoch = None if options.transactional_id is None else ns.producer(options.transactional_id).epoch
+    return BatchPlan(spec, options.transactional_id, epoch, app_id, app_version)
+
+
+__all__ = ["BatchPlan", "TaskWritten", "TopicBatchWriter"]

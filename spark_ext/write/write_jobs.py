@@ -1,0 +1,300 @@
+"""The driver's side of a job that writes: what it tells the tasks, and what it makes of their answers."""
+
+from __future__ import annotations
+
+import json
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import pyarrow as pa
+
+from spark_ext.support.columns import without_metadata
+from spark_ext.support.python_process import ProcessLock
+from spark_ext.write.task_writer import (
+    JOB_NUMBERS,
+    ROUTING_COLUMN,
+    JobNumbers,
+    TopicTarget,
+    WriteSpec,
+    WrittenSegment,
+    in_order,
+)
+from txnlog.api.internals import adopt_segments, connection_of
+from txnlog.api.producer import begin_transaction
+from txnlog.common.limits import MAX_BLOCK_NUMBERS
+from txnlog.common.names import quoted_name
+from txnlog.data.arrow_coercion import Unfit, conform_columns, unknown_column
+from txnlog.errors import Durable, InvalidInputError, SchemaMismatch, TransactionConflict
+from txnlog.fold.id_blocks import CHUNK
+from txnlog.format import schema
+from txnlog.format.actions import Segment, SliceRows
+from txnlog.format.codec import encode_action
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from txnlog.api.namespace import Namespace
+    from txnlog.api.transaction import Transaction
+    from txnlog.fold.state import TopicRecord
+
+ENTRY_BYTES: Final = 3 << 20
+ENTRY_SEGMENTS: Final = 10_000
+"""Segments above either go into entries of their own before the commit: an entry has 8 MiB and 50,000 actions."""
+
+# --- numbers ----------------------------------------------------------------------------------------------------------
+
+_STRIDE: Final = JOB_NUMBERS + CHUNK
+_MOST_JOBS: Final = MAX_BLOCK_NUMBERS // _STRIDE
+"""Jobs of the largest block; the first block holds one, the next twice as many: few entries, and few numbers wasted."""
+
+
+@dataclass(slots=True)
+class _Stock:
+    """Numbers reserved for jobs of one handle."""
+
+    numbers: Iterator[int]
+    block: int
+    next_jobs: int
+
+
+_stocks: Final[weakref.WeakKeyDictionary[Namespace, _Stock]] = weakref.WeakKeyDictionary()
+_stocks_lock: Final = ProcessLock(_stocks.clear)  # what is left of a block is the parent's
+
+
+def reserve_job(ns: Namespace) -> JobNumbers:
+    """Numbers that nobody else has."""
+    with _stocks_lock:
+        stock = _stocks.get(ns)
+        if stock is None or connection_of(ns).is_silent(stock.block):
+            stock = _Stock(iter(()), -1, 1)
+        number = next(stock.numbers, None)
+        if number is None:
+            block = connection_of(ns).reserve_block(stock.next_jobs * _STRIDE)
+            stock.numbers, stock.block = iter(range(block.start, block.stop, _STRIDE)), block.start
+            stock.next_jobs = min(2 * stock.next_jobs, _MOST_JOBS)
+            number = next(stock.numbers)
+        _stocks[ns] = stock
+        return JobNumbers(number)
+
+
+# --- schemas ----------------------------------------------------------------------------------------------------------
+
+
+def arrow_schema(spark_schema: StructType) -> pa.Schema:
+    """The Arrow form of a DataFrame's schema.
+
+    Raises SchemaMismatch naming the column whose type no topic can have, or where there is no column: then Spark hands
+    over no rows, however many there are.
+    """
+    if not spark_schema.fields:
+        raise SchemaMismatch("the DataFrame has no column", advice="select at least one of the topic's")
+    fields = []
+    seen: set[str] = set()
+    for field in json.loads(spark_schema.json())["fields"]:
+        name = field["name"]
+        if name in seen:
+            raise SchemaMismatch(f"the column {quoted_name(name)} is there twice", advice="rename one of them")
+        seen.add(name)
+        try:
+            kind = msgspec.convert(without_metadata(field["type"]), schema.DataType)
+            fields.append(pa.field(name, schema.type_to_arrow(kind), field["nullable"]))
+        except (SchemaMismatch, msgspec.ValidationError):
+            raise SchemaMismatch(
+                f"the column {quoted_name(name)} has the Spark type {spark_schema[name].dataType.simpleString()[:80]}, "
+                "which no topic can have",
+                advice="cast it to a string, binary, number, date, timestamp, array, map or struct",
+            ) from None
+    return pa.schema(fields)
+
+
+def check_columns(columns: pa.Schema, record: TopicRecord) -> None:
+    """Raise SchemaMismatch unless rows with these columns may be rows of a topic: the rules of ``produce``.
+
+    Values are looked at when they are written: a column that may be null fits one that must not, until a null comes.
+    """
+    wanted = schema.to_arrow(record.schema)
+    for name in columns.names:
+        if name not in wanted.names:
+            raise unknown_column(record.name, name, wanted.names, given=columns.names)
+    empty = {field.name: pa.nulls(0, field.type) for field in columns}
+    try:
+        conform_columns(empty, wanted, rows=1)  # the row makes a missing column count
+    except Unfit as unfit:
+        if unfit.path[-1] in empty:
+            unfit.advice = "cast the column of the DataFrame"
+        raise unfit.mismatch(record.name) from None
+
+
+# --- what tasks are told ----------------------------------------------------------------------------------------------
+
+
+def _target(record: TopicRecord) -> TopicTarget:
+    arrow = schema.to_arrow(record.schema).serialize().to_pybytes()
+    return TopicTarget(record.id, record.name, record.folder, arrow, record.partitions, record.key)
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A job that may write: its columns, and the topic, or None where the column ``topic`` names that of each row."""
+
+    columns: pa.Schema
+    record: TopicRecord | None
+
+    def spec(self, ns: Namespace, storage: str) -> WriteSpec:
+        """What the tasks are told. Takes the job's numbers, at last.
+
+        Raises, where rows are routed:
+            InvalidInputError: there is no column to route by.
+            SchemaMismatch: it holds no text, or the other columns fit no topic at all.
+        """
+        record = self.record
+        targets, refused = _routed(ns, self.columns) if record is None else ((_target(record),), ())
+        return WriteSpec(
+            ns.root,
+            ns.name,
+            reserve_job(ns),
+            targets,
+            routes=record is None,
+            refused=refused,
+            turn=_turn(ns),
+            storage_options=storage,
+        )
+
+
+def planned(ns: Namespace, topic: str | None, spark_schema: StructType) -> Planned:
+    """See that a DataFrame's rows may be written to a topic, or routed, as far as its schema tells.
+
+    Raises:
+        TopicNotFound: with the nearest name.
+        SchemaMismatch: naming the column.
+    """
+    record = None if topic is None else connection_of(ns).topic_handle(topic).record
+    columns = arrow_schema(spark_schema)
+    if record is not None:
+        check_columns(columns, record)
+    return Planned(columns, record)
+
+
+def _routed(ns: Namespace, columns: pa.Schema) -> tuple[tuple[TopicTarget, ...], tuple[tuple[str, str], ...]]:
+    """The topics that routed rows may go to; the others, with what stands against each."""
+    index = columns.get_field_index(ROUTING_COLUMN)
+    if index < 0:
+        raise InvalidInputError(
+            f"the path names a namespace and no topic, and the DataFrame has no column {ROUTING_COLUMN!r} to route by",
+            advice="write to ROOT/NAMESPACE/TOPIC, give the option 'topic', or add the column",
+        )
+    if columns.field(index).type != pa.string():
+        raise SchemaMismatch(
+            f"the column {ROUTING_COLUMN!r} is {columns.field(index).type}, not text: it names each row's topic",
+            advice="cast it to string",
+        )
+    rest = columns.remove(index)
+    targets: list[TopicTarget] = []
+    refused: list[tuple[str, str]] = []
+    problem: SchemaMismatch | None = None
+    for record in connection_of(ns).live_topics():
+        try:
+            check_columns(rest, record)
+            targets.append(_target(record))
+        except SchemaMismatch as error:
+            problem = error
+            refused.append((record.name, error.message))
+    if not targets:
+        if len(refused) == 1 and problem is not None:
+            raise problem
+        raise SchemaMismatch(
+            f"the DataFrame's columns fit no topic of the namespace {ns.name!r}",
+            advice="create the topic first, or write each topic's columns by itself (spark_ext.transaction)",
+        )
+    return tuple(targets), tuple(refused)
+
+
+def _turn(ns: Namespace) -> int:
+    """Where the turn of partitions begins: anywhere, so that small jobs do not all fill partition 0."""
+    return int(connection_of(ns).runtime.jitter(1 << 20))
+
+
+# --- what tasks answer ------------------------------------------------------------------------------------------------
+
+
+def segments_of(written: Iterable[WrittenSegment], own: JobNumbers, txn: int) -> list[Segment]:
+    """The actions that name a job's files in a transaction, its own or another, in the order of its rows."""
+    ordered = in_order(list(written))
+    assert all(item.segment in own.files for item in ordered), "a task uses the numbers of its job"
+    assert len({item.segment for item in ordered}) == len(ordered), "every file has a number of its own"
+    return [
+        Segment(
+            item.segment,
+            item.topic,
+            item.file,
+            item.rows,
+            item.size_bytes,
+            item.checksum,
+            tuple(SliceRows(partition, rows) for partition, rows in item.slices),
+            txn,
+            statistics={name: (low, high, nulls) for name, low, high, nulls in item.statistics},
+        )
+        for item in ordered
+    ]
+
+
+def begin(ns: Namespace, numbers: JobNumbers) -> Transaction:
+    """An anonymous transaction under the number that was reserved for it; without a deadline until the log shows it."""
+    return begin_transaction(connection_of(ns), None, None, timed_from_log=True, number=numbers.txn)
+
+
+def check_there(ns: Namespace, topic: int, meanwhile: str, *, advice: str) -> TopicRecord:
+    """The topic that a job has written files for, by what is known of the log.
+
+    Raises TransactionConflict where it was dropped: the commit would leave the rows out, and nobody sees its result.
+    """
+    record = connection_of(ns).topic_record_by_id(topic)
+    if record.dropped:
+        raise TransactionConflict(
+            f"the topic {record.name!r} was dropped while {meanwhile}", advice=advice, durable=Durable.NOTHING
+        )
+    return record
+
+
+def hand_over(txn: Transaction, segments: list[Segment]) -> None:
+    """Give a transaction the files of its jobs, taking them off the list: its commit brings them.
+
+    Where they are too many for one entry, all but the last part is logged now, pending. Called again after
+    OutcomeUnknown, or an interrupt, it does the part again that it was at: the transaction takes no file twice.
+    """
+    for part in list(_entries(segments)):
+        adopt_segments(txn, part)
+        if len(part) < len(segments):
+            txn.flush()
+        del segments[: len(part)]
+
+
+def _entries(segments: Sequence[Segment]) -> Iterator[list[Segment]]:
+    """Parts that fit into an entry each, and leave room for what else is in it."""
+    part: list[Segment] = []
+    size = 0
+    for item in segments:
+        item_bytes = len(encode_action(item))
+        if part and (size + item_bytes > ENTRY_BYTES or len(part) >= ENTRY_SEGMENTS):
+            yield part
+            part, size = [], 0
+        part.append(item)
+        size += item_bytes
+    if part:
+        yield part
+
+
+__all__ = [
+    "Planned",
+    "arrow_schema",
+    "begin",
+    "check_columns",
+    "check_there",
+    "hand_over",
+    "planned",
+    "reserve_job",
+    "segments_of",
+]

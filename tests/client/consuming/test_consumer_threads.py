@@ -1,0 +1,313 @@
+"""One consumer in several threads: receiving, seeking, closing and Ctrl-C side by side."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from tests.client.support import SCHEMA, Place, cursor, ids, received, rows, run_threads, wait_for
+from txnlog.client.claims import Holds
+from txnlog.client.delivery import Intake
+from txnlog.errors import ConsumerFenced, InvalidTransactionState, TransactionConflict
+from txnlog.testing import ManualClock
+
+KINDS = ["exclusive", "failover", "shared"]
+
+
+def begin_beside(call: Callable[[], object], seconds: float = 0.5) -> threading.Thread:
+    """Begin a call in another thread, which may have to wait for this one."""
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return thread
+
+
+@pytest.mark.parametrize("kind", ["exclusive", "failover", "shared"])
+@pytest.mark.parametrize("acknowledge", [True, False])
+def test_threads_that_share_a_consumer_are_handed_each_message_once(
+    memory: Place, kind: str, acknowledge: bool
+) -> None:
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA, partitions=3)
+    ns.produce("orders", rows(*range(1_200)))
+    ns.create_subscription("orders", "billing", type=kind)
+    consumer = ns.consumer("orders", "billing")
+    found: list[int] = []
+
+    def work() -> None:
+        while len(messages := consumer.receive(max_messages=25, timeout_ms=0)):
+            found.extend(ids(messages.table))
+            if acknowledge:
+                consumer.acknowledge(messages)
+
+    assert run_threads(*[work] * 4, seconds=60) == [None] * 4
+    assert sorted(found) == list(range(1_200))
+
+
+# --- acknowledging ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.clause("P-80", "P-215")
+@pytest.mark.parametrize("cumulative", [False, True])
+@pytest.mark.parametrize(("kind", "look"), [(Holds, "check"), (Intake, "check_delivered")])
+def test_between_the_look_at_others_and_ones_own_hold_nobody_takes_or_gives_back(
+    sales: Any, monkeypatch: pytest.MonkeyPatch, kind: type, look: str, *, cumulative: bool
+) -> None:
+    sales.produce("orders", rows(*range(3)))
+    messages = sales.consumer("orders", "billing").receive(timeout_ms=0)
+    first, second = sales.begin(), sales.begin()
+    answers: list[object] = []
+    beside: list[threading.Thread] = []
+    original = getattr(kind, look)
+
+    def take_and_give_back() -> None:
+        answers.extend(run_threads(partial(second.acknowledge, messages[:2])))
+        second.abort()
+
+    def looked(*arguments: Any) -> None:
+        original(*arguments)
+        monkeypatch.undo()
+        beside.append(begin_beside(take_and_give_back))
+
+    monkeypatch.setattr(kind, look, looked)
+    first.acknowledge(messages, cumulative=cumulative)
+    beside[0].join(60)
+    assert [type(answer) for answer in answers] == [TransactionConflict]
+    first.commit()
+    assert cursor(sales).cursor == 3
+
+
+@pytest.mark.clause("P-209", "P-215")
+def test_a_cumulative_one_waits_for_who_is_giving_back(sales: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a transaction holds no more, and its consumer is not told of yet, is in another thread's hands."""
+    sales.produce("orders", rows(*range(3)))
+    messages = sales.consumer("orders", "billing").receive(timeout_ms=0)
+    first, second = sales.begin(), sales.begin()
+    first.acknowledge(messages[:2])
+    first.flush()
+    answers: list[object] = []
+    beside: list[threading.Thread] = []
+    give_back = Intake.give_back
+
+    def acknowledge() -> None:
+        answers.extend(run_threads(partial(second.acknowledge, messages[2], cumulative=True)))
+
+    def slowly(*arguments: Any) -> None:
+        monkeypatch.undo()
+        beside.append(begin_beside(acknowledge))
+        give_back(*arguments)
+
+    monkeypatch.setattr(Intake, "give_back", slowly)
+    first.abort()
+    beside[0].join(60)
+    assert [type(answer) for answer in answers] == [TransactionConflict]
+    assert received(sales.consumer("orders", "billing")) == [0, 1, 2]
+
+
+class SlowlyTaken:
+    """A lock that gives others time behind each time it is entered, and does not wait for ever."""
+
+    def __init__(self, lock: Any) -> None:
+        self.lock = lock
+
+    def __enter__(self) -> None:
+        assert self.lock.acquire(timeout=20), "they wait for each other"
+        time.sleep(0.02)
+
+    def __exit__(self, *_: object) -> None:
+        self.lock.release()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.lock, name)
+
+
+def test_threads_that_acknowledge_over_two_handles_do_not_wait_for_each_other(memory: Place) -> None:
+    """Each takes what a consumer of the other's handle received, and so needs both to stand still."""
+    handles = [memory.open(), memory.open()]
+    handles[0].create_topic("orders", SCHEMA)
+    handles[0].produce("orders", rows(1, 2))
+    messages = [ns.consumer("orders", name).receive() for ns, name in zip(handles, ["billing", "mail"], strict=True)]
+    for ns in handles:
+        ns._connection.follower.lock = SlowlyTaken(ns._connection.follower.lock)
+
+    def take(ns: Any, received: Any) -> None:
+        with ns.begin() as txn:
+            txn.acknowledge(received[0])
+            txn.acknowledge(received[1])
+
+    assert run_threads(partial(take, handles[0], messages[1]), partial(take, handles[1], messages[0])) == [None, None]
+    assert [handles[0].subscription("orders", name).cursors[0].cursor for name in ("billing", "mail")] == [2, 2]
+
+
+# --- seeking ----------------------------------------------------------------------------------------------------------
+
+
+def seek_while_reading(consumer: Any) -> Callable[[], None]:
+    """The next receive has chosen its messages when another thread seeks; what waits for that seek to be over."""
+    item = consumer._subscribed[0]
+    read, begun = item._read, []
+
+    def while_reading(wanted: Any) -> Any:
+        item._read = read
+        begun.append(begin_beside(partial(consumer.seek, "earliest")))
+        return read(wanted)
+
+    item._read = while_reading
+    return lambda: begun[0].join(20)
+
+
+@pytest.mark.clause("P-75")
+@pytest.mark.parametrize("kind", ["exclusive", "shared"])
+def test_what_was_chosen_before_a_seek_cannot_be_acknowledged_after_it(memory: Place, kind: str) -> None:
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(*range(10)))
+    ns.create_subscription("orders", "billing", type=kind)
+    consumer = ns.consumer("orders", "billing")
+    consumer.acknowledge(consumer.receive(5, timeout_ms=0))
+    sought = seek_while_reading(consumer)
+    messages = consumer.receive(5, timeout_ms=0)
+    assert ids(messages.table) == [5, 6, 7, 8, 9]
+    sought()
+    with pytest.raises(ConsumerFenced):
+        consumer.acknowledge(messages)
+    assert received(consumer) == list(range(10))
+
+
+@pytest.mark.clause("P-215")
+def test_a_cumulative_acknowledgement_after_a_seek_takes_what_was_delivered_since(memory: Place) -> None:
+    """Who drops what was received before the seek, as everybody must, gets all of it again."""
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(*range(15)))
+    consumer = ns.consumer("orders", "billing")
+    consumer.acknowledge(consumer.receive(5, timeout_ms=0))
+    sought = seek_while_reading(consumer)
+    consumer.receive(5, timeout_ms=0)
+    sought()
+    seen: list[int] = []
+    while len(messages := consumer.receive(5, timeout_ms=0)):
+        seen += ids(messages.table)
+        consumer.acknowledge(messages, cumulative=True)
+    assert seen == list(range(15))
+    assert ns.subscription("orders", "billing").cursors[0].cursor == 15
+
+
+def test_threads_of_a_consumer_are_not_fenced_by_a_seek_of_their_own(memory: Place) -> None:
+    """Between the entry of the seek and its note in the consumer another thread looks."""
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(*range(5)))
+    consumer = ns.consumer("orders", "billing")
+    item: Any = consumer._subscribed[0]
+    sought, answers = item.sought, []
+
+    def late(epoch: int) -> None:
+        begin_beside(lambda: answers.extend(run_threads(partial(received, consumer))))
+        sought(epoch)
+
+    item.sought = late
+    consumer.seek("earliest")
+    wait_for(lambda: bool(answers))
+    assert answers == [[0, 1, 2, 3, 4]]
+
+
+# --- closing ----------------------------------------------------------------------------------------------------------
+
+
+def close_at_the_first_pause(ns: Any, consumer: Any, then: Callable[[], object]) -> None:
+    """Another thread closes the consumer while this one waits in receive()."""
+    runtime, sleep = ns._connection.runtime, ns._connection.runtime.sleep_ms
+    closed: list[bool] = []
+
+    def pause(milliseconds: float) -> None:
+        if not closed:
+            closed.append(True)
+            assert run_threads(consumer.close) == [None]
+            then()
+        sleep(milliseconds)
+
+    runtime.sleep_ms = pause
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_consumer_that_is_closed_during_a_wait_hands_out_nothing(memory: Place, kind: str) -> None:
+    ns, other = memory.open(), memory.open()
+    ns.create_topic("orders", SCHEMA)
+    ns.create_subscription("orders", "billing", type=kind, lease_ms=9_000)
+    consumer = ns.consumer("orders", "billing")
+    close_at_the_first_pause(ns, consumer, lambda: other.produce("orders", rows(*range(5))))
+    with pytest.raises(InvalidTransactionState, match="closed"):
+        consumer.receive(timeout_ms=60_000)
+    other._connection.follower.refresh()
+    assert other.subscription("orders", "billing").leased == 0
+
+
+def test_who_waits_for_a_consumer_that_is_closed_during_a_wait_takes_over_at_once(memory: Place) -> None:
+    ns, other = memory.open(), memory.open()
+    ns.create_topic("orders", SCHEMA)
+    ns.create_subscription("orders", "billing", type="failover", lease_ms=60, allow_short_lease=True)
+    consumer = ns.consumer("orders", "billing", name="one")
+    ns._connection.runtime.sleep_ms(100)
+    close_at_the_first_pause(ns, consumer, lambda: ns._connection.runtime.sleep_ms(30))
+    with pytest.raises(InvalidTransactionState, match="closed"):
+        consumer.receive(timeout_ms=200)
+    other.produce("orders", rows(0, 1))
+    assert received(other.consumer("orders", "billing", name="two")) == [0, 1]
+
+
+def test_who_waits_and_is_closed_meanwhile_takes_nothing_over(memory: Place) -> None:
+    ns, other = memory.open(), memory.open()
+    ns.create_topic("orders", SCHEMA)
+    ns.create_subscription("orders", "billing", type="failover", lease_ms=60, allow_short_lease=True)
+    active = other.consumer("orders", "billing", name="one")
+    waiting = ns.consumer("orders", "billing", name="two")
+    close_at_the_first_pause(ns, waiting, active.close)
+    with pytest.raises(InvalidTransactionState, match="closed"):
+        waiting.receive(timeout_ms=500)
+    other._connection.follower.refresh()
+    assert other.subscription("orders", "billing").consumer == "one"
+
+
+# --- Ctrl-C -----------------------------------------------------------------------------------------------------------
+
+
+class InterruptedLock:
+    """Behind its release another thread receives, and then Ctrl-C comes."""
+
+    def __init__(self, inner: Any, between: Callable[[], object]) -> None:
+        self.inner, self.between = inner, between
+
+    def __enter__(self) -> Any:
+        return self.inner.__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        self.inner.__exit__(*error)
+        if threading.current_thread() is threading.main_thread():
+            run_threads(self.between)
+            raise KeyboardInterrupt
+
+
+def test_what_nobody_received_is_no_redelivery_and_no_dead_letter(memory: Place, clock: ManualClock) -> None:
+    """Another thread had counted it as delivered."""
+    ns = memory.open(clock=clock)
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(*range(6)))
+    ns.create_subscription(
+        "orders", "billing", type="shared", lease_ms=9_000, max_redeliveries=0, dead_letter_topic="dead"
+    )
+    consumer: Any = ns.consumer("orders", "billing")
+    others: list[int] = []
+    lock = consumer._one_at_a_time
+    consumer._one_at_a_time = InterruptedLock(lock, lambda: others.extend(received(consumer, 3)))
+    with pytest.raises(KeyboardInterrupt):
+        consumer.receive(3, timeout_ms=0)
+    consumer._one_at_a_time = lock
+    assert others == [3, 4, 5]
+    assert received(consumer, 3) == [0, 1, 2]
+    assert ns.snapshot().read("dead").num_rows == 0

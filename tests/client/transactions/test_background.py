@@ -1,0 +1,513 @@
+"""Commits in the background: what they give, what may be asked meanwhile, and who hears that they failed."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import pytest
+
+from tests.client.support import SCHEMA, FaultyStore, Place, raises, read, rows, together, wait_for
+from txnlog.errors import (
+    InvalidTransactionState,
+    OutcomeUnknown,
+    ProducerFenced,
+    TransactionAborted,
+    TransactionConflict,
+    TransactionTimedOut,
+    TxnLogError,
+)
+from txnlog.format import codec
+from txnlog.format.actions import Acknowledgement, PartitionRanges
+from txnlog.log.segment_writer import SharedSegmentBuilder
+from txnlog.testing import ManualClock
+from txnlog.testing.scheduler import START_MS
+
+
+def test_a_commit_in_the_background_gives_what_commit_gives(ns: Any) -> None:
+    txn = ns.begin()
+    txn.produce("orders", rows(1), partition=0)
+    result = txn.commit_async().result(30)
+    assert result.offsets == {("orders", 0): range(1)}
+    assert txn.state == "COMMITTED"
+    assert txn.result == txn.commit() == result
+
+
+@pytest.fixture
+def held(memory: Place) -> tuple[Any, FaultyStore, threading.Event]:
+    """A namespace whose next entry waits for the event."""
+    ns, store = memory.faulty()
+    ns.create_topic("orders", SCHEMA)
+    ns.begin()
+    release = threading.Event()
+    store.script.append(lambda: release.wait(30))
+    return ns, store, release
+
+
+def test_nothing_can_be_added_while_a_commit_is_under_way(held: Any) -> None:
+    ns, _, release = held
+    txn = ns.begin()
+    txn.produce("orders", rows(1))
+    future = txn.commit_async()
+    for call in (lambda: txn.produce("orders", rows(2)), txn.flush):
+        with raises(InvalidTransactionState, match="under way"):
+            call()
+    assert not future.cancel()
+    release.set()
+    assert future.result(30).offsets == {("orders", 0): range(1)}
+    assert read(ns) == [1]
+
+
+def test_an_abort_while_the_commit_is_under_way_tells_the_truth(held: Any) -> None:
+    ns, _, release = held
+    txn = ns.begin()
+    txn.produce("orders", rows(1))
+    future = txn.commit_async()
+    threading.Timer(0.05, release.set).start()
+    with raises(InvalidTransactionState, match="was committed"):
+        txn.abort()
+    assert future.result(30).txn_id == txn.id
+    assert (txn.state, read(ns)) == ("COMMITTED", [1])
+
+
+def test_an_abort_that_comes_before_the_commit_in_the_log_wins(memory: Place) -> None:
+    ns, _ = memory.faulty()
+    ns.create_topic("orders", SCHEMA)
+    txn = ns.begin()
+    txn.produce("orders", rows(1))
+    memory.open().abort(txn.id)
+    future = txn.commit_async()
+    assert isinstance(future.exception(30), TransactionAborted)
+    txn.abort()
+    assert (txn.state, read(ns)) == ("ABORTED", [])
+
+
+def test_a_producer_that_closes_leaves_a_commit_under_way_alone(held: Any) -> None:
+    ns, store, release = held
+    store.script.appendleft("ok")
+    with ns.producer("loader") as producer:
+        txn, left = producer.begin(), producer.begin()
+        txn.produce("orders", rows(1))
+        left.produce("orders", rows(2))
+        future = txn.commit_async()
+    assert left.state == "ABORTED"
+    release.set()
+    assert future.result(30).txn_id == txn.id
+    assert read(ns) == [1]
+
+
+def test_a_block_that_commits_in_the_background_waits_for_it_at_its_end(ns: Any) -> None:
+    with ns.begin() as txn:
+        txn.produce("orders", rows(1))
+        future = txn.commit_async()
+    assert future.result(30) == txn.result
+    assert read(ns) == [1]
+
+
+def test_callbacks_of_background_commits_may_commit(sales: Any) -> None:
+    done = threading.Event()
+    seen: list[int] = []
+
+    def again(future: Any) -> None:
+        seen.append(future.result().version)
+        if len(seen) < 5:
+            with sales.begin() as txn:
+                txn.produce("orders", rows(len(seen)))
+            following = sales.begin()
+            following.produce("orders", rows(100 + len(seen)))
+            following.commit_async().add_done_callback(again)
+        else:
+            done.set()
+
+    txn = sales.begin()
+    txn.produce("orders", rows(0))
+    txn.commit_async().add_done_callback(again)
+    assert done.wait(30)
+    assert sorted(read(sales)) == [0, 1, 2, 3, 4, 101, 102, 103, 104]
+
+
+def test_a_background_commit_that_fails_says_so_in_its_future(sales: Any, memory: Place) -> None:
+    with sales.producer("loader") as producer:
+        txn = producer.begin()
+        txn.produce("orders", rows(1))
+        memory.open().producer("loader")
+        future = txn.commit_async()
+        assert isinstance(future.exception(30), ProducerFenced)
+        assert txn.state == "ABORTED"
+
+
+def test_many_background_commits_share_entries(held: Any) -> None:
+    ns, _, release = held
+    transactions = [ns.begin() for _ in range(50)]
+    for number, txn in enumerate(transactions):
+        txn.produce("orders", rows(number))
+    futures = [txn.commit_async() for txn in transactions]
+    release.set()
+    versions = {future.result(30).version for future in futures}
+    assert len(versions) <= 3
+    assert sorted(read(ns)) == list(range(50))
+
+
+@pytest.fixture
+def group(memory: Place, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, FaultyStore, list[Any]]:
+    """Three open transactions: a batch with all its rows in the log, the same batch again, and something else.
+
+    The first one's deadline passes while the rows of an entry are encoded for the second time: without somebody who
+    fell out of it. Nothing of the first is encoded, so the others' rows do not show that it falls out as well.
+    """
+    ns, store = memory.faulty(clock=clock)
+    ns.create_topic("orders", SCHEMA)
+    first = ns.begin(txn_app_id="nightly", txn_version=5, timeout_ms=1_000)
+    first.produce("orders", rows(1))
+    first.flush()
+    second, third = ns.begin(txn_app_id="nightly", txn_version=5), ns.begin()
+    second.produce("orders", rows(2))
+    third.produce("orders", rows(3))
+    build, waves = SharedSegmentBuilder.build, itertools.count(1)
+
+    def late(*arguments: Any) -> Any:
+        if next(waves) == 2:
+            clock.advance(1_000)
+        return build(*arguments)
+
+    monkeypatch.setattr(SharedSegmentBuilder, "build", late)
+    return ns, store, [first, second, third]
+
+
+@pytest.mark.clause("P-69")
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)], ids=["first of the entry", "behind another"])
+def test_a_batch_is_not_skipped_for_one_that_is_not_committed_after_all(group: Any, order: tuple[int, ...]) -> None:
+    ns, store, transactions = group
+    futures = together(ns, store, *[transactions[index].commit_async for index in order])
+    first, second, third = (futures[order.index(index)] for index in range(3))
+    with raises(TransactionTimedOut):
+        first.result(30)
+    assert third.result(30).offsets
+    assert not second.result(30).skipped
+    assert ns.transaction(transactions[0].id).state == "ABORTED"
+    assert sorted(read(ns)) == [2, 3]
+
+
+@pytest.mark.clause("P-57", "P-65")
+def test_an_end_that_does_not_come_after_all_is_told_to_nobody(group: Any) -> None:
+    ns, store, (first, second, third) = group
+    with ThreadPoolExecutor(1) as pool:
+
+        def ask() -> Future[Any]:
+            asked = pool.submit(ns.abort, first.id)
+            wait_for(lambda: len(ns._connection.appender._queue) == 2)
+            return asked
+
+        calls = (first.commit_async, ask, second.commit_async, third.commit_async)
+        commit, asked, again, other = together(ns, store, *calls)
+        assert asked.result(30).state == ns.transaction(first.id).state == "ABORTED"
+    assert isinstance(commit.exception(30), TransactionTimedOut | TransactionAborted)
+    assert not again.result(30).skipped
+    assert other.result(30).offsets
+
+
+@pytest.mark.clause("P-69")
+def test_a_batch_that_waits_for_one_that_fell_out_is_not_overtaken_by_the_next_one(
+    memory: Place, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody else committed it: were it told that it was skipped, for the batch behind it, its rows would be lost."""
+    ns, store = memory.faulty(clock=clock)
+    ns.create_topic("orders", SCHEMA)
+    settings: list[dict[str, Any]] = [{"txn_version": 1, "timeout_ms": 1_000}, {"txn_version": 1}, {"txn_version": 2}]
+    transactions = [ns.begin(txn_app_id="nightly", **chosen) for chosen in settings]
+    for number, txn in enumerate(transactions):
+        txn.produce("orders", rows(number))
+    build, waves = SharedSegmentBuilder.build, itertools.count(1)
+
+    def late(*arguments: Any) -> Any:
+        if next(waves) == 2:
+            clock.advance(1_001)
+        return build(*arguments)
+
+    monkeypatch.setattr(SharedSegmentBuilder, "build", late)
+    first, again, following = together(ns, store, *[txn.commit_async for txn in transactions])
+    with raises(TransactionTimedOut):
+        first.result(30)
+    assert not again.result(30).skipped
+    assert not following.result(30).skipped
+    assert read(ns) == [1, 2]
+
+
+def test_batches_that_are_all_committed_twice_share_one_entry(memory: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An entry takes a second on this store: were there one for each, the last ones would time out."""
+    clock = ManualClock(START_MS)
+    ns, store = memory.faulty(clock=clock)
+    ns.create_topic("orders", SCHEMA)
+    encoded: list[int] = []
+    build = SharedSegmentBuilder.build
+
+    def counted(self: Any, draft: Any, pieces: Any, numbers: Any) -> Any:
+        encoded.append(len(pieces))
+        clock.advance(1_000)
+        return build(self, draft, pieces, numbers)
+
+    monkeypatch.setattr(SharedSegmentBuilder, "build", counted)
+
+    def once(version: int) -> Future[Any]:
+        txn = ns.begin(txn_app_id="nightly", txn_version=version, timeout_ms=20_000)
+        txn.produce("orders", rows(version))
+        future: Future[Any] = txn.commit_async()
+        return future
+
+    batches = 40
+    futures = together(ns, store, *[partial(once, number // 2) for number in range(2 * batches)])
+    results = [future.result(60) for future in futures]
+    assert [result.skipped for result in results] == [False, True] * batches
+    assert len({result.version for result in results}) == 1
+    assert encoded[-2:] == [2 * batches, batches]
+    assert read(ns) == list(range(batches))
+
+
+@pytest.mark.clause("P-205")
+@pytest.mark.parametrize("company", [False, True], ids=["alone", "behind one that is skipped"])
+def test_nobody_is_refused_for_what_is_overdue_in_whatever_company(memory: Place, *, company: bool) -> None:
+    """It was looked for what is overdue a moment before, by an entry of the same handle."""
+    clock = ManualClock(START_MS)
+    ns, store = memory.faulty(clock=clock)
+    ns.create_topic("orders", SCHEMA)
+    ns.create_subscription("orders", "billing", type="shared")
+    ns.produce("orders", rows(0))
+    info = ns.subscription("orders", "billing")
+    message = [Acknowledgement(info.id, info.epoch, (PartitionRanges(0, ((0, 1),)),))]
+    waiting = ns.begin()
+    waiting._acknowledge_ranges(message)
+    batches = [ns.begin(txn_app_id="nightly", txn_version=1) for _ in range(2)]
+    for batch in batches:
+        batch.produce("orders", rows(5))
+    holder = memory.open(clock=clock).begin(timeout_ms=1_000)
+    holder._acknowledge_ranges(message)
+    holder.flush()
+    clock.advance(5_500)
+    ns.produce("orders", rows(1))
+    clock.advance(600)
+    calls = [batch.commit_async for batch in batches] if company else []
+    *others, last = together(ns, store, *calls, waiting.commit_async)
+    assert last.exception(30) is None
+    assert [other.result(30).skipped for other in others] == ([False, True] if company else [])
+
+
+def test_a_background_commit_that_does_not_fit_is_led_by_the_worker(
+    sales: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread leads the entry, and the worker, which ran a callback meanwhile, has found nothing left to do."""
+    appender = sales._connection.appender
+    transactions = [sales.begin() for _ in range(3)]
+    for number, txn in enumerate(transactions):
+        txn.produce("orders", rows(number), partition=0)
+    called, called_back, idle = threading.Event(), threading.Event(), threading.Event()
+    build, gather, wait = SharedSegmentBuilder.build, appender._gather, appender._runtime.wait_until
+    left: list[Future[Any]] = []
+
+    def callback(_: object) -> None:
+        called.set()
+        called_back.wait(30)
+
+    def joined() -> None:
+        if not left:
+            left.append(transactions[2].commit_async())
+        gather()
+
+    def too_small(*arguments: Any) -> Any:
+        if not called_back.is_set():
+            called_back.set()
+            idle.wait(30)
+            monkeypatch.setattr(codec, "MAX_ENTRY_ACTIONS", 2)  # a segment and one commit
+        return build(*arguments)
+
+    def waits(thing: Any, ready: Callable[[], bool]) -> None:
+        if thing is appender._work and called_back.is_set() and not ready():
+            idle.set()
+        wait(thing, ready)
+
+    monkeypatch.setattr(appender._runtime, "wait_until", waits)
+    transactions[0].commit_async().add_done_callback(callback)
+    assert called.wait(30)
+    monkeypatch.setattr(appender, "_gather", joined)
+    monkeypatch.setattr(SharedSegmentBuilder, "build", too_small)
+    first = transactions[1].commit()
+    assert left[0].result(10).version > first.version
+    assert idle.is_set()
+
+
+@pytest.mark.clause("P-203")
+@pytest.mark.parametrize("second", ["commit_async", "commit", "block"])
+def test_a_commit_beside_one_that_is_under_way_is_that_one(memory: Place, second: str) -> None:
+    """Two could be answered differently: the obstacle of the first may be gone when the second is decided."""
+    ns, store = memory.faulty()
+    ns.create_topic("orders", SCHEMA)
+    ns.create_topic("audit", SCHEMA)
+    ns.produce("orders", rows(0))
+    messages = ns.consumer("orders", "billing").receive(timeout_ms=0)
+    blocker = memory.open().begin()
+    blocker._acknowledge_ranges(messages._acknowledgements(ns._connection, cumulative=False))
+    blocker.flush()
+    txn = ns.begin()
+    txn.produce("audit", rows(1))
+    txn.acknowledge(messages)
+    going, release = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        going.set()
+        release.wait(30)
+
+    store.script.append(wait)
+    first = txn.commit_async()
+    assert going.wait(30)
+    first.add_done_callback(lambda _: blocker.abort())
+    heard: list[BaseException | None] = []
+
+    def again() -> None:
+        try:
+            if second == "block":
+                with txn:
+                    pass
+            elif second == "commit":
+                txn.commit()
+            else:
+                txn.commit_async().result(30)
+        except TransactionConflict as error:
+            heard.append(error)
+
+    thread = threading.Thread(target=again)
+    thread.start()
+    release.set()
+    thread.join(30)
+    assert isinstance(first.exception(30), TransactionConflict)
+    assert heard == [first.exception()]
+    assert read(memory.open(), "audit") == [], "who was told so does the work again"
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_worker_that_ended_is_replaced_and_what_it_left_is_done(ns: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever ends it, it must not go round for ever, and nobody must wait for it."""
+    appender = ns._connection.appender
+
+    def ended(_self: object) -> None:
+        raise SystemExit
+
+    first, second = ns.begin(), ns.begin()
+    for txn in (first, second):
+        txn.produce("orders", rows(1), partition=0)
+    with monkeypatch.context() as patched:
+        patched.setattr(type(appender), "_await_company", ended)
+        left = first.commit_async()
+        appender._worker.join(30)
+        assert not appender._worker.is_alive()
+        assert not left.done()
+    assert second.commit_async().result(30).offsets
+    assert left.result(30).offsets
+
+
+@pytest.mark.parametrize("kind", [SystemExit, GeneratorExit, asyncio.CancelledError])
+def test_a_callback_that_raises_costs_the_others_nothing(held: Any, kind: type[BaseException]) -> None:
+    ns, _, release = held
+
+    def bad(_: Future[Any]) -> None:
+        raise kind
+
+    futures = []
+    for number in range(4):
+        txn = ns.begin()
+        txn.produce("orders", rows(number))
+        futures.append(txn.commit_async())
+    futures[1].add_done_callback(bad)
+    release.set()
+    assert all(future.result(30).offsets for future in futures)
+
+
+@pytest.mark.parametrize(
+    ("what", "arrived"), [(KeyboardInterrupt, True), (KeyboardInterrupt, False), (RuntimeError, False)]
+)
+def test_a_commit_that_close_leads_is_told_whatever_ends_close(
+    memory: Place, what: type[BaseException], arrived: bool
+) -> None:
+    """The worker is busy with a callback meanwhile, and finds nothing to do when it comes back."""
+    ns, store = memory.faulty()
+    ns.create_topic("orders", SCHEMA)
+    first, second = ns.begin(), ns.begin()
+    first.produce("orders", rows(1))
+    second.produce("orders", rows(2))
+    busy, go_on = threading.Event(), threading.Event()
+
+    def callback(_: Future[Any]) -> None:
+        busy.set()
+        go_on.wait(20)
+
+    first_done = first.commit_async()
+    first_done.add_done_callback(callback)
+    assert busy.wait(20)
+    worker = ns._connection.appender._worker
+    future = second.commit_async()
+
+    def fail() -> None:
+        go_on.set()
+        worker.join(1)  # it looks, and finds the queue empty
+        if not arrived:
+            raise what
+
+    store.script.extend([fail, "killed"])
+    with pytest.raises(what):
+        ns.close()
+    store.heal()
+    try:
+        future.result(5)
+    except OutcomeUnknown:
+        pass
+    except TxnLogError:
+        assert not arrived
+    ns.close()
+    assert read(memory.open(mode="r")) == ([1, 2] if arrived else [1])
+
+
+def test_callbacks_that_close_are_as_many_as_there_are(memory: Place) -> None:
+    ns, store = memory.faulty()
+    ns.create_topic("orders", SCHEMA)
+    ns.begin()
+    release = threading.Event()
+    store.script.append(lambda: release.wait(30))
+    futures = []
+    for number in range(300):
+        txn = ns.begin()
+        txn.produce("orders", rows(number))
+        futures.append(txn.commit_async())
+        futures[-1].add_done_callback(lambda _: ns.close())
+    release.set()
+    assert all(future.result(30).offsets for future in futures)
+
+
+def test_what_a_busy_worker_leaves_is_told_by_close(memory: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A callback may wait for a lock that the closing thread holds; nobody shall wait for the others for that."""
+    ns, _ = memory.faulty()
+    ns.create_topic("orders", SCHEMA)
+    busy, release = threading.Event(), threading.Event()
+
+    def callback(_: Future[Any]) -> None:
+        busy.set()
+        release.wait(30)
+
+    futures = []
+    for number in range(3):
+        txn = ns.begin()
+        txn.produce("orders", rows(number))
+        futures.append(txn.commit_async())
+        if not number:
+            futures[0].add_done_callback(callback)
+            assert busy.wait(20)
+    worker = ns._connection.appender._worker
+    join = worker.join
+    monkeypatch.setattr(worker, "join", lambda timeout: join(timeout / 600))
+    ns.close()
+    assert all(future.done() for future in futures)
+    release.set()
+    join(20)
+    assert read(memory.open()) == [0, 1, 2]

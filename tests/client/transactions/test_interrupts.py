@@ -1,0 +1,525 @@
+"""Ctrl-C: an interrupt in the main thread tears nothing that is in memory, and no other thread waits for ever."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+from collections.abc import Callable
+from concurrent.futures import _base
+from functools import partial
+from typing import Any
+
+import pytest
+
+from tests.client.support import SCHEMA, Place, ids, read, received, rows, run_threads, take, wait_for
+from tests.interrupts import interrupted
+from txnlog.api import consumer as consumer_module
+from txnlog.api import messages, transaction
+from txnlog.client import claims, delivery, shared_delivery, view
+from txnlog.client import transaction_buffer as work
+from txnlog.common import runtime
+from txnlog.data import segment_index
+from txnlog.errors import (
+    InvalidTransactionState,
+    OutcomeUnknown,
+    RetriableError,
+    TransactionAborted,
+    TransactionTimedOut,
+)
+from txnlog.fold import draft_tables, state
+from txnlog.fold.draft_tables import DraftTable
+from txnlog.log import appender, checkpoint_codec, follower, group_commit, segment_writer
+from txnlog.testing import ManualClock
+from txnlog.testing.scheduler import START_MS
+
+APPENDING = (appender, group_commit, follower, runtime)
+FOLLOWING = (follower, segment_index, state, draft_tables)
+
+
+def assert_whole(ns: Any, memory: Place) -> None:
+    """What a handle has in memory is what the log says."""
+    fresh = memory.open(mode="r")
+    ns._connection.follower.refresh()
+    tables_of = ns._connection.follower.state.as_tables()
+    for name, table in fresh._connection.follower.state.as_tables().items():
+        assert tables_of[name] == table, name
+
+
+def interrupt_merge(monkeypatch: pytest.MonkeyPatch, after: int, call: Callable[[], object]) -> bool:
+    """Call and interrupt when so many tables of an entry are carried into the state."""
+    merge, calls = DraftTable.merge, itertools.count(1)
+
+    def interrupted_merge(table: Any) -> None:
+        merge(table)
+        if next(calls) == after:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(DraftTable, "merge", interrupted_merge)
+        try:
+            call()
+        except KeyboardInterrupt:
+            return True
+    return False
+
+
+def queue_another(ns: Any, told: list[Any]) -> None:
+    """Have another thread produce, and wait until its command is in the queue beside that of this thread."""
+    work = partial(run_threads, lambda: ns.produce("orders", rows(2)))
+    threading.Thread(target=lambda: told.extend(work()), daemon=True).start()
+    wait_for(lambda: len(ns._connection.appender._queue) == 2)
+
+
+def test_a_batch_that_is_interrupted_anywhere_is_repeated_and_there_once(memory: Place) -> None:
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+    producer = ns.producer("loader")
+
+    def produce(number: int) -> Any:
+        return producer.produce("orders", rows(number), partition=0, sequence=number)
+
+    for number in itertools.count():
+        if not interrupted(partial(produce, number), APPENDING, number + 1):
+            break
+        result = produce(number)
+        assert result.offsets == {("orders", 0): range(number, number + 1)}
+    assert number > 100, "places"
+    assert read(memory.open(mode="r")) == list(range(number + 1))
+    assert_whole(ns, memory)
+
+
+def test_a_refresh_that_is_interrupted_anywhere_leaves_a_whole_state(memory: Place) -> None:
+    ns, other = memory.open(), memory.open()
+    ns.create_topic("orders", SCHEMA)
+    producer = ns.producer("loader")
+    other.snapshot()
+    consumer = other.consumer("orders", "billing")  # it has the segments of the topic by their offsets
+    for number in itertools.count():
+        producer.produce("orders", rows(number))
+        going_on = interrupted(other._connection.follower.refresh, FOLLOWING, number + 1)
+        assert received(consumer) == [number]
+        if not going_on:
+            break
+    assert number > 30, "places"
+    assert_whole(other, memory)
+
+
+def test_a_background_commit_that_is_interrupted_anywhere_leaves_a_handle_that_commits(memory: Place) -> None:
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+
+    def commit(number: int) -> None:
+        txn = ns.begin()
+        txn.produce("orders", rows(number))
+        txn.commit_async().result(20)
+
+    for number in itertools.count():
+        going_on = interrupted(partial(commit, number), (appender, runtime), number + 1)
+        (other,) = run_threads(partial(ns.produce, "orders", rows(1_000 + number)), seconds=20)
+        assert not isinstance(other, BaseException), other
+        if not going_on:
+            break
+    assert number > 20, "places"
+    found = read(ns)
+    assert len(set(found)) == len(found)
+    assert_whole(ns, memory)
+
+
+def test_a_block_that_is_interrupted_anywhere_says_aborted_only_of_what_is_not_there(memory: Place) -> None:
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+
+    def commit(txn: Any, number: int) -> None:
+        with contextlib.suppress(StopIteration), txn:
+            txn.produce("orders", rows(number))
+            txn.commit_async()
+            raise StopIteration  # whatever ends the block, while the commit is under way
+
+    states: set[str] = set()
+    for number in itertools.count():
+        txn = ns.begin()
+        with ns._connection.appender._turn_lock:  # the worker waits, so that the state is that of the interrupt
+            going_on = interrupted(partial(commit, txn, number), (_base, appender, runtime, transaction), number + 1)
+            told_state = txn.state
+        (other,) = run_threads(partial(ns.produce, "orders", rows(1_000 + number)), seconds=20)
+        assert not isinstance(other, BaseException), other
+        states.add(told_state)
+        told = {} if told_state == "ABORTED" else txn.commit().offsets  # none where it was interrupted before produce()
+        assert (number in read(ns)) == bool(told), (number, told_state)
+        if not going_on:
+            break
+    assert number > 30, "places"
+    assert "ABORTED" in states
+    assert_whole(ns, memory)
+
+
+@pytest.mark.clause("P-203")
+@pytest.mark.parametrize("call", ["flush", "commit", "prepare"])
+@pytest.mark.parametrize("big", [False, True])
+def test_an_end_that_is_interrupted_anywhere_and_repeated_doubles_nothing(
+    memory: Place, monkeypatch: pytest.MonkeyPatch, call: str, big: bool
+) -> None:
+    if big:
+        monkeypatch.setattr(work, "SMALL_PRODUCE_BYTES", 1)
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+    for number in itertools.count():
+        txn = ns.begin()
+        txn.produce("orders", rows(number))
+        going_on = interrupted(getattr(txn, call), (transaction, work, segment_writer), number + 1)
+        getattr(txn, call)()
+        if call == "prepare":
+            ns.complete(str(txn.id), commit=True)
+        else:
+            txn.commit()
+        if not going_on:
+            break
+    assert number > 20, "places"
+    assert read(memory.open(mode="r")) == list(range(number + 1))
+
+
+def test_the_rows_of_a_call_that_is_interrupted_anywhere_are_there_whole_or_not_at_all(memory: Place) -> None:
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA, partitions=4, key="id")
+    found = set()
+    for number in itertools.count():
+        batch_ids = range(1_000 * number, 1_000 * number + 40)
+        batch = rows(*batch_ids)
+        txn = ns.begin()
+        going_on = interrupted(partial(txn.produce, "orders", batch), (transaction, work), number + 1)
+        txn.commit()
+        found.add(len(set(batch_ids) & set(read(ns))))
+        if not going_on:
+            break
+    assert number > 5, "places"
+    assert found == {0, 40}
+
+
+@pytest.mark.clause("P-55", "P-65")
+@pytest.mark.parametrize("then", ["abort", "commit", "commit past the deadline"])
+def test_after_a_commit_that_is_interrupted_anywhere_the_end_that_is_told_is_true(
+    memory: Place, clock: ManualClock, then: str
+) -> None:
+    ns = memory.open(clock=clock)
+    ns.create_topic("orders", SCHEMA)
+    ends = set()
+    for number in itertools.count():
+        txn = ns.begin(timeout_ms=1_000)
+        txn.produce("orders", rows(number))
+        going_on = interrupted(txn.commit, (view, transaction), number + 1)
+        if then == "commit past the deadline":
+            clock.advance(5_000)
+        with contextlib.suppress(InvalidTransactionState if then == "abort" else TransactionTimedOut):
+            getattr(txn, then.split(maxsplit=1)[0])()
+        ends.add(txn.state)
+        assert (number in read(ns)) == (txn.state == "COMMITTED"), number
+        if not going_on:
+            break
+    assert number > 20, "places"
+    assert ends == ({"COMMITTED"} if then == "commit" else {"ABORTED", "COMMITTED"})
+
+
+@pytest.mark.clause("P-209", "P-215")
+@pytest.mark.parametrize("refused", [False, True])
+def test_an_abort_that_is_interrupted_anywhere_gives_its_messages_back(
+    memory: Place, clock: ManualClock, refused: bool
+) -> None:
+    """Its own, or that of a commit which the log refuses."""
+    for place in itertools.count(1):
+        ns, other = (memory.open(f"ns{place}", clock=clock) for _ in range(2))
+        ns.create_topic("orders", SCHEMA)
+        ns.produce("orders", rows(0, 1, 2))
+        consumer = ns.consumer("orders", "billing")
+        txn = ns.begin()
+        txn.acknowledge(consumer.receive(timeout_ms=0), cumulative=True)
+        if refused:
+            txn.flush()
+            other.abort(txn.id)
+
+        def end(txn: Any = txn) -> None:
+            with contextlib.suppress(TransactionAborted):
+                txn.commit() if refused else txn.abort()
+
+        going_on = interrupted(end, (consumer_module, claims, delivery, messages, transaction), place)
+        txn.abort()
+        assert received(consumer) == [0, 1, 2], place
+        if not going_on:
+            break
+    assert place > 10, "places"
+
+
+@pytest.mark.clause("P-209", "P-215")
+@pytest.mark.parametrize("kind", ["exclusive", "failover", "shared"])
+def test_a_receive_that_is_interrupted_anywhere_has_received_nothing(memory: Place, kind: str) -> None:
+    """Else a cumulative acknowledgement of what comes later takes messages that nobody saw."""
+    for place in itertools.count(1):
+        ns = memory.open(f"ns{place}")
+        for topic, partition in itertools.product(("orders", "payments"), (0, 1)):
+            ns.create_topic(topic, SCHEMA, partitions=2, if_not_exists=True)
+            ns.produce(topic, rows(partition, partition + 2), partition=partition)
+        consumer = ns.consumer(["orders", "payments"], "billing", type=kind)
+        batches = [take(consumer, 3)]
+        going_on = interrupted(
+            partial(take, consumer, 3), (consumer_module, delivery, messages, shared_delivery), place
+        )
+        if not going_on:
+            break
+        while len(batch := take(consumer, 3)):
+            batches.append(batch)
+        found = sorted(position for batch in batches for position in batch.positions)
+        assert found == sorted(itertools.product(("orders", "payments"), (0, 1), (0, 1))), place
+        assert not any(count for batch in batches for count in batch.redelivery_counts), place
+    assert place > 20, "places"
+
+
+def _try_lock(lock: Any) -> bool:
+    taken: bool = lock.acquire(timeout=5)
+    if taken:
+        lock.release()
+    return taken
+
+
+@pytest.mark.parametrize("how", ["plain", "in a transaction", "of another handle"])
+def test_an_acknowledgement_that_is_interrupted_anywhere_keeps_no_lock(memory: Place, how: str) -> None:
+    """Also where the traceback is kept, as a notebook keeps that of its last cell."""
+    ns, other = memory.open(), memory.open()
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(1))
+    kept: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            (consumer if how == "plain" else txn).acknowledge(messages)
+        except KeyboardInterrupt as interrupt:
+            kept.append(interrupt)
+            raise
+
+    for place in range(1, 1_000):
+        consumer = ns.consumer("orders", f"s{place}")
+        messages = consumer.receive(timeout_ms=0)
+        txn = (other if how == "of another handle" else ns).begin()
+        again = interrupted(call, (contextlib, view, claims, transaction), place)
+        for handle in (ns, other):
+            assert run_threads(partial(_try_lock, handle._connection.follower.lock)) == [True]
+        if not again:
+            break
+        txn.abort()
+    assert place > 20, place
+    assert len(kept) == place - 1
+
+
+@pytest.mark.clause("P-208", "P-209")
+def test_what_an_interrupted_acknowledgement_has_in_its_transaction_is_held(memory: Place) -> None:
+    """Who catches Ctrl-C may commit that transaction yet: nobody is handed the message meanwhile."""
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(1))
+    taken = 0
+    for place in range(1, 1_000):
+        consumer = ns.consumer("orders", f"s{place}")
+        messages = consumer.receive(timeout_ms=0)
+        txn = ns.begin()
+        again = interrupted(partial(txn.acknowledge, messages), (contextlib, view, claims, transaction, work), place)
+        consumer.redeliver_unacknowledged()
+        found = received(consumer)
+        txn.commit()
+        position = ns.subscription("orders", f"s{place}").cursors[0].cursor
+        taken += position
+        assert (found, position) in [([1], 0), ([], 0), ([], 1)], f"interrupted at the place {place}"
+        if not again:
+            break
+    assert taken > 1
+
+
+@pytest.mark.parametrize("after", range(1, 6))
+def test_a_handle_that_was_interrupted_tells_true_offsets(
+    memory: Place, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(0))
+    assert interrupt_merge(monkeypatch, after, lambda: ns.produce("orders", rows(1)))
+    told = [ns.produce("orders", rows(number)).offsets["orders", 0].start for number in (2, 3, 4)]
+    table = memory.open(mode="r").snapshot().read("orders", include_metadata=True)
+    offsets = dict(zip(ids(table), table.column("_offset").to_pylist(), strict=True))
+    assert told == [offsets[number] for number in (2, 3, 4)]
+
+
+@pytest.mark.clause("P-18", "P-125")
+@pytest.mark.parametrize("after", range(1, 8))
+def test_a_repeated_batch_and_a_checkpoint_after_an_interrupt_lose_nothing(
+    memory: Place, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    """From a state with half of the entry the repetition ended the log, and the checkpoint forgot the rows."""
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+    producer = ns.producer("loader")
+    assert interrupt_merge(monkeypatch, after, lambda: producer.produce("orders", rows(1, 2), partition=0, sequence=0))
+    assert producer.produce("orders", rows(1, 2), partition=0, sequence=0).duplicate
+    ns.checkpoint()
+    producer.produce("orders", rows(3), partition=0, sequence=2)
+    assert read(memory.open(mode="r")) == [1, 2, 3]
+
+
+def test_a_checkpoint_after_an_interrupted_one_holds_every_row_once(
+    memory: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(1))
+    trim = checkpoint_codec.trim
+
+    def interrupted_trim(*_: Any) -> None:
+        monkeypatch.setattr(checkpoint_codec, "trim", trim)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(checkpoint_codec, "trim", interrupted_trim)
+    with pytest.raises(KeyboardInterrupt):
+        ns.checkpoint()
+    ns.produce("orders", rows(2))
+    ns.checkpoint()
+    assert [part.rows for part in ns._connection.follower.base.runs("segments")] == [1, 1]
+    assert read(memory.open(mode="r")) == [1, 2]
+
+
+def test_an_interrupt_before_leading_keeps_the_lead_from_nobody(memory: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+
+    def interrupted_lead(_: Any) -> bool:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(appender.Appender, "_lead", interrupted_lead)
+        with pytest.raises(KeyboardInterrupt):
+            ns.produce("orders", rows(1))
+    (later,) = run_threads(lambda: ns.produce("orders", rows(2)), seconds=20)
+    assert not isinstance(later, BaseException), later
+    assert read(ns) == [2], "of the interrupted call nothing was sent, and nobody sends it later"
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_leader_that_is_interrupted_with_the_commands_of_others_leaves_them_an_answer(
+    memory: Place, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    """Twice: while it tells them too."""
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+    ns.begin()
+    own = ns._connection.appender
+    take, fail = own._take_batch, own._fail
+    told: list[object] = []
+
+    def interrupted_take() -> Any:
+        monkeypatch.setattr(own, "_take_batch", take)
+        queue_another(ns, told)
+        take()
+        raise KeyboardInterrupt
+
+    def interrupted_fail(_: BaseException) -> None:
+        monkeypatch.setattr(own, "_fail", fail)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(own, "_take_batch", interrupted_take)
+    if times == 2:
+        monkeypatch.setattr(own, "_fail", interrupted_fail)
+    with pytest.raises(KeyboardInterrupt):
+        ns.produce("orders", rows(1))
+    wait_for(lambda: bool(told))
+    assert [type(item) for item in told] == [RetriableError], told
+    assert read(ns) == [], "nothing was sent"
+
+
+def test_an_interrupt_behind_the_entry_leaves_the_others_their_true_answer(
+    memory: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+    ns.begin()
+    own = ns._connection.appender
+    take, answer = own._take_batch, own._answer
+    told: list[Any] = []
+
+    def interrupted_answer(*_: Any) -> None:
+        monkeypatch.setattr(own, "_answer", answer)
+        raise KeyboardInterrupt
+
+    def take_both() -> Any:
+        monkeypatch.setattr(own, "_take_batch", take)
+        queue_another(ns, told)
+        monkeypatch.setattr(own, "_answer", interrupted_answer)
+        return take()
+
+    monkeypatch.setattr(own, "_take_batch", take_both)
+    with pytest.raises(KeyboardInterrupt):
+        ns.produce("orders", rows(1))
+    wait_for(lambda: bool(told))
+    assert told[0].offsets == {("orders", 0): range(1, 2)}, told
+    assert read(ns) == [1, 2]
+
+
+def test_an_interrupt_between_an_entry_and_its_fold_leaves_a_decision_asked_for_twice_in_doubt(
+    memory: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second rests on the first, which is in the log: nobody may be told that nothing was written."""
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+    txn = ns.begin()
+    txn.produce("orders", rows(1))
+    token = txn.prepare()
+    own, follower = ns._connection.appender, ns._connection.follower
+    take, fold_own = own._take_batch, follower.fold_own
+    told: list[Any] = []
+
+    def ask() -> None:
+        told.extend(run_threads(lambda: ns.complete(token, commit=True)))
+
+    def queued(count: int) -> bool:
+        return len(own._queue) == count
+
+    def take_all() -> Any:
+        monkeypatch.setattr(own, "_take_batch", take)
+        for place in range(2):
+            threading.Thread(target=ask, daemon=True).start()
+            wait_for(partial(queued, 2 + place))
+        own._queue.rotate(-1)  # in front of the leader's
+        return take()
+
+    def interrupted_fold(*_: Any) -> None:
+        monkeypatch.setattr(follower, "fold_own", fold_own)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(own, "_take_batch", take_all)
+    monkeypatch.setattr(follower, "fold_own", interrupted_fold)
+    with pytest.raises(KeyboardInterrupt):
+        ns.produce("orders", rows(2))
+    wait_for(lambda: len(told) == 2)
+    assert [type(item) for item in told] == [OutcomeUnknown] * 2, told
+    assert sorted(read(ns)) == [1, 2]
+    assert ns.complete(token, commit=True).offsets
+
+
+def test_what_rides_with_an_interrupted_acknowledgement_is_delivered(memory: Place) -> None:
+    """A grant that was logged and not noted would be leased to a consumer that never hands it out."""
+    for place in itertools.count(1):
+        ns = memory.open(f"ns{place}", clock=ManualClock(START_MS))
+        ns.create_topic("orders", SCHEMA)
+        ns.produce("orders", rows(*range(500)))
+        consumer = ns.consumer("orders", "billing", type="shared")
+        got: list[int] = []
+        for _ in range(2):
+            messages = take(consumer, 100)
+            got += ids(messages.table)
+            consumer.acknowledge(messages)
+        messages = take(consumer, 100)
+        got += ids(messages.table)
+        went_on = interrupted(partial(consumer.acknowledge, messages), (appender,), place)
+        if not went_on:
+            break
+        consumer.acknowledge(messages)
+        while len(messages := take(consumer, 100)):
+            got += ids(messages.table)
+            consumer.acknowledge(messages)
+        assert got == list(range(500)), f"place {place}"
+    assert place > 20, place

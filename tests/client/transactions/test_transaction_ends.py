@@ -1,0 +1,372 @@
+"""A transaction that its deadline or other hands end, and what is told of it by its id."""
+
+from __future__ import annotations
+
+import gc
+import re
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.client.support import SCHEMA, Place, Unchanged, raises, read, rows
+from txnlog.api import transaction
+from txnlog.common.ids import TxnId
+from txnlog.errors import (
+    InvalidInputError,
+    NameNotAllowed,
+    TransactionAborted,
+    TransactionTimedOut,
+    TxnLogError,
+)
+from txnlog.testing import ManualClock
+from txnlog.testing.scheduler import START_MS
+
+# --- deadlines -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def timed(place: Place, clock: ManualClock) -> tuple[Any, ManualClock]:
+    ns = place.open(clock=clock)
+    ns.create_topic("orders", SCHEMA)
+    return ns, clock
+
+
+@pytest.mark.clause("P-64")
+@pytest.mark.parametrize("flushed", [False, True])
+@pytest.mark.parametrize("call", ["commit", "produce", "flush"])
+def test_after_the_deadline_every_call_says_timed_out(timed: tuple[Any, ManualClock], flushed: bool, call: str) -> None:
+    ns, clock = timed
+    txn = ns.begin(timeout_ms=1_000)
+    txn.produce("orders", rows(1))
+    if flushed:
+        txn.flush()
+    clock.advance(1_000)
+    with raises(TransactionTimedOut, match="deadline|timed out"):
+        getattr(txn, call)(*(("orders", rows(2)) if call == "produce" else ()))
+    with raises(TransactionTimedOut):
+        txn.commit()
+    assert txn.state == "ABORTED"
+    assert (ns.transaction(txn.id).state, ns.transaction(txn.id).reason) == (
+        ("ABORTED", "timeout") if flushed else ("UNKNOWN", None)
+    )
+    txn.abort()
+    assert read(ns) == []
+
+
+def test_just_before_the_deadline_it_commits(timed: tuple[Any, ManualClock]) -> None:
+    ns, clock = timed
+    txn = ns.begin(timeout_ms=1_000)
+    clock.advance(100_000)  # the clock starts with the first work, not with begin
+    txn.produce("orders", rows(1))
+    clock.advance(999)
+    txn.commit()
+    assert read(ns) == [1]
+
+
+def test_the_default_is_a_minute_and_the_log_shows_what_is_left(timed: tuple[Any, ManualClock]) -> None:
+    ns, clock = timed
+    txn = ns.begin()
+    txn.produce("orders", rows(1))
+    clock.advance(20_000)
+    txn.flush()
+    assert ns.transaction(txn.id).deadline_ms == START_MS + 60_000
+    clock.advance(39_999)
+    txn.commit()
+
+
+def test_a_clock_that_jumps_back_does_not_lengthen_the_logged_timeout(timed: Any) -> None:
+    ns, clock = timed
+    txn = ns.begin(timeout_ms=60_000)
+    txn.produce("orders", rows(1))
+    clock.advance(-900_000)
+    txn.flush()
+    record = ns._connection.follower.state.transactions[txn.id.number]
+    assert record.deadline_ms - record.opened_ms == 60_000
+    txn.commit()
+
+
+@pytest.mark.clause("P-64")
+def test_a_transaction_that_others_ended_for_its_deadline_says_timed_out(
+    timed: tuple[Any, ManualClock], place: Place
+) -> None:
+    ns, clock = timed
+    slow = ManualClock(START_MS)  # the owner's clock stands still
+    owner = place.open(clock=slow)
+    txn = owner.begin(timeout_ms=1_000)
+    txn.produce("orders", rows(1))
+    txn.flush()
+    clock.advance(7_000)
+    ns.produce("orders", rows(2))
+    with raises(TransactionTimedOut, match="timed out"):
+        txn.commit()
+    with raises(TransactionTimedOut):
+        txn.produce("orders", rows(3))
+    assert read(ns) == [2]
+
+
+@pytest.mark.clause("P-64")
+def test_a_deadline_that_passes_while_the_commit_races_is_kept(timed: tuple[Any, ManualClock], place: Place) -> None:
+    ns, clock = timed
+    owner, store = place.faulty(clock=clock)
+    txn = owner.begin(timeout_ms=1_000)
+    txn.produce("orders", rows(1))
+
+    def rival() -> None:
+        ns.produce("orders", rows(9))
+        clock.advance(2_000)
+
+    store.script.append(rival)
+    with raises(TransactionTimedOut):
+        txn.commit()
+    assert read(ns) == [9]
+
+
+@pytest.mark.clause("P-64")
+def test_a_flushed_transaction_is_not_committed_after_its_deadline(memory: Place, clock: ManualClock) -> None:
+    """The deadline passes while the commit loses a race."""
+    ns, store = memory.faulty(clock=clock)
+    ns.create_topic("orders", SCHEMA)
+    rival = memory.open(clock=clock)
+    txn = ns.begin(timeout_ms=10_000)
+    txn.produce("orders", rows(1))
+    txn.flush()
+
+    def race() -> None:
+        clock.advance(10_001)
+        rival.produce("orders", rows(2))
+
+    store.script.append(race)
+    with pytest.raises(TransactionTimedOut):
+        txn.commit()
+    assert read(ns) == [2]
+
+
+@pytest.mark.clause("P-58")
+@pytest.mark.parametrize("timeout_ms", [0, -1, 900_001, 1.5, "60000", True, float("nan")])
+def test_a_timeout_that_makes_no_sense_is_refused_at_begin(ns: Any, place: Place, timeout_ms: Any) -> None:
+    with Unchanged(place), raises(InvalidInputError, match="timeout_ms"):
+        ns.begin(timeout_ms=timeout_ms)
+    assert ns.begin(timeout_ms=900_000).state == "OPEN"
+
+
+# --- other hands -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.clause("P-55", "P-57")
+@pytest.mark.parametrize("flushed", [False, True])
+def test_an_administrators_abort_is_told_to_the_owner(ns: Any, place: Place, flushed: bool) -> None:
+    admin = place.open()
+    txn = ns.begin()
+    txn.produce("orders", rows(1))
+    if flushed:
+        txn.flush()
+    info = admin.abort(txn.id, by="ada", why="the job was lost")
+    assert (info.state, info.reason) == ("ABORTED", "admin")
+    with raises(TransactionAborted, match="admin") as caught:
+        txn.commit()
+    assert caught.value.reason == "admin"
+    with raises(TransactionAborted):
+        txn.produce("orders", rows(1))
+    txn.abort()
+    assert read(ns) == []
+    assert ns.transaction(txn.id).reason == "admin"
+
+
+@pytest.mark.clause("P-55")
+def test_an_administrators_abort_comes_too_late(ns: Any, place: Place) -> None:
+    txn = ns.begin()
+    txn.produce("orders", rows(1))
+    result = txn.commit()
+    with Unchanged(place):
+        info = place.open().abort(str(txn.id))
+    assert (info.state, info.version) == ("COMMITTED", result.version)
+
+
+@pytest.mark.clause("P-117")
+def test_a_commit_that_races_an_abort_hears_what_the_log_says(memory: Place) -> None:
+    ns, store = memory.faulty()
+    admin = memory.open()
+    ns.create_topic("orders", SCHEMA)
+    txn = ns.begin()
+    txn.produce("orders", rows(1))
+    txn.flush()
+    admin.snapshot()
+    store.script.append(lambda: admin.abort(txn.id))
+    with raises(TransactionAborted, match="admin"):
+        txn.commit()
+    assert read(ns) == []
+
+
+# --- asking and ending from outside ----------------------------------------------------------------------------------
+
+
+@pytest.mark.clause("P-57", "P-65")
+def test_an_id_that_the_log_does_not_show_is_unknown_until_an_abort_makes_it_definite(ns: Any, place: Place) -> None:
+    txn = ns.begin()
+    txn.produce("orders", rows(1))
+    with Unchanged(place):
+        assert ns.transaction(txn.id).state == "UNKNOWN"
+        assert ns.transaction(str(txn.id)).version is None
+    other = place.open()
+    assert other.abort(txn.id).state == "ABORTED"
+    assert other.transaction(txn.id).state == "ABORTED"
+    with raises(TransactionAborted):
+        txn.commit()
+
+
+@pytest.mark.parametrize("wrong", ["", "xyz", "0" * 31, "G" * 32, -7, None, b"0" * 32, "0" * 31 + "\n"])
+def test_what_is_no_id_is_refused(ns: Any, place: Place, wrong: Any) -> None:
+    for call in (ns.transaction, ns.abort):
+        with Unchanged(place), raises(InvalidInputError):
+            call(wrong)
+
+
+def test_an_id_of_another_namespace_is_refused(ns: Any, place: Place) -> None:
+    other = place.open("shipping")
+    other.create_topic("orders", SCHEMA)
+    txn = other.begin()
+    for call in (ns.transaction, ns.abort):
+        with Unchanged(place), raises(InvalidInputError, match="coordinator"):
+            call(txn.id)
+
+
+def test_a_number_that_was_never_given_out_cannot_be_aborted(ns: Any, place: Place) -> None:
+    with Unchanged(place), raises(InvalidInputError, match="never"):
+        ns.abort(TxnId(ns._connection.coordinator, 1 << 40))
+    assert ns.transaction(TxnId(ns._connection.coordinator, 1 << 40)).state == "UNKNOWN"
+
+
+def test_open_and_ended_transactions_are_listed(place: Place, clock: ManualClock) -> None:
+    ns = place.open(clock=clock)
+    ns.create_topic("orders", SCHEMA)
+    done, dropped, open_one = ns.begin(), ns.begin(), ns.producer("loader").begin()
+    for txn in (done, dropped, open_one):
+        txn.produce("orders", rows(1))
+        txn.flush()
+    done.commit()
+    dropped.abort()
+    clock.advance(500)
+    listed = {info.txn_id: info.state for info in ns.transactions()}
+    assert listed == {done.id: "COMMITTED", dropped.id: "ABORTED", open_one.id: "OPEN"}
+    (info,) = ns.transactions(state="OPEN")
+    assert (info.producer, info.age_ms) == ("loader", 500)
+    assert ns.transactions(min_age_ms=501) == ()
+    assert len(ns.transactions(min_age_ms=500)) == 1
+    assert "OPEN" in ns.transactions()._repr_html_()
+    with raises(InvalidInputError, match="OPNE"):
+        ns.transactions(state="OPNE")
+    for wrong in ("1", -1, 0.5, True):
+        with raises(InvalidInputError, match="min_age_ms"):
+            ns.transactions(min_age_ms=wrong)
+
+
+@pytest.mark.parametrize("text", ["", "a\x00b", "x" * 257, 5])
+def test_who_and_why_of_an_abort_are_labels(ns: Any, place: Place, text: Any) -> None:
+    txn = ns.begin()
+    for options in ({"by": text}, {"why": text}):
+        with Unchanged(place), raises(NameNotAllowed):
+            ns.abort(txn.id, **options)
+
+
+# --- what a transaction looks like -----------------------------------------------------------------------------------
+
+
+def test_a_transaction_and_its_result_have_a_short_repr(ns: Any) -> None:
+    txn = ns.begin()
+    txn.produce("orders", pa.table({"id": [1], "name": ["secret"]}))
+    assert repr(txn) == f"Transaction({txn.id}, OPEN)"
+    assert "secret" not in repr(txn.commit())
+    assert str(txn.id) in txn.result._repr_html_()
+
+
+def test_a_transaction_that_is_let_go_leaves_nothing_in_memory(ns: Any) -> None:
+    def in_memory() -> int:
+        gc.collect()
+        return len([item for item in gc.get_objects() if isinstance(item, transaction.Transaction)])
+
+    before = in_memory()  # what other tests left, an error's traceback perhaps
+    for _ in range(10):
+        txn = ns.begin()
+        txn.produce("orders", rows(1))
+        del txn
+    assert in_memory() <= before
+
+
+def test_the_number_stands_for_the_transaction_but_not_as_text(ns: Any) -> None:
+    """Text of few digits is what somebody typed of a TxnID, which is hexadecimal: it would be another transaction."""
+    with ns.begin() as txn:
+        txn.produce("orders", rows(1))
+    for known in (txn.id, str(txn.id), txn.id.number):
+        assert ns.transaction(known).state == "COMMITTED"
+    for wrong in (True, -1, 1 << 64, "7x", str(txn.id.number), str(txn.id)[-4:]):
+        with raises(InvalidInputError):
+            ns.transaction(wrong)
+
+
+def _pending_elsewhere(ns: Any, txn: Any, *, cumulative: bool) -> None:
+    messages = ns.consumer("orders", "billing").receive(timeout_ms=0)
+    txn.acknowledge(messages, cumulative=cumulative)
+    ns.begin().acknowledge(messages, cumulative=cumulative)
+
+
+def _held_by_prepared(ns: Any, txn: Any) -> None:
+    txn.prepare()
+    rival = ns.begin(txn_app_id="nightly", txn_version=2)
+    rival.produce("orders", rows(2))
+    rival.commit()
+
+
+def _ended_by_log(ns: Any, txn: Any, **options: Any) -> None:
+    txn.flush()
+    ns.abort(txn.id, **options)
+    txn.commit()
+
+
+def _decided_twice(ns: Any, txn: Any) -> None:
+    ns.complete(txn.prepare(), commit=True)
+    ns.complete(txn.id, commit=False)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        partial(_pending_elsewhere, cumulative=False),
+        partial(_pending_elsewhere, cumulative=True),
+        _held_by_prepared,
+        _ended_by_log,
+        _decided_twice,
+        lambda ns, txn: ns.abort(txn.prepare()),
+        lambda ns, txn: (txn.flush(), ns.complete(txn.id, commit=True)),
+        lambda ns, txn: ns.complete(txn.id, commit=True),
+        lambda _, txn: (txn.prepare(), txn.commit()),
+    ],
+)
+def test_an_error_that_names_a_transaction_shows_its_txn_id(memory: Place, call: Any) -> None:
+    memory.open("first")
+    ns = memory.open("second")
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(0))
+    txn = ns.begin(txn_app_id="nightly", txn_version=1)
+    txn.produce("orders", rows(1))
+    with pytest.raises(TxnLogError, match=f"transaction {txn.id}") as caught:
+        call(ns, txn)
+    assert str(txn.id).startswith("0001"), "of the second namespace"
+    assert not re.search(r"transaction [0-9]{1,19}\b", str(caught.value))
+
+
+def test_a_timeout_shows_the_txn_id(memory: Place, clock: ManualClock) -> None:
+    ns, other = memory.open(clock=clock), memory.open(clock=clock)
+    ns.create_topic("orders", SCHEMA)
+    for flushed in (False, True):
+        txn = ns.begin(timeout_ms=1_000)
+        txn.produce("orders", rows(1))
+        if flushed:
+            txn.flush()
+        clock.advance(10_000)
+        other.produce("orders", rows(2))
+        if flushed:
+            ns.snapshot()
+        with raises(TransactionTimedOut, match=f"transaction {txn.id}"):
+            txn.commit()

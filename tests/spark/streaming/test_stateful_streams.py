@@ -1,0 +1,251 @@
+"""Queries that keep state between batches, written by ``write_stream``: exactly once, whichever batch's driver dies.
+
+Every single batch fails behind its commit in the log, before Spark has noted it in its checkpoint, and is started
+again: the rows are those that a run without trouble gives.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
+
+import spark_ext
+from tests.effort import LONG
+from tests.spark.support import path_of, versions
+from txnlog.errors import InvalidInputError
+from txnlog.format.actions import Commit
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from txnlog.api.namespace import Namespace
+
+EVENTS = pa.schema([("id", pa.int64()), ("k", pa.string()), ("at", pa.timestamp("us", "UTC"))])
+RESULTS = pa.schema([("k", pa.string()), ("n", pa.int64())])
+START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+
+ROUNDS = (
+    ((1, "a", 0), (2, "b", 1), (3, "a", 2), (1, "a", 0)),
+    ((4, "a", 16), (2, "b", 16)),
+    ((5, "b", 40), (5, "b", 41)),
+)
+"""What is produced before each round of runs: ids, keys, and minutes since the start."""
+
+Sources = Callable[[str], "DataFrame"]
+
+
+def totals(events: Sources) -> DataFrame:
+    return events("events").groupBy("k").agg(F.count("*").alias("n"))
+
+
+def windows(events: Sources) -> DataFrame:
+    counted = events("events").withWatermark("at", "5 minutes").groupBy(F.window("at", "10 minutes"), "k").count()
+    return counted.select(F.concat("k", F.date_format("window.start", "HH:mm")).alias("k"), F.col("count").alias("n"))
+
+
+def sessions(events: Sources) -> DataFrame:
+    counted = (
+        events("events").withWatermark("at", "5 minutes").groupBy(F.session_window("at", "3 minutes"), "k").count()
+    )
+    ends = F.date_format("session_window.end", "HH:mm")
+    return counted.select(F.concat("k", ends).alias("k"), F.col("count").alias("n"))
+
+
+def first_of_each_id(events: Sources) -> DataFrame:
+    return events("events").dropDuplicates(["id"]).select("k", F.col("id").alias("n"))
+
+
+def first_within_watermark(events: Sources) -> DataFrame:
+    watermarked = events("events").withWatermark("at", "5 minutes")
+    return watermarked.dropDuplicatesWithinWatermark(["id"]).select("k", F.col("id").alias("n"))
+
+
+def joined(events: Sources, how: str = "inner") -> DataFrame:
+    left = events("events").withWatermark("at", "5 minutes").alias("l")
+    right = events("others").withWatermark("at", "5 minutes").alias("r")
+    near = F.expr("l.id = r.id AND r.at BETWEEN l.at AND l.at + INTERVAL 5 MINUTES")
+    return left.join(right, near, how).select(
+        F.concat("l.k", F.coalesce("r.k", F.lit("-"))).alias("k"), F.col("l.id").alias("n")
+    )
+
+
+def left_joined(events: Sources) -> DataFrame:
+    return joined(events, "left")
+
+
+def counted_in_python(events: Sources) -> DataFrame:
+    import pandas as pd
+
+    def count(key: Any, frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
+        before = state.get[0] if state.exists else 0
+        now = before + sum(len(frame) for frame in frames)
+        state.update((now,))
+        yield pd.DataFrame({"k": [key[0]], "n": [now]})
+
+    grouped = events("events").groupBy("k")
+    return grouped.applyInPandasWithState(count, "k string, n long", "n long", "update", "NoTimeout")
+
+
+def transformed(events: Sources) -> DataFrame:
+    import pandas as pd
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+    from pyspark.sql.types import LongType, StructField, StructType
+
+    class Count(StatefulProcessor):
+        def init(self, handle: Any) -> None:
+            self.count = handle.getValueState("n", StructType([StructField("n", LongType())]))
+
+        def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[pd.DataFrame]:  # noqa: N802, N803
+            now = (self.count.get()[0] if self.count.exists() else 0) + sum(len(frame) for frame in rows)
+            self.count.update((now,))
+            yield pd.DataFrame({"k": [key[0]], "n": [now]})
+
+        def close(self) -> None:
+            pass
+
+    grouped = events("events").groupBy("k")
+    return grouped.transformWithStateInPandas(Count(), "k string, n long", "update", "None")
+
+
+TOTALS = {("a", 3): 1, ("b", 1): 1, ("a", 4): 1, ("b", 2): 1, ("b", 4): 1}
+WINDOWS = {("a00:00", 3): 1, ("b00:00", 1): 1, ("a00:10", 1): 1, ("b00:10", 1): 1}
+IDS = {("a", 1): 1, ("b", 2): 1, ("a", 3): 1, ("a", 4): 1, ("b", 5): 1}
+PAIRS = {("aA", 1): 4, ("bB", 2): 2, ("aA", 4): 1, ("bB", 5): 3}
+
+QUERIES: dict[str, tuple[Callable[[Sources], Any], str, dict[Any, int]]] = {
+    "totals, update": (totals, "update", TOTALS),
+    "windows, append": (windows, "append", WINDOWS),
+    "windows, update": (windows, "update", {**WINDOWS, ("b00:40", 2): 1}),
+    "sessions, append": (sessions, "append", {("a00:05", 3): 1, ("b00:04", 1): 1, ("a00:19", 1): 1, ("b00:19", 1): 1}),
+    "dropDuplicates, append": (first_of_each_id, "append", IDS),
+    "dropDuplicates, update": (first_of_each_id, "update", IDS),
+    "dropDuplicatesWithinWatermark, append": (first_within_watermark, "append", IDS),
+    "inner join, append": (joined, "append", PAIRS),
+    "left join, append": (left_joined, "append", {**PAIRS, ("a-", 3): 1}),
+    "applyInPandasWithState, update": (counted_in_python, "update", TOTALS),
+    "transformWithStateInPandas, update": (transformed, "update", TOTALS),
+}
+"""By name a query, its output mode, and the rows that all rounds give, with their count."""
+
+QUICK: dict[str, dict[Any, int]] = {
+    "totals, update": {("a", 3): 1, ("b", 1): 1, ("a", 4): 1, ("b", 2): 1},
+    "windows, append": {("a00:00", 3): 1, ("b00:00", 1): 1},
+}
+"""Those that are always tried, and the rows that the first two rounds give."""
+
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+
+
+class Died(Exception):
+    """As if the driver had died behind the commit of a batch."""
+
+
+@pytest.fixture
+def ns(namespace: Namespace) -> Namespace:
+    for topic in ("events", "others"):
+        namespace.create_topic(topic, EVENTS)
+    namespace.create_topic("results", RESULTS)
+    return namespace
+
+
+def produce(ns: Namespace, number: int) -> None:
+    found: list[dict[str, Any]] = [
+        {"id": i, "k": k, "at": START + datetime.timedelta(minutes=m)} for i, k, m in ROUNDS[number]
+    ]
+    with ns.begin() as txn:
+        txn.produce("events", found)
+        txn.produce("others", [{**row, "k": row["k"].upper()} for row in found if row["id"] != 3])
+
+
+def start(spark: SparkSession, ns: Namespace, query: Any, mode: str, handler: Any) -> Any:
+    def events(name: str) -> DataFrame:
+        return spark.readStream.format("txnlog").option("subscription", "counting").load(path_of(ns, name))
+
+    return spark_ext.write_stream(
+        query(events),
+        path_of(ns),
+        checkpoint=str(Path(ns.root).parent / "checkpoint"),
+        acknowledge="counting",
+        output_mode=mode,
+        trigger={"availableNow": True},
+        handler=handler,
+    )
+
+
+def run_to_the_end(spark: SparkSession, ns: Namespace, query: Any, mode: str) -> int:
+    """Start it again until nothing is left; how many batches failed behind their commits."""
+
+    def dies(batch: DataFrame, txn: Any) -> None:
+        txn.write(batch, "results")
+        txn.commit()
+        raise Died
+
+    for died in range(9):
+        run = start(spark, ns, query, mode, dies)
+        with contextlib.suppress(StreamingQueryException):
+            assert run.awaitTermination(200)
+        if run.exception() is None:
+            return died
+        assert "Died" in str(run.exception())
+    raise AssertionError("it does not come to an end")
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.some(1)
+@pytest.mark.parametrize("name", QUERIES if LONG else QUICK)
+def test_each_batch_takes_effect_once_with_its_state(spark: SparkSession, ns: Namespace, name: str) -> None:
+    query, mode, expected = QUERIES[name]
+    if "transformWithState" in name:
+        spark.conf.set(PROVIDER, ROCKSDB)
+    try:
+        for number in range(len(ROUNDS) if LONG else 2):
+            produce(ns, number)
+            assert run_to_the_end(spark, ns, query, mode) >= 1
+    finally:
+        spark.conf.unset(PROVIDER)
+    found = Counter((row["k"], row["n"]) for row in ns.snapshot().read("results").to_pylist())
+    assert found == (expected if LONG else QUICK[name])
+    assert [item.behind_messages for item in ns.lag("events", "counting")] == [0]
+
+
+def test_the_rows_that_changed_are_one_commit_with_the_acknowledgement(spark: SparkSession, ns: Namespace) -> None:
+    produce(ns, 0)
+    run = start(spark, ns, totals, "update", lambda batch, txn: txn.write(batch, "results"))
+    assert run.awaitTermination(120)
+    (version,) = versions(ns, "results")
+    (commit,) = [item for item in ns._connection.follower.log.entry(version).actions if isinstance(item, Commit)]
+    assert len(commit.acknowledgements) == 1
+
+
+@pytest.mark.parametrize(
+    ("mode", "told"),
+    [
+        ("complete", "has all rows of the result again in every batch.*use output_mode='update'"),
+        ("overwrite", "no output mode 'overwrite'.*'append' or 'update'"),
+        (None, "no output mode None"),
+    ],
+)
+def test_another_output_mode_is_refused(spark: SparkSession, ns: Namespace, mode: Any, told: str) -> None:
+    with pytest.raises(InvalidInputError, match=told):
+        start(spark, ns, totals, mode, lambda *_: None)
+    assert not (Path(ns.root).parent / "checkpoint").exists()
+
+
+def test_the_format_has_no_update_mode_since_spark_refuses_it(spark: SparkSession, ns: Namespace) -> None:
+    """docs/spark.md names the way out: the format is not asked, so its errors cannot."""
+    produce(ns, 0)
+    events = spark.readStream.format("txnlog").load(path_of(ns, "events"))
+    writer = totals(lambda _: events).writeStream.format("txnlog").outputMode("update").trigger(availableNow=True)
+    query = writer.option("checkpointLocation", f"{ns.root}-checkpoint").start(path_of(ns, "results"))
+    with pytest.raises(StreamingQueryException, match="txnlog does not support Update mode"):
+        query.awaitTermination(60)

@@ -1,0 +1,331 @@
+"""A streaming run, and a consumer that opens, seeks or uses its subscription meanwhile, or while no run is there."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from spark_ext.streaming import batch_commit, source_plan
+from spark_ext.streaming.source_plan import StreamPlan
+from spark_ext.support import namespace_cache
+from spark_ext.support.options import read_options
+from spark_ext.write import write_jobs
+from tests.client.support import SCHEMA, Place, ids, memory_place, raises, read, rows  # noqa: F401 - a fixture
+from txnlog.client import subscription_ownership
+from txnlog.common.ids import TxnId
+from txnlog.errors import ConsumerFenced, InvalidInputError, SubscriptionNotFound, TransactionAborted, TxnLogError
+
+
+def _sink(ns: Any, subscription: int) -> Any:
+    """The first batch of a run whose sink acknowledges."""
+    taken = batch_commit.BatchRange("orders", subscription, {0: 0}, {0: 1})
+    identity = batch_commit.QueryIdentity("query", "query")
+    return lambda: batch_commit._take_epoch(ns, taken, identity, "run")
+
+
+def _source(ns: Any, _subscription: int) -> Any:
+    """The first batch of a run whose source acknowledges by itself."""
+    namespace_cache.use(ns)
+    options = {"path": f"{ns.root}/{ns.name}/orders", "subscription": "billing"}
+    plan = StreamPlan(read_options(options, streaming=True), {}, None)
+    end = plan.latest(plan.initial().to_dict(), None)
+
+    def acknowledge() -> None:
+        with contextlib.suppress(ConsumerFenced):  # the consumer was second
+            plan.acknowledge(end)
+
+    return acknowledge
+
+
+@pytest.mark.clause("P-74")
+@pytest.mark.parametrize("run", [_sink, _source])
+def test_a_run_and_a_consumer_that_open_in_one_entry_are_both_answered(memory: Place, run: Any) -> None:
+    """Both raise the epoch, and an entry raises it once: the one that comes second is for the next entry."""
+    ns, store = memory.faulty()
+    ns.create_topic("orders", SCHEMA)
+    subscription = ns.consumer("orders", "billing", takeover=True)._subscribed[0].subscription
+    ns.produce("orders", rows(0))
+    opened = run(ns, subscription)
+    answers: list[Any] = []
+
+    def answered(call: Any) -> None:
+        try:
+            answers.append(call())
+        except Exception as error:  # noqa: BLE001 - it is the result
+            answers.append(error)
+
+    threads = [
+        threading.Thread(target=answered, args=(call,), daemon=True)
+        for call in (
+            opened,
+            lambda: ns.consumer("orders", "billing", takeover=True),
+        )
+    ]
+
+    def both_wait() -> None:
+        """While an entry is on its way, both queue up for the next."""
+        for thread in threads:
+            thread.start()
+        deadline = time.monotonic() + 10
+        while len(ns._connection.appender._queue) < 2 and time.monotonic() < deadline:
+            time.sleep(0.001)
+
+    store.script.append(both_wait)
+    ns.produce("orders", rows(1))
+    for thread in threads:
+        thread.join(10)
+    assert len(answers) == 2
+    assert not [answer for answer in answers if isinstance(answer, Exception)]
+
+
+def _by_source(ns: Any) -> Any:
+    namespace_cache.use(ns)
+    options = {"path": f"{ns.root}/{ns.name}/orders", "subscription": "billing"}
+    plan = StreamPlan(read_options(options, streaming=True), {}, None)
+    log = [plan.initial().to_dict()]
+
+    def acknowledge() -> None:
+        log.append(plan.latest(log[-1], None))
+        plan.acknowledge(log[-1])
+
+    return acknowledge
+
+
+def _by_consumer(ns: Any) -> Any:
+    consumer = ns.consumer("orders", "billing", takeover=True)
+    return lambda: consumer.acknowledge(consumer.receive(timeout_ms=0))
+
+
+@pytest.mark.parametrize("opened", [_by_source, _by_consumer])
+def test_an_acknowledgement_that_somebody_aborted_is_no_success(
+    memory: Place, monkeypatch: pytest.MonkeyPatch, opened: Any
+) -> None:
+    ns, store = memory.faulty()
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(0))
+    acknowledge, rival = opened(ns), memory.open()
+    acknowledge()
+    ns.produce("orders", rows(1))
+    numbers: list[int] = []
+    take = ns._connection.appender.take_numbers
+
+    def noted(count: int) -> list[int]:
+        numbers.extend(taken := take(count))
+        return list(taken)
+
+    monkeypatch.setattr(ns._connection.appender, "take_numbers", noted)
+    store.script.append(lambda: rival.abort(TxnId(ns._connection.coordinator, numbers[-1])))
+    with raises(TransactionAborted, match="admin"):
+        acknowledge()
+    assert rival.subscription("orders", "billing").cursors[0].cursor == 1
+
+
+def _batch(ns: Any, subscription: int, end: int) -> Any:
+    """The commit of a batch that read everything below ``end``, as both sinks do it."""
+    taken = batch_commit.BatchRange("orders", subscription, {0: 0}, {0: end})
+    identity = batch_commit.QueryIdentity("query", "query")
+    wanted = batch_commit.acknowledgements(ns, [taken], identity, "run")
+    txn = write_jobs.begin(ns, write_jobs.reserve_job(ns))
+    txn._acknowledge_ranges(wanted)
+    txn.produce("audit", rows(*range(end)))
+    return txn.commit()
+
+
+@pytest.mark.clause("P-84")
+@pytest.mark.parametrize("prepared", [False, True])
+def test_what_was_acknowledged_by_itself_while_a_batch_took_over_is_not_taken_twice(
+    memory: Place, monkeypatch: pytest.MonkeyPatch, prepared: bool
+) -> None:
+    ns, other = memory.open(), memory.open()
+    for topic in ("orders", "audit"):
+        ns.create_topic(topic, SCHEMA)
+    ns.produce("orders", rows(*range(10)))
+    consumer = other.consumer("orders", "billing", takeover=True)
+    messages = consumer.receive(timeout_ms=0)
+    token = ""
+    if prepared:
+        txn = other.begin()
+        txn.acknowledge(messages[5])
+        txn.produce("audit", rows(*ids(messages[5].table)))
+        token = txn.prepare()
+    honest = subscription_ownership.take_epoch
+
+    def late(*arguments: Any, **options: Any) -> int:
+        if prepared:
+            other.complete(token, commit=True)
+        else:
+            with other.begin() as mine:
+                mine.acknowledge(messages[5])
+                mine.produce("audit", rows(*ids(messages[5].table)))
+        return honest(*arguments, **options)
+
+    monkeypatch.setattr(batch_commit, "take_epoch", late)
+    with contextlib.suppress(TxnLogError):
+        _batch(ns, ns.subscription("orders", "billing").id, 10)
+    seen = read(ns, "audit")
+    assert set(ids(messages[5].table)) <= set(seen), "the other one was at work in between"
+    assert len(seen) == len(set(seen)), f"processed twice: {sorted(seen)}"
+
+
+def test_a_run_that_lost_the_subscription_before_its_first_commit_does_not_take_it_back(memory: Place) -> None:
+    """No commit of the run says that it had an epoch, and the subscription has another consumer by now."""
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+    ns.create_subscription("orders", "billing", start="earliest")
+    ns.produce("orders", rows(*range(5)))
+    taken = batch_commit.BatchRange("orders", ns.subscription("orders", "billing").id, {0: 0}, {0: 5})
+    identity = batch_commit.QueryIdentity("query", "query")
+    held = batch_commit.acknowledgements(ns, [taken], identity, "run")[0].epoch
+    assert ns.subscription("orders", "billing").epoch == held
+    rival = memory.open().consumer("orders", "billing", takeover=True)
+    lost = ns.subscription("orders", "billing").epoch
+    assert lost > held
+    for _ in range(2):
+        with raises(ConsumerFenced, match=f"is {lost}, this consumer's is {held}"):
+            batch_commit.acknowledgements(ns, [taken], identity, "run")
+    assert ns.subscription("orders", "billing").epoch == lost
+    rival.acknowledge(rival.receive(timeout_ms=0))
+    assert ns.subscription("orders", "billing").cursors[0].cursor == 5
+
+
+# --- a cursor that somebody moved back --------------------------------------------------------------------------------
+
+
+class _Query:
+    """A query on ``orders`` of five rows: each run has a plan of its own, ``log`` outlives it as a checkpoint does."""
+
+    def __init__(self, ns: Any) -> None:
+        namespace_cache.use(ns)
+        for topic in ("orders", "audit"):
+            ns.create_topic(topic, SCHEMA)
+        ns.produce("orders", rows(*range(5)))
+        self.ns = ns
+        self.restart()
+        self.log = [self.plan.initial().to_dict()]
+
+    def restart(self) -> None:
+        options = {"path": f"{self.ns.root}/{self.ns.name}/orders", "subscription": "billing"}
+        self.plan = StreamPlan(read_options(options, streaming=True), {}, None)
+
+    def batch(self) -> None:
+        """The next batch is planned, and the one before acknowledged: Spark's order."""
+        last = self.log[-1]
+        self.log.append(self.plan.latest(last, None))
+        if len(self.log) > 2:
+            self.plan.acknowledge(last)
+
+    @property
+    def cursor(self) -> int:
+        return int(self.ns.subscription("orders", "billing").cursors[0].cursor)
+
+    def seek(self, position: Any) -> None:
+        with self.ns.consumer("orders", "billing", takeover=True) as consumer:
+            consumer.seek(position)
+
+
+def _sink_acknowledged(query: _Query) -> None:
+    query.batch()
+    _batch(query.ns, query.ns.subscription("orders", "billing").id, 5)
+
+
+def _source_acknowledged(query: _Query) -> None:
+    query.batch()
+    query.ns.produce("orders", rows(5))
+    query.batch()
+
+
+@pytest.mark.parametrize("first", [_sink_acknowledged, _source_acknowledged])
+def test_a_stopped_query_does_not_undo_a_seek_and_goes_on_where_it_was_sought_back_to(
+    memory: Place, first: Callable[[_Query], None]
+) -> None:
+    query = _Query(memory.open())
+    first(query)
+    assert query.cursor == 5
+    end = query.log[-1]["offsets"]["orders"]["0"]
+    query.seek("earliest")
+    query.ns.produce("orders", rows(6))
+    for _ in range(2):
+        query.restart()
+        for refused in (query.batch, lambda: query.plan.acknowledge(query.log[-1])):
+            with raises(
+                InvalidInputError,
+                match=rf"goes on at offset {end}, but .* is at 0 "
+                r"\(stop the query and seek .*; a new checkpointLocation .* comes twice",
+            ):
+                refused()
+    assert query.cursor == 0
+    query.seek({0: end})
+    query.batch()
+    query.ns.produce("orders", rows(7))
+    query.batch()
+    assert query.cursor == end + 1
+
+
+def test_a_subscription_that_was_dropped_and_made_again_is_not_taken_off_to_the_old_end(memory: Place) -> None:
+    query = _Query(memory.open())
+    query.batch()
+    query.ns.drop_subscription("orders", "billing")
+    query.ns.create_subscription("orders", "billing", start="earliest")
+    query.restart()
+    with raises(InvalidInputError, match="is at 0"):
+        query.plan.acknowledge(query.log[-1])
+    assert query.cursor == 0
+
+
+@pytest.mark.parametrize("run", ["run", "later"])
+def test_a_subscription_that_is_dropped_while_a_batch_is_at_work_is_told_by_name(memory: Place, run: str) -> None:
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+    ns.create_subscription("orders", "billing", start="earliest")
+    ns.produce("orders", rows(*range(5)))
+    taken = batch_commit.BatchRange("orders", ns.subscription("orders", "billing").id, {0: 0}, {0: 5})
+    identity = batch_commit.QueryIdentity("query", "query")
+    batch_commit.acknowledgements(ns, [taken], identity, "run")
+    ns.drop_subscription("orders", "billing")
+    with raises(SubscriptionNotFound, match=r"'billing' of 'orders' was dropped \(begin with a new checkpointLocation"):
+        batch_commit.acknowledgements(ns, [taken], identity, run)
+
+
+@pytest.mark.parametrize("acknowledged", [False, True])
+def test_a_query_that_died_before_it_acknowledged_catches_up(memory: Place, acknowledged: bool) -> None:
+    query = _Query(memory.open())
+    query.batch()
+    for number in range(3):
+        query.ns.produce("orders", rows(5 + number))
+        if not acknowledged or number:  # it dies with the batch planned, again and again
+            query.log.append(query.plan.latest(query.log[-1], None))
+            query.restart()
+        else:
+            query.batch()
+    assert query.cursor == (5 if acknowledged else 0)
+    query.plan.acknowledge(query.log[-1])
+    assert query.cursor == 8
+
+
+def test_a_seek_while_a_run_takes_over_stops_it_and_those_that_follow(
+    memory: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = _Query(memory.open())
+    query.batch()
+    query.plan.acknowledge(query.log[-1])
+    query.ns.produce("orders", rows(5))
+    query.batch()
+    query.restart()
+    honest = subscription_ownership.take_epoch
+
+    def late(*arguments: Any) -> int:
+        monkeypatch.undo()
+        query.seek("earliest")
+        return honest(*arguments)
+
+    monkeypatch.setattr(source_plan, "take_epoch", late)
+    for _ in range(2):
+        with raises(InvalidInputError, match="goes on at offset 6, but .* is at 0"):
+            query.plan.acknowledge(query.log[-1])
+        query.restart()
+    assert query.cursor == 0

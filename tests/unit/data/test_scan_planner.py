@@ -1,0 +1,173 @@
+"""Plans of scans: which rows of which files, in the order of their offsets."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.memory_log import SCHEMA
+from txnlog.common.ids import Coordinators
+from txnlog.data.scan_planner import ScanPlan, check_offsets, in_offset_order, parse_isolation_level, plan
+from txnlog.errors import CorruptionError, InvalidInputError, OffsetOutOfRange
+from txnlog.fold.state import SegmentRecord, SegmentSlice, SegmentState
+
+
+def segment(
+    number: int,
+    slices: dict[int, tuple[int, int | None]],
+    *,
+    version: int = 1,
+    txn: int | None = None,
+    state: SegmentState = "visible",
+    compacted: bool = False,
+) -> SegmentRecord:
+    """Slices as ``{partition: (rows, offset)}``."""
+    made = tuple(SegmentSlice(partition, rows, offset) for partition, (rows, offset) in sorted(slices.items()))
+    ended = None if state == "pending" else version
+    return SegmentRecord(
+        number,
+        1,
+        f"{number:032x}.parquet",
+        sum(item.rows for item in made),
+        100,
+        "crc32:00000000",
+        made,
+        state,
+        version,
+        txn,
+        ended,
+        None if ended is None else version * 1_000,
+        compacted,
+    )
+
+
+def planned(records: list[SegmentRecord], version: int = 9, **options: object) -> ScanPlan:
+    return plan(
+        records,
+        {},
+        topic="orders",
+        folder="orders",
+        schema=SCHEMA,
+        coordinators=Coordinators.one(7),
+        version=version,
+        **options,  # type: ignore[arg-type]
+    )
+
+
+def offsets_of(found: ScanPlan) -> dict[int, list[int]]:
+    result: dict[int, list[int]] = {}
+    for item in found.segments:
+        for part in item.slices:
+            assert part.offset is not None
+            result.setdefault(part.partition, []).extend(range(part.offset, part.offset + part.rows))
+    return result
+
+
+def test_a_plan_names_rows_files_and_constants() -> None:
+    shared = segment(4, {0: (2, 0), 1: (3, 0)}, version=5)
+    owned = segment(6, {1: (2, 3)}, version=7, txn=99)
+    found = planned([owned, shared])
+    assert [item.number for item in found.segments] == [4, 6]
+    first, second = found.segments
+    assert first.key == f"orders/_txnlog_segment=4/{4:032x}.parquet"
+    assert [(p.partition, p.first_row, p.rows, p.offset) for p in first.slices] == [(0, 0, 2, 0), (1, 2, 3, 0)]
+    assert (first.txn, first.version, first.timestamp_ms, first.stores_partition, first.stores_txn) == (
+        None,
+        5,
+        5_000,
+        True,
+        True,
+    )
+    assert (second.txn, second.version, second.stores_partition, second.stores_txn, second.whole) == (
+        99,
+        7,
+        False,
+        False,
+        True,
+    )
+    assert found.rows == 7
+    assert 4 in found.visibility
+    assert 6 in found.visibility
+    assert 5 not in found.visibility
+
+
+def test_a_compacted_segment_stores_what_the_log_no_longer_says() -> None:
+    (found,) = planned([segment(4, {0: (2, 0)}, compacted=True, txn=8)]).segments
+    assert (found.version, found.timestamp_ms, found.stores_txn, found.stores_partition) == (None, None, True, False)
+
+
+def test_offsets_cut_files_and_leave_others_alone() -> None:
+    records = [segment(n, {0: (10, 10 * n), 1: (5, 5 * n)}) for n in range(5)]
+    found = planned(records, offsets={0: (15, 32)})
+    assert [item.number for item in found.segments] == [1, 2, 3]
+    assert offsets_of(found) == {0: list(range(15, 32))}
+    assert [(p.first_row, p.rows) for item in found.segments for p in item.slices] == [(5, 5), (0, 10), (0, 2)]
+    assert planned(records, offsets={}).segments == ()
+    assert offsets_of(planned(records, starts={0: 41, 1: 7})) == {0: list(range(41, 50)), 1: list(range(7, 25))}
+
+
+def test_pending_and_aborted_rows_have_no_offsets_and_no_place_in_ranges() -> None:
+    records = [
+        segment(1, {0: (2, 0)}),
+        segment(2, {0: (2, None)}, txn=5, state="pending"),
+        segment(3, {0: (2, None)}, txn=6, state="aborted"),
+    ]
+    found = planned(records, isolation_level="read_uncommitted")
+    assert [(item.number, item.state, item.version) for item in found.segments] == [
+        (1, "COMMITTED", 1),
+        (2, "OPEN", None),
+        (3, "ABORTED", None),
+    ]
+    assert [part.offset for item in found.segments for part in item.slices] == [0, None, None]
+    ranged = planned(records, isolation_level="read_uncommitted", offsets={0: (0, 2)})
+    assert [item.number for item in ranged.segments] == [1]
+    assert [item.number for item in planned(records).segments] == [1]
+
+
+@given(st.lists(st.lists(st.integers(0, 4), min_size=1, max_size=5, unique=True), max_size=25), st.randoms())
+def test_every_partitions_offsets_ascend_over_all_files(files: list[list[int]], rng: random.Random) -> None:
+    ends = dict.fromkeys(range(5), 0)
+    records = []
+    for number, partitions in enumerate(files):
+        slices = {}
+        for partition in partitions:
+            rows = rng.randrange(1, 4)
+            slices[partition] = (rows, ends[partition])
+            ends[partition] += rows
+        records.append(segment(number, slices))
+    rng.shuffle(records)
+    found = offsets_of(planned(records))
+    assert found == {partition: list(range(end)) for partition, end in ends.items() if end}
+
+
+def test_segments_that_cannot_be_put_in_order_are_damage() -> None:
+    one = segment(1, {0: (1, 0), 1: (1, 1)})
+    two = segment(2, {0: (1, 1), 1: (1, 0)})
+    with pytest.raises(CorruptionError, match="order"):
+        in_offset_order([one, two])
+
+
+def test_wanted_offsets_are_checked_against_what_is_there() -> None:
+    check_offsets({0: (2, 5), 1: (0, 0)}, {0: 2}, {0: 5, 1: 0})
+    for wrong, words in (
+        ({2: (0, 0)}, "no partition 2"),
+        ({0: (1, 5)}, "2 to 5"),
+        ({0: (2, 6)}, "2 to 5"),
+        ({0: (4, 3)}, "beyond the end"),
+        ({0: (0, 9)}, "outside"),
+    ):
+        with pytest.raises(OffsetOutOfRange, match=words):
+            check_offsets(wrong, {0: 2}, {0: 5, 1: 0})
+
+
+def test_isolation_levels_have_two_names() -> None:
+    assert [parse_isolation_level(text) for text in ("read_committed", "read_uncommitted")] == [
+        "read_committed",
+        "read_uncommitted",
+    ]
+    for wrong in ("READ_COMMITTED", "", "serializable"):
+        with pytest.raises(InvalidInputError, match="isolation level"):
+            parse_isolation_level(wrong)

@@ -1,0 +1,70 @@
+"""What ``catalog`` and ``spark_ext`` use of handles beyond the public surface; for this project, and free to change.
+
+The handles have these under private names, so that ``help()`` and tab completion show what is documented.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from txnlog.api.namespace import Namespace
+    from txnlog.api.transaction import Transaction
+    from txnlog.client.view import Connection
+    from txnlog.format.actions import Acknowledgement, Segment, StreamBatch
+
+
+def connection_of(namespace: Namespace) -> Connection:
+    """What a namespace and all that it makes work through."""
+    return namespace._connection
+
+
+def check_open(txn: Transaction) -> None:
+    """Raise the conflict with more work: it has ended, was fenced, or the outcome of its end is unknown."""
+    txn._check_open_now()
+
+
+def acknowledge_ranges(txn: Transaction, wanted: list[Acknowledgement]) -> None:
+    """Add acknowledgements by offsets instead of received messages."""
+    txn._acknowledge_ranges(wanted)
+
+
+def adopt_segments(txn: Transaction, segments: Iterable[Segment]) -> None:
+    """Add segments that were written elsewhere; those that it was given before are left out."""
+    txn._adopt_segments(list(segments))
+
+
+def set_stream(txn: Transaction, batch: StreamBatch) -> None:
+    """Bind the commit to a micro-batch: a replay of it is skipped."""
+    txn._set_stream(batch)
+
+
+def discard(txn: Transaction) -> bool:
+    """Abort, unless a commit is under way or its outcome is unknown; never raises.
+
+    Returns whether it was not committed, and will not be.
+    """
+    return txn._discard()
+
+
+def leave(txn: Transaction, error: BaseException | None) -> None:
+    """End a block that goes wrong: ``discard``, and the error's advice to call again becomes one to begin again."""
+    txn._leave(error)
+
+
+def leave_outcome_open(txn: Transaction) -> None:
+    """Go on without asking how a commit whose outcome is unknown ended: the log decides."""
+    txn._leave_in_doubt()
+
+
+__all__ = [
+    "acknowledge_ranges",
+    "adopt_segments",
+    "check_open",
+    "connection_of",
+    "discard",
+    "leave",
+    "leave_outcome_open",
+    "set_stream",
+]

@@ -1,0 +1,467 @@
+"""Creating, describing and opening subscriptions."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeVar, get_args
+
+import msgspec
+
+from txnlog.api.consumer import Consumer
+from txnlog.client import dead_letters
+from txnlog.client.delivery import Intake
+from txnlog.client.failover_delivery import WAITING, FailoverIntake, KeptIntake
+from txnlog.client.shared_delivery import SharedIntake
+from txnlog.client.subscription_ownership import check_all_free, keeps_its_place, owned_since, try_to_take
+from txnlog.common import ranges
+from txnlog.common.limits import DEFAULT_LEASE_MS, MAX_NUMBER, MIN_LEASE_MS
+from txnlog.common.names import nearest, parse_label, parse_subscription_name, parse_topic_name, similar
+from txnlog.common.validation import Duration, long_enough_ms, shown, truth, whole_number
+from txnlog.errors import (
+    Durable,
+    InvalidInputError,
+    SubscriptionExists,
+    SubscriptionNotFound,
+    TopicNotFound,
+    TxnLogError,
+    in_doubt,
+    refused_write,
+)
+from txnlog.fold import leases
+from txnlog.fold.acknowledgements import cursor_of, live_subscription
+from txnlog.fold.state import Cursor, Draft, SubscriptionRecord, TopicRecord
+from txnlog.fold.topics import live_topic
+from txnlog.format.actions import DropSubscription, Header, Subscription, SubscriptionType, Takeover, Topic
+from txnlog.log.commands import ONE_CREATION, Answer, Simple, effect
+from txnlog.results import Listing, PartitionCursor, PartitionLag, SubscriptionInfo
+from txnlog.wording import Call, Words
+
+if TYPE_CHECKING:
+    from txnlog.client.view import Connection, Position
+
+_logger: Final = logging.getLogger("txnlog.subscriptions")
+
+T = TypeVar("T")
+
+TYPES: Final[tuple[SubscriptionType, ...]] = get_args(SubscriptionType)
+TAKEOVERS: Final[tuple[Takeover, ...]] = get_args(Takeover)
+
+_DROPPED: Final = Words(
+    "look whether it was done: ", Call("subscriptions", "topic"), "; one of this name may be another, made since"
+)
+"""Where the store does not say whether a subscription was dropped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A subscription at one version of the log, with its topic and by partition its cursors.
+
+    Attributes:
+        at_ms: the time of the log then, by which leases end.
+    """
+
+    topic: TopicRecord
+    record: SubscriptionRecord
+    cursors: tuple[Cursor, ...]
+    at_ms: int
+
+
+def _found(draft: Draft, number: int, at_ms: int) -> Found:
+    record = live_subscription(draft, number)
+    topic = draft.topics.get(record.topic)
+    assert topic is not None, "topics are never forgotten"
+    return Found(topic, record, tuple(cursor_of(draft, number, p) for p in range(topic.partitions)), at_ms)
+
+
+def _type(text: object) -> SubscriptionType:
+    kind = text.lower() if isinstance(text, str) else text  # Pulsar writes Shared, Kafka's tools write SHARED
+    if kind not in TYPES:
+        raise InvalidInputError(f"unknown subscription type {shown(text)}", advice=nearest(str(text), TYPES))
+    return kind
+
+
+def _takeover(text: object) -> Takeover:
+    if not isinstance(text, str) or text not in TAKEOVERS:
+        raise InvalidInputError(f"unknown takeover rule {shown(text)}", advice=nearest(str(text), TAKEOVERS))
+    return text
+
+
+def _by_name(connection: Connection, call: Callable[[], T]) -> T:
+    """A call that looks names up in the newest state, and then writes by the ids that it found.
+
+    Where one of them is gone by then, another one may have its name: the call is made once more, and looks again.
+    """
+    known = connection.follower.refresh()
+    try:
+        with refused_write():
+            return call()
+    except (TopicNotFound, SubscriptionNotFound) as error:
+        if connection.follower.version == known:
+            raise
+        written = error.durable
+    try:
+        with refused_write(), connection.naming_dropped():
+            return call()
+    except TxnLogError as error:
+        if error.durable is Durable.NOTHING:
+            error.durable = written
+        raise
+
+
+def create(
+    connection: Connection,
+    topic: str,
+    name: str,
+    *,
+    type: str = "exclusive",  # noqa: A002 - the name users know from Pulsar
+    start: Position = "earliest",
+    lease_ms: Duration = DEFAULT_LEASE_MS,
+    takeover: str = "any",
+    max_redeliveries: int | None = None,
+    dead_letter_topic: str | None = None,
+    if_not_exists: bool = False,
+    allow_short_lease: bool = False,
+) -> Found:
+    """Create a subscription; see ``Namespace.create_subscription``. Gives it as the entry shows it.
+
+    Somebody may drop it with the next one, and another one may have its name: nobody looks for it once more.
+    """
+    parse_subscription_name(name)
+    kind = _type(type)
+    rule = _takeover(takeover)
+    lease_ms = _lease_ms(lease_ms, allow_short=truth("allow_short_lease", allow_short_lease))
+    if_not_exists = truth("if_not_exists", if_not_exists)
+    if max_redeliveries is not None:
+        max_redeliveries = whole_number("max_redeliveries", max_redeliveries, 0, MAX_NUMBER)
+    if dead_letter_topic is not None:
+        parse_topic_name(dead_letter_topic)
+    if kind == "shared" and rule != "any":
+        raise InvalidInputError(
+            f"takeover belongs to exclusive and failover subscriptions; {name!r} would be shared",
+            advice="pass another type, or leave it out: consumers of a shared subscription go together",
+        )
+    _check_dead_letters(name, kind, max_redeliveries, dead_letter_topic)
+    _ = connection.appender  # a reader is refused before it looks at anything
+    settings = Subscription(0, name, kind, (), lease_ms, rule, max_redeliveries, dead_letter_topic)
+    return _by_name(connection, lambda: _create(connection, topic, start, settings, if_not_exists=if_not_exists))
+
+
+def _lease_ms(lease: Duration, *, allow_short: bool) -> int:
+    """A lease in milliseconds, or InvalidInputError: also where it is short and not said to be meant."""
+    return long_enough_ms(
+        "lease_ms",
+        lease,
+        1,
+        MIN_LEASE_MS,
+        DEFAULT_LEASE_MS,
+        "allow_short_lease",
+        allowed=allow_short,
+        else_="it would end while its consumer is at work, and another one would receive the same messages",
+    )
+
+
+def _create(
+    connection: Connection, topic: str, start: Position, settings: Subscription, *, if_not_exists: bool
+) -> Found:
+    """Create a subscription with these settings, of the topic that has the name."""
+    name, dead_letter_topic = settings.name, settings.dead_letter_topic
+    record = connection.topic_record(topic)
+    offsets = connection.resolve_position(record, start)
+    if len(offsets) < record.partitions:
+        offsets = connection.resolve_position(record, "earliest") | offsets
+    positions = tuple(offsets[partition] for partition in range(record.partitions))
+    action = msgspec.structs.replace(settings, topic=record.id, start=positions)
+
+    def decide(draft: Draft, at: Header) -> list[Topic | Subscription] | Answer[Found]:
+        source = live_topic(draft, record.id)
+        letters = [] if dead_letter_topic is None else dead_letters.missing_topic(draft, source, dead_letter_topic)
+        known = draft.subscription_names.get((record.id, name))
+        if known is None:
+            return [*letters, action]
+        existing = live_subscription(draft, known)
+        if (clash := _clash(existing, action)) is not None:
+            raise SubscriptionExists(
+                f"the subscription {name!r} of {topic!r} exists with another {clash}",
+                advice="ask for what it has, or choose another name",
+            )
+        if not if_not_exists:
+            raise SubscriptionExists(f"the subscription {name!r} of {topic!r} exists")
+        return [*letters] or Answer(_found(draft, known, at.timestamp_ms))
+
+    def result(draft: Draft, at: Header) -> Found:
+        made = draft.subscription_names.get((record.id, name))
+        assert made is not None, "just created, or found"
+        return _found(draft, made, at.timestamp_ms)
+
+    return connection.appender.call(Simple(decide, result, ONE_CREATION))
+
+
+def _check_dead_letters(name: str, kind: SubscriptionType, max_redeliveries: int | None, topic: str | None) -> None:
+    """Raise InvalidInputError where a subscription of a kind cannot have these settings.
+
+    A Shared one counts redeliveries, so it has both or none. The consumer of an Exclusive one decides by itself what it
+    gives up on: it has the topic alone.
+    """
+    if kind != "shared" and max_redeliveries is not None:
+        raise InvalidInputError(
+            f"max_redeliveries belongs to shared subscriptions; {name!r} would be {kind}",
+            advice='pass type="shared", or leave it out: only shared subscriptions count redeliveries',
+        )
+    if kind == "failover" and topic is not None:
+        raise InvalidInputError(
+            f"dead_letter_topic belongs to shared and exclusive subscriptions; {name!r} would be failover",
+            advice="pass another type, or leave it out",
+        )
+    if kind == "shared" and (max_redeliveries is None) != (topic is None):
+        raise InvalidInputError(
+            "max_redeliveries and dead_letter_topic of a shared subscription go together",
+            advice="give both, or neither: messages are then redelivered until somebody acknowledges them",
+        )
+
+
+def _clash(there: SubscriptionRecord, wanted: Subscription) -> str | None:
+    """In what a subscription differs from one that is wanted, wherever its cursors are; None where in nothing."""
+    for setting in ("type", "lease_ms", "takeover", "max_redeliveries", "dead_letter_topic"):
+        has, asked = getattr(there, setting), getattr(wanted, setting)
+        idle = setting == "takeover" and wanted.type == "shared"  # logs may have it, though nobody takes over there
+        if has != asked and not idle:
+            return f"{setting}: {has!r} instead of {asked!r}"
+    return None
+
+
+def find(connection: Connection, topic: str, name: str) -> Found:
+    """A topic's subscription in the newest state, or the error with the nearest name."""
+    parse_subscription_name(name)
+    record = connection.topic_record(topic)
+    with connection.follower.lock:
+        state = connection.follower.state
+        number = state.subscription_names.get((record.id, name))
+        if number is not None:
+            return _found(state.draft(), number, connection.log_now_ms())
+        names = [item.name for item in state.subscriptions.values() if item.topic == record.id]
+    raise SubscriptionNotFound(f"the topic {topic!r} has no subscription {name!r}", advice=nearest(name, names))
+
+
+def drop(connection: Connection, topic: str, name: str) -> None:
+    """Drop a subscription; open transactions go on without what they acknowledged on it."""
+    _ = connection.appender  # a reader is refused before it looks at anything
+
+    def dropped() -> SubscriptionRecord:
+        record = find(connection, topic, name).record
+        with in_doubt(_DROPPED):
+            connection.appender.call(effect(lambda _draft, _at: [DropSubscription(record.id)]))
+        return record
+
+    record = _by_name(connection, dropped)
+    if keeps_its_place(record):
+        connection.heartbeats.forget(record.id, record.epoch)
+
+
+def describe(connection: Connection, found: Found) -> SubscriptionInfo:
+    """A subscription with its cursors, for users."""
+    cursors: list[PartitionCursor] = []
+    consumers: dict[str, int] = {}
+    for partition, cursor in enumerate(found.cursors):
+        redelivered = sum(item.end - item.start for item in cursor.redeliveries)
+        leased = ranges.size(leases.live(cursor, found.at_ms))
+        cursors.append(
+            PartitionCursor(partition, cursor.position, cursor.acknowledged, _pending(cursor), redelivered, leased)
+        )
+        for lease in cursor.leases:
+            if lease.until_ms > found.at_ms:
+                consumer = leases.name_of(lease.consumer)
+                consumers[consumer] = consumers.get(consumer, 0) + ranges.size(lease.ranges)
+    record = found.record
+    return SubscriptionInfo(
+        found.topic.name,
+        record.name,
+        record.type,
+        epoch=record.epoch,
+        consumer=record.consumer,
+        cursors=tuple(cursors),
+        id=record.id,
+        takeover=record.takeover,
+        lease_ms=record.lease_ms,
+        max_redeliveries=record.max_redeliveries,
+        dead_letter_topic=record.dead_letter_topic,
+        consumers=dict(sorted(consumers.items())),
+        query=record.stream,
+        query_since=owned_since(connection, record),
+    )
+
+
+def _pending(cursor: Cursor) -> int:
+    """How many messages open transactions hold."""
+    held = ranges.normalize(found for hold in cursor.holds for found in hold.ranges)
+    if cursor.cumulative is not None:
+        below = ranges.subtract(((cursor.position, cursor.cumulative.end),), cursor.acknowledged)
+        held = ranges.union(held, below)
+    return ranges.size(held)
+
+
+def names_of(connection: Connection, topic: str) -> tuple[str, ...]:
+    """Names of a topic's subscriptions, sorted."""
+    record = connection.topic_record(topic)
+    with connection.follower.lock:
+        found = [item.name for item in connection.follower.state.subscriptions.values() if item.topic == record.id]
+    return tuple(sorted(found))
+
+
+def lag(connection: Connection, topic: str, name: str) -> Listing:
+    """By partition how far a subscription is behind."""
+    rows: list[PartitionLag] = []
+    with connection.follower.lock:
+        found = find(connection, topic, name)
+        segments, _ = connection.follower.segments(found.topic.id)
+        state = connection.follower.state
+        ends = [state.end_of(found.topic.id, partition) for partition in range(found.topic.partitions)]
+    for partition, (cursor, end) in enumerate(zip(found.cursors, ends, strict=True)):
+        behind = end - cursor.position - ranges.size(cursor.acknowledged)
+        oldest = [
+            segment.timestamp_ms
+            for segment in segments
+            # What was merged says when: a merged segment has the time of the merge.
+            if not segment.compacted and segment.timestamp_ms is not None
+            for item in segment.slices
+            if item.partition == partition and item.offset is not None and item.offset + item.rows > cursor.position
+        ]
+        behind_ms = max(0, found.at_ms - min(oldest)) if behind and oldest else None
+        leased = ranges.size(leases.live(cursor, found.at_ms))
+        rows.append(PartitionLag(partition, cursor.position, end, behind, behind_ms, _pending(cursor), leased))
+    return Listing(rows)
+
+
+def open_consumer(
+    connection: Connection,
+    topics: str | Sequence[str],
+    subscription: str,
+    *,
+    type: str | None = None,  # noqa: A002 - the name users know from Pulsar
+    name: str | None = None,
+    takeover: bool = False,
+) -> Consumer:
+    """Open a consumer on one or several topics; see ``Namespace.consumer``.
+
+    Whatever may be refused is looked at before anything is written, and all places that fence somebody are taken in one
+    entry: a call that is refused fences nobody, and creates nothing. Where the log changes meanwhile, subscriptions may
+    have been created; ``durable`` says so then.
+    """
+    _ = connection.appender  # a reader is refused before it looks at anything
+    label = parse_label("consumer name", name) if name is not None else f"consumer-{connection.runtime.unique()[:8]}"
+    parse_subscription_name(subscription)
+    wanted = None if type is None else _type(type)
+    names = _topics(topics)
+    takeover = truth(
+        "takeover",
+        takeover,
+        "the rule who may take over is of the subscription: ns.create_subscription(..., takeover=...)",
+    )
+    return _by_name(connection, lambda: _open(connection, names, subscription, wanted, label, takeover=takeover))
+
+
+def _open(
+    connection: Connection,
+    topics: Sequence[str],
+    subscription: str,
+    wanted: SubscriptionType | None,
+    label: str,
+    *,
+    takeover: bool,
+) -> Consumer:
+    """Open a consumer on the topics that have the names."""
+    found = [_look_up(connection, topic, subscription, wanted) for topic in topics]
+    known = [record for _, record in found if record is not None]
+    if len(known) < len(found):
+        check_all_free(connection, [record for record in known if not _waits(record)], label, may_end_query=takeover)
+    places: list[tuple[TopicRecord, SubscriptionRecord]] = []
+    opened: list[Intake] = []
+    try:
+        for topic, there in found:
+            places.append((topic, there) if there is not None else _made(connection, topic.name, subscription, wanted))
+        wanted_places = [record.id for _, record in places if not _waits(record)]
+        epochs = try_to_take(connection, wanted_places, label, takeover=takeover)
+        for topic, record in places:
+            opened.append(_kind(record)(connection, label, topic, record.id, epochs.get(record.id, WAITING)))
+        for item in opened:
+            if item.epoch == WAITING:
+                item.look(entering=True)
+    except BaseException as error:
+        for item in opened:
+            item.close()
+        written = places != found[: len(places)] or any(item.epoch != WAITING for item in opened)
+        if written and isinstance(error, TxnLogError) and error.durable is Durable.NOTHING:
+            error.durable = Durable.MAYBE
+        raise
+    return Consumer(connection, label, opened)
+
+
+def _look_up(
+    connection: Connection, topic: str, subscription: str, wanted: SubscriptionType | None
+) -> tuple[TopicRecord, SubscriptionRecord | None]:
+    """A topic, and its subscription if it is there. Raises SubscriptionExists where that is of another type."""
+    with connection.follower.lock:
+        found = connection.topic_record(topic)
+        record = connection.subscription_record(found.id, subscription)
+    if record is not None and wanted is not None and record.type != wanted:
+        raise SubscriptionExists(
+            f"the subscription {subscription!r} of {topic!r} is {record.type}, not {wanted}",
+            advice="leave out the type, or use another subscription",
+        )
+    return found, record
+
+
+def _made(
+    connection: Connection, topic: str, subscription: str, wanted: SubscriptionType | None
+) -> tuple[TopicRecord, SubscriptionRecord]:
+    """Create the subscription of a consumer. Where somebody else was faster, that one will do, whatever its rules.
+
+    With the topic that it is of: another one may have the name by now.
+    """
+    try:
+        made = create(connection, topic, subscription, type=wanted or "exclusive")
+    except SubscriptionExists:
+        found, there = _look_up(connection, topic, subscription, wanted)
+        if there is None:
+            raise
+        return found, there
+    _report_created(connection, made)
+    return made.topic, made.record
+
+
+def _report_created(connection: Connection, made: Found) -> None:
+    """Say that a consumer created its subscription, which a misspelt name does as well."""
+    name, topic = made.record.name, made.topic.name
+    with connection.follower.lock:
+        others = [other for of, other in connection.follower.state.subscription_names if of == made.topic.id]
+    close = similar(name, others)
+    created = f"the consumer created the subscription {name!r} of {topic!r}: it begins with the earliest message"
+    if close is None:
+        _logger.info("%s", created)
+    else:
+        advice = "if that one was meant, open a consumer of it, and drop the new one"
+        _logger.warning("%s. There is also %r: %s", created, close, advice)
+
+
+def _topics(topics: object) -> list[str]:
+    """The names of topics, each once."""
+    names = [topics] if isinstance(topics, str) else list(topics) if isinstance(topics, Sequence) else None
+    if not names:
+        raise InvalidInputError("a consumer needs a topic, or a list of topics")
+    return list(dict.fromkeys(parse_topic_name(name) for name in names))
+
+
+def _waits(record: SubscriptionRecord) -> bool:
+    """Whether a consumer waits where another one is active: all others have their place, or are refused."""
+    return record.type == "failover" and record.takeover != "same_name"
+
+
+def _kind(record: SubscriptionRecord) -> Callable[[Connection, str, TopicRecord, int, int], Intake]:
+    """What a consumer has of a topic, by the subscription's type and takeover rule."""
+    if record.type == "exclusive":
+        return KeptIntake if keeps_its_place(record) else Intake
+    return FailoverIntake if record.type == "failover" else SharedIntake
+
+
+__all__ = ["Found", "create", "describe", "drop", "find", "lag", "names_of", "open_consumer"]

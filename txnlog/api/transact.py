@@ -1,0 +1,138 @@
+"""Running a function in a transaction again and again, where that may help: ``ns.transact``."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from txnlog.common.validation import shown, whole_number
+from txnlog.errors import (
+    AbortableError,
+    CoordinatorFenced,
+    InvalidInputError,
+    InvalidTransactionState,
+    OutcomeUnknown,
+    RetriableError,
+    TransactionAborted,
+    TxnLogError,
+)
+from txnlog.wording import Call, Words
+
+if TYPE_CHECKING:
+    from txnlog.api.transaction import Transaction
+    from txnlog.client.view import Connection
+
+T = TypeVar("T")
+
+_PAUSE_MS: Final = 20.0
+_LONGEST_PAUSE_MS: Final = 5_000.0
+"""Pauses double, and chance chooses below them: whoever lost to each other does not meet again."""
+
+_MOST_ATTEMPTS: Final = 1_000
+"""A day of the longest pauses is no way to wait: whoever needs more has another problem than a conflict."""
+
+
+def transact(
+    connection: Connection, begin: Callable[[], Transaction], work: Callable[[Transaction], T], attempts: int
+) -> T:
+    """See ``Namespace.transact``."""
+    _check_function(work)
+    attempts = whole_number("attempts", attempts, 1, _MOST_ATTEMPTS)
+    for attempt in range(attempts):
+        if attempt:
+            pause = min(_PAUSE_MS * 2 ** min(attempt - 1, 20), _LONGEST_PAUSE_MS)
+            connection.runtime.sleep_ms(connection.runtime.spread(pause))
+        last = attempt + 1 == attempts
+        try:
+            txn = begin()
+        except RetriableError:  # numbers were missing: nothing of the function was run
+            if last:
+                raise
+            continue
+        txn._refuse_prepare()
+        try:
+            value = work(txn)
+            _check_not_awaited(txn, value)
+            if _committed(txn):
+                return value
+            error: TxnLogError = TransactionAborted(f"the transaction {txn.id} was aborted: its commit got no answer")
+        except OutcomeUnknown as unknown:
+            if unknown.txn_ids != (str(txn.id),) or not _aborted(txn):
+                txn._discard()
+                raise  # of something that the next attempt would do again
+            error = unknown
+        except (AbortableError, RetriableError, CoordinatorFenced) as lost:
+            if not (txn._discard() or _aborted(txn)):
+                raise  # the function committed by itself, and something after that went wrong
+            error = lost
+        except BaseException:
+            txn._discard()
+            raise
+        if last:
+            raise error
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _check_function(work: object) -> None:
+    if not callable(work):
+        raise InvalidInputError(
+            f"transact runs a function of a transaction, not {shown(work)}", advice="pass one: ns.transact(work)"
+        )
+    if inspect.iscoroutinefunction(work) or inspect.isasyncgenfunction(work):
+        raise _not_awaited("an async function")
+    if inspect.isgeneratorfunction(work):
+        raise InvalidInputError(
+            "transact runs a plain function of a transaction, not a generator: nobody would go through it",
+            advice="pass a function without yield",
+        )
+
+
+def _check_not_awaited(txn: Transaction, value: object) -> None:
+    """Raise InvalidInputError where the function has still to be run: it would be after the commit.
+
+    One that committed by itself has run, whatever it gives.
+    """
+    if txn.state != "COMMITTED" and inspect.isawaitable(value):
+        if inspect.iscoroutine(value):
+            value.close()
+        raise _not_awaited(f"a function that gives {type(value).__name__}")
+
+
+def _not_awaited(what: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"transact runs a plain function of a transaction, not {what}: nobody would await it",
+        advice="pass a plain function: asyncio.to_thread(ns.transact, work)",
+    )
+
+
+def _committed(txn: Transaction) -> bool:
+    """Commit. In doubt, ask again: the same commit is answered from the log, and an abort makes it definite."""
+    try:
+        txn.commit()
+    except OutcomeUnknown as unknown:
+        try:
+            txn.commit()
+        except RetriableError:
+            if _aborted(txn):
+                return False
+            if txn.state != "COMMITTED":
+                look = Words("look how it ended before you call again: ", Call("transaction", "txn_id"))
+                unknown._advise(Words(look, ", ", unknown._or_abort))
+                raise unknown from None
+    return True
+
+
+def _aborted(txn: Transaction) -> bool:
+    """Abort by the transaction's own hand: where that is its end, its messages are given back.
+
+    False where it was committed, or where the store does not say (its state is OPEN then).
+    """
+    try:
+        txn.abort()
+    except (RetriableError, InvalidTransactionState):
+        return False
+    return True
+
+
+__all__ = ["transact"]

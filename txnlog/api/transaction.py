@@ -1,0 +1,848 @@
+"""A transaction in the hands of its owner: what it takes, makes durable, and how it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import logging
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
+
+from txnlog.api import transaction_admin
+from txnlog.api.messages import Messages, checked
+from txnlog.client.claims import Taken, give_back
+from txnlog.client.partition_assignment import place
+from txnlog.client.transaction_buffer import Work
+from txnlog.common.ids import TxnId
+from txnlog.common.runtime import Promise
+from txnlog.common.unpicklable import ProcessBound
+from txnlog.errors import (
+    AbortableError,
+    ConsumerFenced,
+    Durable,
+    FencedError,
+    InvalidTransactionState,
+    OutcomeUnknown,
+    OutOfOrderSequence,
+    RetriableError,
+    StoreError,
+    TransactionConflict,
+    TransactionHasFailedOperation,
+    TransactionNotFound,
+    TransactionTimedOut,
+    TxnLogError,
+)
+from txnlog.fold.acknowledgements import live_subscription
+from txnlog.fold.sequences import check_end
+from txnlog.fold.state import Outcome, TransactionState
+from txnlog.format.actions import AbortReason, Acknowledgement, Segment, StreamBatch
+from txnlog.log.transaction_commands import (
+    AbortCommand,
+    CommitCommand,
+    CommitResult,
+    FlushCommand,
+    Opening,
+    PrepareCommand,
+    Skipped,
+    ended_error,
+    forgotten,
+)
+from txnlog.results import Committed
+from txnlog.wording import Call, Words
+
+if TYPE_CHECKING:
+    from txnlog.client.view import Connection
+
+_logger = logging.getLogger("txnlog.transaction")
+
+_Refused = TransactionConflict | OutOfOrderSequence | ConsumerFenced
+"""An operation was refused, and the transaction has not ended by that."""
+
+_Doubt: TypeAlias = Literal["commit", "prepare"] | None
+"""Which end was sent and not heard of."""
+
+
+def _beside(error: TxnLogError, doubted: _Doubt) -> TxnLogError:
+    """What an end behind one in doubt is refused with: of it nothing was sent, but of the earlier one it was.
+
+    A copy says so: others may be told the same error.
+    """
+    if not doubted or error.durable is Durable.MAYBE:
+        return error
+    told = copy.copy(error)
+    told.__cause__ = error.__cause__
+    told.durable = Durable.MAYBE
+    return told
+
+
+class Transaction(ProcessBound):
+    """One transaction over any number of topics and subscriptions of a namespace. Thread-safe.
+
+    As a context manager it commits at the end of the block, and raises there what the commit raises; an exception
+    inside the block aborts it, and so does a commit that fails: no block leaves it open, unless its outcome is unknown
+    (``OutcomeUnknown``: ``commit()`` again, or ``abort()``). Nothing of it is visible before it is committed, all of it
+    is afterwards.
+
+    Attributes:
+        result: what the commit returned, as :class:`txnlog.Committed`; None before.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        number: int,
+        *,
+        timeout_ms: int | None,
+        producer: str | None = None,
+        epoch: int | None = None,
+        app_id: str | None = None,
+        app_version: int | None = None,
+        timed_from_log: bool = False,
+    ) -> None:
+        self._connection = connection
+        self._number = number
+        self._id = connection.txn_id(number)
+        self._timed_from_log = timed_from_log
+        # Holds no reference to this object: a cycle would leave every transaction to the garbage collector.
+        self._opening = Opening(
+            self._id, connection.runtime.now_ms, producer, epoch, app_id, app_version, timeout_ms=timeout_ms
+        )
+        self._lock = threading.RLock()
+        self._state: TransactionState = "OPEN"
+        self._ended: TxnLogError | None = None
+        self._seen_end: Outcome | None = None
+        self._failed: TxnLogError | None = None
+        self._in_doubt: _Doubt = None
+        self._begun = False
+        self._may_prepare = True
+        self._under_way: Future[Committed] | None = None
+        self._work = Work(connection, number)
+        self._taken: list[Taken] = []
+        self._holders = [connection]
+        self._unanswered: dict[tuple[Acknowledgement, ...], Taken] = {}
+        self._subscriptions: dict[int, str] = {}
+        self.result: Committed | None = None
+        self._owner = connection.identity
+
+    # --- what it is -------------------------------------------------------------------------------------------------
+
+    @property
+    def id(self) -> TxnId:
+        """The 128-bit TxnID. Note it to ask for the outcome after a crash: ``ns.transaction(id)``, ``ns.abort(id)``."""
+        return self._id
+
+    @property
+    def state(self) -> TransactionState:
+        """OPEN, PREPARED, COMMITTED or ABORTED, as far as this handle knows: it makes no request."""
+        if self._state == "PREPARED" and self._owner is self._connection.identity:
+            with contextlib.suppress(InvalidTransactionState):  # of a handle that was closed
+                outcome = self._connection.follower.state.outcomes.get(self._number)
+                if outcome is not None:
+                    self._seen_end = outcome  # a checkpoint takes it out of memory
+                return self._state if self._seen_end is None else self._seen_end.state
+        return self._state
+
+    @property
+    def skipped(self) -> bool:
+        """Whether the log shows that this txn_version (or a later one) of the app was committed before."""
+        if self.result is not None:
+            return self.result.skipped  # its own commit is none before it
+        return self._connection.committed_before(self._opening.app_id, self._opening.app_version) is not None
+
+    def __repr__(self) -> str:
+        return f"Transaction({self.id}, {self.state})"
+
+    def __enter__(self) -> Transaction:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self._leave(error)
+        elif self._state == "OPEN":
+            try:
+                self.commit()
+            except BaseException as refusal:
+                self._leave(refusal)  # nobody calls commit() again: what it took would be held for nothing
+                raise
+        elif self._state == "ABORTED" and self._ended is not None:
+            raise self._ended  # somebody else ended it, and the block went on: its end is no commit
+
+    # --- work -------------------------------------------------------------------------------------------------------
+
+    def produce(self, topic: str, data: Any, partition: int | None = None, *, sequence: int | None = None) -> None:
+        """Add rows. They are checked now, and durable at ``flush()`` or the commit.
+
+        Args:
+            topic: a topic of the namespace.
+            data: a pyarrow Table or RecordBatch(es), a list of dicts, or anything with ``__arrow_c_stream__``.
+            partition: a partition; otherwise the key's hash chooses it for each row, or the client in turn.
+            sequence: the first row's sequence, for a named producer and a given partition. Rows that were committed
+                before are refused by ``flush()`` or the commit (``OutOfOrderSequence``), not recognised.
+
+        Raises:
+            SchemaMismatch: naming the column; nothing was added.
+            TopicNotFound, OffsetOutOfRange: as they say.
+            LimitExceeded: the sequences of the rows would end above 2^63 - 2; nothing was added.
+            ProducerFenced, TransactionTimedOut, TransactionAborted: the transaction has ended.
+        """
+        with self._mine():
+            self._check_open()
+            pieces = place(self._connection, topic, data, partition, sequence, named=self._opening.producer is not None)
+            for piece in pieces:
+                if piece.sequence is not None:
+                    check_end(self._opening.producer, piece.partition, piece.sequence, piece.rows)
+            if pieces:
+                self._work.add_rows(pieces)
+                self._note_effect()
+
+    def acknowledge(self, messages: Messages, *, cumulative: bool = False) -> None:
+        """Take received messages off their subscriptions, when and if this transaction commits.
+
+        Args:
+            messages: what a consumer received, or a part of it (``messages[2:5]``).
+            cumulative: all that their consumer received up to and including these messages, in each partition.
+
+        Raises:
+            TransactionConflict: somebody else was first, or a message before a cumulative end was given back and not
+                received again; the transaction can only be aborted.
+            ConsumerFenced: a newer consumer took over.
+        """
+        with self._mine():
+            self._check_open()
+            wanted = checked(messages)._acknowledgements(self._connection, cumulative=cumulative)
+            if not wanted:
+                return
+            received_by = messages._connection
+            if received_by not in self._holders:
+                self._holders.append(received_by)
+            shared = received_by.shared_subscription(messages._subscription) is not None
+            if shared and tuple(wanted) in self._unanswered:
+                self._log_work()  # the call is repeated: what it took must not conflict with itself
+                return
+            taken = messages._taken(cumulative=cumulative)
+            with self._taking(taken):
+                self._take(wanted, taken)
+                if shared:
+                    # Logged at once, so that no other consumer is handed them and an abort counts as a redelivery.
+                    self._unanswered[tuple(wanted)] = taken
+                    self._log_work()
+
+    @contextlib.contextmanager
+    def _taking(self, taken: Taken) -> Iterator[None]:
+        """One acknowledgement: where it is refused and the transaction can go on, it was never made."""
+        work, deadline_ms, unanswered = self._work.mark(), self._opening.deadline_ms, dict(self._unanswered)
+        self._taken.append(taken)
+        try:
+            yield
+        except TxnLogError as error:
+            if error.durable is Durable.NOTHING and not isinstance(error, AbortableError | FencedError):
+                self._work.rollback(work)
+                self._opening.deadline_ms = deadline_ms
+                self._unanswered = unanswered
+                self._let_go_of(taken)
+                self._note_holds()
+            raise
+
+    def _let_go_of(self, taken: Taken) -> None:
+        with contextlib.suppress(ValueError):  # a consumer in another thread gave it back
+            self._taken.remove(taken)
+
+    def _acknowledge_ranges(self, wanted: list[Acknowledgement]) -> None:
+        """Add acknowledgements by offsets instead of received messages (streams)."""
+        with self._mine():
+            self._check_open()
+            self._take(wanted)
+
+    def _take(self, wanted: list[Acknowledgement], taken: Taken | None = None) -> None:
+        try:
+            with self._connection.naming_dropped():
+                self._connection.check_conflicts(self._number, wanted, taken, partial(self._hold, wanted))
+        except (AbortableError, FencedError) as error:
+            self._failed = error
+            raise
+
+    def _hold(self, wanted: list[Acknowledgement]) -> None:
+        self._note_subscriptions(wanted)
+        self._note_effect()
+        # In this order: what Ctrl-C leaves held and not in the work an abort gives back; the reverse would be doubled.
+        self._note_holds(wanted)
+        self._work.add_acknowledgements(wanted)
+
+    def _note_subscriptions(self, wanted: list[Acknowledgement]) -> None:
+        draft = self._connection.follower.state.draft()
+        for item in wanted:
+            record = live_subscription(draft, item.subscription)
+            topic = draft.topics.get(record.topic)
+            assert topic is not None, "topics are never forgotten"
+            self._subscriptions[record.id] = f"{topic.name}/{record.name}"
+
+    def _note_holds(self, more: Sequence[Acknowledgement] = ()) -> None:
+        """Also to other handles, by which messages were received: their consumers must not take them meanwhile."""
+        held = [*self._work.acknowledgements, *more]
+        for connection in self._holders:
+            connection.note_holds(self._number, held, self._opening.deadline_ms, self._taken)
+
+    def _release_holds(self) -> None:
+        for connection in self._holders:
+            connection.release_holds(self._number)
+
+    def _check_open_now(self) -> None:
+        """Raise what stands against more work: it has ended or timed out, was fenced, or its end is in doubt."""
+        with self._mine():
+            self._check_open()
+
+    def _adopt_segments(self, segments: list[Segment]) -> None:
+        """Add segments that were written elsewhere (Spark's executors) under numbers of this client's blocks.
+
+        Those that it was given before are left out, so that a call that was interrupted can be repeated.
+        """
+        with self._mine():
+            self._check_open()
+            self._work.add_segments(segments)
+
+    def _set_stream(self, batch: StreamBatch) -> None:
+        """Bind the commit to a micro-batch: a replay of it is skipped."""
+        with self._mine():
+            self._check_open()
+            self._work.stream = batch
+
+    def flush(self) -> None:
+        """Make the work so far durable and pending: the log shows the transaction, with its deadline, from here on.
+
+        Nobody sees any of it before the commit. The same call again writes nothing twice. It always looks at the
+        log: a transaction that was fenced or ended elsewhere is refused here at the latest.
+
+        Raises:
+            TransactionTimedOut, TransactionAborted, ProducerFenced, CoordinatorFenced: the transaction has ended, and
+                nothing of it will be visible.
+            TransactionConflict, ConsumerFenced, OutOfOrderSequence: the log refused what is new; the transaction can
+                only be aborted.
+            TransactionHasFailedOperation: an earlier operation was refused; likewise.
+            InvalidTransactionState: it was committed, is PREPARED, or its end is under way or in doubt.
+            LimitExceeded, StoreError: nothing was logged; the transaction stays as it was, and may flush() again.
+            OutcomeUnknown: the log may show it; flush() again, or commit(), brings what is lacking, and abort() gives
+                all of it up.
+        """
+        with self._mine():
+            self._check_open()
+            self._work.stage(everything=True)
+            if self._work.staged or self._work.acknowledged:
+                self._log_work()
+            else:
+                self._connection.follower.refresh()  # who ended or fenced it is heard of here at the latest
+                self._check_open()
+
+    def _log_work(self) -> None:
+        self._start_clock()
+        self._work.seal()
+        command = FlushCommand(self._opening, tuple(self._work.staged), tuple(self._work.acknowledged))
+        # From here on the log may show the transaction, whatever becomes of the call: an abort must be logged as well.
+        begun, self._begun = self._begun, True
+        try:
+            left = self._connection.appender.call(command)
+        except TxnLogError as error:
+            # After a call without an answer (OutcomeUnknown, an interrupt) the next flush or commit leaves out what the
+            # log then shows. Otherwise nothing of this call is there.
+            if error.durable is Durable.NOTHING:
+                self._begun = begun
+            self._check_recorded(error, None)
+            if isinstance(error, AbortableError | FencedError):
+                self._fail(error)
+            raise
+        self._work.note_logged(left)
+        self._note_holds()  # with the deadline that the log knows by now
+        for taken in self._unanswered.values():
+            self._let_go_of(taken)  # the log gives it back, and counts that
+        self._unanswered = {}
+
+    def _check_recorded(self, error: TxnLogError, doubted: _Doubt) -> None:
+        """Raise the end that only a checkpoint remembers, where that is what a refusal by the log comes from."""
+        if isinstance(error, _Refused) and not doubted:
+            return
+        outcome = self._recorded(error, doubted)
+        if outcome is not None:
+            self._ended_elsewhere(outcome)
+
+    def _recorded(self, error: TxnLogError, doubted: _Doubt) -> Outcome | None:
+        """The end behind a refusal by the log, where only a checkpoint remembers it.
+
+        Raises TransactionNotFound where an earlier call was in doubt and the number can have been used and forgotten:
+        then a refusal proves nothing about that call.
+        """
+        if isinstance(error, RetriableError | StoreError):
+            return None
+        outcome = self._connection.outcome(self._number)
+        if outcome is None and doubted and self._connection.may_have_ended(self._number):
+            raise forgotten(self._id, Durable.MAYBE) from error
+        return outcome
+
+    def _fail(self, error: AbortableError | FencedError) -> None:
+        """An operation was refused by the log: the transaction can only be aborted, or has ended."""
+        if isinstance(error, _Refused):
+            self._failed = error  # what it took is in its hands until it is aborted
+        else:
+            self._give_up(error)
+
+    def prepare(self) -> str:
+        """Make the whole work durable and wait for a decision from outside (two-phase commit).
+
+        Returns the token for ``ns.complete(token, commit=...)``, which works from any process: the TxnID as text. From
+        here on the transaction has no deadline and is not fenced; what it acknowledged stays pending, its sequences and
+        its application version are held, and its commit cannot be refused any more. Repeated it gives the same token.
+
+        Raises:
+            TransactionTimedOut, TransactionAborted, ProducerFenced, TransactionConflict: it is not prepared.
+            InvalidTransactionState: there is nothing to wait for (a batch that was done before, a stream's batch), or
+                ``ns.transact`` runs it.
+            TopicNotFound, SubscriptionNotFound: dropped while the transaction had work for it.
+            OutcomeUnknown: the store did not answer; prepare() again, or abort().
+        """
+        with self._mine(), self._told_with_doubt():
+            if self._state == "PREPARED":
+                return str(self._id)
+            if self._in_doubt == "prepare":
+                self._check_owner()
+            else:
+                self._check_open()
+            if not self._may_prepare:
+                raise InvalidTransactionState(
+                    f"the transaction {self.id} is committed at the end of ns.transact: nobody could decide about it",
+                    advice="prepare() one of ns.begin() or of a producer's begin()",
+                )
+            if self._work.stream is not None:
+                raise InvalidTransactionState(
+                    f"the transaction {self.id} holds the micro-batch of a stream, which cannot wait for others",
+                    advice="commit() it",
+                )
+            self._work.stage(everything=True)
+            self._start_clock()
+            self._work.seal()
+            self._work.settle()
+            self._log_prepare(
+                PrepareCommand(
+                    self._opening, self._work.digest, tuple(self._work.staged), tuple(self._work.acknowledged)
+                )
+            )
+            self._work.clear()
+            # The log holds what was acknowledged, so that nobody hands it out; if it is aborted, everybody may.
+            self._end_holds()
+            return str(self._id)
+
+    def _refuse_prepare(self) -> None:
+        """Its end is decided here: whoever runs it commits it."""
+        self._may_prepare = False
+
+    def _log_prepare(self, command: PrepareCommand) -> None:
+        doubted, begun = self._in_doubt, self._begun
+        # From here on the log may show the transaction, whatever becomes of the call.
+        self._in_doubt, self._begun = "prepare", True
+        try:
+            self._connection.appender.call(command)
+        except OutcomeUnknown as error:
+            error._advise(
+                Words("call prepare() again, or abort(); ", Call("transaction", "txn.id"), " shows what the log has")
+            )
+            raise
+        except TxnLogError as error:
+            self._in_doubt, self._begun = doubted, begun  # of this call nothing was sent
+            self._check_recorded(error, doubted)  # a decision may have come before this answer
+            if isinstance(error, AbortableError | FencedError):
+                self._in_doubt = None  # whatever else refused this call says nothing of one before it
+                self._fail(error)
+            raise
+        self._in_doubt, self._state = None, "PREPARED"
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    def commit(self) -> Committed:
+        """Commit, and return once it is visible. Repeated, or after a lost answer, it gives the same result.
+
+        So does that of a prepared transaction which others committed.
+
+        Raises:
+            TransactionTimedOut, TransactionAborted, ProducerFenced, TransactionConflict: it did not commit.
+            TransactionHasFailedOperation: an earlier operation failed; the transaction is aborted now.
+            OutcomeUnknown: the store did not answer; commit() again, or ns.abort(txn.id), makes it definite.
+        """
+        with self._mine(), self._told_with_doubt():
+            under_way = self._under_way
+            if under_way is None:
+                return self._commit_now()
+        return under_way.result()
+
+    def _commit_now(self) -> Committed:
+        command = self._commit_command()
+        if command is None:
+            assert self.result is not None, "a transaction that needs no entry has its result"
+            return self.result
+        doubted = self._in_doubt
+        # From here on the log may show its end, whatever becomes of the call: Ctrl-C may come behind the entry.
+        self._in_doubt = "commit"
+        try:
+            result = self._connection.appender.call(command)
+        except BaseException as error:  # noqa: BLE001 - raised again, unless the log knows better
+            return self._finish(command, doubted, None, error)
+        return self._finish(command, doubted, result, None)
+
+    def commit_async(self) -> Future[Committed]:
+        """Commit in the background; concurrent commits share an entry, in the order of the calls.
+
+        The Future gives what commit() gives, and raises what that raises: see :meth:`commit`. What was submitted is
+        finished by ``ns.close()`` and when the process ends by itself; of failures whose Future nobody asked the log
+        (of Python) tells then.
+
+        While it is under way, ``commit()`` waits for it, and a second call gives the same Future: two of them could be
+        answered differently. Callbacks of the Future may call anything, but must not wait for another Future of this
+        namespace.
+        """
+        with self._mine():
+            if self._under_way is not None:
+                return self._under_way
+            doubted = self._in_doubt
+            try:
+                command = self._commit_command()
+                if command is not None:
+                    self._in_doubt = "commit"
+                    finish = partial(self._finish_background, command, doubted)
+                    future = self._connection.appender.submit(command, finish)
+                    if not future.done():  # it may have been decided in this thread
+                        self._under_way = future
+                    return future
+                assert self.result is not None, "a transaction that needs no entry has its result"
+            except TxnLogError as error:
+                self._in_doubt = doubted  # of this call nothing is in the queue
+                failed: Future[Committed] = Promise()
+                failed.set_exception(_beside(error, doubted))
+                return failed
+        done: Future[Committed] = Future()
+        done.set_result(self.result)
+        return done
+
+    def _finish_background(
+        self, command: CommitCommand, doubted: _Doubt, result: CommitResult | None, error: BaseException | None
+    ) -> Committed:
+        with self._lock:
+            self._under_way = None
+            with self._told_with_doubt():
+                return self._finish(command, doubted, result, error)
+
+    def _finish(
+        self, command: CommitCommand, doubted: _Doubt, result: CommitResult | None, error: BaseException | None
+    ) -> Committed:
+        """What a commit came to; ``doubted`` is what was in doubt before it."""
+        try:
+            if isinstance(error, TxnLogError):
+                outcome = self._recorded(error, doubted)
+                if outcome is None:
+                    raise error
+                result = command.repeated(outcome, self._connection.producer_epoch(self._opening.producer))
+            elif error is not None:
+                raise error  # it was interrupted while the entry may be under way: it stays in doubt
+            elif isinstance(result, Skipped) and doubted:
+                # The batch was brought before: perhaps by this very commit, whose end only a checkpoint remembers.
+                own = self._connection.outcome(self._number)
+                result = own if own is not None and own.state == "COMMITTED" else result
+        except TxnLogError as end:
+            self._note_not_committed(doubted, end)
+            raise
+        assert result is not None, "an answer or an error"
+        return self._committed(result)
+
+    def _commit_command(self) -> CommitCommand | None:
+        """What to append; None where nothing must be. Stages big writes first, outside of any entry."""
+        if self._state == "COMMITTED":
+            return None
+        self._check_owner()
+        if self._state == "ABORTED":
+            raise self._ended or self._was_aborted()
+        if self._state == "PREPARED":
+            error = self._take_over(self._decided())
+            if self.result is None:
+                raise error
+            return None
+        self._check_not_prepared()
+        if self._failed is not None:
+            failed = self._has_failed(self._failed)
+            self._give_up(failed)
+            raise failed
+        if not self._in_doubt:
+            self._check_deadline()
+            if not self._begun and self._work.empty:
+                self._check_not_fenced()
+                earlier = self._connection.committed_before(self._opening.app_id, self._opening.app_version)
+                empty = Committed(self.id, self._connection.follower.version, {})
+                self._end_committed(empty if earlier is None else self._connection.committed(earlier))
+                return None
+            self._work.stage(everything=False)
+        self._work.settle()
+        return CommitCommand(
+            self._opening,
+            self._work.digest,
+            tuple(self._work.pieces),
+            tuple(self._work.staged),
+            tuple(self._work.acknowledged),
+            self._work.stream,
+        )
+
+    def _committed(self, result: CommitResult) -> Committed:
+        if isinstance(result, Skipped):
+            self._end_in_log("user")  # what an earlier flush logged is not wanted: the batch was done before
+            self._give_back()
+        return self._end_committed(self._connection.committed(result, self._subscriptions))
+
+    def _end_committed(self, result: Committed) -> Committed:
+        self.result, self._state, self._in_doubt = result, "COMMITTED", None
+        self._release_holds()
+        self._work.clear()
+        if result.dropped:
+            _logger.warning("%s was committed without what was dropped meanwhile: %s", self.id, result.dropped)
+        return result
+
+    def _note_not_committed(self, doubted: _Doubt, error: TxnLogError) -> None:
+        """Note what became of a commit that failed."""
+        if isinstance(error, OutcomeUnknown):
+            error._advise(Words("call commit() again, ", error._or_abort))
+        elif isinstance(error, AbortableError | FencedError):
+            self._in_doubt = None
+            self._give_up(error)
+        else:
+            self._in_doubt = doubted
+
+    def abort(self) -> None:
+        """End without effect; repeated it is fine. What it acknowledged is delivered again.
+
+        Raises:
+            InvalidTransactionState: it was committed, or it is PREPARED and nobody has decided about it.
+            OutcomeUnknown: the store did not answer; abort() again, or ns.abort(txn.id), makes it definite.
+        """
+        with self._mine(), self._told_with_doubt():
+            if self._state == "ABORTED":
+                if self._connection.was_given_up(self._number):
+                    self._end("user")  # an abort before this one did not reach the log
+                self._end_holds()  # where Ctrl-C came before that
+                return
+            if self._state == "COMMITTED":
+                raise InvalidTransactionState(
+                    f"the transaction {self.id} was committed", advice="it stays committed: nothing is left to do"
+                )
+            self._check_owner()
+            outcome = None
+            if self._state == "PREPARED":
+                outcome = self._decided()
+            elif self._begun or self._in_doubt or self._under_way:
+                # Where prepare() is in doubt nobody was told that it succeeded: no outside system can rely on it.
+                outcome = self._end("user", force=self._in_doubt == "prepare")
+            if outcome is not None and outcome.state == "COMMITTED":
+                self._ended_elsewhere(outcome)
+            self._release(None)
+
+    def _discard(self) -> bool:
+        """Abort, unless a commit is under way or in doubt; never raises. For the end of blocks that go wrong.
+
+        Where the log cannot be told, this handle is through with it all the same: nobody else can commit it, and the
+        log hears of it from who waits here for what it holds, or ends it by its timeout.
+
+        Returns whether it was not committed, and will not be.
+        """
+        if self._owner is not self._connection.identity:
+            return False  # it is the parent's
+        with self._lock:
+            if self._state != "OPEN" or self._in_doubt or self._under_way:
+                return self._state == "ABORTED"
+            try:
+                self.abort()
+            except TxnLogError as error:
+                if self._begun:  # else the log shows nothing of it
+                    self._abort_later("user", error)
+                if self._state == "OPEN":
+                    self._release(None)
+            return True
+
+    def _leave(self, error: BaseException | None) -> None:
+        """The end of a block that goes wrong: ``discard``. What said to call again says to begin the block again.
+
+        Unless that is about something else: a call in doubt that is not of this transaction.
+        """
+        if not self._discard() or not isinstance(error, RetriableError):
+            return
+        if isinstance(error, OutcomeUnknown):
+            own = error.txn_ids == (str(self._id),)
+        else:
+            own = type(error) is RetriableError  # others know better what to wait for
+        if own:
+            error._advise("begin the block again: its transaction was aborted")
+
+    def _leave_in_doubt(self) -> None:
+        """Go on without asking how a commit in doubt ended: what it took is in nobody's way here, the log decides."""
+        self._release_holds()
+
+    def _give_up(self, error: TxnLogError) -> None:
+        """It can commit no more: end it in the log as well where that may show it, and remember why."""
+        if self._state == "OPEN":
+            self._end_in_log("failed")
+            self._release(error)
+
+    def _end(self, reason: AbortReason, *, force: bool = False) -> Outcome | None:
+        """End it in the log. None where a flush in doubt never came there, and the block was closed: it never will."""
+        try:
+            return transaction_admin.end(self._connection, AbortCommand(self._number, reason, force=force))
+        except TransactionNotFound:
+            if self._in_doubt or self._under_way:
+                raise  # it may have been committed, and the outcome forgotten
+            return None
+
+    def _end_in_log(self, reason: AbortReason) -> None:
+        """Best effort: what it holds in the log is given back now, and otherwise later."""
+        if not self._begun:
+            return
+        try:
+            transaction_admin.end(self._connection, AbortCommand(self._number, reason))
+        except TxnLogError as error:
+            self._abort_later(reason, error)
+
+    def _abort_later(self, reason: AbortReason, error: TxnLogError) -> None:
+        _logger.warning("abort of %s failed; it comes later, or ends by its timeout", self.id, exc_info=error)
+        for connection in self._holders:  # also to other handles, whose consumers it would withhold messages from
+            connection.give_up(self._number, reason)
+
+    def _release(self, error: TxnLogError | None) -> None:
+        self._ended, self._state, self._in_doubt = error, "ABORTED", None
+        self._work.clear()
+        self._end_holds()
+
+    def _end_holds(self) -> None:
+        """In this order: what is neither held nor handed out again could be taken by a cumulative acknowledgement."""
+        self._give_back()
+        self._release_holds()
+
+    def _give_back(self) -> None:
+        for item in self._taken[:]:  # a consumer in another thread may find out that this ended, and do it
+            give_back(self._taken, item)
+
+    # --- checks -----------------------------------------------------------------------------------------------------
+
+    def _mine(self) -> contextlib.AbstractContextManager[object]:
+        """The lock. In a forked child a thread that is not there may hold it for ever: there nobody waits for it.
+
+        Raises InvalidTransactionState in a child, unless the transaction ended before: its end stands.
+        """
+        if self._owner is self._connection.identity:
+            return self._lock
+        if self._state in {"OPEN", "PREPARED"}:
+            self._connection.check_owner(self._owner, "transaction")
+        return contextlib.nullcontext()
+
+    @contextlib.contextmanager
+    def _told_with_doubt(self) -> Iterator[None]:
+        """Around each way to end it: what refuses one says whether an earlier one, in doubt, may be durable."""
+        try:
+            yield
+        except TxnLogError as error:
+            raise _beside(error, self._in_doubt) from error.__cause__
+
+    def _check_owner(self) -> None:
+        """Raise InvalidTransactionState unless it is of this process and its handle is open."""
+        self._connection.check_owner(self._owner, "transaction")
+
+    def _was_aborted(self) -> InvalidTransactionState:
+        return InvalidTransactionState(f"the transaction {self.id} was aborted", advice="begin a new transaction")
+
+    def _has_failed(self, cause: TxnLogError) -> TransactionHasFailedOperation:
+        advice = cause.advice if isinstance(cause, TransactionConflict) else None
+        error = TransactionHasFailedOperation(
+            f"an operation of the transaction {self.id} failed: {cause.message}", advice=advice
+        )
+        error.__cause__ = cause
+        return error
+
+    def _check_open(self) -> None:
+        self._check_owner()
+        if self._state == "COMMITTED":
+            raise InvalidTransactionState(f"the transaction {self.id} was committed", advice="begin a new transaction")
+        if self._state == "ABORTED":
+            raise self._ended or self._was_aborted()
+        self._check_not_prepared()
+        if self._under_way:
+            raise InvalidTransactionState(f"the commit of {self.id} is under way", advice="begin a new transaction")
+        if self._in_doubt:
+            raise InvalidTransactionState(
+                f"the commit of {self.id} is in doubt", advice="call commit() again, or abort() to make it definite"
+            )
+        if self._failed is not None:
+            raise self._has_failed(self._failed)
+        outcome = self._connection.follower.state.outcomes.get(self._number)
+        if outcome is not None:
+            self._ended_elsewhere(outcome)
+        self._check_not_fenced()
+        self._check_deadline()
+
+    def _check_not_prepared(self) -> None:
+        if self._state == "PREPARED":
+            self._ended_elsewhere(self._decided())
+        if self._in_doubt == "prepare":
+            raise InvalidTransactionState(
+                f"prepare() of {self.id} is in doubt", advice="call prepare() again, or abort() to make it definite"
+            )
+
+    def _decided(self) -> Outcome:
+        """How others ended it since it was prepared. Raises InvalidTransactionState as long as nobody has."""
+        self._connection.follower.refresh()
+        outcome = self._seen_end or self._connection.outcome(self._number)
+        if outcome is not None:
+            return outcome
+        if self._connection.may_have_ended(self._number):
+            raise forgotten(self._id, Durable.MAYBE)
+        raise InvalidTransactionState(
+            f"the transaction {self.id} is PREPARED, and nobody has decided about it: this TxnID is its token",
+            advice=Words("use ", Call("complete", "token", "commit=True or False")),
+        )
+
+    def _ended_elsewhere(self, outcome: Outcome) -> NoReturn:
+        """Take over the end that the log records, and raise it: the owner wanted another one."""
+        raise self._take_over(outcome)
+
+    def _take_over(self, outcome: Outcome) -> TxnLogError:
+        """The end that the log records is this handle's from here on; gives the error for who wanted another one."""
+        error = ended_error(outcome, self._opening, self._connection.producer_epoch(self._opening.producer))
+        if outcome.state == "COMMITTED":
+            self._end_committed(self._connection.committed(outcome, self._subscriptions))
+        else:
+            self._release(error)
+        return error
+
+    def _check_not_fenced(self) -> None:
+        try:
+            self._connection.check_producer(self._opening.producer, self._opening.epoch)
+        except FencedError as error:
+            self._release(error)
+            raise
+
+    def _note_effect(self) -> None:
+        """The deadline counts from the first call, or from the first effect in the log where work takes its time."""
+        if not self._timed_from_log:
+            self._start_clock()
+
+    def _start_clock(self) -> None:
+        opening = self._opening
+        if opening.deadline_ms is None and opening.timeout_ms is not None:
+            opening.deadline_ms = self._connection.runtime.now_ms() + opening.timeout_ms
+
+    def _check_deadline(self) -> None:
+        try:
+            self._opening.left_ms()
+        except TransactionTimedOut as error:
+            if self._begun:
+                outcome = self._end("timeout")
+                if outcome is not None and (outcome.state == "COMMITTED" or outcome.reason != "timeout"):
+                    self._ended_elsewhere(outcome)
+            self._release(error)
+            raise
+
+
+__all__ = ["Transaction"]

@@ -1,0 +1,228 @@
+"""Looking at transactions from outside, and ending them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, get_args
+
+from txnlog.common.ids import TxnId
+from txnlog.common.limits import MAX_NUMBER
+from txnlog.common.names import nearest, parse_label, parse_producer_name
+from txnlog.common.validation import Duration, duration_ms, shown, truth, whole_number
+from txnlog.errors import (
+    CoordinatorFenced,
+    InvalidInputError,
+    InvalidTransactionState,
+    TransactionNotFound,
+    UnsupportedFeature,
+    in_doubt,
+)
+from txnlog.fold import apply
+from txnlog.fold.state import Draft, Outcome, TransactionRecord, TransactionState
+from txnlog.format.actions import ForgetApp, Header, Protocol
+from txnlog.format.actions import Producer as ProducerAction
+from txnlog.log.commands import ONE_PROTOCOL, Answer, Simple, effect, one_start_of
+from txnlog.log.transaction_commands import AbortCommand, CompleteCommand
+from txnlog.results import Committed, Listing, TransactionInfo
+from txnlog.wording import Call, Words
+
+if TYPE_CHECKING:
+    from txnlog.client.view import Connection
+
+STATES: Final[tuple[TransactionState, ...]] = get_args(TransactionState)
+
+
+def number_of(connection: Connection, txn_id: TxnId | str | int) -> int:
+    """The number of a TxnID of this namespace. Raises InvalidInputError for one of another.
+
+    The number alone, as the log's entries show it, stands for the transaction of this namespace; as text it could be
+    the last digits of a TxnID, which are hexadecimal.
+    """
+    if isinstance(txn_id, int):
+        return whole_number("the number of a transaction", txn_id, 0, MAX_NUMBER)
+    parsed = TxnId.parse(txn_id)
+    if parsed != connection.txn_id(parsed.number):
+        connection.follower.refresh()  # whoever adopted the log since gives TxnIDs with another coordinator id
+    if parsed != connection.txn_id(parsed.number):
+        raise InvalidInputError(
+            f"{parsed} belongs to the namespace with coordinator id {parsed.coordinator}, this one has "
+            f"{connection.coordinators.of(parsed.number)}",
+            advice="open the namespace that began the transaction",
+        )
+    return parsed.number
+
+
+def _open_info(connection: Connection, record: TransactionRecord) -> TransactionInfo:
+    return TransactionInfo(
+        connection.txn_id(record.number),
+        record.state,
+        record.opened_version,
+        record.opened_ms,
+        None,
+        record.producer,
+        max(0, connection.runtime.now_ms() - record.opened_ms),
+        record.deadline_ms,
+    )
+
+
+def _ended_info(connection: Connection, outcome: Outcome) -> TransactionInfo:
+    return TransactionInfo(
+        connection.txn_id(outcome.number),
+        outcome.state,
+        outcome.version,
+        outcome.timestamp_ms,
+        outcome.reason or None,
+    )
+
+
+def transactions(connection: Connection, state: str | None, min_age_ms: Duration | None) -> Listing:
+    """Open and prepared transactions, and those that ended since the newest checkpoint, newest first."""
+    state = state.upper() if isinstance(state, str) else state
+    if state is not None and state not in STATES:
+        raise InvalidInputError(f"unknown state {shown(state)}", advice=nearest(str(state), STATES))
+    least_ms = None
+    if min_age_ms is not None:
+        least_ms = duration_ms("min_age_ms", min_age_ms, 0)
+    with connection.follower.lock:
+        open_ones = [_open_info(connection, item) for item in connection.follower.state.transactions.values()]
+        ended = [_ended_info(connection, item) for item in connection.follower.state.outcomes.values()]
+    found = [item for item in (*open_ones, *ended) if state is None or item.state == state]
+    if least_ms is not None:
+        found = [item for item in found if item.age_ms is not None and item.age_ms >= least_ms]
+    found.sort(key=lambda item: (item.version or 0, item.txn_id), reverse=True)
+    return Listing(found)
+
+
+def transaction(connection: Connection, txn_id: TxnId | str | int) -> TransactionInfo:
+    """What the log shows of a transaction; ``UNKNOWN`` is no negative answer (``abort`` gives one)."""
+    number = number_of(connection, txn_id)
+    connection.follower.refresh()
+    record = connection.follower.state.transactions.get(number)
+    if record is not None:
+        return _open_info(connection, record)
+    outcome = connection.follower.outcome(number)
+    if outcome is not None:
+        return _ended_info(connection, outcome)
+    return TransactionInfo(connection.txn_id(number), "UNKNOWN")
+
+
+def abort(
+    connection: Connection, txn_id: TxnId | str | int, by: str | None, why: str | None, *, force: bool
+) -> TransactionInfo:
+    """End a transaction for ever, or tell its true outcome: afterwards the answer is definite."""
+    number = number_of(connection, txn_id)
+    if by is not None:
+        parse_label("name of the administrator", by)
+    if why is not None:
+        parse_label("reason", why)
+    connection.follower.refresh()
+    outcome = connection.follower.outcome(number)
+    if outcome is None:
+        outcome = end(connection, AbortCommand(number, "admin", by, why, force))
+    return _ended_info(connection, outcome)
+
+
+def end(connection: Connection, command: AbortCommand) -> Outcome:
+    """Append an abort. An end that the log records is the answer instead, also one that only a checkpoint holds."""
+    try:
+        return connection.appender.call(command)
+    except (CoordinatorFenced, InvalidTransactionState, TransactionNotFound):
+        outcome = connection.follower.outcome(command.txn)
+        if outcome is None:
+            raise
+        return outcome
+
+
+def end_failed(connection: Connection, number: int) -> Outcome:
+    """Abort a job that failed, whoever worked under its number (several processes): that makes it definite.
+
+    The outcome is COMMITTED where a commit had come before.
+    """
+    return end(connection, AbortCommand(number, "failed"))
+
+
+def complete(connection: Connection, token: TxnId | str, *, commit: bool) -> Committed | None:
+    """Carry out the outside decision about a prepared transaction; the same decision again gives the same answer."""
+    number = number_of(connection, TxnId.parse(token))  # a number alone could mean a transaction of another namespace
+    command = CompleteCommand(number, truth("commit", commit))
+    try:
+        with in_doubt(Words("call ", Call("complete", "token", "commit"), " again, with the same decision")):
+            outcome = connection.appender.call(command)
+    except TransactionNotFound:
+        known = connection.outcome(number)  # an end that only a checkpoint holds
+        if known is None:
+            raise
+        outcome = command.repeated(known, connection.txn_id(number))
+    if outcome.state == "ABORTED":
+        return None
+    return connection.committed(outcome)
+
+
+def start_producer(connection: Connection, name: str, fenced_by: str | None) -> int:
+    """Raise the epoch of a producer name; returns it."""
+    label = parse_producer_name(name)
+    action = ProducerAction(label, fenced_by)
+    return connection.appender.call(
+        Simple(lambda _draft, _at: [action], lambda _draft, at: at.version, one_start_of(label))
+    )
+
+
+def fence(connection: Connection, name: str, by: str) -> int:
+    """Fence a producer name that was started; returns the new epoch, which nobody owns."""
+    label = parse_producer_name(name)
+    connection.follower.refresh()
+    if label not in connection.follower.state.producers:
+        raise InvalidInputError(
+            f"no producer {label!r} was started", advice=nearest(label, connection.follower.state.producers)
+        )
+    with in_doubt("look for a newer producer with this name before you fence it again: that would stop it as well"):
+        return start_producer(connection, label, parse_label("name of the administrator", by))
+
+
+def forget_app(connection: Connection, app_id: str) -> None:
+    """Forget the last version of an application id."""
+    label = parse_label("txn_app_id", app_id)
+
+    def decide(draft: Draft, _at: Header) -> list[ForgetApp] | Answer[None]:
+        return [ForgetApp(label)] if label in draft.apps else Answer(None)
+
+    with in_doubt("look whether it was done: ns.last_txn_version(txn_app_id); a version may have been committed since"):
+        connection.appender.call(effect(decide))
+
+
+def enable(connection: Connection, feature: str) -> None:
+    """Enable a feature of the format; nothing where it is enabled already."""
+    known = sorted(apply.READER_FEATURES | apply.WRITER_FEATURES)
+    if feature not in known:
+        raise UnsupportedFeature(
+            f"this txnlog knows no feature {shown(feature)} of the format",
+            advice=nearest(str(feature), known) if known else "format version 1 has none",
+        )
+
+    def decide(draft: Draft, _at: Header) -> list[Protocol] | Answer[None]:
+        head = draft.head
+        readers = _with(head.reader_features, feature, apply.READER_FEATURES)
+        writers = _with(head.writer_features, feature, apply.WRITER_FEATURES)
+        if (readers, writers) == (head.reader_features, head.writer_features):
+            return Answer(None)
+        return [Protocol(head.reader_version, head.writer_version, readers, writers)]
+
+    connection.appender.call(effect(decide, ONE_PROTOCOL))
+
+
+def _with(features: tuple[str, ...], feature: str, known: frozenset[str]) -> tuple[str, ...]:
+    return features if feature in features or feature not in known else (*features, feature)
+
+
+__all__ = [
+    "abort",
+    "complete",
+    "enable",
+    "end",
+    "end_failed",
+    "fence",
+    "forget_app",
+    "number_of",
+    "start_producer",
+    "transaction",
+    "transactions",
+]

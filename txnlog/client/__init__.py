@@ -1,0 +1,1 @@
+"""What one process knows and does between the log and the public classes."""

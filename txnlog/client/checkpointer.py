@@ -1,0 +1,195 @@
+"""Making checkpoints, off the commit path: a failure is logged and tried again later, never shown to a committer."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from functools import partial
+
+from txnlog.common.limits import CHECKPOINT_ENTRIES, CHECKPOINT_TAIL_BYTES, FORMAT_VERSION, MAX_CHECKPOINT_RUNS
+from txnlog.common.runtime import Background, Runtime
+from txnlog.errors import CorruptionError, TxnLogError, UnsupportedFeature, in_doubt
+from txnlog.fold.state import State
+from txnlog.format import keys
+from txnlog.log import checkpoint_codec
+from txnlog.log.checkpoint_codec import Manifest, Part
+from txnlog.log.follower import Follower
+from txnlog.log.slots import occupy
+from txnlog.store.base import Store
+from txnlog.wording import Call, Words
+
+_logger = logging.getLogger("txnlog.checkpointer")
+
+_SPREAD = 0.2
+_SPREAD_ENTRIES = int(CHECKPOINT_ENTRIES * _SPREAD)
+"""Clients that append to one log draw a delay up to this many entries: mostly one of them makes the checkpoint then."""
+
+_LEAST_TAIL_BYTES = 256 << 10
+_TAIL_BYTES_PER_ROW = 16
+"""A tail is due before folding it takes as long as restoring the checkpoint below it, one row of which takes as long as
+20 to 40 bytes of entries: 1,000 entries may hold 64,000 small transactions. More often would cost writers."""
+
+_MANIFEST_ATTEMPTS = 4
+"""The next checkpoint is as good, so this one does not wait for an outage to end."""
+
+
+class SlotTaken(CorruptionError):
+    """The slot of this version's manifest holds something else. It is not overwritten: a later version has its own."""
+
+    _default_advice = Words("call ", Call("checkpoint"), " again: it makes one at a later version")
+
+
+class Checkpointer:
+    """Makes a checkpoint whenever one is due, one at a time, in a thread of its own.
+
+    Attributes:
+        interval: entries beyond the newest checkpoint after which one is due. Fewer only cost requests.
+        spread: the longest delay of this client on top of it, in entries.
+    """
+
+    def __init__(self, follower: Follower, store: Store, runtime: Runtime) -> None:
+        self._follower = follower
+        self._store = store
+        self._runtime = runtime
+        self.interval = CHECKPOINT_ENTRIES
+        self.spread = _SPREAD_ENTRIES
+        self._lock = threading.Lock()
+        self._thread: Background | None = None
+        self._delay = runtime.jitter(1.0)
+        self._counted: int | None = None
+        self._counted_bytes = 0
+
+    def after_append(self) -> None:
+        """Start a checkpoint in the background if one is due."""
+        if not self.due():
+            return
+        with self._lock:
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = self._runtime.start(self._quietly, "txnlog-checkpoint")
+
+    def due(self) -> bool:
+        """Whether the tail beyond the newest checkpoint is long enough."""
+        head = self._follower.state.head
+        newest = self._follower.newest_usable_checkpoint
+        self._count_from(-1 if newest is None else newest)
+        since = head.version - (-1 if newest is None else newest)
+        if since >= self.interval + int(self._delay * self.spread):
+            return True
+        base = self._follower.base
+        rows = 0 if base is None else base.runs("hot")[0].rows
+        wanted = max(_LEAST_TAIL_BYTES, rows * _TAIL_BYTES_PER_ROW) * (1 + self._delay * _SPREAD)
+        tail_bytes = self._follower.folded_bytes - self._counted_bytes
+        return since >= 2 and tail_bytes >= min(wanted, CHECKPOINT_TAIL_BYTES)
+
+    def _count_from(self, version: int) -> None:
+        """Somebody else's checkpoint became known: the tail begins anew, or every client would make its own."""
+        with self._follower.lock:
+            if self._counted is not None and version > self._counted:
+                self._counted_bytes = self._follower.folded_bytes
+            self._counted = version
+
+    def _quietly(self) -> None:
+        try:
+            self.make()
+        except TxnLogError as error:
+            _logger.warning("no checkpoint was made: %s", error.message)
+        except Exception:
+            _logger.exception("no checkpoint was made: a bug, which harms no commit")
+
+    def make(self) -> Manifest:
+        """Make a checkpoint of the newest version now, and return its manifest. Raises SlotTaken."""
+        self._follower.adopt_checkpoint()
+        return self._follower.over_checkpoints(self._make)
+
+    def _make(self) -> Manifest:
+        with self._follower.lock:
+            base = self._follower.base
+            state = self._follower.state.copy()
+            folded_bytes = self._follower.folded_bytes
+        if base is not None and base.version == state.head.version:
+            return base
+        objects: list[tuple[str, bytes]] = []
+        parts = self._hot(state, objects) + self._cold(state, base, objects)
+        self._runtime.run_all([partial(self._store.put, key, data) for key, data in objects])
+        head = state.head
+        manifest = Manifest(FORMAT_VERSION, head.version, head.digest, head.timestamp_ms, parts)
+        manifest = self._create(manifest)
+        with self._follower.lock:
+            self._follower.rebase(manifest)
+            self._counted, self._counted_bytes = manifest.version, folded_bytes
+        self._delay = self._runtime.jitter(1.0)
+        return manifest
+
+    def _hot(self, state: State, objects: list[tuple[str, bytes]]) -> tuple[Part, ...]:
+        part, data = checkpoint_codec.encode_hot(state, self._runtime.unique())
+        objects.append((keys.part_key(part.unique), data))
+        return (part,)
+
+    def _cold(self, state: State, base: Manifest | None, objects: list[tuple[str, bytes]]) -> tuple[Part, ...]:
+        """The runs of the checkpoint before and one with what ended since; of too many the newest are merged."""
+        head = state.head
+        expired_before_ms = head.outcomes_since_ms
+        first = 0 if base is None else base.version + 1
+        parts: list[Part] = []
+        for kind, table in checkpoint_codec.cold_rows(state).items():
+            runs = () if base is None else base.runs(kind)
+            span = (first, head.version)
+            if table.num_rows and len(runs) >= MAX_CHECKPOINT_RUNS:
+                runs, merged = _split(runs, table.num_rows)
+                if kind == "outcomes":
+                    runs = tuple(part for part in runs if part.timestamp_ms >= expired_before_ms)
+                tables = [self._follower.log.checkpoints.read_run(part) for part in merged]
+                table = checkpoint_codec.merge_runs(  # noqa: PLW2901 - the run that is written
+                    kind, [*tables, table], expired_before_ms=expired_before_ms
+                )
+                span = (merged[0].first_version, head.version)
+            parts.extend(runs)
+            if table.num_rows:
+                part, data = checkpoint_codec.encode_part(kind, table, self._runtime.unique(), span, head.timestamp_ms)
+                objects.append((keys.part_key(part.unique), data))
+                parts.append(part)
+        return tuple(parts)
+
+    def _create(self, manifest: Manifest) -> Manifest:
+        """Put the manifest last. Another client's at the same version is as good, if it is whole, of the same entries.
+
+        It is not in a folder that was copied while others wrote to it: what came along of their later checkpoints says
+        nothing about the entries that were appended to the copy.
+        """
+        data = checkpoint_codec.encode_manifest(manifest)
+        with in_doubt("make a checkpoint again, any time: no commit depends on it"):
+            found = occupy(
+                self._store, self._runtime, keys.manifest_key(manifest.version), data, attempts=_MANIFEST_ATTEMPTS
+            )
+        if found == data:
+            return manifest
+        try:
+            other = checkpoint_codec.decode_manifest(found, manifest.version)
+            if other.digest != manifest.digest:
+                raise CorruptionError(f"the checkpoint {manifest.version} in the store is one of another log")
+            self._follower.log.checkpoints.verify(part for part in other.parts if part not in manifest.parts)
+        except (CorruptionError, UnsupportedFeature) as error:
+            raise SlotTaken(error.message) from None
+        return other
+
+    def close(self) -> None:
+        """Wait for a checkpoint that is under way."""
+        thread = self._thread
+        if thread is not None and thread.is_alive():
+            thread.join(timeout=60)
+
+
+def _split(runs: tuple[Part, ...], rows: int) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
+    """Which runs stay, and which are merged with so many new rows: one at least, and not more than pay.
+
+    A run is merged with newer ones that have as many rows together, so that of a million rows none is written often.
+    """
+    first = len(runs) - 1
+    rows += runs[first].rows
+    while first and runs[first - 1].rows <= rows:
+        first -= 1
+        rows += runs[first].rows
+    return runs[:first], runs[first:]
+
+
+__all__ = ["Checkpointer", "SlotTaken"]

@@ -1,0 +1,314 @@
+"""One topic of a consumer: what was handed out of it and not acknowledged, for one owner at a time (Exclusive)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from txnlog.common import ranges
+from txnlog.common.ranges import EMPTY, Range, Ranges, below
+from txnlog.data import scan_planner
+from txnlog.data.segment_rows import RESTORE, damaged_segment
+from txnlog.errors import CorruptionError, TransactionConflict
+from txnlog.fold.acknowledgements import check_epoch
+from txnlog.fold.leases import available, in_turn
+from txnlog.fold.state import Draft, Redelivery, SegmentRecord, SubscriptionRecord, TopicRecord
+from txnlog.format.actions import AnyAction, Seek
+
+if TYPE_CHECKING:
+    from txnlog.client.view import Connection
+
+
+@dataclass(slots=True, eq=False)
+class Handed:
+    """Which messages a call hands to the user: offsets by partition, of an epoch of the subscription."""
+
+    epoch: int
+    offsets: Mapping[int, Ranges]
+    counted: bool = False
+
+
+class Received(NamedTuple):
+    """Messages on their way to the user: rows with metadata, and by partition how often which were delivered before."""
+
+    table: pa.Table
+    redeliveries: Mapping[int, tuple[Redelivery, ...]]
+    handed: Handed
+
+
+class Stop(NamedTuple):
+    """Where the delivery of a partition stops in a call: a damaged segment begins at this offset."""
+
+    offset: int
+    error: CorruptionError
+
+
+class Intake:
+    """What an Exclusive consumer has of one topic.
+
+    Attributes:
+        epoch: the subscription's, as this consumer knows it.
+        handed: what the last call returned to the user, until it is counted as delivered. The call stores it with its
+            last step: who is interrupted before has received nothing. One thread at a time receives.
+    """
+
+    def __init__(
+        self, connection: Connection, consumer: str, topic: TopicRecord, subscription: int, epoch: int
+    ) -> None:
+        self._connection = connection
+        self._consumer = consumer
+        self.topic = topic
+        self.subscription = subscription
+        self.epoch = epoch
+        self.handed: Handed | None = None
+        self._turn = 0
+        # Of what was handed out: transactions give back in other threads, when they end. Nothing else is called in it.
+        self._lock = threading.Lock()
+        self._delivered: dict[int, Ranges] = {}
+
+    def record(self) -> SubscriptionRecord:
+        """The subscription. Raises SubscriptionNotFound where it was dropped."""
+        return self._connection.subscription_record_by_id(self.subscription)
+
+    def check(self) -> SubscriptionRecord:
+        """The same. Raises ConsumerFenced where another took over."""
+        record = self.record()
+        check_epoch(record, self.epoch)
+        return record
+
+    def look(self, *, entering: bool = False) -> None:  # noqa: ARG002 - for those that wait
+        """Before anything is done: raise where another took over. ``entering``: a call begins (it may wait then)."""
+        self.check()
+
+    def receive(self, most: int) -> Received | None:
+        """The next messages, None where there are none."""
+        ready: dict[int, Ranges] = {}
+        with self._lock:
+            self._count_handed()
+        held = self._connection.held(self.subscription, self.epoch)
+        with self._connection.follower.lock:
+            record = self.check()
+            state = self._connection.follower.state
+            for partition in in_turn(self._turn, self.topic.partitions):
+                with self._lock:
+                    ranges.exclude(self._delivered, {partition: ((0, state.cursors[record.id, partition].position),)})
+                if found := self._ready_in(partition, held):
+                    ready[partition] = found
+        if not ready:
+            return None
+        self._turn += 1
+        first = next(iter(ready))
+        stops: dict[int, Stop] = {}
+        received = self._hand_out(ready, most, {}, stops)
+        if received is None:  # the other partitions have their turn at the next call, and nobody can miss this error
+            raise stops[first].error
+        return received
+
+    def _hand_out(
+        self,
+        ready: dict[int, Ranges],
+        most: int,
+        redeliveries: Mapping[int, tuple[Redelivery, ...]],
+        stops: dict[int, Stop],
+    ) -> Received | None:
+        """The first messages of what is ready, partition by partition; of none what lies behind a damaged segment.
+
+        None where nothing is left of the first partition. ``stops`` gets the damaged segments that are met.
+        """
+        first = next(iter(ready))
+        while ready[first]:
+            wanted = first_of_all(ready, most)
+            try:
+                return Received(self._read(wanted), redeliveries, Handed(self.epoch, wanted))
+            except CorruptionError as error:
+                damaged = self._damaged(error, wanted)
+                for partition, (start, end) in offsets_of(damaged).items():
+                    if ranges.intersect(ready.get(partition, EMPTY), ((start, end),)):
+                        stops[partition] = Stop(start, self._in_the_way(error, damaged, partition))
+                        ready[partition] = below(ready[partition], start)
+        return None
+
+    def _damaged(self, error: CorruptionError, wanted: Mapping[int, Ranges]) -> SegmentRecord:
+        """The segment that an error names. Raises the error itself where it names none of what was read."""
+        records, _ = self._connection.follower.holding(self.topic.id, wanted)
+        found = next((item for item in records if item.number == error.segment), None)
+        if found is None:
+            raise error
+        return found
+
+    def _in_the_way(self, error: CorruptionError, damaged: SegmentRecord, partition: int) -> CorruptionError:
+        start, end = offsets_of(damaged)[partition]
+        found = damaged_segment(
+            error,
+            self.topic.name,
+            damaged.number,
+            [(partition, start, end - start)],
+            f"{RESTORE}; or acknowledge what was received before it and pass over it with "
+            f"consumer.seek({{{partition}: {end}}}, {self.topic.name!r}), which skips its messages",
+        )
+        found.behind = {partition: end}
+        return found
+
+    def _count_handed(self) -> None:
+        """What the last call returned is delivered. With the lock. A call stores only where None stands."""
+        if self.handed is not None:
+            if self.handed.epoch == self.epoch:  # else a seek began anew since
+                self.handed.counted = True
+                self._count(self.handed.offsets)
+            self.handed = None
+
+    def _count(self, offsets: Mapping[int, Ranges]) -> None:
+        ranges.include(self._delivered, offsets)
+
+    def take_back(self, handed: Handed) -> None:
+        """What a call was about to return did not reach its user; another thread's call may have counted it already."""
+        with self._lock:
+            if self.handed is handed:
+                self.handed = None
+            elif handed.counted and handed.epoch == self.epoch:
+                self._uncount(handed.offsets)
+
+    def _uncount(self, offsets: Mapping[int, Ranges]) -> None:
+        ranges.exclude(self._delivered, offsets)
+
+    def _read(self, wanted: Mapping[int, Ranges]) -> pa.Table:
+        """The messages at these offsets, partition by partition."""
+        follower = self._connection.follower
+        records, version = follower.holding(self.topic.id, wanted)
+        plan = scan_planner.plan(
+            records,
+            {},
+            topic=self.topic.name,
+            folder=self.topic.folder,
+            schema=follower.state.topics[self.topic.id].schema,
+            coordinators=self._connection.coordinators,
+            version=version,
+            offsets={partition: (found[0][0], found[-1][1]) for partition, found in wanted.items()},
+        )
+        table = pa.concat_tables(self._connection.reader.batches(plan, include_metadata=True, in_parts=True))
+        if any(len(found) > 1 for found in wanted.values()):
+            table = _only(table, wanted)
+        if len(wanted) > 1:
+            table = table.sort_by([("_partition", "ascending"), ("_offset", "ascending")])
+        return table
+
+    def _ready_in(self, partition: int, held: Mapping[int, Ranges]) -> Ranges:
+        """What of a partition can be handed out now. With the follower's lock; ``held`` by this client."""
+        state = self._connection.follower.state
+        with self._lock:
+            self._count_handed()
+            mine = ranges.union(self._delivered.get(partition, EMPTY), held.get(partition, EMPTY))
+        return available(
+            state.cursors[self.subscription, partition],
+            state.start_of(self.topic.id, partition),
+            state.end_of(self.topic.id, partition),
+            mine,
+        )
+
+    def check_delivered(self, unnamed: Mapping[int, Ranges]) -> None:
+        """Raise TransactionConflict where a cumulative acknowledgement would take what is still to be handed out.
+
+        What was given back, or passed over because a transaction held it, lies before messages that were received: who
+        acknowledges up to those does not mean it, and nobody would ever see it again.
+
+        Makes no request: it is asked under the lock, and nothing is given back until the acknowledgement is noted. A
+        Shared subscription, where giving back makes one, has no cumulative ones.
+        """
+        if not unnamed:
+            return
+        held = self._connection.held(self.subscription, self.epoch)
+        with self._connection.follower.lock:
+            if self.subscription not in self._connection.follower.state.subscriptions:
+                return  # dropped: that is what the acknowledgement will hear
+            for partition, found in unnamed.items():
+                if missing := ranges.intersect(self._ready_in(partition, held), found):
+                    raise self._not_delivered(partition, missing[0][0])
+
+    def _not_delivered(self, partition: int, offset: int) -> TransactionConflict:
+        return TransactionConflict(
+            f"a cumulative acknowledgement would take the offset {offset} of partition {partition} of "
+            f"{self.topic.name!r}, which was given back, or was held by another transaction, and is still to be "
+            "delivered to this consumer",
+            advice="receive it first, or acknowledge the messages themselves; a transaction has to begin anew",
+        )
+
+    # --- giving back ------------------------------------------------------------------------------------------------
+
+    def negative_acknowledge(self, found: Mapping[int, Ranges]) -> None:
+        """Messages are given back by their user."""
+        self.give_back(found)
+
+    def give_back(self, found: Mapping[int, Ranges]) -> None:
+        """What acknowledged them came to nothing, or their user gives them back: they are delivered again."""
+        with self._lock:
+            self._count_handed()
+            ranges.exclude(self._delivered, found)
+
+    def redeliver(self) -> None:
+        """Everything that was not acknowledged is delivered again."""
+        with self._lock:
+            self.handed = None
+            self._delivered.clear()
+
+    def seek_actions(self, draft: Draft, positions: Mapping[int, int]) -> list[AnyAction]:
+        """What moves the cursors. Raises ConsumerFenced for an old epoch."""
+        record = draft.subscriptions.get(self.subscription)
+        if record is not None:
+            check_epoch(record, self.epoch)
+        return [Seek(self.subscription, tuple(sorted(positions.items())))]
+
+    def sought(self, epoch: int) -> None:
+        """A seek of this consumer raised the epoch: all begins anew."""
+        self.epoch = epoch
+        with self._lock:
+            self._delivered.clear()
+
+    def close(self) -> None:
+        """The consumer receives no more."""
+
+
+def offsets_of(segment: SegmentRecord) -> dict[int, Range]:
+    """By partition the offsets of a visible segment."""
+    return {
+        item.partition: (item.offset, item.offset + item.rows) for item in segment.slices if item.offset is not None
+    }
+
+
+def first_of_all(ready: Mapping[int, Ranges], most: int) -> dict[int, Ranges]:
+    """The first so many offsets, partition by partition."""
+    chosen: dict[int, Ranges] = {}
+    for partition, found in ready.items():
+        if first := _first_of(found, most):
+            chosen[partition] = first
+            most -= ranges.size(first)
+    return chosen
+
+
+def _first_of(found: Ranges, most: int) -> Ranges:
+    """The first so many offsets of a set."""
+    chosen: list[Range] = []
+    for start, end in found:
+        if most <= 0:
+            break
+        chosen.append((start, min(end, start + most)))
+        most -= end - start
+    return tuple(chosen)
+
+
+def _only(table: pa.Table, wanted: Mapping[int, Ranges]) -> pa.Table:
+    """The rows of these offsets."""
+    partitions, offsets = np.asarray(table.column("_partition")), np.asarray(table.column("_offset"))
+    chosen = np.zeros(len(table), bool)
+    for partition, found in wanted.items():
+        bounds = np.array(found, np.int64).reshape(-1)
+        # Bounds ascend strictly, a start before its end: whoever is behind an odd number of them is inside.
+        chosen |= (partitions == partition) & (np.searchsorted(bounds, offsets, "right") % 2 == 1)
+    return table.filter(pa.array(chosen))
+
+
+__all__ = ["Handed", "Intake", "Received", "Stop", "first_of_all", "offsets_of"]

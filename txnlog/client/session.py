@@ -1,0 +1,325 @@
+"""What a handle has in one process: store, fold, writer. A forked child makes its own."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from txnlog.client.auto_publisher import AutoPublisher
+from txnlog.client.checkpointer import Checkpointer, SlotTaken
+from txnlog.client.claims import Holds
+from txnlog.client.heartbeats import Heartbeats
+from txnlog.client.unended import Unended
+from txnlog.common.ids import TxnId
+from txnlog.common.limits import MAX_CLOCK_AHEAD_MS
+from txnlog.common.names import NamespaceName
+from txnlog.common.runtime import Runtime
+from txnlog.common.validation import shortened
+from txnlog.data.segment_reader import SegmentReader
+from txnlog.errors import (
+    ClockSkew,
+    Durable,
+    InvalidInputError,
+    InvalidTransactionState,
+    NamespaceNotFound,
+    ReadOnly,
+    TxnLogError,
+    after_writing,
+)
+from txnlog.fold.apply import check_writable
+from txnlog.fold.state import Draft
+from txnlog.format import keys
+from txnlog.format.actions import AbortReason, Adopt, AnyAction, Header, Verdict
+from txnlog.format.codec import digest_of
+from txnlog.log.appender import Appender
+from txnlog.log.commands import ONE_PROTOCOL, effect
+from txnlog.log.follower import Follower
+from txnlog.log.log_identity import LogIdentity
+from txnlog.log.log_reader import Log
+from txnlog.log.root_log import Root, has_verdict_on, namespaces_below, not_found, remains, tried
+from txnlog.log.segment_writer import SharedSegmentBuilder
+from txnlog.store.base import Store
+from txnlog.store.identity import identity_of
+from txnlog.store.wrappers import CountingStore, PrefixStore, ReadOnlyStore
+
+_CLOCK_JUMP_MS: Final = MAX_CLOCK_AHEAD_MS / 10
+"""A clock that was set, or a machine that slept; slower drift is less than what the check allows for."""
+
+_CUT_MS: Final = 1_000
+"""S3's HEAD cuts times to whole seconds: an object may be that much younger than its store says."""
+
+_IDLE_MS: Final = 60_000
+"""Whoever paused for so long looks whether its log is still there. A commit of a writer at work stays one PUT."""
+
+_MOST_SLOTS: Final = 3
+"""Slots of manifests that are found taken, before a call that makes a checkpoint fails."""
+
+
+class Session:
+    """What one process has of one namespace; a handle without one (forked, unpickled) makes another.
+
+    Attributes:
+        requests: counts what is sent to the store.
+        given_up: transactions of this process whose abort, for this reason, did not reach the log, and which hold
+            messages of this client, or are its own.
+        unended: transactions of this process that have work, and whose end nobody has asked for.
+    """
+
+    def __init__(
+        self,
+        open_store: Callable[[], Store],
+        name: NamespaceName,
+        runtime: Runtime,
+        *,
+        create: bool,
+        read_only: bool,
+        min_commit_interval_ms: int,
+    ) -> None:
+        self.name = name
+        self.runtime = runtime
+        self._read_only = read_only
+        self._min_commit_interval_ms = min_commit_interval_ms
+        self._lock = threading.Lock()
+        self._appender: Appender | None = None
+        self._may_write = False
+        self._verdict: Verdict | None = None
+        self._clock_lead_ms: float | None = None
+        whole = open_store()
+        self.requests = CountingStore(ReadOnlyStore(whole) if read_only else whole, keys.kind_of)
+        self.store: Store = PrefixStore(self.requests, name)
+        self._root = Root(self.requests, runtime)
+        log = Log(self.store, runtime)
+        if not log.exists():
+            if create:
+                self._create()
+            else:
+                error = not_found(self.requests, self.name, runtime)
+                if not log.exists():  # it may have been made meanwhile
+                    raise error
+        self.follower = Follower(log)
+        self._append_ms = runtime.now_ms()
+        self.beginning = log.beginning()
+        self.reader = SegmentReader(self.store, runtime, self.follower.missing)
+        self.holds = Holds(runtime.now_ms)
+        self.given_up: dict[int, AbortReason] = {}
+        self.unended = Unended()
+        self.heartbeats = Heartbeats(self.store, runtime)
+        self.checkpointer = Checkpointer(self.follower, self.store, runtime)
+        self.auto_publisher = AutoPublisher(self.follower, self.store, runtime)
+        if not read_only:
+            check_writable(self.follower.state)
+            self.auto_publisher.watch()
+
+    def _shown_url(self) -> str:
+        return shortened(self.requests.url(self.name))
+
+    def txn_id(self, number: int) -> TxnId:
+        """The TxnID of a number of the log."""
+        return self.follower.state.txn_id(number)
+
+    def _create(self) -> None:
+        """Make the namespace, and the root if need be."""
+        below = namespaces_below(PrefixStore(self.requests, self.name), self.runtime)
+        if below is not None:
+            raise InvalidInputError(
+                f"{self._shown_url()} is a root, a folder of namespaces, and cannot be a namespace itself",
+                advice=f"name one of its namespaces ({below}), or a new one: txnlog.open(root, namespace=...)",
+            )
+        self._root.ensure_safe()
+        error = remains(self.requests, self.name, self.runtime)
+        if error is not None:
+            raise error
+        try:
+            record = self._root.register(self.name)
+        except NamespaceNotFound:
+            if Log(self.store, self.runtime).exists():
+                return  # it was created, or its folder brought back, since this one looked
+            raise
+        with after_writing("open it again"):
+            self._root.create_log_of(record, self.store)
+
+    @property
+    def identity(self) -> LogIdentity:
+        """What tells this log from all others."""
+        return LogIdentity.of(self.follower.state.head, self.beginning)
+
+    def check_identity(self) -> None:
+        """Raise InvalidInputError where the folder holds another log than its root lists there: a copy, perhaps.
+
+        Raises NamespaceNotFound for a writer where only the folder is left of a namespace that was dropped.
+        """
+        self._check_listed(self._root.check_at_open, writing=not self._read_only)
+
+    def _check_listed(self, check: Callable[..., None], *, writing: bool) -> None:
+        """Raise only what both logs show as they are now: one of them may have been read before an adoption.
+
+        An adoption appends to the root log first, so that is read first.
+        """
+        try:
+            check(self.name, self.identity, writing=writing)
+        except (InvalidInputError, NamespaceNotFound):
+            self._root.refresh()
+            self.follower.refresh()
+            check(self.name, self.identity, writing=writing)
+
+    def adopt(self, *, force: bool) -> int:
+        """Make the log, a copy, a namespace of its own; returns its new coordinator id.
+
+        Raises:
+            InvalidInputError: the root lists this very log already, unless ``force``, or another one under the name.
+            OutcomeUnknown, StoreError: call it again, which takes another coordinator id.
+        """
+        appender = self.appender
+        self._root.ensure_safe()
+        self.follower.refresh()
+        head = self.follower.state.head
+        record = self._root.adopt(self.name, self.identity, head.coordinators, force=force)
+
+        def decide(draft: Draft, _at: Header) -> list[Adopt]:
+            if draft.head.adoptions != head.adoptions:
+                raise InvalidTransactionState(
+                    f"somebody else adopted {self.name!r} at the same time",
+                    advice="open it, which says whether it must be adopted again",
+                )
+            return [Adopt(self.name, record.coordinator)]
+
+        with after_writing("adopt it again"):
+            self._may_write = True  # nobody else opens it to write before this is in its log
+            appender.call(effect(decide, ONE_PROTOCOL))
+        return record.coordinator
+
+    @property
+    def appender(self) -> Appender:
+        """The writer of this process. Raises ReadOnly for mode="r"."""
+        if self._read_only:
+            raise ReadOnly(f'the namespace {self.name!r} was opened with mode="r"')
+        with self._lock:
+            if self._appender is None:
+                self._appender = Appender(
+                    self.follower,
+                    self.store,
+                    self.runtime,
+                    SharedSegmentBuilder(self.runtime.unique),
+                    min_commit_interval_ms=self._min_commit_interval_ms,
+                    before_append=self._before_append,
+                    before_put=self._check_log if identity_of(self.store).store_kind == "local" else lambda: None,
+                    after_append=self._after_append,
+                    riders=self._verdict_wanted,
+                    given_up=self.given_up,
+                )
+            return self._appender
+
+    def checkpoint(self) -> int:
+        """Make a checkpoint of the newest version that names nothing unusable, and return its version.
+
+        No object is overwritten: where the slot of its manifest is taken, an entry without actions is appended, since
+        the version of that has a free one. Where headers name an unusable checkpoint, one more such entry names the
+        new one, so that whoever opens the log from then on finds it.
+        """
+        appender = self.appender
+        self.follower.refresh()
+        self._check_log()
+        self.follower.verify_checkpoints()
+        made = self._checkpoint(appender)
+        named = self.follower.state.head.checkpoint
+        if named is not None and self.follower.log.checkpoints.is_unusable(named):
+            appender.call(effect(lambda _draft, _at: ()))
+        return made
+
+    def _checkpoint(self, appender: Appender) -> int:
+        for _ in range(_MOST_SLOTS):
+            try:
+                return self.checkpointer.make().version
+            except SlotTaken:
+                self._check_log()
+                appender.call(effect(lambda _draft, _at: ()))
+        return self.checkpointer.make().version
+
+    def _before_append(self) -> None:
+        """Once what must hold for a writer; the log again after a pause.
+
+        The clock again whenever it moved against the one that never jumps.
+        """
+        if not self._may_write:
+            self._ensure_safe()
+            self._check_listed(self._root.check_identity, writing=True)
+            self._may_write = True
+        now_ms = self.runtime.now_ms()
+        if abs(now_ms - self._append_ms) > _IDLE_MS:
+            self._check_log()
+        self._append_ms = now_ms
+        if self.runtime.trusts_clock:
+            return
+        lead_ms = self.runtime.now_ms() - self.runtime.elapsed_ms()
+        if self._clock_lead_ms is None or abs(lead_ms - self._clock_lead_ms) > _CLOCK_JUMP_MS:
+            self._check_clock()
+            self._clock_lead_ms = lead_ms
+
+    def _ensure_safe(self) -> None:
+        """Make sure that there is a verdict on this store: the root's, which is only read, or one in this log.
+
+        One that is made here goes into the log with whatever is appended next: whoever may write to the namespace
+        needs no right to write to its root.
+        """
+        if self._root.has_verdict():
+            return
+        with self.follower.lock:
+            if has_verdict_on(self.store, self.follower.state.verdicts):
+                return
+        self._verdict = self._verdict or tried(self.store)
+
+    def _verdict_wanted(self, draft: Draft) -> list[AnyAction]:
+        """The verdict that was made here, until it is in the log."""
+        verdict = self._verdict
+        return [] if verdict is None or has_verdict_on(self.store, draft.verdicts) else [verdict]
+
+    def _after_append(self) -> None:
+        """What is done in the background for the sake of those who read."""
+        self.checkpointer.after_append()
+        self.auto_publisher.after_append()
+
+    def _check_log(self) -> None:
+        """Raise NamespaceNotFound where the folder was removed, or holds the log of another namespace of that name.
+
+        Its next slot may be free there, and an entry that continues the old log would be the end of the new one. On a
+        local file system it is asked before every entry, which costs no request: folders are moved, removed and
+        restored there under writers at work.
+        """
+        with self.follower.lock:
+            head = self.follower.state.head
+        data = self.follower.log.get(head.version)
+        if data is None or digest_of(data) != head.digest:
+            raise NamespaceNotFound(
+                f"the namespace {self.name!r} is no longer the one that this handle has open: entry {head.version} of "
+                f"its log is {'gone' if data is None else 'another one'}",
+                advice="its folder was removed, and perhaps the namespace was made again: open it again",
+                durable=Durable.NOTHING,
+            )
+
+    def _check_clock(self) -> None:
+        """Raise ClockSkew where this machine's clock would drag the log's time along."""
+        key = f"{keys.PROBE_FOLDER}clock-{self.runtime.unique()}"
+        before_ms = self.runtime.now_ms()
+        self.store.put(key, b"")
+        try:
+            ahead = before_ms - self.store.info(key).modified_ms - _CUT_MS
+        finally:
+            with contextlib.suppress(TxnLogError):  # the right to delete is not needed to append
+                self.store.delete(key)
+        if ahead > MAX_CLOCK_AHEAD_MS:
+            raise ClockSkew(f"this machine's clock is {ahead / 1000:.0f} s ahead of the store's")
+
+    def close(self, error: TxnLogError) -> None:
+        """Finish what is under way and let go of the threads."""
+        with self._lock:
+            appender = self._appender
+        if appender is not None:
+            appender.close(error)
+        self.checkpointer.close()
+        self.auto_publisher.close()
+        self.runtime.close()
+
+
+__all__ = ["Session"]

@@ -1,0 +1,409 @@
+"""One topic of a Shared consumer: what is leased to it, handed out or not, and messages for the dead letters."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from txnlog.client import dead_letters
+from txnlog.client.delivery import Intake, Received, Stop, offsets_of
+from txnlog.common import ranges
+from txnlog.common.ranges import EMPTY, Range, Ranges
+from txnlog.errors import CorruptionError, SchemaMismatch, TransactionConflict, TxnLogError
+from txnlog.fold import leases
+from txnlog.fold.leases import Wanted, in_turn
+from txnlog.fold.state import Cursor, Draft, Redelivery, State, SubscriptionRecord, TopicRecord
+from txnlog.format.actions import AnyAction, Header
+from txnlog.log.appender import Ride
+from txnlog.log.commands import Answer, effect
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from txnlog.client.view import Connection
+
+_logger = logging.getLogger("txnlog.consumer")
+
+_MAX_ROUNDS = 1_000
+"""Grants that came to nothing, and entries of dead letters, in one call."""
+
+_AHEAD_AFTER = 3
+_AHEAD_LEAST = 100
+"""After so many full batches in a row, of at least so many messages, the next grant rides in the entry of whatever this
+client appends next: most often the acknowledgement. A batch then costs one entry less."""
+
+
+@dataclass(slots=True)
+class _Decided:
+    """What a grant gives, as it was decided at a time of the log, but for what was handed out since."""
+
+    time_ms: int
+    granted: dict[int, Ranges]
+
+
+class SharedIntake(Intake):
+    """What a Shared consumer has of one topic.
+
+    The log says what is leased to whom. Of its own leases a consumer remembers which it handed out; the others are its
+    stock, which it hands out without a request, or gives back as never delivered.
+    """
+
+    def __init__(
+        self, connection: Connection, consumer: str, topic: TopicRecord, subscription: int, epoch: int
+    ) -> None:
+        super().__init__(connection, leases.label_of(consumer, connection.runtime.unique()), topic, subscription, epoch)
+        self._stock: dict[int, Ranges] = {}
+        self._doubtful: list[_Decided] = []
+        self._full = 0
+        self._riding: tuple[Ride, list[_Decided]] | None = None
+        self._closed = False
+        self._warned = False
+        self._unreadable: CorruptionError | None = None
+        self._looked_at_first: dict[int, int] = {}
+
+    def receive(self, most: int) -> Received | None:
+        """The next messages, None where there are none: they are leased to this consumer, for ``lease_ms``.
+
+        A damaged segment is read again at each call: it may have been restored. Raises its CorruptionError at the turn
+        of its partition, and where there is nothing else; never before what is free below the segment was delivered,
+        since whoever seeks past the segment, as the error says, would lose that.
+        """
+        self._arrive()
+        turn = self._turn
+        own = turn % self.topic.partitions
+        stops = self._met_again()
+        self._unreadable = None
+        fresh = False
+        for _ in range(_MAX_ROUNDS):
+            with self._connection.follower.lock:
+                record = self.check()
+                self._settle()
+                state = self._connection.follower.state
+                now_ms = self._connection.log_now_ms()
+                self._forget_taken(state)
+                ready = self._ready(state, record, -1 if fresh else now_ms + record.lease_ms // 2, turn, stops)
+                counts = {p: _counts(state.cursors[record.id, p], found) for p, found in ready.items()}
+                wanted = self._wanted(most, turn, stops)
+                stopped = own in stops and own not in ready
+                grant = leases.grant(state.draft(), wanted, now_ms) if stopped or not ready else None
+            self._turn = turn + 1
+            if grant is None:
+                received = self._hand_out(ready, most, counts, stops)
+                if stops:
+                    self._release_unreadable(stops)
+                if received is not None:
+                    if not stops:
+                        self._ask_ahead(len(received.table), most)
+                    return received
+            elif grant.dead and self._bury(record, wanted, grant.dead):
+                continue
+            elif own in grant.granted if stopped else grant.granted:
+                self._take(wanted)
+                fresh = True
+            else:
+                break
+        if stops:
+            raise stops.get(own, next(iter(stops.values()))).error
+        if self._unreadable is not None:
+            raise self._unreadable
+        return None
+
+    def _wanted(self, most: int, turn: int, stops: Mapping[int, Stop]) -> Wanted:
+        before = {partition: stop.offset for partition, stop in stops.items()}
+        return Wanted(self.subscription, self.epoch, self._consumer, most, dict(self._stock), turn, before)
+
+    def _met_again(self) -> dict[int, Stop]:
+        """The damaged segments of the call before that are so still: nothing at them or behind them is leased again."""
+        with self._connection.follower.lock:
+            record = self.check()
+            state = self._connection.follower.state
+            ready: dict[int, Ranges] = {}
+            for partition, offset in self._looked_at_first.items():
+                first = max(offset, state.cursors[record.id, partition].position)
+                if first < state.end_of(self.topic.id, partition):  # else a seek passed over it
+                    ready[partition] = ((first, first + 1),)
+        stops: dict[int, Stop] = {}
+        for partition, found in ready.items():
+            self._hand_out({partition: found}, 1, {}, stops)
+        self._looked_at_first = {partition: stop.offset for partition, stop in stops.items()}
+        return stops
+
+    def _release_unreadable(self, stops: Mapping[int, Stop]) -> None:
+        """Release what is leased at damaged segments and behind them, as never delivered. Best effort.
+
+        Kept, it would count as delivered once the leases end, until it is a dead letter that nobody ever saw, and it
+        would fill the limit of leases, so that what is free below the segments could not be had.
+        """
+        self._looked_at_first = {partition: stop.offset for partition, stop in stops.items()}
+        behind = {
+            partition: found
+            for partition, stop in stops.items()
+            if (found := ranges.subtract(self._stock.get(partition, EMPTY), ((0, stop.offset),)))
+        }
+        try:
+            self._release({}, behind)
+        except TxnLogError:
+            _logger.warning("the leases of %r end by themselves", self._consumer, exc_info=True)
+        else:
+            with self._lock:
+                ranges.exclude(self._stock, behind)
+
+    def _ready(
+        self, state: State, record: SubscriptionRecord, after_ms: int, turn: int, stops: Mapping[int, Stop]
+    ) -> dict[int, Ranges]:
+        """What of the stock can be handed out: it is leased to this consumer for long enough, and nobody took it."""
+        ready: dict[int, Ranges] = {}
+        for partition in in_turn(turn, self.topic.partitions):
+            stock = self._stock.get(partition, EMPTY)
+            cursor = state.cursors[record.id, partition]
+            start = state.start_of(self.topic.id, partition)
+            end = state.end_of(self.topic.id, partition)
+            mine = ranges.intersect(stock, leases.leased(cursor, self._consumer, after_ms=after_ms))
+            mine = ranges.intersect(mine, leases.available(cursor, start, end, EMPTY))
+            if partition in stops:
+                mine = ranges.below(mine, stops[partition].offset)
+            if mine:
+                ready[partition] = mine
+        return ready
+
+    def _forget_taken(self, state: State) -> None:
+        """What is leased to this consumer no more was acknowledged, or is another's: giving it back has no effect."""
+        with self._lock:
+            for partition, delivered in list(self._delivered.items()):
+                cursor = state.cursors[self.subscription, partition]
+                self._delivered[partition] = ranges.intersect(delivered, leases.leased(cursor, self._consumer))
+
+    def _take(self, wanted: Wanted) -> None:
+        """Have messages leased to this consumer, unless others were faster."""
+        decided: list[_Decided] = []
+
+        def decide(draft: Draft, at: Header) -> list[AnyAction] | Answer[None]:
+            grant = leases.grant(draft, wanted, at.timestamp_ms)
+            decided[:] = [_Decided(at.timestamp_ms, grant.granted)]
+            return list(grant.actions) or Answer(None, settled=True)
+
+        try:
+            self._connection.appender.call(effect(decide))
+            self._add(decided)
+        except BaseException:
+            self._doubtful.extend(decided)
+            raise
+
+    def _add(self, decided: list[_Decided]) -> None:
+        """What was granted is stock. What was in doubt before is in the log by now, or never will be."""
+        self._settle()
+        self._doubtful.clear()
+        with self._lock:
+            for item in decided:
+                ranges.include(self._stock, item.granted)
+
+    def _settle(self) -> None:
+        """What was granted in doubt is stock once the log shows it: a lease that is newer than those of before."""
+        cursors = self._connection.follower.state.cursors
+        for item in list(self._doubtful):
+            for partition, more in item.granted.items():
+                cursor = cursors.get((self.subscription, partition))
+                if cursor is None:
+                    continue  # the subscription was dropped
+                shown = ranges.intersect(more, leases.leased(cursor, self._consumer, after_ms=item.time_ms))
+                with self._lock:
+                    ranges.include(self._stock, {partition: shown})
+                if shown and item in self._doubtful:
+                    self._doubtful.remove(item)
+
+    def _ask_ahead(self, count: int, most: int) -> None:
+        """Have the next batch leased along with what this client appends next, where that pays."""
+        self._full = self._full + 1 if count == most >= _AHEAD_LEAST else 0
+        if self._full < _AHEAD_AFTER or self._riding is not None:
+            return
+        decided: list[_Decided] = []
+
+        def decide(draft: Draft, at: Header) -> list[AnyAction] | Answer[None]:
+            actions: tuple[AnyAction, ...] = ()
+            with self._lock:  # what is stock changes while the grant rides
+                self._count_handed()
+                decided.clear()
+                if not self._closed:
+                    with contextlib.suppress(TxnLogError):  # a seek or a drop: the next receive hears of it
+                        grant = leases.grant(
+                            draft, replace(self._wanted(most, self._turn, {}), ahead=True), at.timestamp_ms
+                        )
+                        decided.append(_Decided(at.timestamp_ms, grant.granted))
+                        actions = grant.actions
+            return list(actions) or Answer(None, settled=True)
+
+        self._riding = (self._connection.appender.ride(effect(decide)), decided)
+
+    def _arrive(self) -> None:
+        """What was asked for ahead is stock once it was logged; if it was not yet, it still rides."""
+        with self._lock:
+            self._count_handed()
+        if self._riding is not None and (outcome := self._riding[0].outcome) is not None:
+            _, error = outcome
+            if error is None:
+                self._add(self._riding[1])
+            else:
+                self._doubtful.extend(self._riding[1])
+            self._riding = None
+
+    def _count(self, offsets: Mapping[int, Ranges]) -> None:
+        """They are delivered, and stock no more."""
+        super()._count(offsets)
+        ranges.exclude(self._stock, offsets)
+        for item in [*self._doubtful, *(self._riding[1] if self._riding is not None else ())]:
+            ranges.exclude(item.granted, offsets)  # it renewed the lease of what was stock
+
+    def _uncount(self, offsets: Mapping[int, Ranges]) -> None:
+        """Nobody had them: they are stock again."""
+        super()._uncount(offsets)
+        ranges.include(self._stock, offsets)
+
+    def _bury(self, record: SubscriptionRecord, wanted: Wanted, dead: Mapping[int, tuple[Redelivery, ...]]) -> bool:
+        """Bring messages to the dead-letter topic; somebody else may be faster, or acknowledge them yet.
+
+        False where that topic lacks a column that theirs got since, or where no message can be read: they wait, and the
+        others are delivered.
+        """
+        try:
+            dead_letters.target(self._connection, record)
+            readable, table = self._readable(dead)
+            if table is None:
+                return False
+            dead_letters.move(self._connection, record, self.topic, wanted, table, readable)
+        except TransactionConflict:
+            _logger.debug("dead letters of %r: somebody else was first", record.name)
+        except SchemaMismatch as error:
+            if not self._warned:
+                _logger.warning("dead letters of %r wait where they are: %s", record.name, error)
+            self._warned = True
+            return False
+        return True
+
+    def _readable(
+        self, dead: Mapping[int, tuple[Redelivery, ...]]
+    ) -> tuple[Mapping[int, tuple[Redelivery, ...]], pa.Table | None]:
+        """Those of some messages that are in no damaged segment, and their rows. An error is noted for the others."""
+        while dead:
+            wanted = {p: ranges.normalize((item.start, item.end) for item in found) for p, found in dead.items()}
+            try:
+                return dead, self._read(wanted)
+            except CorruptionError as error:
+                damaged = self._damaged(error, wanted)
+                dead = _without(dead, offsets_of(damaged))
+                partition = min(wanted.keys() & offsets_of(damaged).keys())
+                self._unreadable = self._in_the_way(error, damaged, partition)
+                if not self._warned:
+                    _logger.warning("dead letters of %r wait where they are: %s", self.topic.name, self._unreadable)
+                self._warned = True
+        return dead, None
+
+    # --- giving back ------------------------------------------------------------------------------------------------
+
+    def negative_acknowledge(self, found: Mapping[int, Ranges]) -> None:
+        """Messages are given back by their user: the log counts it, and anybody may have them at once."""
+        delivered = self._handed_out()
+        mine = {partition: ranges.intersect(delivered.get(partition, EMPTY), more) for partition, more in found.items()}
+        self._release(mine, {})
+        super().give_back(found)
+
+    def give_back(self, found: Mapping[int, Ranges]) -> None:
+        """What acknowledged them came to nothing. Where the log shows that, it counted them; else they are released.
+
+        Best effort, as their lease ends by itself: this is called at the end of a transaction that failed.
+        """
+        try:
+            self.negative_acknowledge(found)
+        except TxnLogError:
+            _logger.warning("messages of %r are given back when their lease ends", self.topic.name, exc_info=True)
+            super().give_back(found)
+
+    def redeliver(self) -> None:
+        """Everything that was not acknowledged is delivered again, to anybody."""
+        self._release(self._handed_out(), {})
+        super().redeliver()
+
+    def _handed_out(self) -> dict[int, Ranges]:
+        with self._lock:
+            self._count_handed()
+            return dict(self._delivered)
+
+    def _release(self, delivered: Mapping[int, Ranges], stock: Mapping[int, Ranges]) -> None:
+        def released(draft: Draft) -> list[AnyAction]:
+            record = draft.subscriptions.get(self.subscription)
+            if record is None or record.epoch != self.epoch:
+                return []  # dropped or sought meanwhile: leases are forgotten, or end by themselves
+            return [
+                *leases.returned(draft, self.subscription, self._consumer, delivered, redeliver=True),
+                *leases.returned(draft, self.subscription, self._consumer, stock, redeliver=False),
+            ]
+
+        def decide(draft: Draft, _at: Header) -> list[AnyAction] | Answer[None]:
+            return released(draft) or Answer(None, settled=True)
+
+        with self._connection.follower.lock:
+            actions = released(self._connection.follower.state.draft())
+        if actions:
+            self._connection.appender.call(effect(decide))
+
+    def seek_actions(self, draft: Draft, positions: Mapping[int, int]) -> list[AnyAction]:
+        """What moves the cursors; in other partitions, what was leased is given back."""
+        actions = super().seek_actions(draft, positions)
+        if draft.subscriptions.get(self.subscription) is None:
+            return actions
+        others = [
+            {p: found for p, found in kind.items() if p not in positions} for kind in (self._handed_out(), self._stock)
+        ]
+        return [
+            *leases.returned(draft, self.subscription, self._consumer, others[0], redeliver=True),
+            *leases.returned(draft, self.subscription, self._consumer, others[1], redeliver=False),
+            *actions,
+        ]
+
+    def sought(self, epoch: int) -> None:
+        """A seek of this consumer raised the epoch: all begins anew."""
+        super().sought(epoch)
+        with self._lock:
+            self._stock.clear()
+        self._doubtful.clear()
+        self._riding = None
+
+    def close(self) -> None:
+        """Give back what is leased. Best effort: a lease ends by itself."""
+        self._closed = True
+        try:
+            self._arrive()
+            self._release(self._handed_out(), dict(self._stock))
+        except TxnLogError:
+            _logger.warning("the leases of %r end by themselves", self._consumer, exc_info=True)
+
+
+def _without(
+    messages: Mapping[int, tuple[Redelivery, ...]], lost: Mapping[int, Range]
+) -> dict[int, tuple[Redelivery, ...]]:
+    """Messages but for those at some offsets."""
+    left = {
+        partition: tuple(
+            Redelivery(start, end, item.count)
+            for item in found
+            for start, end in ranges.subtract(((item.start, item.end),), (lost[partition],))
+        )
+        if partition in lost
+        else found
+        for partition, found in messages.items()
+    }
+    return {partition: found for partition, found in left.items() if found}
+
+
+def _counts(cursor: Cursor, found: Ranges) -> tuple[Redelivery, ...]:
+    """How often which of these messages were delivered before."""
+    return tuple(
+        Redelivery(start, end, item.count)
+        for item in cursor.redeliveries
+        for start, end in ranges.intersect(((item.start, item.end),), found)
+    )
+
+
+__all__ = ["SharedIntake"]

@@ -1,0 +1,1 @@
+"""Rows and the Parquet files of segments. Pure but for reading."""

@@ -1,0 +1,235 @@
+"""The rows of one segment as readers give them: cut into slices, with the metadata columns that the log knows.
+
+Clients and Spark's executors share it, so it needs the standard library, NumPy and PyArrow only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from txnlog.common.ids import Coordinators
+from txnlog.data.segment_columns import STORED_COLUMNS
+from txnlog.errors import CorruptionError
+
+if TYPE_CHECKING:
+    from txnlog.fold.state import RowsState
+
+METADATA_FIELDS: Final = (
+    pa.field("_partition", pa.int32(), False),
+    pa.field("_offset", pa.int64()),
+    pa.field("_timestamp", pa.timestamp("us", "UTC")),
+    pa.field("_txn_id", pa.binary(16), False),
+    pa.field("_version", pa.int64()),
+)
+"""What ``include_metadata`` adds after the user's columns."""
+
+STATE_FIELD: Final = pa.field("_txn_state", pa.string(), False)
+"""What read_uncommitted adds after those."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSlice:
+    """Rows ``[first_row, first_row + rows)`` of a file: one partition, offsets from ``offset`` on (None: pending)."""
+
+    partition: int
+    first_row: int
+    rows: int
+    offset: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSegment:
+    """One file to read, with what the log knows of all its rows. Made by ``scan_planner``, sent to executors.
+
+    ``txn`` is None where the file stores it (``_txn``); ``version`` and ``timestamp_ms`` are None where rows are not
+    visible, or where the file stores them (``compacted``: a merged file whose rows are visible). ``file_rows`` is what
+    the file must hold; ``slices`` what is wanted of it.
+    ``stores_partition`` tells that the file has the column ``_partition``.
+    """
+
+    number: int
+    key: str
+    file_rows: int
+    size_bytes: int
+    checksum: str
+    slices: tuple[PlannedSlice, ...]
+    state: RowsState
+    txn: int | None
+    version: int | None
+    timestamp_ms: int | None
+    compacted: bool
+    stores_partition: bool
+
+    @property
+    def stores_txn(self) -> bool:
+        """Whether the file has the column ``_txn``."""
+        return self.txn is None or self.compacted
+
+    @property
+    def rows(self) -> int:
+        """How many rows are wanted."""
+        return sum(item.rows for item in self.slices)
+
+    @property
+    def whole(self) -> bool:
+        """Whether every row of the file is wanted."""
+        return self.rows == self.file_rows
+
+
+def stored_fields(segment: PlannedSegment) -> list[pa.Field]:
+    """The metadata columns that the segment's file holds after the user's."""
+    stored = {
+        "_txn": segment.stores_txn,
+        "_partition": segment.stores_partition,
+        "_version": segment.compacted,
+        "_timestamp": segment.compacted,
+    }
+    return [field for field in STORED_COLUMNS if stored[field.name]]
+
+
+def file_schema(schema: pa.Schema, segment: PlannedSegment) -> pa.Schema:
+    """The columns of the segment's file: the topic's, then those that it stores."""
+    for field in stored_fields(segment):
+        schema = schema.append(field)
+    return schema
+
+
+def slices_of(segment: PlannedSegment, table: pa.Table) -> Iterator[tuple[PlannedSlice, pa.Table]]:
+    """The wanted slices of a decoded file. Raises CorruptionError where file and log differ about the partitions."""
+    for item in segment.slices:
+        rows = table.slice(item.first_row, item.rows)
+        if segment.stores_partition:
+            _check_partition(segment, item, rows)
+        yield item, rows
+
+
+def _check_partition(segment: PlannedSegment, item: PlannedSlice, rows: pa.Table) -> None:
+    """What the file says of its partitions must be what the log says: the two are checked against each other."""
+    stored = rows.column("_partition")
+    if any((np.asarray(chunk) != item.partition).any() for chunk in stored.chunks):
+        raise CorruptionError(f"the segment {segment.key} has its rows in other partitions than the log recorded")
+
+
+RESTORE: Final = "restore the object from a copy"
+
+
+@contextlib.contextmanager
+def naming_segment(topic: str, segment: PlannedSegment) -> Iterator[None]:
+    """Around a look at a segment's file: the error for damage names topic, partitions and offsets, and the way past."""
+    try:
+        yield
+    except CorruptionError as error:
+        raise damage_in_scan(error, topic, segment) from None
+
+
+def damage_in_scan(error: CorruptionError, topic: str, segment: PlannedSegment) -> CorruptionError:
+    """The error for a planned segment that is damaged: what the scan wanted of it, and how it is left out."""
+    restore = RESTORE if error.advice == CorruptionError._default_advice else error.advice
+    advice = (
+        f"{restore}, or leave it out of the scan with exclude_segments=[{segment.number}], which is the option "
+        "excludeSegments of Spark's format"
+    )
+    rows = [(item.partition, item.offset, item.rows) for item in segment.slices]
+    return damaged_segment(error, topic, segment.number, rows, advice)
+
+
+def damaged_segment(
+    error: CorruptionError, topic: str, number: int, rows: Iterable[tuple[int, int | None, int]], advice: str
+) -> CorruptionError:
+    """The error for a damaged segment with what the log says of it.
+
+    Args:
+        error: what is wrong with its object.
+        topic: the name of its topic.
+        number: the segment's number.
+        rows: partition, first offset (None: not visible) and count of the rows that cannot be read.
+        advice: what to do.
+    """
+    damage = error.damage or error.message
+    found = CorruptionError(
+        f"{damage}; it is the segment {number} of the topic {topic!r}, with {offsets_text(rows)}",
+        advice=advice,
+        durable=error.durable,
+    )
+    found.segment, found.damage, found.topic = number, damage, topic
+    return found
+
+
+_MOST_SHOWN: Final = 4
+
+
+def offsets_text(rows: Iterable[tuple[int, int | None, int]]) -> str:
+    """Partition, first offset (None: not visible) and count of some rows, in words."""
+    parts: list[str] = []
+    for partition, offset, count in rows:
+        if offset is None:
+            what = f"{count:,} rows that are not visible"
+        else:
+            what = f"the offset {offset}" if count == 1 else f"the offsets {offset} to {offset + count - 1}"
+        parts.append(f"{what} of partition {partition}")
+    more = len(parts) - _MOST_SHOWN
+    return " and ".join([*parts[:_MOST_SHOWN], *([f"those of {more} more partitions"] if more > 0 else [])])
+
+
+def metadata_column(
+    name: str, coordinators: Coordinators, segment: PlannedSegment, item: PlannedSlice, rows: pa.Table
+) -> pa.Array | pa.ChunkedArray:
+    """One metadata column of all rows of a slice."""
+    count = item.rows
+    if name == "_partition":
+        return _repeat(item.partition, count, pa.int32())
+    if name == "_offset":
+        if item.offset is None:
+            return pa.nulls(count, pa.int64())
+        return pa.array(np.arange(item.offset, item.offset + count), pa.int64())
+    if name == "_timestamp":
+        if segment.compacted:
+            return rows.column("_timestamp")
+        value = None if segment.timestamp_ms is None else segment.timestamp_ms * 1000
+        return _repeat(value, count, pa.int64()).cast(pa.timestamp("us", "UTC"))
+    if name == "_txn_id":
+        if segment.txn is not None and not segment.compacted:
+            return _repeat(coordinators.txn_id(segment.txn).to_bytes(), count, pa.binary(16))
+        return txn_ids(coordinators, rows.column("_txn"))
+    if name == "_version":
+        return rows.column("_version") if segment.compacted else _repeat(segment.version, count, pa.int64())
+    assert name == STATE_FIELD.name, f"{name} is no metadata column"
+    return _repeat(segment.state, count, pa.string())
+
+
+def _repeat(value: object, count: int, kind: pa.DataType) -> pa.Array:
+    return pa.repeat(pa.scalar(value, kind), count)
+
+
+def txn_ids(coordinators: Coordinators, numbers: pa.ChunkedArray) -> pa.Array:
+    """The 16-byte TxnIDs of a column of numbers."""
+    words = np.empty((len(numbers), 2), ">u8")
+    words[:, 1] = numbers.to_numpy()
+    words[:, 0] = coordinators.first << 48
+    for first, coordinator in coordinators.spans[1:]:
+        words[words[:, 1] >= first, 0] = coordinator << 48
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(numbers), [None, pa.py_buffer(words.tobytes())])
+
+
+__all__ = [
+    "METADATA_FIELDS",
+    "RESTORE",
+    "STATE_FIELD",
+    "PlannedSegment",
+    "PlannedSlice",
+    "damage_in_scan",
+    "damaged_segment",
+    "file_schema",
+    "metadata_column",
+    "naming_segment",
+    "offsets_text",
+    "slices_of",
+    "stored_fields",
+    "txn_ids",
+]

@@ -1,0 +1,172 @@
+"""Minimum, maximum and null count of a segment's columns, as the log records them.
+
+They come from the Parquet footer, which the writer has in hand anyway; but for floats, of which the footer has none
+where there is, or may be, a NaN: readers take its bounds for those of all rows, and to most of them a NaN is above all
+numbers. A bound that is not known is None; a known one always holds: text is cut short so that the minimum stays below
+and the maximum above.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txnlog.common.limits import STATISTICS_CHARACTERS, STATISTICS_COLUMNS
+
+if TYPE_CHECKING:  # msgspec is more than executors have
+    from txnlog.fold.state import Statistics
+    from txnlog.format.actions import Bound
+
+_EPOCH: Final = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 - the zone is written by hand, and only where there is one
+_HIGHEST: Final = "\U0010ffff"
+
+
+def leaves(kind: pa.DataType) -> int:
+    """How many Parquet columns an Arrow type takes."""
+    if not pa.types.is_nested(kind):
+        return 1
+    return sum(leaves(kind.field(index).type) for index in range(kind.num_fields))
+
+
+def measured(schema: pa.Schema) -> list[tuple[int, pa.Field]]:
+    """The columns with statistics: ``(index of the Parquet column, field)`` of the first simple ones of the user's."""
+    result: list[tuple[int, pa.Field]] = []
+    index = 0
+    for field in schema:
+        if not pa.types.is_nested(field.type) and not field.name.startswith("_"):
+            result.append((index, field))
+            if len(result) == STATISTICS_COLUMNS:
+                break
+        index += leaves(field.type)
+    return result
+
+
+def bounded(kind: pa.DataType) -> bool:
+    """Whether a minimum and maximum of the type say anything."""
+    return not pa.types.is_binary(kind)
+
+
+def from_footer(metadata: Any, columns: Sequence[tuple[int, pa.Field]], reals: Mapping[str, Reals]) -> Statistics:
+    """Statistics of a written file; those of floats are not taken from its footer, but given."""
+    groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)] if metadata.num_rows else []
+    result: Statistics = {}
+    for index, field in columns:
+        if field.name in reals:
+            result[field.name] = reals[field.name].statistics()
+            continue
+        low: Any = None
+        high: Any = None
+        nulls: int | None = 0
+        known = bounded(field.type)
+        for group in groups:
+            statistics = group.column(index).statistics
+            if statistics is None or not statistics.has_null_count:
+                nulls, known = None, False
+                break
+            nulls += statistics.null_count
+            if statistics.has_min_max:
+                first, last = _extremes(statistics, field.type)
+                low = first if low is None or first < low else low
+                high = last if high is None or last > high else high
+            elif statistics.null_count < group.num_rows:
+                known = False
+        if known and low is not None:
+            result[field.name] = (_lower(low, field.type), _upper(high, field.type), nulls)
+        else:
+            result[field.name] = (None, None, nulls)
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class Reals:
+    """What is known of a column of floats: bounds of what is a number, nulls, and whether there is a NaN."""
+
+    low: float = math.inf
+    high: float = -math.inf
+    nulls: int = 0
+    has_nan: bool = False
+
+    def joined(self, other: Reals) -> Reals:
+        """Of the rows of both."""
+        return Reals(
+            min(self.low, other.low),
+            max(self.high, other.high),
+            self.nulls + other.nulls,
+            self.has_nan or other.has_nan,
+        )
+
+    def statistics(self) -> tuple[Bound, Bound, int]:
+        """As the log records them: no bounds where there is a NaN, for no order holds, and none without an end."""
+        if self.has_nan or self.low > self.high:
+            return None, None, self.nulls
+        # Zeros have two signs, which some readers tell apart.
+        low, high = (-0.0 if self.low == 0 else self.low), (0.0 if self.high == 0 else self.high)
+        return low if math.isfinite(low) else None, high if math.isfinite(high) else None, self.nulls
+
+
+def reals_of(table: pa.Table | pa.RecordBatch, columns: Sequence[tuple[int, pa.Field]]) -> dict[str, Reals]:
+    """Of the measured columns of floats by name."""
+    return {field.name: _reals(table.column(field.name)) for _, field in columns if pa.types.is_floating(field.type)}
+
+
+def _reals(column: pa.Array | pa.ChunkedArray) -> Reals:
+    bounds = pc.min_max(column).as_py()
+    if bounds["min"] is None:
+        return Reals(nulls=column.null_count)
+    has_nan = bool(pc.any(pc.is_nan(column)).as_py())
+    return Reals(bounds["min"], bounds["max"], column.null_count, has_nan)
+
+
+def _extremes(statistics: Any, kind: pa.DataType) -> tuple[Any, Any]:
+    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        # As numbers: Python's own dates end with the year 9999.
+        return statistics.min_raw, statistics.max_raw
+    return statistics.min, statistics.max
+
+
+def _lower(value: Any, kind: pa.DataType) -> Bound:
+    if isinstance(value, str):
+        return value[:STATISTICS_CHARACTERS]
+    return _plain(value, kind)
+
+
+def _upper(value: Any, kind: pa.DataType) -> Bound:
+    if not isinstance(value, str):
+        return _plain(value, kind)
+    if len(value) <= STATISTICS_CHARACTERS:
+        return value
+    # Delta's rule: the highest character takes the place of the rest. It is above the first character cut off unless
+    # that is the highest itself: then the cut moves on.
+    for end in range(STATISTICS_CHARACTERS, len(value)):
+        if value[end] != _HIGHEST:
+            return value[:end] + _HIGHEST
+    return value
+
+
+def _plain(value: Any, kind: pa.DataType) -> Bound:
+    if pa.types.is_date(kind):
+        return _iso(value * 86_400_000_000)[:10] or None
+    if pa.types.is_timestamp(kind):
+        text = _iso(value)
+        return f"{text}Z" if text and kind.tz else text or None
+    if pa.types.is_decimal(kind):
+        return f"{value:f}"
+    result: Bound = value
+    return result
+
+
+def _iso(microseconds: int) -> str:
+    """ISO text with six places, or nothing outside of the years 1 to 9999."""
+    try:
+        return (_EPOCH + datetime.timedelta(microseconds=microseconds)).isoformat(timespec="microseconds")
+    except OverflowError:
+        return ""
+
+
+__all__ = ["Reals", "bounded", "from_footer", "leaves", "measured", "reals_of"]

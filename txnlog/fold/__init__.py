@@ -1,0 +1,1 @@
+"""From entries to the state of a namespace, action by action. Pure."""

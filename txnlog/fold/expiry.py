@@ -1,0 +1,33 @@
+"""The end of transactions that are past their deadline: whoever appends next brings it along."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from txnlog.common.limits import EXPIRY_GRACE_MS
+from txnlog.fold.state import Draft
+from txnlog.format.actions import Abort, AbortReason
+
+_MAX_EXPIRED: Final = 100
+"""Overdue transactions ended by one entry: enough to keep up, few enough not to delay the entry's own commands."""
+
+_NOTHING: Final[Mapping[int, AbortReason]] = MappingProxyType({})
+
+
+def overdue(draft: Draft, now_ms: int, given_up: Mapping[int, AbortReason] = _NOTHING) -> list[Abort]:
+    """Aborts for transactions whose deadline is longer than the grace ago: whoever appends next ends them.
+
+    Also for open ones that were given up before, and why: their owner's abort did not reach the log.
+    """
+    found = [
+        Abort(number, given_up.get(number, "timeout"))
+        for number, transaction in draft.transactions.items()
+        if (transaction.deadline_ms is not None and transaction.deadline_ms + EXPIRY_GRACE_MS <= now_ms)
+        or (number in given_up and transaction.state == "OPEN")
+    ]
+    return found[:_MAX_EXPIRED]
+
+
+__all__ = ["overdue"]

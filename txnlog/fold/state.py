@@ -1,0 +1,521 @@
+"""The state of a namespace: what folding its log gives.
+
+Hot tables describe what still matters for the next entry (topics, cursors, open transactions, producers, blocks). Cold
+ones (outcomes, segments, removals, batches) only grow; they hold what ended after the newest checkpoint that this
+client trimmed to, the rest lies in that checkpoint's Parquet runs.
+All records are frozen, so a draft, a snapshot and a checkpoint can share them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal, NamedTuple
+
+from msgspec import Struct, field
+
+from txnlog.common.ids import Coordinators, TxnId
+from txnlog.common.limits import OUTCOME_RETENTION_MS
+from txnlog.common.ranges import EMPTY, Ranges
+from txnlog.fold.draft_tables import DraftTable, rollback
+from txnlog.format.actions import Bound, SubscriptionType, Takeover, Verdict
+from txnlog.format.schema import StructType
+
+TransactionState = Literal["OPEN", "PREPARED", "COMMITTED", "ABORTED"]
+RowsState = Literal["OPEN", "COMMITTED", "ABORTED"]
+"""How rows stand in ``_txn_state``: those of a PREPARED transaction are OPEN, their end is not decided either."""
+SegmentState = Literal["pending", "visible", "aborted"]
+Statistics = dict[str, tuple[Bound, Bound, int | None]]
+
+
+class Record(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
+    """Base of all records."""
+
+
+class Head(Record, frozen=True):
+    """Where the fold stands, and what is one for the whole namespace."""
+
+    version: int = -1
+    digest: str = ""
+    timestamp_ms: int = 0
+    checkpoint: int | None = None
+    next_number: int = 0
+    open_blocks: tuple[int, ...] = ()
+    name: str = ""
+    first_coordinator: int = field(default=0, name="coordinator")  # the name in checkpoints
+    next_coordinator: int = 0
+    max_timeout_ms: int | None = None
+    outcome_retention_ms: int | None = None
+    reader_version: int = 0
+    writer_version: int = 0
+    reader_features: tuple[str, ...] = ()
+    writer_features: tuple[str, ...] = ()
+    oldest_readable: int = 0
+    adoptions: tuple[tuple[int, int], ...] = ()
+    """Of each adoption the first number that has the new coordinator id, and that id."""
+
+    @property
+    def coordinators(self) -> Coordinators:
+        """Which coordinator id stands before which number."""
+        return Coordinators(((0, self.first_coordinator), *self.adoptions))
+
+    @property
+    def outcomes_since_ms(self) -> int:
+        """The outcomes of entries from this time on are remembered; older ones may be forgotten."""
+        return self.timestamp_ms - (self.outcome_retention_ms or OUTCOME_RETENTION_MS)
+
+
+class SchemaVersion(Record, frozen=True):
+    """A topic's schema from one version on."""
+
+    version: int
+    schema: StructType
+
+
+class TopicRecord(Record, frozen=True):
+    """A topic; dropped ones stay for readers of older versions."""
+
+    id: int
+    name: str
+    folder: str
+    schemas: tuple[SchemaVersion, ...]
+    partitions: int
+    key: str | None = None
+    properties: dict[str, str] = {}
+    dropped_version: int | None = None
+
+    @property
+    def schema(self) -> StructType:
+        """The newest schema."""
+        return self.schemas[-1].schema
+
+    def schema_at(self, version: int) -> StructType:
+        """The schema that held at a version of the log."""
+        result = self.schemas[0].schema
+        for item in self.schemas:
+            if item.version <= version:
+                result = item.schema
+        return result
+
+    @property
+    def dropped(self) -> bool:
+        """Whether somebody dropped it."""
+        return self.dropped_version is not None
+
+    def exists_at(self, version: int) -> bool:
+        """Whether the topic was there at a version of the log."""
+        return self.id <= version and (self.dropped_version is None or version < self.dropped_version)
+
+
+class SubscriptionRecord(Record, frozen=True):
+    """A subscription. ``consumer`` is the newest to open it, ``stream`` the streaming query it is bound to."""
+
+    id: int
+    topic: int
+    name: str
+    type: SubscriptionType
+    epoch: int
+    lease_ms: int
+    takeover: Takeover = "any"
+    max_redeliveries: int | None = None
+    dead_letter_topic: str | None = None
+    consumer: str | None = None
+    stream: str | None = None
+
+
+class Hold(Record, frozen=True):
+    """Ranges of one partition that an open transaction acknowledged."""
+
+    txn: int
+    ranges: Ranges
+
+
+class CumulativeHold(Record, frozen=True):
+    """Everything below ``end``, acknowledged in an open transaction."""
+
+    txn: int
+    end: int
+
+
+class LeaseRecord(Record, frozen=True):
+    """Ranges granted to a Shared consumer until a time of the log."""
+
+    consumer: str
+    until_ms: int
+    ranges: Ranges
+
+
+class Redelivery(Record, frozen=True):
+    """How often a range was delivered again."""
+
+    start: int
+    end: int
+    count: int
+
+
+class Cursor(Record, frozen=True):
+    """One partition of a subscription: everything below ``position`` is acknowledged, and ``acknowledged`` above it."""
+
+    position: int
+    acknowledged: Ranges = EMPTY
+    holds: tuple[Hold, ...] = ()
+    cumulative: CumulativeHold | None = None
+    leases: tuple[LeaseRecord, ...] = ()
+    redeliveries: tuple[Redelivery, ...] = ()
+
+
+class Block(Record, frozen=True):
+    """An open block of numbers. ``touched_ms`` is the time of the log at which it last showed life, to the minute."""
+
+    first: int
+    count: int
+    writer: str
+    touched_ms: int
+
+
+class ProducerRecord(Record, frozen=True):
+    """A producer's name: epoch, the numbers of its open transactions, who fenced it."""
+
+    name: str
+    epoch: int
+    open: tuple[int, ...] = ()
+    fenced_by: str | None = None
+
+
+class Batch(Record, frozen=True):
+    """A sequenced batch that became visible."""
+
+    producer: str
+    topic: int
+    partition: int
+    sequence: int
+    rows: int
+    offset: int
+    version: int
+    txn: int
+
+
+class Sequences(Record, frozen=True):
+    """Of one (producer, topic, partition): the last visible sequence and the newest batches."""
+
+    last: int
+    recent: tuple[Batch, ...] = ()
+
+
+class TransactionRecord(Record, frozen=True):
+    """A transaction that the log shows and has not ended."""
+
+    number: int
+    state: Literal["OPEN", "PREPARED"]
+    opened_version: int
+    opened_ms: int
+    deadline_ms: int | None = None
+    producer: str | None = None
+    epoch: int | None = None
+    app_id: str | None = None
+    app_version: int | None = None
+    segments: tuple[int, ...] = ()
+    held: tuple[tuple[int, int], ...] = ()
+    digest: str = ""
+
+
+class TopicRange(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
+    """Offsets ``[start, end)`` of a topic's partition."""
+
+    topic: int
+    partition: int
+    start: int
+    end: int
+
+
+class Outcome(Record, frozen=True):
+    """How a transaction ended. ``offsets`` is None where only its end is remembered.
+
+    ``prepared``: a decision committed it, so the digest stands in the line of ``prepare``, not in that of its end. It
+    was committed without what it had for ``dropped_topics`` and ``dropped_subscriptions``.
+    """
+
+    number: int
+    state: Literal["COMMITTED", "ABORTED"]
+    version: int
+    timestamp_ms: int
+    reason: str = ""
+    digest: str = ""
+    offsets: tuple[TopicRange, ...] | None = None
+    prepared: bool = False
+    dropped_topics: tuple[int, ...] = ()
+    dropped_subscriptions: tuple[int, ...] = ()
+
+
+class SegmentSlice(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
+    """Rows of one partition in a segment; ``offset`` is the first row's, None until the segment is visible."""
+
+    partition: int
+    rows: int
+    offset: int | None = None
+    sequence: int | None = None
+
+
+class SegmentRecord(Record, frozen=True):
+    """A segment, its rows by partition, and how it stands. ``txn`` is None for one that several transactions share."""
+
+    number: int
+    topic: int
+    file: str
+    rows: int
+    size_bytes: int
+    checksum: str
+    slices: tuple[SegmentSlice, ...]
+    state: SegmentState
+    logged_version: int
+    txn: int | None = None
+    ended_version: int | None = None
+    timestamp_ms: int | None = None
+    compacted: bool = False
+    statistics: Statistics = {}
+
+
+class AppRecord(Record, frozen=True):
+    """The last committed ``txn_version`` of an application id, and the transaction that brought it."""
+
+    app_id: str
+    app_version: int
+    txn: int
+    version: int
+
+
+class StreamRecord(Record, frozen=True):
+    """The last micro-batch of a streaming identity, and the transaction that brought it."""
+
+    identity: str
+    query: str
+    batch: int
+    offsets_digest: str
+    txn: int
+    version: int
+
+
+class NamespaceRecord(Record, frozen=True):
+    """Root log: a namespace of the root."""
+
+    id: int
+    name: str
+    coordinator: int
+    dropped_version: int | None = None
+    log: str = ""
+    """Digest of entry 0 of its log; empty where the registration does not say."""
+
+    @property
+    def dropped(self) -> bool:
+        """Whether somebody dropped it."""
+        return self.dropped_version is not None
+
+
+HEAD: Final = "head"
+
+TABLES: Final = (
+    "heads",
+    "topics",
+    "topic_names",
+    "ends",
+    "starts",
+    "subscriptions",
+    "subscription_names",
+    "cursors",
+    "blocks",
+    "used",
+    "producers",
+    "sequences",
+    "transactions",
+    "outcomes",
+    "apps",
+    "streams",
+    "segments",
+    "removals",
+    "batches",
+    "namespaces",
+    "namespace_names",
+    "verdicts",
+)
+"""Every table of a state; a draft has the same, and ``claims`` for the entry at hand."""
+
+
+class State:
+    """The fold of a log up to ``head.version``. Only a draft changes it."""
+
+    __slots__ = TABLES
+
+    def __init__(self) -> None:
+        self.heads: dict[str, Head] = {HEAD: Head()}
+        self.topics: dict[int, TopicRecord] = {}
+        self.topic_names: dict[str, int] = {}
+        self.ends: dict[tuple[int, int], int] = {}
+        self.starts: dict[tuple[int, int], int] = {}
+        self.subscriptions: dict[int, SubscriptionRecord] = {}
+        self.subscription_names: dict[tuple[int, str], int] = {}
+        self.cursors: dict[tuple[int, int], Cursor] = {}
+        self.blocks: dict[int, Block] = {}
+        self.used: dict[int, int] = {}
+        self.producers: dict[str, ProducerRecord] = {}
+        self.sequences: dict[tuple[str, int, int], Sequences] = {}
+        self.transactions: dict[int, TransactionRecord] = {}
+        self.outcomes: dict[int, Outcome] = {}
+        self.apps: dict[str, AppRecord] = {}
+        self.streams: dict[str, StreamRecord] = {}
+        self.segments: dict[int, SegmentRecord] = {}
+        self.removals: dict[int, int] = {}
+        self.batches: dict[tuple[str, int, int, int], Batch] = {}
+        self.namespaces: dict[int, NamespaceRecord] = {}
+        self.namespace_names: dict[str, int] = {}
+        self.verdicts: dict[tuple[str, str], Verdict] = {}
+
+    @property
+    def head(self) -> Head:
+        """Where the fold stands."""
+        return self.heads[HEAD]
+
+    def start_of(self, topic: int, partition: int) -> int:
+        """The earliest offset of a partition that was not deleted."""
+        return self.starts.get((topic, partition), 0)
+
+    def end_of(self, topic: int, partition: int) -> int:
+        """The offset behind the last message of a partition."""
+        return self.ends.get((topic, partition), 0)
+
+    def txn_id(self, number: int) -> TxnId:
+        """The whole TxnID of a number of this log, which is what a message shows."""
+        return self.head.coordinators.txn_id(number)
+
+    def draft(self) -> Draft:
+        """A draft on this state; at most one is merged before the next is made."""
+        return Draft(self)
+
+    def copy(self) -> State:
+        """A state of its own that shares the (frozen) records."""
+        other = State()
+        for name in TABLES:
+            getattr(other, name).update(getattr(self, name))
+        return other
+
+    def as_tables(self) -> dict[str, dict[Any, Any]]:
+        """All tables by name, for checkpoints and comparisons; not a copy."""
+        return {name: getattr(self, name) for name in TABLES}
+
+
+class Claim(NamedTuple):
+    """What the commits of the entry at hand have not claimed yet of a shared segment's slice."""
+
+    topic: int
+    offset: int
+    rows: int
+
+
+class Draft:
+    """Changes on top of a state: see :mod:`txnlog.fold.draft_tables`."""
+
+    __slots__ = (*TABLES, "_journal", "_state", "_tables", "claims")
+
+    def __init__(self, state: State) -> None:
+        journal: list[tuple[dict[Any, Any], Any, Any]] = []
+        self._state = state
+        self._journal = journal
+        self.heads: DraftTable[str, Head] = DraftTable(state.heads, journal)
+        self.topics: DraftTable[int, TopicRecord] = DraftTable(state.topics, journal)
+        self.topic_names: DraftTable[str, int] = DraftTable(state.topic_names, journal)
+        self.ends: DraftTable[tuple[int, int], int] = DraftTable(state.ends, journal)
+        self.starts: DraftTable[tuple[int, int], int] = DraftTable(state.starts, journal)
+        self.subscriptions: DraftTable[int, SubscriptionRecord] = DraftTable(state.subscriptions, journal)
+        self.subscription_names: DraftTable[tuple[int, str], int] = DraftTable(state.subscription_names, journal)
+        self.cursors: DraftTable[tuple[int, int], Cursor] = DraftTable(state.cursors, journal)
+        self.blocks: DraftTable[int, Block] = DraftTable(state.blocks, journal)
+        self.used: DraftTable[int, int] = DraftTable(state.used, journal)
+        self.producers: DraftTable[str, ProducerRecord] = DraftTable(state.producers, journal)
+        self.sequences: DraftTable[tuple[str, int, int], Sequences] = DraftTable(state.sequences, journal)
+        self.transactions: DraftTable[int, TransactionRecord] = DraftTable(state.transactions, journal)
+        self.outcomes: DraftTable[int, Outcome] = DraftTable(state.outcomes, journal)
+        self.apps: DraftTable[str, AppRecord] = DraftTable(state.apps, journal)
+        self.streams: DraftTable[str, StreamRecord] = DraftTable(state.streams, journal)
+        self.segments: DraftTable[int, SegmentRecord] = DraftTable(state.segments, journal)
+        self.removals: DraftTable[int, int] = DraftTable(state.removals, journal)
+        self.batches: DraftTable[tuple[str, int, int, int], Batch] = DraftTable(state.batches, journal)
+        self.namespaces: DraftTable[int, NamespaceRecord] = DraftTable(state.namespaces, journal)
+        self.namespace_names: DraftTable[str, int] = DraftTable(state.namespace_names, journal)
+        self.verdicts: DraftTable[tuple[str, str], Verdict] = DraftTable(state.verdicts, journal)
+        self.claims: DraftTable[tuple[int, int], Claim] = DraftTable({}, journal)
+        self._tables: tuple[DraftTable[Any, Any], ...] = tuple(getattr(self, name) for name in TABLES)
+
+    def anew(self) -> Draft:
+        """Another draft on the same state, without the changes of this one."""
+        return Draft(self._state)
+
+    @property
+    def head(self) -> Head:
+        """Where the fold stands, the draft included."""
+        head = self.heads.get(HEAD)
+        assert head is not None, "a state always has a head"
+        return head
+
+    @head.setter
+    def head(self, head: Head) -> None:
+        self.heads.put(HEAD, head)
+
+    def start_of(self, topic: int, partition: int) -> int:
+        """The earliest offset of a partition that was not deleted."""
+        return self.starts.get((topic, partition)) or 0
+
+    def end_of(self, topic: int, partition: int) -> int:
+        """The offset behind the last message of a partition."""
+        return self.ends.get((topic, partition)) or 0
+
+    def txn_id(self, number: int) -> TxnId:
+        """The whole TxnID of a number of this log, which is what a message shows."""
+        return self.head.coordinators.txn_id(number)
+
+    def savepoint(self) -> int:
+        """A mark to roll back to."""
+        return len(self._journal)
+
+    def rollback(self, mark: int) -> None:
+        """Undo everything since the mark."""
+        rollback(self._journal, mark)
+
+    def merge(self) -> None:
+        """Carry all changes into the state; the draft is empty afterwards."""
+        for table in self._tables:
+            if table.changed():
+                table.merge()
+        self._journal.clear()
+        self.claims = DraftTable({}, self._journal)
+
+
+__all__ = [
+    "HEAD",
+    "TABLES",
+    "AppRecord",
+    "Batch",
+    "Block",
+    "Claim",
+    "CumulativeHold",
+    "Cursor",
+    "Draft",
+    "Head",
+    "Hold",
+    "LeaseRecord",
+    "NamespaceRecord",
+    "Outcome",
+    "ProducerRecord",
+    "Record",
+    "Redelivery",
+    "RowsState",
+    "SchemaVersion",
+    "SegmentRecord",
+    "SegmentSlice",
+    "SegmentState",
+    "Sequences",
+    "State",
+    "Statistics",
+    "StreamRecord",
+    "SubscriptionRecord",
+    "TopicRange",
+    "TopicRecord",
+    "TransactionRecord",
+    "TransactionState",
+]

@@ -1,0 +1,1 @@
+"""What is stored: actions, entries, keys and schemas. Pure."""

@@ -1,0 +1,248 @@
+"""Every object key of a namespace, and back: nothing else builds or takes apart one. Of the root only the folders.
+
+Keys are relative to the namespace's folder, so a byte copy of the folder is the same namespace.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from txnlog.common.limits import ENTRIES_PER_FOLDER
+from txnlog.common.names import NAME_PATTERN, TopicName
+
+CATALOG_FOLDER: Final = "_catalog"
+"""The root log's folder: a namespace of its own, whose name no user can choose (names begin with a letter or digit)."""
+
+LOG_FOLDER: Final = "_log/"
+CHECKPOINT_FOLDER: Final = f"{LOG_FOLDER}checkpoints/"
+_PART_FOLDER: Final = f"{CHECKPOINT_FOLDER}parts/"
+PROBE_FOLDER: Final = "_probe/"
+"""Below the folder of a log: what is tried before the log is appended to. Deleted afterwards, where that is allowed."""
+HINT_FOLDER: Final = "_hints/"
+SEGMENT_COLUMN: Final = "_txnlog_segment"
+"""The partition column that the path of a segment hands to Spark."""
+_DELTA_LOG: Final = "_delta_log"
+SEGMENTS_TABLE: Final = "_delta/segments"
+"""Folder of the published table of segments: names of topics begin with a letter or digit."""
+
+
+def entry_key(version: int) -> str:
+    """Key of the commit log's slot for one version."""
+    return f"{LOG_FOLDER}{version // ENTRIES_PER_FOLDER:010d}/{version:020d}.json"
+
+
+def manifest_key(version: int) -> str:
+    """Key of the checkpoint manifest at one version."""
+    return f"{CHECKPOINT_FOLDER}{version:020d}.json"
+
+
+def part_key(unique: str) -> str:
+    """Key of one Parquet part of a checkpoint; ``unique`` is 32 hexadecimal digits."""
+    return f"{_PART_FOLDER}{unique}.parquet"
+
+
+def hint_key(subscription: int, epoch: int) -> str:
+    """Key of the sign of life of a subscription's consumer, which is known by its epoch."""
+    return f"{HINT_FOLDER}{subscription}/{epoch:020d}.json"
+
+
+def topic_folder(name: TopicName, topic: int, *, first: bool) -> str:
+    """Folder of a topic: its name, or ``name~id`` when an earlier topic bore the name."""
+    return name if first else f"{name}~{topic}"
+
+
+def segments_prefix(folder: str) -> str:
+    """What the keys of all segments of a topic's folder begin with, and nothing else of the folder does."""
+    return f"{folder}/{SEGMENT_COLUMN}="
+
+
+def segment_key(folder: str, segment: int, file: str) -> str:
+    """Key of a segment's Parquet file."""
+    return f"{folder}/{relative_segment_key(segment, file)}"
+
+
+def relative_segment_key(segment: int, file: str) -> str:
+    """Path of a segment's file inside its topic's folder."""
+    return f"{SEGMENT_COLUMN}={segment}/{file}"
+
+
+def delta_prefix(folder: str) -> str:
+    """What all keys of the Delta log of a table's folder begin with."""
+    return f"{folder}/{_DELTA_LOG}/"
+
+
+def delta_commit_key(folder: str, version: int) -> str:
+    """Key of one version of a table's Delta log."""
+    return f"{delta_prefix(folder)}{version:020d}.json"
+
+
+def delta_checkpoint_key(folder: str, version: int) -> str:
+    """Key of the classic checkpoint at one version of a table's Delta log."""
+    return f"{delta_prefix(folder)}{version:020d}.checkpoint.parquet"
+
+
+def delta_hint_key(folder: str) -> str:
+    """Key of the object that names the newest checkpoint of a table's Delta log."""
+    return f"{delta_prefix(folder)}_last_checkpoint"
+
+
+def table_file_key(folder: str, unique: str) -> str:
+    """Key of a data file of a table that is no topic; ``unique`` is 32 hexadecimal digits."""
+    return f"{folder}/{unique}.parquet"
+
+
+@dataclass(frozen=True, slots=True)
+class EntryKey:
+    """A commit-log slot."""
+
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestKey:
+    """A checkpoint manifest."""
+
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartKey:
+    """A Parquet part of a checkpoint."""
+
+    unique: str
+
+
+@dataclass(frozen=True, slots=True)
+class HintKey:
+    """A sign of life of a consumer."""
+
+    subscription: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentKey:
+    """A segment's Parquet file."""
+
+    folder: str
+    segment: int
+    file: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaKey:
+    """An object of a table's Delta log: of a version its commit or its checkpoint; or the hint (no version)."""
+
+    folder: str
+    version: int | None = None
+    checkpoint: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TableFileKey:
+    """A data file of the published table of segments."""
+
+    unique: str
+
+
+ParsedKey = EntryKey | ManifestKey | PartKey | SegmentKey | HintKey | DeltaKey | TableFileKey
+
+UNIQUE: Final = re.compile(r"[0-9a-f]{32}", re.ASCII)
+"""A random 128-bit number, as it stands in keys."""
+
+FILE_NAME: Final = re.compile(rf"{UNIQUE.pattern}\.parquet", re.ASCII)
+"""A segment's file name: a random 128-bit number, never chosen by a user, so a log entry cannot point elsewhere."""
+
+_ID: Final = r"0|[1-9][0-9]{0,18}"
+_VERSION: Final = r"[0-9]{20}"
+_FOLDER: Final = rf"{NAME_PATTERN}(?:~(?:{_ID}))?"
+_ENTRY: Final = re.compile(rf"{LOG_FOLDER}([0-9]{{10}})/({_VERSION})\.json", re.ASCII)
+_MANIFEST: Final = re.compile(rf"{CHECKPOINT_FOLDER}({_VERSION})\.json", re.ASCII)
+_PART: Final = re.compile(rf"{_PART_FOLDER}({UNIQUE.pattern})\.parquet", re.ASCII)
+_HINT: Final = re.compile(rf"{HINT_FOLDER}({_ID})/({_VERSION})\.json", re.ASCII)
+_SEGMENT: Final = re.compile(rf"({_FOLDER})/{SEGMENT_COLUMN}=({_ID})/({FILE_NAME.pattern})", re.ASCII)
+_DELTA: Final = re.compile(
+    rf"({_FOLDER}|{SEGMENTS_TABLE})/{_DELTA_LOG}/(?:({_VERSION})\.(json|checkpoint\.parquet)|_last_checkpoint)",
+    re.ASCII,
+)
+_TABLE_FILE: Final = re.compile(rf"{SEGMENTS_TABLE}/({UNIQUE.pattern})\.parquet", re.ASCII)
+
+
+def parse_key(key: str) -> ParsedKey | None:
+    """What a key is, or None where it is none of ours (a stranger's file)."""
+    if match := _SEGMENT.fullmatch(key):
+        return SegmentKey(match[1], int(match[2]), match[3])
+    if match := _ENTRY.fullmatch(key):
+        version = int(match[2])
+        return EntryKey(version) if int(match[1]) == version // ENTRIES_PER_FOLDER else None
+    if match := _MANIFEST.fullmatch(key):
+        return ManifestKey(int(match[1]))
+    if match := _PART.fullmatch(key):
+        return PartKey(match[1])
+    if match := _HINT.fullmatch(key):
+        return HintKey(int(match[1]), int(match[2]))
+    if match := _DELTA.fullmatch(key):
+        return DeltaKey(match[1], None if match[2] is None else int(match[2]), checkpoint=(match[3] or "")[:1] == "c")
+    if match := _TABLE_FILE.fullmatch(key):
+        return TableFileKey(match[1])
+    return None
+
+
+def kind_of(key: str) -> str:
+    """What a key of the whole root is about, for counting requests.
+
+    One of entry, segment, checkpoint, hint, delta, probe, root and other.
+    """
+    if key.startswith(f"{CATALOG_FOLDER}/"):
+        return "root"
+    inner = key.partition("/")[2]
+    if inner.startswith(PROBE_FOLDER):
+        return "probe"
+    parsed = parse_key(inner)
+    if isinstance(parsed, EntryKey):
+        return "entry"
+    if isinstance(parsed, SegmentKey):
+        return "segment"
+    if isinstance(parsed, HintKey):
+        return "hint"
+    if isinstance(parsed, DeltaKey | TableFileKey):
+        return "delta"
+    return "other" if parsed is None else "checkpoint"
+
+
+__all__ = [
+    "CATALOG_FOLDER",
+    "CHECKPOINT_FOLDER",
+    "FILE_NAME",
+    "HINT_FOLDER",
+    "LOG_FOLDER",
+    "PROBE_FOLDER",
+    "SEGMENTS_TABLE",
+    "SEGMENT_COLUMN",
+    "UNIQUE",
+    "DeltaKey",
+    "EntryKey",
+    "HintKey",
+    "ManifestKey",
+    "ParsedKey",
+    "PartKey",
+    "SegmentKey",
+    "TableFileKey",
+    "delta_checkpoint_key",
+    "delta_commit_key",
+    "delta_hint_key",
+    "delta_prefix",
+    "entry_key",
+    "hint_key",
+    "kind_of",
+    "manifest_key",
+    "parse_key",
+    "part_key",
+    "relative_segment_key",
+    "segment_key",
+    "segments_prefix",
+    "table_file_key",
+    "topic_folder",
+]

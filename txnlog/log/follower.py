@@ -1,0 +1,387 @@
+"""A client's view of a namespace: the newest state it knows, and the cold rows behind it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import TypeVar
+
+import msgspec
+
+from txnlog.common.ranges import Ranges
+from txnlog.common.validation import shown
+from txnlog.data.scan_planner import ScanPlan
+from txnlog.data.segment_index import SegmentIndex
+from txnlog.data.segment_rows import PlannedSegment, damage_in_scan
+from txnlog.errors import CorruptionError, RetriableError, TxnLogError, VersionNotAvailable
+from txnlog.fold.apply import applied
+from txnlog.fold.garbage import may_be_gone
+from txnlog.fold.state import Batch, Draft, Outcome, SegmentRecord, State, TopicRange
+from txnlog.format.actions import Commit, Segment
+from txnlog.format.codec import Entry, decode_entry
+from txnlog.format.keys import entry_key
+from txnlog.log import checkpoint_codec
+from txnlog.log.checkpoint_codec import Manifest
+from txnlog.log.checkpoint_reader import UnusableCheckpoint
+from txnlog.log.log_reader import SLOTS_AT_ONCE, Log
+
+T = TypeVar("T")
+
+
+class Follower:
+    """The materialized state of a log, in memory.
+
+    ``lock`` guards ``state``: hold it while reading several tables that must agree.
+
+    An interrupt (Ctrl-C) may come anywhere, between two tables of one entry too. So every change is a step that may be
+    done twice, noted in ``_unfinished`` before it begins: whoever looks next finishes it first.
+    """
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.lock = threading.RLock()
+        self._unfinished: Callable[[], None] | None = None
+        self._state, self._base, self.folded_bytes = log.load()
+        self._indexes: dict[int, SegmentIndex] = {}
+        self._watcher: Callable[[Draft], None] | None = None
+        self._make_durable(self.version)
+
+    @property
+    def state(self) -> State:
+        """The materialized state, with every change that was begun."""
+        if self._unfinished is not None:
+            self._finish()
+        return self._state
+
+    @property
+    def base(self) -> Manifest | None:
+        """The checkpoint that holds the cold rows which are not in the state any more."""
+        if self._unfinished is not None:
+            self._finish()
+        return self._base
+
+    @property
+    def version(self) -> int:
+        """The newest version this client has folded."""
+        return self.state.head.version
+
+    @property
+    def newest_checkpoint(self) -> int | None:
+        """The version of the newest checkpoint that headers name or that this client made."""
+        named = self.state.head.checkpoint
+        base = self.base
+        return named if base is None or (named is not None and named > base.version) else base.version
+
+    @property
+    def newest_usable_checkpoint(self) -> int | None:
+        """The version of the newest checkpoint that is not known to be unusable, as far as headers named it."""
+        newest, base = self.newest_checkpoint, self.base
+        if newest is None or not self.log.checkpoints.is_unusable(newest):
+            return newest
+        return None if base is None else base.version
+
+    def refresh(self) -> int:
+        """Fold whatever was appended meanwhile: one GET where nothing was. Returns the newest version."""
+        ahead = 1
+        while True:
+            first = self.version + 1
+            batch = self.log.get_many(first, ahead)
+            if batch:
+                self._make_durable(first + len(batch) - 1)
+            for index, data in enumerate(batch):
+                self.fold(decode_entry(data, first + index))
+            if len(batch) < ahead:
+                return self.version
+            ahead = min(ahead * 2, SLOTS_AT_ONCE)
+
+    def _make_durable(self, version: int) -> None:
+        """Have an entry on disk, and so those before it, before anybody can look at what it says.
+
+        Another process may have linked it an instant ago: a power cut could take it back (PROTOCOL.md, "Appending").
+        """
+        self.log.store.sync(entry_key(version))
+
+    def fold(self, entry: Entry) -> None:
+        """Fold the next entry, which is on disk, whoever wrote it; one that another thread folded is passed over."""
+        with self.lock:
+            if entry.header.version <= self.version:
+                return
+            self._merge(applied(self.state, entry), entry.size_bytes)
+
+    def _merge(self, draft: Draft, size_bytes: int) -> None:
+        self._change(partial(self._carry, draft, self.folded_bytes + size_bytes))
+
+    def _change(self, step: Callable[[], None]) -> None:
+        """Take a step, which may be taken twice; the lock is held."""
+        self._unfinished = step
+        step()
+        self._unfinished = None
+
+    def _finish(self) -> None:
+        """Take the step again that an interrupt left. Never waits: who looks may hold what the lock's owner wants."""
+        if not self.lock.acquire(blocking=False):
+            return  # its owner takes the step now, or finishes it first: who looks without the lock may see a part
+        try:
+            step = self._unfinished
+            if step is not None:
+                self._indexes = {}  # some may know half of it: they are made again when they are needed
+                self._change(step)
+        finally:
+            self.lock.release()
+
+    def _carry(self, draft: Draft, folded_bytes: int) -> None:
+        """Carry a draft into the state, and what it shows into the indexes."""
+        if self._watcher is not None:
+            self._watcher(draft)
+        if self._indexes:
+            removed, changed = draft.removals.changed(), draft.segments.changed()
+            for number in removed:
+                for index in self._indexes.values():
+                    index.remove(number)
+            for record in changed.values():
+                known = None if record is None else self._indexes.get(record.topic)
+                if (
+                    known is not None
+                    and record is not None
+                    and record.state == "visible"
+                    and record.number not in removed
+                ):
+                    known.add(record)
+        draft.merge()
+        self.folded_bytes = folded_bytes
+
+    def watch(self, watcher: Callable[[Draft], None]) -> None:
+        """Show it each draft before that is carried into the state: under the lock, and twice behind an interrupt."""
+        self._watcher = watcher
+
+    def fold_own(self, draft: Draft, version: int, size_bytes: int) -> None:
+        """The entry that a draft of this state stands for was created; a refresh may have read and folded it first."""
+        with self.lock:
+            if self.version == version - 1:
+                self._merge(draft, size_bytes)
+
+    def rebase(self, manifest: Manifest) -> None:
+        """Let go of the cold rows that a newer checkpoint holds, unless that is known to be unusable."""
+        with self.lock:
+            if (self.base is None or self.base.version < manifest.version) and self.log.checkpoints.judged_usable(
+                manifest
+            ):
+                self._change(partial(self._trim, manifest))
+
+    def _trim(self, manifest: Manifest) -> None:
+        self._base = manifest
+        checkpoint_codec.trim(self._state, manifest.version)
+
+    def adopt_checkpoint(self) -> None:
+        """Rebase to the newest usable checkpoint that the log names, if it is newer than ours: to save memory."""
+        for manifest in self.log.checkpoints.usable(self._newer_checkpoint()):
+            self.rebase(manifest)
+            return
+
+    def _newer_checkpoint(self) -> int | None:
+        """The newest checkpoint that headers name, if it is newer than the base."""
+        newest = self.newest_checkpoint
+        return newest if self.base is None or (newest is not None and newest > self.base.version) else None
+
+    def over_checkpoints(self, look: Callable[[], T]) -> T:
+        """Return what ``look`` finds in the base; call it again over an older base while an object is unusable."""
+        while True:
+            try:
+                return look()
+            except UnusableCheckpoint as error:
+                self.log.checkpoints.note(error)
+                self._fall_back()
+
+    def _fall_back(self) -> None:
+        """Replace an unusable base by the newest usable one below it, or by none: its cold rows are folded again."""
+        base = self.base
+        if base is None or self.log.checkpoints.judged_usable(base):
+            return  # another thread was faster
+        # Hot rows are not touched, so others fold and append meanwhile.
+        state, older, _ = self.log.state_at(base.version, self.log.checkpoints.named_by(base.version))
+        with self.lock:
+            if self.base == base:
+                self._change(partial(self._untrim, older, state))
+
+    def _untrim(self, older: Manifest | None, state: State) -> None:
+        checkpoint_codec.untrim(self._state, state)  # first: who looks without the lock may see a part
+        self._base = older
+
+    def verify_checkpoints(self) -> None:
+        """Read all of the base, and of the checkpoint that opening the log begins with: what is unusable is known then.
+
+        What a new checkpoint takes over from the base is whole after that.
+        """
+        self.adopt_checkpoint()
+        base = self.base
+        while base is not None and not self.log.checkpoints.is_whole(base.version):
+            self._fall_back()
+            base = self.base
+        named = self.state.head.checkpoint
+        if named is not None and (base is None or named != base.version):
+            self.log.checkpoints.is_whole(named)
+
+    def unavailable(self, version: int) -> VersionNotAvailable | None:
+        """The error for a version that this client knows not to be readable, naming the range; None where it is."""
+        head = self.state.head
+        if head.oldest_readable <= version <= head.version:
+            return None
+        return VersionNotAvailable(
+            f"version {shown(version)} cannot be read",
+            advice=f"versions {head.oldest_readable} to {head.version} can be read",
+        )
+
+    def missing(self, plan: ScanPlan, segment: PlannedSegment) -> TxnLogError:
+        """What it means that a planned file is not there: a vacuum since then, or damage."""
+        self.refresh()
+        unavailable = self.unavailable(plan.version)
+        if unavailable is not None:
+            return unavailable
+        with self.lock:
+            oldest = self.state.head.oldest_readable
+            topic = next((item.id for item in self.state.topics.values() if item.folder == plan.folder), None)
+        if segment.state == "ABORTED" and topic is not None:
+            record = next((item for item in self.segments(topic)[0] if item.number == segment.number), None)
+            if record is not None and may_be_gone(record, oldest):
+                return RetriableError("aborted rows were vacuumed while they were read")
+        return damage_in_scan(CorruptionError(f"the segment {segment.key} is missing"), plan.topic, segment)
+
+    # --- cold rows --------------------------------------------------------------------------------------------------
+
+    def _runs(self, kind: checkpoint_codec.PartKind) -> Iterable[checkpoint_codec.Part]:
+        return () if self.base is None else self.base.runs(kind)
+
+    def segments(self, topic: int) -> tuple[list[SegmentRecord], dict[int, int]]:
+        """All segments of a topic that the log ever showed, and which of them were replaced at which version."""
+        return self.over_checkpoints(partial(self._segments, topic))
+
+    def _segments(self, topic: int) -> tuple[list[SegmentRecord], dict[int, int]]:
+        with self.lock:
+            found = {record.number: record for record in self.state.segments.values() if record.topic == topic}
+            removals = dict(self.state.removals)
+            parts = tuple(self._runs("segments"))
+            removal_parts = tuple(self._runs("removals"))
+        for part in parts:
+            for record in self.log.checkpoints.segments(part, topic):
+                found.setdefault(record.number, record)
+        for part in removal_parts:
+            removals |= self.log.checkpoints.removals(part)
+        return list(found.values()), removals
+
+    def holding(self, topic: int, wanted: Mapping[int, Ranges]) -> tuple[list[SegmentRecord], int]:
+        """The segments that hold offsets of a topic at the newest version, and that version: as quick with many."""
+        while True:
+            with self.lock:
+                version = self.version
+                index = self._indexes.get(topic)
+                if index is not None:
+                    return index.overlapping(wanted), version
+            # Made at the first call, which reads checkpoints too; no lock is held meanwhile, so others may fold.
+            records, removals = self.segments(topic)
+            with self.lock:
+                if self.version == version:
+                    visible = (item for item in records if item.state == "visible" and item.number not in removals)
+                    self._indexes.setdefault(topic, SegmentIndex(visible))
+
+    def outcome(self, number: int) -> Outcome | None:
+        """How a transaction ended, with offsets and digest; None where nothing is remembered."""
+        outcome, cold = self.over_checkpoints(partial(self._outcome, number))
+        return self._completed(outcome) if outcome is not None and cold else outcome
+
+    def _outcome(self, number: int) -> tuple[Outcome | None, bool]:
+        """The outcome of a transaction, and whether it is a cold one."""
+        with self.lock:
+            outcome = self.state.outcomes.get(number)
+            parts = tuple(self._runs("outcomes"))
+        if outcome is not None:
+            return outcome, False
+        for part in reversed(parts):
+            found = self.log.checkpoints.outcome(part, number, self.state.topics)
+            if found is not None:
+                return found, True
+        return None, False
+
+    def _completed(self, outcome: Outcome) -> Outcome:
+        """A cold outcome with what its entry says: checkpoints keep what stands nowhere else."""
+        if outcome.state == "ABORTED":
+            return outcome
+        entry = self.log.entry(outcome.version)
+        commit = next((item for item in entry.actions if isinstance(item, Commit) and item.txn == outcome.number), None)
+        if commit is None:  # a replacement of segments ends a transaction without a commit action
+            return msgspec.structs.replace(outcome, offsets=())
+        digest = outcome.digest if outcome.prepared else commit.digest
+        return msgspec.structs.replace(outcome, digest=digest, offsets=self._offsets(entry, commit))
+
+    def _offsets(self, entry: Entry, commit: Commit) -> tuple[TopicRange, ...]:
+        """The offsets a commit was given, from the segments it made visible and its place among the entry's shares."""
+        records: dict[int, SegmentRecord] = {}
+        for item in entry.actions:
+            if isinstance(item, Segment) and item.txn is None:
+                for record in self.segments(item.topic)[0]:
+                    records[record.number] = record
+        claimed: dict[tuple[int, int], int] = {}
+        spans: list[TopicRange] = []
+        for action in entry.actions:
+            if not isinstance(action, Commit):
+                continue
+            for share in action.shares:
+                shared = records.get(share.segment)
+                if shared is None:
+                    raise CorruptionError(
+                        f"entry {entry.header.version} shares segment {share.segment}, which is unknown"
+                    )
+                before = claimed.get((share.segment, share.partition), 0)
+                claimed[share.segment, share.partition] = before + share.rows
+                if action.txn == commit.txn:
+                    base = next(item.offset for item in shared.slices if item.partition == share.partition)
+                    assert base is not None, "a shared segment is visible"
+                    spans.append(TopicRange(shared.topic, share.partition, base + before, base + before + share.rows))
+        for topic in list(self.state.topics):  # another thread may fold a new one
+            for record in self.segments(topic)[0]:
+                if record.txn == commit.txn and record.state == "visible":
+                    spans.extend(
+                        TopicRange(topic, item.partition, item.offset, item.offset + item.rows)
+                        for item in record.slices
+                        if item.offset is not None
+                    )
+        return joined(spans)
+
+    def batches(self, producer: str, topic: int, partition: int, first: int, last: int) -> list[Batch]:
+        """The sequenced batches that hold sequences from ``first`` to ``last``, in order, from memory and history.
+
+        They follow each other without a gap up to the last visible sequence; there are none below the first one.
+        """
+        return self.over_checkpoints(partial(self._batches, producer, topic, partition, first, last))
+
+    def _batches(self, producer: str, topic: int, partition: int, first: int, last: int) -> list[Batch]:
+        with self.lock:
+            known = self.state.sequences.get((producer, topic, partition))
+            hot = [item for key, item in self.state.batches.items() if key[:3] == (producer, topic, partition)]
+            parts = tuple(self._runs("batches"))
+        found = {
+            item.sequence: item
+            for item in (*(known.recent if known else ()), *hot)
+            if item.sequence <= last and first < item.sequence + item.rows
+        }
+        for part in reversed(parts):  # the newest first: memory and runs each go on where the next one ends
+            if found and min(found) <= first:
+                break
+            more = self.log.checkpoints.batches(part, producer, topic, partition, first, last)
+            found |= {item.sequence: item for item in more}
+        return [found[sequence] for sequence in sorted(found)]
+
+
+def joined(spans: Iterable[TopicRange]) -> tuple[TopicRange, ...]:
+    """Ranges of offsets in order, those that touch as one."""
+    result: list[TopicRange] = []
+    for item in sorted(spans, key=lambda span: (span.topic, span.partition, span.start)):
+        last = result[-1] if result else None
+        if last and (last.topic, last.partition, last.end) == (item.topic, item.partition, item.start):
+            result[-1] = TopicRange(last.topic, last.partition, last.start, item.end)
+        else:
+            result.append(item)
+    return tuple(result)
+
+
+__all__ = ["Follower", "joined"]

@@ -1,0 +1,371 @@
+"""Commands of one client decided into one entry. Pure; the appender carries it to the store.
+
+Whatever is told must be in the log. What rests on the log alone, a refusal or an answer, is told at once. What rests on
+another command of the same entry is told with the entry, as soon as it exists and if this very look at the batch made
+it: the others may fall out of it yet, since time passes while segments are made. The shared segments hold no rows of
+those who rest on others. Put off, and decided anew behind the entry, is who would need rows there after all, because
+the others fell out; who would be refused anything, or answered, by an entry that ends overdue transactions, since more
+may be overdue than it ends; and everybody who asked later: nobody is overtaken, commands stand in the log in the order
+in which they were asked for.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from txnlog.errors import LimitExceeded, TxnLogError
+from txnlog.fold import id_blocks as numbers
+from txnlog.fold.apply import apply, begin_entry, finish_entry
+from txnlog.fold.state import Claim, Draft
+from txnlog.format.actions import AnyAction, Header
+from txnlog.format.codec import digest_of, encode_action, encode_entry
+from txnlog.log.commands import Answer, Command, Piece, SharedNumbers
+
+
+@dataclass(frozen=True, slots=True)
+class SharedWave:
+    """Segments of one entry: by topic the number, their actions, and the objects to put before the entry."""
+
+    numbers: dict[int, int]
+    actions: tuple[AnyAction, ...]
+    objects: tuple[tuple[str, bytes], ...]
+
+
+class Member:
+    """Who takes part in an entry: a command, and whatever its owner adds."""
+
+    __slots__ = ("command",)
+
+    def __init__(self, command: Command[Any]) -> None:
+        self.command = command
+
+
+M = TypeVar("M", bound=Member)
+
+
+class Reply(msgspec.Struct, Generic[M], frozen=True):
+    """What a command came to: a value, or an error."""
+
+    member: M
+    value: Any = None
+    error: Exception | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Riders:
+    """What goes along with any entry.
+
+    Attributes:
+        actions: the lines.
+        ending: whether they end a transaction: nobody is told anything beside them.
+        looked: whether it was looked for what is overdue, and none is left.
+    """
+
+    actions: tuple[AnyAction, ...] = ()
+    ending: bool = False
+    looked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MadeEntry(Generic[M]):
+    """An entry that may be put, the draft that it makes true, and what it answers.
+
+    Attributes:
+        sent: whose lines it holds.
+        replies: what to tell once it is in the log, to them and to those who rest on them.
+    """
+
+    draft: Draft
+    header: Header
+    data: bytes
+    riders: Riders
+    sent: tuple[M, ...]
+    replies: tuple[Reply[M], ...]
+
+
+class _Look(Generic[M]):
+    """One look at the members of an entry, in order.
+
+    Attributes:
+        sent: whose lines it would hold.
+        lines: these.
+        replies: what holds once it exists: for ``sent``, and for those who rest on them.
+        resting: the latter.
+        answers: what rests on the log alone, each with whether it holds in every later state too.
+        put_off: the rest, from the first on who needs rows and has none in the shared segments, or who may be refused
+            for what is overdue: an entry need not end all of that.
+    """
+
+    __slots__ = ("answers", "lines", "put_off", "replies", "resting", "sent")
+
+    def __init__(self) -> None:
+        self.sent: list[M] = []
+        self.lines: list[bytes] = []
+        self.replies: list[Reply[M]] = []
+        self.resting: list[M] = []
+        self.answers: list[tuple[Reply[M], bool]] = []
+        self.put_off: list[M] = []
+
+
+class Step(enum.Enum):
+    """What must happen before an entry can be made."""
+
+    AGAIN = "decide again"
+    REFRESH = "look at the log: a refusal by an old state may be out of date"
+    WAVE = "write the shared segments"
+    DONE = "nobody is left"
+
+
+class Attempt(Generic[M]):
+    """One batch on its way into the log: who has no answer yet, and the shared segments made for whom.
+
+    The members of the entry at hand come first, then those who were put off: their turn comes when it is in the log or
+    nobody is left in it.
+
+    Deciding comes to an end. Each look that gives no entry leaves fewer members of the entry at hand, for it tells
+    somebody or puts somebody off, or fewer with rows. Nobody is put off but for somebody in front, who is told or is in
+    the entry, or for what the entry ends; so whenever it is the turn of those who were put off, fewer are without an
+    answer than before, or fewer are overdue.
+
+    Attributes:
+        wave: the shared segments; their objects are dropped once they are stored.
+        refreshed: whether the log was looked at after the batch was taken, so that a refusal is up to date.
+        lost_races: how often another entry took the slot.
+        sent: the members of an entry that was sent and whose fate is not known; empty otherwise.
+        answers: replies to hand out now.
+        returned: members that did not fit into the entry: they are for the next one.
+    """
+
+    def __init__(self, members: Iterable[M]) -> None:
+        self._now = list(members)
+        self._later: list[M] = []
+        self.wave = SharedWave({}, (), ())
+        self.refreshed = False
+        self.lost_races = 0
+        self.sent: tuple[M, ...] = ()
+        self.answers: list[Reply[M]] = []
+        self.returned: list[M] = []
+        self._waved: list[M] = []
+        self._rowless: set[M] = set()
+        """Of the entry at hand, whose rows are in no shared segment, since they rested on others."""
+
+    @property
+    def members(self) -> list[M]:
+        """Who has no answer yet, in order."""
+        return [*self._now, *self._later]
+
+    # --- shared segments --------------------------------------------------------------------------------------------
+
+    def pieces(self) -> list[tuple[int, Piece]]:
+        """The rows that the shared segments must hold, with their transactions, in commit order."""
+        return [(member.command.txn_ids[0], piece) for member in self._with_rows() for piece in member.command.pieces]
+
+    def _with_rows(self) -> list[M]:
+        rowless = self._rowless
+        return [member for member in self._now if member.command.pieces and member not in rowless]
+
+    def set_wave(self, wave: SharedWave) -> None:
+        """The shared segments were made of ``pieces()``."""
+        self.wave, self._waved = wave, self._with_rows()
+
+    def wave_stored(self) -> None:
+        """The objects of the wave are on the store."""
+        self.wave = SharedWave(self.wave.numbers, self.wave.actions, ())
+
+    def _wave_fits(self, draft: Draft) -> bool:
+        """Whether the segments of the last try still serve: the same commands, every topic and number still there.
+
+        Whoever lost a race may learn that an abort from outside used a number up (P-57).
+        """
+        return self._waved == self._with_rows() and all(
+            (topic := draft.topics.get(number)) is not None
+            and not topic.dropped
+            and numbers.block_of(draft, segment) is not None
+            and not numbers.is_used(draft, segment)
+            for number, segment in self.wave.numbers.items()
+        )
+
+    # --- deciding ---------------------------------------------------------------------------------------------------
+
+    def lost(self) -> None:
+        """Another entry took the slot."""
+        self.lost_races += 1
+        self.sent = ()
+
+    def won(self, made: MadeEntry[M]) -> None:
+        """The entry is in the log: it answers for whom it holds; whoever is left is decided behind it."""
+        self.answers.extend(made.replies)  # an interrupt from here on: whoever leads next tells them
+        self._next_turn()
+        self.sent = ()
+
+    def tell_settled(self, draft: Draft, header: Header) -> None:
+        """What the state shows of a call and no later one takes back is its answer, whatever became of the attempt."""
+        for member in (*self.members, *self.returned):
+            if all(draft.outcomes.get(number) is None for number in member.command.txn_ids):
+                continue  # nor may others be asked once more: what was sent of them may be in the log by now
+            with suppress(Exception):  # a refusal is none: it is what the attempt failed of that tells more
+                decided = member.command.decide(draft, header, self.wave.numbers)
+                if isinstance(decided, Answer) and decided.settled:
+                    self.answers.append(Reply(member, decided.value))
+
+    def _next_turn(self) -> None:
+        """Nobody is left in the entry: it is the turn of those who were put off, each with its rows."""
+        self._now, self._later = self._later, []
+        self._rowless.clear()
+
+    def make(self, draft: Draft, header: Header, riders: Riders) -> MadeEntry[M] | Step:
+        """Decide the members at a draft that the header and the riders were applied to.
+
+        Gives the entry, or what must be done first. ``answers`` and ``returned`` are to be looked at after every call.
+        """
+        if not self.members:
+            return Step.DONE
+        if not self._wave_fits(draft):
+            if riders.ending:
+                self._put_off_refused(draft, header)
+            return Step.WAVE
+        look = self._decide(draft, header, riders)
+        # Who rests on others as well: with the look comes another for what is overdue.
+        if not self.refreshed and (look.resting or any(not settled for _, settled in look.answers)):
+            known = {reply.member: reply for reply, settled in look.answers if settled}
+            self.answers.extend(known.values())
+            self._now = [member for member in self._now if member not in known]
+            return Step.REFRESH
+        self.answers.extend(reply for reply, _ in look.answers)
+        self._later = [*look.put_off, *self._later]  # first: whoever leads next, after an interrupt, finds everybody
+        self._now = [reply.member for reply in look.replies]
+        self._rowless.update([member for member in look.resting if member.command.pieces])
+        if not look.replies and not (riders.ending and self._later):
+            self._next_turn()
+            return Step.AGAIN if self._now else Step.DONE
+        if self._waved != self._with_rows():
+            return Step.AGAIN
+        return self._entry(draft, header, riders, look)
+
+    def _put_off_refused(self, draft: Draft, header: Header) -> None:
+        """Before segments are made for nothing: see whom an entry that ends overdue transactions would not take."""
+        for place, member in enumerate(self._now):
+            _, _, encoded = _decided(member, draft, header, _supposed_rows(member, draft))
+            if encoded is None:
+                self._later = [*self._now[place:], *self._later]
+                self._now = self._now[:place]
+                return
+
+    def _decide(self, draft: Draft, header: Header, riders: Riders) -> _Look[M]:
+        """Apply the wave and every command to the draft; a refused one leaves no trace in it."""
+        for action in self.wave.actions:
+            apply(draft, action, header)
+        look: _Look[M] = _Look()
+        clean = True
+        for place, member in enumerate(self._now):
+            rowless = member in self._rowless
+            reply, settled, encoded = (_supposed if rowless else _decided)(member, draft, header, self.wave.numbers)
+            needs_rows = rowless and encoded is not None
+            told_beside_ends = riders.ending and encoded is None
+            if needs_rows or told_beside_ends:
+                look.put_off = self._now[place:]  # whoever is behind must not overtake
+                break
+            if encoded is None:
+                told = (reply, settled) if clean else self._told_by_the_log(reply, draft, header, riders, look)
+                if told is not None:
+                    look.answers.append(told)
+                    continue
+                look.resting.append(member)
+            else:
+                look.sent.append(member)
+                look.lines.extend(encoded)
+                clean = clean and not encoded
+            look.replies.append(reply)
+        return look
+
+    def _told_by_the_log(
+        self, reply: Reply[M], draft: Draft, header: Header, riders: Riders, look: _Look[M]
+    ) -> tuple[Reply[M], bool] | None:
+        """What a refusal or an answer is without the other members, if it is that without them, too."""
+        if look.resting:
+            return None  # who rests in front may have to go first, behind the entry
+        before = draft.anew()
+        begin_entry(before, header)
+        for action in (*riders.actions, *self.wave.actions):
+            apply(before, action, header)
+        decided = _supposed if reply.member in self._rowless else _decided
+        again, settled, encoded = decided(reply.member, before, header, self.wave.numbers)
+        same = encoded is None and again.value == reply.value and type(again.error) is type(reply.error)
+        return (again, settled) if same else None
+
+    def _entry(self, draft: Draft, header: Header, riders: Riders, look: _Look[M]) -> MadeEntry[M] | Step:
+        finish_entry(draft, "")
+        own = [encode_action(action) for action in (*riders.actions, *self.wave.actions)]
+        try:
+            data = encode_entry(header, [*own, *look.lines])
+        except LimitExceeded as error:
+            self._split(look.sent, error)
+            return Step.AGAIN
+        draft.head = msgspec.structs.replace(draft.head, digest=digest_of(data))
+        return MadeEntry(draft, header, data, riders, tuple(look.sent), tuple(look.replies))
+
+    def _split(self, sent: Sequence[M], error: LimitExceeded) -> None:
+        """Too much for one entry: half of it stays; what is too much by itself is refused."""
+        if not sent:
+            raise error
+        if len(sent) == 1:
+            self.answers.append(Reply(sent[0], None, error))
+            self._now.remove(sent[0])
+        else:
+            place = self._now.index(sent[len(sent) // 2])
+            self.returned = [*self._now[place:], *self._later]
+            self._now, self._later = self._now[:place], []
+
+
+def _decided(
+    member: M, draft: Draft, header: Header, shared: SharedNumbers
+) -> tuple[Reply[M], bool, list[bytes] | None]:
+    """Apply a command to the draft: its reply, whether that holds in every later state, and its lines.
+
+    There are no lines where it is refused, which leaves no trace, or needs none for its answer.
+    """
+    mark = draft.savepoint()
+    try:
+        decided = member.command.decide(draft, header, shared)
+        if isinstance(decided, Answer):
+            return Reply(member, decided.value), decided.settled, None
+        encoded = [encode_action(action) for action in decided]
+        for action in decided:
+            apply(draft, action, header)
+        return Reply(member, member.command.result(draft, header)), False, encoded
+    except Exception as error:  # noqa: BLE001 - a bug in one command must not fail the others
+        draft.rollback(mark)
+        return Reply(member, None, error), not isinstance(error, TxnLogError), None
+
+
+def _supposed(
+    member: M, draft: Draft, header: Header, _shared: SharedNumbers
+) -> tuple[Reply[M], bool, list[bytes] | None]:
+    """What ``_decided`` would give if segments held the member's rows, which none does. Leaves no trace."""
+    mark = draft.savepoint()
+    reply = _decided(member, draft, header, _supposed_rows(member, draft))
+    draft.rollback(mark)
+    return reply
+
+
+def _supposed_rows(member: Member, draft: Draft) -> SharedNumbers:
+    """Let the draft have rows of the member, of segments that there are not; dropped topics have none."""
+    supposed: dict[int, int] = {}
+    for piece in member.command.pieces:
+        topic = draft.topics.get(piece.topic)
+        if topic is None or topic.dropped:
+            continue
+        number = supposed.setdefault(piece.topic, draft.head.next_number + piece.topic)
+        place = (number, piece.partition)
+        claim = draft.claims.get(place) or Claim(piece.topic, draft.end_of(piece.topic, piece.partition), 0)
+        draft.claims.put(place, claim._replace(rows=claim.rows + piece.rows))
+    return supposed
+
+
+__all__ = ["Attempt", "MadeEntry", "Member", "Reply", "Riders", "SharedWave", "Step"]

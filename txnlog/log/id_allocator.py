@@ -1,0 +1,151 @@
+"""A writer's stock of numbers: blocks reserved in the log, handed out once each."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, Protocol
+
+from txnlog.common.limits import DEFAULT_GRACE_MS, RENEW_AFTER_MS
+from txnlog.fold.id_blocks import CHUNK, TOUCH_MS, block_of, is_used
+from txnlog.fold.state import Block, Draft
+from txnlog.format.actions import Renew, Reserve
+
+_FIRST_BLOCK = 4 * CHUNK
+_LARGEST_BLOCK = 256 * CHUNK
+_LOW_WATER = 8
+"""The next block is reserved when less than an eighth of its size is left: taking a number almost never waits."""
+
+_LONGEST_WORK_MS: Final = DEFAULT_GRACE_MS
+"""A handle that somebody forgot, and that stays in memory, keeps vacuum from its block for a day and no longer."""
+
+
+class UnloggedWork(Protocol):
+    """Holds numbers that the log may be told yet: the work of a transaction. Called under locks: it takes none.
+
+    Attributes:
+        since_ms: when it began, by the client's clock.
+    """
+
+    since_ms: int
+
+    def unlogged_numbers(self) -> Sequence[int]:
+        """The numbers."""
+
+
+class NumberPool:
+    """Numbers that this writer may use. Thread-safe; it never blocks: an empty pool says so.
+
+    ``is_used`` tells numbers that somebody aborted before they were handed out (P-57): they are passed over.
+    """
+
+    def __init__(self, writer: str, is_used: Callable[[int], bool] = lambda _: False) -> None:
+        self._writer = writer
+        self._is_used = is_used
+        self._lock = threading.Lock()
+        self._ranges: deque[tuple[int, int]] = deque()
+        self._left = 0
+        self._next_count = _FIRST_BLOCK
+        self._demanded = 1
+        self._work: dict[int, weakref.ref[UnloggedWork]] = {}  # no WeakSet: a fifth of what it takes to begin
+        self._kept_blocks: list[int] = []
+        self._looked_ms = 0
+
+    def take(self, count: int = 1) -> list[int] | None:
+        """``count`` numbers, None where the stock does not hold that many."""
+        with self._lock:
+            if self._left < count:
+                return None
+            taken: list[int] = []
+            while len(taken) < count and self._ranges:
+                first, end = self._ranges[0]
+                if not self._is_used(first):
+                    taken.append(first)
+                self._left -= 1
+                if first + 1 < end:
+                    self._ranges[0] = (first + 1, end)
+                else:
+                    self._ranges.popleft()
+            if len(taken) < count:
+                self._ranges.extend((number, number + 1) for number in taken)
+                self._left = len(taken)
+                return None
+            return taken
+
+    def demand(self, count: int) -> None:
+        """Somebody waits for this many numbers."""
+        with self._lock:
+            self._demanded = max(self._demanded, count)
+
+    def has_any(self) -> bool:
+        """Whether there are numbers."""
+        return self._left > 0
+
+    def wants(self) -> bool:
+        """Whether it is time to reserve the next block."""
+        with self._lock:
+            return self._left < max(self._demanded, self._next_count // _LOW_WATER)
+
+    def reservation(self, draft: Draft) -> Reserve:
+        """The action that reserves the next block at the draft's state."""
+        with self._lock:
+            count = max(self._next_count, -(-self._demanded // CHUNK) * CHUNK)
+        return Reserve(self._writer, draft.head.next_number, count)
+
+    def keep_for(self, number: int, work: UnloggedWork) -> None:
+        """Renew the blocks of its numbers too, until ``release`` or while it is in memory, for a day at most.
+
+        Renewals ride in entries: of a handle that appends nothing, no block is renewed.
+        """
+        self._work[number] = weakref.ref(work)
+
+    def release(self, number: int) -> None:
+        """The work of this number is logged, or given up."""
+        self._work.pop(number, None)
+
+    def renewals(self, draft: Draft, now_ms: int) -> list[Renew]:
+        """Actions that show life of the blocks whose numbers are in use here, where nothing showed it for long."""
+        with self._lock:
+            if now_ms - self._looked_ms >= TOUCH_MS:  # they may be thousands, and this is done for every entry
+                self._looked_ms = now_ms
+                self._kept_blocks = self._look(draft, now_ms)
+            blocks = _blocks(draft, [*(first for first, _ in self._ranges), *self._kept_blocks])
+        return [Renew(block.first) for block in blocks.values() if now_ms - block.touched_ms >= RENEW_AFTER_MS]
+
+    def _look(self, draft: Draft, now_ms: int) -> list[int]:
+        """Blocks with numbers that somebody holds and that the log does not show: for what it shows it keeps them."""
+        numbers: list[int] = []
+        for number, found in list(self._work.items()):
+            item = found()
+            if item is None or now_ms - item.since_ms >= _LONGEST_WORK_MS:
+                self._work.pop(number, None)
+            else:
+                numbers.extend(item.unlogged_numbers())
+        return sorted(_blocks(draft, [number for number in numbers if not is_used(draft, number)]))
+
+    def drop_closed(self, draft: Draft) -> None:
+        """Let go of numbers whose block was closed: nobody may use them any more."""
+        with self._lock:
+            if all(block_of(draft, first) is not None for first, _ in self._ranges):
+                return
+            kept = deque(item for item in self._ranges if block_of(draft, item[0]) is not None)
+            self._left = sum(end - first for first, end in kept)  # first: never more than there are, if interrupted
+            self._ranges = kept
+
+    def add(self, granted: Reserve) -> None:
+        """A reservation is in the log."""
+        with self._lock:
+            self._ranges.append((granted.first, granted.first + granted.count))
+            self._left += granted.count
+            self._next_count = min(2 * self._next_count, _LARGEST_BLOCK)
+            self._demanded = 1
+
+
+def _blocks(draft: Draft, numbers: Iterable[int]) -> dict[int, Block]:
+    """The open blocks that hold these numbers, by their first."""
+    return {block.first: block for number in numbers if (block := block_of(draft, number)) is not None}
+
+
+__all__ = ["NumberPool", "UnloggedWork"]

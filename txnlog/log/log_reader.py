@@ -1,0 +1,204 @@
+"""Reading a commit log from its store: slots, the tail, the state at a version. Nothing here appends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Final
+
+from txnlog.common.runtime import Runtime
+from txnlog.errors import CorruptionError
+from txnlog.fold.apply import apply_entry, newer_checkpoint
+from txnlog.fold.state import State
+from txnlog.format import keys
+from txnlog.format.actions import Header
+from txnlog.format.codec import Entry, decode_entry, digest_of
+from txnlog.log.checkpoint_codec import Manifest
+from txnlog.log.checkpoint_reader import CheckpointReader, UnusableCheckpoint
+from txnlog.store.base import ObjectNotFound, Store
+
+SLOTS_AT_ONCE: Final = 32
+"""Slots that are asked for at once: behind a checkpoint there are seldom more than 1,000."""
+
+NO_ENTRIES: Final[Mapping[int, bytes]] = {}
+
+_CONFIRM_MS: Final = (0, 50, 250)
+"""Pauses before the looks at an entry that must be there. A later entry is there, so its slot was filled before: at the
+first look it is there again where writers went on meanwhile, at the others where a cache of names was behind."""
+
+
+class Log:
+    """The commit log of one namespace on its store."""
+
+    def __init__(self, store: Store, runtime: Runtime) -> None:
+        self.store = store
+        self._runtime = runtime
+        self.checkpoints = CheckpointReader(self, runtime)
+        self._first: bytes | None = None
+
+    def get(self, version: int) -> bytes | None:
+        """The bytes in a slot, None where it is free."""
+        try:
+            return self.store.get(keys.entry_key(version))
+        except ObjectNotFound:
+            return None
+
+    def entry(self, version: int) -> Entry:
+        """An entry that must be there: an absent one is damage, since log objects are never deleted."""
+        data = self.get(version)
+        return decode_entry(self._confirmed(version) if data is None else data, version)
+
+    def get_many(self, first: int, count: int, known: Mapping[int, bytes] = NO_ENTRIES) -> list[bytes]:
+        """The bytes of slots from ``first`` on, up to the first free one, at most ``count``; not those ``known``."""
+        wanted = [version for version in range(first, first + count) if version not in known]
+        read = self._runtime.run_all([partial(self.get, version) for version in wanted])
+        found = dict(zip(wanted, read, strict=True))
+        result: list[bytes] = []
+        for version in range(first, first + count):
+            data = known[version] if version in known else found[version]
+            if data is None:
+                break
+            result.append(data)
+        return result
+
+    def first(self) -> bytes | None:
+        """The bytes of entry 0, None where there is no log. They never change, so they are read once."""
+        if self._first is None:
+            self._first = self.get(0)
+        return self._first
+
+    def exists(self) -> bool:
+        """Whether there is a log at all."""
+        return self.first() is not None
+
+    def beginning(self) -> str:
+        """The digest of entry 0, which tells the log from all that are no copies of it."""
+        data = self.first()
+        if data is None:
+            raise CorruptionError("entry 0 is missing: there is no log")
+        return digest_of(data)
+
+    def _check_first(self, header: Header, data: bytes) -> None:
+        """Raise CorruptionError where entry 0 is not the one that entry 1, with this header, continues.
+
+        A checkpoint may cover both, but the digest of entry 0 is what the root knows the log by: with a damaged one
+        the log would be taken for another one. Which of the two entries is damaged is told by entry 2.
+        """
+        if header.previous == self.beginning():
+            return
+        third = self.get(2)
+        if third is None or decode_entry(third, 2).header.previous == digest_of(data):
+            raise CorruptionError(
+                "entry 0 is damaged: it is not the one that entry 1 continues",
+                advice=f"restore {keys.entry_key(0)} of the namespace from a copy",
+            )
+
+    def newest(self) -> tuple[int, int | None, dict[int, bytes]]:
+        """The tail of the log, the newest checkpoint that headers on the way name, and the entries on the way.
+
+        No slot below the tail is ever free, so doubling and bisection find it without a LIST. The free slot that they
+        come to may be an entry that the store lost: the one behind it tells. A header names only checkpoints below
+        itself: one that names another could lead behind the end of its own log.
+        """
+        low, checkpointed = 0, None
+        data = self.first()
+        if data is None:
+            raise CorruptionError("entry 0 is missing: there is no log")
+        seen = {0: data}
+        step = 1
+        high = None
+        while high is None:
+            probe = low + step
+            data = self.get(probe)
+            if data is None:
+                high = probe
+                break
+            low, step, seen[probe] = probe, step * 2, data
+            header = decode_entry(data, probe).header
+            if probe == 1:
+                self._check_first(header, data)
+            checkpointed = newer_checkpoint(checkpointed, header)
+        while high - low > 1:
+            middle = (low + high) // 2
+            data = self.get(middle)
+            if data is None:
+                high = middle
+            else:
+                low, seen[middle] = middle, data
+                checkpointed = newer_checkpoint(checkpointed, decode_entry(data, middle).header)
+        if self.get(high + 1) is not None:
+            self._confirmed(high)
+        return low, checkpointed, seen
+
+    def _confirmed(self, version: int) -> bytes:
+        """The bytes in a slot below the tail that seemed free. Raises CorruptionError where it is (docs/stores.md)."""
+        for pause_ms in _CONFIRM_MS:
+            if pause_ms:
+                self._runtime.sleep_ms(pause_ms)
+            data = self.get(version)
+            if data is not None:
+                return data
+        raise CorruptionError(
+            f"entry {version} is missing below the tail of the log",
+            advice=f"restore {keys.entry_key(version)} of the namespace from a copy; over a network file system, which "
+            "may show new entries seconds late, open it again first",
+        )
+
+    def load(self) -> tuple[State, Manifest | None, int]:
+        """The state at the tail, from the newest usable checkpoint on; see ``state_at``."""
+        tail, checkpointed, seen = self.newest()
+        return self.state_at(tail, checkpointed, seen)
+
+    def state_at(
+        self, version: int, named: int | None, known: Mapping[int, bytes] = NO_ENTRIES
+    ) -> tuple[State, Manifest | None, int]:
+        """The state at a version, from the newest usable checkpoint on that ``named`` leads to, else from entry 0.
+
+        Returns the manifest of that checkpoint as well, and the bytes of entries that were folded. Entries that are
+        ``known`` are not read again.
+        """
+        for manifest in self.checkpoints.usable(named):
+            try:
+                state = self.checkpoints.restore(manifest)
+                return state, manifest, self.fold(state, version, known)
+            except UnusableCheckpoint as error:
+                self.checkpoints.note(error)
+            except CorruptionError:
+                if self.checkpoints.is_of_this_log(manifest):
+                    raise
+                text = "it is of another log than the entry of its version"
+                self.checkpoints.note(UnusableCheckpoint(manifest.version, text))
+            self.checkpoints.exclude(manifest)
+        state = State()
+        return state, None, self.fold(state, version, known)
+
+    def fold(self, state: State, until: int, known: Mapping[int, bytes] = NO_ENTRIES) -> int:
+        """Apply the entries after a state's version up to ``until``. Returns their bytes.
+
+        Those that are ``known`` are not read again.
+        """
+        size = 0
+        while state.head.version < until:
+            first = state.head.version + 1
+            count = min(SLOTS_AT_ONCE, until - first + 1)
+            batch = self.get_many(first, count, known)
+            if len(batch) < count:
+                batch.append(self._confirmed(first + len(batch)))
+            for data in batch:
+                apply_entry(state, decode_entry(data, state.head.version + 1))
+                size += len(data)
+        return size
+
+    def version_at(self, timestamp_ms: int, newest: int) -> int | None:
+        """The newest version whose timestamp is at or below a time; None where the log begins later."""
+        low, high = -1, newest + 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self.entry(middle).header.timestamp_ms <= timestamp_ms:
+                low = middle
+            else:
+                high = middle
+        return None if low < 0 else low
+
+
+__all__ = ["SLOTS_AT_ONCE", "Log"]

@@ -1,0 +1,85 @@
+"""Putting bytes under a key that only one writer can have: entries of logs, manifests (PROTOCOL.md, "Appending").
+
+And before that the files that they will name.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from functools import partial
+from typing import Final
+
+from txnlog.common.runtime import Runtime
+from txnlog.errors import Durable, OutcomeUnknown, StoreError, TxnLogError
+from txnlog.store.base import Created, ObjectNotFound, Store
+
+_logger = logging.getLogger("txnlog.slots")
+
+CREATE_ATTEMPTS: Final = 12
+"""The pauses between them, which double up to the longest, make 15 to 30 seconds, in which short outages end."""
+
+_PAUSE_MS: Final = 20.0
+_LONGEST_PAUSE_MS: Final = 10_000.0
+
+
+def occupy(
+    store: Store, runtime: Runtime, key: str, data: bytes, *, attempts: int = CREATE_ATTEMPTS, sent: bool = False
+) -> bytes:
+    """Put an object until its slot is occupied; returns the bytes that occupy it, on disk: these or another's.
+
+    Anything but *created* proves nothing until the slot was read, and "not found" proves nothing at all: the same
+    bytes go to the same slot again, so that a late first copy can only be our own success.
+
+    Args:
+        store: where.
+        runtime: sleeps between attempts.
+        key: the slot.
+        data: what is put there, the same at every attempt.
+        attempts: puts before the question is given up.
+        sent: whether the same bytes were sent before, so that no refusal is final.
+
+    Raises:
+        TxnLogError with durable NOTHING: the store refused the first put, and nothing was sent before.
+        OutcomeUnknown: the store did not say; the same call again may settle it.
+    """
+    pause = _PAUSE_MS
+    last: TxnLogError | None = None
+    for attempt in range(attempts):
+        if attempt:
+            runtime.sleep_ms(runtime.spread(pause))
+            pause = min(2 * pause, _LONGEST_PAUSE_MS)
+        try:
+            if store.create(key, data) is Created.CREATED:
+                return data
+        except TxnLogError as error:
+            if error.durable is Durable.NOTHING and attempt == 0 and not sent:
+                raise
+            last = error
+            _logger.warning("put of %s: %s (attempt %d)", key, error.message, attempt + 1)
+        try:
+            found = store.get(key)
+            store.sync(key)  # what may not survive a power cut has not happened yet, not even our own entry
+        except ObjectNotFound:
+            pass
+        except StoreError as error:
+            last = error
+            _logger.warning("read of %s: %s (attempt %d)", key, error.message, attempt + 1)
+        else:
+            return found
+    raise OutcomeUnknown(f"the store did not say whether {key} exists") from last
+
+
+def put_unnamed(store: Store, runtime: Runtime, objects: Iterable[tuple[str, bytes]]) -> None:
+    """Put files that nothing names yet, side by side.
+
+    Raises StoreError with durable NOTHING: a file may be there, but of what the caller asked for nothing was done.
+    """
+    try:
+        runtime.run_all([partial(store.put, key, data) for key, data in objects])
+    except StoreError as error:
+        error.durable = Durable.NOTHING
+        raise
+
+
+__all__ = ["CREATE_ATTEMPTS", "occupy", "put_unnamed"]
