@@ -32,6 +32,7 @@ PREPARE_IN_DOUBT = "tests/client/transactions/test_prepare_unknown.py::test_"
 VACUUM = "tests/client/maintenance/test_vacuum.py::test_"
 RETENTION = "tests/catalog/test_retention.py::test_"
 DOUBT = "tests/client/transactions/test_outcome_unknown.py::test_"
+LIFECYCLE = "tests/client/transactions/test_lifecycle.py::test_"
 DOUBT_OF_TRANSACTIONS = "tests/client/transactions/test_outcome_unknown_of_transactions.py::test_"
 TARGETS = "tests/mutants/test_targets.py::test_"
 ANSWERS = "tests/client/transactions/test_answers.py::test_"
@@ -449,16 +450,16 @@ MUTANTS = (
     Mutant(
         "a refusal forgets a prepare in doubt",
         "txnlog/api/transaction.py",
-        "self._in_doubt, self._begun = doubted, begun",
-        "self._in_doubt, self._begun = None, begun",
+        "self._settle(before, Request.PREPARE, Fate.NOTHING)",
+        "self._life = Life(Stage.OPEN, before.logged)",
         "what it holds is held for ever: nobody knows that it is PREPARED",
         (PREPARE_IN_DOUBT + "a_refusal_that_says_nothing_of_a_prepare_in_doubt_leaves_it_in_doubt",),
     ),
     Mutant(
         "nothing written, beside a call in doubt",
         "txnlog/api/transaction.py",
-        "if not doubted or error.durable is Durable.MAYBE:",
-        "if doubted is not None or error.durable is Durable.MAYBE:",
+        "if life.stage not in UNANSWERED or error.durable is Durable.MAYBE:",
+        "if life.stage in UNANSWERED or error.durable is Durable.MAYBE:",
         "whoever believes it does the work of a committed transaction again",
         (DOUBT_OF_TRANSACTIONS + "a_batch_in_doubt_whose_end_cannot_be_read_stays_in_doubt",),
     ),
@@ -670,16 +671,32 @@ MUTANTS = (
     Mutant(
         "an abort in doubt is not asked for",
         "txnlog/api/transaction.py",
-        "if self._begun or self._in_doubt or self._under_way:",
-        "if self._begun or self._under_way:",
+        "if self._life.logged or stage in UNANSWERED:",
+        "if self._life.logged or stage is Stage.COMMITTING:",
         "abort() reports an abort of what the log shows as committed",
         (DOUBT_OF_TRANSACTIONS + "an_abort_of_a_commit_in_doubt_tells_its_true_outcome",),
     ),
     Mutant(
+        "a commit without an answer is a failure",
+        "txnlog/client/transaction_lifecycle.py",
+        "Fate.UNKNOWN: Stage.COMMIT_UNKNOWN,",
+        "Fate.UNKNOWN: stage,",
+        "the transaction goes on, and its second commit carries more than the first one, which may be durable",
+        (LIFECYCLE + "each_fate_of_each_call_leads_where_the_table_says",),
+    ),
+    Mutant(
+        "a failed transaction may flush",
+        "txnlog/api/transaction.py",
+        "        if stage is Stage.FAILED:\n            raise self._has_failed()\n",
+        "",
+        "more work is made durable of what can only be aborted",
+        (LIFECYCLE + "a_call_without_a_cell_is_refused_and_sends_nothing",),
+    ),
+    Mutant(
         "a flush in doubt leaves no trace",
         "txnlog/api/transaction.py",
-        "begun, self._begun = self._begun, True",
-        "begun, self._begun = self._begun, False",
+        "before, self._life = self._life, self._life.after(Request.FLUSH, Fate.UNKNOWN)",
+        "before = self._life",
         "an aborted transaction stays open in the log and holds its messages until it times out",
         (DOUBT_OF_TRANSACTIONS + "an_abort_after_a_flush_in_doubt_is_in_the_log",),
     ),
@@ -973,8 +990,8 @@ MUTANTS = (
         "any failure poisons",
         "txnlog/api/transaction.py",
         "            if isinstance(error, AbortableError | FencedError):\n"
-        "                self._fail(error)\n            raise\n        self._work",
-        "            self._fail(error)\n            raise\n        self._work",
+        "                self._fail(Request.FLUSH, error)\n",
+        "            if True:\n                self._fail(Request.FLUSH, error)\n",
         "a transaction is lost to a failure that was over a second later",
         (ANSWERS + "a_call_that_may_be_tried_again_leaves_the_transaction_as_it_was",),
     ),
@@ -990,8 +1007,8 @@ MUTANTS = (
     Mutant(
         "abort of a committed one",
         "txnlog/api/transaction.py",
-        '            if self._state == "COMMITTED":\n                raise InvalidTransactionState(\n',
-        '            if self._state == "COMMITTED":\n                return\n                str(\n',
+        "            if stage is Stage.COMMITTED:\n                raise InvalidTransactionState(\n",
+        "            if stage is Stage.COMMITTED:\n                return\n                str(\n",
         "abort() says fine of what was committed",
         (CLIENT_TRANSACTIONS + "an_abort_after_the_commit_is_refused",),
     ),
@@ -1006,8 +1023,8 @@ MUTANTS = (
     Mutant(
         "an empty transaction is logged",
         "txnlog/api/transaction.py",
-        "if not self._begun and self._work.empty:",
-        "if self._begun and self._work.empty:",
+        "if not self._life.logged and self._work.empty:",
+        "if self._life.logged and self._work.empty:",
         "every idle round of a pipeline costs an entry",
         (CLIENT_TRANSACTIONS + "an_empty_transaction_ends_without_a_trace",),
     ),
@@ -1038,12 +1055,8 @@ MUTANTS = (
     Mutant(
         "a failed operation is passed over",
         "txnlog/api/transaction.py",
-        "        if self._failed is not None:\n"
-        "            failed = self._has_failed(self._failed)\n"
-        "            self._give_up(failed)",
-        "        if self._failed is not None and self._work.empty:\n"
-        "            failed = self._has_failed(self._failed)\n"
-        "            self._give_up(failed)",
+        "        if stage is Stage.FAILED:\n            failed = self._has_failed()\n",
+        "        if stage is Stage.FAILED and self._work.empty:\n            failed = self._has_failed()\n",
         "a transaction commits without the acknowledgement that was refused",
         (CLIENT_TRANSACTIONS + "after_a_failed_operation_the_commit_aborts",),
     ),
@@ -1393,8 +1406,9 @@ MUTANTS = (
     Mutant(
         "what fails lets go at once",
         "txnlog/api/transaction.py",
-        "            self._failed = error  # what it took is in its hands until it is aborted\n",
-        "            self._failed = error\n            self._release_holds()\n",
+        "        self._life, self._cause = self._life.after(request, Fate.REFUSED), error\n",
+        "        self._life, self._cause = self._life.after(request, Fate.REFUSED), error\n"
+        "        self._release_holds()\n",
         "a cumulative acknowledgement takes what the abort is to give back",
         (CUMULATIVE + "it_does_not_take_what_a_failed_transaction_will_give_back",),
     ),
@@ -1546,8 +1560,8 @@ MUTANTS = (
     Mutant(
         "a commit is in doubt only when it failed",
         "txnlog/api/transaction.py",
-        '        self._in_doubt = "commit"\n        try:',
-        "        try:",
+        "        before, self._life = self._life, self._life.after(Request.COMMIT, Fate.UNKNOWN)\n",
+        "        before = self._life\n",
         "after Ctrl-C behind the entry abort() says that nothing was committed",
         (INTERRUPTS + "after_a_commit_that_is_interrupted_anywhere_the_end_that_is_told_is_true",),
     ),

@@ -266,7 +266,7 @@ def produce_and_acknowledge_apart(patch: pytest.MonkeyPatch) -> None:
 
     def mutated(self: Transaction) -> Any:
         taken = list(self._work.acknowledged)
-        if not taken or not (self._work.pieces or self._work.staged) or self._begun:
+        if not taken or not (self._work.pieces or self._work.staged) or self._life.logged:
             return commit(self)
         self._work.acknowledged.clear()
         result = commit(self)

@@ -10,13 +10,14 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from txnlog.api import transaction_admin
 from txnlog.api.messages import Messages, checked
 from txnlog.client.claims import Taken, give_back
 from txnlog.client.partition_assignment import place
 from txnlog.client.transaction_buffer import Work
+from txnlog.client.transaction_lifecycle import ENDED, UNANSWERED, Fate, Life, Request, Stage
 from txnlog.common.ids import TxnId
 from txnlog.common.runtime import Promise
 from txnlog.common.unpicklable import ProcessBound
@@ -62,16 +63,13 @@ _logger = logging.getLogger("txnlog.transaction")
 _Refused = TransactionConflict | OutOfOrderSequence | ConsumerFenced
 """An operation was refused, and the transaction has not ended by that."""
 
-_Doubt: TypeAlias = Literal["commit", "prepare"] | None
-"""Which end was sent and not heard of."""
 
+def _as_after(life: Life, error: TxnLogError) -> TxnLogError:
+    """Copy of an end's error with ``durable=MAYBE`` where an earlier end was sent and has no answer.
 
-def _beside(error: TxnLogError, doubted: _Doubt) -> TxnLogError:
-    """What an end behind one in doubt is refused with: of it nothing was sent, but of the earlier one it was.
-
-    A copy says so: others may be told the same error.
+    A copy, since others may get the same error.
     """
-    if not doubted or error.durable is Durable.MAYBE:
+    if life.stage not in UNANSWERED or error.durable is Durable.MAYBE:
         return error
     told = copy.copy(error)
     told.__cause__ = error.__cause__
@@ -112,12 +110,10 @@ class Transaction(ProcessBound):
             self._id, connection.runtime.now_ms, producer, epoch, app_id, app_version, timeout_ms=timeout_ms
         )
         self._lock = threading.RLock()
-        self._state: TransactionState = "OPEN"
-        self._ended: TxnLogError | None = None
-        self._seen_end: Outcome | None = None
-        self._failed: TxnLogError | None = None
-        self._in_doubt: _Doubt = None
-        self._begun = False
+        self._life = Life()
+        # Why it is FAILED or ABORTED, where that was no call of abort().
+        self._cause: TxnLogError | None = None
+        self._decision: Outcome | None = None
         self._may_prepare = True
         self._under_way: Future[Committed] | None = None
         self._work = Work(connection, number)
@@ -138,13 +134,13 @@ class Transaction(ProcessBound):
     @property
     def state(self) -> TransactionState:
         """OPEN, PREPARED, COMMITTED or ABORTED, as far as this handle knows: it makes no request."""
-        if self._state == "PREPARED" and self._owner is self._connection.identity:
+        if self._life.stage is Stage.PREPARED and self._owner is self._connection.identity:
             with contextlib.suppress(InvalidTransactionState):  # of a handle that was closed
                 outcome = self._connection.follower.state.outcomes.get(self._number)
                 if outcome is not None:
-                    self._seen_end = outcome  # a checkpoint takes it out of memory
-                return self._state if self._seen_end is None else self._seen_end.state
-        return self._state
+                    self._decision = outcome  # a checkpoint takes it out of memory
+                return self._life.state if self._decision is None else self._decision.state
+        return self._life.state
 
     @property
     def skipped(self) -> bool:
@@ -164,14 +160,14 @@ class Transaction(ProcessBound):
     ) -> None:
         if kind is not None:
             self._leave(error)
-        elif self._state == "OPEN":
+        elif self._life.state == "OPEN":
             try:
                 self.commit()
             except BaseException as refusal:
                 self._leave(refusal)  # nobody calls commit() again: what it took would be held for nothing
                 raise
-        elif self._state == "ABORTED" and self._ended is not None:
-            raise self._ended  # somebody else ended it, and the block went on: its end is no commit
+        elif self._life.stage is Stage.ABORTED and self._cause is not None:
+            raise self._cause  # somebody else ended it, and the block went on: its end is no commit
 
     # --- work -------------------------------------------------------------------------------------------------------
 
@@ -264,7 +260,7 @@ class Transaction(ProcessBound):
             with self._connection.naming_dropped():
                 self._connection.check_conflicts(self._number, wanted, taken, partial(self._hold, wanted))
         except (AbortableError, FencedError) as error:
-            self._failed = error
+            self._note_failed(Request.WORK, error)
             raise
 
     def _hold(self, wanted: list[Acknowledgement]) -> None:
@@ -343,51 +339,56 @@ class Transaction(ProcessBound):
         self._work.seal()
         command = FlushCommand(self._opening, tuple(self._work.staged), tuple(self._work.acknowledged))
         # From here on the log may show the transaction, whatever becomes of the call: an abort must be logged as well.
-        begun, self._begun = self._begun, True
+        before, self._life = self._life, self._life.after(Request.FLUSH, Fate.UNKNOWN)
         try:
             left = self._connection.appender.call(command)
         except TxnLogError as error:
             # After a call without an answer (OutcomeUnknown, an interrupt) the next flush or commit leaves out what the
             # log then shows. Otherwise nothing of this call is there.
             if error.durable is Durable.NOTHING:
-                self._begun = begun
-            self._check_recorded(error, None)
+                self._settle(before, Request.FLUSH, Fate.NOTHING)
+            self._check_recorded(error, again=False)
             if isinstance(error, AbortableError | FencedError):
-                self._fail(error)
+                self._fail(Request.FLUSH, error)
             raise
+        self._settle(before, Request.FLUSH, Fate.DONE)
         self._work.note_logged(left)
         self._note_holds()  # with the deadline that the log knows by now
         for taken in self._unanswered.values():
             self._let_go_of(taken)  # the log gives it back, and counts that
         self._unanswered = {}
 
-    def _check_recorded(self, error: TxnLogError, doubted: _Doubt) -> None:
+    def _check_recorded(self, error: TxnLogError, *, again: bool) -> None:
         """Raise the end that only a checkpoint remembers, where that is what a refusal by the log comes from."""
-        if isinstance(error, _Refused) and not doubted:
+        if isinstance(error, _Refused) and not again:
             return
-        outcome = self._recorded(error, doubted)
+        outcome = self._recorded(error, again=again)
         if outcome is not None:
             self._ended_elsewhere(outcome)
 
-    def _recorded(self, error: TxnLogError, doubted: _Doubt) -> Outcome | None:
+    def _recorded(self, error: TxnLogError, *, again: bool) -> Outcome | None:
         """The end behind a refusal by the log, where only a checkpoint remembers it.
 
-        Raises TransactionNotFound where an earlier call was in doubt and the number can have been used and forgotten:
-        then a refusal proves nothing about that call.
+        ``again`` says that an earlier end was sent and has no answer. Raises TransactionNotFound where that is so and
+        the number can have been used and forgotten: then a refusal proves nothing about the earlier one.
         """
         if isinstance(error, RetriableError | StoreError):
             return None
         outcome = self._connection.outcome(self._number)
-        if outcome is None and doubted and self._connection.may_have_ended(self._number):
+        if outcome is None and again and self._connection.may_have_ended(self._number):
             raise forgotten(self._id, Durable.MAYBE) from error
         return outcome
 
-    def _fail(self, error: AbortableError | FencedError) -> None:
+    def _fail(self, request: Request, error: AbortableError | FencedError) -> None:
         """An operation was refused by the log: the transaction can only be aborted, or has ended."""
         if isinstance(error, _Refused):
-            self._failed = error  # what it took is in its hands until it is aborted
+            self._note_failed(request, error)
         else:
             self._give_up(error)
+
+    def _note_failed(self, request: Request, error: TxnLogError) -> None:
+        """It can only be aborted, and keeps what it claimed until then."""
+        self._life, self._cause = self._life.after(request, Fate.REFUSED), error
 
     def prepare(self) -> str:
         """Make the whole work durable and wait for a decision from outside (two-phase commit).
@@ -404,9 +405,9 @@ class Transaction(ProcessBound):
             OutcomeUnknown: the store did not answer; prepare() again, or abort().
         """
         with self._mine(), self._told_with_doubt():
-            if self._state == "PREPARED":
+            if self._life.stage is Stage.PREPARED:
                 return str(self._id)
-            if self._in_doubt == "prepare":
+            if self._life.stage is Stage.PREPARE_UNKNOWN:
                 self._check_owner()
             else:
                 self._check_open()
@@ -439,9 +440,8 @@ class Transaction(ProcessBound):
         self._may_prepare = False
 
     def _log_prepare(self, command: PrepareCommand) -> None:
-        doubted, begun = self._in_doubt, self._begun
         # From here on the log may show the transaction, whatever becomes of the call.
-        self._in_doubt, self._begun = "prepare", True
+        before, self._life = self._life, self._life.after(Request.PREPARE, Fate.UNKNOWN)
         try:
             self._connection.appender.call(command)
         except OutcomeUnknown as error:
@@ -450,13 +450,13 @@ class Transaction(ProcessBound):
             )
             raise
         except TxnLogError as error:
-            self._in_doubt, self._begun = doubted, begun  # of this call nothing was sent
-            self._check_recorded(error, doubted)  # a decision may have come before this answer
+            self._settle(before, Request.PREPARE, Fate.NOTHING)
+            # A decision may have come before this answer.
+            self._check_recorded(error, again=before.stage in UNANSWERED)
             if isinstance(error, AbortableError | FencedError):
-                self._in_doubt = None  # whatever else refused this call says nothing of one before it
-                self._fail(error)
+                self._fail(Request.PREPARE, error)
             raise
-        self._in_doubt, self._state = None, "PREPARED"
+        self._settle(before, Request.PREPARE, Fate.DONE)
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
@@ -481,14 +481,13 @@ class Transaction(ProcessBound):
         if command is None:
             assert self.result is not None, "a transaction that needs no entry has its result"
             return self.result
-        doubted = self._in_doubt
         # From here on the log may show its end, whatever becomes of the call: Ctrl-C may come behind the entry.
-        self._in_doubt = "commit"
+        before, self._life = self._life, self._life.after(Request.COMMIT, Fate.UNKNOWN)
         try:
             result = self._connection.appender.call(command)
         except BaseException as error:  # noqa: BLE001 - raised again, unless the log knows better
-            return self._finish(command, doubted, None, error)
-        return self._finish(command, doubted, result, None)
+            return self._finish(command, before, None, error)
+        return self._finish(command, before, result, None)
 
     def commit_async(self) -> Future[Committed]:
         """Commit in the background; concurrent commits share an entry, in the order of the calls.
@@ -504,76 +503,84 @@ class Transaction(ProcessBound):
         with self._mine():
             if self._under_way is not None:
                 return self._under_way
-            doubted = self._in_doubt
+            before = self._life
             try:
                 command = self._commit_command()
                 if command is not None:
-                    self._in_doubt = "commit"
-                    finish = partial(self._finish_background, command, doubted)
+                    self._life = before.after(Request.COMMIT, Fate.SUBMITTED)
+                    finish = partial(self._finish_background, command, before)
                     future = self._connection.appender.submit(command, finish)
                     if not future.done():  # it may have been decided in this thread
                         self._under_way = future
                     return future
                 assert self.result is not None, "a transaction that needs no entry has its result"
             except TxnLogError as error:
-                self._in_doubt = doubted  # of this call nothing is in the queue
+                if self._life.stage not in ENDED:
+                    self._life = before  # of this call nothing is in the queue
                 failed: Future[Committed] = Promise()
-                failed.set_exception(_beside(error, doubted))
+                failed.set_exception(_as_after(before, error))
                 return failed
         done: Future[Committed] = Future()
         done.set_result(self.result)
         return done
 
     def _finish_background(
-        self, command: CommitCommand, doubted: _Doubt, result: CommitResult | None, error: BaseException | None
+        self, command: CommitCommand, before: Life, result: CommitResult | None, error: BaseException | None
     ) -> Committed:
         with self._lock:
             self._under_way = None
             with self._told_with_doubt():
-                return self._finish(command, doubted, result, error)
+                return self._finish(command, before, result, error)
 
     def _finish(
-        self, command: CommitCommand, doubted: _Doubt, result: CommitResult | None, error: BaseException | None
+        self, command: CommitCommand, before: Life, result: CommitResult | None, error: BaseException | None
     ) -> Committed:
-        """What a commit came to; ``doubted`` is what was in doubt before it."""
+        """What became of a commit that began at ``before``."""
+        again = before.stage in UNANSWERED
         try:
             if isinstance(error, TxnLogError):
-                outcome = self._recorded(error, doubted)
+                outcome = self._recorded(error, again=again)
                 if outcome is None:
                     raise error
                 result = command.repeated(outcome, self._connection.producer_epoch(self._opening.producer))
             elif error is not None:
-                raise error  # it was interrupted while the entry may be under way: it stays in doubt
-            elif isinstance(result, Skipped) and doubted:
+                self._settle(
+                    before, Request.COMMIT, Fate.UNKNOWN
+                )  # it was interrupted while the entry may be under way
+                raise error
+            elif isinstance(result, Skipped) and again:
                 # The batch was brought before: perhaps by this very commit, whose end only a checkpoint remembers.
                 own = self._connection.outcome(self._number)
                 result = own if own is not None and own.state == "COMMITTED" else result
         except TxnLogError as end:
-            self._note_not_committed(doubted, end)
+            self._note_not_committed(before, end)
             raise
         assert result is not None, "an answer or an error"
         return self._committed(result)
 
     def _commit_command(self) -> CommitCommand | None:
         """What to append; None where nothing must be. Stages big writes first, outside of any entry."""
-        if self._state == "COMMITTED":
+        stage = self._life.stage
+        if stage is Stage.COMMITTED:
             return None
         self._check_owner()
-        if self._state == "ABORTED":
-            raise self._ended or self._was_aborted()
-        if self._state == "PREPARED":
+        if stage is Stage.ABORTED:
+            raise self._cause or self._was_aborted()
+        if stage is Stage.PREPARED:
             error = self._take_over(self._decided())
             if self.result is None:
                 raise error
             return None
         self._check_not_prepared()
-        if self._failed is not None:
-            failed = self._has_failed(self._failed)
+        if stage is Stage.COMMITTING:
+            raise self._is_under_way()
+        if stage is Stage.FAILED:
+            failed = self._has_failed()
             self._give_up(failed)
             raise failed
-        if not self._in_doubt:
+        if stage not in UNANSWERED:
             self._check_deadline()
-            if not self._begun and self._work.empty:
+            if not self._life.logged and self._work.empty:
                 self._check_not_fenced()
                 earlier = self._connection.committed_before(self._opening.app_id, self._opening.app_version)
                 empty = Committed(self.id, self._connection.follower.version, {})
@@ -597,22 +604,27 @@ class Transaction(ProcessBound):
         return self._end_committed(self._connection.committed(result, self._subscriptions))
 
     def _end_committed(self, result: Committed) -> Committed:
-        self.result, self._state, self._in_doubt = result, "COMMITTED", None
+        self.result, self._life = result, self._life.ended(Stage.COMMITTED)
         self._release_holds()
         self._work.clear()
         if result.dropped:
             _logger.warning("%s was committed without what was dropped meanwhile: %s", self.id, result.dropped)
         return result
 
-    def _note_not_committed(self, doubted: _Doubt, error: TxnLogError) -> None:
+    def _note_not_committed(self, before: Life, error: TxnLogError) -> None:
         """Note what became of a commit that failed."""
         if isinstance(error, OutcomeUnknown):
             error._advise(Words("call commit() again, ", error._or_abort))
+            self._settle(before, Request.COMMIT, Fate.UNKNOWN)
         elif isinstance(error, AbortableError | FencedError):
-            self._in_doubt = None
             self._give_up(error)
         else:
-            self._in_doubt = doubted
+            self._settle(before, Request.COMMIT, Fate.NOTHING)
+
+    def _settle(self, before: Life, request: Request, fate: Fate) -> None:
+        """A call that began at ``before`` has this fate. An end that came meanwhile stays."""
+        if self._life.stage not in ENDED:
+            self._life = before.after(request, fate)
 
     def abort(self) -> None:
         """End without effect; repeated it is fine. What it acknowledged is delivered again.
@@ -622,22 +634,23 @@ class Transaction(ProcessBound):
             OutcomeUnknown: the store did not answer; abort() again, or ns.abort(txn.id), makes it definite.
         """
         with self._mine(), self._told_with_doubt():
-            if self._state == "ABORTED":
+            stage = self._life.stage
+            if stage is Stage.ABORTED:
                 if self._connection.was_given_up(self._number):
                     self._end("user")  # an abort before this one did not reach the log
                 self._end_holds()  # where Ctrl-C came before that
                 return
-            if self._state == "COMMITTED":
+            if stage is Stage.COMMITTED:
                 raise InvalidTransactionState(
                     f"the transaction {self.id} was committed", advice="it stays committed: nothing is left to do"
                 )
             self._check_owner()
             outcome = None
-            if self._state == "PREPARED":
+            if stage is Stage.PREPARED:
                 outcome = self._decided()
-            elif self._begun or self._in_doubt or self._under_way:
-                # Where prepare() is in doubt nobody was told that it succeeded: no outside system can rely on it.
-                outcome = self._end("user", force=self._in_doubt == "prepare")
+            elif self._life.logged or stage in UNANSWERED:
+                # Where prepare() has no answer nobody heard that it succeeded: no outside system can rely on it.
+                outcome = self._end("user", force=stage is Stage.PREPARE_UNKNOWN)
             if outcome is not None and outcome.state == "COMMITTED":
                 self._ended_elsewhere(outcome)
             self._release(None)
@@ -653,14 +666,14 @@ class Transaction(ProcessBound):
         if self._owner is not self._connection.identity:
             return False  # it is the parent's
         with self._lock:
-            if self._state != "OPEN" or self._in_doubt or self._under_way:
-                return self._state == "ABORTED"
+            if self._life.stage not in {Stage.OPEN, Stage.FAILED}:
+                return self._life.stage is Stage.ABORTED
             try:
                 self.abort()
             except TxnLogError as error:
-                if self._begun:  # else the log shows nothing of it
+                if self._life.logged:  # else the log shows nothing of it
                     self._abort_later("user", error)
-                if self._state == "OPEN":
+                if self._life.stage not in ENDED:
                     self._release(None)
             return True
 
@@ -684,7 +697,7 @@ class Transaction(ProcessBound):
 
     def _give_up(self, error: TxnLogError) -> None:
         """It can commit no more: end it in the log as well where that may show it, and remember why."""
-        if self._state == "OPEN":
+        if self._life.state == "OPEN":
             self._end_in_log("failed")
             self._release(error)
 
@@ -693,13 +706,13 @@ class Transaction(ProcessBound):
         try:
             return transaction_admin.end(self._connection, AbortCommand(self._number, reason, force=force))
         except TransactionNotFound:
-            if self._in_doubt or self._under_way:
+            if self._life.stage in UNANSWERED:
                 raise  # it may have been committed, and the outcome forgotten
             return None
 
     def _end_in_log(self, reason: AbortReason) -> None:
         """Best effort: what it holds in the log is given back now, and otherwise later."""
-        if not self._begun:
+        if not self._life.logged:
             return
         try:
             transaction_admin.end(self._connection, AbortCommand(self._number, reason))
@@ -712,7 +725,7 @@ class Transaction(ProcessBound):
             connection.give_up(self._number, reason)
 
     def _release(self, error: TxnLogError | None) -> None:
-        self._ended, self._state, self._in_doubt = error, "ABORTED", None
+        self._cause, self._life = error, self._life.ended(Stage.ABORTED)
         self._work.clear()
         self._end_holds()
 
@@ -734,7 +747,7 @@ class Transaction(ProcessBound):
         """
         if self._owner is self._connection.identity:
             return self._lock
-        if self._state in {"OPEN", "PREPARED"}:
+        if self._life.stage not in ENDED:
             self._connection.check_owner(self._owner, "transaction")
         return contextlib.nullcontext()
 
@@ -744,7 +757,7 @@ class Transaction(ProcessBound):
         try:
             yield
         except TxnLogError as error:
-            raise _beside(error, self._in_doubt) from error.__cause__
+            raise _as_after(self._life, error) from error.__cause__
 
     def _check_owner(self) -> None:
         """Raise InvalidTransactionState unless it is of this process and its handle is open."""
@@ -753,7 +766,12 @@ class Transaction(ProcessBound):
     def _was_aborted(self) -> InvalidTransactionState:
         return InvalidTransactionState(f"the transaction {self.id} was aborted", advice="begin a new transaction")
 
-    def _has_failed(self, cause: TxnLogError) -> TransactionHasFailedOperation:
+    def _is_under_way(self) -> InvalidTransactionState:
+        return InvalidTransactionState(f"the commit of {self.id} is under way", advice="begin a new transaction")
+
+    def _has_failed(self) -> TransactionHasFailedOperation:
+        cause = self._cause
+        assert cause is not None, "a stage that an error led to"
         advice = cause.advice if isinstance(cause, TransactionConflict) else None
         error = TransactionHasFailedOperation(
             f"an operation of the transaction {self.id} failed: {cause.message}", advice=advice
@@ -763,19 +781,20 @@ class Transaction(ProcessBound):
 
     def _check_open(self) -> None:
         self._check_owner()
-        if self._state == "COMMITTED":
+        stage = self._life.stage
+        if stage is Stage.COMMITTED:
             raise InvalidTransactionState(f"the transaction {self.id} was committed", advice="begin a new transaction")
-        if self._state == "ABORTED":
-            raise self._ended or self._was_aborted()
+        if stage is Stage.ABORTED:
+            raise self._cause or self._was_aborted()
         self._check_not_prepared()
-        if self._under_way:
-            raise InvalidTransactionState(f"the commit of {self.id} is under way", advice="begin a new transaction")
-        if self._in_doubt:
+        if stage is Stage.COMMITTING:
+            raise self._is_under_way()
+        if stage is Stage.COMMIT_UNKNOWN:
             raise InvalidTransactionState(
                 f"the commit of {self.id} is in doubt", advice="call commit() again, or abort() to make it definite"
             )
-        if self._failed is not None:
-            raise self._has_failed(self._failed)
+        if stage is Stage.FAILED:
+            raise self._has_failed()
         outcome = self._connection.follower.state.outcomes.get(self._number)
         if outcome is not None:
             self._ended_elsewhere(outcome)
@@ -783,9 +802,9 @@ class Transaction(ProcessBound):
         self._check_deadline()
 
     def _check_not_prepared(self) -> None:
-        if self._state == "PREPARED":
+        if self._life.stage is Stage.PREPARED:
             self._ended_elsewhere(self._decided())
-        if self._in_doubt == "prepare":
+        if self._life.stage is Stage.PREPARE_UNKNOWN:
             raise InvalidTransactionState(
                 f"prepare() of {self.id} is in doubt", advice="call prepare() again, or abort() to make it definite"
             )
@@ -793,7 +812,7 @@ class Transaction(ProcessBound):
     def _decided(self) -> Outcome:
         """How others ended it since it was prepared. Raises InvalidTransactionState as long as nobody has."""
         self._connection.follower.refresh()
-        outcome = self._seen_end or self._connection.outcome(self._number)
+        outcome = self._decision or self._connection.outcome(self._number)
         if outcome is not None:
             return outcome
         if self._connection.may_have_ended(self._number):
@@ -837,7 +856,7 @@ class Transaction(ProcessBound):
         try:
             self._opening.left_ms()
         except TransactionTimedOut as error:
-            if self._begun:
+            if self._life.logged:
                 outcome = self._end("timeout")
                 if outcome is not None and (outcome.state == "COMMITTED" or outcome.reason != "timeout"):
                     self._ended_elsewhere(outcome)

@@ -1,0 +1,168 @@
+"""The life of a transaction as a table: what each call, and what became of it, makes of the stage that it is in. Pure.
+
+The stages are those that the owner of a transaction knows. The log's own states are in ``txnlog.fold.state``. A call
+that a stage has no cell for is refused before anything is sent. Whoever sends something takes the outcome ``unknown``
+first, and the real one when it is there: so nothing that comes in between, as Ctrl-C does, can be taken for a failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from txnlog.fold.state import TransactionState
+
+
+class Stage(StrEnum):
+    """Where a transaction is, as its owner knows it."""
+
+    OPEN = "OPEN"
+    FAILED = "FAILED"
+    """An operation was refused. It can only be aborted."""
+    PREPARE_UNKNOWN = "PREPARE_UNKNOWN"
+    """A prepare was sent, and its outcome is unknown."""
+    PREPARED = "PREPARED"
+    """Others decide about it."""
+    COMMITTING = "COMMITTING"
+    """A commit is under way in the background."""
+    COMMIT_UNKNOWN = "COMMIT_UNKNOWN"
+    """A commit was sent, and its outcome is unknown."""
+    COMMITTED = "COMMITTED"
+    ABORTED = "ABORTED"
+
+
+class Request(StrEnum):
+    """A call of the owner."""
+
+    WORK = "work"
+    """``produce()`` and ``acknowledge()``."""
+    FLUSH = "flush"
+    PREPARE = "prepare"
+    COMMIT = "commit"
+    ABORT = "abort"
+
+
+class Fate(StrEnum):
+    """What became of a call."""
+
+    DONE = "done"
+    NOTHING = "nothing"
+    """It failed, and nothing of it is durable or will be."""
+    REFUSED = "refused"
+    """The log's rules refused it: another end was first, or can be the only one."""
+    UNKNOWN = "unknown"
+    """It was sent, and the answer is missing."""
+    SUBMITTED = "submitted"
+    """It goes on in the background."""
+
+
+_Cell = Mapping[Fate, Stage]
+
+
+def _abort(stage: Stage) -> _Cell:
+    """Where the abort did not reach the log, the transaction is what it was: the abort is made again."""
+    return {Fate.DONE: Stage.ABORTED, Fate.NOTHING: stage, Fate.UNKNOWN: stage}
+
+
+def _commit(stage: Stage) -> _Cell:
+    return {
+        Fate.DONE: Stage.COMMITTED,
+        Fate.NOTHING: stage,
+        Fate.REFUSED: Stage.ABORTED,
+        Fate.UNKNOWN: Stage.COMMIT_UNKNOWN,
+        Fate.SUBMITTED: Stage.COMMITTING,
+    }
+
+
+def _prepare(stage: Stage) -> _Cell:
+    return {
+        Fate.DONE: Stage.PREPARED,
+        Fate.NOTHING: stage,
+        Fate.REFUSED: Stage.FAILED,
+        Fate.UNKNOWN: Stage.PREPARE_UNKNOWN,
+    }
+
+
+TABLE: Final[Mapping[Stage, Mapping[Request, _Cell]]] = {
+    Stage.OPEN: {
+        Request.WORK: {Fate.DONE: Stage.OPEN, Fate.NOTHING: Stage.OPEN, Fate.REFUSED: Stage.FAILED},
+        Request.FLUSH: {
+            Fate.DONE: Stage.OPEN,
+            Fate.NOTHING: Stage.OPEN,
+            Fate.REFUSED: Stage.FAILED,
+            Fate.UNKNOWN: Stage.OPEN,
+        },
+        Request.PREPARE: _prepare(Stage.OPEN),
+        Request.COMMIT: _commit(Stage.OPEN),
+        Request.ABORT: _abort(Stage.OPEN),
+    },
+    Stage.FAILED: {
+        Request.COMMIT: {Fate.REFUSED: Stage.ABORTED},
+        Request.ABORT: _abort(Stage.FAILED),
+    },
+    Stage.PREPARE_UNKNOWN: {
+        Request.PREPARE: _prepare(Stage.PREPARE_UNKNOWN),
+        Request.ABORT: _abort(Stage.PREPARE_UNKNOWN),
+    },
+    Stage.COMMITTING: {
+        # commit() waits for what is under way, whose fate counts from the stage that it began in.
+        Request.COMMIT: {},
+        Request.ABORT: {**_abort(Stage.COMMITTING), Fate.REFUSED: Stage.COMMITTED},
+    },
+    Stage.COMMIT_UNKNOWN: {
+        Request.COMMIT: _commit(Stage.COMMIT_UNKNOWN),
+        Request.ABORT: {**_abort(Stage.COMMIT_UNKNOWN), Fate.REFUSED: Stage.COMMITTED},
+    },
+    Stage.PREPARED: {
+        Request.PREPARE: {Fate.DONE: Stage.PREPARED},
+        # Of what others decided; as long as nobody has, both are refused.
+        Request.COMMIT: {Fate.DONE: Stage.COMMITTED, Fate.REFUSED: Stage.ABORTED},
+        Request.ABORT: {Fate.DONE: Stage.ABORTED, Fate.REFUSED: Stage.COMMITTED},
+    },
+    Stage.COMMITTED: {Request.COMMIT: {Fate.DONE: Stage.COMMITTED}},
+    Stage.ABORTED: {Request.ABORT: {Fate.DONE: Stage.ABORTED}},
+}
+"""By stage and call where each fate leads. Besides, the log may show at any call that the transaction has ended."""
+
+ENDED: Final = frozenset({Stage.COMMITTED, Stage.ABORTED})
+"""Nothing leads out of these."""
+
+UNANSWERED: Final = frozenset({Stage.PREPARE_UNKNOWN, Stage.COMMITTING, Stage.COMMIT_UNKNOWN})
+"""An end was sent, which may be durable, and there is no answer yet."""
+
+
+class Life(NamedTuple):
+    """A moment in the life of a transaction.
+
+    Attributes:
+        stage: where it is.
+        logged: whether the log may show it as open: then its abort must be logged, too.
+    """
+
+    stage: Stage = Stage.OPEN
+    logged: bool = False
+
+    @property
+    def state(self) -> TransactionState:
+        """What users see of it."""
+        match self.stage:
+            case Stage.PREPARED:
+                return "PREPARED"
+            case Stage.COMMITTED:
+                return "COMMITTED"
+            case Stage.ABORTED:
+                return "ABORTED"
+        return "OPEN"
+
+    def after(self, request: Request, fate: Fate) -> Life:
+        """What it is after a call that began here."""
+        sent = fate in {Fate.DONE, Fate.UNKNOWN} and request in {Request.FLUSH, Request.PREPARE}
+        return Life(TABLE[self.stage][request][fate], self.logged or sent)
+
+    def ended(self, stage: Stage) -> Life:
+        """It has ended, by whomever."""
+        return self._replace(stage=stage)
+
+
+__all__ = ["ENDED", "TABLE", "UNANSWERED", "Fate", "Life", "Request", "Stage"]
