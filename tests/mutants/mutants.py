@@ -2141,6 +2141,22 @@ MUTANTS = (
         (DAMAGED_SEGMENTS + "messages_behind_a_damaged_segment_are_not_counted_as_delivered",),
     ),
     Mutant(
+        "an error leaves leased what nobody received",
+        "txnlog/client/shared_delivery.py",
+        "            self._release_stock(self._stock)\n",
+        "",
+        "healthy messages of other partitions become dead letters while workers wait",
+        (DAMAGED_SEGMENTS + "workers_that_pause_after_the_error_move_no_healthy_message_to_the_dead_letters",),
+    ),
+    Mutant(
+        "a damaged segment stops those who need nothing of it",
+        "txnlog/client/shared_delivery.py",
+        "if left := leases.available(state.cursors[record.id, partition], start, end, EMPTY):",
+        "if left := ((start, end),):",
+        "a consumer that met it raises for ever, while a new one goes on",
+        (DAMAGED_SEGMENTS + "a_message_that_others_acknowledged_out_of_a_damaged_segment_stops_nobody",),
+    ),
+    Mutant(
         "each call leases what lies behind a damaged segment anew",
         "txnlog/client/shared_delivery.py",
         "stops = self._met_again()",

@@ -42,9 +42,10 @@ class Received(NamedTuple):
 
 
 class Stop(NamedTuple):
-    """Where the delivery of a partition stops in a call: a damaged segment begins at this offset."""
+    """Where delivery of a partition stops in a call: a damaged segment has the offsets from ``offset`` to ``end``."""
 
     offset: int
+    end: int
     error: CorruptionError
 
 
@@ -129,7 +130,7 @@ class Intake:
                 damaged = self._damaged(error, wanted)
                 for partition, (start, end) in offsets_of(damaged).items():
                     if ranges.intersect(ready.get(partition, EMPTY), ((start, end),)):
-                        stops[partition] = Stop(start, self._in_the_way(error, damaged, partition))
+                        stops[partition] = Stop(start, end, self._in_the_way(error, damaged, partition))
                         ready[partition] = below(ready[partition], start)
         return None
 

@@ -62,15 +62,24 @@ class SharedIntake(Intake):
         self._closed = False
         self._warned = False
         self._unreadable: CorruptionError | None = None
-        self._looked_at_first: dict[int, int] = {}
+        self._looked_at_first: dict[int, Range] = {}
 
     def receive(self, most: int) -> Received | None:
         """The next messages, None where there are none: they are leased to this consumer, for ``lease_ms``.
 
         A damaged segment is read again at each call: it may have been restored. Raises its CorruptionError at the turn
         of its partition, and where there is nothing else; never before what is free below the segment was delivered,
-        since whoever seeks past the segment, as the error says, would lose that.
+        since whoever seeks past the segment, as the error says, would lose that. A call that raises leaves nothing
+        leased that was not delivered: whether its user calls again soon, late or never, nothing of that counts as
+        delivered, or waits for the end of a lease.
         """
+        try:
+            return self._receive(most)
+        except CorruptionError:
+            self._release_stock(self._stock)
+            raise
+
+    def _receive(self, most: int) -> Received | None:
         self._arrive()
         turn = self._turn
         own = turn % self.topic.partitions
@@ -116,20 +125,26 @@ class SharedIntake(Intake):
         return Wanted(self.subscription, self.epoch, self._consumer, most, dict(self._stock), turn, before)
 
     def _met_again(self) -> dict[int, Stop]:
-        """The damaged segments of the call before that are so still: nothing at them or behind them is leased again."""
+        """The damaged segments of the call before that are so still, and from which something is to be delivered.
+
+        Nothing at them or behind them is leased again.
+        """
         with self._connection.follower.lock:
             record = self.check()
             state = self._connection.follower.state
             ready: dict[int, Ranges] = {}
-            for partition, offset in self._looked_at_first.items():
-                first = max(offset, state.cursors[record.id, partition].position)
-                if first < state.end_of(self.topic.id, partition):  # else a seek passed over it
-                    ready[partition] = ((first, first + 1),)
+            for partition, (first, end) in self._looked_at_first.items():
+                start = max(first, state.start_of(self.topic.id, partition))
+                if left := leases.available(state.cursors[record.id, partition], start, end, EMPTY):
+                    ready[partition] = left[:1]
         stops: dict[int, Stop] = {}
         for partition, found in ready.items():
             self._hand_out({partition: found}, 1, {}, stops)
-        self._looked_at_first = {partition: stop.offset for partition, stop in stops.items()}
+        self._look_at_first(stops)
         return stops
+
+    def _look_at_first(self, stops: Mapping[int, Stop]) -> None:
+        self._looked_at_first = {partition: (stop.offset, stop.end) for partition, stop in stops.items()}
 
     def _release_unreadable(self, stops: Mapping[int, Stop]) -> None:
         """Release what is leased at damaged segments and behind them, as never delivered. Best effort.
@@ -137,19 +152,25 @@ class SharedIntake(Intake):
         Kept, it would count as delivered once the leases end, until it is a dead letter that nobody ever saw, and it
         would fill the limit of leases, so that what is free below the segments could not be had.
         """
-        self._looked_at_first = {partition: stop.offset for partition, stop in stops.items()}
-        behind = {
-            partition: found
-            for partition, stop in stops.items()
-            if (found := ranges.subtract(self._stock.get(partition, EMPTY), ((0, stop.offset),)))
-        }
+        self._look_at_first(stops)
+        self._release_stock(
+            {
+                partition: found
+                for partition, stop in stops.items()
+                if (found := ranges.subtract(self._stock.get(partition, EMPTY), ((0, stop.offset),)))
+            }
+        )
+
+    def _release_stock(self, found: Mapping[int, Ranges]) -> None:
+        """Release what was not delivered, and count nothing. Best effort: a lease ends by itself."""
+        found = dict(found)
         try:
-            self._release({}, behind)
+            self._release({}, found)
         except TxnLogError:
             _logger.warning("the leases of %r end by themselves", self._consumer, exc_info=True)
         else:
             with self._lock:
-                ranges.exclude(self._stock, behind)
+                ranges.exclude(self._stock, found)
 
     def _ready(
         self, state: State, record: SubscriptionRecord, after_ms: int, turn: int, stops: Mapping[int, Stop]

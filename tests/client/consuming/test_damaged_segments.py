@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import pickle
 from typing import Any
@@ -13,6 +14,8 @@ from tests.client.support import SCHEMA, Place, ids, raises, rows
 from tests.pages import blocks, page
 from txnlog.errors import CorruptionError, InvalidInputError
 from txnlog.fold import leases
+from txnlog.format.actions import DeleteRecords
+from txnlog.log.commands import effect
 from txnlog.testing import ManualClock
 
 
@@ -244,6 +247,92 @@ def test_what_is_free_below_a_damaged_segment_comes_before_the_error_at_the_limi
         consumer.receive(10, timeout_ms=0)
     other.negative_acknowledge(found)
     assert ids(consumer.receive(10, timeout_ms=0).table) == [0, 1, 2, 3, 4]
+
+
+LEASE_MS = 30_000
+COUNTING: dict[str, Any] = {"type": "shared", "lease_ms": LEASE_MS, "max_redeliveries": 1, "dead_letter_topic": "dead"}
+
+
+def first_partition_lost(memory: Place, clock: ManualClock) -> Any:
+    """The only segment of partition 0 is gone; partition 1 has five healthy messages, which nobody ever received."""
+    ns = memory.open(clock=clock)
+    ns.create_topic("orders", SCHEMA, partitions=2)
+    ns.create_subscription("orders", "billing", start="earliest", **COUNTING)
+    ns.produce("orders", rows(100), partition=0)
+    ns.produce("orders", rows(0, 1, 2, 3, 4), partition=1)
+    (lost,) = [s for s in ns.snapshot().plan("orders").segments if s.slices[0].partition == 0]
+    memory.store().delete(f"sales/{lost.key}")
+    return memory.open(clock=clock)
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_workers_that_pause_after_the_error_move_no_healthy_message_to_the_dead_letters(
+    memory: Place, workers: int
+) -> None:
+    """Live workers that wait longer than a lease after a CorruptionError, as an alert and a pause do."""
+    clock = ManualClock(1_000_000)
+    ns = first_partition_lost(memory, clock)
+    consumers = [memory.open(clock=clock).consumer("orders", "billing", name=f"w{n}") for n in range(workers)]
+    found: Any = None
+    for step in range(workers):
+        with raises(CorruptionError, match="partition 0"):
+            consumers[step].receive(timeout_ms=0)
+        clock.advance(LEASE_MS + 1_000)
+    with contextlib.suppress(CorruptionError):
+        found = consumers[0].receive(timeout_ms=0)
+    assert ids(ns.snapshot().read("dead")) == [], "nobody ever received these"
+    assert (ids(found.table), found.redelivery_counts) == ([0, 1, 2, 3, 4], [0] * 5)
+
+
+def test_a_worker_that_ends_by_the_error_and_is_started_again_moves_no_healthy_message_to_the_dead_letters(
+    memory: Place,
+) -> None:
+    clock = ManualClock(1_000_000)
+    ns = first_partition_lost(memory, clock)
+    for step in range(3):  # the process ends by the error, without a close, and its supervisor starts it again
+        with raises(CorruptionError, match="partition 0"):
+            memory.open(clock=clock).consumer("orders", "billing", name=f"w{step}").receive(timeout_ms=0)
+        clock.advance(LEASE_MS + 1_000)
+    assert ids(ns.snapshot().read("dead")) == [], "nobody ever received these"
+
+
+def test_a_message_that_others_acknowledged_out_of_a_damaged_segment_stops_nobody(memory: Place) -> None:
+    """Once nothing of the segment is left to deliver, what lies behind it is."""
+    clock = ManualClock(1_000_000)
+    ns = memory.open(clock=clock)
+    ns.create_topic("orders", SCHEMA)
+    ns.create_subscription("orders", "billing", start="earliest", type="shared", lease_ms=LEASE_MS)
+    for number in range(3):
+        ns.produce("orders", rows(number * 10, number * 10 + 1))
+    one, two = (memory.open(clock=clock).consumer("orders", "billing", name=f"w{n}") for n in range(2))
+    first, second = one.receive(2, timeout_ms=0), one.receive(2, timeout_ms=0)
+    assert (ids(first.table), ids(second.table)) == ([0, 1], [10, 11])
+    memory.store().delete(f"sales/{ns.snapshot().plan('orders').segments[1].key}")
+    one.negative_acknowledge(second)
+    with raises(CorruptionError):
+        two.receive(timeout_ms=0)
+    one.acknowledge(second)  # it has them, after all, and keeps at work on the first
+    fresh = memory.open(clock=clock).consumer("orders", "billing", name="w9")
+    got = fresh.receive(1, timeout_ms=0)
+    assert ids(got.table) == [20], "a consumer that never met the damage goes on"
+    assert ids(two.receive(timeout_ms=0).table) == [21], "one that met it must too: nothing unreadable is left"
+
+
+def test_records_that_were_deleted_stop_no_consumer_that_met_their_damage(memory: Place) -> None:
+    """``delete_records`` of another client of the protocol: no call of this library writes it, its fold obeys it."""
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA)
+    ns.create_subscription("orders", "billing", start="earliest", type="shared")
+    for number in range(2):
+        ns.produce("orders", rows(number))
+    memory.store().delete(f"sales/{ns.snapshot().plan('orders').segments[0].key}")
+    fresh = memory.open()
+    consumer = fresh.consumer("orders", "billing")
+    with raises(CorruptionError):
+        consumer.receive(timeout_ms=0)
+    topic = fresh._connection.topic_handle("orders").record.id
+    fresh._connection.appender.call(effect(lambda _draft, _at: [DeleteRecords(topic, ((0, 1),))]))
+    assert ids(consumer.receive(timeout_ms=0).table) == [1], "as a new consumer receives it"
 
 
 def test_what_the_page_says_of_scans_and_consumers_runs(memory: Place) -> None:
