@@ -2145,8 +2145,16 @@ MUTANTS = (
         "txnlog/client/shared_delivery.py",
         "            self._release_stock(self._stock)\n",
         "",
-        "healthy messages of other partitions become dead letters while workers wait",
-        (DAMAGED_SEGMENTS + "workers_that_pause_after_the_error_move_no_healthy_message_to_the_dead_letters",),
+        "messages that could not be read for a while become dead letters, and nobody ever saw them",
+        (DAMAGED_SEGMENTS + "messages_that_could_not_be_read_for_a_while_are_not_counted_as_delivered",),
+    ),
+    Mutant(
+        "a consumer begins with the error",
+        "txnlog/client/delivery.py",
+        "while ready[first] or (others and any(ready.values())):",
+        "while ready[first]:",
+        "a worker that the error ends, and that is started again, never comes to the healthy partitions",
+        (DAMAGED_SEGMENTS + "a_worker_that_is_started_again_after_the_error_comes_to_the_healthy_partitions",),
     ),
     Mutant(
         "a damaged segment stops those who need nothing of it",

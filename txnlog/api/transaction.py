@@ -507,11 +507,12 @@ class Transaction(ProcessBound):
             try:
                 command = self._commit_command()
                 if command is not None:
-                    self._life = before.after(Request.COMMIT, Fate.SUBMITTED)
+                    self._life = before.after(Request.COMMIT, Fate.UNKNOWN)
                     finish = partial(self._finish_background, command, before)
                     future = self._connection.appender.submit(command, finish)
                     if not future.done():  # it may have been decided in this thread
-                        self._under_way = future
+                        self._under_way = future  # first: who is interrupted here has a commit whose outcome is unknown
+                        self._settle(before, Request.COMMIT, Fate.SUBMITTED)
                     return future
                 assert self.result is not None, "a transaction that needs no entry has its result"
             except TxnLogError as error:

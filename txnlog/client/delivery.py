@@ -105,7 +105,7 @@ class Intake:
         self._turn += 1
         first = next(iter(ready))
         stops: dict[int, Stop] = {}
-        received = self._hand_out(ready, most, {}, stops)
+        received = self._hand_out(ready, most, {}, stops, others=self._turn == 1)
         if received is None:  # the other partitions have their turn at the next call, and nobody can miss this error
             raise stops[first].error
         return received
@@ -116,13 +116,17 @@ class Intake:
         most: int,
         redeliveries: Mapping[int, tuple[Redelivery, ...]],
         stops: dict[int, Stop],
+        *,
+        others: bool = False,
     ) -> Received | None:
         """The first messages of what is ready, partition by partition; of none what lies behind a damaged segment.
 
-        None where nothing is left of the first partition. ``stops`` gets the damaged segments that are met.
+        None where nothing is left of the first partition, or of any with ``others``: so begins a consumer, since one
+        that the error ends, and that is started again, would never come to the others. ``stops`` gets the damaged
+        segments that are met.
         """
         first = next(iter(ready))
-        while ready[first]:
+        while ready[first] or (others and any(ready.values())):
             wanted = first_of_all(ready, most)
             try:
                 return Received(self._read(wanted), redeliveries, Handed(self.epoch, wanted))

@@ -12,7 +12,7 @@ from txnlog.client import dead_letters
 from txnlog.client.delivery import Intake, Received, Stop, offsets_of
 from txnlog.common import ranges
 from txnlog.common.ranges import EMPTY, Range, Ranges
-from txnlog.errors import CorruptionError, SchemaMismatch, TransactionConflict, TxnLogError
+from txnlog.errors import CorruptionError, Durable, SchemaMismatch, TransactionConflict, TxnLogError
 from txnlog.fold import leases
 from txnlog.fold.leases import Wanted, in_turn
 from txnlog.fold.state import Cursor, Draft, Redelivery, State, SubscriptionRecord, TopicRecord
@@ -75,7 +75,8 @@ class SharedIntake(Intake):
         """
         try:
             return self._receive(most)
-        except CorruptionError:
+        except TxnLogError:
+            self._arrive()  # what was granted ahead, too
             self._release_stock(self._stock)
             raise
 
@@ -85,7 +86,7 @@ class SharedIntake(Intake):
         own = turn % self.topic.partitions
         stops = self._met_again()
         self._unreadable = None
-        fresh = False
+        fresh = moved = False
         for _ in range(_MAX_ROUNDS):
             with self._connection.follower.lock:
                 record = self.check()
@@ -96,11 +97,11 @@ class SharedIntake(Intake):
                 ready = self._ready(state, record, -1 if fresh else now_ms + record.lease_ms // 2, turn, stops)
                 counts = {p: _counts(state.cursors[record.id, p], found) for p, found in ready.items()}
                 wanted = self._wanted(most, turn, stops)
-                stopped = own in stops and own not in ready
+                stopped = turn > 0 and own in stops and own not in ready
                 grant = leases.grant(state.draft(), wanted, now_ms) if stopped or not ready else None
             self._turn = turn + 1
             if grant is None:
-                received = self._hand_out(ready, most, counts, stops)
+                received = self._hand_out(ready, most, counts, stops, others=turn == 0)
                 if stops:
                     self._release_unreadable(stops)
                 if received is not None:
@@ -108,17 +109,18 @@ class SharedIntake(Intake):
                         self._ask_ahead(len(received.table), most)
                     return received
             elif grant.dead and self._bury(record, wanted, grant.dead):
-                continue
+                moved = True
             elif own in grant.granted if stopped else grant.granted:
                 self._take(wanted)
                 fresh = True
             else:
                 break
-        if stops:
-            raise stops.get(own, next(iter(stops.values()))).error
-        if self._unreadable is not None:
-            raise self._unreadable
-        return None
+        error = stops.get(own, next(iter(stops.values()))).error if stops else self._unreadable
+        if error is None:
+            return None
+        if moved:
+            error.durable = Durable.MAYBE  # its dead letters are
+        raise error
 
     def _wanted(self, most: int, turn: int, stops: Mapping[int, Stop]) -> Wanted:
         before = {partition: stop.offset for partition, stop in stops.items()}

@@ -12,10 +12,12 @@ import pytest
 from tests.client.lost_segments import consumer_of, damaged, every_kind
 from tests.client.support import SCHEMA, Place, ids, raises, rows
 from tests.pages import blocks, page
-from txnlog.errors import CorruptionError, InvalidInputError
+from txnlog.errors import CorruptionError, Durable, InvalidInputError, StoreError
 from txnlog.fold import leases
 from txnlog.format.actions import DeleteRecords
+from txnlog.format.keys import kind_of
 from txnlog.log.commands import effect
+from txnlog.store import ForwardingStore, Store
 from txnlog.testing import ManualClock
 
 
@@ -273,15 +275,21 @@ def test_workers_that_pause_after_the_error_move_no_healthy_message_to_the_dead_
     clock = ManualClock(1_000_000)
     ns = first_partition_lost(memory, clock)
     consumers = [memory.open(clock=clock).consumer("orders", "billing", name=f"w{n}") for n in range(workers)]
-    found: Any = None
-    for step in range(workers):
-        with raises(CorruptionError, match="partition 0"):
-            consumers[step].receive(timeout_ms=0)
-        clock.advance(LEASE_MS + 1_000)
+    first = consumers[0].receive(timeout_ms=0)
+    assert ids(first.table) == [0, 1, 2, 3, 4], "a first call gives what is healthy"
+    consumers[0].acknowledge(first)
+    for _ in range(3):
+        for consumer in consumers:
+            with raises(CorruptionError, match="partition 0"):
+                consumer.receive(timeout_ms=0)
+            clock.advance(LEASE_MS + 1_000)
+    ns.produce("orders", rows(5, 6), partition=1)
     with contextlib.suppress(CorruptionError):
-        found = consumers[0].receive(timeout_ms=0)
-    assert ids(ns.snapshot().read("dead")) == [], "nobody ever received these"
-    assert (ids(found.table), found.redelivery_counts) == ([0, 1, 2, 3, 4], [0] * 5)
+        consumers[1].receive(timeout_ms=0)
+    clock.advance(LEASE_MS + 1_000)
+    fresh = memory.open(clock=clock).consumer("orders", "billing", name="fresh")
+    assert set(ids(fresh.receive(timeout_ms=0).table)) == {5, 6}
+    assert ids(ns.snapshot().read("dead")) == []
 
 
 def test_a_worker_that_ends_by_the_error_and_is_started_again_moves_no_healthy_message_to_the_dead_letters(
@@ -290,8 +298,12 @@ def test_a_worker_that_ends_by_the_error_and_is_started_again_moves_no_healthy_m
     clock = ManualClock(1_000_000)
     ns = first_partition_lost(memory, clock)
     for step in range(3):  # the process ends by the error, without a close, and its supervisor starts it again
+        worker = memory.open(clock=clock).consumer("orders", "billing", name=f"w{step}")
+        if step == 0:
+            worker.acknowledge(worker.receive(timeout_ms=0))
+            ns.produce("orders", rows(200), partition=0)
         with raises(CorruptionError, match="partition 0"):
-            memory.open(clock=clock).consumer("orders", "billing", name=f"w{step}").receive(timeout_ms=0)
+            worker.receive(timeout_ms=0)
         clock.advance(LEASE_MS + 1_000)
     assert ids(ns.snapshot().read("dead")) == [], "nobody ever received these"
 
@@ -333,6 +345,112 @@ def test_records_that_were_deleted_stop_no_consumer_that_met_their_damage(memory
     topic = fresh._connection.topic_handle("orders").record.id
     fresh._connection.appender.call(effect(lambda _draft, _at: [DeleteRecords(topic, ((0, 1),))]))
     assert ids(consumer.receive(timeout_ms=0).table) == [1], "as a new consumer receives it"
+
+
+class _NoReads(ForwardingStore):
+    """Segments cannot be read for a while, as under throttling; the log can."""
+
+    broken = False
+
+    def get(self, key: str) -> bytes:
+        if self.broken and kind_of(key) == "segment":
+            raise StoreError("read timed out")
+        return super().get(key)
+
+
+def test_messages_that_could_not_be_read_for_a_while_are_not_counted_as_delivered(memory: Place) -> None:
+    """Each worker reports the StoreError and pauses for longer than a lease; then the store answers again."""
+    clock = ManualClock(1_000_000)
+    ns = memory.open(clock=clock)
+    ns.create_topic("orders", SCHEMA)
+    ns.create_subscription("orders", "billing", start="earliest", **COUNTING)
+    ns.produce("orders", rows(0, 1, 2))
+    stores: list[_NoReads] = []
+
+    def wrap(store: Store) -> Store:
+        stores.append(_NoReads(store))
+        return stores[-1]
+
+    workers = [memory.open(wrap=wrap, clock=clock).consumer("orders", "billing", name=f"w{n}") for n in range(3)]
+    for store in stores:
+        store.broken = True
+    for worker in workers:
+        with pytest.raises(StoreError, match="timed out"):
+            worker.receive(timeout_ms=0)
+        clock.advance(LEASE_MS + 1_000)
+    for store in stores:
+        store.broken = False
+    found = workers[0].receive(timeout_ms=0)
+    assert ids(ns.snapshot().read("dead")) == [], "nobody ever received these"
+    assert (ids(found.table), found.redelivery_counts) == ([0, 1, 2], [0, 0, 0])
+
+
+def test_a_grant_that_rides_past_a_damaged_segment_is_released(memory: Place) -> None:
+    """Live and polling, never idle: what was granted ahead lies behind the damage, and its lease ends unreleased."""
+    clock = ManualClock(1_000_000)
+    ns = memory.open(clock=clock)
+    ns.create_topic("orders", SCHEMA)
+    ns.create_topic("audit", SCHEMA)
+    ns.create_subscription("orders", "billing", start="earliest", **COUNTING | {"max_redeliveries": 0})
+    ns.produce("orders", rows(*range(300)))
+    ns.produce("orders", rows(*range(300, 400)))
+    ns.produce("orders", rows(*range(400, 1_000)))
+    store, key = memory.store(), f"sales/{ns.snapshot().plan('orders').segments[1].key}"
+    data = store.get(key)
+    store.delete(key)
+    worker = memory.open(clock=clock)
+    one = worker.consumer("orders", "billing", name="one")
+    batches = [one.receive(100, timeout_ms=0) for _ in range(3)]
+    assert [len(batch) for batch in batches] == [100] * 3
+    with raises(CorruptionError):
+        one.receive(100, timeout_ms=0)
+    for batch in batches:
+        one.acknowledge(batch)
+    for _ in range(7):
+        with raises(CorruptionError):
+            one.receive(100, timeout_ms=0)
+        clock.advance(LEASE_MS // 6)
+    store.put(key, data)
+    found = memory.open(clock=clock).consumer("orders", "billing", name="two").receive(1_000, timeout_ms=0)
+    assert ns.snapshot().read("dead").num_rows == 0, "nobody ever received these"
+    assert ids(found.table) == list(range(300, 1_000))
+
+
+@every_kind
+def test_a_worker_that_is_started_again_after_the_error_comes_to_the_healthy_partitions(
+    memory: Place, kind: dict[str, Any]
+) -> None:
+    """The error ends the process, as an exception does; its supervisor starts it again: the page says others go on."""
+    ns, _, _ = damaged(memory, partitions=3)
+    consumer = consumer_of(ns, kind)
+    consumer.acknowledge(consumer.receive(5, timeout_ms=0))  # what lies before the damage in partition 0
+    consumer.close()
+    got: list[int] = []
+    for _ in range(10):
+        with contextlib.suppress(CorruptionError), memory.open().consumer("orders", "billing") as again:
+            found = again.receive(5, timeout_ms=0)
+            got += ids(found.table)
+            again.acknowledge(found)
+    assert got, "the partitions 1 and 2 have 30 healthy messages"
+
+
+def test_an_error_behind_dead_letters_that_were_moved_does_not_say_that_nothing_was_written(memory: Place) -> None:
+    ns = memory.open()
+    ns.create_topic("orders", SCHEMA, partitions=2)
+    ns.create_subscription("orders", "billing", start="earliest", **COUNTING)
+    ns.produce("orders", rows(1), partition=1)
+    consumer = ns.consumer("orders", "billing")
+    for _ in range(2):
+        consumer.negative_acknowledge(consumer.receive(timeout_ms=0))
+    ns.produce("orders", rows(0), partition=0)
+    (lost,) = [s for s in ns.snapshot().plan("orders").segments if s.slices[0].partition == 0]
+    memory.store().delete(f"sales/{lost.key}")
+    before = ns.snapshot().version
+    with pytest.raises(CorruptionError) as caught:
+        memory.open().consumer("orders", "billing").receive(timeout_ms=0)
+    assert ids(ns.snapshot().read("dead")) == [1]
+    assert ns.snapshot().version > before + 1, "the consumer, the dead letter, a lease and its release"
+    assert caught.value.durable is not Durable.NOTHING, str(caught.value)
 
 
 def test_what_the_page_says_of_scans_and_consumers_runs(memory: Place) -> None:
