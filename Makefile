@@ -10,11 +10,12 @@ RUN := $(CURDIR)/$(VENV)/bin
 SOURCES := $(wildcard txnlog catalog spark_ext pyspark_txnlog.py tests tools examples benchmarks notebooks)
 # Hundreds of processes are started, and each would compile our code anew where nothing compiled may be kept.
 unexport PYTHONDONTWRITEBYTECODE
-# For what starts Spark: a Java 17+ (a bundled one where the machine has none), this Python, and the loopback address.
+# For what starts Spark: a Java 17+ (a bundled one where the machine has none), this Python, and the loopback address;
+# and a home of Spark in which Python does not compile PySpark anew at each start.
 # Its drivers, of which the tests start many, find their classes in an archive (made once, in the environment).
-SPARK_ENV = JAVA_HOME="$$($(RUN)/python tools/java_home.py)" \
+SPARK_ENV = JAVA_HOME="$$($(RUN)/python tools/java_home.py)" SPARK_HOME="$$($(RUN)/python tools/spark_home.py)" \
 	PYSPARK_PYTHON="$(RUN)/python" PYSPARK_DRIVER_PYTHON="$(RUN)/python" SPARK_LOCAL_IP=127.0.0.1 && \
-	export JAVA_HOME PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON SPARK_LOCAL_IP && \
+	export JAVA_HOME SPARK_HOME PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON SPARK_LOCAL_IP && \
 	SPARK_SUBMIT_OPTS="$$($(RUN)/python -m tools.java_archive)" && export SPARK_SUBMIT_OPTS &&
 # Older versions of PySpark leave sockets open, and the pages of the documentation are written for the newest one.
 ON_OLDER_SPARK = -m pytest -n 2 --dist loadfile -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning \

@@ -10,7 +10,7 @@ Tests may run in several processes (pytest-xdist): what is counted travels with 
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from typing import Any, cast
 
 import pytest
@@ -131,10 +131,12 @@ class _Counter:
         return None if partial or not self.accounts.passed else self.accounts.fault(SUBJECTS)
 
 
-@pytest.fixture
-def no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests in which processes die: the machine does not."""
-    monkeypatch.setattr(os, "fsync", lambda _: None)
+@pytest.fixture(scope="session", autouse=True)
+def _the_machine_goes_on() -> Iterator[None]:
+    """Nothing waits for a disk: in tests processes die, the machine does not. ``tests/stores`` does without this."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        yield
 
 
 # --- several processes ------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from typing import Final
 import pyspark
 
 from tools.java_home import find_java_home
+from tools.spark_home import home_in, spark_home
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def archive_of(folder: Path) -> Path:
     home = find_java_home()
     release = home / "release" if home is not None else None
     text = release.read_text() if release is not None and release.is_file() else ""
-    digest = hashlib.sha256(f"{home}\n{text}\n{pyspark.__file__}\n{pyspark.__version__}".encode())
+    digest = hashlib.sha256(f"{home}\n{text}\n{home_in(folder)}\n{pyspark.__version__}".encode())
     return folder / f"spark-classes-{digest.hexdigest()[:16]}.jsa"
 
 
@@ -69,8 +70,10 @@ def make(archive: Path) -> bool:
     with tempfile.TemporaryDirectory(prefix="classes-", dir=archive.parent) as folder:
         made = Path(folder) / "made.jsa"
         options = f"{QUICK} -XX:ArchiveClassesAtExit={made} {SILENT}"
-        own = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-        environment = os.environ | own | {"SPARK_SUBMIT_OPTS": options}
+        python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+        # The jars must lie where those who use it find them.
+        spark = {"SPARK_HOME": str(spark_home(archive.parent)), "SPARK_LOCAL_IP": "127.0.0.1"}
+        environment = os.environ | python | spark | {"SPARK_SUBMIT_OPTS": options}
         command = [sys.executable, "-m", "tools.java_archive", "session", folder]
         try:
             subprocess.run(command, env=environment, cwd=ROOT, check=True, capture_output=True, timeout=LONGEST_S)

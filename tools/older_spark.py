@@ -20,7 +20,9 @@ def main(arguments: list[str]) -> int:
     version, *command = arguments
     with one_at_a_time():
         python = install(version)
-    environment = {**os.environ, "PYSPARK_PYTHON": str(python), "PYSPARK_DRIVER_PYTHON": str(python)}
+    # This environment's home of Spark is another version; without one PySpark takes its own.
+    others = {name: value for name, value in os.environ.items() if name != "SPARK_HOME"}
+    environment = {**others, "PYSPARK_PYTHON": str(python), "PYSPARK_DRIVER_PYTHON": str(python)}
     return subprocess.run([str(python), *command], env=environment, cwd=ROOT, check=False).returncode
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tools import java_archive
+from tools.spark_home import home_in
 
 
 @pytest.fixture
@@ -47,7 +48,7 @@ def test_without_an_archive_there_are_no_options_and_nothing_is_left_behind(
     monkeypatch.setattr(sys, "executable", "false")  # a Python that ends with an error, instead of a session
     assert java_archive.main() == 0
     assert capsys.readouterr().out == ""
-    assert list(tmp_path.iterdir()) == [java]
+    assert set(tmp_path.iterdir()) == {java, home_in(tmp_path)}
 
 
 def test_an_archive_is_there_as_a_whole(java: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,7 +60,7 @@ def test_an_archive_is_there_as_a_whole(java: Path, tmp_path: Path, monkeypatch:
     archive = java_archive.archive_of(tmp_path)
     assert java_archive.make(archive)
     assert archive.read_bytes() == b"classes"
-    assert sorted(tmp_path.iterdir()) == sorted([archive, java])
+    assert set(tmp_path.iterdir()) == {archive, java, home_in(tmp_path)}
 
 
 def test_who_asks_while_it_is_made_waits_for_it(

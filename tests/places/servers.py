@@ -20,7 +20,8 @@ import pyspark
 from tools.java_archive import QUICK
 from tools.java_home import find_java_home
 
-HOME = Path(pyspark.__file__).parent
+HOME = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
+"""The one that the whole run has: its archive of classes knows the jars by their place."""
 START_S = 90
 _ANY_PORTS = ("--port", "0", "--webui-port", "0")
 _MASTER = re.compile(r"Starting Spark master at (spark://\S+)")

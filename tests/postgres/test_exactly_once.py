@@ -35,8 +35,6 @@ from tests.postgres.lives import (
 )
 from tests.postgres.server import Server
 
-pytestmark = pytest.mark.usefixtures("no_fsync")
-
 
 def counted(shop: Shop) -> bool:
     """Whether every order was counted once."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,14 @@ import pytest
 from tests.stores.subjects import SUBJECTS, Subject
 from tools.servers import S3Server, s3_server
 from txnlog.store import Store
+
+_FSYNC = os.fsync
+
+
+@pytest.fixture(autouse=True)
+def _real_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here the way to the disk is what is tested."""
+    monkeypatch.setattr(os, "fsync", _FSYNC)
 
 
 @pytest.fixture(scope="session")

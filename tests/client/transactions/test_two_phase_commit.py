@@ -10,15 +10,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import txnlog
 from tests.effort import every
 from tests.lines import FORK, before_line, ended, start
 from tests.pages import blocks, page, section
 from txnlog.errors import TxnLogError
-
-pytestmark = pytest.mark.usefixtures("no_fsync")
 
 PAGE = page("docs/python.md")
 KILLED, REFUSED, REFUSED_BY_THE_TABLE = 9, 3, 4
