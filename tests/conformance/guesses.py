@@ -122,5 +122,160 @@ GUESSES = (
         'not field["nullable"] and found.null_count',
         'not field["nullable"] and found.slice(1).null_count',
     ),
+    # --- what a line is compared with when it is decoded ---
+    Misreading(
+        "a first line of an unknown action is unsupported",
+        "entries",
+        '        raise Damaged("no header") from None',
+        "        raise",
+    ),
+    Misreading(
+        "a text may have half of a surrogate pair",
+        "entries",
+        '        raise Damaged("half of a character") from None',
+        "        pass",
+    ),
+    Misreading(
+        "a key may have half of a surrogate pair",
+        "entries",
+        "        text(name)\n        text(item)",
+        "        text(item)",
+    ),
+    Misreading(
+        "ranges out of order cannot be decoded",
+        "entries",
+        "ranges = list_of(pair)",
+        "ranges = list_of(lambda item: pair(item) or refuse_if(item[0] >= item[1]))",
+    ),
+    Misreading(
+        "a slice without rows cannot be decoded",
+        "entries",
+        "array(integer, integer, or_null(integer), least=2)",
+        "array(integer, lambda value: integer(value, 1), or_null(integer), least=2)",
+    ),
+    Misreading(
+        "a version that goes back is looked at first",
+        "entries",
+        '        if a["reader_version"] > 1 or',
+        '        refuse_if(a["writer_version"] < 1)\n        if a["reader_version"] > 1 or',
+    ),
+    Misreading(
+        "a writer has 32 hexadecimal digits",
+        "unusual",
+        '"header": {"version": N, "writer": T',
+        '"header": {"version": N, "writer": (lambda value: refuse_if(not DIGITS.fullmatch(value)), REQUIRED)',
+    ),
+    # --- what is refused ---
+    Misreading(
+        "a digest of what is prepared is any text",
+        "entries",
+        '        digest_is_allowed(a["digest"])\n        refuse_if(any(',
+        "        refuse_if(any(",
+    ),
+    Misreading("there may be no ranges", "entries", '    refuse_if(not ranges, "no ranges")\n', ""),
+    Misreading("ranges may touch", "entries", "not last < start < stop", "not last <= start < stop"),
+    Misreading("the consumer of a lease is any text", "entries", '        label_is_allowed(a["consumer"])\n', ""),
+    Misreading(
+        "a lease may be anywhere",
+        "entries",
+        '            ranges_are_allowed(ranges, self.end_of(a["subscription"], partition))',
+        "            pass",
+    ),
+    Misreading(
+        "a lease begins above the position",
+        "unusual",
+        '            ranges_are_allowed(ranges, self.end_of(a["subscription"], partition))',
+        '            refuse_if(ranges[0][0] < self.cursor(a["subscription"], partition).position)',
+    ),
+    Misreading(
+        "an expected cursor may pass over a message",
+        "entries",
+        'any(a < below.get(partition, 0) for a, _ in cursor.acknowledged), "ack',
+        'False, "ack',
+    ),
+    Misreading(
+        "an expected cursor keeps others from passing over a message",
+        "unusual",
+        "any(a < below.get(partition, 0) for a, _ in cursor.acknowledged)",
+        "any(a < end for other, end in below.items() for a, _ in self.cursor(number, other).acknowledged)",
+    ),
+    Misreading("an end may have 64 bits", "entries", "offset + rows > MOST,", "offset + rows > MOST + 1,"),
+    Misreading("an end has less than 63 bits", "unusual", "offset + rows > MOST,", "offset + rows >= MOST,"),
+    Misreading(
+        "a replace may remove a segment twice",
+        "entries",
+        "or number in self.removals,",
+        "or self.removals.get(number, self.version) < self.version,",
+    ),
+    Misreading(
+        "what was claimed of a dropped subscription is forgotten",
+        "entries",
+        'refuse_if(transaction["claimed"] or',
+        'refuse_if(self.holds.get(a["txn"]) or',
+    ),
+    Misreading(
+        "a coordinator id that is registered may have any length",
+        "entries",
+        ' or a["coordinator"] >= 2**16, "no coordinator id")',
+        ', "no coordinator id")',
+    ),
+    Misreading(
+        "a fenced epoch is nobody's",
+        "unusual",
+        '        self.producers[a["name"]] = self.version',
+        '        self.producers[a["name"]] = self.version if a["fenced_by"] is None else None',
+    ),
+    Misreading(
+        "a dead-letter topic is any text",
+        "entries",
+        '            name_is_allowed(a["dead_letter_topic"])',
+        "            pass",
+    ),
+    Misreading(
+        "a dead-letter topic is there",
+        "unusual",
+        '            name_is_allowed(a["dead_letter_topic"])',
+        '            refuse_if(a["dead_letter_topic"] not in [other["name"] for other in self.topics.values()])',
+    ),
+    Misreading(
+        "a column of dead letters has any type",
+        "entries",
+        'own and DEAD_LETTERS.get(field["name"]) != field["type"]',
+        'own and field["name"] not in DEAD_LETTERS',
+    ),
+    Misreading(
+        "only a dead-letter topic has columns of dead letters",
+        "unusual",
+        'refuse_if(own and DEAD_LETTERS.get(field["name"]) != field["type"]',
+        "refuse_if(own",
+    ),
+    Misreading(
+        "a root log that cannot be read stops readers",
+        "root_log",
+        "    except (Damaged, Unsupported):\n        return ()",
+        "    except Damaged:\n        return ()",
+    ),
+    # --- columns of files ---
+    Misreading(
+        "no name may be there twice",
+        "segments",
+        "column_names.count(name) > 1 for name in wanted",
+        "column_names.count(name) > 1 for name in table.column_names",
+    ),
+    Misreading(
+        "a partition that nobody asks for is looked at",
+        "segments",
+        '    columns = {}\n    for field in schema["fields"]:',
+        '    columns = {}\n    for name in {"_partition"} & {*table.column_names}:\n'
+        "        refuse_if(table.column(name).null_count)\n"
+        '    for field in schema["fields"]:',
+    ),
+    Misreading("a pending merged file has its columns", "segments", ' if state == "COMMITTED" else []', ""),
+    Misreading(
+        "Arrow's schema says the types",
+        "segments",
+        "        table = file.read()",
+        '        refuse_if(b"ARROW:schema" in (file.metadata.metadata or {}))\n        table = file.read()',
+    ),
 )
 """Each is what somebody could have guessed."""

@@ -180,13 +180,13 @@ MISREADINGS = (
     Misreading(
         "a shared row's transaction is its segment",
         "produces",
-        'if "_txn" in columns and not own else segment["txn"]',
+        'if "_txn" in columns else segment["txn"]',
         'if segment["compacted"] else segment["number"]',
     ),
     Misreading(
         "a merged row has its merge's transaction",
         "merged",
-        'if "_txn" in columns and not own else segment["txn"]',
+        'if "_txn" in columns else segment["txn"]',
         'if segment["txn"] is None else segment["txn"]',
     ),
     Misreading(
@@ -204,8 +204,8 @@ MISREADINGS = (
     Misreading(
         "a pending merged row has the transaction that its file stores",
         "merged",
-        'own = segment["compacted"] and not visible',
-        "own = False",
+        ' if state == "COMMITTED" else []',
+        "",
     ),
     Misreading("an adoption gives all rows the new coordinator id", "adopted", "if first <= number][-1]", "][-1]"),
     Misreading("TxnIDs keep the first coordinator id", "adopted", "if first <= number][-1]", "if first <= number][0]"),

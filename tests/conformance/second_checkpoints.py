@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tests.conformance.second_cursors import Cursor
 from tests.conformance.second_entries import DIGITS, Damaged, decode_entry, digest_of, get, newest_version, refuse_if
 from tests.conformance.second_log import Log
 
@@ -60,6 +61,10 @@ def restored(tables):
             "dropped": topic.get("dropped_version"),
         }
     log.ends, log.starts = rows.get("ends", {}), rows.get("starts", {})
+    log.next_coordinator = head.get("next_coordinator", 0)
+    for number, item in rows.get("namespaces", {}).items():
+        kept = {name: item[name] for name in ("name", "coordinator")}
+        log.namespaces[number] = kept | {"log": item.get("log", ""), "dropped": item.get("dropped_version") is not None}
     log.subscriptions = rows.get("subscriptions", {})
     log.blocks = {number: block["count"] for number, block in rows.get("blocks", {}).items()}
     for chunk, bits in rows.get("used", {}).items():
@@ -67,9 +72,13 @@ def restored(tables):
     log.producers = {name: item["epoch"] for name, item in rows.get("producers", {}).items()}
     for number, item in rows.get("transactions", {}).items():
         kept = {"state": item["state"], "segments": item.get("segments", []), "producer": item.get("producer")}
-        log.transactions[number] = kept | {"epoch": item.get("epoch")}
-    for (subscription, _), cursor in rows.get("cursors", {}).items():
-        cumulative = [cursor["cumulative"]] if "cumulative" in cursor else []
+        log.transactions[number] = kept | {"epoch": item.get("epoch"), "claimed": bool(item.get("held"))}
+    for (subscription, partition), cursor in rows.get("cursors", {}).items():
+        cumulative = [cursor["cumulative"]] if cursor.get("cumulative") is not None else []
+        holds = [(hold["txn"], item) for hold in cursor.get("holds", []) for item in hold["ranges"]]
+        below = (cumulative[0]["txn"], cumulative[0]["end"]) if cumulative else None
+        position, acknowledged = cursor["position"], cursor.get("acknowledged", [])
+        log.cursors[subscription, partition] = Cursor(position, acknowledged, holds, below)
         for hold in cursor.get("holds", []) + cumulative:
             log.holds.setdefault(hold["txn"], set()).add(subscription)
     for item in [*rows.get("segments", {}).values(), *tables.get("segments", [])]:

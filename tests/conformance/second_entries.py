@@ -70,6 +70,13 @@ def text(value):
         raise Damaged("half of a character") from None
 
 
+FORBIDDEN_IN_LABELS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+
+def label_is_allowed(value):
+    refuse_if(not 1 <= len(value) <= 256 or FORBIDDEN_IN_LABELS.search(value), "no label")
+
+
 def boolean(value):
     if type(value) is not bool:
         raise Damaged("no boolean")
@@ -78,6 +85,8 @@ def boolean(value):
 def bound(value):
     if value is not None and (type(value) not in {str, int, float, bool} or value in {INFINITY, -INFINITY}):
         raise Damaged("no bound")
+    if type(value) is str:
+        text(value)
 
 
 def or_null(check):
@@ -115,14 +124,16 @@ def choice(*values):
 def texts(value):
     if type(value) is not dict:
         raise Damaged("no object")
-    for item in value.values():
+    for name, item in value.items():
+        text(name)
         text(item)
 
 
 def statistics(value):
     if type(value) is not dict:
         raise Damaged("no object")
-    for item in value.values():
+    for name, item in value.items():
+        text(name)
         array(bound, bound, or_null(integer))(item)
 
 

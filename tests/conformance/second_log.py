@@ -8,34 +8,35 @@ from __future__ import annotations
 
 import re
 
+from tests.conformance.second_cursors import Subscriptions, digest_is_allowed, name_is_allowed
 from tests.conformance.second_entries import (
-    NAME,
-    RESERVED,
+    DIGITS,
+    MOST,
     Unsupported,
     arrow_type,
     decode_entry,
     digest_of,
+    label_is_allowed,
     refuse_if,
 )
 
 # --- sections 5 to 7: applying entries --------------------------------------------------------------------------------
 
 
-class Log:
+class Log(Subscriptions):
     """The state of a namespace, as far as rows depend on it."""
 
     def __init__(self):
+        super().__init__()
         self.version, self.digest, self.time = -1, "", 0
         self.name, self.coordinators, self.next_number, self.oldest = "", [], 0, 0
         self.versions = (0, 0)
         self.features: tuple[set[str], set[str]] = (set(), set())
         self.topics, self.ends, self.starts = {}, {}, {}
-        self.opened: set[int] = set()
-        self.subscriptions, self.holds = {}, {}
         self.blocks, self.used = {}, set()
         self.producers, self.transactions = {}, {}
         self.segments, self.removals = {}, {}
-        self.namespaces = {}
+        self.namespaces, self.next_coordinator = {}, 0
 
     def apply(self, data, version):
         header, actions = decode_entry(data, version)
@@ -80,6 +81,10 @@ class Log:
         name_is_allowed(a["name"])
         live = [item["name"].lower() for item in self.namespaces.values() if not item["dropped"]]
         refuse_if(a["name"].lower() in live or self.version in self.namespaces)
+        refuse_if(a["log"] and not DIGITS.fullmatch(a["log"]), "no digest")
+        skips = a["coordinator"] > self.next_coordinator and not a["log"]
+        refuse_if(a["coordinator"] < self.next_coordinator or skips or a["coordinator"] >= 2**16, "no coordinator id")
+        self.next_coordinator = a["coordinator"] + 1
         self.namespaces[self.version] = a | {"dropped": False}
 
     def do_unregister(self, a):
@@ -127,7 +132,7 @@ class Log:
         topic = self.live_topic(a["topic"])
         topic["dropped"] = self.version
         for number in [n for n, item in self.subscriptions.items() if item["topic"] == topic["id"]]:
-            del self.subscriptions[number]
+            self.remove_subscription(number)
 
     def do_delete_records(self, a):
         topic = self.live_topic(a["topic"])
@@ -161,13 +166,14 @@ class Log:
     # transactions
 
     def do_producer(self, a):
+        label_is_allowed(a["name"])
         refuse_if(self.producers.get(a["name"]) == self.version)
         for number in [n for n, t in self.transactions.items() if t["producer"] == a["name"] and t["state"] == "OPEN"]:
             self.end_aborted(number)
         self.producers[a["name"]] = self.version
 
     def do_forget_app(self, a):
-        pass
+        label_is_allowed(a["app_id"])
 
     def do_begin(self, a):
         self.use(a["txn"])
@@ -175,7 +181,13 @@ class Log:
             (a["producer"] is None) != (a["epoch"] is None) or (a["app_id"] is None) != (a["app_version"] is None)
         )
         refuse_if(a["producer"] is not None and self.producers.get(a["producer"]) != a["epoch"], "fenced")
-        self.transactions[a["txn"]] = {"state": "OPEN", "segments": [], "producer": a["producer"], "epoch": a["epoch"]}
+        self.transactions[a["txn"]] = {
+            "state": "OPEN",
+            "segments": [],
+            "producer": a["producer"],
+            "epoch": a["epoch"],
+            "claimed": False,
+        }
 
     def open_transaction(self, number):
         transaction = self.transactions.get(number)
@@ -187,7 +199,8 @@ class Log:
         self.use(a["segment"])
         topic = self.live_topic(a["topic"])
         refuse_if(not re.fullmatch(r"[0-9a-f]{32}\.parquet", a["file"]), "no file name")
-        refuse_if(not a["slices"] or sum(item[1] for item in a["slices"]) != a["rows"], "slices do not add up")
+        refuse_if(not a["slices"], "no slices")
+        refuse_if(sum(item[1] for item in a["slices"]) != a["rows"], "slices do not add up")
         refuse_if(not re.fullmatch(r"(footer-)?crc32:[0-9a-f]{8}", a["checksum"]) or a["size_bytes"] == 0)
         refuse_if(a["compacted"] and (transaction is None or len(a["slices"]) != 1))
         partitions = [item[0] for item in a["slices"]]
@@ -208,20 +221,18 @@ class Log:
     def advance(self, topic, partition, rows):
         offset = self.ends.get((topic, partition), 0)
         self.ends[topic, partition] = offset + rows
+        refuse_if(offset + rows > MOST, "an end of 64 bits")
         return offset
 
     def do_acknowledge(self, a):
-        self.open_transaction(a["txn"])
-        self.claim_messages(a["txn"], a["acknowledgement"])
-
-    def claim_messages(self, txn, wanted):
-        subscription = self.subscriptions.get(wanted["subscription"])
-        refuse_if(subscription is None or subscription["epoch"] != wanted["epoch"], "fenced")
-        if wanted["ranges"] or wanted["cumulative"]:
-            self.holds.setdefault(txn, set()).add(wanted["subscription"])
+        transaction = self.open_transaction(a["txn"])
+        wanted = a["acknowledgement"]
+        self.claim_messages(a["txn"], wanted)
+        transaction["claimed"] |= bool(wanted["ranges"] or wanted["cumulative"])
 
     def do_prepare(self, a):
         transaction = self.open_transaction(a["txn"])
+        digest_is_allowed(a["digest"])
         refuse_if(any(self.segments[number]["compacted"] for number in transaction["segments"]))
         transaction["state"] = "PREPARED"
 
@@ -239,6 +250,7 @@ class Log:
             stale = not prepared and self.producers.get(transaction["producer"]) != transaction["epoch"]
             refuse_if(transaction["producer"] is not None and stale, "fenced")
             own = transaction["segments"]
+        digest_is_allowed(a["digest"])
         gone = [self.topics.get(number) for number in a["dropped_topics"]]
         refuse_if(any(topic is None or topic["dropped"] is None for topic in gone), "a topic that was not dropped")
         late = [
@@ -264,6 +276,7 @@ class Log:
             self.claims[number, partition] = (topic, offset + rows, left - rows)
         for wanted in a["acknowledgements"]:
             self.claim_messages(a["txn"], wanted)
+        self.settle(a["txn"], committed=True)
         self.forget(a["txn"])
 
     def forget(self, number):
@@ -273,6 +286,7 @@ class Log:
     def end_aborted(self, number):
         for segment in self.transactions[number]["segments"]:
             self.segments[segment] |= {"state": "aborted", "ended": self.version}
+        self.settle(number, committed=False)
         self.forget(number)
 
     def do_abort(self, a):
@@ -285,7 +299,7 @@ class Log:
 
     def do_replace(self, a):
         transaction = self.open_transaction(a["txn"])
-        refuse_if(self.holds.get(a["txn"]) or len(a["offsets"]) != len(transaction["segments"]))
+        refuse_if(transaction["claimed"] or len(a["offsets"]) != len(transaction["segments"]))
         self.live_topic(a["topic"])
         old: set[tuple[int, int]] = set()
         new: set[tuple[int, int]] = set()
@@ -309,62 +323,17 @@ class Log:
         refuse_if(missing or new - old, "other offsets")
         self.forget(a["txn"])
 
-    # subscriptions
 
-    def do_subscription(self, a):
-        topic = self.live_topic(a["topic"])
-        refuse_if(len(a["start"]) != topic["partitions"])
-        ends = [self.ends.get((a["topic"], partition), 0) for partition in range(topic["partitions"])]
-        refuse_if(any(offset > end for offset, end in zip(a["start"], ends, strict=True)), "behind the end")
-        refuse_if(any((s["topic"], s["name"]) == (a["topic"], a["name"]) for s in self.subscriptions.values()))
-        self.subscriptions[self.version] = {
-            "topic": a["topic"],
-            "name": a["name"],
-            "type": a["type"],
-            "epoch": self.version,
-        }
-
-    def live_subscription(self, number):
-        refuse_if(number not in self.subscriptions, "no such subscription")
-        return self.subscriptions[number]
-
-    def do_drop_subscription(self, a):
-        self.live_subscription(a["subscription"])
-        del self.subscriptions[a["subscription"]]
-        for held in self.holds.values():
-            held.discard(a["subscription"])
-
-    def do_consumer(self, a):
-        subscription = self.live_subscription(a["subscription"])
-        if subscription["type"] == "shared":
-            return
-        refuse_if(a["subscription"] in self.opened, "two consumers")
-        self.opened.add(a["subscription"])
-        subscription["epoch"] = self.version
-        for number in [n for n, held in self.holds.items() if a["subscription"] in held]:
-            if self.transactions[number]["state"] == "OPEN":
-                self.end_aborted(number)
-
-    def do_seek(self, a):
-        self.live_subscription(a["subscription"])["epoch"] = self.version
-
-    def do_lease(self, a):
-        refuse_if(self.live_subscription(a["subscription"])["type"] != "shared")
-
-    do_release = do_lease
-
-
-def name_is_allowed(name):
-    refuse_if(not NAME.fullmatch(name) or len(name) > 100 or RESERVED.fullmatch(name), "no name")
-
-
-DEAD_LETTERS = {"_dead_reason", "_source_topic", "_source_partition", "_source_offset", "_redeliveries"}
+DEAD_LETTERS = {"_dead_reason": "string", "_source_topic": "string", "_source_offset": "long"}
+DEAD_LETTERS |= dict.fromkeys(("_source_partition", "_redeliveries"), "integer")
 
 
 def schema_is_allowed(schema, key):
     names = [field["name"] for field in schema["fields"]]
     refuse_if(not 1 <= len(names) <= 2_000)
-    refuse_if(any(name.startswith("_") and name not in DEAD_LETTERS for name in names), "a reserved column")
+    for field in schema["fields"]:
+        own = field["name"].startswith("_")
+        refuse_if(own and DEAD_LETTERS.get(field["name"]) != field["type"], "a reserved column")
     refuse_if(key is not None and key not in names)
     fields_are_allowed(schema["fields"], 1)
     for field in schema["fields"]:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from tests.conformance import second_checkpoints, second_entries, second_log, second_rows
+from tests.conformance import second_checkpoints, second_cursors, second_entries, second_log, second_rows
 from tests.conformance.misreading import Misreading
 from tests.conformance.misreadings import MISREADINGS
 from txnlog.format.actions import KNOWN_ACTIONS
@@ -24,7 +24,7 @@ from txnlog.testing.conformance.making import ROOTS, VARIANTS, make
 from txnlog.testing.conformance.reference import answer
 from txnlog.testing.conformance.runner import NoAnswerError, ask, check, run, table
 
-MODULES = (second_entries, second_log, second_checkpoints, second_rows)
+MODULES = (second_entries, second_cursors, second_log, second_checkpoints, second_rows)
 PARTS = [Path(module.__file__).read_text(encoding="utf-8") for module in MODULES]
 """The second reader."""
 
@@ -186,6 +186,17 @@ def test_zeros_and_numbers_are_compared_exactly():
     assert difference(rows(ROW | {"x": 0.0}), rows(ROW | {"x": -0.0})) is not None
     assert difference(rows(ROW | {"x": [1, None]}), rows(ROW | {"x": [1.0, None]})) is not None
     assert difference(rows(ROW | {"x": {"a": 2**63 - 1}}), rows(ROW | {"x": {"a": 2**63 - 1}})) is None
+
+
+def test_where_the_reader_decides_each_of_its_answers_passes():
+    (case,) = [case for case in cases("entries") if case.also]
+    assert (case.expected.kind, case.also) == ("damaged", ("unsupported",))
+
+    def told(kind: str) -> str | None:
+        return check(case, lambda _: Answer(kind)).difference
+
+    assert (told("damaged"), told("unsupported")) == (None, None)
+    assert told(OK) == "the answer is rows, not damaged"
 
 
 # --- the command line -------------------------------------------------------------------------------------------------

@@ -36,7 +36,10 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One question about a golden root; ``version`` is a decimal number or ``latest``."""
+    """One question about a golden root; ``version`` is a decimal number or ``latest``.
+
+    ``also`` are other kinds of answers that PROTOCOL.md leaves to the reader.
+    """
 
     golden: str
     root: Path
@@ -45,6 +48,7 @@ class Case:
     version: str
     level: str
     expected: Answer
+    also: tuple[str, ...] = ()
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -63,19 +67,30 @@ def cases_of(folder: Path = GOLDEN) -> list[Case]:
     for path in sorted(folder.glob(f"*/{EXPECTED}")):
         for item in json.loads(path.read_text(encoding="utf-8"))["cases"]:
             expected = Answer(item.pop("answer"), tuple(item.pop("rows", ())))
-            found.append(Case(path.parent.name, path.parent / ROOT, **item, expected=expected))
+            also = tuple(item.pop("or", ()))
+            found.append(Case(path.parent.name, path.parent / ROOT, **item, expected=expected, also=also))
     return found
 
 
-def write_expected(folder: Path, about: str, cases: Iterable[tuple[Sequence[str], Answer]]) -> None:
+def write_expected(folder: Path, about: str, cases: Iterable[tuple[Sequence[str], Answer, Sequence[str]]]) -> None:
     """Write ``expected.json`` of a golden root: for each question (namespace, topic, version, level) the answer.
+
+    Behind it stand the other kinds of answers that are right as well.
 
     A row takes a line, so that differences between two of these files can be read.
     """
     lines = ["{", f' "about": {json.dumps(about)},', ' "cases": [']
     written: list[str] = []
-    for (namespace, topic, version, level), found in cases:
-        asked = {"namespace": namespace, "topic": topic, "version": version, "level": level, "answer": found.kind}
+    for (namespace, topic, version, level), found, also in cases:
+        asked: dict[str, Any] = {
+            "namespace": namespace,
+            "topic": topic,
+            "version": version,
+            "level": level,
+            "answer": found.kind,
+        }
+        if also:
+            asked["or"] = list(also)
         text = f"  {json.dumps(asked)[:-1]}"
         if found.kind == OK:
             rows = ",\n   ".join(json.dumps(row, ensure_ascii=False) for row in found.rows)

@@ -12,6 +12,7 @@ from txnlog.testing.conformance import roots_of_damage, roots_of_topics, roots_o
 from txnlog.testing.conformance.cases import LEVELS
 from txnlog.testing.conformance.roots_of_damage import BEGINNINGS, LOST, checkpointed, variant
 from txnlog.testing.conformance.roots_of_entries import ACCEPTED, REFUSED, Change, base
+from txnlog.testing.conformance.roots_of_guesses import ACCEPTED_GUESSES, EITHER, REFUSED_GUESSES
 from txnlog.testing.conformance.workshop import Workshop
 
 ROOTS: Final[dict[str, Callable[[Workshop], str]]] = {
@@ -21,6 +22,7 @@ ROOTS: Final[dict[str, Callable[[Workshop], str]]] = {
     "merged": roots_of_topics.merged,
     "produces": roots_of_topics.produces,
     "retention": roots_of_topics.retention,
+    "root_log": roots_of_transactions.root_log,
     "schemas": roots_of_topics.schemas,
     "segments": roots_of_damage.segments,
     "topics": roots_of_topics.topics,
@@ -30,8 +32,16 @@ ROOTS: Final[dict[str, Callable[[Workshop], str]]] = {
 
 
 VARIANTS: Final[dict[str, tuple[Callable[[Workshop], None], Mapping[str, Change], str]]] = {
-    "entries": (base, REFUSED, "A namespace for each way in which an entry can be one that no reader takes."),
-    "unusual": (base, ACCEPTED, "A namespace for each of some entries that look unusual and are fine."),
+    "entries": (
+        base,
+        REFUSED | REFUSED_GUESSES,
+        "A namespace for each way in which an entry can be one that no reader takes.",
+    ),
+    "unusual": (
+        base,
+        ACCEPTED | ACCEPTED_GUESSES,
+        "A namespace for each of some entries that look unusual and are fine.",
+    ),
     "beginnings": (
         checkpointed,
         BEGINNINGS,
@@ -69,7 +79,7 @@ def _fill(shop: Workshop, seed: str, fill: Callable[[Workshop], None], changes: 
         fill(made)
         for name, change in changes.items():
             variant(made, shop, name, change)
-            shop.ask("orders", levels=LEVELS if changes is LOST else LEVELS[:1])
+            shop.ask("orders", levels=LEVELS if changes is LOST else LEVELS[:1], also=EITHER.get(name, ()))
 
 
 __all__ = ["ROOTS", "VARIANTS", "make"]

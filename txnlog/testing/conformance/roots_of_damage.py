@@ -5,12 +5,13 @@ Of entries and checkpoints each is a namespace of its own, a copy of a small one
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import shutil
 import struct
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -111,6 +112,45 @@ def _pages_and_nulls(shop: Workshop, ns: Namespace, numbers: Iterator[int], add:
     txn, number = next(numbers), next(numbers)
     shop.append(ns, Begin(txn), shop.lay(ns, "nested", number, table, {0: 2}, txn), Commit(txn))
     shop.ask("nested")
+    _columns(shop, ns, numbers, add)
+
+
+def _columns(shop: Workshop, ns: Namespace, numbers: Iterator[int], add: Callable[..., Path]) -> None:
+    """Columns that are there twice, that nobody asked for, or that are of other types than something says."""
+    two = table_of(shop.rows(2))
+    ids = two.column("id")
+    add("name_twice", _parquet(pa.table([ids, two.column("name"), ids], names=["id", "name", "id"])))
+    add("unknown_name_twice", _parquet(pa.table([ids, two.column("name"), ids, ids], names=["id", "name", "x", "x"])))
+    add("partition_that_is_not_asked_for", table=two.append_column(PARTITION.name, pa.array(["a", None])))
+    partitions = two.append_column(PARTITION.name, pa.array([0, None], pa.int32()))
+    add("partition_that_is_null", table=partitions, partitions={0: 1, 1: 1})
+    texts = two.append_column(PARTITION.name, pa.array(["0", "1"]))
+    add("partition_of_another_type", table=texts, partitions={0: 1, 1: 1})
+    other = pa.schema([pa.field("id", pa.int32()), pa.field("name", pa.date32())])
+    said = base64.b64encode(other.serialize().to_pybytes())
+    add("arrow_schema_of_other_types", _parquet(two, {"ARROW:schema": said}))
+    negative = [("_txn", pa.int64()), ("_version", pa.int64()), ("_timestamp", pa.timestamp("us", "UTC"))]
+    stored = two
+    for name, kind in negative:
+        stored = stored.append_column(name, pa.array([-1, -1], kind))
+    for name, table in (("merge_without_its_columns", two), ("merge_of_negative_numbers", stored)):
+        ns.create_topic(name, SCHEMA)
+        txn, number = next(numbers), next(numbers)
+        shop.append(ns, Begin(txn), shop.lay(ns, name, number, table, {0: 2}, txn, compacted=True))
+        shop.ask(name)
+    letters = pa.schema([pa.field("_source_offset", pa.int64(), nullable=False), pa.field("_dead_reason", pa.string())])
+    ns.create_topic("dead_letters", letters)
+    ns.produce("dead_letters", [{"_source_offset": 7, "_dead_reason": "late"}, {"_source_offset": 9}])
+    shop.ask("dead_letters")
+
+
+def _parquet(table: pa.Table, metadata: Mapping[str, bytes] | None = None) -> bytes:
+    """A file of a table, with these key-value metadata; unlike ``encode`` it takes a name twice."""
+    sink = io.BytesIO()
+    with pq.ParquetWriter(sink, table.schema, store_schema=False, write_page_checksum=True) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata(dict(metadata or {}))
+    return sink.getvalue()
 
 
 def _loose(columns: list[pa.Array]) -> pa.Table:

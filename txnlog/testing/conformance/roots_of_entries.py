@@ -93,7 +93,7 @@ def forged(*lines: str, **header: Any) -> Change:
     return lambda shop: shop.forge(*lines, **header)
 
 
-def _topic(kind: Any, *columns: str) -> str:
+def topic(kind: Any, *columns: str) -> str:
     """A line that creates a topic whose columns are all of a type."""
     fields = [{"name": name, "type": kind} for name in columns or ("x",)]
     return line("topic", name="new", partitions=1, schema={"type": "struct", "fields": fields})
@@ -107,13 +107,14 @@ def _nested(depth: int) -> Any:
     return kind
 
 
-def _subscription(kind: str, *start: int) -> str:
-    return line("subscription", topic=1, name="billing", type=kind, start=start, lease_ms=30_000)
+def subscription(kind: str, *start: int, **fields: Any) -> str:
+    """A line that creates a subscription of ``orders``."""
+    return line("subscription", topic=1, name="billing", type=kind, start=start, lease_ms=30_000, **fields)
 
 
 def _consumers(shop: Workshop, kind: str) -> None:
     """A subscription, and two consumers of it that one entry opens."""
-    number = shop.forge(_subscription(kind, 2, 0))
+    number = shop.forge(subscription(kind, 2, 0))
     shop.forge(*(line("consumer", subscription=number, name=name) for name in ("a", "b")))
 
 
@@ -219,11 +220,11 @@ REFUSED: Final[dict[str, Change]] = {
     "topic_with_a_reserved_column": forged(
         line("topic", name="b", partitions=1, schema={"type": "struct", "fields": [{"name": "_x", "type": "long"}]})
     ),
-    "topic_of_33_levels": forged(_topic(_nested(32))),
-    "column_with_a_blank": forged(_topic("long", "a b")),
-    "column_of_256_characters": forged(_topic("long", "x" * 256)),
-    "columns_that_are_equal_but_for_case": forged(_topic("long", "Stra\u00dfe", "STRASSE")),
-    "subscription_behind_the_end": forged(_subscription("shared", 3, 1)),
+    "topic_of_33_levels": forged(topic(_nested(32))),
+    "column_with_a_blank": forged(topic("long", "a b")),
+    "column_of_256_characters": forged(topic("long", "x" * 256)),
+    "columns_that_are_equal_but_for_case": forged(topic("long", "Stra\u00dfe", "STRASSE")),
+    "subscription_behind_the_end": forged(subscription("shared", 3, 1)),
     "two_consumers_of_an_exclusive_subscription": lambda shop: _consumers(shop, "exclusive"),
     "commit_that_names_its_application_again": forged(
         line("begin", txn=OTHER, app_id="a", app_version=1), commit(OTHER, app_id="a", app_version=1)
@@ -271,16 +272,18 @@ def _named(shop: Workshop, name: str) -> None:
 
 def _replaced(shop: Workshop, first: int, rows: int) -> None:
     """A ``replace`` of the first visible segment, two rows of partition 0 from offset 0 on, by others."""
-    removed = json.loads(_lines_of(shop, 4)[1])["segment"]
     shop.forge(
         line("begin", txn=OTHER),
         segment(rows, "compacted", txn=OTHER, compacted=True),
-        line("replace", topic=1, txn=OTHER, removed=[removed], offsets=[first]),
+        line("replace", topic=1, txn=OTHER, removed=[first_segment(shop)], offsets=[first]),
     )
 
 
-def _lines_of(shop: Workshop, version: int) -> list[str]:
-    return (shop.home / entry_key(version)).read_text(encoding="utf-8").splitlines()
+def first_segment(shop: Workshop) -> int:
+    """The number of the first visible segment, two rows of partition 0."""
+    second_line = (shop.home / entry_key(4)).read_text(encoding="utf-8").splitlines()[1]
+    number: int = json.loads(second_line)["segment"]
+    return number
 
 
 def changed(shop: Workshop, version: int | None, change: Callable[[bytes], bytes]) -> None:
@@ -308,11 +311,11 @@ ACCEPTED: Final[dict[str, Change]] = {
     "statistics_of_other_types": forged(
         segment(statistics={"id": ["a", True, None], "name": [1.5, None, 0], "more": [None, 2, 9]}), *BOTH
     ),
-    "topic_of_32_levels": forged(_topic(_nested(31))),
-    "columns_of_unusual_names": forged(_topic("long", "a\u00a0b", "\u0085", "\U0001f600" * 255, "a.b", "a/b")),
+    "topic_of_32_levels": forged(topic(_nested(31))),
+    "columns_of_unusual_names": forged(topic("long", "a\u00a0b", "\u0085", "\U0001f600" * 255, "a.b", "a/b")),
     "subscription_at_the_end": lambda shop: (
         shop.forge(line("delete_records", topic=1, before=[[0, 1]])),
-        shop.forge(_subscription("shared", 2, 0), line("seek", subscription=shop.newest()[0] + 1, positions=[[0, 0]])),
+        shop.forge(subscription("shared", 2, 0), line("seek", subscription=shop.newest()[0] + 1, positions=[[0, 0]])),
     ),
     "two_consumers_of_a_shared_subscription": lambda shop: _consumers(shop, "shared"),
     "producer_in_the_entry_of_its_transaction": lambda shop: _produced(shop, again=False),
@@ -323,4 +326,22 @@ ACCEPTED: Final[dict[str, Change]] = {
 """Entries that look unusual and are fine."""
 
 
-__all__ = ["ACCEPTED", "FILES", "NUMBER", "REFUSED", "Change", "base", "changed", "file_of"]
+__all__ = [
+    "ACCEPTED",
+    "FILES",
+    "FIRST",
+    "NUMBER",
+    "OTHER",
+    "REFUSED",
+    "Change",
+    "base",
+    "changed",
+    "commit",
+    "file_of",
+    "first_segment",
+    "forged",
+    "line",
+    "segment",
+    "subscription",
+    "topic",
+]

@@ -30,8 +30,9 @@ from txnlog.format.actions import (
     StreamBatch,
     Verdict,
 )
-from txnlog.format.keys import entry_key
+from txnlog.format.keys import CATALOG_FOLDER, entry_key
 from txnlog.log.root_log import Root
+from txnlog.testing.conformance.roots_of_entries import line
 from txnlog.testing.conformance.workshop import SCHEMA, Workshop, table_of
 
 
@@ -237,4 +238,15 @@ def adopted(shop: Workshop) -> str:
     return adopted.__doc__ or ""
 
 
-__all__ = ["adopted", "checkpoints", "fences", "first_checkpoint", "second_checkpoint", "transactions"]
+def root_log(shop: Workshop) -> str:
+    """A root log that only a later reader understands: its namespaces are read all the same."""
+    with shop.open() as ns:
+        ns.create_topic("orders", SCHEMA)
+        shop.produce(ns, "orders", 2)
+    shop.namespace = CATALOG_FOLDER
+    shop.forge(line("protocol", reader_version=2, writer_version=2))
+    shop.ask("orders", namespace="sales")
+    return root_log.__doc__ or ""
+
+
+__all__ = ["adopted", "checkpoints", "fences", "first_checkpoint", "root_log", "second_checkpoint", "transactions"]

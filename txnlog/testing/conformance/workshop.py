@@ -93,6 +93,7 @@ class Workshop:
         self.chance = random.Random(seed)  # text: seeded by its SHA-512, the same everywhere
         self.clock = ManualClock(START_MS)
         self.questions: list[tuple[str, str, str, str]] = []
+        self.also: dict[tuple[str, str, str, str], tuple[str, ...]] = {}
         self._rows = 0
         folder.mkdir(parents=True)
 
@@ -239,19 +240,22 @@ class Workshop:
         versions: Iterable[int | str] = (LATEST,),
         levels: Sequence[str] = LEVELS,
         namespace: str | None = None,
+        also: tuple[str, ...] = (),
     ) -> None:
-        """Ask for topics at versions."""
+        """Ask for topics at versions. ``also`` are kinds of answers that are right besides this project's own."""
         namespace = namespace or self.namespace
-        for version in versions:
-            for topic in topics:
-                self.questions += [(namespace, topic, str(version), level) for level in levels]
+        asked = [
+            (namespace, topic, str(version), level) for version in versions for topic in topics for level in levels
+        ]
+        self.questions += asked
+        self.also |= dict.fromkeys(asked, also)
 
     def finish(self, about: str) -> None:
         """Write the answers beside the root."""
         for left in sorted(self.root.glob("*/_probe")):
             shutil.rmtree(left)  # what the trial of the store left behind: empty folders
-        asked = dict.fromkeys(self.questions)
-        write_expected(self.folder, about, [(question, answer(self.root, *question)) for question in asked])
+        found = {question: answer(self.root, *question) for question in dict.fromkeys(self.questions)}
+        write_expected(self.folder, about, [(question, said, self.also[question]) for question, said in found.items()])
 
 
 def table_of(rows: Sequence[Mapping[str, Any]], schema: pa.Schema = SCHEMA) -> pa.Table:
