@@ -22,6 +22,8 @@ from tools.java_home import find_java_home
 
 HOME = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
 """The one that the whole run has: its archive of classes knows the jars by their place."""
+ARCHIVE = os.environ.get("SPARK_SUBMIT_OPTS", "")
+"""What drivers find in their environment, for the other processes of Spark."""
 START_S = 90
 _ANY_PORTS = ("--port", "0", "--webui-port", "0")
 _MASTER = re.compile(r"Starting Spark master at (spark://\S+)")
@@ -69,8 +71,10 @@ def _java(folder: Path, log: Path, host: str, main: str, *arguments: str) -> Ite
     home = find_java_home()
     assert home is not None, "a Java"
     folder.mkdir(parents=True)
-    options = ["-Xmx256m", *QUICK.split(), "-Dspark.master.rest.enabled=false"]
-    java = [str(home / "bin" / "java"), *options, "-cp", f"{HOME / 'jars'}/*"]
+    options = ["-Xmx256m", *QUICK.split(), *ARCHIVE.split(), "-Dspark.master.rest.enabled=false"]
+    # As Spark's own scripts have it, else the archive does not fit.
+    paths = [str(HOME / "conf"), *map(str, (HOME / "jars").glob("slf4j-api-*.jar")), f"{HOME / 'jars'}/*"]
+    java = [str(home / "bin" / "java"), *options, "-cp", ":".join(paths)]
     command = [*java, main, "--host", host, *arguments]
     # Outside of Spark's own scripts a worker does not find the jars of executors without the last one.
     environment = {**environment_of(sys.executable), "SPARK_SCALA_VERSION": "2.13"}

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tests.places.servers import environment_of
+from tests.places.servers import ARCHIVE, environment_of
 from tools.java_archive import QUICK
 from txnlog.data.partitioner import partition_of_key
 
@@ -32,7 +32,7 @@ SMALL: Mapping[str, str] = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.extraJavaOptions": QUICK,
-    "spark.executor.extraJavaOptions": QUICK,
+    "spark.executor.extraJavaOptions": f"{QUICK} {ARCHIVE}",
 }
 """Settings of a session on a machine of two cores that nobody looks at."""
 
