@@ -55,9 +55,9 @@ map keyType:type valueType:type valueContainsNull:boolean=true
 ARRAYS = """
 pair partition:integer offset:integer
 range start:integer end:integer
-partition_ranges partition:integer ranges:ranges
-slice partition:integer rows:positive sequence:integer?
-share segment:integer partition:integer rows:positive sequence:integer?
+partition_ranges partition:integer ranges:range[]
+slice partition:integer rows:integer sequence:integer?
+share segment:integer partition:integer rows:integer sequence:integer?
 statistic minimum:bound maximum:bound nulls:nulls
 """
 # Texts with a form of their own, and numbers of what is in the state: both are looked at when the action is applied.
@@ -72,7 +72,6 @@ FORMS = {
 NUMBERS = ("namespace", "topic", "block", "open", "subscription")
 INTEGERS = {
     **dict.fromkeys(["integer", "nulls", *NUMBERS], range(2**63)),
-    "positive": range(1, 2**63),
     "signed": range(-(2**63), 2**63),
     "time": range(253402300800000),
 }
@@ -116,11 +115,6 @@ def fit(value, kind):
     if kind in ("type", "schema") and type(value) is dict and value.get("type") in ["struct", "array", "map"]:
         refuse(kind == "schema" and value["type"] != "struct", "a schema is a struct")
         return fit_fields(value, OBJECTS[value["type"]], "type")
-    if kind == "ranges":
-        ranges = fit(value, "range[]")
-        bounds = [bound for part in ranges for bound in (part.start, part.end)]
-        refuse(bounds != sorted(set(bounds)), "ranges are not normal")
-        return ranges
     known = (
         kind in INTEGERS and type(value) is int and value in INTEGERS[kind],
         kind in ("text", "type", *FORMS) and type(value) is str,

@@ -104,7 +104,7 @@ def read(path, state, topic, schema, segment, seen):
     if segment.txn is None or segment.compacted and seen == "COMMITTED":
         stored |= {"_txn", "_version", "_timestamp"} if segment.compacted else {"_txn"}
     try:
-        names, arrays = load(path, segment, {field.name for field in schema.fields} | {"_partition"} | stored)
+        names, arrays = load(path, segment, {field.name for field in schema.fields} | stored)
     except Exception as error:  # whatever a decoder says of stored bytes is corruption
         raise Answer(DAMAGED, f"{str(path)!a}: {type(error).__name__} {ascii(str(error))[:200]}") from None
     rows = records(names, arrays, schema.fields, segment.rows)
@@ -117,7 +117,7 @@ def read(path, state, topic, schema, segment, seen):
         places = zip(segment.slices, segment.offsets)
         meta["_offset"] = [offset + index for part, offset in places for index in range(part.rows)]
         meta["_timestamp"], meta["_version"] = [segment.time * 1000] * len(rows), [segment.ended] * len(rows)
-    for name in stored | ({"_partition"} & set(names)):
+    for name in stored:
         found = [array for known, array in zip(names, arrays) if known == name]
         refuse(len(found) != 1 or found[0].null_count, f"{name} in the file (section 9)")
         meta[name] = values(found[0], EXTRA[name])

@@ -1,7 +1,7 @@
 """The state of a namespace: what its entries give, applied in order (PROTOCOL.md, sections 5 to 8).
 
-Refusals that change no row are left out (step 9 of the document's "To read rows"): those of the root log, and of
-acknowledgements, cursors, leases, sequences, application versions, streams, timeouts and limits.
+Refusals that change no row are left out (step 9 of the document's "To read rows"): conflicts of acknowledgements
+and seeks, sequences, application versions, streams, timeouts and limits.
 """
 
 import hashlib
@@ -65,13 +65,28 @@ def union(ranges):
     return result
 
 
+def check_offsets(subscription, places):
+    """Offsets that are in partitions of a subscription's topic, their ends included (6.9)."""
+    ends = subscription.topic.ends
+    refuse(any(place.partition >= len(ends) or place.offset > ends[place.partition] for place in places), "offset")
+
+
+def check_ranges(subscription, parts):
+    """Ranges of messages of a subscription's topic (section 4, P-83)."""
+    ends = subscription.topic.ends
+    for part in parts:
+        bounds = [bound for one in part.ranges for bound in (one.start, one.end)]
+        refuse(not bounds or bounds != sorted(set(bounds)), "ranges that are empty or not normal")
+        refuse(part.partition >= len(ends) or bounds[-1] > ends[part.partition], "behind the end of the partition")
+
+
 class State:
     """State after the entries that were applied. Every `on_` method applies the line of an action."""
 
     def __init__(self):
         self.version, self.time, self.digest, self.first_digest = -1, 0, "", None
         self.protocol, self.name, self.coordinators, self.oldest = None, None, [], 0
-        self.next_number, self.used, self.segments, self.shared = 0, set(), {}, {}
+        self.next_number, self.next_coordinator, self.used, self.segments, self.shared = 0, 0, set(), {}, {}
         self.all_topics, self.producers, self.prepared = {}, {}, {}
         self.namespaces, self.topics, self.blocks, self.open, self.subscriptions = {}, {}, {}, {}, {}
         self.tables = {"namespace": self.namespaces, "topic": self.topics, "block": self.blocks, "open": self.open}
@@ -114,10 +129,10 @@ class State:
 
     def on_protocol(self, line):
         old = self.protocol or line
-        refuse(line.writer_version < old.writer_version or not line.writer_version * line.reader_version, "P-136")
-        refuse(set(old.writer_features) - set(line.writer_features), "a feature is missing (P-136)")
         if line.reader_version > 1 or line.reader_features:
             raise Answer(UNSUPPORTED, "a newer format (P-134)")
+        refuse(line.writer_version < old.writer_version or not line.writer_version * line.reader_version, "P-136")
+        refuse(set(old.writer_features) - set(line.writer_features), "a feature is missing (P-136)")
         self.protocol = line
 
     def on_namespace(self, line):
@@ -134,7 +149,11 @@ class State:
         self.blocks.clear()
 
     def on_register(self, line):
-        refuse(self.version in self.namespaces, "a second one")
+        names = [namespace.name.lower() for namespace in self.namespaces.values()]
+        refuse(self.version in self.namespaces or line.name.lower() in names, "a second one, or it exists (P-7, P-9)")
+        ahead = line.coordinator - self.next_coordinator
+        refuse(ahead < 0 or ahead and not line.log or line.coordinator > 65535, "coordinator id (P-30)")
+        self.next_coordinator = line.coordinator + 1
         self.namespaces[self.version] = line
 
     def on_unregister(self, line):
@@ -185,7 +204,7 @@ class State:
 
     def on_reserve(self, line):
         refuse(line.first != self.next_number or line.count % 256, "block (P-42)")
-        refuse(not 0 < line.count <= 2**40 or line.first + line.count > 2**63, "count")
+        refuse(not 0 < line.count <= 2**40 or line.first + line.count >= 2**63, "count")
         self.next_number += line.count
         self.blocks[line.first] = range(line.first, self.next_number)
 
@@ -214,6 +233,7 @@ class State:
         refuse(not partitions or partitions != sorted(set(partitions)), "slices do not ascend (P-107)")
         refuse(partitions[-1] >= line.topic.partitions, "no such partition")
         refuse(sum(part.rows for part in line.slices) != line.rows or not line.size_bytes, "rows, or size")
+        refuse(any(not part.rows for part in line.slices), "a slice without rows")
         refuse(line.compacted and (line.txn is None or len(partitions) > 1), "compacted (P-143)")
         line.logged, line.ended, line.time, line.offsets, line.removed = self.version, None, None, None, None
         self.segments[line.segment] = line
@@ -230,16 +250,25 @@ class State:
         segment.ended, segment.time = self.version, self.time
         for part, offset in zip(segment.slices, segment.offsets):
             ends[part.partition] = max(ends[part.partition], offset + part.rows)
+            refuse(ends[part.partition] >= 2**63, "end of a partition (6.4)")
 
     def on_acknowledge(self, line):
         self.claim(line.txn, line.acknowledgement)
 
     def claim(self, txn, acknowledgement):
-        """Note of which subscription a transaction acknowledges messages (P-79, P-240)."""
+        """Note what a transaction acknowledges (P-79, P-83, P-84, P-240)."""
         subscription = self.subscriptions.get(acknowledgement.subscription)
         refuse(subscription is None or subscription.epoch != acknowledgement.epoch, "subscription, or its epoch")
+        check_offsets(subscription, acknowledgement.expected + acknowledgement.cumulative)
+        ends = {place.partition: place.offset for place in acknowledgement.cumulative}
+        for place in acknowledgement.expected:
+            (_, position), *above = subscription.cursors[place.partition]
+            refuse(position != place.offset, "the cursor stands elsewhere (P-84)")
+            refuse(above and above[0][0] < ends.get(place.partition, 0), "acknowledged by itself (P-84)")
+        check_ranges(subscription, acknowledgement.ranges)
         if acknowledgement.ranges or acknowledgement.cumulative:
-            txn.claimed.append(subscription)
+            acknowledgement.subscription = subscription
+            txn.claimed.append(acknowledgement)
 
     def on_prepare(self, line):
         refuse(any(segment.compacted for segment in line.txn.segments), "a compacted segment")
@@ -259,7 +288,7 @@ class State:
         pending = [(segment.topic.id, part.partition) for segment in txn.segments for part in segment.slices]
         for share in line.shares:
             left = self.shared.get(share.segment, {})
-            refuse(left.get(share.partition, 0) < share.rows, "share (P-95)")
+            refuse(not 0 < share.rows <= left.get(share.partition, 0), "share (P-95)")
             refuse((self.segments[share.segment].topic.id, share.partition) in pending, "behind pending rows (P-96)")
             left[share.partition] -= share.rows
         for acknowledgement in line.acknowledgements:
@@ -267,6 +296,12 @@ class State:
         for segment in txn.segments:
             if segment.topic.dropped is None:  # P-97
                 self.show(segment)
+        for claimed in txn.claimed:  # the table of 6.10
+            cursors = claimed.subscription.cursors
+            for part in claimed.ranges:
+                cursors[part.partition] = union(cursors[part.partition] + [(r.start, r.end) for r in part.ranges])
+            for place in claimed.cumulative:
+                cursors[place.partition] = union(cursors[place.partition] + [(-1, place.offset)])
         self.end(txn)
 
     def on_abort(self, line):
@@ -284,7 +319,7 @@ class State:
         self.open.pop(txn.txn, None)
         self.prepared.pop(txn.txn, None)
 
-    # Subscriptions (6.9): rows need only whose transactions a consumer aborts
+    # Subscriptions (6.9): rows need whose transactions a consumer aborts, `expected` needs the cursors
 
     def on_subscription(self, line):
         ends = line.topic.ends
@@ -293,6 +328,8 @@ class State:
         refuse(line.name in names or not line.lease_ms, "it exists, or lease_ms")
         refuse(self.version in self.subscriptions, "a second one (P-9)")
         line.epoch, line.moved = self.version, None
+        # Of each partition what is acknowledged; it begins with everything below the cursor's position.
+        line.cursors = [[(-1, start)] for start in line.start]
         self.subscriptions[self.version] = line
 
     def on_drop_subscription(self, line):
@@ -302,11 +339,21 @@ class State:
         if line.subscription.type != "shared":
             refuse(line.subscription.moved == self.version, "a second consumer (P-74)")
             line.subscription.epoch = line.subscription.moved = self.version
-            for txn in [txn for txn in self.open.values() if any(s is line.subscription for s in txn.claimed)]:
-                self.end(txn)  # P-73
+            for txn in list(self.open.values()):
+                if any(claimed.subscription is line.subscription for claimed in txn.claimed):
+                    self.end(txn)  # P-73
 
     def on_seek(self, line):
+        check_offsets(line.subscription, line.positions)
+        for place in line.positions:
+            line.subscription.cursors[place.partition] = [(-1, place.offset)]
         line.subscription.epoch = line.subscription.moved = self.version
+
+    def on_lease(self, line):
+        refuse(line.subscription.type != "shared", "not shared (P-76)")
+        check_ranges(line.subscription, line.ranges)
+
+    on_release = on_lease
 
     # Replaced segments (6.11), and reading (section 8)
 
