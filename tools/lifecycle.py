@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -52,7 +53,7 @@ def arrows() -> dict[tuple[Stage, Stage], list[str]]:
     found: dict[tuple[Stage, Stage], list[str]] = {}
     for fate, to in TABLE[Stage.OPEN][Request.COMMIT].items():
         if to not in {Stage.OPEN, Stage.COMMITTING, Stage.ABORTED}:  # of what goes on in the background
-            found[Stage.COMMITTING, to] = [f"{fate.value}"]
+            found[Stage.COMMITTING, to] = [fate.value]
     for stage, row in TABLE.items():
         for request, cell in row.items():
             for fate, to in cell.items():
@@ -73,8 +74,7 @@ def table() -> str:
     return "\n".join(lines)
 
 
-def _cell(stage: Stage, cell: dict[Fate, Stage] | object) -> str:
-    assert isinstance(cell, dict)
+def _cell(stage: Stage, cell: Mapping[Fate, Stage]) -> str:
     if not cell:
         return "waits"
     leads: dict[Stage, list[str]] = {}
@@ -87,7 +87,9 @@ def picture() -> str:
     """The picture as SVG: the same text each time."""
     with mpl.rc_context({"svg.hashsalt": "txnlog", "svg.fonttype": "none", "font.family": "sans-serif"}):
         figure = Figure(figsize=(9.6, 5.6))
-        FigureCanvasSVG(figure)
+        FigureCanvasSVG(
+            figure
+        )  # boxes are measured as they are drawn: by another canvas arrows would end inside of them
         axes = figure.add_axes((0, 0, 1, 1))
         axes.set_axis_off()
         axes.set_xlim(-0.7, 7.3)
@@ -98,8 +100,9 @@ def picture() -> str:
             box = {"boxstyle": "round,pad=0.5", "facecolor": colour, "edgecolor": "#445"}
             boxes[stage] = axes.text(x, y, stage, ha="center", va="center", fontsize=10, bbox=box, zorder=3)
         figure.draw_without_rendering()  # only then does a box know its place
-        for (start, end), words in arrows().items():
-            _arrow(axes, boxes[start], boxes[end], words, bend=0.12 if (end, start) in arrows() else 0.0)
+        drawn = arrows()
+        for (start, end), words in drawn.items():
+            _arrow(axes, boxes[start], boxes[end], words, bend=0.12 if (end, start) in drawn else 0.0)
         caption = (
             "Every stage but COMMITTED can lead to ABORTED: by abort(), by a commit that is refused, or by the log.\n"
             "Orange: an end was sent, and there is no answer yet. Green: the transaction has ended."

@@ -192,11 +192,11 @@ def test_where_the_reader_decides_each_of_its_answers_passes():
     (case,) = [case for case in cases("entries") if case.also]
     assert (case.expected.kind, case.also) == ("damaged", ("unsupported",))
 
-    def told(kind: str) -> str | None:
+    def differs(kind: str) -> str | None:
         return check(case, lambda _: Answer(kind)).difference
 
-    assert (told("damaged"), told("unsupported")) == (None, None)
-    assert told(OK) == "the answer is rows, not damaged"
+    assert (differs("damaged"), differs("unsupported")) == (None, None)
+    assert differs(OK) == "the answer is rows, not damaged"
 
 
 # --- the command line -------------------------------------------------------------------------------------------------

@@ -44,5 +44,5 @@ def test_what_is_named_is_there():
     ways = [line for line in TEXT.splitlines() if "→" in line]
     assert len(ways) == 3
     assert [name for way in ways for name in re.findall(r"`(\w+)`", way) if name not in stems] == []
-    beside = {path.name for path in (ROOT / "tests").glob("*.py")} - {"conftest.py"}
-    assert beside == set(re.findall(r"`(\w+\.py)`", TEXT))
+    above = {path.name for path in (ROOT / "tests").glob("*.py")} - {"conftest.py"}
+    assert above == set(re.findall(r"`(\w+\.py)`", TEXT))

@@ -530,13 +530,14 @@ class Transaction(ProcessBound):
     ) -> Committed:
         with self._lock:
             self._under_way = None
+            self._settle(before, Request.COMMIT, Fate.UNKNOWN)
             with self._told_with_doubt():
                 return self._finish(command, before, result, error)
 
     def _finish(
         self, command: CommitCommand, before: Life, result: CommitResult | None, error: BaseException | None
     ) -> Committed:
-        """What became of a commit that began at ``before``."""
+        """What became of a commit that began at ``before``: until that is known, its outcome is unknown."""
         again = before.stage in UNANSWERED
         try:
             if isinstance(error, TxnLogError):
@@ -545,10 +546,7 @@ class Transaction(ProcessBound):
                     raise error
                 result = command.repeated(outcome, self._connection.producer_epoch(self._opening.producer))
             elif error is not None:
-                self._settle(
-                    before, Request.COMMIT, Fate.UNKNOWN
-                )  # it was interrupted while the entry may be under way
-                raise error
+                raise error  # it was interrupted while the entry may be under way
             elif isinstance(result, Skipped) and again:
                 # The batch was brought before: perhaps by this very commit, whose end only a checkpoint remembers.
                 own = self._connection.outcome(self._number)
@@ -573,8 +571,6 @@ class Transaction(ProcessBound):
                 raise error
             return None
         self._check_not_prepared()
-        if stage is Stage.COMMITTING:
-            raise self._is_under_way()
         if stage is Stage.FAILED:
             failed = self._has_failed()
             self._give_up(failed)
@@ -616,7 +612,6 @@ class Transaction(ProcessBound):
         """Note what became of a commit that failed."""
         if isinstance(error, OutcomeUnknown):
             error._advise(Words("call commit() again, ", error._or_abort))
-            self._settle(before, Request.COMMIT, Fate.UNKNOWN)
         elif isinstance(error, AbortableError | FencedError):
             self._give_up(error)
         else:
@@ -767,9 +762,6 @@ class Transaction(ProcessBound):
     def _was_aborted(self) -> InvalidTransactionState:
         return InvalidTransactionState(f"the transaction {self.id} was aborted", advice="begin a new transaction")
 
-    def _is_under_way(self) -> InvalidTransactionState:
-        return InvalidTransactionState(f"the commit of {self.id} is under way", advice="begin a new transaction")
-
     def _has_failed(self) -> TransactionHasFailedOperation:
         cause = self._cause
         assert cause is not None, "a stage that an error led to"
@@ -789,7 +781,7 @@ class Transaction(ProcessBound):
             raise self._cause or self._was_aborted()
         self._check_not_prepared()
         if stage is Stage.COMMITTING:
-            raise self._is_under_way()
+            raise InvalidTransactionState(f"the commit of {self.id} is under way", advice="begin a new transaction")
         if stage is Stage.COMMIT_UNKNOWN:
             raise InvalidTransactionState(
                 f"the commit of {self.id} is in doubt", advice="call commit() again, or abort() to make it definite"
