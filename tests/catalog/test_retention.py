@@ -338,6 +338,20 @@ def watched(place: Place, clock: ManualClock) -> tuple[Any, Watching]:
     return place.open(wrap=wrap, clock=clock), stores[0]
 
 
+@pytest.mark.clause("P-132", "P-150")
+def test_of_two_dropped_topics_the_later_one_stays_while_the_earlier_one_goes(lake: Any, clock: ManualClock) -> None:
+    lake.create_topic("audit", SCHEMA)
+    lake.produce("audit", rows(1))
+    lake.drop_topic("audit")
+    clock.advance(WEEK_MS // 2)
+    version = lake.produce("orders", rows(2)).version
+    lake.drop_topic("orders")
+    clock.advance(WEEK_MS // 2)
+    assert lake.vacuum().dropped_files == 1
+    assert not stored(lake, "audit/")
+    assert lake.snapshot(version=version).read("orders").column("id").to_pylist() == [2]
+
+
 @pytest.mark.clause("P-130", "P-132", "P-150")
 def test_a_dropped_topic_goes_with_its_published_table(
     lake: Any, place: Place, clock: ManualClock, tables: Catalog

@@ -780,7 +780,7 @@ MUTANTS = (
         "ends = (removals.get(record.number), dropped) if",
         "ends = (removals.get(record.number), dropped and 0) if",
         "a version that can be read lacks its files",
-        (RETENTION + "a_dropped_topic_goes_with_its_published_table",),
+        (RETENTION + "of_two_dropped_topics_the_later_one_stays_while_the_earlier_one_goes",),
     ),
     Mutant(
         "names looked up in an old fold",
