@@ -59,6 +59,7 @@ LIMITS = "tests/client/topics/test_limits.py::test_"
 ROWS = "tests/protocol/test_rows.py::test_"
 VISIBILITY = "tests/protocol/test_visibility.py::test_"
 PARTITIONER = "tests/unit/data/test_partitioner.py::test_"
+PROCESSING_OUTCOMES = "tests/spark/processing/test_processing_outcomes.py::test_"
 PROCESSING = "tests/spark/processing/test_processing_model.py::test_"
 QUERY_CHECKPOINT = "tests/spark/streaming/test_query_checkpoint.py::test_"
 DELTA_IDENTITY = "tests/spark/delta/test_delta_identity.py::test_"
@@ -1906,7 +1907,7 @@ MUTANTS = (
         "epochs = _take(connection, [record.id for record in by_topic.values()], name)",
         "epochs = {record.id: record.epoch for record in by_topic.values()}",
         "a dead run's flushed batch holds its messages for ever, and two runs work side by side",
-        (PROCESSING + "whatever_happens_every_order_takes_effect_once",),
+        (PROCESSING_OUTCOMES + "a_run_that_begins_fences_the_one_before_and_what_it_logged",),
     ),
     Mutant(
         "a batch of process is acknowledged in part",

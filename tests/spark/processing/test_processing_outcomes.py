@@ -8,8 +8,10 @@ import pytest
 
 from spark_ext.processing.batch_plan import claim, was_committed
 from tests.client.support import SCHEMA, Place, memory_place, raises, rows  # noqa: F401 - a fixture
+from txnlog.api.internals import acknowledge_ranges
 from txnlog.common.limits import OUTCOME_RETENTION_MS
-from txnlog.errors import SubscriptionNotFound
+from txnlog.errors import SubscriptionNotFound, TransactionAborted
+from txnlog.format.actions import Acknowledgement
 from txnlog.testing import ManualClock
 from txnlog.testing.scheduler import START_MS
 
@@ -27,6 +29,20 @@ def left(memory: Place, **options: Any) -> tuple[Any, str, int]:
     ns.produce("orders", rows(0, 1, 2))
     claimed(ns)
     return ns, str(ns.begin().id), ns.snapshot().version
+
+
+def test_a_run_that_begins_fences_the_one_before_and_what_it_logged(memory: Place) -> None:
+    """A run that died left a batch whose work the log shows: the next one does not wait for its deadline."""
+    ns, _, _ = left(memory)
+    (before,) = claimed(ns)
+    txn = ns.begin()
+    acknowledge_ranges(txn, [Acknowledgement(before.subscription, before.epoch, (), ((0, 2),))])
+    txn.flush()
+    (later,) = claimed(memory.open())
+    assert later.epoch > before.epoch
+    with raises(TransactionAborted, match="fenced"):
+        txn.commit()
+    assert ns.transaction(txn.id).state == "ABORTED"
 
 
 def test_offsets_that_somebody_else_took_are_no_commit(memory: Place) -> None:

@@ -240,7 +240,10 @@ def test_sources_of_other_places_and_subscriptions_are_not_ours(ns: Namespace, q
     assert len(taken_by(ns, query.checkpoint, query.checkpoint.offsets(0), "billing")) == 1
 
 
-def test_a_source_in_a_root_that_the_same_script_made_is_not_ours(ns: Namespace, query: Query, tmp_path: Path) -> None:
+@pytest.mark.parametrize("newest", ["kept", "of an older version, which did not keep it"])
+def test_a_source_in_a_root_that_the_same_script_made_is_not_ours(
+    ns: Namespace, query: Query, tmp_path: Path, newest: str
+) -> None:
     with txnlog.open(tmp_path / "twin", namespace="sales", create=True) as twin:
         twin.create_topic("orders", SCHEMA, partitions=2)
         for partition in (0, 1):
@@ -249,7 +252,9 @@ def test_a_source_in_a_root_that_the_same_script_made_is_not_ours(ns: Namespace,
         assert (twin.topic("orders").id, twin.name) == (ns.topic("orders").id, ns.name), "only the logs tell them apart"
         options = read_options({"path": f"{twin.root}/sales/orders", "subscription": "billing"}, streaming=True)
         plan = StreamPlan(options, {}, None)
-        query.write(0, json.dumps(plan.latest(plan.initial().to_dict(), None)))
+        found = plan.latest(plan.initial().to_dict(), None)
+        assert (found["log"], found["entry"]) != (None, None)
+        query.write(0, json.dumps(found if newest == "kept" else {**found, "entry": None}))
     with pytest.raises(InvalidInputError, match="no source of the query reads the namespace 'sales'"):
         taken_by(ns, query.checkpoint, query.checkpoint.offsets(0), "billing")
     assert batch_commit.subscriptions_read(ns, query.checkpoint.offsets(0)) == []
