@@ -22,6 +22,7 @@ from spark_ext.executor_writer import TaskIdentity
 from spark_ext.processing_run import Run
 from spark_ext.scan import spark_schema
 from tests.client.support import FaultyStore, unique_name
+from tests.effort import tries
 from txnlog.actions import Acknowledge, Acknowledgement, Commit
 from txnlog.errors import ConsumerFenced, RetriableError, StoreError, TransactionAborted
 from txnlog.runtime import Runtime
@@ -240,7 +241,7 @@ def without_spark(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("without_spark")
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(tries(40, 16)))
 def test_whatever_happens_every_order_takes_effect_once(seed: int) -> None:
     world = World(seed)
     for _ in range(world.chance.randint(3, 8)):
