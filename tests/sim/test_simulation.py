@@ -78,7 +78,7 @@ def test_seeds_that_found_something_once_pass():
     assert run_seeds(kept_seeds()).failures == {}
 
 
-@pytest.mark.some(4)
+@pytest.mark.some(3)
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_planted_bug_is_found(mutant: Mutant):
     assert schedules_until_found(mutant) is not None
