@@ -15,18 +15,30 @@ SPARK: Final = "tests/spark/"
 """Below it files share a session."""
 
 LONGEST: Final = (
-    "tests/crash/test_crash.py",
     "tests/places/test_cluster.py",
+    "tests/catalog/test_conformance_spark.py",
+    "tests/catalog/test_delta_page.py",  # has the same Spark with Delta
     "tests/places/test_local.py",
     "tests/crash_spark/test_crash_spark.py",
-    "tests/crash_delta/test_crash_delta.py",
-    "tests/postgres/test_exactly_once.py",
+    "tests/sim/test_simulation.py",
+    "tests/stores/test_conformance.py",
     "tests/places/test_connect.py",
-    "tests/catalog/test_conformance_spark.py",
+    "tests/damage/test_damage_matrix.py",
+    "tests/crash/test_crash.py",
+    "tests/postgres/test_exactly_once.py",
     "tests/catalog/test_publication_faults.py",
+    "tests/crash_delta/test_crash_delta.py",
+    "tests/conformance/test_conformance.py",
+    "tests/stores/test_fsspec_store.py",
+    "tests/client/transactions/test_lost_work.py",
+    "tests/client/namespaces/test_closing.py",
     "tests/spark/read/test_damage.py",
     "tests/spark/streaming/test_write_stream.py",
+    "tests/spark/read/test_native.py",
+    "tests/spark/read/test_format_read.py",
+    "tests/spark/processing/test_processing.py",
     "tests/spark/streaming/test_format_stream_write.py",
+    "tests/spark/session/test_docs.py",
 )
 
 

@@ -60,6 +60,17 @@ STORIES: list[list[Step]] = [
 ]
 
 
+def some_of(versions: dict[str, dict[int, int]]) -> dict[str, dict[int, int]]:
+    """Of each table the oldest and the newest version, and some of those between: other engines read them all."""
+    first, step = every(3)
+    return {
+        folder: {
+            number: found[number] for at, number in enumerate(found) if at in {0, len(found) - 1} or at % step == first
+        }
+        for folder, found in versions.items()
+    }
+
+
 @pytest.mark.parametrize("number", range(tries(len(STORIES), 1)))
 def test_spark_sees_what_snapshots_see(place: Place, all_engines: Engines, number: int) -> None:
     first, _ = every(len(STORIES))
@@ -68,7 +79,7 @@ def test_spark_sees_what_snapshots_see(place: Place, all_engines: Engines, numbe
         story.run(STORIES[(first + number) % len(STORIES)])
         story.publish()
         versions = shown(story)
-        assert check_versions(story, all_engines, ["spark"], versions) >= 4
+        assert check_versions(story, all_engines, ["spark"], some_of(versions)) >= 4
         check_changes(story, all_engines, "spark_changes", versions)
         for record in story.records():
             if len(record.schemas) > 1:

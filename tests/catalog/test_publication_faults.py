@@ -58,7 +58,7 @@ def calls_of(name: str) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("name", PREPARED)
 def test_every_store_call_of_a_publication_with_every_fate(name: str) -> None:
     runs = 0
-    first, step = every(4)
+    first, step = every(8)
     for at, (call, key) in list(enumerate(calls_of(name)))[first::step]:
         for fate in fates_of(call):
             try:

@@ -17,9 +17,9 @@ from tests.crash.plan import Plan
 from tests.crash.run import carry_out, local_plan, problems, s3_plan
 from tools.servers import S3Server, s3_server
 
-LOCAL_SECONDS = float(os.environ.get("TXNLOG_CRASH_SECONDS", "12"))
+LOCAL_SECONDS = float(os.environ.get("TXNLOG_CRASH_SECONDS", "9"))
 S3_SECONDS = LOCAL_SECONDS / 2
-LOCAL_KILLS = int(os.environ.get("TXNLOG_CRASH_KILLS", "50"))
+LOCAL_KILLS = int(os.environ.get("TXNLOG_CRASH_KILLS", "40"))
 S3_KILLS = LOCAL_KILLS // 5
 PATIENCE_S = 120.0
 LONGEST = 3.0

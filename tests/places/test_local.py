@@ -16,6 +16,7 @@ LOCAL = {**SMALL, "spark.master": "local[2]"}
 pytestmark = pytest.mark.timeout(2 * DEADLINE_S)
 
 
+@pytest.mark.long  # over S3 it runs in local mode too, and tests/spark has each of its steps
 def test_the_pipeline_runs_in_local_mode(tmp_path: Path) -> None:
     steps = ("write", "read", "transaction", "native", "visible", "stream", "sink", "process", "refused")
     check(run_pipeline(tmp_path, steps, conf=LOCAL))

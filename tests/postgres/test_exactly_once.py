@@ -52,7 +52,7 @@ BY_NAME = pytest.mark.parametrize(("work", "exact"), RIGHT, ids=["totals", "paym
 
 @BY_NAME
 def test_killed_before_any_line_it_is_exact(tmp_path: Path, server: Server, work: Work, exact: Any) -> None:
-    for line, shop in shops(tmp_path, server, work, step=5):
+    for line, shop in shops(tmp_path, server, work, step=9):
         ends = {ended(start(shop.killed_at, line)), ended(start(shop.killed_at, line))}
         assert ended(start(shop.run)) == DONE
         assert exact(shop), f"killed before line {line} of those that were run: {shop.counted()}, {shop.paid()}"
@@ -67,7 +67,7 @@ def test_overtaken_before_any_line_while_it_lives_it_is_exact(
     tmp_path: Path, server: Server, work: Work, exact: Any
 ) -> None:
     ends = set()
-    for line, shop in shops(tmp_path, server, work, step=5):
+    for line, shop in shops(tmp_path, server, work, step=9):
         end, other, reached = taken_over(shop, line)
         ends.add(end)
         assert other in {DONE, REFUSED}

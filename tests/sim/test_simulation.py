@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests.effort import LONG, tries
+from tests.effort import tries
 from tests.sim.mutants import ALARM, MUTANTS, Mutant, schedules_until_found
 from tests.sim.run import REACHED_MAINTAINED, failed, kept_seeds
 from txnlog.format import keys
@@ -78,7 +78,8 @@ def test_seeds_that_found_something_once_pass():
     assert run_seeds(kept_seeds()).failures == {}
 
 
-@pytest.mark.parametrize("mutant", MUTANTS if LONG else MUTANTS[::3], ids=lambda mutant: mutant.name)
+@pytest.mark.some(3)
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_planted_bug_is_found(mutant: Mutant):
     assert schedules_until_found(mutant) is not None
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from tests.effort import tries
 from tools.servers import S3Server
 from txnlog.store import CountingStore, HookStore, LocalStore, MemoryStore, PrefixStore, Store, open_store
 
@@ -19,6 +20,9 @@ _unique = itertools.count()
 
 RACERS = 16
 """How many do something at the same moment."""
+
+ROUNDS = tries(200, 60)
+"""Races on a store that costs little."""
 
 
 @dataclass(frozen=True)
@@ -43,15 +47,15 @@ class Subject:
 
 def _memory(folder: Path, server: Callable[[], S3Server]) -> Subject:
     name = f"conformance-{next(_unique)}"
-    return Subject("memory", lambda: open_store(f"memory://{name}"), 200)
+    return Subject("memory", lambda: open_store(f"memory://{name}"), ROUNDS)
 
 
 def _local(folder: Path, server: Callable[[], S3Server]) -> Subject:
-    return Subject("local", lambda: open_store(folder / "root"), 200)
+    return Subject("local", lambda: open_store(folder / "root"), ROUNDS)
 
 
 def _local_fallback(folder: Path, server: Callable[[], S3Server]) -> Subject:
-    return Subject("local-fallback", lambda: LocalStore(folder / "root", use_tmpfile=False), 200)
+    return Subject("local-fallback", lambda: LocalStore(folder / "root", use_tmpfile=False), ROUNDS)
 
 
 def _s3(folder: Path, server: Callable[[], S3Server]) -> Subject:
@@ -61,7 +65,7 @@ def _s3(folder: Path, server: Callable[[], S3Server]) -> Subject:
 
 def _wrapped(folder: Path, server: Callable[[], S3Server]) -> Subject:
     inner = MemoryStore()
-    return Subject("wrapped", lambda: CountingStore(HookStore(PrefixStore(inner, "sales"))), 200)
+    return Subject("wrapped", lambda: CountingStore(HookStore(PrefixStore(inner, "sales"))), ROUNDS)
 
 
 SUBJECTS = {"memory": _memory, "local": _local, "local-fallback": _local_fallback, "s3": _s3, "wrapped": _wrapped}

@@ -75,6 +75,7 @@ def s3_error(status: int, code: str) -> Answer:
 # --- create ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.some(4)
 @pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
 @pytest.mark.parametrize("size", [0, 5, 8 << 20])
 def test_the_condition_travels_with_the_bytes_in_one_request(service: str, recorder: Recorder, size: int) -> None:
@@ -100,6 +101,7 @@ def test_a_put_carries_no_condition(service: str, recorder: Recorder) -> None:
     assert "ifGenerationMatch" not in request.target
 
 
+@pytest.mark.some(8)
 @pytest.mark.parametrize(
     ("service", "answer"),
     [
@@ -133,6 +135,7 @@ def test_whatever_is_no_clear_answer_to_a_create_is_unknown(
     assert OPENERS[service](recorder).create(KEY, b"bytes") is Created.UNKNOWN
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize(
     ("service", "answer"),
     [

@@ -22,6 +22,7 @@ from spark_ext.read.scan import spark_schema
 from spark_ext.support import namespace_cache
 from spark_ext.write.task_writer import TaskIdentity
 from tests.client.support import FaultyStore, unique_name
+from tests.effort import tries
 from txnlog.common.runtime import Runtime
 from txnlog.errors import ConsumerFenced, RetriableError, StoreError, TransactionAborted
 from txnlog.format.actions import Acknowledge, Acknowledgement, Commit
@@ -240,7 +241,7 @@ def without_spark(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("without_spark")
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(tries(40, 16)))
 def test_whatever_happens_every_order_takes_effect_once(seed: int) -> None:
     world = World(seed)
     for _ in range(world.chance.randint(3, 8)):

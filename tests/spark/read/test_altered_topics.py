@@ -46,6 +46,7 @@ def rows_of(kind: str, rows: int = 2_000) -> list[Any]:
     return [values[number % len(values)] for number in range(rows)]
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("rows", [3, 2_000])
 def test_widened_columns_are_read_natively_and_by_the_format_as_python_reads_them(
     spark: SparkSession, namespace: Namespace, rows: int
@@ -81,7 +82,7 @@ def literal(value: Any) -> str:
     return f"CAST('{value}' AS BIGINT)"
 
 
-@pytest.mark.some(3)
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     ("old", "new"), [pair for pair in PAIRS if pair[0] in {"byte", "integer", "float", "decimal(5,2)"}]
 )

@@ -194,6 +194,7 @@ def test_several_topics_come_together_and_say_which_they_are(spark: SparkSession
     assert load(spark, lake.ns, subscribe="audit,empty").count() == 5
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize(
     ("topic", "options", "kind", "problem"),
     [
@@ -349,6 +350,7 @@ def test_offsets_of_several_topics_and_of_an_old_version(spark: SparkSession, la
     assert ids(everything) == [0, 8, 16, 24, 32]
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize(
     ("options", "kind", "problem"),
     [
@@ -497,6 +499,7 @@ def test_a_schema_of_ones_own_chooses_columns_and_may_promise_less(spark: SparkS
     assert same(only, table.select(["_partition", "_version"])), "no column of the topic is asked for"
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     ("schema", "problem"),
     [
@@ -526,6 +529,7 @@ def damaged(namespace: Namespace) -> tuple[Namespace, Path]:
     return namespace, file
 
 
+@pytest.mark.some(2)
 @pytest.mark.clause("P-106")
 @pytest.mark.parametrize("damage", ["a flipped bit", "cut off", "longer", "empty", "missing", "another file"])
 def test_a_damaged_segment_is_an_error_and_gives_no_row(

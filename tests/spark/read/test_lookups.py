@@ -83,6 +83,7 @@ EDGES = [0, 1, 15, 16, 255, 1 << 32, (1 << 55) - 1, 1 << 55, (1 << 56) - 1, 1 <<
 ADOPTED = Coordinators(((0, 7), (16, 0xFFFF), (16, 0x8000), (1 << 56, 9)))
 
 
+@pytest.mark.some(5)
 @pytest.mark.parametrize("coordinators", [*map(Coordinators.one, [0, 7, 0x8000, 0xFFFF]), ADOPTED], ids=repr)
 @pytest.mark.parametrize("next_number", [2, (1 << 32) + 1, 1 << 56, (1 << 56) + 1, MAX_NUMBER])
 def test_txn_ids_are_the_bytes_of_txn_id(spark: SparkSession, coordinators: Coordinators, next_number: int) -> None:

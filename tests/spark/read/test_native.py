@@ -160,7 +160,7 @@ def test_the_topic_that_is_compared_has_segments_of_every_kind(busy: Any) -> Non
     assert most > 20, "transactions share a segment"
 
 
-@pytest.mark.some(6)
+@pytest.mark.some(4)
 @pytest.mark.clause("P-99", "P-100", "P-101", "P-102", "P-144")
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("step", STEPS)
@@ -418,7 +418,7 @@ def thirds(ns: Namespace, version: int) -> list[dict[int, tuple[int, int]]]:
     ]
 
 
-@pytest.mark.some(2)
+@pytest.mark.some(1)
 @pytest.mark.clause("P-99")
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("step", ["many transactions in a segment", "newest"])
@@ -500,6 +500,7 @@ def own_scan(ns: Namespace, spark: SparkSession) -> DataFrame:
     return spark.read.schema("id BIGINT").parquet(path_of(ns, "orders"))
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("step", STEPS[1:])
 def test_visible_selects_the_rows_of_a_version_from_ones_own_scan(busy: Any, spark: SparkSession, step: str) -> None:
     ns, steps = busy
@@ -630,6 +631,7 @@ SETTINGS = {
 }
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("kind", SETTINGS)
 def test_a_session_may_have_settings_that_do_not_go_with_a_scan(ns: Namespace, spark: SparkSession, kind: str) -> None:
     ns.create_topic("nested", pa.schema([("id", pa.int64()), ("pair", pa.struct([("a", pa.int64())]))]))
@@ -736,6 +738,7 @@ def test_few_bytes_take_few_tasks_on_many_processors(mib: int, tasks: int) -> No
     assert scan_session._tasks(mib << 20, 200) == tasks
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("name", ["la ke", "[lake]", "50%25 #1?", "läke*{a,b}", "la\nke"])
 def test_a_root_may_be_called_what_it_likes(tmp_path: Path, spark: SparkSession, name: str) -> None:
     with txnlog.open(tmp_path / name, namespace="sales", create=True) as ns:

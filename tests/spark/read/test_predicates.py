@@ -26,7 +26,7 @@ from txnlog.format.keys import SEGMENT_COLUMN
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-HISTORIES = tries(400, 120)
+HISTORIES = tries(400, 60)
 A_JOB = 100
 """Predicates that one job of Spark evaluates, each and its negation for every number."""
 

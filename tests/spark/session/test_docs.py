@@ -68,6 +68,7 @@ def test_a_page_with_spark_is_a_program_that_prints_what_the_page_says(
         spark.catalog.dropTempView("orders")
 
 
+@pytest.mark.long  # each of them runs in a test of its own
 def test_all_pages_run_one_after_the_other_in_one_folder_and_a_second_time(spark: SparkSession, tmp_path: Path) -> None:
     """As a reader runs them: nothing is removed in between."""
     for compare in (True, False):

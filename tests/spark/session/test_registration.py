@@ -77,6 +77,7 @@ def test_two_topics_under_one_name_are_refused_before_anything_is_made(
     assert sorted(found.values()) == ["eu_late_orders", "orders", "others"]
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize(
     ("given", "error", "text"),
     [

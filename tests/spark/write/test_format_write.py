@@ -114,6 +114,7 @@ def test_every_type_of_a_topic_survives(namespace: Namespace, spark: SparkSessio
     assert sorted(map(str, again.collect())) == sorted(map(str, df.collect()))
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize(
     ("columns", "problem"),
     [

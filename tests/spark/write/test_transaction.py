@@ -216,6 +216,7 @@ def test_a_stream_is_refused_with_the_call_that_takes_one(ns: Namespace, spark: 
         assert txn.state == "OPEN"
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("ansi", ["true", "false"])
 def test_a_key_that_is_none_of_the_topics_type_is_refused_with_its_column(
     namespace: Namespace, spark: SparkSession, ansi: str
@@ -310,6 +311,7 @@ def test_rows_of_two_writes_keep_their_order_in_each_partition(ns: Namespace, sp
     assert ns.snapshot().read("orders").column("id").to_pylist() == list(range(200))
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("kind", ["tinyint", "smallint", "int", "bigint", "binary", "string"])
 def test_spark_and_python_send_a_key_of_any_type_to_the_same_partition(
     namespace: Namespace, spark: SparkSession, kind: str
