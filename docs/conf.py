@@ -50,8 +50,8 @@ html_theme_options = {"navigation_with_keys": False}
 
 NAVIGATION = {
     "Guide": [
-        "Overview </docs/guide/index>", "docs/guide/install", "docs/guide/first-topic", "docs/guide/transactions", "docs/guide/consumers",
-        "docs/guide/how-it-works", "docs/guide/spark", "docs/guide/streams", "docs/guide/errors", "docs/guide/production",
+        "Overview </docs/guide/index>", "docs/guide/install", "docs/guide/first-topic", "docs/guide/how-it-works", "docs/guide/transactions",
+        "docs/guide/consumers", "docs/guide/spark", "docs/guide/streams", "docs/guide/errors", "docs/guide/production",
         "docs/guide/compared",
     ],
     "Recipes": [
