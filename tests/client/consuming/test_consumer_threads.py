@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from tests.client.support import SCHEMA, Place, cursor, ids, received, rows, run_threads, wait_for
-from txnlog.client.claims import Holds
+from txnlog.client import view
 from txnlog.client.delivery import Intake
+from txnlog.client.ledger import Ledger
 from txnlog.errors import ConsumerFenced, InvalidTransactionState, TransactionConflict
 from txnlog.testing import ManualClock
 
@@ -54,9 +55,9 @@ def test_threads_that_share_a_consumer_are_handed_each_message_once(
 
 @pytest.mark.clause("P-80", "P-215")
 @pytest.mark.parametrize("cumulative", [False, True])
-@pytest.mark.parametrize(("kind", "look"), [(Holds, "check"), (Intake, "check_delivered")])
+@pytest.mark.parametrize(("kind", "look"), [(view, "check_claim"), (Intake, "check_delivered")])
 def test_between_the_look_at_others_and_ones_own_hold_nobody_takes_or_gives_back(
-    sales: Any, monkeypatch: pytest.MonkeyPatch, kind: type, look: str, *, cumulative: bool
+    sales: Any, monkeypatch: pytest.MonkeyPatch, kind: object, look: str, *, cumulative: bool
 ) -> None:
     sales.produce("orders", rows(*range(3)))
     messages = sales.consumer("orders", "billing").receive(timeout_ms=0)
@@ -83,28 +84,27 @@ def test_between_the_look_at_others_and_ones_own_hold_nobody_takes_or_gives_back
 
 
 @pytest.mark.clause("P-209", "P-215")
-def test_a_cumulative_one_waits_for_who_is_giving_back(sales: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a transaction holds no more, and its consumer is not told of yet, is in another thread's hands."""
+@pytest.mark.parametrize("when", ["before", "behind"])
+def test_no_cumulative_one_takes_what_an_abort_releases(sales: Any, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
+    """What a transaction claims no more is to be delivered again: there is no moment in between."""
     sales.produce("orders", rows(*range(3)))
     messages = sales.consumer("orders", "billing").receive(timeout_ms=0)
     first, second = sales.begin(), sales.begin()
     first.acknowledge(messages[:2])
     first.flush()
     answers: list[object] = []
-    beside: list[threading.Thread] = []
-    give_back = Intake.give_back
+    abort = Ledger.abort
 
-    def acknowledge() -> None:
-        answers.extend(run_threads(partial(second.acknowledge, messages[2], cumulative=True)))
-
-    def slowly(*arguments: Any) -> None:
+    def beside(*arguments: Any) -> None:
         monkeypatch.undo()
-        beside.append(begin_beside(acknowledge))
-        give_back(*arguments)
+        if when == "behind":
+            abort(*arguments)
+        answers.extend(run_threads(partial(second.acknowledge, messages[2], cumulative=True)))
+        if when == "before":
+            abort(*arguments)
 
-    monkeypatch.setattr(Intake, "give_back", slowly)
+    monkeypatch.setattr(Ledger, "abort", beside)
     first.abort()
-    beside[0].join(60)
     assert [type(answer) for answer in answers] == [TransactionConflict]
     assert received(sales.consumer("orders", "billing")) == [0, 1, 2]
 
