@@ -165,8 +165,8 @@ class Consumer(ProcessBound):
     def acknowledge(self, messages: Messages, *, cumulative: bool = False) -> None:
         """Take messages off the subscription, outside of any transaction; durable on return.
 
-        What was taken before is fine. What other threads take or give back while this call is under way comes behind
-        it: a cumulative one may take that.
+        What was acknowledged before is fine. While this call is under way its messages are claimed: a transaction that
+        acknowledges one of them is refused, and what is released meanwhile is delivered again only if this call fails.
 
         Args:
             messages: what this consumer received, or a part of it (``messages[2:5]``).
