@@ -22,8 +22,8 @@ from txnlog.api import transaction_admin
 from txnlog.api.namespace import Namespace
 from txnlog.api.snapshot import Snapshot, snapshot_at
 from txnlog.api.transaction import Transaction
-from txnlog.client import dead_letters, delivery
-from txnlog.client.claims import Holds
+from txnlog.client import dead_letters, delivery, view
+from txnlog.client.ledger import Ledger
 from txnlog.data.scan_planner import ScanPlan
 from txnlog.data.segment_file import decode
 from txnlog.data.segment_reader import SegmentReader
@@ -281,8 +281,9 @@ def produce_and_acknowledge_apart(patch: pytest.MonkeyPatch) -> None:
 def acknowledged_twice(patch: pytest.MonkeyPatch) -> None:
     """What was acknowledged before, or is pending elsewhere, may be received and acknowledged again."""
     patch.setattr(acknowledgements, "_check_individual", lambda *_arguments: None)
-    patch.setattr(Holds, "of", lambda *_arguments: {})
-    patch.setattr(Holds, "check", lambda *_arguments: None)
+    patch.setattr(Ledger, "claims", lambda _self: {})
+    patch.setattr(Ledger, "unavailable", lambda self, consumer: dict(self.delivered(consumer)))
+    patch.setattr(view, "check_claim", lambda *_arguments: None)
 
 
 # --- reading and folding ----------------------------------------------------------------------------------------------
@@ -393,8 +394,9 @@ def checkpoint_moves_back(patch: pytest.MonkeyPatch) -> None:
 def cursor_by_maximum(patch: pytest.MonkeyPatch) -> None:
     """A cumulative acknowledgement sets the cursor to the higher of two, wherever it is by then."""
     patch.setattr(acknowledgements, "_check_cumulative", lambda *_arguments: None)
-    patch.setattr(Holds, "of", lambda *_arguments: {})
-    patch.setattr(Holds, "check", lambda *_arguments: None)
+    patch.setattr(Ledger, "claims", lambda _self: {})
+    patch.setattr(Ledger, "unavailable", lambda self, consumer: dict(self.delivered(consumer)))
+    patch.setattr(view, "check_claim", lambda *_arguments: None)
 
 
 def abort_ends_prepared(patch: pytest.MonkeyPatch) -> None:
@@ -427,7 +429,7 @@ def taken_over_unheard(patch: pytest.MonkeyPatch) -> None:
 
 def given_back_is_taken(patch: pytest.MonkeyPatch) -> None:
     """A cumulative acknowledgement takes whatever lies before its messages, also what is to be handed out again."""
-    patch.setattr(delivery.Intake, "check_delivered", lambda _self, _unnamed: None)
+    patch.setattr(delivery.Intake, "check_delivered", lambda _self, _ledger, _unnamed: None)
 
 
 def seek_keeps_epoch(patch: pytest.MonkeyPatch) -> None:

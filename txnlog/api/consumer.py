@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 
 from txnlog.api.messages import Messages, checked
-from txnlog.client.claims import Taken
-from txnlog.client.delivery import Handed, Intake
+from txnlog.client.delivery import Intake, Received
+from txnlog.client.ledger import Claim, Receipt, joined
 from txnlog.client.subscription_ownership import raise_epochs
 from txnlog.common import ranges
 from txnlog.common.limits import MAX_NUMBER
@@ -29,7 +29,7 @@ from txnlog.errors import (
     in_doubt,
 )
 from txnlog.fold.acknowledgements import check_epoch, cursor_of, taken_of, unknown_subscription
-from txnlog.fold.state import Draft, Redelivery
+from txnlog.fold.state import Draft
 from txnlog.fold.transaction_ends import outcome_error
 from txnlog.format import schema as schemas
 from txnlog.format.actions import Acknowledgement, AnyAction, Commit, Header, PartitionRanges
@@ -50,7 +50,7 @@ _LONGEST_PAUSE_MS = 250.0
 class _Found(NamedTuple):
     item: Intake
     messages: Messages
-    handed: Handed
+    received: Received
 
 
 class Consumer(ProcessBound):
@@ -115,18 +115,18 @@ class Consumer(ProcessBound):
                     self._check_usable()  # another thread may have closed it during the wait
                     found = self._look_for(max_messages, entering=entering)
                     if found is not None:
-                        found.item.handed = found.handed
+                        found.item.deliver(found.received)
                 if found is not None:
                     return found.messages  # nothing is called from here on: an interrupt comes before, or later
             except BaseException:
                 if found is not None:
-                    found.item.take_back(found.handed)
+                    found.item.withdraw(found.received)
                 raise
             entering = False
             left = deadline - runtime.elapsed_ms()
             if left <= 0:
                 item = self._subscribed[0]
-                return self._messages_of(item, self._schema(item).empty_table(), {})
+                return Messages(self._check_usable, item, item.ledger, self._schema(item).empty_table(), {})
             runtime.sleep_ms(min(runtime.spread(pause), left))
             pause = min(2 * pause, _LONGEST_PAUSE_MS)
 
@@ -139,14 +139,9 @@ class Consumer(ProcessBound):
             self._turn += 1
             received = item.receive(most)
             if received is not None:
-                messages = self._messages_of(item, received.table, received.redeliveries)
-                return _Found(item, messages, received.handed)
+                messages = Messages(self._check_usable, item, received.ledger, received.table, received.redeliveries)
+                return _Found(item, messages, received)
         return None
-
-    def _messages_of(
-        self, item: Intake, table: pa.Table, redeliveries: Mapping[int, tuple[Redelivery, ...]]
-    ) -> Messages:
-        return Messages(self, item.topic.name, item.subscription, item.epoch, table, redeliveries)
 
     def _schema(self, item: Intake) -> pa.Schema:
         """The schema of received messages: user columns, then metadata."""
@@ -170,8 +165,8 @@ class Consumer(ProcessBound):
     def acknowledge(self, messages: Messages, *, cumulative: bool = False) -> None:
         """Take messages off the subscription, outside of any transaction; durable on return.
 
-        What was taken before is fine. What other threads take or give back while this call is under way comes behind
-        it: a cumulative one may take that.
+        What was acknowledged before is fine. While this call is under way its messages are claimed: a transaction that
+        acknowledges one of them is refused, and what is released meanwhile is delivered again only if this call fails.
 
         Args:
             messages: what this consumer received, or a part of it (``messages[2:5]``).
@@ -188,7 +183,7 @@ class Consumer(ProcessBound):
         wanted = checked(messages)._acknowledgements(self._connection, cumulative=cumulative)
         self._check_own(messages)
         if wanted:
-            acknowledge_plain(self._connection, wanted, messages._taken(cumulative=cumulative))
+            acknowledge_plain(self._connection, wanted, messages._receipt(cumulative=cumulative))
 
     def negative_acknowledge(self, messages: Messages) -> None:
         """Give messages back: they are delivered again. One that is pending in a transaction is not affected.
@@ -218,16 +213,6 @@ class Consumer(ProcessBound):
         self._connection.follower.refresh()
         for item in self._subscribed:
             item.look(entering=entering)
-
-    def _check_delivered(self, taken: Taken) -> None:
-        """Raise TransactionConflict where a cumulative acknowledgement would take what is still to be handed out."""
-        for item in self._owners(taken.subscription, taken.epoch):
-            item.check_delivered(taken.unnamed)
-
-    def _give_back(self, taken: Taken) -> None:
-        """What acknowledged them came to nothing: they become available again, unless a seek began anew since."""
-        for item in self._owners(taken.subscription, taken.epoch):
-            item.give_back(taken.ranges)
 
     def _check_own(self, messages: Messages) -> None:
         """Raise InvalidInputError for messages of another subscription. Any consumer of it may have received them."""
@@ -295,13 +280,15 @@ class Consumer(ProcessBound):
                     item.close()
 
 
-def acknowledge_plain(connection: Connection, wanted: Sequence[Acknowledgement], taken: Taken | None = None) -> None:
+def acknowledge_plain(
+    connection: Connection, wanted: Sequence[Acknowledgement], receipt: Receipt | None = None
+) -> None:
     """Take messages off subscriptions outside of any transaction; durable on return. What was taken before is fine.
 
     Args:
         connection: the namespace.
         wanted: what to log.
-        taken: the same as the consumer knows it, where a consumer received them.
+        receipt: how they were received, where a consumer received them.
 
     Raises:
         TransactionConflict: a message is pending in an open transaction, or has still to be handed out.
@@ -323,10 +310,21 @@ def acknowledge_plain(connection: Connection, wanted: Sequence[Acknowledgement],
         rest = left(draft)
         return [Commit(number, "", (), tuple(rest))] if rest else Answer(None)
 
+    ledgers = connection.ledgers_of(wanted, receipt)
+
+    def claim(rest: Sequence[Acknowledgement]) -> None:
+        claims = joined(rest)
+        for ledger in ledgers:
+            found = claims.get((ledger.subscription, ledger.epoch))
+            ledger.claim(number, None if found is None else Claim(found, None, plain=True))
+
     with connection.naming_dropped(), _no_transaction_to_abort():
-        # Nothing is held: who takes them, or gives them back, from here on comes behind this call.
-        connection.check_conflicts(number, wanted, taken, rest_of=left)
-        connection.appender.call(effect(decide, txn_ids=(number,)))
+        try:
+            # Claimed while its entry is under way: nobody receives it meanwhile, and no transaction takes it.
+            connection.check_conflicts(number, wanted, receipt, claim, rest_of=left)
+            connection.appender.call(effect(decide, txn_ids=(number,)))
+        finally:
+            claim(())  # acknowledged by now, or as before: a refusal changes nothing of what was delivered
 
 
 @contextlib.contextmanager

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from txnlog.client.claims import Claimant, Taken
+from txnlog.client.delivery import Intake, IntakeReceipt
+from txnlog.client.ledger import Ledger
 from txnlog.common import ranges
 from txnlog.common.ranges import Ranges
 from txnlog.common.unpicklable import ProcessBound
@@ -35,17 +36,16 @@ class Messages(ProcessBound):
 
     def __init__(
         self,
-        consumer: Claimant,
-        topic: str,
-        subscription: int,
-        epoch: int,
+        check_usable: Callable[[Connection], None],
+        intake: Intake,
+        ledger: Ledger,
         table: pa.Table,
         redeliveries: Mapping[int, tuple[Redelivery, ...]],
     ) -> None:
-        self._consumer = consumer
-        self.topic = topic
-        self._subscription = subscription
-        self._epoch = epoch
+        self._check_usable = check_usable
+        self.topic = intake.topic.name
+        self._intake = intake
+        self._ledger = ledger
         self.table = table
         self._redeliveries = redeliveries
 
@@ -79,7 +79,7 @@ class Messages(ProcessBound):
             )
         else:
             table = self.table.take(pa.array(self._positions(chosen), pa.int64()))
-        return Messages(self._consumer, self.topic, self._subscription, self._epoch, table, self._redeliveries)
+        return Messages(self._check_usable, self._intake, self._ledger, table, self._redeliveries)
 
     def _positions(self, chosen: object) -> list[int]:
         wanted = list(chosen) if isinstance(chosen, Iterable) and not isinstance(chosen, str) else [chosen]
@@ -99,7 +99,7 @@ class Messages(ProcessBound):
     @property
     def _connection(self) -> Connection:
         """The connection to the namespace that they were received through."""
-        return self._consumer._connection
+        return self._intake.connection
 
     @property
     def positions(self) -> list[tuple[str, int, int]]:
@@ -133,7 +133,7 @@ class Messages(ProcessBound):
 
     def _acknowledgements(self, connection: Connection, *, cumulative: bool) -> list[Acknowledgement]:
         """What to log for these messages in a namespace, which must be the one they came from."""
-        self._consumer._check_usable(connection)
+        self._check_usable(connection)
         cumulative = truth("cumulative", cumulative)
         if not len(self):
             return []
@@ -148,14 +148,20 @@ class Messages(ProcessBound):
         named = tuple(PartitionRanges(partition, found) for partition, found in sorted(self._ranges().items()))
         return [Acknowledgement(self._subscription, self._epoch, named)]
 
-    def _taken(self, *, cumulative: bool) -> Taken:
-        """What acknowledging them takes off the consumer."""
-        named = self._ranges()
-        if not cumulative:
-            return Taken(self._consumer, self._subscription, self._epoch, named, {})
-        found = {partition: ((0, mine[-1][1]),) for partition, mine in named.items()}
-        unnamed = {partition: ranges.subtract(found[partition], mine) for partition, mine in named.items()}
-        return Taken(self._consumer, self._subscription, self._epoch, found, unnamed)
+    @property
+    def _subscription(self) -> int:
+        return self._ledger.subscription
+
+    @property
+    def _epoch(self) -> int:
+        return self._ledger.epoch
+
+    def _receipt(self, *, cumulative: bool) -> IntakeReceipt:
+        """How they were received, for their acknowledgement."""
+        unnamed: dict[int, Ranges] = {}
+        if cumulative:
+            unnamed = {p: ranges.subtract(((0, mine[-1][1]),), mine) for p, mine in self._ranges().items()}
+        return IntakeReceipt(self._intake, self._ledger, unnamed)
 
 
 def checked(messages: object) -> Messages:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from txnlog.api import transaction_admin
 from txnlog.api.messages import Messages, checked
-from txnlog.client.claims import Taken, give_back
+from txnlog.client.delivery import IntakeReceipt
+from txnlog.client.ledger import Claim, Ledger, joined
 from txnlog.client.partition_assignment import place
 from txnlog.client.transaction_buffer import Work
 from txnlog.client.transaction_lifecycle import ENDED, UNANSWERED, Fate, Life, Request, Stage
@@ -117,9 +118,12 @@ class Transaction(ProcessBound):
         self._may_prepare = True
         self._under_way: Future[Committed] | None = None
         self._work = Work(connection, number)
-        self._taken: list[Taken] = []
-        self._holders = [connection]
-        self._unanswered: dict[tuple[Acknowledgement, ...], Taken] = {}
+        # Handles whose consumers received what it acknowledges, and its own.
+        self._handles = [connection]
+        self._claimed: list[Ledger] = []
+        # Of Shared subscriptions: what the log was to show at once, and may not show.
+        self._unanswered: dict[tuple[Acknowledgement, ...], IntakeReceipt] = {}
+        self._refused: list[tuple[Sequence[Acknowledgement], IntakeReceipt]] = []
         self._subscriptions: dict[int, str] = {}
         self.result: Committed | None = None
         self._owner = connection.identity
@@ -215,25 +219,24 @@ class Transaction(ProcessBound):
             if not wanted:
                 return
             received_by = messages._connection
-            if received_by not in self._holders:
-                self._holders.append(received_by)
+            if received_by not in self._handles:
+                self._handles.append(received_by)
             shared = received_by.shared_subscription(messages._subscription) is not None
             if shared and tuple(wanted) in self._unanswered:
                 self._log_work()  # the call is repeated: what it took must not conflict with itself
                 return
-            taken = messages._taken(cumulative=cumulative)
-            with self._taking(taken):
-                self._take(wanted, taken)
+            receipt = messages._receipt(cumulative=cumulative)
+            with self._acknowledging():
+                self._claim(wanted, receipt)
                 if shared:
-                    # Logged at once, so that no other consumer is handed them and an abort counts as a redelivery.
-                    self._unanswered[tuple(wanted)] = taken
+                    # Logged at once, so that no other consumer receives them and an abort counts as a redelivery.
+                    self._unanswered[tuple(wanted)] = receipt
                     self._log_work()
 
     @contextlib.contextmanager
-    def _taking(self, taken: Taken) -> Iterator[None]:
+    def _acknowledging(self) -> Iterator[None]:
         """One acknowledgement: where it is refused and the transaction can go on, it was never made."""
         work, deadline_ms, unanswered = self._work.mark(), self._opening.deadline_ms, dict(self._unanswered)
-        self._taken.append(taken)
         try:
             yield
         except TxnLogError as error:
@@ -241,36 +244,34 @@ class Transaction(ProcessBound):
                 self._work.rollback(work)
                 self._opening.deadline_ms = deadline_ms
                 self._unanswered = unanswered
-                self._let_go_of(taken)
-                self._note_holds()
+                self._note_claims()
             raise
-
-    def _let_go_of(self, taken: Taken) -> None:
-        with contextlib.suppress(ValueError):  # a consumer in another thread gave it back
-            self._taken.remove(taken)
 
     def _acknowledge_ranges(self, wanted: list[Acknowledgement]) -> None:
         """Add acknowledgements by offsets instead of received messages (streams)."""
         with self._mine():
             self._check_open()
-            self._take(wanted)
+            self._claim(wanted)
 
-    def _take(self, wanted: list[Acknowledgement], taken: Taken | None = None) -> None:
+    def _claim(self, wanted: list[Acknowledgement], receipt: IntakeReceipt | None = None) -> None:
+        self._claimed += [item for item in self._connection.ledgers_of(wanted, receipt) if item not in self._claimed]
         try:
             with self._connection.naming_dropped():
-                self._connection.check_conflicts(self._number, wanted, taken, partial(self._hold, wanted))
+                self._connection.check_conflicts(self._number, wanted, receipt, self._note_acknowledged)
         except (AbortableError, FencedError) as error:
+            if receipt is not None:
+                self._refused.append((wanted, receipt))
             self._note_failed(Request.WORK, error)
             raise
 
-    def _hold(self, wanted: list[Acknowledgement]) -> None:
+    def _note_acknowledged(self, wanted: Sequence[Acknowledgement]) -> None:
         self._note_subscriptions(wanted)
         self._note_effect()
-        # In this order: what Ctrl-C leaves held and not in the work an abort gives back; the reverse would be doubled.
-        self._note_holds(wanted)
+        # In this order: what Ctrl-C leaves claimed and not in the work an abort releases; the reverse would be doubled.
+        self._note_claims(wanted)
         self._work.add_acknowledgements(wanted)
 
-    def _note_subscriptions(self, wanted: list[Acknowledgement]) -> None:
+    def _note_subscriptions(self, wanted: Sequence[Acknowledgement]) -> None:
         draft = self._connection.follower.state.draft()
         for item in wanted:
             record = live_subscription(draft, item.subscription)
@@ -278,15 +279,30 @@ class Transaction(ProcessBound):
             assert topic is not None, "topics are never forgotten"
             self._subscriptions[record.id] = f"{topic.name}/{record.name}"
 
-    def _note_holds(self, more: Sequence[Acknowledgement] = ()) -> None:
-        """Also to other handles, by which messages were received: their consumers must not take them meanwhile."""
-        held = [*self._work.acknowledgements, *more]
-        for connection in self._holders:
-            connection.note_holds(self._number, held, self._opening.deadline_ms, self._taken)
+    def _note_claims(self, more: Sequence[Acknowledgement] = ()) -> None:
+        """All that it acknowledges, so far, in the ledgers of this handle and of those whose consumers received it."""
+        claims = joined([*self._work.acknowledgements, *more])
+        for ledger in self._claimed:
+            found = claims.get((ledger.subscription, ledger.epoch))
+            ledger.claim(self._number, None if found is None else Claim(found, self._opening.deadline_ms))
 
-    def _release_holds(self) -> None:
-        for connection in self._holders:
-            connection.release_holds(self._number)
+    def _drop_claims(self) -> None:
+        """Its claims are over, and what it claimed is not to be delivered again: it was acknowledged, or may be."""
+        for ledger in self._claimed:
+            ledger.claim(self._number, None)
+
+    def _abort_claims(self) -> None:
+        """Its claims are over, and what it claimed is delivered again, as far as the log allows.
+
+        With it comes what it was refused: nothing that was derived from those messages will be visible either, and a
+        later cumulative acknowledgement would take them.
+        """
+        for ledger in self._claimed:
+            ledger.abort(self._number)
+        for wanted, receipt in [*self._refused, *self._unanswered.items()]:
+            for item in wanted:
+                receipt.intake.release_acknowledged(receipt.ledger, Claim(item, None).offsets())
+        self._refused, self._unanswered = [], {}
 
     def _check_open_now(self) -> None:
         """Raise what stands against more work: it has ended or timed out, was fenced, or its end is in doubt."""
@@ -353,10 +369,8 @@ class Transaction(ProcessBound):
             raise
         self._settle(before, Request.FLUSH, Fate.DONE)
         self._work.note_logged(left)
-        self._note_holds()  # with the deadline that the log knows by now
-        for taken in self._unanswered.values():
-            self._let_go_of(taken)  # the log gives it back, and counts that
-        self._unanswered = {}
+        self._note_claims()  # with the deadline that the log knows by now
+        self._unanswered = {}  # where it is aborted the log releases them, and counts that
 
     def _check_recorded(self, error: TxnLogError, *, again: bool) -> None:
         """Raise the end that only a checkpoint remembers, where that is what a refusal by the log comes from."""
@@ -431,8 +445,8 @@ class Transaction(ProcessBound):
                 )
             )
             self._work.clear()
-            # The log holds what was acknowledged, so that nobody hands it out; if it is aborted, everybody may.
-            self._end_holds()
+            # The log shows what was acknowledged, so that nobody delivers it; if it is aborted, everybody may.
+            self._abort_claims()
             return str(self._id)
 
     def _refuse_prepare(self) -> None:
@@ -597,12 +611,12 @@ class Transaction(ProcessBound):
     def _committed(self, result: CommitResult) -> Committed:
         if isinstance(result, Skipped):
             self._end_in_log("user")  # what an earlier flush logged is not wanted: the batch was done before
-            self._give_back()
+            self._abort_claims()
         return self._end_committed(self._connection.committed(result, self._subscriptions))
 
     def _end_committed(self, result: Committed) -> Committed:
         self.result, self._life = result, self._life.ended(Stage.COMMITTED)
-        self._release_holds()
+        self._drop_claims()
         self._work.clear()
         if result.dropped:
             _logger.warning("%s was committed without what was dropped meanwhile: %s", self.id, result.dropped)
@@ -634,7 +648,7 @@ class Transaction(ProcessBound):
             if stage is Stage.ABORTED:
                 if self._connection.was_given_up(self._number):
                     self._end("user")  # an abort before this one did not reach the log
-                self._end_holds()  # where Ctrl-C came before that
+                self._abort_claims()  # where Ctrl-C came before that
                 return
             if stage is Stage.COMMITTED:
                 raise InvalidTransactionState(
@@ -689,7 +703,7 @@ class Transaction(ProcessBound):
 
     def _leave_in_doubt(self) -> None:
         """Go on without asking how a commit in doubt ended: what it took is in nobody's way here, the log decides."""
-        self._release_holds()
+        self._drop_claims()
 
     def _give_up(self, error: TxnLogError) -> None:
         """It can commit no more: end it in the log as well where that may show it, and remember why."""
@@ -717,22 +731,13 @@ class Transaction(ProcessBound):
 
     def _abort_later(self, reason: AbortReason, error: TxnLogError) -> None:
         _logger.warning("abort of %s failed; it comes later, or ends by its timeout", self.id, exc_info=error)
-        for connection in self._holders:  # also to other handles, whose consumers it would withhold messages from
+        for connection in self._handles:  # also to other handles, whose consumers it would withhold messages from
             connection.give_up(self._number, reason)
 
     def _release(self, error: TxnLogError | None) -> None:
         self._cause, self._life = error, self._life.ended(Stage.ABORTED)
         self._work.clear()
-        self._end_holds()
-
-    def _end_holds(self) -> None:
-        """In this order: what is neither held nor handed out again could be taken by a cumulative acknowledgement."""
-        self._give_back()
-        self._release_holds()
-
-    def _give_back(self) -> None:
-        for item in self._taken[:]:  # a consumer in another thread may find out that this ended, and do it
-            give_back(self._taken, item)
+        self._abort_claims()
 
     # --- checks -----------------------------------------------------------------------------------------------------
 

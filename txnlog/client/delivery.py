@@ -1,15 +1,14 @@
-"""One topic of a consumer: what was handed out of it and not acknowledged, for one owner at a time (Exclusive)."""
+"""One topic of a consumer: which messages it delivers next, for one owner at a time (Exclusive)."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from txnlog.client.ledger import Ledger, Offsets
 from txnlog.common import ranges
 from txnlog.common.ranges import EMPTY, Range, Ranges, below
 from txnlog.data import scan_planner
@@ -24,21 +23,41 @@ if TYPE_CHECKING:
     from txnlog.client.view import Connection
 
 
-@dataclass(slots=True, eq=False)
-class Handed:
-    """Which messages a call hands to the user: offsets by partition, of an epoch of the subscription."""
-
-    epoch: int
-    offsets: Mapping[int, Ranges]
-    counted: bool = False
-
-
 class Received(NamedTuple):
-    """Messages on their way to the user: rows with metadata, and by partition how often which were delivered before."""
+    """Messages on their way to the user: rows with metadata, and by partition how often which were delivered before.
+
+    Attributes:
+        ledger: of the epoch in which they were received.
+        offsets: by partition which messages these are.
+    """
 
     table: pa.Table
     redeliveries: Mapping[int, tuple[Redelivery, ...]]
-    handed: Handed
+    ledger: Ledger
+    offsets: Offsets
+
+
+class IntakeReceipt(NamedTuple):
+    """How messages that are acknowledged were received: a Receipt, by the intake that delivered them.
+
+    Attributes:
+        intake: what delivered them.
+        ledger: of the epoch in which it did.
+        unnamed: by partition what a cumulative acknowledgement takes besides them, because it lies before them.
+    """
+
+    intake: Intake
+    ledger: Ledger
+    unnamed: Offsets
+
+    @property
+    def connection(self) -> Connection:
+        """The handle of their consumer, maybe another one than that of the transaction."""
+        return self.intake.connection
+
+    def check_delivered(self) -> None:
+        """Raise TransactionConflict where a cumulative acknowledgement would take what is still to be delivered."""
+        self.intake.check_delivered(self.ledger, self.unnamed)
 
 
 class Stop(NamedTuple):
@@ -50,13 +69,7 @@ class Stop(NamedTuple):
 
 
 class Intake:
-    """What an Exclusive consumer has of one topic.
-
-    Attributes:
-        epoch: the subscription's, as this consumer knows it.
-        handed: what the last call returned to the user, until it is counted as delivered. The call stores it with its
-            last step: who is interrupted before has received nothing. One thread at a time receives.
-    """
+    """One topic of an Exclusive consumer. One thread at a time receives."""
 
     def __init__(
         self, connection: Connection, consumer: str, topic: TopicRecord, subscription: int, epoch: int
@@ -65,12 +78,23 @@ class Intake:
         self._consumer = consumer
         self.topic = topic
         self.subscription = subscription
-        self.epoch = epoch
-        self.handed: Handed | None = None
+        self._ledger = connection.ledger(subscription, epoch)
         self._turn = 0
-        # Of what was handed out: transactions give back in other threads, when they end. Nothing else is called in it.
-        self._lock = threading.Lock()
-        self._delivered: dict[int, Ranges] = {}
+
+    @property
+    def connection(self) -> Connection:
+        """The handle of the consumer."""
+        return self._connection
+
+    @property
+    def ledger(self) -> Ledger:
+        """The ledger of the subscription's epoch, as this consumer knows it."""
+        return self._ledger
+
+    @property
+    def epoch(self) -> int:
+        """The subscription's, as this consumer knows it."""
+        return self._ledger.epoch
 
     def record(self) -> SubscriptionRecord:
         """The subscription. Raises SubscriptionNotFound where it was dropped."""
@@ -87,30 +111,37 @@ class Intake:
         self.check()
 
     def receive(self, most: int) -> Received | None:
-        """The next messages, None where there are none."""
+        """The next messages, None where there are none. They count as delivered with ``deliver``."""
         ready: dict[int, Ranges] = {}
-        with self._lock:
-            self._count_handed()
-        held = self._connection.held(self.subscription, self.epoch)
         with self._connection.follower.lock:
             record = self.check()
-            state = self._connection.follower.state
+            self._connection.end_claims(self._ledger)
+            cursors = self._connection.follower.state.cursors
+            delivered = self._ledger.delivered(self._consumer)
+            self._ledger.redeliver(self._consumer, {p: ((0, cursors[record.id, p].position),) for p in delivered})
+            unavailable = self._ledger.unavailable(self._consumer)
             for partition in in_turn(self._turn, self.topic.partitions):
-                with self._lock:
-                    ranges.exclude(self._delivered, {partition: ((0, state.cursors[record.id, partition].position),)})
-                if found := self._ready_in(partition, held):
+                if found := self._available(partition, unavailable):
                     ready[partition] = found
         if not ready:
             return None
         self._turn += 1
         first = next(iter(ready))
         stops: dict[int, Stop] = {}
-        received = self._hand_out(ready, most, {}, stops, others=self._turn == 1)
+        received = self._read_ready(ready, most, {}, stops, others=self._turn == 1)
         if received is None:  # the other partitions have their turn at the next call, and nobody can miss this error
             raise stops[first].error
         return received
 
-    def _hand_out(
+    def deliver(self, received: Received) -> None:
+        """The call returns these messages: they are delivered."""
+        received.ledger.deliver(self._consumer, received.offsets)
+
+    def withdraw(self, received: Received) -> None:
+        """The call was interrupted: nobody has received them."""
+        received.ledger.withdraw(self._consumer, received.offsets, leased=False)
+
+    def _read_ready(
         self,
         ready: dict[int, Ranges],
         most: int,
@@ -129,7 +160,7 @@ class Intake:
         while ready[first] or (others and any(ready.values())):
             wanted = first_of_all(ready, most)
             try:
-                return Received(self._read(wanted), redeliveries, Handed(self.epoch, wanted))
+                return Received(self._read(wanted), redeliveries, self._ledger, wanted)
             except CorruptionError as error:
                 damaged = self._damaged(error, wanted)
                 for partition, (start, end) in offsets_of(damaged).items():
@@ -159,28 +190,6 @@ class Intake:
         found.behind = {partition: end}
         return found
 
-    def _count_handed(self) -> None:
-        """What the last call returned is delivered. With the lock. A call stores only where None stands."""
-        if self.handed is not None:
-            if self.handed.epoch == self.epoch:  # else a seek began anew since
-                self.handed.counted = True
-                self._count(self.handed.offsets)
-            self.handed = None
-
-    def _count(self, offsets: Mapping[int, Ranges]) -> None:
-        ranges.include(self._delivered, offsets)
-
-    def take_back(self, handed: Handed) -> None:
-        """What a call was about to return did not reach its user; another thread's call may have counted it already."""
-        with self._lock:
-            if self.handed is handed:
-                self.handed = None
-            elif handed.counted and handed.epoch == self.epoch:
-                self._uncount(handed.offsets)
-
-    def _uncount(self, offsets: Mapping[int, Ranges]) -> None:
-        ranges.exclude(self._delivered, offsets)
-
     def _read(self, wanted: Mapping[int, Ranges]) -> pa.Table:
         """The messages at these offsets, partition by partition."""
         follower = self._connection.follower
@@ -202,63 +211,57 @@ class Intake:
             table = table.sort_by([("_partition", "ascending"), ("_offset", "ascending")])
         return table
 
-    def _ready_in(self, partition: int, held: Mapping[int, Ranges]) -> Ranges:
-        """What of a partition can be handed out now. With the follower's lock; ``held`` by this client."""
+    def _available(self, partition: int, unavailable: Mapping[int, Ranges]) -> Ranges:
+        """What of a partition can be delivered now. With the follower's lock; ``unavailable`` says the ledger."""
         state = self._connection.follower.state
-        with self._lock:
-            self._count_handed()
-            mine = ranges.union(self._delivered.get(partition, EMPTY), held.get(partition, EMPTY))
         return available(
             state.cursors[self.subscription, partition],
             state.start_of(self.topic.id, partition),
             state.end_of(self.topic.id, partition),
-            mine,
+            unavailable.get(partition, EMPTY),
         )
 
-    def check_delivered(self, unnamed: Mapping[int, Ranges]) -> None:
-        """Raise TransactionConflict where a cumulative acknowledgement would take what is still to be handed out.
+    def check_delivered(self, ledger: Ledger, unnamed: Mapping[int, Ranges]) -> None:
+        """Raise TransactionConflict where a cumulative acknowledgement would take what is still to be delivered.
 
-        What was given back, or passed over because a transaction held it, lies before messages that were received: who
+        What was released, or passed over because a transaction claimed it, lies before messages that were received: who
         acknowledges up to those does not mean it, and nobody would ever see it again.
 
-        Makes no request: it is asked under the lock, and nothing is given back until the acknowledgement is noted. A
-        Shared subscription, where giving back makes one, has no cumulative ones.
+        Makes no request: it is asked under the follower's lock, under which the claim follows. A Shared subscription,
+        where a release makes one, has no cumulative acknowledgements.
+
+        Args:
+            ledger: of the epoch in which the acknowledged messages were received.
+            unnamed: by partition what is acknowledged without being one of them, because it lies before them.
         """
-        if not unnamed:
-            return
-        held = self._connection.held(self.subscription, self.epoch)
-        with self._connection.follower.lock:
-            if self.subscription not in self._connection.follower.state.subscriptions:
-                return  # dropped: that is what the acknowledgement will hear
-            for partition, found in unnamed.items():
-                if missing := ranges.intersect(self._ready_in(partition, held), found):
-                    raise self._not_delivered(partition, missing[0][0])
+        if not unnamed or self.subscription not in self._connection.follower.state.subscriptions:
+            return  # dropped: that is what the acknowledgement will hear
+        unavailable = ledger.unavailable(self._consumer)
+        for partition, found in unnamed.items():
+            if missing := ranges.intersect(self._available(partition, unavailable), found):
+                raise self._not_delivered(partition, missing[0][0])
 
     def _not_delivered(self, partition: int, offset: int) -> TransactionConflict:
         return TransactionConflict(
             f"a cumulative acknowledgement would take the offset {offset} of partition {partition} of "
-            f"{self.topic.name!r}, which was given back, or was held by another transaction, and is still to be "
+            f"{self.topic.name!r}, which was released, or was claimed by another transaction, and is still to be "
             "delivered to this consumer",
             advice="receive it first, or acknowledge the messages themselves; a transaction has to begin anew",
         )
 
-    # --- giving back ------------------------------------------------------------------------------------------------
+    # --- redelivery -------------------------------------------------------------------------------------------------
 
-    def negative_acknowledge(self, found: Mapping[int, Ranges]) -> None:
-        """Messages are given back by their user."""
-        self.give_back(found)
+    def negative_acknowledge(self, found: Offsets) -> None:
+        """Messages are released by their user: they are delivered again."""
+        self._ledger.redeliver(self._consumer, found)
 
-    def give_back(self, found: Mapping[int, Ranges]) -> None:
-        """What acknowledged them came to nothing, or their user gives them back: they are delivered again."""
-        with self._lock:
-            self._count_handed()
-            ranges.exclude(self._delivered, found)
+    def release_acknowledged(self, ledger: Ledger, found: Offsets) -> None:
+        """A transaction that acknowledged them ended, and the log does not know that it did: they are redelivered."""
+        ledger.redeliver(self._consumer, found)
 
     def redeliver(self) -> None:
         """Everything that was not acknowledged is delivered again."""
-        with self._lock:
-            self.handed = None
-            self._delivered.clear()
+        self._ledger.redeliver_all(self._consumer)
 
     def seek_actions(self, draft: Draft, positions: Mapping[int, int]) -> list[AnyAction]:
         """What moves the cursors. Raises ConsumerFenced for an old epoch."""
@@ -269,9 +272,7 @@ class Intake:
 
     def sought(self, epoch: int) -> None:
         """A seek of this consumer raised the epoch: all begins anew."""
-        self.epoch = epoch
-        with self._lock:
-            self._delivered.clear()
+        self._ledger = self._connection.ledger(self.subscription, epoch)
 
     def close(self) -> None:
         """The consumer receives no more."""
@@ -316,4 +317,4 @@ def _only(table: pa.Table, wanted: Mapping[int, Ranges]) -> pa.Table:
     return table.filter(pa.array(chosen))
 
 
-__all__ = ["Handed", "Intake", "Received", "Stop", "first_of_all", "offsets_of"]
+__all__ = ["Intake", "IntakeReceipt", "Received", "Stop", "first_of_all", "offsets_of"]

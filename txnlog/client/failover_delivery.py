@@ -76,7 +76,7 @@ class FailoverIntake(KeptIntake):
             self._looked_ms = now_ms
             with contextlib.suppress(ConsumerBusy):
                 taken = subscription_ownership.try_to_take(self._connection, [self.subscription], self._consumer)
-                self.epoch = taken[self.subscription]
+                self._ledger = self._connection.ledger(self.subscription, taken[self.subscription])
 
     def receive(self, most: int) -> Received | None:
         """The next messages, None where there are none or another consumer is active."""

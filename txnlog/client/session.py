@@ -9,8 +9,8 @@ from typing import Final
 
 from txnlog.client.auto_publisher import AutoPublisher
 from txnlog.client.checkpointer import Checkpointer, SlotTaken
-from txnlog.client.claims import Holds
 from txnlog.client.heartbeats import Heartbeats
+from txnlog.client.ledger import Ledgers
 from txnlog.client.unended import Unended
 from txnlog.common.ids import TxnId
 from txnlog.common.limits import MAX_CLOCK_AHEAD_MS
@@ -102,7 +102,7 @@ class Session:
         self._append_ms = runtime.now_ms()
         self.beginning = log.beginning()
         self.reader = SegmentReader(self.store, runtime, self.follower.missing)
-        self.holds = Holds(runtime.now_ms)
+        self.ledgers = Ledgers()
         self.given_up: dict[int, AbortReason] = {}
         self.unended = Unended()
         self.heartbeats = Heartbeats(self.store, runtime)

@@ -1,15 +1,16 @@
-"""One topic of a Shared consumer: what is leased to it, handed out or not, and messages for the dead letters."""
+"""One topic of a Shared consumer: what is leased to it, delivered or not, and messages for the dead-letter topic."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from txnlog.client import dead_letters
 from txnlog.client.delivery import Intake, Received, Stop, offsets_of
+from txnlog.client.ledger import Ledger, Offsets
 from txnlog.common import ranges
 from txnlog.common.ranges import EMPTY, Range, Ranges
 from txnlog.errors import CorruptionError, Durable, SchemaMismatch, TransactionConflict, TxnLogError
@@ -36,27 +37,33 @@ _AHEAD_LEAST = 100
 client appends next: most often the acknowledgement. A batch then costs one entry less."""
 
 
-@dataclass(slots=True)
-class _Decided:
-    """What a grant gives, as it was decided at a time of the log, but for what was handed out since."""
+class _Decided(NamedTuple):
+    """What a grant gives as it was decided at a time of the log, but for the leases that it renews.
+
+    What is renewed was prefetched before, and may have been delivered by the time when the log shows the grant.
+    """
 
     time_ms: int
-    granted: dict[int, Ranges]
+    granted: Offsets
+
+    @staticmethod
+    def of(at: Header, wanted: Wanted, granted: Offsets) -> _Decided:
+        new = {p: ranges.subtract(found, wanted.prefetched.get(p, EMPTY)) for p, found in granted.items()}
+        return _Decided(at.timestamp_ms, new)
 
 
 class SharedIntake(Intake):
-    """What a Shared consumer has of one topic.
+    """One topic of a Shared consumer.
 
-    The log says what is leased to whom. Of its own leases a consumer remembers which it handed out; the others are its
-    stock, which it hands out without a request, or gives back as never delivered.
+    The log says what is leased to whom. The ledger says which of its own leases a consumer delivered; the others are
+    prefetched: it delivers them without a request, or releases them as never delivered.
     """
 
     def __init__(
         self, connection: Connection, consumer: str, topic: TopicRecord, subscription: int, epoch: int
     ) -> None:
         super().__init__(connection, leases.label_of(consumer, connection.runtime.unique()), topic, subscription, epoch)
-        self._stock: dict[int, Ranges] = {}
-        self._doubtful: list[_Decided] = []
+        self._unknown: list[_Decided] = []
         self._full = 0
         self._riding: tuple[Ride, list[_Decided]] | None = None
         self._closed = False
@@ -76,12 +83,12 @@ class SharedIntake(Intake):
         try:
             return self._receive(most)
         except TxnLogError:
-            self._arrive()  # what was granted ahead, too
-            self._release_stock(self._stock)
+            self._adopt_ahead()  # what was granted ahead, too
+            self._release_prefetched(self._prefetched)
             raise
 
     def _receive(self, most: int) -> Received | None:
-        self._arrive()
+        self._adopt_ahead()
         turn = self._turn
         own = turn % self.topic.partitions
         stops = self._met_again()
@@ -90,10 +97,11 @@ class SharedIntake(Intake):
         for _ in range(_MAX_ROUNDS):
             with self._connection.follower.lock:
                 record = self.check()
+                self._connection.end_claims(self._ledger)  # else a late abort takes what is delivered from here on
                 self._settle()
                 state = self._connection.follower.state
                 now_ms = self._connection.log_now_ms()
-                self._forget_taken(state)
+                self._redeliver_what_is_not_leased(state)
                 ready = self._ready(state, record, -1 if fresh else now_ms + record.lease_ms // 2, turn, stops)
                 counts = {p: _counts(state.cursors[record.id, p], found) for p, found in ready.items()}
                 wanted = self._wanted(most, turn, stops)
@@ -101,14 +109,14 @@ class SharedIntake(Intake):
                 grant = leases.grant(state.draft(), wanted, now_ms) if stopped or not ready else None
             self._turn = turn + 1
             if grant is None:
-                received = self._hand_out(ready, most, counts, stops, others=turn == 0)
+                received = self._read_ready(ready, most, counts, stops, others=turn == 0)
                 if stops:
                     self._release_unreadable(stops)
                 if received is not None:
                     if not stops:
                         self._ask_ahead(len(received.table), most)
                     return received
-            elif grant.dead and self._bury(record, wanted, grant.dead):
+            elif grant.dead and self._move_to_dead_letters(record, wanted, grant.dead):
                 moved = True
             elif own in grant.granted if stopped else grant.granted:
                 self._take(wanted)
@@ -124,7 +132,7 @@ class SharedIntake(Intake):
 
     def _wanted(self, most: int, turn: int, stops: Mapping[int, Stop]) -> Wanted:
         before = {partition: stop.offset for partition, stop in stops.items()}
-        return Wanted(self.subscription, self.epoch, self._consumer, most, dict(self._stock), turn, before)
+        return Wanted(self.subscription, self.epoch, self._consumer, most, self._prefetched, turn, before)
 
     def _met_again(self) -> dict[int, Stop]:
         """The damaged segments of the call before that are so still, and from which something is to be delivered.
@@ -141,7 +149,7 @@ class SharedIntake(Intake):
                     ready[partition] = left[:1]
         stops: dict[int, Stop] = {}
         for partition, found in ready.items():
-            self._hand_out({partition: found}, 1, {}, stops)
+            self._read_ready({partition: found}, 1, {}, stops)
         self._look_at_first(stops)
         return stops
 
@@ -155,36 +163,43 @@ class SharedIntake(Intake):
         would fill the limit of leases, so that what is free below the segments could not be had.
         """
         self._look_at_first(stops)
-        self._release_stock(
+        self._release_prefetched(
             {
                 partition: found
                 for partition, stop in stops.items()
-                if (found := ranges.subtract(self._stock.get(partition, EMPTY), ((0, stop.offset),)))
+                if (found := ranges.subtract(self._prefetched.get(partition, EMPTY), ((0, stop.offset),)))
             }
         )
 
-    def _release_stock(self, found: Mapping[int, Ranges]) -> None:
+    @property
+    def _prefetched(self) -> Offsets:
+        return self._ledger.prefetched(self._consumer)
+
+    @property
+    def _delivered(self) -> Offsets:
+        return self._ledger.delivered(self._consumer)
+
+    def _release_prefetched(self, found: Offsets) -> None:
         """Release what was not delivered, and count nothing. Best effort: a lease ends by itself."""
-        found = dict(found)
         try:
             self._release({}, found)
         except TxnLogError:
             _logger.warning("the leases of %r end by themselves", self._consumer, exc_info=True)
         else:
-            with self._lock:
-                ranges.exclude(self._stock, found)
+            self._ledger.release(self._consumer, found)
 
     def _ready(
         self, state: State, record: SubscriptionRecord, after_ms: int, turn: int, stops: Mapping[int, Stop]
     ) -> dict[int, Ranges]:
-        """What of the stock can be handed out: it is leased to this consumer for long enough, and nobody took it."""
+        """What of the prefetched can be delivered: leased to this consumer for long enough, acknowledged by nobody."""
         ready: dict[int, Ranges] = {}
+        prefetched = self._prefetched
         for partition in in_turn(turn, self.topic.partitions):
-            stock = self._stock.get(partition, EMPTY)
+            own = prefetched.get(partition, EMPTY)
             cursor = state.cursors[record.id, partition]
             start = state.start_of(self.topic.id, partition)
             end = state.end_of(self.topic.id, partition)
-            mine = ranges.intersect(stock, leases.leased(cursor, self._consumer, after_ms=after_ms))
+            mine = ranges.intersect(own, leases.leased(cursor, self._consumer, after_ms=after_ms))
             mine = ranges.intersect(mine, leases.available(cursor, start, end, EMPTY))
             if partition in stops:
                 mine = ranges.below(mine, stops[partition].offset)
@@ -192,12 +207,13 @@ class SharedIntake(Intake):
                 ready[partition] = mine
         return ready
 
-    def _forget_taken(self, state: State) -> None:
-        """What is leased to this consumer no more was acknowledged, or is another's: giving it back has no effect."""
-        with self._lock:
-            for partition, delivered in list(self._delivered.items()):
-                cursor = state.cursors[self.subscription, partition]
-                self._delivered[partition] = ranges.intersect(delivered, leases.leased(cursor, self._consumer))
+    def _redeliver_what_is_not_leased(self, state: State) -> None:
+        """What is leased to this consumer no more was acknowledged, or is another's: to release it has no effect."""
+        over: dict[int, Ranges] = {}
+        for partition, delivered in self._delivered.items():
+            cursor = state.cursors[self.subscription, partition]
+            over[partition] = ranges.subtract(delivered, leases.leased(cursor, self._consumer))
+        self._ledger.redeliver(self._consumer, over)
 
     def _take(self, wanted: Wanted) -> None:
         """Have messages leased to this consumer, unless others were faster."""
@@ -205,37 +221,36 @@ class SharedIntake(Intake):
 
         def decide(draft: Draft, at: Header) -> list[AnyAction] | Answer[None]:
             grant = leases.grant(draft, wanted, at.timestamp_ms)
-            decided[:] = [_Decided(at.timestamp_ms, grant.granted)]
+            decided[:] = [_Decided.of(at, wanted, grant.granted)]
             return list(grant.actions) or Answer(None, settled=True)
 
         try:
             self._connection.appender.call(effect(decide))
             self._add(decided)
         except BaseException:
-            self._doubtful.extend(decided)
+            self._unknown.extend(decided)
             raise
 
     def _add(self, decided: list[_Decided]) -> None:
-        """What was granted is stock. What was in doubt before is in the log by now, or never will be."""
+        """What was granted is prefetched. Grants of unknown outcome are in the log by now, or never will be."""
         self._settle()
-        self._doubtful.clear()
-        with self._lock:
-            for item in decided:
-                ranges.include(self._stock, item.granted)
+        self._unknown.clear()
+        for item in decided:
+            self._ledger.prefetch(self._consumer, item.granted)
 
     def _settle(self) -> None:
-        """What was granted in doubt is stock once the log shows it: a lease that is newer than those of before."""
+        """What a grant of unknown outcome gave is prefetched once the log shows it: a newer lease than those before."""
         cursors = self._connection.follower.state.cursors
-        for item in list(self._doubtful):
+        for item in list(self._unknown):
             for partition, more in item.granted.items():
                 cursor = cursors.get((self.subscription, partition))
                 if cursor is None:
                     continue  # the subscription was dropped
                 shown = ranges.intersect(more, leases.leased(cursor, self._consumer, after_ms=item.time_ms))
-                with self._lock:
-                    ranges.include(self._stock, {partition: shown})
-                if shown and item in self._doubtful:
-                    self._doubtful.remove(item)
+                if shown:
+                    self._ledger.prefetch(self._consumer, {partition: shown})
+                    if item in self._unknown:
+                        self._unknown.remove(item)
 
     def _ask_ahead(self, count: int, most: int) -> None:
         """Have the next batch leased along with what this client appends next, where that pays."""
@@ -246,45 +261,34 @@ class SharedIntake(Intake):
 
         def decide(draft: Draft, at: Header) -> list[AnyAction] | Answer[None]:
             actions: tuple[AnyAction, ...] = ()
-            with self._lock:  # what is stock changes while the grant rides
-                self._count_handed()
-                decided.clear()
-                if not self._closed:
-                    with contextlib.suppress(TxnLogError):  # a seek or a drop: the next receive hears of it
-                        grant = leases.grant(
-                            draft, replace(self._wanted(most, self._turn, {}), ahead=True), at.timestamp_ms
-                        )
-                        decided.append(_Decided(at.timestamp_ms, grant.granted))
-                        actions = grant.actions
+            decided.clear()
+            if not self._closed:
+                with contextlib.suppress(TxnLogError):  # a seek or a drop: the next receive hears of it
+                    wanted = replace(self._wanted(most, self._turn, {}), ahead=True)
+                    grant = leases.grant(draft, wanted, at.timestamp_ms)
+                    decided.append(_Decided.of(at, wanted, grant.granted))
+                    actions = grant.actions
             return list(actions) or Answer(None, settled=True)
 
         self._riding = (self._connection.appender.ride(effect(decide)), decided)
 
-    def _arrive(self) -> None:
-        """What was asked for ahead is stock once it was logged; if it was not yet, it still rides."""
-        with self._lock:
-            self._count_handed()
+    def _adopt_ahead(self) -> None:
+        """What was asked for ahead is prefetched once it was logged; if it was not yet, it still rides."""
         if self._riding is not None and (outcome := self._riding[0].outcome) is not None:
             _, error = outcome
             if error is None:
                 self._add(self._riding[1])
             else:
-                self._doubtful.extend(self._riding[1])
+                self._unknown.extend(self._riding[1])
             self._riding = None
 
-    def _count(self, offsets: Mapping[int, Ranges]) -> None:
-        """They are delivered, and stock no more."""
-        super()._count(offsets)
-        ranges.exclude(self._stock, offsets)
-        for item in [*self._doubtful, *(self._riding[1] if self._riding is not None else ())]:
-            ranges.exclude(item.granted, offsets)  # it renewed the lease of what was stock
+    def withdraw(self, received: Received) -> None:
+        """The call was interrupted: nobody has received them, and they are leased to this consumer."""
+        received.ledger.withdraw(self._consumer, received.offsets, leased=True)
 
-    def _uncount(self, offsets: Mapping[int, Ranges]) -> None:
-        """Nobody had them: they are stock again."""
-        super()._uncount(offsets)
-        ranges.include(self._stock, offsets)
-
-    def _bury(self, record: SubscriptionRecord, wanted: Wanted, dead: Mapping[int, tuple[Redelivery, ...]]) -> bool:
+    def _move_to_dead_letters(
+        self, record: SubscriptionRecord, wanted: Wanted, dead: Mapping[int, tuple[Redelivery, ...]]
+    ) -> bool:
         """Bring messages to the dead-letter topic; somebody else may be faster, or acknowledge them yet.
 
         False where that topic lacks a column that theirs got since, or where no message can be read: they wait, and the
@@ -323,44 +327,40 @@ class SharedIntake(Intake):
                 self._warned = True
         return dead, None
 
-    # --- giving back ------------------------------------------------------------------------------------------------
+    # --- redelivery -------------------------------------------------------------------------------------------------
 
-    def negative_acknowledge(self, found: Mapping[int, Ranges]) -> None:
-        """Messages are given back by their user: the log counts it, and anybody may have them at once."""
-        delivered = self._handed_out()
+    def negative_acknowledge(self, found: Offsets) -> None:
+        """Messages are released by their user: the log counts it, and anybody may receive them at once."""
+        delivered = self._delivered
         mine = {partition: ranges.intersect(delivered.get(partition, EMPTY), more) for partition, more in found.items()}
         self._release(mine, {})
-        super().give_back(found)
+        super().negative_acknowledge(found)
 
-    def give_back(self, found: Mapping[int, Ranges]) -> None:
-        """What acknowledged them came to nothing. Where the log shows that, it counted them; else they are released.
+    def release_acknowledged(self, ledger: Ledger, found: Offsets) -> None:
+        """A transaction that acknowledged them ended, and the log does not know that it did: they are released.
 
-        Best effort, as their lease ends by itself: this is called at the end of a transaction that failed.
+        Best effort, as their lease ends by itself.
         """
         try:
-            self.negative_acknowledge(found)
+            if ledger is self._ledger:  # else a seek began anew since
+                self._release(found, {})
         except TxnLogError:
-            _logger.warning("messages of %r are given back when their lease ends", self.topic.name, exc_info=True)
-            super().give_back(found)
+            _logger.warning("messages of %r are redelivered when their lease ends", self.topic.name, exc_info=True)
+        super().release_acknowledged(ledger, found)
 
     def redeliver(self) -> None:
         """Everything that was not acknowledged is delivered again, to anybody."""
-        self._release(self._handed_out(), {})
+        self._release(self._delivered, {})
         super().redeliver()
 
-    def _handed_out(self) -> dict[int, Ranges]:
-        with self._lock:
-            self._count_handed()
-            return dict(self._delivered)
-
-    def _release(self, delivered: Mapping[int, Ranges], stock: Mapping[int, Ranges]) -> None:
+    def _release(self, delivered: Offsets, prefetched: Offsets) -> None:
         def released(draft: Draft) -> list[AnyAction]:
             record = draft.subscriptions.get(self.subscription)
             if record is None or record.epoch != self.epoch:
                 return []  # dropped or sought meanwhile: leases are forgotten, or end by themselves
             return [
                 *leases.returned(draft, self.subscription, self._consumer, delivered, redeliver=True),
-                *leases.returned(draft, self.subscription, self._consumer, stock, redeliver=False),
+                *leases.returned(draft, self.subscription, self._consumer, prefetched, redeliver=False),
             ]
 
         def decide(draft: Draft, _at: Header) -> list[AnyAction] | Answer[None]:
@@ -372,12 +372,13 @@ class SharedIntake(Intake):
             self._connection.appender.call(effect(decide))
 
     def seek_actions(self, draft: Draft, positions: Mapping[int, int]) -> list[AnyAction]:
-        """What moves the cursors; in other partitions, what was leased is given back."""
+        """What moves the cursors; in other partitions, what was leased is released."""
         actions = super().seek_actions(draft, positions)
         if draft.subscriptions.get(self.subscription) is None:
             return actions
         others = [
-            {p: found for p, found in kind.items() if p not in positions} for kind in (self._handed_out(), self._stock)
+            {p: found for p, found in kind.items() if p not in positions}
+            for kind in (self._delivered, self._prefetched)
         ]
         return [
             *leases.returned(draft, self.subscription, self._consumer, others[0], redeliver=True),
@@ -388,17 +389,15 @@ class SharedIntake(Intake):
     def sought(self, epoch: int) -> None:
         """A seek of this consumer raised the epoch: all begins anew."""
         super().sought(epoch)
-        with self._lock:
-            self._stock.clear()
-        self._doubtful.clear()
+        self._unknown.clear()
         self._riding = None
 
     def close(self) -> None:
-        """Give back what is leased. Best effort: a lease ends by itself."""
+        """Release what is leased. Best effort: a lease ends by itself."""
         self._closed = True
         try:
-            self._arrive()
-            self._release(self._handed_out(), dict(self._stock))
+            self._adopt_ahead()
+            self._release(self._delivered, self._prefetched)
         except TxnLogError:
             _logger.warning("the leases of %r end by themselves", self._consumer, exc_info=True)
 

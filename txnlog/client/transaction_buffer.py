@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import xxhash
 
-from txnlog.client.claims import joined
+from txnlog.client.ledger import joined
 from txnlog.client.unended import Unended, report
 from txnlog.common.limits import BUFFER_BYTES, SMALL_PRODUCE_BYTES
 from txnlog.format.actions import Acknowledgement, Segment, StreamBatch
@@ -127,7 +127,7 @@ class Work:
         told = "".join(repr(item) for item in added).encode()
         fresh = self.acknowledged[self._sealed :] + added
         if not any(item.expected for item in fresh):
-            fresh = list(joined(fresh))
+            fresh = list(joined(fresh).values())
         known = self._connection.follower.state.subscriptions
         self._note({record.topic for item in added if (record := known.get(item.subscription)) is not None})
         self.acknowledged[self._sealed :] = fresh

@@ -8,14 +8,14 @@ import itertools
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from txnlog.client.block_keeper import BlockKeeper
 from txnlog.client.heartbeats import Heartbeats
+from txnlog.client.ledger import Claim, Ledger, Receipt, check_claim
 from txnlog.client.partition_numbers import check_partition
 from txnlog.client.session import Session
 from txnlog.client.unended import report
-from txnlog.common import ranges
 from txnlog.common.ids import Coordinators, TxnId
 from txnlog.common.limits import RENEW_AFTER_MS
 from txnlog.common.lru import Recent
@@ -52,9 +52,6 @@ from txnlog.results import Committed
 from txnlog.store.base import Store
 from txnlog.store.open import absolute, open_store
 from txnlog.wording import Call, Words
-
-if TYPE_CHECKING:
-    from txnlog.client.claims import Taken
 
 Mode = Literal["r", "rw"]
 Position = str | Mapping[int, int] | datetime.datetime
@@ -621,35 +618,48 @@ class Connection:
         with follower.lock:
             return number not in follower.state.transactions and id_blocks.is_spent(follower.state, number)
 
+    def ledger(self, subscription: int, epoch: int) -> Ledger:
+        """What this client does with the messages of a subscription in an epoch. Also on a closed connection."""
+        return self._session_even_closed.ledgers.of(subscription, epoch)
+
+    def ledgers_of(self, wanted: Iterable[Acknowledgement], receipt: Receipt | None) -> list[Ledger]:
+        """Those in which acknowledgements are claimed: this handle's, and that of the consumer that received them."""
+        found = [self.ledger(item.subscription, item.epoch) for item in wanted]
+        return found if receipt is None or receipt.ledger in found else [*found, receipt.ledger]
+
+    def end_claims(self, ledger: Ledger) -> None:
+        """Abort the claims in a ledger whose transactions are past their deadline, or ended in the log."""
+        ledger.abort_those_over(self.may_have_ended, self.runtime.now_ms())
+
     def check_conflicts(
         self,
         txn: int,
         wanted: Sequence[Acknowledgement],
-        taken: Taken | None,
-        then: Callable[[], None] = lambda: None,
+        receipt: Receipt | None,
+        claim: Callable[[Sequence[Acknowledgement]], None],
         *,
         rest_of: Callable[[Draft], Sequence[Acknowledgement]] | None = None,
     ) -> None:
-        """Raise what stands against acknowledgements, or call ``then``, before which nothing more can.
+        """Raise the conflict of acknowledgements, or claim them: between the two nothing else happens to them.
 
-        By the log, by what this client's transactions hold, and by what their consumer has still to hand out. No
-        request where nothing does. What the client knows is looked at again before it says no, and what is overdue is
-        ended: its holds are over.
+        A conflict with the log, with a claim of another transaction of this client, or with what their consumer has
+        still to deliver. No request where there is none. What the client knows is looked at again before it says no,
+        and what is overdue is ended: its claims are over.
 
         Args:
-            txn: the transaction that takes them.
-            wanted: what it takes.
-            taken: the same as the consumer knows it, where a consumer received them: maybe one of another handle.
-            then: notes what is held (``note_holds``). It makes no request: everybody waits for it.
-            rest_of: what of them is left to take, if not all.
+            txn: the transaction that acknowledges.
+            wanted: what it acknowledges.
+            receipt: how it was received, where a consumer did: maybe one of another handle.
+            claim: claims them, or what is left of them. It makes no request: everybody waits for it.
+            rest_of: what of them is left to acknowledge, if not all; for an acknowledgement outside of transactions.
 
         Raises:
-            TransactionConflict, ConsumerFenced, SubscriptionNotFound: nothing was held.
+            TransactionConflict, ConsumerFenced, SubscriptionNotFound: nothing was claimed.
             StoreError: neither; the log could not be looked at again.
         """
-        handles = [self] if taken is None or taken.connection is self else [self, taken.connection]
+        handles = [self] if receipt is None or receipt.connection is self else [self, receipt.connection]
         known = [handle.follower.version for handle in handles]
-        refusal = self._refusal(handles, txn, wanted, taken, then, rest_of)
+        refusal = self._refusal(handles, txn, wanted, receipt, claim, rest_of)
         if refusal is None:
             return
         for handle in handles:
@@ -659,7 +669,7 @@ class Connection:
         if len(handles) > 1:
             self.follower.refresh()  # of what the other one ended, which alone may know what it gave up
         if known != [handle.follower.version for handle in handles]:
-            refusal = self._refusal(handles, txn, wanted, taken, then, rest_of)
+            refusal = self._refusal(handles, txn, wanted, receipt, claim, rest_of)
         if refusal is not None:
             raise refusal
 
@@ -668,49 +678,39 @@ class Connection:
         handles: Sequence[Connection],
         txn: int,
         wanted: Sequence[Acknowledgement],
-        taken: Taken | None,
-        then: Callable[[], None],
+        receipt: Receipt | None,
+        claim: Callable[[Sequence[Acknowledgement]], None],
         rest_of: Callable[[Draft], Sequence[Acknowledgement]] | None,
     ) -> TxnLogError | None:
-        """What stands against acknowledgements by what these handles know; None where ``then`` was called."""
+        """The conflict of acknowledgements by what these handles know; None where they are claimed."""
         # In one order, or two threads wait for each other. Without a context manager of ours, whose frames an interrupt
         # would leave with the lock: behind Ctrl-C a traceback may be kept for ever, and an ExitStack entered halfway.
         first, second = sorted((handles[0], handles[-1]), key=id)
+        rest = wanted
         with first.follower.lock, second.follower.lock:
             try:
-                for handle in handles:  # what one takes for held its consumer passes over, and would be taken here
+                for handle in handles:  # a consumer passes over what is claimed in one of them, and must not lose it
                     draft = handle.follower.state.draft()
                     rest = wanted if rest_of is None else rest_of(draft)
-                    handle.session.holds.check(draft, txn, rest, handle.may_have_ended)
-                if taken is not None:
-                    taken.check_delivered()
+                    check_claim(draft, txn, rest, handle._claims_of_others(wanted, plain=rest_of is None))
+                if receipt is not None:
+                    receipt.check_delivered()
             except TxnLogError as error:
                 return error
-            then()
+            claim(rest)
             return None
 
-    def note_holds(
-        self,
-        txn: int,
-        acknowledgements: Iterable[Acknowledgement],
-        deadline_ms: int | None,
-        taken: list[Taken],
-    ) -> None:
-        """What an open transaction acknowledged: others of the client conflict with it at once.
+    def _claims_of_others(self, wanted: Iterable[Acknowledgement], *, plain: bool) -> Iterator[tuple[int, Claim]]:
+        """The claims of the same subscriptions; ``plain`` also those of acknowledgements outside of transactions.
 
-        ``taken`` is what consumers of this client get back. Also on a closed connection.
+        Two of these may take the same messages: which the log shows first makes no difference.
         """
-        self._session_even_closed.holds.note(txn, acknowledgements, deadline_ms, taken)
-
-    def release_holds(self, txn: int) -> None:
-        """The transaction ended."""
-        session = self._current
-        if session is not None:
-            session.holds.release(txn)
-
-    def held(self, subscription: int, epoch: int) -> dict[int, ranges.Ranges]:
-        """By partition what open transactions of this client hold of a subscription in its present epoch."""
-        return self.session.holds.of(subscription, epoch, self.may_have_ended)
+        for item in wanted:
+            ledger = self.ledger(item.subscription, item.epoch)
+            self.end_claims(ledger)
+            for number, claim in ledger.claims().items():
+                if plain or not claim.plain:
+                    yield number, claim
 
     def shared_subscription(self, subscription: int) -> SubscriptionRecord | None:
         """A subscription if several consumers take its messages, by leases."""

@@ -44,7 +44,7 @@ class Wanted:
 
     Attributes:
         consumer: the label of its leases.
-        stock: ranges that were granted to it and that it has not handed out: renewed without counting.
+        prefetched: ranges that were granted to it and that it has not delivered: renewed without counting.
         first: the partition to begin with, so that each has its turn.
         before: by partition the offset where the consumer cannot go on: nothing is granted from there on.
         ahead: asked for before there is need: only where as many messages remain for others.
@@ -54,7 +54,7 @@ class Wanted:
     epoch: int
     consumer: str
     most: int
-    stock: Mapping[int, Ranges] = field(default_factory=dict)
+    prefetched: Mapping[int, Ranges] = field(default_factory=dict)
     first: int = 0
     before: Mapping[int, int] = field(default_factory=dict)
     ahead: bool = False
@@ -152,9 +152,9 @@ def _free(
     cursor = cursor_of(draft, record.id, partition)
     start = draft.start_of(record.topic, partition)
     end = draft.end_of(record.topic, partition)
-    stock = ranges.intersect(wanted.stock.get(partition, EMPTY), leased(cursor, wanted.consumer))
-    free = available(cursor, start, end, ranges.subtract(live(cursor, now_ms), stock))
-    return _worn_out(record, cursor, free, stock, now_ms) if free else (free, ())
+    own = ranges.intersect(wanted.prefetched.get(partition, EMPTY), leased(cursor, wanted.consumer))
+    free = available(cursor, start, end, ranges.subtract(live(cursor, now_ms), own))
+    return _worn_out(record, cursor, free, own, now_ms) if free else (free, ())
 
 
 def _expired(cursor: Cursor, now_ms: int, consumer: str | None = None) -> Ranges:
@@ -168,13 +168,13 @@ def _expired(cursor: Cursor, now_ms: int, consumer: str | None = None) -> Ranges
 
 
 def _worn_out(
-    record: SubscriptionRecord, cursor: Cursor, free: Ranges, stock: Ranges, now_ms: int
+    record: SubscriptionRecord, cursor: Cursor, free: Ranges, own: Ranges, now_ms: int
 ) -> tuple[Ranges, tuple[Redelivery, ...]]:
     """Split off what would be delivered more often than the subscription allows."""
     most = record.max_redeliveries
     if most is None or record.dead_letter_topic is None or not (cursor.redeliveries or cursor.leases):
         return free, ()
-    counted = count_redelivery(cursor, ranges.subtract(_expired(cursor, now_ms), stock)).redeliveries
+    counted = count_redelivery(cursor, ranges.subtract(_expired(cursor, now_ms), own)).redeliveries
     dead = tuple(
         Redelivery(start, end, item.count)
         for item in counted
@@ -236,13 +236,13 @@ def _actions(
     renewed: list[PartitionRanges] = []
     for partition in sorted(granted):
         cursor = cursor_of(draft, record.id, partition)
-        stock = ranges.intersect(wanted.stock.get(partition, EMPTY), leased(cursor, wanted.consumer))
-        if stock:
-            renewed.append(PartitionRanges(partition, stock))
+        own = ranges.intersect(wanted.prefetched.get(partition, EMPTY), leased(cursor, wanted.consumer))
+        if own:
+            renewed.append(PartitionRanges(partition, own))
         for consumer in dict.fromkeys(lease.consumer for lease in cursor.leases if lease.until_ms <= now_ms):
             over = _expired(cursor, now_ms, consumer)
             if consumer == wanted.consumer:
-                over = ranges.subtract(over, stock)
+                over = ranges.subtract(over, own)
             if over:
                 counted.setdefault(consumer, []).append(PartitionRanges(partition, over))
     actions: list[AnyAction] = [

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, Place, cursor, ids, received, rows, run_threads, wait_for
-from txnlog.client.claims import Holds
+from tests.client.support import SCHEMA, FaultyStore, Place, cursor, ids, received, rows, run_threads, wait_for
+from txnlog.client import view
 from txnlog.client.delivery import Intake
-from txnlog.errors import ConsumerFenced, InvalidTransactionState, TransactionConflict
+from txnlog.client.ledger import Ledger
+from txnlog.errors import ConsumerFenced, InvalidTransactionState, StoreError, TransactionConflict
 from txnlog.testing import ManualClock
 
 KINDS = ["exclusive", "failover", "shared"]
@@ -54,9 +55,9 @@ def test_threads_that_share_a_consumer_are_handed_each_message_once(
 
 @pytest.mark.clause("P-80", "P-215")
 @pytest.mark.parametrize("cumulative", [False, True])
-@pytest.mark.parametrize(("kind", "look"), [(Holds, "check"), (Intake, "check_delivered")])
+@pytest.mark.parametrize(("kind", "look"), [(view, "check_claim"), (Intake, "check_delivered")])
 def test_between_the_look_at_others_and_ones_own_hold_nobody_takes_or_gives_back(
-    sales: Any, monkeypatch: pytest.MonkeyPatch, kind: type, look: str, *, cumulative: bool
+    sales: Any, monkeypatch: pytest.MonkeyPatch, kind: object, look: str, *, cumulative: bool
 ) -> None:
     sales.produce("orders", rows(*range(3)))
     messages = sales.consumer("orders", "billing").receive(timeout_ms=0)
@@ -83,28 +84,27 @@ def test_between_the_look_at_others_and_ones_own_hold_nobody_takes_or_gives_back
 
 
 @pytest.mark.clause("P-209", "P-215")
-def test_a_cumulative_one_waits_for_who_is_giving_back(sales: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a transaction holds no more, and its consumer is not told of yet, is in another thread's hands."""
+@pytest.mark.parametrize("when", ["before", "behind"])
+def test_no_cumulative_one_takes_what_an_abort_releases(sales: Any, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
+    """What a transaction claims no more is to be delivered again: there is no moment in between."""
     sales.produce("orders", rows(*range(3)))
     messages = sales.consumer("orders", "billing").receive(timeout_ms=0)
     first, second = sales.begin(), sales.begin()
     first.acknowledge(messages[:2])
     first.flush()
     answers: list[object] = []
-    beside: list[threading.Thread] = []
-    give_back = Intake.give_back
+    abort = Ledger.abort
 
-    def acknowledge() -> None:
-        answers.extend(run_threads(partial(second.acknowledge, messages[2], cumulative=True)))
-
-    def slowly(*arguments: Any) -> None:
+    def beside(*arguments: Any) -> None:
         monkeypatch.undo()
-        beside.append(begin_beside(acknowledge))
-        give_back(*arguments)
+        if when == "behind":
+            abort(*arguments)
+        answers.extend(run_threads(partial(second.acknowledge, messages[2], cumulative=True)))
+        if when == "before":
+            abort(*arguments)
 
-    monkeypatch.setattr(Intake, "give_back", slowly)
+    monkeypatch.setattr(Ledger, "abort", beside)
     first.abort()
-    beside[0].join(60)
     assert [type(answer) for answer in answers] == [TransactionConflict]
     assert received(sales.consumer("orders", "billing")) == [0, 1, 2]
 
@@ -142,6 +142,67 @@ def test_threads_that_acknowledge_over_two_handles_do_not_wait_for_each_other(me
 
     assert run_threads(partial(take, handles[0], messages[1]), partial(take, handles[1], messages[0])) == [None, None]
     assert [handles[0].subscription("orders", name).cursors[0].cursor for name in ("billing", "mail")] == [2, 2]
+
+
+# --- while the entry of a plain acknowledgement is under way ----------------------------------------------------------
+
+
+def ten_behind_faults(memory: Place) -> tuple[Any, Any, FaultyStore]:
+    ns, store = memory.faulty()
+    ns.create_topic("orders", SCHEMA)
+    ns.produce("orders", rows(*range(10)))
+    return ns, ns.consumer("orders", "billing"), store
+
+
+@pytest.mark.clause("P-208")
+@pytest.mark.parametrize("cumulative", [False, True])
+def test_what_it_takes_is_claimed_and_nobody_receives_it(memory: Place, cumulative: bool) -> None:
+    ns, consumer, store = ten_behind_faults(memory)
+    messages = consumer.receive(4, timeout_ms=0)
+    seen: list[object] = []
+
+    def meanwhile() -> list[int]:
+        with pytest.raises(TransactionConflict, match="pending"):
+            ns.begin().acknowledge(messages[1])
+        consumer.negative_acknowledge(messages[:2])
+        return received(consumer)
+
+    store.script.append(lambda: seen.extend(run_threads(meanwhile)))
+    consumer.acknowledge(messages, cumulative=cumulative)
+    assert seen == [[4, 5, 6, 7, 8, 9]]
+    assert cursor(ns).cursor == 4
+
+
+@pytest.mark.clause("P-208")
+@pytest.mark.parametrize("cumulative", [False, True])
+def test_one_that_is_refused_leaves_its_messages_delivered(memory: Place, cumulative: bool) -> None:
+    """What was released meanwhile is delivered again; the rest is still in the hands of its user."""
+    ns, consumer, store = ten_behind_faults(memory)
+    messages = consumer.receive(4, timeout_ms=0)
+    store.script.extend([lambda: run_threads(partial(consumer.negative_acknowledge, messages[1])), "refused"])
+    with pytest.raises(StoreError):
+        consumer.acknowledge(messages, cumulative=cumulative)
+    assert received(consumer, 2) == [1, 4]
+    consumer.acknowledge(messages)
+    assert cursor(ns).cursor == 4
+
+
+@pytest.mark.clause("P-208")
+@pytest.mark.parametrize("cumulative", [False, True])
+def test_two_at_once_are_in_nobodys_way(memory: Place, cumulative: bool) -> None:
+    ns, consumer, store = ten_behind_faults(memory)
+    messages = consumer.receive(6, timeout_ms=0)
+    answers: list[object] = []
+    beside: list[threading.Thread] = []
+
+    def second() -> None:
+        answers.extend(run_threads(partial(consumer.acknowledge, messages, cumulative=cumulative)))
+
+    store.script.append(lambda: beside.append(begin_beside(second)))
+    consumer.acknowledge(messages[:4], cumulative=cumulative)
+    beside[0].join(60)
+    assert answers == [None]
+    assert cursor(ns).cursor == 6
 
 
 # --- seeking ----------------------------------------------------------------------------------------------------------

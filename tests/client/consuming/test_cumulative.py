@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.client.support import SCHEMA, Place, Unchanged, ids, raises, received, rows
+from txnlog.client.ledger import Ledger
 from txnlog.errors import OutOfOrderSequence, TransactionConflict, TransactionHasFailedOperation
 
 Acknowledge = Callable[..., None]
@@ -181,20 +182,20 @@ def test_it_does_not_take_what_an_abort_is_about_to_give_back(ten: Any, monkeypa
     txn = ten.begin()
     txn.acknowledge(consumer.receive(4, timeout_ms=0))
     later = consumer.receive(3, timeout_ms=0)
-    give_back = consumer._give_back
+    abort = Ledger.abort
 
     def meanwhile() -> None:
         with contextlib.suppress(TransactionConflict):
             consumer.acknowledge(later, cumulative=True)
 
-    def slowly(taken: Any) -> None:
+    def slowly(*arguments: Any) -> None:
         for _ in range(2):  # before and after
             thread = threading.Thread(target=meanwhile)
             thread.start()
             thread.join(30)
-            give_back(taken)
+            abort(*arguments)
 
-    monkeypatch.setattr(consumer, "_give_back", slowly)
+    monkeypatch.setattr(Ledger, "abort", slowly)
     txn.abort()
     assert received(consumer, 4) == [0, 1, 2, 3]
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tests.client.support import SCHEMA, Place, cursor, raises, received, rows, run_threads
+from tests.client.support import SCHEMA, Place, cursor, raises, received, rows
 from txnlog.api import transaction_admin
 from txnlog.api.producer import begin_transaction
-from txnlog.client import claims
 from txnlog.errors import StoreError, TransactionConflict
 from txnlog.testing import ManualClock
 
@@ -97,21 +93,19 @@ def test_so_is_that_of_one_whose_time_counts_from_the_log(memory: Place, clock: 
     assert received(consumer, 4) == [0, 1, 2, 3]
 
 
-def test_what_several_threads_would_give_back_is_given_back_once() -> None:
-    """The end of a transaction, and a consumer that finds out about it: what came again meanwhile would come twice."""
-    given: list[int] = []
-    taken: Any = [
-        SimpleNamespace(giving=threading.RLock(), give_back=partial(given.append, number)) for number in range(200)
-    ]
-    items = list(taken)
-
-    def work() -> None:
-        for item in items:
-            claims.give_back(taken, item)
-
-    assert run_threads(*[work] * 4) == [None] * 4
-    assert sorted(given) == list(range(200))
-    assert taken == []
+@pytest.mark.clause("P-209")
+def test_a_late_abort_leaves_what_was_delivered_again_meanwhile(ten: Any, place: Place) -> None:
+    """The end of a transaction is heard of by its consumer first, and by its owner when the messages are out again."""
+    consumer = ten.consumer("orders", "billing")
+    txn = ten.begin()
+    txn.acknowledge(consumer.receive(4, timeout_ms=0))
+    txn.flush()
+    place.open().abort(txn.id, by="ada", why="hanging")
+    again = consumer.receive(4, timeout_ms=0)
+    txn.abort()
+    assert received(consumer) == [4, 5, 6, 7, 8, 9], "the first four are in the hands of the user"
+    consumer.acknowledge(again, cumulative=True)
+    assert cursor(ten).cursor == 4
 
 
 @pytest.mark.clause("P-208")

@@ -16,7 +16,7 @@ from tests.client.support import SCHEMA, Place, ids, read, received, rows, run_t
 from tests.interrupts import interrupted
 from txnlog.api import consumer as consumer_module
 from txnlog.api import messages, transaction
-from txnlog.client import claims, delivery, shared_delivery, view
+from txnlog.client import delivery, ledger, shared_delivery, view
 from txnlog.client import transaction_buffer as work
 from txnlog.common import runtime
 from txnlog.data import segment_index
@@ -241,7 +241,7 @@ def test_an_abort_that_is_interrupted_anywhere_gives_its_messages_back(
             with contextlib.suppress(TransactionAborted):
                 txn.commit() if refused else txn.abort()
 
-        going_on = interrupted(end, (consumer_module, claims, delivery, messages, transaction), place)
+        going_on = interrupted(end, (consumer_module, ledger, delivery, messages, transaction), place)
         txn.abort()
         assert received(consumer) == [0, 1, 2], place
         if not going_on:
@@ -261,7 +261,7 @@ def test_a_receive_that_is_interrupted_anywhere_has_received_nothing(memory: Pla
         consumer = ns.consumer(["orders", "payments"], "billing", type=kind)
         batches = [take(consumer, 3)]
         going_on = interrupted(
-            partial(take, consumer, 3), (consumer_module, delivery, messages, shared_delivery), place
+            partial(take, consumer, 3), (consumer_module, delivery, ledger, messages, shared_delivery), place
         )
         if not going_on:
             break
@@ -299,7 +299,7 @@ def test_an_acknowledgement_that_is_interrupted_anywhere_keeps_no_lock(memory: P
         consumer = ns.consumer("orders", f"s{place}")
         messages = consumer.receive(timeout_ms=0)
         txn = (other if how == "of another handle" else ns).begin()
-        again = interrupted(call, (contextlib, view, claims, transaction), place)
+        again = interrupted(call, (contextlib, view, ledger, transaction), place)
         for handle in (ns, other):
             assert run_threads(partial(_try_lock, handle._connection.follower.lock)) == [True]
         if not again:
@@ -320,7 +320,7 @@ def test_what_an_interrupted_acknowledgement_has_in_its_transaction_is_held(memo
         consumer = ns.consumer("orders", f"s{place}")
         messages = consumer.receive(timeout_ms=0)
         txn = ns.begin()
-        again = interrupted(partial(txn.acknowledge, messages), (contextlib, view, claims, transaction, work), place)
+        again = interrupted(partial(txn.acknowledge, messages), (contextlib, view, ledger, transaction, work), place)
         consumer.redeliver_unacknowledged()
         found = received(consumer)
         txn.commit()

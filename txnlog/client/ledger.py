@@ -1,0 +1,266 @@
+"""What one client does with the messages of one subscription in one epoch: the only place that says it.
+
+A message is in one of these states; the log says those on the right, the ledger those on the left:
+
+    | here                                            | in the log                                     |
+    |-------------------------------------------------|------------------------------------------------|
+    | PREFETCHED: leased, still to be delivered       | FREE, or leased (Shared)                       |
+    | DELIVERED to a consumer                         | ACKNOWLEDGED                                   |
+    | CLAIMED by an open transaction                  | pending in a transaction that the log shows    |
+
+Every transition is one assignment: an interrupt between two statements finds the state before it or the state behind
+it, and so does another thread. Nothing else is called under the lock. An epoch has a ledger of its own: what a seek or
+a newer consumer ended cannot come back.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from txnlog.common import ranges
+from txnlog.common.ranges import EMPTY, Ranges
+from txnlog.errors import TxnLogError
+from txnlog.fold.acknowledgements import hold, not_held
+from txnlog.fold.state import Draft
+from txnlog.format.actions import Acknowledgement, PartitionRanges
+
+Offsets = Mapping[int, Ranges]
+"""By partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What one transaction acknowledges of the subscription, logged or not.
+
+    Attributes:
+        deadline_ms: when it is over at the latest; None for one that is prepared, or that has no clock yet.
+        plain: it is an acknowledgement outside of transactions, whose entry is under way.
+    """
+
+    acknowledgement: Acknowledgement
+    deadline_ms: int | None
+    plain: bool = False
+
+    def offsets(self) -> dict[int, Ranges]:
+        """By partition what it claims."""
+        found: dict[int, Ranges] = {}
+        for own in self.acknowledgement.ranges:
+            found[own.partition] = ranges.union(found.get(own.partition, EMPTY), own.ranges)
+        for partition, end in self.acknowledgement.cumulative:
+            found[partition] = ranges.union(found.get(partition, EMPTY), ((0, end),))
+        return found
+
+
+class _Held(NamedTuple):
+    """By consumer what is prefetched and what was delivered, and the claims by the number of their transactions."""
+
+    prefetched: Mapping[str, Offsets]
+    delivered: Mapping[str, Offsets]
+    claims: Mapping[int, Claim]
+
+
+class Ledger:
+    """The ledger of a subscription in an epoch. Thread-safe."""
+
+    def __init__(self, subscription: int, epoch: int) -> None:
+        self.subscription = subscription
+        self.epoch = epoch
+        self._lock = threading.Lock()
+        self._held = _Held({}, {}, {})
+
+    # --- what it says -----------------------------------------------------------------------------------------------
+
+    def prefetched(self, consumer: str) -> Offsets:
+        """What is leased to a consumer and was not delivered."""
+        return self._held.prefetched.get(consumer, {})
+
+    def delivered(self, consumer: str) -> Offsets:
+        """What was delivered to a consumer and is not known to be acknowledged."""
+        return self._held.delivered.get(consumer, {})
+
+    def claims(self) -> Mapping[int, Claim]:
+        """By the number of its transaction each claim."""
+        return self._held.claims
+
+    def unavailable(self, consumer: str) -> dict[int, Ranges]:
+        """What a consumer is not to be delivered now, whatever the log says: delivered to it, or claimed."""
+        held = self._held
+        found = dict(held.delivered.get(consumer, {}))
+        for claim in held.claims.values():
+            ranges.include(found, claim.offsets())
+        return found
+
+    # --- transitions ------------------------------------------------------------------------------------------------
+
+    def prefetch(self, consumer: str, offsets: Offsets) -> None:
+        """FREE to PREFETCHED: the log shows them leased to the consumer; of what it was delivered before, once more."""
+        with self._lock:
+            held = self._held
+            self._held = held._replace(
+                prefetched=_with(held.prefetched, consumer, offsets),
+                delivered=_without(held.delivered, consumer, offsets),
+            )
+
+    def deliver(self, consumer: str, offsets: Offsets) -> None:
+        """FREE or PREFETCHED to DELIVERED."""
+        with self._lock:
+            held = self._held
+            self._held = held._replace(
+                prefetched=_without(held.prefetched, consumer, offsets),
+                delivered=_with(held.delivered, consumer, offsets),
+            )
+
+    def withdraw(self, consumer: str, offsets: Offsets, *, leased: bool) -> None:
+        """DELIVERED to what it was before: the call was interrupted, and its caller has received nothing."""
+        with self._lock:
+            held = self._held
+            self._held = held._replace(
+                prefetched=_with(held.prefetched, consumer, offsets) if leased else held.prefetched,
+                delivered=_without(held.delivered, consumer, offsets),
+            )
+
+    def redeliver(self, consumer: str, offsets: Offsets) -> None:
+        """DELIVERED to FREE: released by the caller, or known to be acknowledged. A claim of them stays."""
+        with self._lock:
+            held = self._held
+            self._held = held._replace(delivered=_without(held.delivered, consumer, offsets))
+
+    def redeliver_all(self, consumer: str) -> None:
+        """The same for all that was delivered to a consumer."""
+        with self._lock:
+            held = self._held
+            self._held = held._replace(delivered={k: v for k, v in held.delivered.items() if k != consumer})
+
+    def release(self, consumer: str, offsets: Offsets) -> None:
+        """PREFETCHED to FREE."""
+        with self._lock:
+            held = self._held
+            self._held = held._replace(prefetched=_without(held.prefetched, consumer, offsets))
+
+    def claim(self, txn: int, claim: Claim | None) -> None:
+        """All that a transaction claims from here on; None for nothing. What it claims no more stays DELIVERED.
+
+        So ends the claim of a transaction that was committed, and of an acknowledgement that was refused.
+        """
+        with self._lock:
+            held = self._held
+            claims = {number: item for number, item in held.claims.items() if number != txn}
+            if claim is not None:
+                claims[txn] = claim
+            self._held = held._replace(claims=claims)
+
+    def abort(self, txn: int) -> None:
+        """CLAIMED to FREE: the transaction was aborted, or the log alone decides about its claim from here on."""
+        with self._lock:
+            held = self._held
+            if (claim := held.claims.get(txn)) is not None:
+                delivered = held.delivered
+                for consumer in delivered:
+                    delivered = _without(delivered, consumer, claim.offsets())
+                claims = {number: item for number, item in held.claims.items() if number != txn}
+                self._held = held._replace(delivered=delivered, claims=claims)
+
+    def abort_those_over(self, ended: Callable[[int], bool], now_ms: int) -> None:
+        """Abort the claims whose transaction is past its deadline, or was ended in the log, by whomever.
+
+        So a transaction that its owner forgot claims nothing for ever. ``ended`` may wait for the log's lock.
+        """
+        for txn, claim in self._held.claims.items():
+            if ended(txn) or (claim.deadline_ms is not None and claim.deadline_ms <= now_ms):
+                self.abort(txn)
+
+
+class Receipt(Protocol):
+    """How messages that are acknowledged were received, as the look for conflicts needs it."""
+
+    @property
+    def ledger(self) -> Ledger:
+        """The ledger of the epoch in which they were delivered."""
+
+    @property
+    def connection(self) -> Any:
+        """The handle of their consumer. Of any type: a handle has ledgers, and asks only which one it is."""
+
+    def check_delivered(self) -> None:
+        """Raise TransactionConflict where a cumulative acknowledgement would take what is still to be delivered."""
+
+
+class Ledgers:
+    """The ledgers of one handle: each lives as long as a consumer or a transaction refers to it. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: weakref.WeakValueDictionary[tuple[int, int], Ledger] = weakref.WeakValueDictionary()
+
+    def of(self, subscription: int, epoch: int) -> Ledger:
+        """The ledger of a subscription in an epoch; the first who asks for it makes it."""
+        with self._lock:
+            found = self._known.get((subscription, epoch))
+            if found is None:
+                found = self._known[subscription, epoch] = Ledger(subscription, epoch)
+            return found
+
+
+def check_claim(draft: Draft, txn: int, wanted: Sequence[Acknowledgement], claims: Iterable[tuple[int, Claim]]) -> None:
+    """Raise the conflict of acknowledgements with the log, or with other claims of the client. Changes the draft.
+
+    Args:
+        draft: of the newest state that the client knows.
+        txn: the transaction that acknowledges.
+        wanted: what it acknowledges.
+        claims: by transaction what the client's transactions claim of the same subscriptions.
+    """
+    for number, claim in claims:
+        for part in not_held(draft, number, claim.acknowledgement):
+            mark = draft.savepoint()
+            try:
+                hold(draft, number, part)
+            except TxnLogError:
+                draft.rollback(mark)  # lost already: no obstacle of its own
+    for item in wanted:
+        hold(draft, txn, item)
+
+
+def joined(acknowledgements: Iterable[Acknowledgement]) -> dict[tuple[int, int], Acknowledgement]:
+    """The same acknowledgements, one for each subscription and epoch: many small ones cost as much as one."""
+    individual: dict[tuple[int, int], dict[int, Ranges]] = {}
+    cumulative: dict[tuple[int, int], dict[int, int]] = {}
+    for item in acknowledgements:
+        key = (item.subscription, item.epoch)
+        mine = individual.setdefault(key, {})
+        for own in item.ranges:
+            mine[own.partition] = ranges.union(mine.get(own.partition, EMPTY), own.ranges)
+        ends = cumulative.setdefault(key, {})
+        for partition, end in item.cumulative:
+            ends[partition] = max(end, ends.get(partition, 0))
+    return {
+        key: Acknowledgement(
+            *key,
+            tuple(PartitionRanges(partition, found) for partition, found in sorted(individual[key].items())),
+            tuple(sorted(cumulative[key].items())),
+        )
+        for key in individual
+    }
+
+
+def _with(held: Mapping[str, Offsets], consumer: str, more: Offsets) -> dict[str, Offsets]:
+    mine = dict(held.get(consumer, {}))
+    ranges.include(mine, more)
+    return {**held, consumer: mine}
+
+
+def _without(held: Mapping[str, Offsets], consumer: str, less: Offsets) -> Mapping[str, Offsets]:
+    mine = held.get(consumer)
+    if not mine:
+        return held
+    left = dict(mine)
+    for partition in left.keys() & less.keys():
+        left[partition] = ranges.subtract(left[partition], less[partition])
+    return {**held, consumer: {partition: found for partition, found in left.items() if found}}
+
+
+__all__ = ["Claim", "Ledger", "Ledgers", "Offsets", "Receipt", "check_claim", "joined"]
