@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 
 from tests.effort import tries
 from tools.servers import S3Server, unlocked_s3_server
@@ -107,7 +110,18 @@ def test_file_systems_of_fsspec_that_look_first_are_refused_by_name(protocol: st
         probe(store, FOLDER)
 
 
-def test_fsspecs_local_files_lose_the_race_even_if_they_pretend(tmp_path: Path) -> None:
+def test_fsspecs_local_files_lose_the_race_even_if_they_pretend(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """fsspec looks first and writes then; who looks too fast for the others, on a busy machine, gives them time."""
+    exists = LocalFileSystem.exists
+
+    def unhurried(*arguments: Any, **options: Any) -> bool:
+        found: bool = exists(*arguments, **options)
+        time.sleep(0.002)
+        return found
+
+    monkeypatch.setattr(LocalFileSystem, "exists", unhurried)
     for attempt in range(5):
         root = tmp_path / str(attempt)
         root.mkdir()
