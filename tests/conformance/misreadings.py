@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.conformance.guesses import GUESSES
+from tests.conformance.guesses_of_cursors import GUESSES_OF_CURSORS
 from tests.conformance.misreading import Misreading
 
 MISREADINGS = (
@@ -392,5 +393,6 @@ MISREADINGS = (
     Misreading("a merged segment may have other offsets", "entries", "missing or new - old", "False"),
     Misreading("a copy is its original", "adopted", 'if item["name"] != namespace and same', "if False and same"),
     *GUESSES,
+    *GUESSES_OF_CURSORS,
 )
 """Each must be noticed; together they are what the kit is worth."""
