@@ -336,7 +336,10 @@ MISREADINGS = (
         "pages are not verified", "segments", "page_checksum_verification=True", "page_checksum_verification=False"
     ),
     Misreading(
-        "the file's partitions are not compared", "segments", 'columns["_partition"][place] != partition', "False"
+        "the file's partitions are not compared",
+        "segments",
+        'columns.get("_partition", partitions) != partitions',
+        "False",
     ),
     Misreading("null is allowed everywhere", "segments", 'not field["nullable"] and found.null_count', "False"),
     Misreading("rows are not counted", "segments", 'table.num_rows != segment["rows"]', "False"),
