@@ -467,8 +467,8 @@ MUTANTS = (
     Mutant(
         "the slot behind the tail is not looked at",
         "txnlog/log/log_reader.py",
-        "if self.get(high + 1) is not None:",
-        "if self.get(high) is not None:",
+        "if self.get(tail + 2) is not None:",
+        "if self.get(tail + 1) is not None:",
         "an entry that the store lost is taken for the end of the log, and written over",
         (
             "tests/client/maintenance/test_damage.py::test_a_missing_entry_is_damage_wherever_the_search_for_the_tail_meets_it",

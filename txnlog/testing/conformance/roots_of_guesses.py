@@ -214,12 +214,14 @@ REFUSED_GUESSES: Final[dict[str, Change]] = {
     "end_of_64_bits": _long(_MOST, 1),
     "replace_that_removes_a_segment_twice": _replaced_twice_at_once,
     "replace_by_a_transaction_that_claimed_of_a_dropped_subscription": _replaced_and_claimed,
+    "namespace_of_a_forbidden_name_is_registered": forged(line("register", name="_catalog", coordinator=0, log="")),
+    "segment_of_no_topic": forged(segment(1, topic=3), commit(OTHER, [NUMBER, 0, 1])),
     "coordinator_of_17_bits_is_registered": forged(line("register", name="new", coordinator=2**16, log="0" * 32)),
     "dead_letter_column_of_another_type": _dead_letters(_source_offset="integer"),
 }
 """Of each variant what is done to the root; a reader that takes it answers with rows."""
 
-EITHER: Final[dict[str, tuple[str, ...]]] = {"gap_above_an_unsupported_entry": ("unsupported",)}
+EITHER: Final[dict[str, tuple[str, ...]]] = {"gap_above_an_unsupported_entry": ("damaged",)}
 """Of these variants the answers that are right besides this project's own."""
 
 ACCEPTED_GUESSES: Final[dict[str, Change]] = {
